@@ -1,4 +1,4 @@
-//! Addresses at which peers were met.
+//! Last known addresses of peers.
 
 use std::{
     net::IpAddr,
@@ -10,10 +10,11 @@ use super::{
     key::PublicKey,
 };
 
-/// File of the addresses at which peers have proved their keys, the last one first. A client tries them beside the cables and the resolver.
+/// File of the addresses at which peers have proved their keys, most recent first. A client tries
+/// them together with discovery and the resolver.
 ///
-/// An address says where to look, never who is there: the peer has to prove its key again. A file that cannot be read counts as empty, and
-/// what cannot be written is not remembered.
+/// An address is only a hint: the peer must prove its key again. An unreadable file counts as
+/// empty, and write errors are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressBook {
     path: PathBuf,
@@ -31,13 +32,14 @@ impl AddressBook {
         Self { path: path.into() }
     }
 
-    /// Returns where a peer was met, the last address first.
+    /// Returns the known addresses of a peer, most recent first.
     pub(crate) fn of(&self, key: &PublicKey) -> Vec<SeenAt> {
         let lines = read(&self.path).unwrap_or_default();
         lines.into_iter().find(|line| line.key == *key).map_or_else(Vec::new, |line| line.addresses)
     }
 
-    /// Remembers that a peer has proved its key at an address. Writes only if it was not the last one.
+    /// Records that a peer has proved its key at an address. Writes only if it is not the most
+    /// recent one already.
     pub(crate) fn note(&self, key: &PublicKey, address: SeenAt) -> Result<(), FileError> {
         if self.of(key).first() == Some(&address) {
             return Ok(());
@@ -56,7 +58,7 @@ impl AddressBook {
     }
 }
 
-/// An address, and of one that is link-local the interface it is on.
+/// An address, with its interface if it is link-local.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeenAt {
     pub(crate) address: IpAddr,
@@ -80,7 +82,7 @@ impl SeenAt {
     }
 }
 
-/// What is known of one peer.
+/// Addresses of one peer.
 struct Line {
     key: PublicKey,
     addresses: Vec<SeenAt>,
@@ -99,19 +101,19 @@ impl Line {
     }
 }
 
-/// Leaves out what it cannot read.
+/// Skips invalid lines.
 fn read(path: &Path) -> Result<Vec<Line>, FileError> {
     let bytes = read_guarded(path, MAX_FILE)?;
     Ok(String::from_utf8_lossy(&bytes).lines().filter_map(Line::parse).take(MOST_PEERS).collect())
 }
 
-/// Peers that are remembered; of more, those that were met last.
+/// Most peers kept, the most recently met ones.
 const MOST_PEERS: usize = 256;
 
-/// Addresses of one peer that are remembered.
+/// Most addresses kept of one peer.
 const MOST_ADDRESSES: usize = 4;
 
-/// More than [`MOST_PEERS`] lines of [`MOST_ADDRESSES`] have.
+/// Size limit, above [`MOST_PEERS`] lines of [`MOST_ADDRESSES`] each.
 const MAX_FILE: usize = 128 * 1024;
 
 #[cfg(test)]

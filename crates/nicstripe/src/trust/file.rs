@@ -1,4 +1,4 @@
-//! Small files that must be whole, durable and safe from other users.
+//! Small files that are written atomically, synced, and protected from other users.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -7,63 +7,63 @@ use std::path::{Path, PathBuf};
 
 use super::private_group::is_private_group;
 
-/// Why a file of ours cannot be read or written.
+/// Failure to read or write a file of this installation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The system said no.
+    /// A system call failed.
     #[error("cannot {action} {path:?}")]
     Io {
-        /// What was tried: a verb.
+        /// Operation, as a verb.
         action: &'static str,
-        /// On which file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// There is something else under that name: a folder, a pipe, a device.
+    /// The path is not a regular file but a folder, a pipe or a device.
     #[error("{path:?} is not a regular file")]
     NotRegular {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Other users could read a secret, or change what we trust.
+    /// Other users could read a secret, or change a trusted file.
     #[error("{path:?} has mode {mode:04o}, others could {danger} it: expected {expected}")]
     Permissions {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its permission bits.
+        /// Permission bits of the file.
         mode: u32,
-        /// What others could do.
+        /// Action that others could perform.
         danger: &'static str,
-        /// Which bits are allowed, and the command that sets them.
+        /// Allowed bits, and the command that sets them.
         expected: &'static str,
     },
-    /// Another user owns what we trust.
+    /// Another user owns a trusted file.
     #[error("{path:?} belongs to user {owner}, who could change it: expected this user or root (chown)")]
     Owner {
-        /// The file or its folder.
+        /// Path of the file or its folder.
         path: PathBuf,
-        /// The number of the user.
+        /// Numeric ID of the owner.
         owner: u32,
     },
-    /// The file is longer than anything we write.
+    /// The file is longer than any this program writes.
     #[error("{path:?} exceeds the limit of {limit} bytes")]
     TooLong {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: usize,
     },
 }
 
 impl FileError {
-    /// Tells that nothing has the name.
+    /// Returns true if the file does not exist.
     pub fn is_missing(&self) -> bool {
         self.io().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Returns the system's error, if one is behind this.
+    /// Returns the underlying system error, if any.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io { source, .. } => Some(source),
@@ -71,39 +71,43 @@ impl FileError {
         }
     }
 
-    /// Tells that a new file was not made because something has its name.
+    /// Returns true if a new file was not created because its name is taken.
     pub(super) fn is_taken(&self) -> bool {
         self.io().is_some_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
     }
 }
 
-/// Reads a file that nobody but its owner may read or write, of at most `limit` bytes.
+/// Reads a file of at most `limit` bytes that only its owner may read or write.
 pub(super) fn read_private(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
     read(path, limit, &SECRET)
 }
 
-/// Reads a file that nobody but its owner may write, of at most `limit` bytes.
+/// Reads a file of at most `limit` bytes that only its owner may write.
 ///
-/// A group may write if it is the owner's private one: the owner's primary group, of the owner's name, without another member.
+/// A group may write if it is the owner's private one: the owner's primary group, with the owner's
+/// name and no other member.
 ///
 /// # Errors
 ///
-/// It cannot be read, is no regular file, is longer, others may write it or replace it in its folder, or it is neither this user's nor root's
-/// (root reads files of every user).
+/// The file cannot be read, is not a regular file, or is too long. Other users may write it or
+/// replace it in its folder. Its owner is neither this user nor root (root reads files of every
+/// user).
 pub fn read_guarded(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
     read(path, limit, &TRUSTED)
 }
 
-/// Makes a file of mode 0600 that must not exist yet: whole and durable, or not at all. Missing folders are made with mode 0700.
+/// Creates a file of mode 0600 that must not exist, atomically and durably. Creates missing folders
+/// with mode 0700.
 pub(super) fn create_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let folder = make_folder(path)?;
     let temporary = Temporary::write(&folder, bytes)?;
-    // A hard link is the rename that never replaces, on every Unix.
+    // A hard link never replaces an existing file, on every Unix.
     fs::hard_link(&temporary.path, path).map_err(failed("create", path))?;
     sync(&folder)
 }
 
-/// Puts a file of mode 0600 in the place of another or of none: at each moment, also after a crash, one of the two is there whole.
+/// Creates or replaces a file of mode 0600. Either the old or the new content is complete at any
+/// time, also after a crash.
 pub(super) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let folder = make_folder(path)?;
     let temporary = Temporary::write(&folder, bytes)?;
@@ -111,7 +115,8 @@ pub(super) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), FileError
     sync(&folder)
 }
 
-/// Holds others who do the same off, until the file returned is closed. Waits for them. The folder is made if need be.
+/// Takes an exclusive lock until the returned file is closed; waits for other holders. Creates the
+/// folder if it is missing.
 pub(super) fn lock_folder_of(path: &Path) -> Result<File, FileError> {
     let folder = make_folder(path)?;
     let open = File::open(&folder).map_err(failed("open", &folder))?;
@@ -119,7 +124,7 @@ pub(super) fn lock_folder_of(path: &Path) -> Result<File, FileError> {
     Ok(open)
 }
 
-/// Permission bits that must not be set, and the words for it.
+/// Forbidden permission bits, and their description in errors.
 struct Danger {
     bits: u32,
     what: &'static str,
@@ -131,14 +136,14 @@ const TRUSTED: Danger = Danger { bits: 0o022, what: "change", expected: "at most
 const FOLDER: Danger = Danger { bits: 0o022, what: "replace files in", expected: "at most 0755 (chmod go-w)" };
 
 impl Danger {
-    /// Checks an object that was opened or looked up under `path`.
+    /// Checks a file or folder that was opened or looked up at `path`.
     fn check(&self, path: &Path, metadata: &Metadata) -> Result<(), FileError> {
         let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
         let user = rustix::process::geteuid();
         if !user.is_root() && owner != user.as_raw() && owner != 0 {
             return Err(FileError::Owner { path: path.to_owned(), owner });
         }
-        // A secret has no group at all.
+        // For a secret, no group access is acceptable.
         let is_harmless = |bits: u32| self.bits == 0o022 && bits == 0o020 && is_private_group(metadata.gid(), owner);
         match mode & self.bits {
             0 => Ok(()),
@@ -148,12 +153,13 @@ impl Danger {
     }
 }
 
-/// Checks that others cannot put another file in the place of this one: in its folder, and in that of the file that a symbolic link leads to.
+/// Checks that other users cannot replace the file: neither in its folder, nor in that of a
+/// symbolic link's target.
 fn check_folders(path: &Path) -> Result<(), FileError> {
     let real = fs::canonicalize(path).map_err(failed("find", path))?;
     for folder in [folder_of(path), folder_of(&real)] {
         let metadata = fs::metadata(folder).map_err(failed("examine", folder))?;
-        // In a folder such as /tmp, users replace only what is theirs.
+        // In a sticky folder such as /tmp, users replace only their own files.
         if metadata.mode() & STICKY == 0 {
             FOLDER.check(folder, &metadata)?;
         }
@@ -164,7 +170,7 @@ fn check_folders(path: &Path) -> Result<(), FileError> {
 const STICKY: u32 = 0o1000;
 
 fn read(path: &Path, limit: usize, danger: &Danger) -> Result<Vec<u8>, FileError> {
-    // Non-blocking, so that a pipe under this name is refused below and does not hang us here.
+    // Non-blocking, so that a pipe is rejected below instead of blocking here.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed("open", path))?;
     let metadata = file.metadata().map_err(failed("examine", path))?;
@@ -173,7 +179,7 @@ fn read(path: &Path, limit: usize, danger: &Danger) -> Result<Vec<u8>, FileError
     }
     danger.check(path, &metadata)?;
     check_folders(path)?;
-    // One allocation of the final size: a secret leaves no copies behind in outgrown ones.
+    // One allocation of the final size, so that a growing buffer leaves no copies of a secret.
     let mut bytes = Vec::with_capacity(limit + 1);
     file.take(limit as u64 + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
     if bytes.len() > limit {
@@ -182,7 +188,7 @@ fn read(path: &Path, limit: usize, danger: &Danger) -> Result<Vec<u8>, FileError
     Ok(bytes)
 }
 
-/// A file under a name of its own, gone when this goes.
+/// A file with a unique name, removed on drop.
 struct Temporary {
     path: PathBuf,
 }
@@ -194,7 +200,7 @@ impl Temporary {
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(&path).map_err(failed("create", &path))?;
         let temporary = Self { path };
-        // Whatever the umask takes.
+        // Independent of the umask.
         file.set_permissions(Permissions::from_mode(0o600)).map_err(failed("set the mode of", &temporary.path))?;
         file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("write", &temporary.path))?;
         Ok(temporary)
@@ -203,7 +209,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After a rename there is nothing to remove; otherwise nobody is left to tell.
+        // After a rename nothing is left to remove; otherwise the error cannot be reported.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -233,7 +239,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileEr
     move |source| FileError::Io { action, path, source }
 }
 
-/// Returns a folder as the product makes its own, for tests: with mode 0700 whatever the umask.
+/// Returns a folder of mode 0700 whatever the umask, for tests.
 #[cfg(test)]
 pub(crate) fn private_folder() -> tempfile::TempDir {
     tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().expect("tests have room for a temporary folder")

@@ -1,4 +1,4 @@
-//! Where configuration and state are kept.
+//! Locations of configuration and state.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,9 +7,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The two folders of one installation: configuration (identity, peers, settings) and state (journals, records of routes).
+/// Folders of one installation: configuration (identity, peers, settings) and state (journals,
+/// records of routes).
 ///
-/// Nothing is created or read before it is needed.
+/// Creates and reads nothing before it is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     config: PathBuf,
@@ -28,7 +29,7 @@ impl Home {
         Self { state: config.clone(), config }
     }
 
-    /// Uses a folder for each.
+    /// Uses separate folders.
     ///
     /// ```
     /// let home = nicstripe::trust::Home::new("/etc/backup-tool", "/var/lib/backup-tool");
@@ -38,7 +39,7 @@ impl Home {
         Self { config: config.into(), state: state.into() }
     }
 
-    /// Finds the user's folders by the process's environment; see [`Home::from_vars`].
+    /// Finds the user's folders from the process's environment; see [`Home::from_vars`].
     ///
     /// ```no_run
     /// let home = nicstripe::trust::Home::from_env()?;
@@ -49,11 +50,13 @@ impl Home {
         Self::from_vars(|name| env::var_os(name))
     }
 
-    /// Finds the user's folders by variables that `lookup` returns.
+    /// Finds the user's folders from the variables that `lookup` returns.
     ///
-    /// `NICSTRIPE_HOME` is both folders. Without it they are `nicstripe` in `XDG_CONFIG_HOME` and `XDG_STATE_HOME`, which default to `.config`
-    /// and `.local/state` in `HOME`. An empty variable counts as unset; a relative `XDG_*` is ignored, as its specification asks; a relative
-    /// `NICSTRIPE_HOME` or `HOME` is an error, since the folder would change with the working directory.
+    /// `NICSTRIPE_HOME` sets both folders. Without it they are `nicstripe` in `XDG_CONFIG_HOME` and
+    /// `XDG_STATE_HOME`, which default to `.config` and `.local/state` in `HOME`. An empty variable
+    /// counts as unset. A relative `XDG_*` is ignored, as its specification requires. A relative
+    /// `NICSTRIPE_HOME` or `HOME` is an error, because the folder would change with the working
+    /// directory.
     ///
     /// ```
     /// let home = nicstripe::trust::Home::from_vars(|name| (name == "NICSTRIPE_HOME").then(|| "/etc/backup-tool".into()))?;
@@ -79,9 +82,10 @@ impl Home {
         Ok(Self { config: folder("XDG_CONFIG_HOME", ".config")?, state: folder("XDG_STATE_HOME", ".local/state")? })
     }
 
-    /// Returns the folders of a daemon that serves the whole machine, `/etc/nicstripe` and `/var/lib/nicstripe`, if the first exists.
+    /// Returns the folders of a system-wide daemon, `/etc/nicstripe` and `/var/lib/nicstripe`, if
+    /// the first exists.
     ///
-    /// For processes of root that were given no `NICSTRIPE_HOME`; who calls decides that.
+    /// Intended for root processes without `NICSTRIPE_HOME`, which the caller must check.
     ///
     /// ```no_run
     /// let home = nicstripe::trust::Home::system().map_or_else(nicstripe::trust::Home::from_env, Ok)?;
@@ -92,10 +96,11 @@ impl Home {
         config.is_dir().then(|| Self::new(config, Path::new("/var/lib").join(NAME)))
     }
 
-    /// Returns what a directory contains of this installation: a folder or file that no directory may contain that is served, as whoever
-    /// could write there would be trusted, and whoever could read there would have the key.
+    /// Returns a path of this installation that a directory contains.
     ///
-    /// Compared by device and inode, both on the way of each path as it is written and on that of where symbolic links lead.
+    /// A daemon must not serve such a directory: clients could read the private key, or add trusted
+    /// keys. Compares device and inode along each path, both as written and with symbolic links
+    /// resolved.
     ///
     /// ```
     /// let home = nicstripe::trust::Home::at("/etc/backup-tool");
@@ -108,7 +113,7 @@ impl Home {
         self.found_in_inode((directory.dev(), directory.ino()))
     }
 
-    /// Like [`Home::found_in`], of a directory's device and inode.
+    /// Like [`Home::found_in`], for a directory's device and inode.
     pub(crate) fn found_in_inode(&self, directory: (u64, u64)) -> io::Result<Option<PathBuf>> {
         for place in [self.config.clone(), self.state.clone(), self.identity_file(), self.peers_file(), self.config_file()] {
             if leads_through(&std::path::absolute(&place)?, directory)? {
@@ -118,17 +123,17 @@ impl Home {
         Ok(None)
     }
 
-    /// Returns the folder of the configuration.
+    /// Returns the configuration folder.
     pub fn config(&self) -> &Path {
         &self.config
     }
 
-    /// Returns the folder of the state.
+    /// Returns the state folder.
     pub fn state(&self) -> &Path {
         &self.state
     }
 
-    /// Returns where this machine's key pair is; for [`Identity`](super::Identity).
+    /// Returns the path of this machine's key pair; for [`Identity`](super::Identity).
     ///
     /// ```
     /// let home = nicstripe::trust::Home::at("/etc/backup-tool");
@@ -138,23 +143,24 @@ impl Home {
         self.config.join("identity")
     }
 
-    /// Returns where peers were met last; for [`AddressBook`](super::AddressBook).
+    /// Returns the path of the peers' last addresses; for [`AddressBook`](super::AddressBook).
     pub fn addresses_file(&self) -> PathBuf {
         self.state.join("addresses")
     }
 
-    /// Returns where the settings of a daemon are, if there are any.
+    /// Returns the path of a daemon's settings, which need not exist.
     pub fn config_file(&self) -> PathBuf {
         self.config.join("config.toml")
     }
 
-    /// Returns where the trusted keys are; for [`Peers`](super::Peers).
+    /// Returns the path of the trusted keys; for [`Peers`](super::Peers).
     pub fn peers_file(&self) -> PathBuf {
         self.config.join("peers")
     }
 }
 
-/// Whether a directory is on the way of a path, as it is written or where its symbolic links lead. What does not exist is on no way.
+/// Returns true if a directory is an ancestor of a path, as written or with its symbolic links
+/// resolved. Skips missing ancestors.
 fn leads_through(path: &Path, directory: (u64, u64)) -> io::Result<bool> {
     let is_missing = |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
     for ancestor in path.ancestors() {
@@ -173,19 +179,19 @@ fn leads_through(path: &Path, directory: (u64, u64)) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Why the folders are unknown.
+/// Reason why the folders are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HomeError {
-    /// Neither variable that names them is set.
+    /// Neither variable is set.
     #[error("cannot tell where the configuration is: neither {HOME_VARIABLE} nor HOME is set")]
     Unknown,
-    /// A variable depends on the working directory.
+    /// A variable holds a relative path.
     #[error("{variable} is {path:?}: expected an absolute path")]
     Relative {
-        /// The variable.
+        /// Name of the variable.
         variable: &'static str,
-        /// Its value.
+        /// Value of the variable.
         path: PathBuf,
     },
 }
@@ -232,7 +238,7 @@ mod tests {
             assert!(found(&home, &outer.join(directory)), "{directory}, where the folder does not exist yet");
         }
         assert!(found(&home, elsewhere.path()) && !found(&home, &outer.join("me/shared")));
-        // A folder that is somewhere else for real is as close.
+        // A folder reached through a symbolic link counts as well.
         std::os::unix::fs::symlink(elsewhere.path(), outer.join("me/link")).unwrap();
         let linked = Home::at(outer.join("me/link/nicstripe"));
         assert!(found(&linked, elsewhere.path()) && found(&linked, &outer.join("me")));

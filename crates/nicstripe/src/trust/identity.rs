@@ -1,4 +1,4 @@
-//! This machine's own key pair.
+//! Key pair of this machine.
 
 use std::fmt;
 use std::io;
@@ -16,10 +16,11 @@ use rustls::sign::CertifiedKey;
 use super::file::{self, FileError};
 use super::key::PublicKey;
 
-/// An Ed25519 key pair: what this machine proves to be.
+/// Ed25519 key pair that identifies this machine.
 ///
-/// On disk it is PKCS#8 in PEM (`openssl pkey -in identity -text` reads it), readable by its owner only. In memory the secret lives inside
-/// aws-lc, which erases it when the last clone goes; it has no way out of this type and `Debug` does not show it.
+/// On disk it is PKCS#8 in PEM (`openssl pkey -in identity -text` reads it), readable only by its
+/// owner. In memory aws-lc holds the secret and erases it with the last clone. The secret cannot be
+/// exported, and `Debug` does not show it.
 #[derive(Clone)]
 pub struct Identity {
     public: PublicKey,
@@ -27,7 +28,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes a key pair that exists in memory only, for instance for a session over ssh.
+    /// Generates a key pair in memory only, for instance for a session over ssh.
     ///
     /// ```
     /// let identity = nicstripe::trust::Identity::generate()?;
@@ -41,8 +42,8 @@ impl Identity {
 
     /// Reads the key pair in `path`.
     ///
-    /// Errors: there is no such file, it is not a regular file (a symlink counts as what it points to), group or others may read or write
-    /// it, or it holds something else.
+    /// Errors: the file does not exist, is not a regular file (symbolic links are followed), is
+    /// accessible to group or others, or holds something else.
     ///
     /// ```no_run
     /// let identity = nicstripe::trust::Identity::load("/etc/backup-tool/identity".as_ref())?;
@@ -56,10 +57,11 @@ impl Identity {
         Self::from_der(&der.0, path)
     }
 
-    /// Reads the key pair in `path`, or makes one there if nothing is there.
+    /// Reads the key pair in `path`, or creates it if it is missing.
     ///
-    /// A new file appears whole, durable and with mode 0600 or not at all; folders that are missing are made with mode 0700. Of two processes
-    /// that do this at once both get the same key. Errors are those of [`Identity::load`] and of writing.
+    /// A new file is created atomically and durably with mode 0600, missing folders with mode 0700.
+    /// Two concurrent processes get the same key. Errors are those of [`Identity::load`] and of
+    /// writing.
     ///
     /// ```no_run
     /// let identity = nicstripe::trust::Identity::load_or_create("/etc/backup-tool/identity".as_ref())?;
@@ -80,7 +82,7 @@ impl Identity {
         }
     }
 
-    /// Returns the public half.
+    /// Returns the public key.
     ///
     /// ```
     /// let identity = nicstripe::trust::Identity::generate()?;
@@ -91,7 +93,8 @@ impl Identity {
         self.public
     }
 
-    /// Returns the pair as TLS uses it: the SubjectPublicKeyInfo in place of a certificate (RFC 7250), and the key that signs.
+    /// Returns the key pair for TLS: the SubjectPublicKeyInfo in place of a certificate (RFC 7250),
+    /// and the signing key.
     pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
     }
@@ -112,26 +115,26 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Why there is no identity.
+/// Failure to load or create an identity.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
     /// The file cannot be read or written, or others could read it.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The file holds something else.
+    /// The file is not an identity.
     #[error("{path:?} is not an identity: expected an Ed25519 private key, PKCS#8 in PEM")]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The system gave no random numbers.
+    /// The system has no random numbers.
     #[error("cannot make a key pair: the system gives no random numbers")]
     NoRandom,
 }
 
 impl IdentityError {
-    /// Returns the system's error, if one is behind this.
+    /// Returns the underlying system error, if any.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::File(error) => error.io(),
@@ -140,13 +143,13 @@ impl IdentityError {
     }
 }
 
-/// Secret bytes, overwritten when they go.
+/// Secret bytes, overwritten on drop.
 struct Secret(Vec<u8>);
 
 impl Drop for Secret {
     fn drop(&mut self) {
         self.0.fill(0);
-        // Without a reader the compiler may leave the stores out.
+        // Without a reader the compiler may remove the stores.
         std::hint::black_box(&mut self.0);
     }
 }
@@ -159,14 +162,15 @@ fn new_key() -> Result<Vec<u8>, IdentityError> {
 
 fn to_pem(der: &[u8]) -> String {
     let mut body = STANDARD.encode(der);
-    // 48 bytes of DER are 64 characters: an Ed25519 key without the public half fits one line (RFC 8410, section 10.3).
+    // 48 bytes of DER are 64 characters: an Ed25519 key without its public half fits one line (RFC
+    // 8410, section 10.3).
     debug_assert!(body.len() <= 64);
     body.insert_str(0, "-----BEGIN PRIVATE KEY-----\n");
     body.push_str("\n-----END PRIVATE KEY-----\n");
     body
 }
 
-/// The file of a key made here has 119 bytes; others write comments around the PEM. Anything above is not an identity.
+/// Size limit in bytes. A generated file has 119; other tools add comments around the PEM.
 const MAX_FILE: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -224,7 +228,7 @@ mod tests {
         let (_folder, path) = folder();
         Identity::load_or_create(&path).unwrap();
         let good = fs::read_to_string(&path).unwrap();
-        // The header of an X25519 key, which is as long.
+        // Header of an X25519 key, which has the same length.
         let other = good.replace("MC4CAQAwBQYDK2Vw", "MC4CAQAwBQYDK2Vu");
         assert_ne!(other, good);
         for text in ["", "hello", &good[..80], &other] {

@@ -1,4 +1,4 @@
-//! Public keys as people and files see them.
+//! Public keys and their text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,14 +6,14 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// An Ed25519 public key: what a machine is known by.
+/// An Ed25519 public key, which identifies a machine.
 ///
 /// Its text form is `nicstripe-ed25519` and the base64 of the 32 bytes, separated by one space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// Returns the command that trusts this key on another machine, to paste into a shell there.
+    /// Returns a shell command that trusts this key on another machine.
     ///
     /// ```
     /// let key = nicstripe::trust::PublicKey::from_bytes([0; 32]);
@@ -26,10 +26,11 @@ impl PublicKey {
         format!("nicstripe trust add '{self}' --name {name}")
     }
 
-    /// The first word of a key's text form.
+    /// First word of a key's text form.
     pub const KIND: &'static str = "nicstripe-ed25519";
 
-    /// Takes the 32 bytes of RFC 8032. Whether they are a point of the curve shows at the first signature.
+    /// Creates a key from the 32 bytes of RFC 8032. Bytes that are not a point of the curve fail at
+    /// the first signature check.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -39,10 +40,12 @@ impl PublicKey {
         &self.0
     }
 
-    /// Returns a short form for people: the first 12 characters of the key's base64 in groups of four, such as `q83v-ASNF-Z4kB`.
+    /// Returns a short form for display: the first 12 characters of the key's base64 in groups of
+    /// four, such as `q83v-ASNF-Z4kB`.
     ///
-    /// 72 bits: enough to tell one's own machines apart at a glance and to compare over the telephone; not a substitute for the whole key,
-    /// which is what files hold and what is compared. Of the alphabet, `+` and `/` are written `_` and `.` so that the groups stay words.
+    /// 72 bits suffice to tell a user's machines apart and to compare keys over the telephone.
+    /// Files and comparisons use the whole key. `+` and `/` are replaced by `_` and `.`, so that
+    /// each group is one word.
     ///
     /// ```
     /// assert_eq!(nicstripe::trust::PublicKey::from_bytes([7; 32]).fingerprint(), "BwcH-BwcH-BwcH");
@@ -52,7 +55,7 @@ impl PublicKey {
         format!("{}-{}-{}", &text[..4], &text[4..8], &text[8..])
     }
 
-    /// Returns the SubjectPublicKeyInfo of RFC 8410, as raw public keys are shown in TLS (RFC 7250).
+    /// Returns the SubjectPublicKeyInfo of RFC 8410, the TLS form of raw public keys (RFC 7250).
     pub(crate) fn to_spki(self) -> [u8; SPKI_LEN] {
         let mut spki = [0; SPKI_LEN];
         spki[..SPKI_PREFIX.len()].copy_from_slice(&SPKI_PREFIX);
@@ -60,12 +63,13 @@ impl PublicKey {
         spki
     }
 
-    /// Reads what [`PublicKey::to_spki`] writes; `None` for every other kind of key and for other encodings of this one.
+    /// Parses the output of [`PublicKey::to_spki`]; returns `None` for other key types and other
+    /// encodings.
     pub(crate) fn from_spki(spki: &[u8]) -> Option<Self> {
         spki.strip_prefix(&SPKI_PREFIX)?.try_into().ok().map(Self)
     }
 
-    /// Reads the second word of a key's text form.
+    /// Parses the second word of a key's text form.
     pub(super) fn from_base64(text: &str) -> Result<Self, KeyError> {
         let wrong = || KeyError::Base64 { text: shorten(text) };
         let bytes = STANDARD.decode(text).map_err(|_| wrong())?;
@@ -97,17 +101,20 @@ impl FromStr for PublicKey {
     }
 }
 
-/// A public key and a comment: the one line that `nicstripe key` prints and `nicstripe trust add` takes.
+/// A public key with a comment: the line that `nicstripe key` prints and `nicstripe trust add`
+/// accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicLine {
-    /// The key.
+    /// Public key.
     pub key: PublicKey,
-    /// What follows the key, usually `user@host`: one word or several, no control characters, at most 255 bytes. It proves nothing.
+    /// Comment after the key, usually `user@host`: one or several words, no control characters, at
+    /// most 255 bytes. It proves nothing.
     pub comment: Option<String>,
 }
 
 impl PublicLine {
-    /// Joins a key and a comment; control characters and bidirectional overrides in it become `_`, and what exceeds 255 bytes is cut.
+    /// Combines a key and a comment. Replaces control characters and bidirectional overrides by
+    /// `_`, and truncates to 255 bytes.
     ///
     /// ```
     /// use nicstripe::trust::{PublicKey, PublicLine};
@@ -121,7 +128,7 @@ impl PublicLine {
         Self { key, comment: (!comment.is_empty()).then(|| comment.to_owned()) }
     }
 
-    /// Makes the comment `user@host` from the user's name, if known, and this machine's host name.
+    /// Builds the comment `user@host` from the user's name, if known, and this machine's host name.
     ///
     /// ```
     /// use nicstripe::trust::{PublicKey, PublicLine};
@@ -169,42 +176,43 @@ impl FromStr for PublicLine {
     }
 }
 
-/// Why a text is no public key.
+/// Reason why a text is not a public key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The first word is not the name of the one kind of key there is.
+    /// The first word is not the only supported key type.
     #[error("a public key begins with \"{}\", not with \"{text}\"", PublicKey::KIND)]
     Kind {
-        /// The word found, shortened and escaped.
+        /// Word found, shortened and escaped.
         text: String,
     },
     /// The second word is not the base64 of 32 bytes.
     #[error("\"{text}\" is not a key: expected 44 characters, the base64 of 32 bytes")]
     Base64 {
-        /// The word found, shortened and escaped.
+        /// Word found, shortened and escaped.
         text: String,
     },
-    /// Something follows where only a key may stand.
+    /// Extra text after a bare key.
     #[error("\"{text}\" follows the key: expected nothing there")]
     Trailing {
-        /// What was found, shortened and escaped.
+        /// Text found, shortened and escaped.
         text: String,
     },
-    /// The comment is too long or would not print.
+    /// The comment is too long or not printable.
     #[error("comment \"{text}\" is not allowed: expected at most {MAX_COMMENT} bytes without control characters")]
     Comment {
-        /// What was found, shortened and escaped.
+        /// Text found, shortened and escaped.
         text: String,
     },
 }
 
-/// Tells characters that a terminal does not show as themselves: control characters and bidirectional overrides (Unicode TR 9).
+/// Returns true for characters that a terminal does not show as themselves: control characters and
+/// bidirectional overrides (Unicode TR 9).
 pub(super) fn is_hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Makes text from a file or a user fit for an error message: escaped, at most 48 characters.
+/// Prepares text for an error message: escaped, at most 48 characters.
 pub(super) fn shorten(text: &str) -> String {
     let mut shown: String = text.chars().take(MAX_SHOWN).flat_map(|c| c.escape_debug()).collect();
     if text.chars().nth(MAX_SHOWN).is_some() {
@@ -214,7 +222,7 @@ pub(super) fn shorten(text: &str) -> String {
 }
 
 const MAX_SHOWN: usize = 48;
-/// Longest comment in bytes: the longest host name with a user in front fits (picked by eye).
+/// Longest comment in bytes: fits the longest host name with a user in front (picked by eye).
 const MAX_COMMENT: usize = 255;
 const SPKI_LEN: usize = 44;
 /// SEQUENCE { SEQUENCE { OID 1.3.101.112 }, BIT STRING of 32 bytes } (RFC 8410, section 4).
@@ -255,7 +263,7 @@ mod tests {
         assert!(said("nicstripe-ed25519 AAAA").contains("\"AAAA\" is not a key"));
         assert!(said("nicstripe-ed25519").contains("\"\" is not a key"));
         assert!(said(&format!("{LINE} more")).contains("\"more\" follows the key"));
-        // Unused bits that are not zero would give one key several spellings.
+        // Nonzero unused bits would give one key several spellings.
         assert!(said(&LINE.replace("h8=", "h9=")).contains("is not a key"));
         assert!(said("\u{1b}[31m\u{202e}").contains("\\u{1b}[31m\\u{202e}"));
         assert!(format!("{LINE} a\u{7}b").parse::<PublicLine>().is_err());

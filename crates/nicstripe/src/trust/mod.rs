@@ -1,8 +1,9 @@
-//! Who we are, whom we trust and where both are kept.
+//! Identity of this machine, trusted peers, and the files of both.
 //!
-//! A machine has one Ed25519 key pair, its [`Identity`]; another machine knows it by the [`PublicKey`], exchanged as one line of text
-//! ([`PublicLine`]). [`Peers`] is the file of the keys that are spoken to and what each may do; [`Home`] says where the files are.
-//! Nothing here has global state: the environment is read only by [`Home::from_env`].
+//! Each machine has one Ed25519 key pair, its [`Identity`]. Other machines know it by its
+//! [`PublicKey`], exchanged as one line of text ([`PublicLine`]). [`Peers`] is the file of trusted
+//! keys and their rights; [`Home`] locates the files. There is no global state: only
+//! [`Home::from_env`] reads the environment.
 
 mod addresses;
 mod file;

@@ -1,4 +1,4 @@
-//! One line of the peers file.
+//! Lines of the peers file.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,43 +8,46 @@ use nicstripe_proto::{BitRate, tunnel::MAX_TARGET};
 
 use super::key::{KeyError, PublicKey, is_hidden, shorten};
 
-/// A machine that is spoken to, and what it may do here.
+/// A trusted machine and its rights.
 ///
-/// Its text form is one line: options, key, name, separated by blanks; options and name may be missing.
+/// Its text form is one line: options, key, name, separated by blanks; options and name are
+/// optional.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its key.
+    /// Public key.
     pub key: PublicKey,
-    /// What people call it here; unique in the file.
+    /// Local name; unique in the file.
     pub name: Option<PeerName>,
-    /// What it may do here.
+    /// Rights on this machine.
     pub options: PeerOptions,
 }
 
-/// What a peer may do here.
+/// Rights of a peer on this machine.
 ///
-/// Has no default: [`PeerOptions::unrestricted`] is what a line without options says, and only a line of the peers file grants that.
+/// Deliberately without a default. A line without options means [`PeerOptions::unrestricted`],
+/// which only a line of the peers file grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerOptions {
-    /// `root=DIR`: the folder it sees as `/`, an absolute path; the daemon's own root when absent.
+    /// `root=DIR`: folder served as `/`, an absolute path; defaults to the daemon's root.
     pub root: Option<PathBuf>,
     /// `read-only` or `append-only`.
     pub access: Access,
-    /// `rate=RATE`: the most it gets, over all links and both directions together. A number and optionally K, M, G or T: decimal bits per
-    /// second, at least 1.
+    /// `rate=RATE`: rate limit over all links and both directions together. A number with an
+    /// optional K, M, G or T: decimal bits per second, at least 1.
     pub rate: Option<BitRate>,
-    /// `no-bench`: it may not [bench](crate::Client::bench).
+    /// `no-bench`: denies [bench](crate::Client::bench).
     pub no_bench: bool,
-    /// `special-modes`: what it writes may have the set-user-ID and set-group-ID bits and, where the daemon is root, the file capabilities
-    /// and other attributes of root's that they have there.
+    /// `special-modes`: allows set-user-ID and set-group-ID bits on files it writes. If the daemon
+    /// is root, also file capabilities and other root-only attributes.
     pub special_modes: bool,
-    /// `dial=HOST:PORT`, once for each: what it may [connect](crate::Client::dial) to from here; nothing when absent.
+    /// `dial=HOST:PORT`, repeatable: allowed targets of [tunnels](crate::Client::dial) from this
+    /// machine; none by default.
     pub dial: Vec<DialTarget>,
 }
 
-/// A host and a TCP port as they are written: `HOST:PORT`, or `[ADDRESS]:PORT` of an IPv6 address.
+/// A host and a TCP port: `HOST:PORT`, or `[ADDRESS]:PORT` for an IPv6 address.
 ///
-/// Compared as text: `localhost:22` is not `127.0.0.1:22`.
+/// Compared as text: `localhost:22` differs from `127.0.0.1:22`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DialTarget(String);
 
@@ -73,7 +76,7 @@ impl FromStr for DialTarget {
     }
 }
 
-/// Whether this may be a host's name or address; a colon stands in brackets only.
+/// Returns true if the text may be a host name or address; colons require brackets.
 fn is_host(text: &str) -> bool {
     let inside = text.strip_prefix('[').map_or(Some(text), |rest| rest.strip_suffix(']'));
     let is_bracketed = text.starts_with('[');
@@ -81,16 +84,16 @@ fn is_host(text: &str) -> bool {
     inside.is_some_and(|host| !host.is_empty() && !host.contains(bad) && (is_bracketed || !host.contains(':')))
 }
 
-/// How far a peer may change files.
+/// Write access of a peer.
 ///
 /// Ordered from most to least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
-    /// It may read, write, replace and remove.
+    /// May read, write, replace and remove.
     Full,
-    /// It may make new files, and neither change nor remove those that exist.
+    /// May create files, but neither change nor remove existing ones.
     AppendOnly,
-    /// It may read.
+    /// May only read.
     ReadOnly,
 }
 
@@ -99,7 +102,7 @@ pub enum Access {
 pub struct PeerName(String);
 
 impl PeerName {
-    /// Returns the word.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -199,8 +202,8 @@ impl FromStr for PeerOptions {
 }
 
 impl PeerOptions {
-    /// Returns the rights of a line without options: all that the daemon itself may, but for [`special_modes`](Self::special_modes) and
-    /// [`dial`](Self::dial).
+    /// Returns the rights of a line without options: all rights of the daemon except
+    /// [`special_modes`](Self::special_modes) and [`dial`](Self::dial).
     ///
     /// ```
     /// use nicstripe::trust::{Access, PeerOptions};
@@ -211,7 +214,8 @@ impl PeerOptions {
         Self { root: None, access: Access::Full, rate: None, no_bench: false, special_modes: false, dial: Vec::new() }
     }
 
-    /// Tells whether these rights include all of the others. Another root includes nothing.
+    /// Returns true if these rights include all of `others`. Rights with different roots never
+    /// include each other.
     pub(crate) fn include(&self, others: &Self) -> bool {
         let Self { root, access, rate, no_bench, special_modes, dial } = self;
         *root == others.root
@@ -253,14 +257,14 @@ impl PeerOptions {
     }
 }
 
-/// What is wrong with a line of the peers file.
+/// Error in a line of the peers file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// Where the key should be is something else.
+    /// The key is invalid.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// There is no such option.
+    /// The option is unknown.
     #[error(
         "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH}, {SPECIAL_MODES} or {DIAL}=HOST:PORT, separated by commas"
     )]
@@ -268,34 +272,34 @@ pub enum LineError {
         /// The option as written, shortened and escaped.
         text: String,
     },
-    /// An option stands there twice.
+    /// An option occurs twice.
     #[error("option \"{option}\" is given twice")]
     Twice {
-        /// The option's name.
+        /// Name of the option.
         option: String,
     },
     /// Two options exclude each other.
     #[error("{READ_ONLY} and {APPEND_ONLY} exclude each other")]
     Contradiction,
-    /// The value of `root` is no absolute path.
+    /// The value of `root` is not an absolute path.
     #[error("root \"{text}\" is not allowed: expected an absolute path")]
     Root {
         /// The value, shortened and escaped.
         text: String,
     },
-    /// The value of `rate` is no rate.
+    /// The value of `rate` is not a rate.
     #[error("rate \"{text}\" is not allowed: expected digits and an optional K, M, G or T, in bits per second, at least 1")]
     Rate {
         /// The value, shortened and escaped.
         text: String,
     },
-    /// The value of `dial` is no host and port.
+    /// The value of `dial` is not a host and port.
     #[error("dial \"{text}\" is not allowed: expected HOST:PORT, with an IPv6 address in brackets")]
     Dial {
         /// The value, shortened and escaped.
         text: String,
     },
-    /// A quote that opens does not close, or does not end its value.
+    /// A quote is not closed, or does not end its value.
     #[error("unbalanced quote in \"{text}\": expected \"…\" around a whole value, with \\\" and \\\\ inside")]
     Quote {
         /// The text from the quote on, shortened and escaped.
@@ -309,14 +313,14 @@ pub enum LineError {
     },
 }
 
-/// Cuts the first word off a line; blanks inside quotes do not end it.
+/// Splits the first word off a line; blanks in quotes belong to the word.
 fn split_word(line: &str) -> Result<(&str, &str), LineError> {
     let line = line.trim_start();
     let end = find_outside_quotes(line, char::is_whitespace).ok_or_else(|| LineError::Quote { text: shorten(line) })?;
     Ok(line.split_at(end))
 }
 
-/// Cuts at the commas that are not inside quotes. The quotes are known to be balanced.
+/// Splits at commas outside quotes. The quotes must be balanced.
 fn split_options(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -327,7 +331,8 @@ fn split_options(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns where the first such character outside quotes is, or the end; `None` if a quote does not close.
+/// Returns the position of the first matching character outside quotes, or the end; `None` if a
+/// quote is not closed.
 fn find_outside_quotes(text: &str, wanted: impl Fn(char) -> bool) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, c) in text.char_indices() {
@@ -370,7 +375,7 @@ fn unquote(value: &str) -> Result<String, LineError> {
 fn parse_root(value: &str) -> Result<PathBuf, LineError> {
     let text = unquote(value)?;
     let root = PathBuf::from(&text);
-    // With such a character in it the file could not be read again.
+    // With such a character the file could not be read again.
     match root.is_absolute() && !text.chars().any(is_hidden) {
         true => Ok(root),
         false => Err(LineError::Root { text: shorten(&text) }),
@@ -397,7 +402,7 @@ const RATE: &str = "rate";
 const NO_BENCH: &str = "no-bench";
 const SPECIAL_MODES: &str = "special-modes";
 const DIAL: &str = "dial";
-/// Longest name in bytes: the longest host name fits (picked by eye).
+/// Longest name in bytes: fits the longest host name (picked by eye).
 const MAX_NAME: usize = 255;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The file of the keys that are spoken to.
+//! File of trusted peers.
 
 use std::path::{Path, PathBuf};
 
@@ -6,43 +6,44 @@ use super::file::{self, FileError};
 use super::key::{PublicKey, PublicLine, is_hidden, shorten};
 use super::peer::{LineError, Peer, PeerName, PeerOptions};
 
-/// The peers file: one peer a line, such as `read-only,root=/srv nicstripe-ed25519 AAEC… nas`.
+/// The peers file: one peer per line, such as `read-only,root=/srv nicstripe-ed25519 AAEC… nas`.
 ///
-/// Blank lines and lines that begin with `#` are kept as they are when the file is written again, and so is every line that did not change.
-/// One line that cannot be read makes the whole file unreadable: a restriction with a spelling mistake must not become none.
+/// Rewriting keeps blank lines, lines that begin with `#`, and unchanged lines as they are. One
+/// invalid line makes the whole file invalid: a misspelled restriction must not be dropped.
 ///
-/// Reading: [`Peers::load`], again whenever the file may have changed. Changing: [`Peers::edit`], which keeps two changes at the same
-/// time from losing one.
+/// To read, call [`Peers::load`] again whenever the file may have changed. To change, call
+/// [`Peers::edit`], which prevents lost updates.
 #[derive(Debug, Clone, Default)]
 pub struct Peers {
     lines: Vec<Line>,
 }
 
-/// A line as it stands in the file, and what it says if it is not a comment.
+/// A line's text, and its peer unless it is a comment.
 #[derive(Debug, Clone)]
 struct Line {
     text: String,
     peer: Option<Peer>,
 }
 
-/// What [`Peers::add`] did.
+/// Effect of [`Peers::add`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Added {
-    /// The key is new.
+    /// The key was added.
     New,
-    /// The key was there already under the name given here, and has the new one.
+    /// The key existed under another name, and was renamed.
     Renamed {
-        /// The name before, if it had one.
+        /// Previous name, if any.
         from: Option<PeerName>,
     },
-    /// The key was there already, and nothing changed.
+    /// The key existed, and nothing changed.
     Unchanged,
 }
 
 impl Peers {
-    /// Reads the file; one that does not exist is empty.
+    /// Reads the file; a missing file is empty.
     ///
-    /// Errors: the file cannot be read, is not a regular file, others could change it, or a line cannot be read.
+    /// Errors: the file cannot be read, is not a regular file, is writable by others, or has an
+    /// invalid line.
     ///
     /// ```no_run
     /// let peers = nicstripe::trust::Peers::load("/etc/backup-tool/peers".as_ref())?;
@@ -58,10 +59,12 @@ impl Peers {
         Self::parse(path, &bytes)
     }
 
-    /// Loads the file, lets `change` change it, and writes it back if that succeeded and changed something.
+    /// Loads the file, calls `change`, and writes the file back if that succeeded and changed
+    /// something.
     ///
-    /// Others that edit the same file wait (a lock on its folder, which is made if need be). At each moment, also after a crash, the old or
-    /// the new file is there whole, with mode 0600. If `change` fails the file stays as it is.
+    /// A lock on the file's folder, which is created if missing, serializes edits. Either the old
+    /// or the new file is complete at any time, also after a crash; its mode is 0600. The file
+    /// stays unchanged if `change` fails.
     ///
     /// ```no_run
     /// use nicstripe::trust::{Peers, PublicLine};
@@ -96,10 +99,11 @@ impl Peers {
         self.iter().find(|peer| peer.name.as_ref().is_some_and(|own| own.as_str() == name))
     }
 
-    /// Trusts a key, with all rights; [`Peers::set_options`] takes some away.
+    /// Trusts a key with all rights; [`Peers::set_options`] restricts them.
     ///
-    /// The name is the one given, else the line's comment if that is one word (and the key has none yet). A key that is there already keeps
-    /// its options. Errors: the name is no name, or another key has it.
+    /// Uses the given name; otherwise the line's comment if that is one word and the key has no
+    /// name yet. An existing key keeps its options. Errors: the name is invalid, or another key has
+    /// it.
     ///
     /// ```
     /// use nicstripe::trust::{Peers, PublicKey, PublicLine};
@@ -137,9 +141,9 @@ impl Peers {
         }
     }
 
-    /// Replaces what a peer may do here.
+    /// Replaces the rights of a peer.
     ///
-    /// Errors: no line has this key, or the root is not an absolute path that can be written as text.
+    /// Errors: the key is unknown, or the root is not an absolute path that can be written as text.
     ///
     /// ```
     /// use nicstripe::trust::{Access, PeerOptions, Peers, PublicKey, PublicLine};
@@ -151,7 +155,8 @@ impl Peers {
     /// ```
     pub fn set_options(&mut self, key: &PublicKey, options: PeerOptions) -> Result<(), PeersError> {
         let unknown = || PeersError::Unknown { text: key.to_string() };
-        // What was not made from text may not come back from text, and would then spoil the file.
+        // Options not created from text may not survive a round trip, and would then corrupt the
+        // file.
         let text = options.to_string();
         let read: PeerOptions = if text.is_empty() { PeerOptions::unrestricted() } else { text.parse().map_err(PeersError::Value)? };
         if read != options {
@@ -166,10 +171,10 @@ impl Peers {
         Ok(())
     }
 
-    /// Trusts a key no longer, and returns what was known of it.
+    /// Removes a key, and returns its entry.
     ///
-    /// `which` is a name, a whole key with or without its first word, or a [fingerprint](PublicKey::fingerprint) that only one key has.
-    /// Errors: nothing is called that.
+    /// `which` is a name, a whole key with or without its first word, or an unambiguous
+    /// [fingerprint](PublicKey::fingerprint). Errors: no such peer.
     pub fn remove(&mut self, which: &str) -> Result<Peer, PeersError> {
         let which = which.trim();
         let unknown = || PeersError::Unknown { text: shorten(which) };
@@ -223,7 +228,7 @@ impl Peers {
         if content.is_empty() || content.starts_with('#') {
             return Ok(Line { text, peer: None });
         }
-        // A control character hides what a line says from who reads it.
+        // A control character could hide part of a line from a reader.
         if content.chars().any(|c| is_hidden(c) && c != '\t') {
             return Err(LineProblem::Hidden);
         }
@@ -248,70 +253,70 @@ impl Line {
     }
 }
 
-/// Why the peers are unknown or do not change.
+/// Failure to read or change the peers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeersError {
     /// The file cannot be read or written, or others could change it.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A line cannot be read. Nobody is trusted until it is put right.
+    /// A line is invalid. No peer is trusted until it is corrected.
     #[error("{path:?}, line {line}: {problem}")]
     Line {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Error in the line.
         problem: LineProblem,
     },
-    /// A name or option given by the caller is not allowed.
+    /// A name or option given by the caller is invalid.
     #[error(transparent)]
     Value(LineError),
     /// Another key has the name.
     #[error("name \"{name}\" belongs to another key, {fingerprint}: expected a name of its own for each key")]
     NameTaken {
-        /// The name.
+        /// Name in conflict.
         name: String,
-        /// The other key's fingerprint.
+        /// Fingerprint of the other key.
         fingerprint: String,
     },
-    /// No peer is called that.
+    /// No such peer.
     #[error("no peer is called \"{text}\": expected a name, a key or a fingerprint from the peers file")]
     Unknown {
-        /// What was asked for.
+        /// Text given by the caller.
         text: String,
     },
 }
 
-/// What is wrong with a line in its file.
+/// Error in a line, with respect to the whole file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineProblem {
-    /// Its words are wrong.
+    /// The line does not parse.
     #[error(transparent)]
     Words(#[from] LineError),
-    /// It is not UTF-8.
+    /// The line is not UTF-8.
     #[error("not UTF-8 text")]
     NotText,
-    /// It holds control characters or bidirectional overrides.
+    /// The line holds control characters or bidirectional overrides.
     #[error("control characters are not allowed")]
     Hidden,
-    /// A line above has the same key, perhaps with other rights.
+    /// An earlier line has this key, perhaps with other rights.
     #[error("key {fingerprint} is on a line above already: expected one line a key")]
     KeyTwice {
-        /// The key's fingerprint.
+        /// Fingerprint of the key.
         fingerprint: String,
     },
-    /// A line above has the same name.
+    /// An earlier line has this name.
     #[error("name \"{name}\" is on a line above already: expected a name of its own for each key")]
     NameTwice {
-        /// The name.
+        /// Name in conflict.
         name: String,
     },
 }
 
-/// Several thousand peers; a longer file is something else.
+/// Size limit in bytes, enough for several thousand peers.
 const MAX_FILE: usize = 1024 * 1024;
 
 #[cfg(test)]

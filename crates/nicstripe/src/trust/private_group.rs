@@ -1,12 +1,14 @@
-//! Private groups: the group that Debian, Fedora and others make for each user alone, so that their umask can be 002.
+//! User private groups: Debian, Fedora and others create one group per user, so that the umask can
+//! be 002.
 
 use std::fs;
 
 use nix::unistd::{Gid, Group, Uid, User};
 
-/// Tells whether a group is the private one of a user: the user's primary group, of the user's name, without any other member.
+/// Returns true if a group is a user's private one: the user's primary group, with the user's name
+/// and no other member.
 ///
-/// `false` if a lookup fails.
+/// Returns `false` if a lookup fails.
 pub(super) fn is_private_group(gid: u32, uid: u32) -> bool {
     let (user, group) = (User::from_uid(Uid::from_raw(uid)), Group::from_gid(Gid::from_raw(gid)));
     match (user, group, fs::read_to_string(USERS)) {
@@ -15,8 +17,8 @@ pub(super) fn is_private_group(gid: u32, uid: u32) -> bool {
     }
 }
 
-/// The name is what `pam_umask` looks at. It counts because users of a directory service cannot be listed: one of them might have this
-/// group as its primary one.
+/// Like `pam_umask`, requires equal names. Users of a directory service cannot be listed, and one
+/// of them might have this group as primary group.
 fn is_private(user: &User, group: &Group, users: &str) -> bool {
     user.gid == group.gid
         && user.name == group.name
@@ -24,7 +26,7 @@ fn is_private(user: &User, group: &Group, users: &str) -> bool {
         && users.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).all(|line| is_of_another_group(line, user))
 }
 
-/// Whether a line of the user database is the user's own, or its primary group another one.
+/// Returns true if a line of the user database is the user's own or has another primary group.
 fn is_of_another_group(line: &str, user: &User) -> bool {
     let mut numbers = line.split(':').skip(2).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -33,7 +35,7 @@ fn is_of_another_group(line: &str, user: &User) -> bool {
     }
 }
 
-/// The users of this machine.
+/// User database of this machine.
 const USERS: &str = "/etc/passwd";
 
 #[cfg(test)]
