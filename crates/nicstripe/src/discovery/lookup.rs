@@ -1,4 +1,4 @@
-//! A peer's name becomes addresses: by asking the cables, and the system's resolver at the same time.
+//! Resolves a peer's name into addresses, by discovery and the system's resolver in parallel.
 
 use std::{
     io,
@@ -13,27 +13,28 @@ use crate::{
     unreached::Cables,
 };
 
-/// Whom to look up, and where.
+/// Peer to look up, and where.
 pub(crate) struct Lookup<'a> {
     pub(crate) identity: &'a Identity,
     pub(crate) peers: &'a Peers,
-    /// The key that has to answer.
+    /// Key that must answer.
     pub(crate) key: PublicKey,
     pub(crate) port: u16,
-    /// Interfaces that are not to be used.
+    /// Interfaces to exclude.
     pub(crate) excluded: &'a [String],
 }
 
 impl Lookup<'_> {
-    /// Returns where the peer is: the addresses on the cables it answered on, and those that are known otherwise by then.
+    /// Returns the peer's addresses: those found by discovery, and those resolved by then.
     ///
-    /// An answer of the peer counts for more, as the peer has signed it; but where an address is known, the peer has [`HEAD_START`] to answer
-    /// and no more, since it may be far away. Errors: why neither is known.
+    /// A discovery answer takes precedence, because the peer has signed it. If an address is
+    /// resolved first, the peer has only [`HEAD_START`] to answer, as it may be far away. Errors:
+    /// the reasons if both fail.
     pub(crate) async fn find<K>(&self, known: impl Future<Output = Result<Vec<SocketAddr>, K>>) -> Result<Found, (Cables, K)> {
         first_of(self.on_cables(), known).await
     }
 
-    /// Asks on every cable, and takes all that answer soon after the first.
+    /// Asks on every cable, and collects the answers that arrive soon after the first.
     pub(crate) async fn on_cables(&self) -> Result<Vec<SocketAddr>, Cables> {
         let options = SearchOptions { port: self.port, excluded: self.excluded.to_vec(), duration: PATIENCE, ..SearchOptions::default() };
         let search = Search::for_key(self.identity, self.peers, options, Some(self.key));
@@ -57,10 +58,10 @@ impl Lookup<'_> {
     }
 }
 
-/// Addresses on the cables, and those that are known otherwise.
+/// Discovered addresses, and resolved addresses.
 pub(crate) type Found = (Vec<SocketAddr>, Vec<SocketAddr>);
 
-/// Waits for the system's resolver, and not for ever. Errors: what it says.
+/// Waits for the system's resolver, with a timeout. Errors: the resolver's message.
 pub(crate) async fn resolved(resolver: impl Future<Output = io::Result<Vec<SocketAddr>>>) -> Result<Vec<SocketAddr>, String> {
     match tokio::time::timeout(RESOLVER_PATIENCE, resolver).await {
         Ok(found) => found.map_err(|error| error.to_string().trim_start_matches(STD_PREFIX).to_owned()),
@@ -68,10 +69,11 @@ pub(crate) async fn resolved(resolver: impl Future<Output = io::Result<Vec<Socke
     }
 }
 
-/// What the standard library says before the resolver's own words.
+/// Prefix that the standard library adds to the resolver's message.
 const STD_PREFIX: &str = "failed to lookup address information: ";
 
-/// Returns what the cables say and what is known otherwise by then, or what is known alone. Errors: those of both.
+/// Returns the discovered addresses with those resolved by then, or only the resolved ones. Errors:
+/// the reasons of both.
 async fn first_of<C, K>(
     cables: impl Future<Output = Result<Vec<SocketAddr>, C>>,
     known: impl Future<Output = Result<Vec<SocketAddr>, K>>,
@@ -93,17 +95,19 @@ async fn first_of<C, K>(
     }
 }
 
-/// How long a peer may take to answer when the resolver knows its name already: an answer over a cable takes about 1 ms.
+/// Time for a peer to answer once its name is resolved. An answer over a cable takes about 1 ms.
 const HEAD_START: Duration = Duration::from_millis(50);
 
-/// How long a peer may take to answer when nobody else knows its name: after both ends of a cable were plugged in, each takes up to 2 s to
-/// check that its address is nobody else's (RFC 4862, section 5.4), and is then asked within 1 s.
+/// Time for a peer to answer if its name cannot be resolved. After a cable is plugged in, each end
+/// takes up to 2 s for duplicate address detection (RFC 4862, section 5.4), and is then asked
+/// within 1 s.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long answers on other cables are waited for after the first.
+/// Time for answers on other cables after the first.
 const SETTLING: Duration = Duration::from_millis(20);
 
-/// How long the resolver is waited for: one name server that is silent (5 s by default, resolv.conf(5)) and an answer of the next.
+/// Timeout of the resolver: one silent name server (5 s by default, resolv.conf(5)) and an answer
+/// of the next.
 const RESOLVER_PATIENCE: Duration = Duration::from_secs(7);
 
 #[cfg(test)]
@@ -129,7 +133,7 @@ mod tests {
         Vec::new()
     }
 
-    /// The two futures fail with texts.
+    /// Calls `first_of` with text errors.
     async fn first(
         cables: impl Future<Output = Result<Vec<SocketAddr>, &'static str>>,
         known: impl Future<Output = Result<Vec<SocketAddr>, &'static str>>,

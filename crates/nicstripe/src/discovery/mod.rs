@@ -1,9 +1,11 @@
-//! Discovery: which daemons are on the cables of this machine, without an address, a name server or any setting.
+//! Discovery: finds daemons on the cables of this machine, without an address, a name server or any
+//! setting.
 //!
-//! A [`Search`] asks on each interface by multicast, and tells each daemon that answered as [`Heard`]; [`discover`] waits for all of them.
-//! A running [`Daemon`](crate::Daemon) answers, and by this a peer's name is enough for
-//! [`ClientBuilder::connect`](crate::ClientBuilder::connect). What is sent is in [`nicstripe_proto::discovery`]: everything is signed, and
-//! nothing is believed before its signature has been checked.
+//! A [`Search`] sends multicast questions on each interface, and returns each daemon that answered
+//! as [`Heard`]; [`discover`] collects them all. A running [`Daemon`](crate::Daemon) answers. So
+//! [`ClientBuilder::connect`](crate::ClientBuilder::connect) needs only a peer's name.
+//! [`nicstripe_proto::discovery`] defines the messages. Every message is signed, and is ignored
+//! unless its signature is valid.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! The daemon's side of discovery: answers those who may know that it is there.
+//! Daemon side of discovery: answers clients that are allowed to find it.
 
 use std::{
     io,
@@ -20,21 +20,22 @@ use crate::{
     trust::{Identity, PublicKey},
 };
 
-/// How a [`Responder`] answers.
+/// Configuration of a [`Responder`].
 pub(crate) struct ResponderConfig {
-    /// Who we are.
+    /// Identity of the daemon.
     pub(crate) identity: Identity,
-    /// Whom we answer.
+    /// Keys to answer.
     pub(crate) accepts: KeyFilter,
-    /// Whether we answer everybody else, too.
+    /// True to answer all other keys as well.
     pub(crate) announce: bool,
     /// Port of the daemon: TCP in the answer, UDP for the question.
     pub(crate) port: u16,
-    /// Names of the interfaces to answer on; `None` for each that is up and no port of another.
+    /// Names of the interfaces to answer on; `None` for each that is up and not a port of another.
     pub(crate) only: Option<Vec<InterfaceName>>,
 }
 
-/// Answers questions on each interface with a link-local address, by a task each, as long as it lives.
+/// Answers questions on each interface with a link-local address; one task per interface, stopped
+/// on drop.
 #[derive(Debug)]
 pub(crate) struct Responder {
     voice: Arc<Voice>,
@@ -42,14 +43,14 @@ pub(crate) struct Responder {
     stations: Vec<Station>,
 }
 
-/// An interface that is listened on.
+/// An interface with its listening task.
 #[derive(Debug)]
 struct Station {
     place: Place,
     task: AbortOnDropHandle<()>,
 }
 
-/// Where a question is heard and answered.
+/// Interface and address on which questions are received and answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     index: InterfaceIndex,
@@ -58,7 +59,7 @@ struct Place {
 }
 
 impl Responder {
-    /// Makes a responder that listens nowhere yet.
+    /// Creates a responder that listens on no interface yet.
     pub(crate) fn new(config: ResponderConfig) -> Self {
         let ResponderConfig { identity, accepts, announce, port, only } = config;
         let host = rustix::system::uname().nodename().to_bytes().to_vec();
@@ -66,10 +67,10 @@ impl Responder {
         Self { voice, only, stations: Vec::new() }
     }
 
-    /// Begins to listen on the interfaces of this list that it does not listen on yet, and ceases on all that are not in it any more.
+    /// Starts listening on new interfaces of this list, and stops on those no longer in it.
     ///
-    /// What cannot be listened on is logged. To be called within a tokio runtime, at the start and whenever interfaces or their addresses
-    /// have changed.
+    /// Logs failures to listen. Must be called within a tokio runtime, at the start and whenever
+    /// interfaces or their addresses change.
     pub(crate) fn update(&mut self, interfaces: &[Interface]) {
         let places: Vec<Place> = interfaces.iter().filter(|interface| self.serves(interface)).filter_map(place).collect();
         self.stations.retain(|station| places.contains(&station.place) && !station.task.is_finished());
@@ -105,7 +106,7 @@ fn place(interface: &Interface) -> Option<Place> {
     Some(Place { index: interface.index, name: interface.name, address: interface.link_local()? })
 }
 
-/// Answers what is asked on one interface.
+/// Answers the questions on one interface.
 async fn answer(voice: Arc<Voice>, place: Place, socket: UdpSocket) {
     let mut limiter = Limiter::new(Instant::now());
     let mut reading = TokenBucket::new(READ_BURST, READ_PER_SECOND, Instant::now());
@@ -123,7 +124,7 @@ async fn answer(voice: Arc<Voice>, place: Place, socket: UdpSocket) {
             Ok(None) => {}
             Err(error) => tracing::debug!(interface = %place.name, %error, "cannot receive a question"),
         }
-        // In a flood the kernel drops what is not read, which costs less than reading it.
+        // In a flood the kernel drops unread datagrams, which costs less than reading them.
         if !reading.take(now) {
             tokio::time::sleep(reading.wait(now)).await;
         }
@@ -131,13 +132,13 @@ async fn answer(voice: Arc<Voice>, place: Place, socket: UdpSocket) {
 }
 
 fn send(socket: &UdpSocket, answer: &[u8], place: Place, to: SocketAddrV6) {
-    // A full send buffer loses an answer, like a cable: whoever asks does so again.
+    // A full send buffer loses the answer, as a cable could; the client asks again.
     if let Err(error) = send_to_neighbour(socket, answer, place.address, place.index, to) {
         tracing::debug!(interface = %place.name, %to, %error, "cannot send an answer");
     }
 }
 
-/// What is said on every interface, and to whom.
+/// Answer and access rules for all interfaces.
 struct Voice {
     identity: Identity,
     accepts: KeyFilter,
@@ -153,9 +154,9 @@ impl std::fmt::Debug for Voice {
 }
 
 impl Voice {
-    /// Returns the answer to a datagram that came from this neighbour; `None` where there is nothing to be said.
+    /// Returns the answer to a datagram from this neighbour; `None` if it deserves none.
     ///
-    /// The cheap questions come first, so that a stranger costs no signature.
+    /// The cheap checks come first, so that a stranger costs no signature.
     fn answer_to(&self, datagram: &[u8], from: Ipv6Addr, place: Place, limiter: &mut Limiter, now: Instant) -> Option<[u8; DATAGRAM_LEN]> {
         let question = Question::decode(datagram)?;
         let key = PublicKey::from_bytes(question.claims().key);
@@ -183,7 +184,8 @@ impl Voice {
     }
 }
 
-/// Datagrams that are read in one go, and in a second. Reading one and finding it worthless takes a few µs: some 3 % of a core (estimated).
+/// Read limits in datagrams: burst and per second. Reading and rejecting one takes a few µs, so
+/// about 3 % of a core (estimated).
 const READ_BURST: u32 = 512;
 const READ_PER_SECOND: u32 = 10_000;
 
@@ -199,7 +201,7 @@ mod tests {
         Place { index: InterfaceIndex(3), name: "eth1".parse().unwrap(), address: "fe80::2".parse().unwrap() }
     }
 
-    /// A daemon that trusts `trusted`.
+    /// Creates a daemon that trusts `trusted`.
     fn voice(trusted: &Identity, announce: bool) -> Voice {
         let trusted = trusted.public_key();
         Voice {

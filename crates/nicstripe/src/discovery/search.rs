@@ -1,4 +1,4 @@
-//! The asking side of discovery.
+//! Client side of discovery.
 
 use std::{
     collections::VecDeque,
@@ -25,19 +25,20 @@ use crate::{
     trust::{Identity, Peers, PublicKey},
 };
 
-/// Where and how long is searched.
+/// Scope and duration of a search.
 ///
-/// Defaults: UDP port 7747, 2 s, every interface that is up, with carrier, and has an IPv6 link-local address; neither loopback nor a port
-/// of a bridge or bond.
+/// Defaults: UDP port 7747, 2 s, every interface that is up, with carrier, and has an IPv6
+/// link-local address; neither loopback nor a port of a bridge or bond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchOptions {
     /// Port of the daemons.
     pub port: u16,
-    /// How long answers are waited for. Questions are sent at once, after 250 and 750 ms, and then each second.
+    /// Time to wait for answers. Questions are sent at once, after 250 and 750 ms, and then each
+    /// second.
     pub duration: Duration,
-    /// Asks on these interfaces only, by name; empty: on all.
+    /// Interfaces to ask on, by name; all if empty.
     pub interfaces: Vec<String>,
-    /// Leaves out these interfaces, by name.
+    /// Interfaces to exclude, by name.
     pub excluded: Vec<String>,
 }
 
@@ -47,30 +48,31 @@ impl Default for SearchOptions {
     }
 }
 
-/// A daemon that proved its key, and the cable it was heard on.
+/// A daemon that proved its key, and the cable on which it answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
-    /// The key it proved.
+    /// Proved key of the daemon.
     pub key: PublicKey,
-    /// Whether that key is in our list of peers.
+    /// True if the key is in the local peers file.
     pub trusted: bool,
-    /// What the key is called in our list of peers.
+    /// Name of the key in the local peers file.
     pub name: Option<String>,
-    /// What the host calls itself, escaped; may be empty. Proves nothing.
+    /// Host name claimed by the daemon, escaped; may be empty. Proves nothing.
     pub host_hint: String,
-    /// Our interface.
+    /// Local interface.
     pub interface: String,
-    /// The daemon's name of its interface, escaped.
+    /// Daemon's name of its interface, escaped.
     pub peer_interface: String,
-    /// The daemon's number of its interface.
+    /// Daemon's index of its interface.
     pub peer_index: u32,
-    /// Where it can be connected to: link-local, with our interface as scope and the daemon's TCP port.
+    /// Address to connect to: link-local, with the local interface as scope and the daemon's TCP
+    /// port.
     pub address: SocketAddrV6,
-    /// Time from question to answer, both signatures and both checks included.
+    /// Time from question to answer, including both signatures and both checks.
     pub rtt: Duration,
 }
 
-/// A search that runs. Ends when it is dropped.
+/// A running search, stopped on drop.
 #[derive(Debug)]
 pub struct Search {
     options: SearchOptions,
@@ -80,11 +82,12 @@ pub struct Search {
     _task: AbortOnDropHandle<()>,
 }
 
-/// Names of the interfaces that are asked on, in the order in which that began.
+/// Names of the interfaces asked on so far, in order.
 type Asked = Arc<Mutex<Vec<String>>>;
 
 impl Search {
-    /// Begins to ask, on interfaces that get carrier or address later as soon as they have both. To be called within a tokio runtime.
+    /// Starts asking; includes interfaces that get carrier and address later. Must be called within
+    /// a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -104,7 +107,7 @@ impl Search {
         Self::for_key(identity, peers, options, None)
     }
 
-    /// Asks for the owner of this key only.
+    /// Like `start`, for the owner of one key only.
     pub(super) fn for_key(identity: &Identity, peers: &Peers, options: SearchOptions, only: Option<PublicKey>) -> Result<Self, Error> {
         let here = here::listed()?;
         options.interfaces.iter().try_for_each(|name| named(&here, name).map(drop))?;
@@ -122,12 +125,13 @@ impl Search {
         Ok(Self { options, asked, heard, told: Vec::new(), _task: AbortOnDropHandle::new(tokio::spawn(searcher.run())) })
     }
 
-    /// The interfaces that have been asked on so far; of those that could be from the start, cables first.
+    /// Returns the interfaces asked on so far. Of those available at the start, cables come first.
     pub fn interfaces(&self) -> Vec<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Why there was no asking, on an interface that was named or on any; to be called when the search is over.
+    /// Returns the reason why a named interface, or every interface, could not be asked on. Call it
+    /// after the search.
     pub fn obstacle(&self) -> Option<Error> {
         let asked = self.interfaces();
         if self.options.interfaces.is_empty() {
@@ -145,7 +149,8 @@ impl Search {
         self.options.interfaces.iter().find_map(obstacle)
     }
 
-    /// Waits for the next daemon, or the same on another cable; `None` when the time is up. Cancel safe.
+    /// Waits for the next daemon, or the same on another cable; `None` when the time is up. Cancel
+    /// safe.
     pub async fn next(&mut self) -> Option<Heard> {
         loop {
             let heard = self.heard.recv().await?;
@@ -159,7 +164,7 @@ impl Search {
     }
 }
 
-/// Searches for as long as the options say, and returns who was heard: by name, then key, then cable.
+/// Searches for the given duration, and returns the daemons by name, then key, then cable.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -173,7 +178,7 @@ impl Search {
 ///
 /// # Errors
 ///
-/// As [`Search::start`], and [`Search::obstacle`]. That nobody answers is none.
+/// As [`Search::start`], and [`Search::obstacle`]. Receiving no answer is not an error.
 pub async fn discover(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Vec<Heard>, Error> {
     let mut search = Search::start(identity, peers, options)?;
     let mut all = Vec::new();
@@ -185,12 +190,12 @@ pub async fn discover(identity: &Identity, peers: &Peers, options: SearchOptions
     }
     let asked = search.interfaces();
     let place = |heard: &Heard| asked.iter().position(|name| *name == heard.interface);
-    // Those that are trusted first, and of them those with a name.
+    // Trusted daemons first, those with a name before the others.
     all.sort_by_key(|heard| (!heard.trusted, heard.name.is_none(), heard.name.clone(), heard.key, place(heard)));
     Ok(all)
 }
 
-/// Finds where there is somebody to ask, for as long as the search lasts.
+/// Finds interfaces to ask on, for the duration of the search.
 struct Searcher {
     ear: Arc<Ear>,
     options: SearchOptions,
@@ -198,13 +203,13 @@ struct Searcher {
     asked: Asked,
     heard: mpsc::Sender<Heard>,
     places: Vec<(InterfaceIndex, Ipv6Addr)>,
-    /// One for each place.
+    /// One task for each place.
     tasks: JoinSet<()>,
 }
 
 impl Searcher {
     async fn run(mut self) {
-        // Subscribed before they are listed, so that none is missed in between.
+        // Subscribed before interfaces are listed, so that no change is missed.
         let mut changes = Changes::open().ok();
         loop {
             self.begin_where_possible();
@@ -224,7 +229,7 @@ impl Searcher {
         }
     }
 
-    /// Begins to ask on each interface where that is possible and has not begun.
+    /// Starts asking on each usable interface where that has not begun.
     fn begin_where_possible(&mut self) {
         let Ok(here) = here::listed() else { return };
         for (interface, address) in askable(&here, &self.options) {
@@ -232,7 +237,8 @@ impl Searcher {
             if self.places.contains(&place) {
                 continue;
             }
-            // An address may go between being listed and being used; its coming back is told.
+            // The address may have vanished since it was listed; its return triggers a
+            // notification.
             let Ok(socket) = multicast_sender(interface, address).and_then(UdpSocket::from_std) else { continue };
             self.places.push(place);
             let place = Place { index: interface.index, name: interface.name.to_string(), address };
@@ -242,7 +248,7 @@ impl Searcher {
     }
 }
 
-/// Chooses the interfaces to ask on, and the address to ask from; those of cables come first.
+/// Selects the interfaces and source addresses to ask on, cables first.
 fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Interface, Ipv6Addr)> {
     let chosen = |interface: &Interface| match options.interfaces.is_empty() {
         true => !matches!(interface.candidate(here), Err(LeftOut::PortOf(_) | LeftOut::Loopback)),
@@ -263,14 +269,15 @@ fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> 
     }
 }
 
-/// Where a question is asked.
+/// Interface and address to ask on.
 struct Place {
     index: InterfaceIndex,
     name: String,
     address: Ipv6Addr,
 }
 
-/// Asks on one interface, and tells what is answered, until the deadline or until nobody listens.
+/// Asks on one interface and forwards the answers, until the deadline or until the receiver is
+/// dropped.
 async fn ask(ear: Arc<Ear>, place: Place, socket: UdpSocket, port: u16, deadline: Instant, heard: mpsc::Sender<Heard>) {
     let mut questions = Questions::new(Instant::now());
     let mut pauses = PAUSES.iter();
@@ -302,16 +309,16 @@ fn send_question(ear: &Ear, place: &Place, socket: &UdpSocket, port: u16, questi
     let Some(datagram) = question.encode(|text| sign(&ear.identity, text)) else { return };
     questions.remember(question, Instant::now());
     let group = SocketAddrV6::new(GROUP, port, 0, place.index.0);
-    // The cable may have been pulled just now; the next question may find it back.
+    // The cable may just have been unplugged; the next question may succeed.
     if let Err(error) = send_to_neighbour(socket, &datagram, place.address, place.index, group) {
         tracing::debug!(interface = place.name, %error, "cannot ask");
     }
 }
 
-/// What was asked on one interface, and what may still be checked there.
+/// Pending questions on one interface, and limits on signature checks there.
 struct Questions {
     asked: VecDeque<(Question, Instant)>,
-    /// For keys that are trusted, so that strangers cannot use up what these need.
+    /// For trusted keys, so that strangers cannot exhaust their limit.
     friends: Limiter,
     strangers: Limiter,
 }
@@ -326,13 +333,13 @@ impl Questions {
         self.asked.truncate(MOST_QUESTIONS);
     }
 
-    /// Returns when the question of this answer was asked.
+    /// Returns the time at which the question of this answer was sent.
     fn when(&self, answer: &Answer) -> Option<Instant> {
         self.asked.iter().find(|(question, _)| answer.answers(question)).map(|(_, at)| *at)
     }
 }
 
-/// Whom we are and whom we know.
+/// Own identity and known peers.
 struct Ear {
     identity: Identity,
     peers: Peers,
@@ -340,7 +347,7 @@ struct Ear {
 }
 
 impl Ear {
-    /// Takes a datagram for what it proves; `None` where that is nothing.
+    /// Validates a datagram; returns `None` unless it is a valid answer.
     fn heard(&self, datagram: &[u8], from: SocketAddrV6, place: &Place, questions: &mut Questions, now: Instant) -> Option<Heard> {
         let answer = Answer::decode(datagram)?;
         let key = PublicKey::from_bytes(answer.claims().key);
@@ -369,17 +376,17 @@ impl Ear {
     }
 }
 
-/// Pauses after the first questions: what one lost, the next finds, and together they are three datagrams a second.
+/// Pauses after the first questions, in case one is lost; at most three datagrams a second.
 const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(500)];
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Questions that may still be answered: those of the last 2 s.
+/// Most questions that may still be answered, about the last 2 s.
 const MOST_QUESTIONS: usize = 4;
 
-/// Answers that wait to be taken.
+/// Most answers that wait for the caller.
 const QUEUE: usize = 64;
 
-/// Most daemons times cables of which a search tells those that are not trusted: more than any network has.
+/// Most untrusted daemons times cables in one search: more than any network has.
 const MOST_TOLD: usize = 1024;
 
 const NO_LINK_LOCAL: &str = "it has no IPv6 link-local address";
@@ -402,7 +409,7 @@ mod tests {
         SocketAddrV6::new(ip, 7747, 0, 7)
     }
 
-    /// One who asks and one who answers, and what was asked.
+    /// A client, a daemon, and a question between them.
     struct Scene {
         ear: Ear,
         daemon: Identity,

@@ -1,4 +1,4 @@
-//! Signing and checking what discovery says, with the keys that TLS uses.
+//! Signs and verifies discovery messages, with the same keys as TLS.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use nicstripe_proto::discovery::{Key, Signature};
@@ -6,13 +6,13 @@ use rustls::SignatureScheme;
 
 use crate::trust::Identity;
 
-/// Signs a text. `None` where the key cannot sign, which an Ed25519 key always can.
+/// Signs a text; returns `None` if the key cannot sign, which does not occur with Ed25519.
 pub(super) fn sign(identity: &Identity, text: &[u8]) -> Option<Signature> {
     let signer = identity.certified_key().key.choose_scheme(&[SignatureScheme::ED25519])?;
     signer.sign(text).ok()?.try_into().ok()
 }
 
-/// Whether the owner of `key` made this signature of `text`. Takes some 0.1 ms.
+/// Returns true if the owner of `key` made this signature of `text`. Takes about 0.1 ms.
 pub(super) fn is_by(key: &Key, text: &[u8], signature: &Signature) -> bool {
     UnparsedPublicKey::new(&ED25519, key).verify(text, signature).is_ok()
 }
@@ -26,7 +26,7 @@ mod tests {
 
     use super::*;
 
-    /// The key pair of which all bytes of the private half are `byte`.
+    /// Returns the key pair whose private bytes are all `byte`.
     fn identity(byte: u8) -> Identity {
         let der = [&b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20"[..], &[byte; 32]].concat();
         let mut file = tempfile::NamedTempFile::new().unwrap();
