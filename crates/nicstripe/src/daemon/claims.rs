@@ -1,8 +1,9 @@
-//! Proofs that an address is a peer's, before a host route takes it from the interface by which it is reached, and the probation of the
-//! routes.
+//! Proof that an address belongs to a peer, required before a host route diverts the address to
+//! another interface; and the probation of these routes.
 //!
-//! A token goes to the address as the kernel would send anything there. Who returns it over the session gets what goes to the address
-//! already, so that a route to another of its interfaces takes nothing from anybody else.
+//! The daemon sends a token to the address over the kernel's current route. A peer that returns it
+//! over the session already receives the traffic to that address, so a route to another of its
+//! interfaces takes nothing from other machines.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,14 +17,14 @@ use tokio::net::UdpSocket;
 
 use crate::trust::PublicKey;
 
-/// The tokens of one session that are under way.
+/// Outstanding tokens of one session.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     sent: BTreeMap<IpAddr, (Token, Instant)>,
 }
 
 impl Claims {
-    /// Returns the token to send to an address.
+    /// Creates the token to send to an address.
     pub(super) fn begin(&mut self, address: IpAddr, now: Instant) -> Token {
         self.sent.retain(|_, (_, at)| now.saturating_duration_since(*at) < TOKEN_LIFETIME);
         let token = Token(u64::from_be_bytes(crate::random_bytes()));
@@ -31,46 +32,48 @@ impl Claims {
         token
     }
 
-    /// Whether this is the token that was sent to the address. Each is good for one attempt.
+    /// Returns true if this token was sent to the address. A token is valid for one attempt.
     pub(super) fn is_proved(&mut self, address: IpAddr, token: u64, now: Instant) -> bool {
         let sent = self.sent.remove(&address);
         sent.is_some_and(|(sent, at)| sent == Token(token) && now.saturating_duration_since(at) < TOKEN_LIFETIME)
     }
 }
 
-/// Tokens that each key may still have sent, in all its sessions together: any address may be claimed, and none has asked for datagrams.
+/// Token budget per key, over all its sessions. Peers can claim any address, and its owner has not
+/// asked for datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Budgets(Mutex<HashMap<PublicKey, TokenBucket>>);
 
 impl Budgets {
-    /// Takes one token of a key's; returns false if there is none left.
+    /// Takes one token from a key's budget. Returns false if none is left.
     pub(super) fn take(&self, key: PublicKey, now: Instant) -> bool {
         let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         budgets.entry(key).or_insert_with(|| TokenBucket::new(TOKENS_AT_ONCE, TOKENS_PER_SECOND, now)).take(now)
     }
 }
 
-/// An address of a peer's, and the interface of ours to which it says that it connects from there.
+/// Peer address, and the local interface at which the peer announces its connection.
 pub(super) type Way = (IpAddr, String);
 
-/// Routes that the sessions of each key have on probation, or had: a route by which no connection comes is not installed again for a while.
+/// Routes on probation, per key. A route over which no connection arrives is held back for a while.
 ///
-/// A probation belongs to the key, as a session that ends takes its routes with it and the next would begin anew: what sessions that ended
-/// early have used of it is added up. What is remembered is bounded for each key, and one that has as much as that gets no other route.
+/// Probations belong to the key and add up over its sessions. Otherwise a peer could start over
+/// with each new session, since a session's routes are removed at its end. The number of records
+/// per key is bounded; at the bound a key gets no further routes.
 #[derive(Debug, Default)]
 pub(super) struct Probations(Mutex<HashMap<PublicKey, HashMap<Way, Probation>>>);
 
 #[derive(Debug)]
 struct Probation {
-    /// How long its route was there without a connection.
+    /// Time that the route existed without a connection.
     used: Duration,
-    /// Probations that were used up, one after the other.
+    /// Consecutive failed probations.
     failures: u32,
-    /// When the route may be had again.
+    /// End of the current hold-back.
     held_until: Option<Instant>,
-    /// When a connection came by it last.
+    /// Latest connection over the route.
     made: Option<Instant>,
-    /// When it was begun or used last.
+    /// Latest begin or use.
     seen: Instant,
 }
 
@@ -79,7 +82,7 @@ impl Probation {
         Self { used: Duration::ZERO, failures: 0, held_until: None, made: None, seen: now }
     }
 
-    /// How long its route may wait for a connection; `None` while it is held back.
+    /// Returns the remaining time to wait for a connection, or `None` while the route is held back.
     fn left(&self, now: Instant) -> Option<Duration> {
         match self.held_until {
             Some(until) if now < until => None,
@@ -99,8 +102,8 @@ impl Probation {
 }
 
 impl Probations {
-    /// Begins the probation of a route, or goes on with one. Returns how long a connection is waited for; `None` if the key may not have the
-    /// route now.
+    /// Begins or continues the probation of a route. Returns the time to wait for a connection, or
+    /// `None` if the key may not have the route now.
     pub(super) fn begin(&self, key: PublicKey, way: &Way, now: Instant) -> Option<Duration> {
         let mut probations = self.lock();
         let of_key = probations.entry(key).or_default();
@@ -113,25 +116,26 @@ impl Probations {
         probation.left(now)
     }
 
-    /// Whether the key may not have the route now.
+    /// Returns true if the route is held back from the key.
     pub(super) fn holds_back(&self, key: PublicKey, way: &Way, now: Instant) -> bool {
         let probations = self.lock();
         let probation = probations.get(&key).and_then(|of_key| of_key.get(way));
         probation.is_some_and(|probation| probation.left(now).is_none())
     }
 
-    /// A connection of the key's came from there, by that interface, and was greeted.
+    /// Records a greeted connection of the key from this address over this interface.
     pub(super) fn made(&self, key: PublicKey, way: &Way, now: Instant) {
         if let Some(probation) = self.lock().get_mut(&key).and_then(|of_key| of_key.get_mut(way)) {
             *probation = Probation { made: Some(now), ..Probation::new(now) };
         }
     }
 
-    /// The route was there for so long. Without a connection that counts: when the probation is used up, it is held back.
+    /// Adds time that the route existed. Without a connection it counts towards the probation,
+    /// whose end holds the route back.
     pub(super) fn used(&self, key: PublicKey, way: &Way, time: Duration, now: Instant) {
         let mut probations = self.lock();
         let Some(probation) = probations.get_mut(&key).and_then(|of_key| of_key.get_mut(way)) else { return };
-        // What several sessions use up together counts once.
+        // Counts a probation shared by several sessions once.
         if probation.was_made_lately(now) || probation.left(now).is_none() {
             return;
         }
@@ -148,34 +152,37 @@ impl Probations {
     }
 }
 
-/// Sends a token as the kernel would send anything to that address.
+/// Sends a token over the kernel's route to the address.
 pub(super) async fn send(token: Token, to: SocketAddr) -> std::io::Result<()> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind((any, 0)).await?.send_to(&token.encode(), to).await.map(drop)
 }
 
-/// Tokens of a key at once; an honest client asks for one an interface.
+/// Burst of tokens per key. An honest client requests one per interface.
 const TOKENS_AT_ONCE: u32 = 64;
 
-/// Tokens of a key in a second, after these: some copies that begin, each by several interfaces.
+/// Sustained tokens per second and key: enough for several copies that start over several
+/// interfaces each.
 const TOKENS_PER_SECOND: u32 = 16;
 
-/// How long a token is good for. Its way there and back takes a millisecond.
+/// Validity of a token. The round trip takes about a millisecond.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(2);
 
-/// How long a connection that was announced is waited for, until its route goes.
+/// Time to wait for an announced connection before its route is removed.
 const PROBATION: Duration = Duration::from_secs(10);
 
-/// How long a route is held back after its first probation without a connection, which may be a cable's fault. It doubles each time.
+/// Hold-back after the first failed probation, which a cable fault may have caused. Doubles with
+/// each further one.
 const FIRST_PAUSE: Duration = PROBATION;
 
-/// The longest pause.
+/// Longest hold-back.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// How long a connection counts, a failure after its pause, and what was used of a probation.
+/// Time until the daemon forgets a connection, a failure (after its hold-back), or the used part of
+/// a probation.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// Routes of one key that are remembered: of all pairs of 16 interfaces at either end.
+/// Routes recorded per key: all pairs of 16 local and 16 remote interfaces.
 const MOST_PROBATIONS: usize = 256;
 
 #[cfg(test)]
@@ -217,7 +224,7 @@ mod tests {
         for pause in [10, 20, 40, 80, 160, 320, 600, 600] {
             assert_eq!(probations.begin(key, &way, now), Some(PROBATION));
             now += PROBATION;
-            // Of two sessions that had it at the same time.
+            // Two sessions held the route at the same time.
             (0..2).for_each(|_| probations.used(key, &way, PROBATION, now));
             for later in [Duration::ZERO, Duration::from_secs(pause) - Duration::from_millis(1)] {
                 assert_eq!((probations.holds_back(key, &way, now + later), probations.begin(key, &way, now + later)), (true, None));
@@ -259,7 +266,7 @@ mod tests {
     #[test]
     fn a_route_by_which_a_connection_came_is_not_held_back() {
         let (begun, probations, key, way) = probation();
-        // One that comes without a route is nothing to remember.
+        // A connection without a route on probation leaves no record.
         probations.made(key, &way, begun);
         assert!(probations.lock().get(&key).is_none());
         assert!(probations.begin(key, &way, begun).is_some());

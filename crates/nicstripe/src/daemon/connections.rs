@@ -1,4 +1,5 @@
-//! Connections whose key is proved. Each has a place, and each key its share of them, from the handshake until the connection ends.
+//! Limit on authenticated connections, with fair shares per key. A connection holds a permit from
+//! the handshake to its end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::shares::{Share, Shares};
 use crate::trust::PublicKey;
 
-/// The places of connections.
+/// Permits of authenticated connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     shares: Shares,
@@ -17,7 +18,7 @@ pub(super) struct Connections {
 #[derive(Debug, Default)]
 struct Held {
     next_id: u64,
-    /// The oldest first.
+    /// Oldest first.
     places: Vec<Taken>,
 }
 
@@ -25,12 +26,12 @@ struct Held {
 struct Taken {
     id: u64,
     key: PublicKey,
-    /// Whether a session has it: it has said hello.
+    /// True once a session has it, after the hello.
     has_session: bool,
     gone: CancellationToken,
 }
 
-/// A connection's place. Given back when dropped.
+/// Permit of a connection; returned on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     connections: Arc<Connections>,
@@ -39,12 +40,13 @@ pub(crate) struct Place {
 }
 
 impl Connections {
-    /// With so many places; one key has half of them at most.
+    /// Creates `all` permits. One key gets at most half.
     pub(super) fn new(all: usize) -> Self {
         Self { shares: Shares { all, each: all.div_ceil(2) }, held: Mutex::default() }
     }
 
-    /// Gives a connection of this key a place, if need be one of the key with most; `None` where its share is used up.
+    /// Takes a permit for a connection of this key. May evict a connection of the key with the
+    /// most. Returns `None` if the key's share is used up.
     pub(super) fn take(self: &Arc<Self>, key: PublicKey) -> Option<Place> {
         let mut held = self.held();
         match self.shares.decide(&key, held.places.iter().map(|taken| taken.key)) {
@@ -64,7 +66,7 @@ impl Connections {
 }
 
 impl Held {
-    /// Ends a connection of this key: the oldest of those that have said nothing, otherwise the youngest.
+    /// Evicts a connection of this key: the oldest without a hello, otherwise the youngest.
     fn take_from(&mut self, key: &PublicKey) {
         let is_of_key = |taken: &Taken| taken.key == *key;
         let silent = self.places.iter().position(|taken| is_of_key(taken) && !taken.has_session);
@@ -75,14 +77,14 @@ impl Held {
 }
 
 impl Place {
-    /// A session takes the connection.
+    /// Marks the connection as belonging to a session.
     pub(super) fn has_session(&self) {
         if let Some(taken) = self.connections.held().places.iter_mut().find(|taken| taken.id == self.id) {
             taken.has_session = true;
         }
     }
 
-    /// Waits until the place was given to another key. Cancel safe.
+    /// Waits until the connection is evicted. Cancel safe.
     pub(crate) async fn gone(&self) {
         self.gone.cancelled().await;
     }
@@ -124,7 +126,7 @@ mod tests {
         let _second: Vec<Place> = std::iter::from_fn(|| take(2)).collect();
         first.iter().filter(|place| place.id != 1).for_each(Place::has_session);
         connections.held().places.iter_mut().filter(|taken| taken.key == key(2)).for_each(|taken| taken.has_session = true);
-        // Of two keys with as many, either may give way.
+        // With two keys of equal count, either may lose one.
         let _third = [take(3).unwrap(), take(3).unwrap()];
         let left = |number| connections.held().places.iter().filter(|taken| taken.key == key(number)).count();
         assert_eq!((left(1) + left(2), left(3)), (6, 2));

@@ -1,9 +1,11 @@
-//! The gate: which connections may wait until they have proved who they are, and when each may have its key exchange.
+//! Admission of unauthenticated connections: slots, and a rate limit for key exchanges.
 //!
-//! Nothing that is done for a stranger here costs more than a slot, some kilobytes and its turn. Whoever comes last gets in, as an honest
-//! client is through in some milliseconds and one that sits idle is not: the oldest gives way. Within the share of one address that is one
-//! that has had its time: a crowd of honest clients from one machine keeps its handshakes, and those that come meanwhile try again. Addresses
-//! from which a peer has proved its key are left alone as long as there are others, and have turns of their own.
+//! A stranger costs at most a slot, some kilobytes and one key exchange at a limited rate. When all
+//! slots are taken, a newcomer evicts the oldest: an honest client finishes within milliseconds, an
+//! idle attacker does not. Within the share of one address, only connections that had their time
+//! are evicted. A crowd of honest clients from one machine thus keeps its handshakes, and newcomers
+//! retry. Addresses at which a peer has proved its key are evicted last and have a separate rate
+//! limit.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,22 +20,22 @@ use tokio_util::sync::CancellationToken;
 use super::Limits;
 use crate::trust::PublicKey;
 
-/// Who may wait for being let in.
+/// Slots and rate limits for unauthenticated connections.
 #[derive(Debug)]
 pub(super) struct Gate {
     most: usize,
     most_per_source: usize,
     state: Mutex<State>,
-    /// For strangers, and for where peers are known to be.
+    /// Rate limits for strangers, and for known addresses.
     turns: [Turns; 2],
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The oldest first.
+    /// Oldest first.
     waiting: VecDeque<Waiting>,
     counts: HashMap<Source, usize>,
-    /// Where peers have proved their keys, and which, the latest last.
+    /// Addresses at which peers have proved their keys, latest last.
     known: VecDeque<(Source, PublicKey)>,
     next_id: u64,
 }
@@ -42,17 +44,19 @@ struct State {
 struct Waiting {
     id: u64,
     source: Source,
-    /// Whether it has said something that deserves an answer and waits for its turn. The oldest is the next one then: it would be a pity, and
-    /// under a flood nobody would ever be answered.
+    /// True if it has sent a valid first message and waits for its key exchange. Never evicted
+    /// then: the oldest is next in line, and under a flood no client would ever be served.
     queued: bool,
-    /// Since when it may say what is expected of it: an honest client needs a round trip, and its share of its machine's processor.
+    /// Start of its time to send the next message. An honest client needs a round trip and a share
+    /// of its machine's CPU.
     since: Instant,
-    /// Whether it was answered.
+    /// True once its key exchange was answered.
     answered: bool,
     gone: CancellationToken,
 }
 
-/// What counts as one stranger: an IPv4 address, an IPv6 /64, or, as all machines on a cable share that, one link-local address there.
+/// Unit that counts as one stranger: an IPv4 address or an IPv6 /64. For link-local addresses a
+/// single address with its interface, since all machines on a cable share that /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Source(IpAddr, u32);
 
@@ -72,7 +76,8 @@ impl Gate {
         Self { most: limits.greetings, most_per_source: limits.greetings_per_address, state: Mutex::default(), turns: [turns(), turns()] }
     }
 
-    /// Gives a new connection a slot, if need be that of another; `None` where all others are about to be answered.
+    /// Admits a connection, evicting another one if necessary. Returns `None` if none can be
+    /// evicted.
     pub(super) fn admit(self: &Arc<Self>, remote: SocketAddr) -> Option<Admission> {
         let source = Source::of(remote);
         let mut state = self.state();
@@ -89,12 +94,12 @@ impl Gate {
         Some(Admission { gate: self.clone(), id, source, gone })
     }
 
-    /// Frees the oldest slot, and with it a file descriptor.
+    /// Evicts the oldest connection, which frees a file descriptor.
     pub(super) fn drop_oldest(&self) {
         self.state().drop_one(Haste::Pressed, |_| true);
     }
 
-    /// How many have a slot.
+    /// Returns the number of slots in use.
     pub(super) fn waiting(&self) -> usize {
         self.state().waiting.len()
     }
@@ -109,7 +114,9 @@ impl State {
         self.counts.get(&source).copied().unwrap_or(0)
     }
 
-    /// Makes room for `newcomer`: the oldest goes, of the source that has most if that has more than one, and of strangers first.
+    /// Evicts the oldest connection of the stranger with the most, if it has several. Falls back to
+    /// the oldest stranger. Evicts connections from known addresses only if there are no strangers
+    /// and `newcomer` is known too.
     fn drop_for(&mut self, newcomer: Source) -> Option<()> {
         let is_known = |source: &Source| self.is_known(source);
         let strangers = self.counts.iter().filter(|(source, _)| !is_known(source));
@@ -126,7 +133,7 @@ impl State {
         })
     }
 
-    /// Drops the oldest of these that does not wait for its turn and has had its time.
+    /// Evicts the oldest matching connection that is not queued and has had its time.
     fn drop_one(&mut self, haste: Haste, is_meant: impl Fn(&Waiting) -> bool) -> Option<()> {
         let now = Instant::now();
         let is_idle = |waiting: &Waiting| !waiting.queued && now.duration_since(waiting.since) >= haste.spares(waiting.answered);
@@ -177,7 +184,7 @@ impl State {
     }
 }
 
-/// A connection's slot. Given back when dropped.
+/// Slot of a connection; released on drop.
 #[derive(Debug)]
 pub(super) struct Admission {
     gate: Arc<Gate>,
@@ -187,12 +194,13 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Cancelled when the slot was given to another connection.
+    /// Returns a token that is cancelled on eviction.
     pub(super) fn gone(&self) -> CancellationToken {
         self.gone.clone()
     }
 
-    /// Waits until the key exchange may be computed. Cancel safe: the turn is lost, nothing else.
+    /// Waits for permission to compute the key exchange. Cancel safe: only the place in line is
+    /// lost.
     pub(super) async fn turn(&self) {
         self.gate.state().set_queued(self.id, true);
         let is_known = self.gate.state().is_known(&self.source);
@@ -200,7 +208,7 @@ impl Admission {
         self.gate.state().set_queued(self.id, false);
     }
 
-    /// The connection has proved a peer's key: it is no stranger's.
+    /// Records that the connection has proved a peer's key.
     pub(super) fn proved(&self, key: PublicKey) {
         self.gate.state().remember(self.source, key);
     }
@@ -212,7 +220,7 @@ impl Drop for Admission {
     }
 }
 
-/// So many turns a second, in the order in which they are asked for.
+/// Rate limit with a first-come, first-served queue.
 #[derive(Debug)]
 struct Turns(tokio::sync::Mutex<TokenBucket>);
 
@@ -223,7 +231,7 @@ impl Turns {
     }
 
     async fn take(&self) {
-        // Whose turn is next waits with the lock; all others wait for it, in their order.
+        // The first in line waits with the lock held; the others queue for the lock, which is fair.
         let mut bucket = self.0.lock().await;
         while !bucket.take(Instant::now()) {
             let wait = bucket.wait(Instant::now());
@@ -232,12 +240,14 @@ impl Turns {
     }
 }
 
-/// How long a slot is left to who has it.
+/// Minimum time before a connection may be evicted.
 #[derive(Debug, Clone, Copy)]
 enum Haste {
-    /// The newcomer is of the same address. 128 slots let in 640 a second that say nothing, and each has time for 200 processes on two cores.
+    /// The address has used up its share. 128 slots then admit 640 silent connections per second,
+    /// and leave each enough time for a client among 200 processes on two cores.
     Patient,
-    /// All slots are taken. One that was answered keeps its slot for 100 ms: at their rate of 500 a second, 50 of 256.
+    /// All slots are taken. An answered connection keeps its slot for 100 ms; at 500 per second
+    /// these hold 50 of 256 slots.
     Pressed,
 }
 
@@ -252,13 +262,14 @@ impl Haste {
     }
 }
 
-/// Sources of peers that are remembered. One is an address of one peer on one cable.
+/// Known addresses recorded. One entry per address of a peer on one cable.
 const MOST_KNOWN: usize = 256;
 
-/// Those of one key: no peer pushes out the others.
+/// Known addresses per key, so that no peer displaces the others.
 const MOST_KNOWN_OF_KEY: usize = 64;
 
-/// Turns that may be taken at once after a pause, those of a second at most: all paths of a session, after its daemon was restarted.
+/// Burst of key exchanges, at most those of one second: all paths of a session that reconnect after
+/// a restart of the daemon.
 const TURNS_AT_ONCE: u32 = 64;
 
 #[cfg(test)]
@@ -281,7 +292,7 @@ mod tests {
         PublicKey::from_bytes([number; 32])
     }
 
-    /// Makes all that wait older.
+    /// Ages all waiting connections.
     fn pass(gate: &Gate, millis: u64) {
         for waiting in &mut gate.state().waiting {
             waiting.since -= Duration::from_millis(millis);
@@ -386,7 +397,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_are_given_at_their_rate_after_a_burst() {
-        // 64 at once, then one every 2 ms.
+        // A burst of 64, then one every 2 ms.
         let turns = Turns::new(500);
         let begun = Instant::now();
         for _ in 0..TURNS_AT_ONCE + 50 {

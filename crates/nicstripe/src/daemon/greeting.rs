@@ -1,4 +1,4 @@
-//! The greeting: who has connected, and which session it means.
+//! Greeting of a connection: authenticates the peer and finds its session.
 
 use std::{
     collections::HashMap,
@@ -31,7 +31,8 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Finds out who has connected and which session it means. The connection's slot is given back as soon as its key is proved.
+/// Authenticates a connection and passes it to its session. Releases the connection's slot as soon
+/// as its key is proved.
 pub(super) async fn greet(
     shared: &Arc<Shared>,
     tcp: TcpStream,
@@ -45,7 +46,7 @@ pub(super) async fn greet(
     let key = tls.peer_key()?;
     admission.proved(key);
     let Some(place) = shared.connections.take(key) else {
-        // It keeps its slot at the gate until it has been told.
+        // It holds its slot at the gate until the refusal is sent.
         return refuse(shared, remote, Greeted::unheard(tls), RefusalCode::TooManySessions.into()).await;
     };
     drop(admission);
@@ -62,7 +63,7 @@ pub(super) async fn greet(
     };
     let (handle, service, arriving) = match session_of(shared, &hello, key) {
         Ok(found) => found,
-        // Closed without an answer: a client that tries again finds nobody, or is refused in its handshake.
+        // Closed without an answer. A retry finds no daemon, or is rejected in the handshake.
         Err(NoSession::Ending) => return Ok(()),
         Err(NoSession::Untrusted) => return Err(TlsError::UntrustedKey(key).into()),
         Err(NoSession::Refused(refused)) => return refuse(shared, remote, greeted, refused).await,
@@ -94,13 +95,13 @@ pub(super) async fn greet(
     Ok(())
 }
 
-/// Why a hello gets no session.
+/// Reason why a hello gets no session.
 #[derive(Debug, PartialEq, Eq)]
 enum NoSession {
     Refused(Refused),
-    /// The daemon ends.
+    /// The daemon is shutting down.
     Ending,
-    /// The key had a line in the list of peers when it was proved, and has none any more.
+    /// The key was removed from the list of peers after the handshake.
     Untrusted,
 }
 
@@ -110,11 +111,11 @@ impl From<RefusalCode> for NoSession {
     }
 }
 
-/// What is said of why there is none.
+/// Content of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Refused {
     code: RefusalCode,
-    /// Sessions at once of this key, where that is why.
+    /// Session limit of this key, if that is the reason.
     most: Option<u32>,
 }
 
@@ -128,7 +129,7 @@ async fn refuse(shared: &Shared, remote: SocketAddr, mut greeted: Greeted, refus
     let Refused { code, most } = refused;
     shared.meters.greeting_refused(refusal_word(code));
     match code {
-        // A connection of a session that ended while it was made.
+        // The session ended while this connection was set up.
         RefusalCode::UnknownSession => tracing::debug!(%remote, "a connection came for a session that is over"),
         _ => tracing::info!(%remote, reason = refusal_word(code), "session refused"),
     }
@@ -137,10 +138,11 @@ async fn refuse(shared: &Shared, remote: SocketAddr, mut greeted: Greeted, refus
     Ok(())
 }
 
-/// Returns the session that a hello means: a new one, or one of the same key.
+/// Returns the session of a hello: a new one, or an existing one of the same key.
 ///
-/// The key's rights are looked up here, after the handshake and with the sessions locked: a line that was removed meanwhile grants nothing,
-/// and no session begins unseen by [`Shared::end_sessions_without_rights`].
+/// Looks up the key's rights after the handshake, with the sessions locked. A line removed
+/// meanwhile thus grants nothing, and [`Shared::end_sessions_without_rights`] misses no new
+/// session.
 fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>, Arriving), NoSession> {
     if hello.version != VERSION {
         return Err(RefusalCode::Version.into());
@@ -173,7 +175,7 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         Share::Free => {}
         Share::Of(greatest) => take_from(&mut sessions, &greatest),
         Share::None(most) => {
-            // One that has no connection any more makes room for the next attempt.
+            // Sessions without a connection end, which makes room for the client's next attempt.
             handles_of(&sessions, &key).iter().filter(|session| session.is_idle()).for_each(SessionHandle::give_way);
             let most = u32::try_from(most).ok();
             return Err(NoSession::Refused(Refused { code: RefusalCode::TooManySessions, most }));
@@ -209,7 +211,7 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
     Ok((handle, service, arriving))
 }
 
-/// Ends a session of this key for one of another key: one without a connection if there is any.
+/// Evicts a session of this key in favour of another key. Prefers one without a connection.
 fn take_from(sessions: &mut HashMap<SessionId, Entry>, key: &PublicKey) {
     let of_key = sessions.values_mut().filter(|entry| entry.rights.key() == *key && !entry.gives_way);
     let Some(entry) = of_key.min_by_key(|entry| !entry.handle.is_idle()) else { return };
@@ -219,7 +221,7 @@ fn take_from(sessions: &mut HashMap<SessionId, Entry>, key: &PublicKey) {
     tokio::spawn(async move { session.command(Command::Close(CloseCode::Cancelled)).await });
 }
 
-/// The word for why a session was refused.
+/// Returns the log word for a refusal.
 fn refusal_word(code: RefusalCode) -> &'static str {
     match code {
         RefusalCode::Version => "version",
@@ -235,14 +237,15 @@ fn handles_of(sessions: &HashMap<SessionId, Entry>, key: &PublicKey) -> Vec<Sess
     sessions.values().filter(|entry| entry.rights.key() == *key).map(|entry| entry.handle.clone()).collect()
 }
 
-/// Lets go of a session, and of its host routes, when it has ended.
+/// Drops a session and its host routes when it has ended.
 async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
     ended.cancelled().await;
     shared.sessions().retain(|_, entry| !entry.handle.ended.is_cancelled());
 }
 
-/// Has a peer's earlier sessions end that turn out to have no connection: it has come back with a new one. Host routes and files that they
-/// hold are free then, and not only when their patience ends. A client that still wants such a session goes on with a new one.
+/// Ends earlier sessions of a returned peer that turn out to have no connection. This frees their
+/// host routes and files before their patience expires. A client that still uses such a session
+/// continues with a new one.
 async fn replace(earlier: Vec<SessionHandle>) {
     let begun = Instant::now();
     while begun.elapsed() < SILENCE_TIMEOUT {
@@ -253,10 +256,11 @@ async fn replace(earlier: Vec<SessionHandle>) {
     }
 }
 
-/// How long earlier sessions of a peer that is back are watched: that it was killed may show by silence alone, noticed within 4 s.
+/// Time to watch earlier sessions of a returned peer. A killed client may only show by silence,
+/// which is detected within 4 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause between looks at them.
+/// Pause between two checks.
 const SILENCE_PAUSE: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
@@ -288,7 +292,7 @@ mod tests {
         let real = [42; 16];
         session_of(&bound.shared, &hello(&real, true), owner).unwrap();
         let unknown = || NoSession::from(RefusalCode::UnknownSession);
-        // Whoever knows the number without the key gets no further, and neither does the key without the number.
+        // Neither the session number without the key nor the key without the number is accepted.
         let refused = |id: &[u8], key| session_of(&bound.shared, &hello(id, false), key).map(drop).unwrap_err();
         assert_eq!((refused(&real, other), refused(&[0; 16], owner)), (unknown(), unknown()));
         let mut guesses = vec![0; 16 * 10_000];
@@ -298,7 +302,7 @@ mod tests {
             assert!(guesses.chunks(16).all(|guess| refused(guess, other) == unknown()));
         }
         assert!(session_of(&bound.shared, &hello(&real, false), owner).is_ok());
-        // Nobody is let in, and nobody told anything that would end his tries, while the daemon ends.
+        // During shutdown clients are not admitted, and get no answer that would end their retries.
         bound.shared.ending.cancel();
         assert_eq!(session_of(&bound.shared, &hello(&[43; 16], true), owner).map(drop).unwrap_err(), NoSession::Ending);
     }

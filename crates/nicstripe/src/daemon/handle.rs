@@ -1,11 +1,11 @@
-//! What is known and can be changed of a daemon while it runs.
+//! Metrics and adjustable limits of a running daemon.
 
 use std::sync::{Arc, PoisonError};
 
 use super::{Limits, Metrics, Shared};
 use crate::bench::BenchLimits;
 
-/// Reads a daemon's numbers and changes its limits. Clones are the same daemon's; it may have ended.
+/// Handle to a daemon's metrics and limits. Clones refer to the same daemon, which may have ended.
 #[derive(Debug, Clone)]
 pub struct DaemonHandle {
     shared: Arc<Shared>,
@@ -16,7 +16,7 @@ impl DaemonHandle {
         Self { shared }
     }
 
-    /// Returns the numbers of this moment. Takes microseconds, and holds nobody up.
+    /// Returns the current metrics. Takes microseconds and blocks nothing.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {
@@ -42,7 +42,7 @@ impl DaemonHandle {
         (*self.shared.limits()).clone()
     }
 
-    /// Returns what peers may have in benches.
+    /// Returns the limits of peers' benchmarks.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {
@@ -53,9 +53,10 @@ impl DaemonHandle {
         self.shared.bench_limits()
     }
 
-    /// Reads the list of peers again, and ends sessions whose key is gone or whose line allows less than it did.
+    /// Reads the list of peers again. Ends sessions whose key was removed or whose rights were
+    /// reduced.
     ///
-    /// The daemon does so by itself within 3 s of a change.
+    /// The daemon does this by itself within 3 s of a change.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {
@@ -66,8 +67,8 @@ impl DaemonHandle {
         self.shared.end_sessions_without_rights();
     }
 
-    /// Changes what peers may have in benches. Those that wait follow it, and are refused where nobody may bench any more; one that runs keeps
-    /// its time.
+    /// Changes the limits of peers' benchmarks. Queued benchmarks follow them, and are rejected if
+    /// no longer allowed. A running one keeps its time.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {
@@ -78,8 +79,9 @@ impl DaemonHandle {
         *self.shared.bench.write().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    /// Changes the limits that can change while it runs: those of sessions, the greeting time, and the time for the end. The others stay as
-    /// they were at the start. Sessions that there are keep what they have, also where that is more than what is allowed now.
+    /// Changes the limits that can change at run time: those of sessions, the greeting time, and
+    /// the shutdown time. The others keep their values from the start. Existing sessions keep what
+    /// they have, even above the new limits.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {

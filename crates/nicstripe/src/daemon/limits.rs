@@ -1,10 +1,10 @@
-//! What strangers and peers may take of a daemon.
+//! Resource limits for strangers and peers.
 
 use std::time::Duration;
 
 use nicstripe_proto::BitRate;
 
-/// What strangers and peers may take of a daemon. Every limit is the daemon's own: nothing that a peer says raises one.
+/// Resource limits for strangers and peers. Peers cannot raise any of them.
 ///
 /// | limit | default |
 /// | --- | --- |
@@ -20,45 +20,56 @@ use nicstripe_proto::BitRate;
 /// | [`session_rate`](Self::session_rate) | none |
 /// | [`shutdown_time`](Self::shutdown_time) | 10 s |
 ///
-/// Where the process may not have file descriptors for so many, [`greetings`](Self::greetings) and [`paths`](Self::paths) are a quarter and an
-/// eighth of what it may have, less a reserve: half is for files. A count of 0 counts as 1, and [`greeting_time`](Self::greeting_time) is
-/// 100 ms at least: a daemon that lets nobody in is not meant.
+/// [`greetings`](Self::greetings) is capped at a quarter, and [`paths`](Self::paths) at an eighth,
+/// of the process's file descriptors less a reserve. Half of them are for files. A count of 0 is
+/// treated as 1, and [`greeting_time`](Self::greeting_time) is at least 100 ms, so that the daemon
+/// always admits clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once that have not proved who they are: 256.
+    /// Concurrent unauthenticated connections: 256.
     ///
-    /// When there are as many, the oldest gives way to the next, first of the address that has most. An honest client needs some
-    /// milliseconds. Each costs about 25 KiB here and some 5 KiB in the kernel, and a file descriptor.
+    /// At the limit a new connection evicts the oldest, first of the address with the most. An
+    /// honest client needs some milliseconds. Each connection costs about 25 KiB in the daemon,
+    /// some 5 KiB in the kernel, and a file descriptor.
     pub greetings: usize,
-    /// How many of them may come from one IPv4 address or one IPv6 /64: 128. One that has said nothing for 0.2 s, or has not answered for 1 s,
-    /// gives way to the next; where there is none, the next is closed, and tries again.
+    /// Concurrent unauthenticated connections per IPv4 address or IPv6 /64: 128. At the limit a new
+    /// one evicts a connection that has sent nothing for 0.2 s, or not answered for 1 s. If there
+    /// is none, the new one is closed, and the client retries.
     pub greetings_per_address: usize,
-    /// From a connection's acceptance until its session has it: 5 s, whatever the peer sends meanwhile.
+    /// Time from accepting a connection until its session has it: 5 s, regardless of what the peer
+    /// sends.
     pub greeting_time: Duration,
-    /// Key exchanges with strangers: 500 a second, after 64 at once. One takes some 0.2 ms, so that this is a tenth of a core.
+    /// Key exchanges with strangers per second: 500, with a burst of 64. One takes some 0.2 ms, so
+    /// this is a tenth of a core.
     ///
-    /// Addresses from which a peer has proved its key have as many of their own, all together.
+    /// Addresses at which a peer has proved its key share a separate limit of the same size.
     pub handshakes_per_second: u32,
-    /// Sessions at once, of all peers: 64. A client beyond them waits. Where several keys have all, one with less than half as many as the
-    /// greatest gets a place of that one, whose client waits and goes on.
+    /// Concurrent sessions of all peers: 64. Further clients wait. When several keys use all of
+    /// them, a key with less than half as many as the largest evicts one of that key. The evicted
+    /// client waits and resumes.
     pub sessions: usize,
-    /// Sessions at once of one key: 32, so that no peer takes all. Its further clients wait.
+    /// Concurrent sessions per key: 32, so that no peer takes all. Its further clients wait.
     pub sessions_per_peer: usize,
-    /// How long a session without any connection is kept: 60 s.
+    /// Lifetime of a session without any connection: 60 s.
     ///
-    /// A client that comes back later makes a new one and goes on from what is durable, so this only saves it that; and a peer that comes
-    /// and goes cannot fill [`sessions`](Self::sessions) for long.
+    /// A client that returns later creates a new session and resumes from durable data, so a longer
+    /// time only saves it that. A short one keeps flapping peers from filling
+    /// [`sessions`](Self::sessions).
     pub session_patience: Duration,
-    /// Connections of peers at once, from the proof of their key on: 256, half of them of one key at most. Each costs one chunk of 256 KiB,
-    /// the buffers of TLS and two file descriptors. All other chunks come out of one pool of 64 MiB for all sessions.
+    /// Concurrent authenticated connections: 256, at most half of them of one key. Each costs one
+    /// chunk of 256 KiB, TLS buffers and two file descriptors. All other chunks come from one pool
+    /// of 64 MiB for all sessions.
     ///
-    /// Where several keys have all, one with less than half as many as the greatest gets one of that one.
+    /// When several keys use all of them, a key with less than half as many as the largest evicts
+    /// one of that key.
     pub paths: usize,
-    /// Lines of the log a second, at most, about connections that were turned away: 10. The rest is counted in one line.
+    /// Log lines per second about rejected connections: 10. One more line counts the rest.
     pub refusals_logged: u32,
-    /// Most that is sent in a session, over all links, to a peer whose line in the list of peers has no rate: no limit.
+    /// Send rate of a session over all links, for peers without a rate in the list of peers: no
+    /// limit.
     pub session_rate: Option<BitRate>,
-    /// How long all sessions together may take to end when the daemon is to: 10 s. Then it ends without those that wait for a disk.
+    /// Time for all sessions together to end at a shutdown: 10 s. After that the daemon exits
+    /// without those that wait for a disk.
     pub shutdown_time: Duration,
 }
 
@@ -81,7 +92,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same, with what would let nobody in raised to the least that does.
+    /// Raises limits that would admit no client to their minimum.
     pub(super) fn usable(self) -> Self {
         Self {
             greetings: self.greetings.max(1),
@@ -95,35 +106,37 @@ impl Limits {
         }
     }
 
-    /// The same, with no more connections than there are file descriptors for, half of which are for files.
+    /// Caps connections at half of the file descriptors; the others are for files.
     pub(super) fn within(self, descriptors: Option<u64>) -> Self {
         let share = |part: u64| descriptors.map_or(usize::MAX, |all| usize::try_from(all / part).unwrap_or(usize::MAX).max(1));
         Self { greetings: self.greetings.min(share(4)), paths: self.paths.min(share(8)), ..self }
     }
 }
 
-/// How many file descriptors of this process are shared out; `None` where there is no limit.
+/// Returns the file descriptors to share out, or `None` without a limit.
 pub(super) fn descriptors() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.map(|all| all - reserve(all))
 }
 
-/// Descriptors that no peer gets: for the daemon's own sockets, and for connections that are accepted while all shares are used up.
+/// Returns the descriptors reserved for the daemon's own sockets, and for connections accepted
+/// while all shares are used up.
 fn reserve(all: u64) -> u64 {
     (all / 8).min(MOST_RESERVED)
 }
 
-/// How many of them are for single files, and as many for trees: a quarter, as connections have the other half ([`Limits::within`]).
+/// Returns the descriptors for single files, a quarter; trees get as many. Connections have the
+/// other half ([`Limits::within`]).
 pub(super) fn for_files(descriptors: Option<u64>) -> usize {
     descriptors.map_or(MOST_FOR_FILES, |all| usize::try_from(all / 4).unwrap_or(MOST_FOR_FILES).clamp(1, MOST_FOR_FILES))
 }
 
-/// A daemon has 16 of its own, and two for each interface.
+/// A daemon uses 16 itself, and two per interface.
 const MOST_RESERVED: u64 = 64;
 
-/// Where there is no limit: as many as Linux lets a process have by default (`fs.nr_open`).
+/// Used without a limit: the default of `fs.nr_open`, Linux's maximum per process.
 const MOST_FOR_FILES: usize = 1 << 20;
 
-/// Below this, no client far away is ever greeted.
+/// Shorter times would reject every distant client.
 const LEAST_GREETING_TIME: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The listening sockets: one per interface and IP version, as long as the interface is there.
+//! Listening sockets: one per interface and IP version, while the interface exists.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as BlockingListener},
@@ -20,25 +20,25 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Where a daemon listens.
+/// Listening address of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenAddress {
-    /// The interface; empty for a socket of the program's own that is bound to no single one.
+    /// Interface name; empty for a socket supplied by the program and not bound to one interface.
     pub interface: String,
-    /// Address and port; unspecified where all addresses of the interface are meant.
+    /// Address and port; unspecified for all addresses of the interface.
     pub address: SocketAddr,
 }
 
-/// Where the user wants it to listen; on every interface, if nothing is named.
+/// Listening addresses requested by the user; all interfaces if none is named.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) interfaces: Vec<String>,
-    /// 0 takes a free one, the same everywhere.
+    /// 0 selects a free port, common to all sockets.
     pub(super) port: u16,
 }
 
-/// A place to listen at.
+/// Interface and address of one socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     interface: InterfaceName,
@@ -46,21 +46,22 @@ struct Place {
     address: SocketAddr,
 }
 
-/// The open listening sockets.
+/// Open listening sockets.
 #[derive(Debug)]
 pub(super) struct Listeners {
     wanted: Wanted,
     open: Vec<Open>,
-    /// Those of the embedding program, which are there whatever becomes of interfaces. Then no others are opened.
+    /// Sockets supplied by the embedding program, independent of interface changes. No others are
+    /// opened then.
     given: Vec<Given>,
     are_given: bool,
 }
 
-/// A socket of the embedding program.
+/// Socket of the embedding program.
 #[derive(Debug)]
 struct Given {
     listens: ListenAddress,
-    /// Taken by the task that accepts on it.
+    /// Taken by the accepting task.
     listener: Option<TcpListener>,
     /// Ends that task when dropped.
     _stop: tokio_util::sync::DropGuard,
@@ -70,18 +71,19 @@ struct Given {
 #[derive(Debug)]
 struct Open {
     place: Place,
-    /// Taken by the task that accepts on it.
+    /// Taken by the accepting task.
     listener: Option<TcpListener>,
     /// Ends that task.
     stop: CancellationToken,
 }
 
 impl Listeners {
-    /// Opens all, each pinned before it listens.
+    /// Opens all sockets, each bound to its interface before it listens.
     ///
     /// # Errors
     ///
-    /// What was named is not there, or an address cannot be listened on. IPv6 may be missing where it was not named.
+    /// A named interface or address does not exist, or an address cannot be bound. Missing IPv6 is
+    /// only an error for named addresses.
     pub(super) fn open(mut wanted: Wanted, here: &[Interface]) -> Result<Self, Error> {
         wanted.check(here)?;
         let mut open = Vec::new();
@@ -90,7 +92,7 @@ impl Listeners {
             let place = wanted.with_port(place);
             match open_listener(&place) {
                 Ok((bound, listener)) => {
-                    // All others that are to have any are to have the port that was free for the first.
+                    // The first socket's free port is used for all others without a port.
                     if is_free {
                         wanted.port = bound.port();
                     }
@@ -110,11 +112,11 @@ impl Listeners {
         Ok(Self { wanted, open, given: Vec::new(), are_given: false })
     }
 
-    /// Takes sockets that listen already.
+    /// Uses sockets that already listen.
     ///
     /// # Errors
     ///
-    /// One is no listening socket of TCP any more, or there are none.
+    /// One is not a listening TCP socket, or there are none.
     pub(super) fn of(given: &[BlockingListener], here: &[Interface]) -> Result<Self, Error> {
         let error = |source| Error::System { what: "listen on the sockets that were handed over", source };
         if given.is_empty() {
@@ -131,7 +133,7 @@ impl Listeners {
         open.map(|open| ListenAddress { interface: open.place.interface.to_string(), address: open.place.address }).chain(given).collect()
     }
 
-    /// Begins to accept on those that nobody accepts on yet.
+    /// Starts accepting on new sockets.
     pub(super) fn accept(&mut self, shared: &Arc<Shared>) {
         for open in &mut self.open {
             if let Some(listener) = open.listener.take() {
@@ -145,7 +147,7 @@ impl Listeners {
         }
     }
 
-    /// Opens what has appeared, and closes what is gone.
+    /// Opens sockets for new interfaces and closes those of vanished ones.
     pub(super) fn follow(&mut self, here: &[Interface]) {
         if self.are_given {
             return;
@@ -187,14 +189,14 @@ impl Given {
 }
 
 impl Drop for Open {
-    /// Ends the task that accepts.
+    /// Ends the accepting task.
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
 impl Wanted {
-    /// Gives a place without a port of its own the one for all.
+    /// Replaces port 0 by the common port.
     fn with_port(&self, mut place: Place) -> Place {
         if place.address.port() == 0 {
             place.address.set_port(self.port);
@@ -202,7 +204,7 @@ impl Wanted {
         place
     }
 
-    /// Makes sure that what was named is there.
+    /// Checks that named interfaces and addresses exist.
     fn check(&self, here: &[Interface]) -> Result<(), Error> {
         for name in &self.interfaces {
             if !here.iter().any(|interface| interface.is_called(name)) {
@@ -219,7 +221,7 @@ impl Wanted {
         Ok(())
     }
 
-    /// Returns where to listen on the interfaces that are there. Port 0 stands for the common one.
+    /// Returns the sockets to open on the existing interfaces. Port 0 stands for the common port.
     fn places(&self, here: &[Interface]) -> Vec<Place> {
         let place = |interface: &Interface, address| Place { interface: interface.name, index: interface.index, address };
         let mut places = Vec::new();
@@ -233,7 +235,8 @@ impl Wanted {
             );
         }
         if self.interfaces.is_empty() && self.addresses.is_empty() {
-            // Ports of a bridge or bond are left out by the kernel itself: their packets arrive at the master.
+            // Members of a bridge or bond are skipped: the kernel delivers their packets to the
+            // master.
             let up = here.iter().filter(|interface| interface.up && interface.master.is_none());
             places.extend(up.flat_map(|interface| unspecified().map(move |address| place(interface, address))));
         }
@@ -259,7 +262,7 @@ async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, s
         match accepted {
             Ok((tcp, remote)) => let_in(&shared, tcp, remote, &interface),
             Err(error) => {
-                // Out of file descriptors, most likely: a stranger has one that he can do without.
+                // Probably out of file descriptors: evict a stranger to free one.
                 shared.gate.drop_oldest();
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -268,7 +271,8 @@ async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, s
     }
 }
 
-/// Gives a new connection a slot and has it greeted. Nothing is computed and nothing read here: the next one waits behind it.
+/// Admits a new connection and starts its greeting in a task. Must stay cheap, since the next
+/// connection waits for it.
 fn let_in(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &str) {
     let deadline = Instant::now() + shared.limits().greeting_time;
     let Some(admission) = shared.gate.admit(remote) else {
@@ -279,12 +283,12 @@ fn let_in(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &
         let gone = admission.gone();
         let greeted = tokio::select! {
             greeted = tokio::time::timeout_at(deadline.into(), greet(&shared, tcp, remote, interface, admission, deadline)) => greeted,
-            // Without a byte.
+            // Evicted: close without sending anything.
             () = gone.cancelled() => return shared.turn_away("gave_way", remote, &"it gave way to another one"),
         };
         match greeted {
             Ok(Ok(())) => {}
-            // A client that only asks whether a cable leads here.
+            // A client's probe of a cable.
             Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
             Ok(Err(StreamEnd::Tls(TlsError::UntrustedKey(key)))) => shared.turn_away("untrusted_key", remote, &Unknown { key, remote }),
             Ok(Err(end)) => shared.turn_away(reason_word(&end), remote, &logged_error(&end)),
@@ -300,14 +304,14 @@ fn let_in(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &
 }
 
 impl Shared {
-    /// Counts a connection that is turned away, and says so if not too much was said of late.
+    /// Counts a rejected connection, and logs it within the rate limit.
     fn turn_away(&self, word: &'static str, remote: SocketAddr, reason: &dyn std::fmt::Display) {
         self.meters.greeting_refused(word);
         self.refusals.tell(remote, reason);
     }
 }
 
-/// A key that is not in the list of peers, and the command that adds it.
+/// Untrusted key, displayed with the command that adds it.
 struct Unknown {
     key: PublicKey,
     remote: SocketAddr,
@@ -320,7 +324,7 @@ impl std::fmt::Display for Unknown {
     }
 }
 
-/// The word for why a connection was turned away.
+/// Returns the metrics word for the reason of a rejection.
 fn reason_word(end: &StreamEnd) -> &'static str {
     match end {
         StreamEnd::Tls(TlsError::TimedOut) => "timed_out",
@@ -331,7 +335,7 @@ fn reason_word(end: &StreamEnd) -> &'static str {
     }
 }
 
-/// Connections that the kernel holds until they are accepted; it takes less where net.core.somaxconn is less.
+/// Accept queue of the kernel; net.core.somaxconn may limit it further.
 const BACKLOG: u32 = 4096;
 
 /// Pause after a failed accept.
@@ -343,7 +347,7 @@ mod tests {
 
     use super::*;
 
-    /// The machine's loopback interface alone.
+    /// Returns only the loopback interface.
     fn loopback() -> Vec<Interface> {
         let all = here::listed().unwrap();
         all.into_iter().filter(|interface| interface.kind == InterfaceKind::Loopback).collect()
@@ -358,7 +362,7 @@ mod tests {
         listeners.addresses().iter().map(|listen| listen.address.port()).collect()
     }
 
-    /// A port that was free a moment ago.
+    /// Returns a port that was free a moment ago.
     fn free_port() -> u16 {
         std::net::TcpListener::bind("127.0.0.9:0").unwrap().local_addr().unwrap().port()
     }

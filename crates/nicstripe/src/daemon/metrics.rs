@@ -1,6 +1,6 @@
-//! What a daemon has done and holds, in numbers.
+//! Metrics of a daemon.
 //!
-//! Sessions report once a second and when something ends, so that no chunk costs more for being counted.
+//! Sessions report once per second and when something ends, so counting costs nothing per chunk.
 
 use std::{
     collections::BTreeMap,
@@ -12,57 +12,60 @@ use nicstripe_proto::PathLoss;
 
 use crate::event::LinkState;
 
-/// What a daemon has done since it started, and what it holds now.
+/// Totals of a daemon since its start, and current values.
 ///
-/// Nothing in it is worded by a peer. Counters only grow; bytes of sessions that run are at most a second old.
+/// Contains no text of a peer. Counters only grow; bytes of running sessions are at most one second
+/// old.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Sessions that there are, those without a connection included.
+    /// Existing sessions, including those without a connection.
     pub sessions: u64,
-    /// Sessions that have begun.
+    /// Sessions started.
     pub sessions_begun: u64,
-    /// Paths of all sessions by their state.
+    /// Paths of all sessions, by state.
     pub paths: PathCounts,
-    /// Times that a connected path was lost while its session went on, by reason: `carrier`, `silent`, `reset`, `protocol`,
-    /// `wrong_interface`, `unreachable`, `other`.
+    /// Losses of connected paths that their session survived, by reason: `carrier`, `silent`,
+    /// `reset`, `damaged`, `protocol`, `wrong_interface`, `unreachable`, `other`.
     pub paths_lost: BTreeMap<&'static str, u64>,
-    /// Transfers that run; a tree counts once, and each of its large files once more.
+    /// Running transfers. A tree counts as one, and each of its standalone files as another.
     pub transfers: u64,
-    /// Transfers that have ended, by direction and result: `done`, or the word of the [`FailCode`](crate::FailCode).
+    /// Ended transfers by direction and result: `done`, or the word of the
+    /// [`FailCode`](crate::FailCode).
     pub transfers_ended: BTreeMap<(Direction, &'static str), u64>,
-    /// Payload by our interface.
+    /// Payload by local interface.
     pub interfaces: BTreeMap<String, InterfaceBytes>,
-    /// Bytes of chunks that were sent, or came, once more.
+    /// Bytes of chunks retransmitted or received twice.
     pub resent_bytes: u64,
-    /// Files whose digests at the two ends differed when all had arrived.
+    /// Files whose digests differed between sender and receiver.
     pub digest_mismatches: u64,
-    /// Chunks that were not what their sender had hashed.
+    /// Received chunks that did not match the sender's hash.
     pub corrupt_chunks: u64,
-    /// Connections that have not proved their keys.
+    /// Unauthenticated connections.
     pub greetings: u64,
-    /// Connections that were turned away, by reason.
+    /// Rejected connections, by reason.
     pub greetings_refused: BTreeMap<&'static str, u64>,
-    /// How long it took to make received data durable, from the wish until it was done; of files, not of the small ones in trees.
+    /// Durations of syncs of received data, from request to completion. Excludes batched small
+    /// files of trees.
     pub syncs: Histogram,
-    /// Memory of the chunks that are in use.
+    /// Memory of chunk buffers in use, in bytes.
     pub buffer_bytes: u64,
 }
 
-/// How many paths are in which state.
+/// Paths by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathCounts {
-    /// Carry data.
+    /// Connected.
     pub up: u64,
-    /// Were not heard of for too long.
+    /// Silent for too long.
     pub suspect: u64,
-    /// Have no connection.
+    /// Without a connection.
     pub down: u64,
 }
 
 impl PathCounts {
-    /// Counts a path; one that is not used any more does not count.
+    /// Counts a path, unless it is excluded.
     pub(crate) fn count(&mut self, state: &LinkState) {
         match state {
             LinkState::Up => self.up += 1,
@@ -79,17 +82,17 @@ impl PathCounts {
     }
 }
 
-/// Payload that went over an interface, compressed as it was on the wire, without headers.
+/// Payload bytes of an interface, as on the wire (compressed), without headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterfaceBytes {
-    /// From peers.
+    /// Received from peers.
     pub received: u64,
-    /// To peers.
+    /// Sent to peers.
     pub sent: u64,
 }
 
-/// Which way a transfer goes, as the daemon sees it.
+/// Direction of a transfer, seen from the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// To the daemon.
@@ -99,7 +102,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The word for it in logs and metrics.
+    /// Returns the word for logs and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Receive => "receive",
@@ -108,22 +111,22 @@ impl Direction {
     }
 }
 
-/// How often something took how long.
+/// Histogram of durations.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Histogram {
-    /// How often it took at most as long as the bound of the same place in [`Histogram::BOUNDS`], and longer than the bound before; what
-    /// took longer than all comes last.
+    /// Count per bucket: durations up to the bound at the same index of [`Histogram::BOUNDS`] and
+    /// above the previous bound. The last bucket has the longer ones.
     pub counts: [u64; Self::BOUNDS.len() + 1],
-    /// Time of all together.
+    /// Sum of all durations.
     pub sum: Duration,
 }
 
 impl Histogram {
-    /// Upper bounds in seconds: a fast disk syncs in a millisecond, a stalled one in half a minute.
+    /// Upper bounds in seconds. A fast disk syncs in a millisecond, a stalled one in half a minute.
     pub const BOUNDS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
 
-    /// How often it was measured.
+    /// Returns the number of measurements.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -135,7 +138,7 @@ impl Histogram {
     }
 }
 
-/// The numbers of one daemon. What ends, ends here; what runs is said by each session.
+/// Metrics of one daemon: totals, and the current values that each session reports.
 #[derive(Debug, Default)]
 pub(crate) struct Meters(Mutex<State>);
 
@@ -147,7 +150,7 @@ struct State {
     jobs: JobCounts,
 }
 
-/// How many transfers have begun and how many have ended, to the moment; a tree counts once, its large files do not.
+/// Transfers begun and ended, without delay. A tree counts once, without its standalone files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct JobCounts {
     pub(crate) begun: u64,
@@ -155,21 +158,21 @@ pub(crate) struct JobCounts {
 }
 
 impl JobCounts {
-    /// Returns how many run.
+    /// Returns the number of running transfers.
     pub(crate) fn running(self) -> u64 {
         self.begun.saturating_sub(self.ended)
     }
 
-    /// Returns how many have run at any time since there were those of `before`.
+    /// Returns the number of transfers that have run at any time since `before`.
     pub(crate) fn since(self, before: Self) -> u64 {
         self.begun.saturating_sub(before.ended)
     }
 }
 
-/// Number of a session that reports.
+/// Number of a reporting session.
 pub(crate) type MeterId = u64;
 
-/// What one session has now.
+/// Current values of one session.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Live {
     pub(crate) paths: PathCounts,
@@ -177,7 +180,7 @@ pub(crate) struct Live {
 }
 
 impl Meters {
-    /// A session begins.
+    /// Registers a session.
     pub(crate) fn session_begun(&self) -> MeterId {
         let mut state = self.state();
         state.totals.sessions_begun += 1;
@@ -187,12 +190,12 @@ impl Meters {
         id
     }
 
-    /// A session has ended.
+    /// Removes a session.
     pub(crate) fn session_ended(&self, id: MeterId) {
         self.state().live.remove(&id);
     }
 
-    /// A session says what it has, and what it has moved since it said so last.
+    /// Stores a session's current values and adds what it has moved since its last report.
     pub(crate) fn report(&self, id: MeterId, live: Live, moved: &[(String, InterfaceBytes)], resent_bytes: u64) {
         let mut state = self.state();
         state.live.insert(id, live);
@@ -204,12 +207,12 @@ impl Meters {
         }
     }
 
-    /// A transfer begins that counts by itself.
+    /// Counts the start of a transfer, except standalone files of a tree.
     pub(crate) fn job_begun(&self) {
         self.state().jobs.begun += 1;
     }
 
-    /// It has ended, in whatever way.
+    /// Counts the end of a transfer, whatever its result.
     pub(crate) fn job_ended(&self) {
         self.state().jobs.ended += 1;
     }
@@ -238,12 +241,12 @@ impl Meters {
         self.state().totals.syncs.observe(took);
     }
 
-    /// A connection was turned away.
+    /// Counts a rejected connection.
     pub(crate) fn greeting_refused(&self, reason: &'static str) {
         *self.state().totals.greetings_refused.entry(reason).or_default() += 1;
     }
 
-    /// Returns the numbers; those that only the daemon knows are left at zero.
+    /// Returns the metrics. Values that only the daemon knows are zero.
     pub(crate) fn read(&self) -> Metrics {
         let state = self.state();
         let mut metrics = state.totals.clone();

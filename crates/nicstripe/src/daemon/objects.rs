@@ -1,4 +1,4 @@
-//! Names beneath the root of a peer: what has them, and what it may do with them. Blocking work, done on the I/O threads.
+//! Name requests of a peer, below its root. Blocking; runs on the I/O threads.
 
 use std::{
     collections::{BinaryHeap, VecDeque},
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Service {
-    /// Does what the peer asks and says what became of it.
+    /// Carries out a name request and returns the answer.
     pub(crate) fn answer(&self, ask: &AskKind) -> AnswerKind {
         let done = |()| AnswerKind::Done;
         let answered = match ask {
@@ -38,8 +38,8 @@ impl Service {
         answered.unwrap_or_else(|error| AnswerKind::Failed { code: error.code, text: error.one_line() })
     }
 
-    /// Returns at most `most` entries of a directory, the root if it has no name, in the order of their names, those alone that are behind
-    /// `after`; and whether there are more behind the last.
+    /// Returns at most `most` entries of a directory (`None`: the root) in order of their names,
+    /// beginning after `after`; and true if more follow.
     pub(crate) fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<(Vec<ObjectEntry>, bool), FileError> {
         let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
         let error = |cause: io::Error| FileError::new("list", shown(), cause);
@@ -67,7 +67,8 @@ impl Service {
         }
     }
 
-    /// Says what has a name; a symbolic link is not followed at its last component.
+    /// Returns the kind, size and modification time of a name. Does not follow a symlink at the
+    /// last component.
     pub(crate) fn stat(&self, name: &Name) -> Result<ObjectStat, FileError> {
         match self.served() {
             Served::Files(root) => find(root, name, "look at").map(|(.., stat)| stat),
@@ -75,7 +76,7 @@ impl Service {
         }
     }
 
-    /// Removes a file, or a directory that is empty, for good.
+    /// Removes a file or an empty directory, durably.
     pub(crate) fn remove(&self, name: &Name) -> Result<(), FileError> {
         self.check_writable(name)?;
         let root = match self.served() {
@@ -94,7 +95,7 @@ impl Service {
         synced(&parent, name)
     }
 
-    /// Gives what has one name another, for good.
+    /// Renames a file or directory, durably.
     pub(crate) fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
         self.check_writable(from)?;
         let may_rename = || if self.access() == Access::AppendOnly { Err(only_appends("rename", from)) } else { Ok(()) };
@@ -118,7 +119,7 @@ impl Service {
         synced(&old, from)
     }
 
-    /// Makes a directory, and those that lead to it, for good; one that is there is fine.
+    /// Creates a directory and its missing parents, durably. Succeeds if it exists.
     pub(crate) fn make_dir(&self, name: &Name) -> Result<(), FileError> {
         self.check_writable(name)?;
         match self.served() {
@@ -127,19 +128,20 @@ impl Service {
         }
     }
 
-    /// Makes the directories that lead to a name, where they are missing.
+    /// Creates the missing parents of a name.
     pub(super) fn make_parents(&self, name: &Name) -> Result<(), FileError> {
         let mut components: Vec<&[u8]> = name.components().collect();
         components.pop();
         match Name::new(components) {
             Ok(parent) => self.make_dir(&parent),
-            // It is in the root itself.
+            // The name has no parent below the root.
             Err(_) => Ok(()),
         }
     }
 
-    /// Whether a peer that may only add files may remove this. Its [`Root`] has followed no symbolic link to get there, so that the name is
-    /// that of the file, and the directory is called `locks`.
+    /// Checks that an append-only peer may remove this file: it must be a restic lock. The peer's
+    /// [`Root`] follows no symlinks, so the name is the real one and the directory really is
+    /// `locks`.
     fn check_removable(&self, name: &Name, stat: &ObjectStat) -> Result<(), FileError> {
         if self.access() == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name)) {
             return Err(only_appends("remove", name));
@@ -148,7 +150,7 @@ impl Service {
     }
 }
 
-/// Opens the directory of a name and says what has it.
+/// Opens the parent of a name and returns the name's properties.
 fn find<'a>(root: &Root, name: &'a Name, operation: &'static str) -> Result<(OwnedFd, &'a OsStr, ObjectStat), FileError> {
     let found = root.open_parent_of(name).and_then(|(parent, leaf)| {
         let stat = looked_up(&parent, leaf)?;
@@ -157,7 +159,7 @@ fn find<'a>(root: &Root, name: &'a Name, operation: &'static str) -> Result<(Own
     found.map_err(|cause| failed(operation, name, cause))
 }
 
-/// Returns a page of what another storage than a directory lists.
+/// Returns a page of a [`Storage`]'s listing.
 fn stored_page(
     storage: &dyn Storage,
     dir: Option<&Name>,
@@ -165,7 +167,7 @@ fn stored_page(
     most: usize,
 ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
     let (listed, more) = storage.list(dir, after, most)?;
-    // Whoever is told of more goes on behind the last.
+    // A client continues after the last entry, so an empty page must end the listing.
     let more = more && !listed.is_empty();
     let mut page = Page { entries: Vec::new(), weight: 0, most };
     for (name, stat) in listed {
@@ -176,7 +178,7 @@ fn stored_page(
     Ok((page.entries, more))
 }
 
-/// Answers under way: entries until as many are there as are wanted, or as fit into a message.
+/// Answer in progress, limited by the number of entries and the size of a message.
 struct Page {
     entries: Vec<ObjectEntry>,
     weight: usize,
@@ -184,7 +186,7 @@ struct Page {
 }
 
 impl Page {
-    /// Returns an entry for which there is no room.
+    /// Adds an entry, or returns it if the page is full.
     fn push(&mut self, entry: ObjectEntry) -> Result<(), ObjectEntry> {
         let weight = self.weight + entry.weight();
         if self.entries.len() >= self.most || weight > MOST_ANSWER {
@@ -196,39 +198,40 @@ impl Page {
     }
 }
 
-/// The names of directories that a peer is listing, so that each is read once and not for each page.
+/// Names of directories being listed, so that each directory is read once and not for each page.
 #[derive(Debug, Default)]
 pub(super) struct Listings(VecDeque<Listing>);
 
-/// What is left of a directory that is being listed.
+/// State of a directory being listed.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     dir: Option<Name>,
-    /// The last name that the peer was told.
+    /// Last name sent to the peer.
     told: Option<Vec<u8>>,
-    /// Those that were read and not told.
+    /// Names read and not sent.
     names: VecDeque<Vec<u8>>,
-    /// The last name that was read: only those behind it were not.
+    /// Last name read; later ones are unread.
     read_to: Option<Vec<u8>>,
-    /// Whether all were read.
+    /// True if all names were read.
     is_complete: bool,
 }
 
-/// Directories of one session whose names are kept for a next page.
+/// Directory listings cached per session.
 const MOST_LISTINGS: usize = 2;
 
-/// Names of a directory that are kept: 4 MiB where they have 64 bytes. A larger directory is read again for each so many.
+/// Names cached per directory: 4 MiB at 64 bytes each. A larger directory is read again for each
+/// further portion.
 const MOST_NAMES: usize = 65_536;
 
 impl Listings {
-    /// Takes what is left of a directory from there on; of one that is not being listed, nothing is known.
+    /// Takes the cached listing that continues after `after`, or a new one.
     fn take(&mut self, dir: Option<&Name>, after: Option<&[u8]>) -> Listing {
         let known = self.0.iter().position(|known| after.is_some() && known.dir.as_ref() == dir && known.told.as_deref() == after);
         let known = known.and_then(|index| self.0.remove(index));
         known.unwrap_or_else(|| Listing { dir: dir.cloned(), read_to: after.map(<[u8]>::to_vec), ..Listing::default() })
     }
 
-    /// Keeps it for its next page; the one that was asked for longest ago goes.
+    /// Caches a listing for its next page. Evicts the least recently used.
     fn keep(&mut self, listing: Listing) {
         if self.0.len() >= MOST_LISTINGS {
             self.0.pop_front();
@@ -238,7 +241,7 @@ impl Listings {
 }
 
 impl Listing {
-    /// Reads the directory for the first so many names behind the last.
+    /// Reads the first `most` names after the last one read.
     fn fill(&mut self, dir: &OwnedFd, most: usize) -> io::Result<()> {
         let mut first: BinaryHeap<Vec<u8>> = BinaryHeap::new();
         self.is_complete = true;
@@ -265,7 +268,7 @@ impl Listing {
     }
 }
 
-/// What a session keeps of listings; see [`Listings`].
+/// Cached listings of a session; see [`Listings`].
 #[derive(Debug, Default)]
 pub(super) struct KeptListings(Mutex<Listings>);
 
@@ -275,7 +278,7 @@ impl KeptListings {
     }
 }
 
-/// What has a name in a directory, if anything has.
+/// Returns the properties of a name in a directory, or `None` if it does not exist.
 fn looked_up(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<ObjectStat>> {
     match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(described(&stat))),
@@ -294,9 +297,10 @@ fn described(stat: &Stat) -> ObjectStat {
     ObjectStat { kind, size: stat.st_size as u64, mtime }
 }
 
-/// Whether a name is that of a lock as restic has them: 64 digits of base 16 in a directory `locks`.
+/// Returns true if the name is that of a restic lock: 64 hex digits in a directory `locks`.
 ///
-/// restic cannot work without removing its own locks; its rest-server lets them be removed in append-only mode as well.
+/// restic cannot work without removing its own locks. Its rest-server permits that in append-only
+/// mode, too.
 fn is_lock(name: &Name) -> bool {
     let mut components = name.components().rev();
     let is_id = |id: &[u8]| id.len() == 64 && id.iter().all(u8::is_ascii_hexdigit);
@@ -310,7 +314,7 @@ fn only_appends(operation: &'static str, name: &Name) -> FileError {
 
 fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
     let code = match cause.kind() {
-        // A file is where a directory would have to be: nothing has a name beneath it.
+        // A parent is a file, so the name cannot exist.
         io::ErrorKind::NotADirectory => Some(FailCode::NotFound),
         io::ErrorKind::DirectoryNotEmpty => Some(FailCode::Exists),
         io::ErrorKind::PermissionDenied => Some(FailCode::Refused),
@@ -323,7 +327,7 @@ fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
     }
 }
 
-/// Makes what changed in a directory durable.
+/// Syncs a directory.
 fn synced(dir: &OwnedFd, name: &Name) -> Result<(), FileError> {
     fsync(dir).map_err(|cause| FileError::new("sync the directory of", name, cause.into()))
 }

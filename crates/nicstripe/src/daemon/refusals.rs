@@ -1,4 +1,4 @@
-//! What the log says of connections that were turned away: so much that an operator sees it, and never so much that it fills a disk.
+//! Log lines about rejected connections, rate limited so that they cannot fill a disk.
 
 use std::{
     fmt,
@@ -7,27 +7,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Writes lines about connections that were turned away, so many a second.
+/// Rate limiter for log lines about rejected connections.
 #[derive(Debug)]
 pub(super) struct Refusals {
     most: u32,
     second: Mutex<Second>,
 }
 
-/// What was said in the second that runs.
+/// State of the current second.
 #[derive(Debug)]
 struct Second {
     since: Instant,
     told: u32,
-    /// Turned away without a line.
+    /// Rejections without a line.
     untold: u64,
 }
 
-/// What to do about one.
+/// Action for one rejection.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Tell,
-    /// The first without a line: the second's end is to be waited for.
+    /// First one without a line: schedule the summary at the end of the second.
     CountFrom(Instant),
     Count,
 }
@@ -37,7 +37,8 @@ impl Refusals {
         Self { most, second: Mutex::new(Second { since: Instant::now(), told: 0, untold: 0 }) }
     }
 
-    /// Somebody was turned away, for a reason of ours: no text of the stranger's.
+    /// Logs a rejection within the rate limit. The reason is the daemon's own text, never the
+    /// stranger's.
     pub(super) fn tell(self: &Arc<Self>, remote: SocketAddr, reason: &dyn fmt::Display) {
         match self.judge(Instant::now()) {
             Verdict::Tell => tracing::info!(%remote, %reason, "connection turned away"),

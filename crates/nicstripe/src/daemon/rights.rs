@@ -1,4 +1,4 @@
-//! Rights of a peer, and the end of sessions that have lost theirs.
+//! Rights of a peer. Sessions end when they lose theirs.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -13,7 +13,8 @@ use crate::{
 
 /// Rights of a trusted key: its line in the list of peers.
 ///
-/// Made from such a line alone. There is no default: a key without a line has no rights, and no session.
+/// Created only from such a line. There is no default: a key without a line has no rights and no
+/// session.
 #[derive(Debug, Clone)]
 pub(crate) struct Rights(Peer);
 
@@ -62,7 +63,8 @@ impl Loss {
 }
 
 impl Shared {
-    /// Ends the sessions that may not go on under the list as it is now. Without a list that can be read, all go on.
+    /// Ends sessions without sufficient rights in the current list. Does nothing if the list cannot
+    /// be read.
     pub(super) fn end_sessions_without_rights(&self) {
         if let Some(peers) = self.trusted.peers() {
             self.end_sessions(&self.sessions_without_rights(&peers), &peers);
@@ -83,7 +85,7 @@ impl Shared {
     }
 }
 
-/// Ends a session whose rights are gone. The peer may come back for those that it still has.
+/// Ends a session whose rights were reduced. The peer may reconnect with the rights it still has.
 pub(super) fn revoke(entry: &Entry, loss: Loss) {
     let session = entry.handle.clone();
     if session.ended.is_cancelled() {
@@ -94,9 +96,10 @@ pub(super) fn revoke(entry: &Entry, loss: Loss) {
     tokio::spawn(async move { session.command(Command::Close(CloseCode::RightsChanged)).await });
 }
 
-/// Ends sessions whose rights are gone, as the list of peers changes. Runs for ever.
+/// Watches the list of peers and ends sessions that lose their rights. Never returns.
 ///
-/// A session ends if two looks in a row agree: an editor may empty or remove the file for a moment while it writes.
+/// A session ends if two consecutive checks agree, since an editor may briefly empty or remove the
+/// file.
 pub(super) async fn watch(shared: Arc<Shared>) {
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -117,5 +120,5 @@ pub(super) async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// Pause between looks at the list of peers. One costs a system call.
+/// Interval between two checks of the list, each one system call.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

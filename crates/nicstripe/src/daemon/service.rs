@@ -1,4 +1,4 @@
-//! What one peer may have of the daemon.
+//! Daemon's service for one peer, within the peer's rights.
 
 use std::{
     collections::HashSet,
@@ -29,7 +29,7 @@ use crate::{
     trust::{self, DialTarget, PublicKey},
 };
 
-/// What one peer may have of the daemon.
+/// Daemon's service for one peer, within the peer's rights.
 #[derive(Debug)]
 pub(crate) struct Service {
     shared: Arc<Shared>,
@@ -38,23 +38,23 @@ pub(crate) struct Service {
     access: trust::Access,
     /// Host routes of this session.
     routes: Option<RouteKeeper>,
-    /// Whether it may not bench.
+    /// True if benchmarks are forbidden.
     no_bench: bool,
-    /// Whether it may give files set-user-ID and the like.
+    /// True if the peer may set set-user-ID and similar mode bits.
     special_modes: bool,
-    /// What it may connect to from here.
+    /// Permitted tunnel targets.
     dial: Vec<DialTarget>,
-    /// Addresses that the peer says are its own.
+    /// Addresses that the peer claims as its own.
     claimed: Vec<IpAddr>,
-    /// Where connections of this session came from, and by which interface.
+    /// Source addresses of this session's connections, with the local interface.
     arrivals: Mutex<HashSet<Way>>,
-    /// Proofs that the addresses are.
+    /// Proofs of the claimed addresses.
     claims: Mutex<Claims>,
-    /// One permit for each announcement whose connections are waited for.
+    /// One permit per announcement whose connections are pending.
     announcements: Arc<Semaphore>,
-    /// One permit for each tree that may run.
+    /// One permit per running tree.
     pub(super) trees: Arc<Semaphore>,
-    /// Directories that it is listing.
+    /// Cached directory listings.
     listings: KeptListings,
 }
 
@@ -62,7 +62,7 @@ impl Service {
     pub(super) fn new(shared: &Arc<Shared>, rights: &Rights, hello: &Hello) -> Result<Self, FileError> {
         let options = rights.options();
         let served = match &options.root {
-            // Where the program keeps files elsewhere, its peers get no directory of this machine.
+            // With a [`Storage`] of the program, no peer gets a directory of the machine.
             Some(root) => shared
                 .served
                 .root("serve", &root.display())
@@ -96,7 +96,8 @@ impl Service {
         self.served.open_source(name, options)
     }
 
-    /// Opens a file for the peer to write. Waits a while for an earlier session of the same peer to let go of it.
+    /// Opens a file for the peer to write. Waits for an earlier session of the same peer to release
+    /// it.
     pub(crate) async fn open_target(self: Arc<Self>, put: Put, session: &SessionHandle) -> Result<(Arc<Target>, Vec<Subtree>), FileError> {
         self.check_writable(&put.name)?;
         let lease = self.lease_files(OF_TARGET, session).await?;
@@ -110,28 +111,30 @@ impl Service {
         self.once_free(session, attempt).await.map(|(target, have)| (Arc::new(target.keep(lease)), have))
     }
 
-    /// The peer's share of file descriptors.
+    /// Returns the peer's quota of file descriptors.
     pub(crate) fn files(&self) -> Quota {
         self.shared.files.of(*self.key.as_bytes())
     }
 
-    /// Waits until the peer may have so many more file descriptors, for a minute, or until its session has ended.
+    /// Waits until the peer's quota permits `count` more file descriptors: one minute, or until its
+    /// session ends.
     pub(crate) async fn lease_files(&self, count: usize, session: &SessionHandle) -> Result<Lease, FileError> {
         leased(self.files().lease(count), session, "file").await
     }
 
-    /// The same for those of another tree.
+    /// Like [`lease_files`](Self::lease_files), for a tree.
     pub(super) async fn lease_tree(&self, session: &SessionHandle) -> Result<Lease, FileError> {
         leased(self.shared.trees.of(*self.key.as_bytes()).lease(OF_TREE), session, "tree").await
     }
 
-    /// Waits for memory of another tree until other trees of the peer leave some, or its session has ended.
+    /// Waits for memory for another tree, until the peer's other trees release some or its session
+    /// ends.
     pub(super) async fn lease_memory(&self, (least, most): (usize, usize), session: &SessionHandle) -> Result<Lease, FileError> {
         leased(self.shared.tree_memory.of(*self.key.as_bytes()).lease_between(least, most), session, "tree").await
     }
 
-    /// Makes attempts at a file until no earlier session of the same peer holds it any more, or 5 s have passed. A session that has ended
-    /// makes none: its peer may have come back, and be done with the same file by now.
+    /// Retries while an earlier session of the same peer holds a file, for 5 s. Stops when the
+    /// session ends, since its peer may already have replaced it and finished the file.
     pub(crate) async fn once_free<T, F>(&self, session: &SessionHandle, mut attempt: impl FnMut() -> F) -> Result<T, FileError>
     where
         F: Future<Output = Result<T, FileError>>,
@@ -149,8 +152,8 @@ impl Service {
         }
     }
 
-    /// Waits until earlier sessions of this peer that have no connection have let go of what they do: one that was cut off in the middle of a
-    /// tree may still give files their names.
+    /// Waits until earlier sessions of this peer without a connection have ended. One interrupted
+    /// in the middle of a tree may still rename files.
     pub(crate) async fn alone(&self, session: &SessionHandle) {
         let earlier = self.shared.give_way_to(session, &self.key).await;
         let ended = async {
@@ -181,7 +184,7 @@ impl Service {
             in_place: in_place && !append_only,
             ..put.options
         };
-        // What is only tried touches nothing, and so may have any name.
+        // A dry run changes nothing, so any name is permitted.
         let options = if trial { PutOptions { replace: true, restart: true, trial, ..PutOptions::default() } } else { options };
         self.served.open_target(&name, &put.offer, options, self.key).map_err(|error| match error.code {
             FailCode::Exists if append_only && replaces => error.with_code(FailCode::Refused),
@@ -189,7 +192,8 @@ impl Service {
         })
     }
 
-    /// The peer asks to bench: returns its place, or why it gets none. The answers come to its session.
+    /// Queues the peer for a benchmark. Returns its ticket, or the reason for a rejection. Later
+    /// answers go to its session.
     pub(crate) fn ask_bench(&self, ask: &BenchAsk, session: SessionHandle) -> Result<Ticket, BenchRefused> {
         let refused = |why| Err(BenchRefused { why, retry_after_ms: None });
         if self.no_bench {
@@ -204,7 +208,8 @@ impl Service {
             .ask(self.key, ask, session, move || Desk { limits: shared.bench_limits(), copies: shared.meters.jobs().running() })
     }
 
-    /// Reads as a sender would, or writes as a receiver would and keeps nothing of it. Blocks until it is done, or `stop` is set.
+    /// Runs a disk test: reads like a sender, or writes like a receiver without keeping the data.
+    /// Blocks until done or `stop` is set.
     pub(crate) fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
         if !order.read {
             self.check_writable(&"a bench")?;
@@ -212,12 +217,12 @@ impl Service {
         crate::bench::serve_disk(self.served.root("measure", &"the disk")?, *self.key.as_bytes(), order, stop)
     }
 
-    /// What it may connect to from here.
+    /// Returns the permitted tunnel targets.
     pub(crate) fn dial_targets(&self) -> &[DialTarget] {
         &self.dial
     }
 
-    /// Where what its session does is counted.
+    /// Returns the metrics to count in.
     pub(crate) fn meters(&self) -> &Arc<Meters> {
         &self.shared.meters
     }
@@ -238,12 +243,12 @@ impl Service {
         self.access
     }
 
-    /// Whether what the peer writes may get set-user-ID and the like.
+    /// Returns true if the peer may set set-user-ID and similar mode bits.
     pub(super) fn may_be_privileged(&self) -> bool {
         self.special_modes
     }
 
-    /// Whether the peer may write at all; `name` is what it wants to write.
+    /// Fails if the peer may not write. `name` is its target, for the error.
     pub(super) fn check_writable(&self, name: &dyn std::fmt::Display) -> Result<(), FileError> {
         if self.access != trust::Access::ReadOnly {
             return Ok(());
@@ -252,7 +257,8 @@ impl Service {
         Err(FileError::new("receive", name, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why)).with_code(FailCode::Refused))
     }
 
-    /// A connection of this session came from there, by that interface of ours. Only what can be announced is remembered.
+    /// Records the source address and local interface of a connection. Ignores addresses that the
+    /// peer does not claim.
     pub(super) fn on_arrival(&self, from: IpAddr, interface: &str) {
         if !self.claimed.contains(&from) {
             return;
@@ -262,9 +268,10 @@ impl Service {
         self.arrivals().insert(way);
     }
 
-    /// Installs the host routes without which the kernel would drop the first packets of connections that are announced, after a proof that
-    /// the address is the peer's. The peer is answered when they may be made or get no route, unless it has a token to return first or
-    /// announces too much at once.
+    /// Installs host routes for announced connections, whose first packets the kernel would drop
+    /// otherwise. Requires proof that the address is the peer's. Answers the peer when it may
+    /// connect or gets no route. Does not answer if a token is outstanding or too many
+    /// announcements are pending.
     pub(crate) fn expect(self: &Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
         let Ok(permit) = self.announcements.clone().try_acquire_owned() else {
             tracing::debug!("an announcement is ignored: too many others are waited for");
@@ -290,7 +297,7 @@ impl Service {
                     continue;
                 }
                 shared.probations.used(key, &way, now.saturating_duration_since(begun), now);
-                // Those of a session that has ended go with it.
+                // The routes of an ended session are removed with it.
                 if let Some(service) = service.upgrade().filter(|_| now >= until) {
                     service.let_go(way.0, interface).await;
                 }
@@ -298,7 +305,8 @@ impl Service {
         });
     }
 
-    /// Returns the routes that it has installed, the first to end first, and whether a token is under way for another.
+    /// Returns the installed routes, sorted by the end of their probation, and true if a token was
+    /// sent for another.
     async fn let_in(&self, connections: Vec<Expected>) -> (Vec<OnProbation>, bool) {
         let (Some(routes), Ok(here)) = (&self.routes, interfaces()) else { return (Vec::new(), false) };
         let (mut held, mut asked) = (Vec::new(), false);
@@ -330,7 +338,7 @@ impl Service {
         (held, asked)
     }
 
-    /// Sends a token to an address that is on a cable of ours; says whether it did.
+    /// Sends a token to an on-link address. Returns true if it was sent.
     async fn ask(&self, address: IpAddr, port: Option<u16>, interface: u32, routes: &RouteKeeper) -> bool {
         let is_near = route_to(address).is_ok_and(|way| way.gateway.is_none());
         let Some(port) = port.filter(|_| is_near) else { return false };
@@ -358,7 +366,7 @@ impl Service {
         }
     }
 
-    /// An interface is up again, and its routes may be gone.
+    /// Reinstalls routes that an interface may have lost while it was down.
     pub(super) async fn interface_up(&self, index: u32) {
         let Some(routes) = &self.routes else { return };
         if let Err(error) = routes.interface_up(index).await {
@@ -367,10 +375,10 @@ impl Service {
     }
 }
 
-/// A host route that goes unless a connection comes by it.
+/// Host route that is removed unless a connection arrives over it.
 struct OnProbation {
     way: Way,
-    /// The index of its interface.
+    /// Interface index.
     interface: u32,
     begun: Instant,
     until: Instant,
@@ -387,17 +395,19 @@ async fn leased(lease: impl Future<Output = Option<Lease>>, session: &SessionHan
     })
 }
 
-/// Addresses of the peer that are remembered: of 64 interfaces, 8 each.
+/// Claimed addresses recorded: 8 each for 64 interfaces.
 const MOST_CLAIMED: usize = 512;
 
-/// Trees at once in a session; `cp` has one.
+/// Concurrent trees per session; `cp` uses one.
 pub(super) const MOST_TREES: usize = 4;
 
-/// Announcements at once whose connections are waited for. An honest client makes one a change of its plan.
+/// Concurrent announcements with pending connections. An honest client sends one per change of its
+/// plan.
 const MOST_ANNOUNCEMENTS: usize = 16;
 
-/// How long a new session waits for an earlier one to let go of a file: a silent path is noticed after 1.5 s.
+/// Time that a new session waits for an earlier one to release a file. A silent path is detected
+/// after 1.5 s.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause between attempts at it.
+/// Pause between two attempts.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);

@@ -1,33 +1,34 @@
-//! Fair shares: what becomes of a key that wants one more of what there is a limited number of.
+//! Fair shares of a limited resource, per key.
 
 use std::collections::HashMap;
 
 use crate::trust::PublicKey;
 
-/// How places of one kind are shared by keys.
+/// Rule for sharing units of one resource between keys.
 ///
-/// A key has at most `each`. As long as not all are taken, that is all there is to it: half of them by default, so that one key alone leaves
-/// the other half to all others. Where several keys have taken all, a key with less than half as many as the greatest one gets a place of
-/// that one: a key that has none always gets its first, unless there are as many keys as places.
+/// A key gets at most `each` units, by default half of all, so that a single key leaves half to the
+/// others. When all units are taken, a key may take one from the largest if it then has at most
+/// half as many as that one had. A key without any thus always gets one, unless all keys have just
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares {
     pub(super) all: usize,
     pub(super) each: usize,
 }
 
-/// What becomes of a key's wish.
+/// Decision on a key's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Share {
-    /// It gets a free place.
+    /// Takes a free unit.
     Free,
-    /// It gets a place of this key.
+    /// Takes a unit from this key.
     Of(PublicKey),
-    /// It gets none: there are no more than so many for it.
+    /// Rejected; the value is the limit.
     None(usize),
 }
 
 impl Shares {
-    /// Decides for a key; `held` has one key for each place that is taken.
+    /// Decides a key's request. `held` has the holder of each unit in use.
     pub(super) fn decide(self, key: &PublicKey, held: impl Iterator<Item = PublicKey>) -> Share {
         let mut counts: HashMap<PublicKey, usize> = HashMap::new();
         held.for_each(|holder| *counts.entry(holder).or_default() += 1);
@@ -49,7 +50,8 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// Has these keys ask in turn, for as many places as they can get, and returns what each has in the end.
+    /// Lets the keys of each round request units in turn until none gets more. Returns the final
+    /// count per key.
     fn settle(shares: Shares, rounds: &[&[u8]]) -> Vec<usize> {
         let mut held: Vec<PublicKey> = Vec::new();
         for asking in rounds {

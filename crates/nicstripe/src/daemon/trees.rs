@@ -1,4 +1,4 @@
-//! Trees that a peer sends and asks for.
+//! Trees that a peer sends or requests.
 
 use std::io;
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Service {
-    /// Gets ready to receive a tree.
+    /// Prepares to receive a tree.
     pub(crate) async fn receive_tree(&self, put: PutTree, session: &SessionHandle) -> Result<ReceiverRun, FileError> {
         let PutTree { target, as_name, rules, heeds_memory, .. } = put;
         let name = target.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string);
@@ -53,7 +53,7 @@ impl Service {
         Ok(request.into_run(tree_place))
     }
 
-    /// Gets ready to send trees.
+    /// Prepares to send trees.
     pub(crate) async fn send_tree(&self, get: GetTree, session: &SessionHandle) -> Result<SenderRun, FileError> {
         let GetTree { sources, walk, rules, .. } = get;
         if sources.is_empty() || sources.len() > MOST_SOURCES {
@@ -79,8 +79,9 @@ impl Service {
         Ok(request.into_run(tree_place))
     }
 
-    /// Takes a place for a tree of this session, descriptors and memory until they are dropped, and returns how much memory is left beside what
-    /// was asked for: filters, which a peer may make as large as a message, and names.
+    /// Reserves a tree's place in the session, its file descriptors and memory, until dropped. Also
+    /// returns the memory left after `asked`, the size of the request's filters and names, which
+    /// may be as large as a message.
     async fn tree_place(
         &self,
         session: &SessionHandle,

@@ -1,4 +1,4 @@
-//! The list of peers as a daemon reads it.
+//! List of peers as a daemon reads it.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
 
 use crate::trust::{Peers, PeersError};
 
-/// The keys that may connect.
+/// Keys that may connect.
 #[derive(Debug, Clone)]
 pub(super) enum Trusted {
     Fixed(Arc<Peers>),
@@ -18,7 +18,8 @@ pub(super) enum Trusted {
 }
 
 impl Trusted {
-    /// Returns the list as it is now; `None` if it cannot be read, which trusts nobody new.
+    /// Returns the current list, or `None` if it cannot be read, in which case no new connection is
+    /// trusted.
     pub(super) fn peers(&self) -> Option<Arc<Peers>> {
         match self {
             Self::Fixed(peers) => Some(peers.clone()),
@@ -27,9 +28,9 @@ impl Trusted {
     }
 }
 
-/// A peers file, with its content while that is unchanged.
+/// Peers file, with its content cached until the file changes.
 ///
-/// A failed read is not kept: the next look reads again.
+/// A failed read is not cached: the next check reads again.
 #[derive(Debug)]
 pub(super) struct PeersFile {
     path: PathBuf,
@@ -39,13 +40,13 @@ pub(super) struct PeersFile {
 #[derive(Debug, Default)]
 struct LastRead {
     content: Option<(Stamp, Arc<Peers>)>,
-    /// The failure that the log tells of, and since when.
+    /// Failure last logged, and the time of that.
     failure: Option<(String, Instant)>,
 }
 
 /// Version of a file: device, inode, change time and size.
 ///
-/// The change time follows each write, rename and change of mode, and no program can set it back.
+/// Each write, rename and change of mode updates the change time, and no program can reset it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     dev: u64,
@@ -65,7 +66,7 @@ impl PeersFile {
 
     fn peers_by(&self, load: impl FnOnce(&Path) -> Result<Peers, PeersError>) -> Option<Arc<Peers>> {
         let mut last = self.last();
-        // Taken before the file is read: a change in between leads to another read.
+        // Taken before reading the file: a change in between then causes another read.
         let stamp = Stamp::of(&self.path).ok();
         if let (Some((known, peers)), Some(stamp)) = (&last.content, stamp)
             && *known == stamp
@@ -95,7 +96,7 @@ impl PeersFile {
 }
 
 impl LastRead {
-    /// Logs a failure if it is another than the last, and again once a minute.
+    /// Logs a new failure, and repeats it once a minute.
     fn on_failure(&mut self, text: String, now: Instant) {
         let is_told = |(told, at): &(String, Instant)| *told == text && now.duration_since(*at) < FAILURE_PAUSE;
         if !self.failure.as_ref().is_some_and(is_told) {
@@ -112,14 +113,15 @@ impl Stamp {
         Ok(Self { dev: metadata.dev(), ino: metadata.ino(), changed, size: metadata.len() })
     }
 
-    /// Tells whether a later change is certain to have another change time.
+    /// Returns true if any later change is certain to get a different change time.
     fn is_settled(&self, now: SystemTime) -> bool {
         let changed = u64::try_from(self.changed.0).ok().map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|age| age > GRANULARITY)
     }
 }
 
-/// Coarsest change time of a usual file system (FAT, 2 s), and the second that [`Stamp::is_settled`] cuts off.
+/// Coarsest change time of common file systems (FAT, 2 s), plus the second truncated by
+/// [`Stamp::is_settled`].
 const GRANULARITY: Duration = Duration::from_secs(3);
 
 /// Pause between log lines about the same failure.

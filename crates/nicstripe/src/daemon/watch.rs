@@ -1,4 +1,5 @@
-//! What happens to the interfaces: listeners and the answers to discovery follow, sessions and their peers are told.
+//! Watcher of interface changes: updates the listeners and the discovery responder, and informs
+//! sessions and their peers.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -12,15 +13,15 @@ use crate::{
     session::{Command, Input, SessionHandle},
 };
 
-/// Follows the interfaces.
+/// Watcher of interface changes.
 #[derive(Debug)]
 pub(super) struct Watch {
     shared: Arc<Shared>,
     listeners: Listeners,
-    /// `None` where nothing is listened on.
+    /// `None` without listening sockets, or with sockets supplied by the program.
     responder: Option<Responder>,
     here: Vec<Interface>,
-    /// What peers were told last.
+    /// Interfaces last sent to peers.
     told: Vec<PeerInterface>,
 }
 
@@ -29,9 +30,9 @@ impl Watch {
         Self { shared, listeners, responder, here: Vec::new(), told: Vec::new() }
     }
 
-    /// Runs for ever: while the kernel tells no changes, it looks for itself now and then.
+    /// Runs forever. Polls for changes if the kernel does not report them.
     pub(super) async fn run(mut self) {
-        // What is open serves, whatever becomes of the rest.
+        // Open sockets serve even if watching fails.
         self.listeners.accept(&self.shared);
         loop {
             if let Err(error) = self.follow().await {
@@ -42,7 +43,7 @@ impl Watch {
     }
 
     async fn follow(&mut self) -> io::Result<()> {
-        // Subscribed before they are listed, so that none is missed in between.
+        // Subscribes before listing, so that no change is missed.
         let changes = Changes::open();
         self.look().await;
         let mut changes = changes?;
@@ -57,11 +58,11 @@ impl Watch {
         }
     }
 
-    /// Takes in what is there.
+    /// Reads the interfaces and applies changes.
     async fn look(&mut self) {
         match interfaces() {
             Ok(here) => self.here = here,
-            // The next change brings the next look.
+            // Retried at the next change.
             Err(error) => {
                 tracing::warn!(error = %crate::logged::logged_error(&error), "interfaces cannot be listed");
                 return;
@@ -96,5 +97,5 @@ fn sessions(shared: &Shared) -> Vec<SessionHandle> {
     shared.sessions().values().map(|entry| entry.handle.clone()).collect()
 }
 
-/// Pause until changes are listened to again after an error, and what there is is looked at.
+/// Pause after an error, before subscribing and listing again.
 const WATCH_PAUSE: Duration = Duration::from_secs(10);

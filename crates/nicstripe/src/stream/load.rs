@@ -1,6 +1,8 @@
-//! What a connection does of a bench by itself: it fills its socket, counts what comes, answers echoes and asks for them.
+//! Benchmark part of a connection: fills the socket, counts received load, and sends and answers
+//! echoes.
 //!
-//! None of it takes a trip through the session's loop, so that what is measured is the link and not our queues.
+//! Does not pass through the session's event loop, so that the result measures the link and not
+//! internal queues.
 
 use std::{
     sync::{
@@ -18,10 +20,10 @@ use nicstripe_proto::{
 
 use crate::tls::{TlsError, TlsStream};
 
-/// What a session's connections may count, as its loop has agreed on it.
+/// Run that a session's connections count, as agreed by its event loop.
 #[derive(Debug, Default)]
 pub(crate) struct SharedGate {
-    /// 0: none.
+    /// 0 for none.
     counted: AtomicU32,
     latest: AtomicU32,
     is_open: AtomicBool,
@@ -43,34 +45,35 @@ impl SharedGate {
     }
 }
 
-/// Filler that one path has carried, over all its connections and runs.
+/// Load bytes carried by one path, over all its connections and runs.
 #[derive(Debug, Default)]
 pub(crate) struct LoadCounters {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
 }
 
-/// What a connection shares with its session of a bench.
+/// Benchmark state that a connection shares with its session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loads {
     pub(crate) gate: Arc<SharedGate>,
     pub(crate) counters: Arc<LoadCounters>,
 }
 
-/// Asks for messages that are sent one after the other, each when the one before was answered.
+/// Order for a series of messages, each sent after the previous one was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PingOrder {
-    /// How many.
+    /// Number of messages.
     pub(crate) count: u32,
-    /// Of so many bytes. Above [`MAX_ECHO`] they go as load frames of the run, and an empty echo tells when they have arrived.
+    /// Size of a message in bytes. Above [`MAX_ECHO`] it is sent as load frames of the run, and an
+    /// empty echo signals its arrival.
     pub(crate) bytes: u64,
-    /// The run under way.
+    /// Current run.
     pub(crate) run: u32,
-    /// No other is begun after so long.
+    /// Time after which no further message is started.
     pub(crate) longest: Duration,
 }
 
-/// The bench's part of one connection.
+/// Benchmark state of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Bench {
     shared: Loads,
@@ -83,7 +86,7 @@ pub(super) struct Bench {
 #[derive(Debug)]
 struct Loading {
     order: LoadOrder,
-    /// When what was sent would have passed, where there is a limit.
+    /// Time at which all data sent would have passed at the rate limit.
     passed_at: Instant,
 }
 
@@ -93,14 +96,14 @@ struct Pinging {
     began: Instant,
     token: u64,
     sent_at: Instant,
-    /// Load that is to go before the echo.
+    /// Load bytes to send before the echo.
     left: u64,
-    /// Whether the echo is on its way.
+    /// True once the echo is queued.
     asked: bool,
     times: Vec<Duration>,
 }
 
-/// What has come of a bench in one receipt.
+/// Benchmark items found in one receive.
 #[derive(Debug, Default)]
 pub(super) struct Came {
     counted: u64,
@@ -108,13 +111,13 @@ pub(super) struct Came {
     answered: Vec<EchoHeader>,
 }
 
-/// Encrypted bytes that may wait when an echo is answered. An honest peer has one question open.
+/// Most encrypted bytes queued when an echo is answered. An honest peer has one echo outstanding.
 const MOST_UNSENT: usize = 1 << 20;
 
-/// Most load frames queued at once, where messages are small.
+/// Most load frames queued per call; limits the work for small messages.
 const FRAMES_AT_ONCE: usize = 64;
 
-/// What may be sent at once after a pause, under a limit.
+/// Burst after a pause under a rate limit.
 const BURST: Duration = Duration::from_millis(20);
 
 impl Bench {
@@ -122,39 +125,40 @@ impl Bench {
         Self { shared, ..Self::default() }
     }
 
-    /// What counts of what comes, at this moment.
+    /// Returns the run to count at this moment.
     pub(super) fn gate(&self) -> LoadGate {
         self.shared.gate.read()
     }
 
-    /// The part that takes in pieces, apart from the connection.
+    /// Returns the meter, which parses incoming pieces.
     pub(super) fn meter(&mut self) -> &mut LoadMeter {
         &mut self.meter
     }
 
-    /// Loads from here on, or does not.
+    /// Starts or stops sending load.
     pub(super) fn load(&mut self, order: Option<LoadOrder>) {
         self.loading = order.map(|order| Loading { order, passed_at: Instant::now() });
     }
 
-    /// Sends nothing more by itself.
+    /// Stops load and messages.
     pub(super) fn end(&mut self) {
         (self.loading, self.pinging) = (None, None);
     }
 
-    /// Begins to ask, in place of what was asked before.
+    /// Starts a series of messages, replacing any running one.
     pub(super) fn ping(&mut self, order: PingOrder, tls: &mut TlsStream) -> Result<(), TlsError> {
         let now = Instant::now();
         self.pinging = Some(Pinging { order, began: now, token: 0, sent_at: now, left: 0, asked: false, times: Vec::new() });
         self.ask(tls)
     }
 
-    /// Whether there is something to fill the socket with at this moment.
+    /// Returns true if there is data to send now.
     pub(super) fn is_due(&self) -> bool {
         self.is_message_due() || self.loading.as_ref().is_some_and(|loading| loading.wait(Instant::now()).is_none())
     }
 
-    /// When a limit lets the next frame pass, if that is what it waits for.
+    /// Returns the time at which the rate limit permits the next frame, if that is all it waits
+    /// for.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.loading.as_ref().filter(|_| !self.is_message_due())?.wait(Instant::now())
     }
@@ -163,7 +167,7 @@ impl Bench {
         self.pinging.as_ref().is_some_and(|pinging| !pinging.asked)
     }
 
-    /// Queues filler until `enough` encrypted bytes wait.
+    /// Queues load until `enough` encrypted bytes wait.
     pub(super) fn fill(&mut self, tls: &mut TlsStream, enough: usize) -> Result<(), TlsError> {
         for _ in 0..FRAMES_AT_ONCE {
             if tls.queued() >= enough {
@@ -183,7 +187,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Takes in what has come: counts, answers, goes on asking. Returns the times of a series that is over.
+    /// Handles received items: counts load, answers echoes, and sends the next message. Returns the
+    /// round-trip times of a finished series.
     pub(super) fn take(&mut self, came: &Came, tls: &mut TlsStream) -> Result<Option<Vec<Duration>>, BenchBreach> {
         if came.counted > 0 {
             self.shared.counters.received.fetch_add(came.counted, Ordering::Relaxed);
@@ -207,7 +212,7 @@ impl Bench {
         Ok(done)
     }
 
-    /// Begins the next message.
+    /// Starts the next message.
     fn ask(&mut self, tls: &mut TlsStream) -> Result<(), TlsError> {
         self.next_token += 1;
         let Some(pinging) = &mut self.pinging else { return Ok(()) };
@@ -242,14 +247,14 @@ impl Pinging {
 }
 
 impl Loading {
-    /// When the next frame may be sent, if not now.
+    /// Returns the time at which the next frame may be sent, or `None` for now.
     fn wait(&self, now: Instant) -> Option<Instant> {
         self.order.rate?;
         let ready = self.passed_at.checked_sub(BURST).unwrap_or(now);
         (ready > now).then_some(ready)
     }
 
-    /// Bytes of the next frame: under a limit, what may pass at once.
+    /// Returns the size of the next frame, at most one burst under a rate limit.
     fn frame_len(&self) -> usize {
         let message = (self.order.message_bytes as usize).clamp(1, MAX_LOAD);
         self.order.rate.map_or(message, |rate| message.min((rate.bytes_in(BURST) as usize).max(1024)))
@@ -263,7 +268,7 @@ impl Loading {
 }
 
 impl Came {
-    /// Takes in a piece that may be of a bench.
+    /// Parses a received piece that may belong to the benchmark.
     pub(super) fn on_piece(&mut self, meter: &mut LoadMeter, gate: LoadGate, piece: &Piece<'_>) -> Result<(), LoadError> {
         match meter.on_piece(piece, gate)? {
             Metered::Nothing => {}
@@ -275,7 +280,7 @@ impl Came {
     }
 }
 
-/// Why a connection that benches ends.
+/// Reason that ends a benchmarking connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchBreach {
     #[error("peer asks for more echoes than it takes")]
@@ -296,7 +301,8 @@ fn queue_echo(tls: &mut TlsStream, echo: EchoHeader) -> Result<(), TlsError> {
     tls.queue(&[&header, filler(echo.len as usize)])
 }
 
-/// Bytes that repeat nowhere, the same for each frame: the cipher makes them differ on the wire.
+/// Returns non-repetitive bytes, the same for each frame. Encryption makes the frames differ on the
+/// wire.
 fn filler(len: usize) -> &'static [u8] {
     static FILLER: OnceLock<Vec<u8>> = OnceLock::new();
     let all = FILLER.get_or_init(|| {

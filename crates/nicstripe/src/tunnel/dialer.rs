@@ -1,4 +1,4 @@
-//! What a daemon connects for its peer.
+//! Outgoing connections of a daemon on behalf of its peer.
 
 use std::{
     io,
@@ -17,15 +17,15 @@ use tokio::{
 use super::Tunnel;
 use crate::{file::Quota, logged::logged, trust::DialTarget};
 
-/// Connects to the targets that a peer's line allows.
+/// Connects to the targets that a peer's line permits.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     peer: String,
     allowed: Vec<DialTarget>,
-    /// One permit for each connection that is being made.
+    /// One permit per connection attempt.
     attempts: Semaphore,
     records: Mutex<TokenBucket>,
-    /// One descriptor for each connection.
+    /// One descriptor per connection.
     descriptors: Quota,
 }
 
@@ -35,7 +35,7 @@ impl Dialer {
         Self { peer, allowed, attempts: Semaphore::new(MOST_ATTEMPTS), records, descriptors }
     }
 
-    /// Connects a tunnel with its target, until one of them ends it.
+    /// Connects a tunnel to its target and relays until one of them ends.
     pub(crate) async fn serve(self: Arc<Self>, tunnel: Tunnel, target: String) {
         let Some(_lease) = self.descriptors.try_lease(1) else {
             return tunnel.refuse(TargetRefusal::TooMany, "this key has as many connections and open files there as it may at once");
@@ -46,7 +46,7 @@ impl Dialer {
             };
             tokio::select! {
                 connected = self.connect(&target) => connected,
-                // Nobody waits for it any more.
+                // The client has cancelled the tunnel.
                 () = tunnel.gone() => return,
             }
         };
@@ -70,7 +70,7 @@ impl Dialer {
     }
 
     async fn connect(&self, target: &str) -> Result<TcpStream, (TargetRefusal, String)> {
-        // Compared as written, before a resolver is asked: what a name means elsewhere does not count.
+        // Compared literally before any lookup, so that the resolver cannot widen the permission.
         if !self.allowed.iter().any(|allowed| allowed.as_str() == target) {
             return Err((TargetRefusal::NotAllowed, "this machine's line there does not allow it".into()));
         }
@@ -81,11 +81,11 @@ impl Dialer {
         let addresses: Vec<SocketAddr> = found.collect();
         let mut failure = late();
         for (tried, address) in addresses.iter().enumerate() {
-            // The last has all that is left.
+            // Divides the remaining time among the remaining addresses.
             let left = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
             match timeout(left, TcpStream::connect(address)).await {
                 Ok(Ok(tcp)) => {
-                    // A keystroke does not wait for the next one.
+                    // Interactive use: keystrokes must not wait for Nagle's algorithm.
                     let _ = tcp.set_nodelay(true);
                     return Ok(tcp);
                 }
@@ -101,12 +101,12 @@ impl Dialer {
     }
 }
 
-/// How long a target may take to connect, all of its addresses together.
+/// Timeout of a connection, for the lookup and all addresses together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections of one session that are being made at once.
+/// Concurrent connection attempts per session.
 const MOST_ATTEMPTS: usize = nicstripe_proto::tunnel::MOST_CONNECTIONS;
 
-/// Records of tunnels that one session may have logged at once, and each second.
+/// Burst of log records about tunnels per session, and records per second.
 const MOST_RECORDS: u32 = 20;
 const RECORDS_PER_SECOND: u32 = 10;

@@ -1,7 +1,8 @@
-//! Tunnels at work: the connections of other programs over a session, as streams of bytes.
+//! Tunnels: TCP connections of other programs, carried over a session.
 //!
-//! `nicstripe_proto::tunnel` decides; [`trunk`] has its two tasks and whoever waits, [`stream`] is one connection as a program uses it, and
-//! [`dialer`] what a daemon connects for its peer.
+//! `nicstripe_proto::tunnel` makes the decisions. [`trunk`] is one end of the multiplexer with its
+//! waiting tasks, [`stream`] is one connection as seen by a program, and [`dialer`] connects to
+//! targets in a daemon.
 
 mod dialer;
 mod stream;

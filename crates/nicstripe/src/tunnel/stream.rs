@@ -1,4 +1,4 @@
-//! One connection as a program uses it.
+//! One tunnelled connection, as seen by a program.
 
 use std::{
     cell::RefCell,
@@ -21,11 +21,13 @@ use tokio::{
 
 use super::Trunk;
 
-/// A connection to a TCP service at the peer, over all cables.
+/// Connection to a TCP service at the peer, over all cables.
 ///
-/// Bytes come in order, as over one TCP connection; a cable that is lost does not end it. Each way ends by itself: `shutdown` ends ours, and a
-/// read of nothing is the end of theirs. Dropped before both have ended, it is reset. It lasts as long as the session of its
-/// [`Client`](crate::Client): then reads and writes fail with `ConnectionReset`. What a peer has not read is at most 8 MiB.
+/// Delivers bytes in order like one TCP connection, and survives the loss of a cable. Each
+/// direction ends separately: `shutdown` ends the local one, and a read of zero bytes is the end of
+/// the remote one. Dropping it before both have ended resets it. When the session of its
+/// [`Client`](crate::Client) ends, reads and writes fail with `ConnectionReset`. At most 8 MiB may
+/// be unread by the peer.
 pub struct Tunnel {
     trunk: Arc<Trunk>,
     conn: ConnId,
@@ -36,21 +38,22 @@ impl Tunnel {
         Self { trunk, conn }
     }
 
-    /// Moves bytes both ways between this and a TCP connection until both ways have ended.
+    /// Relays both directions between this and a TCP connection until both have ended.
     ///
     /// # Errors
     ///
-    /// One of the two was reset, and with that the other is as well.
+    /// One of the two was reset; the other is then reset, too.
     pub async fn join(self, tcp: TcpStream) -> io::Result<()> {
         let result = tokio::try_join!(self.send_from(&tcp), self.receive_into(&tcp));
         if result.is_err() {
-            // Closing it so says to the program behind it what has happened. Where that fails there is nobody to tell.
+            // Sends a reset to the program on close. A failure here is irrelevant.
             let _ = SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
         }
         result.map(|_| ())
     }
 
-    /// Ends without an error where the tunnel is gone: what has come may still be read, and the other way says how it ended.
+    /// Returns `Ok` if the tunnel is gone: received data may still be readable, and the other
+    /// direction reports the reason.
     async fn send_from(&self, tcp: &TcpStream) -> io::Result<()> {
         loop {
             let Ok(room) = poll_fn(|context| self.trunk.poll_room(self.conn, context)).await else { return Ok(()) };
@@ -64,7 +67,7 @@ impl Tunnel {
             let read: io::Result<usize> = with_scratch(|scratch| {
                 let most = room.min(scratch.len());
                 let read = tcp.try_read(&mut scratch[..most])?;
-                // One that is gone is noticed in the next turn.
+                // A vanished tunnel is detected in the next iteration.
                 let _ = self.trunk.push(self.conn, &scratch[..read]);
                 Ok(read)
             });
@@ -83,7 +86,7 @@ impl Tunnel {
         loop {
             let mut one = [0];
             if poll_fn(|context| self.trunk.poll_peek(self.conn, &mut one, context)).await.map_err(gone)? == 0 {
-                // A program that has closed it does not care.
+                // Fails if the program has closed its connection.
                 let _ = SockRef::from(tcp).shutdown(Shutdown::Write);
                 return Ok(());
             }
@@ -102,17 +105,17 @@ impl Tunnel {
         }
     }
 
-    /// Daemon: what was asked for is there.
+    /// Daemon: accepts the tunnel, now that the target is connected.
     pub(super) fn accept(&self) {
         self.trunk.accept(self.conn);
     }
 
-    /// Daemon: what was asked for is not to be had.
+    /// Daemon: rejects the tunnel.
     pub(super) fn refuse(&self, code: TargetRefusal, why: &str) {
         self.trunk.refuse(self.conn, code, why);
     }
 
-    /// Waits until the peer, or the session, has given it up.
+    /// Waits until the peer or the session has ended the tunnel.
     pub(super) async fn gone(&self) {
         poll_fn(|context| self.trunk.poll_gone(self.conn, context)).await;
     }
@@ -141,7 +144,7 @@ impl AsyncWrite for Tunnel {
         Poll::Ready(Ok(count))
     }
 
-    /// What is written goes out at once.
+    /// Writes are sent immediately.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -168,7 +171,7 @@ fn gone(_: Broken) -> io::Error {
     io::ErrorKind::ConnectionReset.into()
 }
 
-/// Lends memory for one read or write: a thousand connections that wait have none.
+/// Lends a thread-local buffer for one read or write, so that idle connections hold no memory.
 fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
     thread_local! {
         static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
@@ -176,5 +179,6 @@ fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
     SCRATCH.with_borrow_mut(|scratch| act(scratch))
 }
 
-/// Bytes of one read or write: an eighth of a system call's time a byte less than with 8 KiB, and more gains little (picked by eye).
+/// Bytes per read or write: one eighth of the system calls needed at 8 KiB; larger gains little
+/// (picked by eye).
 const SCRATCH_BYTES: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! One end of a session's trunk: the machine, and those who wait for it.
+//! One end of a session's tunnel multiplexer: the state machine and the tasks that wait for it.
 
 use std::{
     collections::BTreeMap,
@@ -18,12 +18,12 @@ use tokio::sync::Notify;
 use super::{Dialer, Tunnel};
 use crate::{error::Error, session::Giver};
 
-/// One end of a session's trunk.
+/// One end of a session's tunnel multiplexer.
 pub(crate) struct Trunk {
     state: Mutex<State>,
-    /// There is something to send, or nothing will be.
+    /// Signalled when there is data to send, and at the end.
     work: Notify,
-    /// A daemon's: connects.
+    /// Daemon only: connects to targets.
     dialer: Option<Arc<Dialer>>,
 }
 
@@ -31,18 +31,19 @@ struct State {
     tunnels: Tunnels,
     users: BTreeMap<ConnId, User>,
     asked: Vec<(ConnId, String)>,
-    /// Parcels that were taken in and not told of.
+    /// Batches consumed since the last report to the session.
     taken: u64,
     breach: Option<TunnelError>,
     has_ended: bool,
-    /// Parcels that were made and are not acknowledged; while there is a way for them.
+    /// Returns true while sent batches are unacknowledged. `None` before the first and after the
+    /// end.
     under_way: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
-/// What became of a connection that was asked for.
+/// Result of a connection request.
 type Answer = Result<(), (TargetRefusal, String)>;
 
-/// Who waits for a connection.
+/// Wakers of the tasks that wait for one connection.
 #[derive(Default)]
 struct User {
     reader: Option<Waker>,
@@ -52,22 +53,22 @@ struct User {
     answer: Option<Answer>,
 }
 
-/// What a trunk's session has to know of it.
+/// Mux status for the session.
 #[derive(Debug)]
 pub(crate) struct Tidings {
-    /// Parcels that were taken in.
+    /// Batches consumed since the last status.
     pub(crate) taken: u64,
-    /// How the peer broke the rules.
+    /// Protocol violation of the peer.
     pub(crate) breach: Option<TunnelError>,
 }
 
 impl Trunk {
-    /// A client's.
+    /// Creates a client's end.
     pub(crate) fn of_client() -> Arc<Self> {
         Arc::new(Self::new(Role::Client, None))
     }
 
-    /// A daemon's.
+    /// Creates a daemon's end.
     pub(crate) fn of_daemon(dialer: Arc<Dialer>) -> Arc<Self> {
         Arc::new(Self::new(Role::Daemon, Some(dialer)))
     }
@@ -89,7 +90,7 @@ impl Trunk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the machine, then wakes those for whom that has changed something.
+    /// Runs an action on the state machine, then wakes the tasks it affects.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = act(&mut state);
@@ -103,13 +104,14 @@ impl Trunk {
         result
     }
 
-    /// Sends what is due, as long as the session takes it.
+    /// Sends pending data until the session or the multiplexer ends.
     pub(crate) async fn pump(self: Arc<Self>, mut giver: Giver) {
         let _guard = EndAtDrop(&self);
         let room = giver.room();
         self.lock().under_way = Some(Arc::new(move || !room.is_free()));
         loop {
-            // As soon as there is something, a parcel goes: what comes while the trunk is full makes the next one longer.
+            // Sends a batch as soon as there is data. Data that arrives while the send window is
+            // full enlarges the next batch.
             while !self.lock().tunnels.is_due() {
                 if self.lock().has_ended {
                     return;
@@ -126,7 +128,7 @@ impl Trunk {
         }
     }
 
-    /// Takes in a parcel, in its order.
+    /// Consumes the next in-order batch.
     pub(crate) fn take_in(self: &Arc<Self>, parcel: &[u8]) {
         self.with(|state| {
             state.taken += 1;
@@ -145,13 +147,13 @@ impl Trunk {
         }
     }
 
-    /// Returns what the session has to know, once.
+    /// Returns the mux status since the last call.
     pub(crate) fn tidings(&self) -> Tidings {
         let mut state = self.lock();
         Tidings { taken: std::mem::take(&mut state.taken), breach: state.breach.take() }
     }
 
-    /// The session, or its trunk, is no more.
+    /// Ends all tunnels, at the end of the session or of a carrying transfer.
     pub(crate) fn end(&self) {
         self.with(|state| {
             state.has_ended = true;
@@ -165,7 +167,7 @@ impl Trunk {
         self.lock().has_ended
     }
 
-    /// Waits until everything that was written has arrived at the peer, or cannot.
+    /// Waits until the peer has all written data, or the multiplexer has ended.
     pub(crate) async fn flush(&self) {
         let is_busy = || {
             let state = self.lock();
@@ -176,7 +178,7 @@ impl Trunk {
         }
     }
 
-    /// Asks for a connection, and waits for the answer. Dropped before, it is taken back.
+    /// Requests a connection and waits for the answer. Cancelled if dropped.
     pub(crate) async fn open(self: &Arc<Self>, host: &str, target: &str) -> Result<Tunnel, Error> {
         let conn = self.with(|state| {
             let conn = state.tunnels.open(target)?;
@@ -210,12 +212,12 @@ impl Trunk {
         }
     }
 
-    /// Daemon: what was asked for is there.
+    /// Daemon: accepts a connection.
     pub(super) fn accept(&self, conn: ConnId) {
         self.with(|state| state.tunnels.accept(conn));
     }
 
-    /// Daemon: what was asked for is not to be had.
+    /// Daemon: rejects a connection.
     pub(super) fn refuse(&self, conn: ConnId, code: TargetRefusal, why: &str) {
         self.with(|state| state.tunnels.refuse(conn, code, why));
     }
@@ -231,7 +233,7 @@ impl Trunk {
         }
     }
 
-    /// Ready when the connection is gone; else whoever writes is woken then.
+    /// Returns ready if the connection is gone. Otherwise registers the writer's waker.
     pub(super) fn poll_gone(&self, conn: ConnId, context: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if state.has_ended || state.tunnels.is_gone(conn) {
@@ -273,7 +275,7 @@ impl Trunk {
     }
 }
 
-/// Ends a trunk for which nobody sends any more, whatever the reason: nobody shall wait for ever.
+/// Ends the multiplexer when its sending task ends for any reason, so that no task waits forever.
 struct EndAtDrop<'a>(&'a Trunk);
 
 impl Drop for EndAtDrop<'_> {
@@ -287,7 +289,7 @@ impl State {
         self.users.entry(conn).or_default()
     }
 
-    /// Notes what has happened, and returns those who waited for it.
+    /// Handles the state machine's events and returns the wakers of affected tasks.
     fn take_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while let Some(event) = self.tunnels.poll_event() {
@@ -329,5 +331,5 @@ impl fmt::Debug for Trunk {
     }
 }
 
-/// Pause between two looks at whether everything has arrived.
+/// Pause between two checks of [`Trunk::flush`].
 const FLUSH_PAUSE: Duration = Duration::from_millis(2);
