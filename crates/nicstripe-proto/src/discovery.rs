@@ -1,10 +1,11 @@
-//! Discovery: how two machines find each other on a cable before either has an address that means anything.
+//! Discovery of daemons on a link, before either machine has a usable address.
 //!
-//! Whoever looks for daemons sends a [`Question`] to [`GROUP`] on each interface; a daemon that may answer sends an [`Answer`] back to the
-//! address that asked. Both are signed, and a datagram is taken apart into an [`Unverified`] message, which shows what it claims and gives
-//! the message itself only to whoever has the signature checked. Keys and signatures are bytes here; the mathematics is the caller's.
+//! A client multicasts a [`Question`] to [`GROUP`] on each interface. A daemon that may answer
+//! sends an [`Answer`] to the source address. Both are signed. Decoding yields an [`Unverified`]
+//! message, which exposes its claims; the message itself requires a check of the signature. Keys
+//! and signatures are plain bytes; the caller does the cryptography.
 //!
-//! A datagram, in either direction, has [`DATAGRAM_LEN`] bytes, integers little-endian:
+//! A datagram of either kind has [`DATAGRAM_LEN`] bytes, little-endian:
 //!
 //! ```text
 //! offset  size  field               question                       answer
@@ -12,23 +13,27 @@
 //!      8     1  version             1                              the same
 //!      9     1  kind                1                              2
 //!     10     2  port                0                              TCP port of the daemon
-//!     12     4  index               0                              index of the daemon's interface
+//!     12     4  index               0                              index of daemon's interface
 //!     16    32  nonce               random, new for each question  that of the question
-//!     48    32  key                 public key of who asks         public key of the daemon
-//!     80    16  address             link-local, of who asks        link-local, of the daemon
+//!     48    32  key                 public key of the client       public key of the daemon
+//!     80    16  address             link-local, of the client      link-local, of the daemon
 //!     96    32  asker's key         0                              key of the question
 //!    128    16  asker's address     0                              address of the question
-//!    144    16  interface           0                              name of the daemon's interface, padded with 0
-//!    160    64  host                0                              name of the daemon's host, padded with 0
+//!    144    16  interface           0                              name of daemon's interface
+//!    160    64  host                0                              name of the daemon's host
 //!    224    64  signature           Ed25519, by the key at 48, of DOMAIN and the 224 bytes before
 //! ```
 //!
-//! Why it is so:
-//! - Question and answer have one length, so that no daemon sends more than it got, wherever the question's source was forged to.
-//! - The addresses are signed and compared with the datagram's own: a question that was overheard cannot be asked again from elsewhere, and
-//!   nobody can put an address of his own under a daemon's answer.
-//! - The asker's key and nonce are in the answer: it is believed by the one who asked, for the question that he asked, and by nobody else.
-//! - [`DOMAIN`] begins with a letter. What TLS 1.3 signs with the same keys begins with 64 blanks, so neither can pass for the other.
+//! Names are padded with 0.
+//!
+//! Design:
+//! - Questions and answers have equal length, so a daemon cannot amplify traffic to a forged
+//!   source.
+//! - The signed addresses are compared with those of the datagram. A recorded question cannot be
+//!   replayed from another address, and a daemon's answer cannot carry a foreign address.
+//! - The answer contains the asker's key and nonce: it is valid only for that client and question.
+//! - [`DOMAIN`] begins with a letter. TLS 1.3 signatures with the same keys begin with 64 spaces,
+//!   so neither can pass for the other.
 
 mod limiter;
 
@@ -36,43 +41,44 @@ use std::net::Ipv6Addr;
 
 pub use self::limiter::{Limiter, TokenBucket};
 
-/// Where questions go: the link-local, transient (RFC 4291) multicast group of nicstripe.
+/// Destination of questions: nicstripe's link-local, transient (RFC 4291) multicast group.
 ///
-/// The group's number is "nics" with its first bit set, as for all groups that nobody registered (RFC 3307, section 4.3).
+/// The group ID is "nics" with its first bit set, as required for unregistered groups (RFC 3307,
+/// section 4.3).
 pub const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0xee69, 0x6373);
 
-/// Bytes of a question, and of an answer.
+/// Length of a question or an answer in bytes.
 pub const DATAGRAM_LEN: usize = TEXT_LEN + SIGNATURE_LEN;
 
-/// Most bytes of a host's name in an answer.
+/// Most bytes of a host name in an answer.
 pub const MOST_HOST: usize = 64;
 
-/// What precedes the datagram's own bytes in the text that is signed.
+/// Prefix of the signed text, before the datagram's own bytes.
 pub const DOMAIN: &[u8] = b"nicstripe discovery, version 1\0";
 
-/// An Ed25519 public key (RFC 8032).
+/// Ed25519 public key (RFC 8032).
 pub type Key = [u8; 32];
 
-/// An Ed25519 signature (RFC 8032).
+/// Ed25519 signature (RFC 8032).
 pub type Signature = [u8; SIGNATURE_LEN];
 
-/// Random bytes by which an answer is known to belong to a question.
+/// Random bytes that bind an answer to its question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce(pub [u8; 32]);
 
-/// "Who is there?", on one interface.
+/// Query for daemons on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Drawn anew for each question.
+    /// New random value for each question.
     pub nonce: Nonce,
-    /// Who asks.
+    /// Public key of the client.
     pub key: Key,
-    /// Link-local address that it is asked from, and answered to.
+    /// Link-local source address, to which answers are sent.
     pub address: Ipv6Addr,
 }
 
 impl Question {
-    /// Lays the question out, signed. `sign` gets the text; `None` where it cannot sign.
+    /// Encodes and signs the question. `sign` gets the text; returns `None` if it fails.
     pub fn encode(&self, sign: impl FnOnce(&[u8]) -> Option<Signature>) -> Option<[u8; DATAGRAM_LEN]> {
         let mut datagram = Layout::new(Kind::Question);
         datagram.set(NONCE, &self.nonce.0);
@@ -81,7 +87,8 @@ impl Question {
         datagram.signed(sign)
     }
 
-    /// Reads a question. `None` for any other datagram, and for one that says what a question has no place for.
+    /// Decodes a question. Returns `None` for any other datagram, or if an unused field is not
+    /// zero.
     pub fn decode(datagram: &[u8]) -> Option<Unverified<Self>> {
         let read = Layout::read(datagram, Kind::Question)?;
         let blank = [PORT, INDEX, ASKER_KEY, ASKER_ADDRESS, INTERFACE, HOST];
@@ -94,32 +101,33 @@ impl Question {
     }
 }
 
-/// "I am", from one of a daemon's interfaces.
+/// Announcement of a daemon on one of its interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// That of the question.
+    /// Nonce of the question.
     pub nonce: Nonce,
-    /// The daemon.
+    /// Public key of the daemon.
     pub key: Key,
-    /// The daemon's link-local address on this interface, which the answer is sent from.
+    /// Link-local source address of the answer, on this interface of the daemon.
     pub address: Ipv6Addr,
     /// TCP port that the daemon listens on; never 0.
     pub port: u16,
-    /// The daemon's number of its interface.
+    /// Index of the interface on the daemon.
     pub index: u32,
-    /// The daemon's name of its interface: 1 to 16 bytes without a zero, nothing else is promised.
+    /// Name of the interface on the daemon: 1 to 16 bytes without NUL, otherwise arbitrary.
     pub interface: Vec<u8>,
-    /// What the daemon's host calls itself: at most [`MOST_HOST`] bytes without a zero. A hint for people; it proves nothing, and whoever
-    /// shows it escapes it.
+    /// Host name of the daemon: at most [`MOST_HOST`] bytes without NUL. A hint for people without
+    /// any proof; escape it for display.
     pub host: Vec<u8>,
-    /// Who asked.
+    /// Public key of the client.
     pub asker_key: Key,
-    /// Where it was asked from.
+    /// Source address of the question.
     pub asker_address: Ipv6Addr,
 }
 
 impl Answer {
-    /// Lays the answer out, signed; names that are too long are cut. `sign` gets the text; `None` where it cannot sign.
+    /// Encodes and signs the answer; truncates long names. `sign` gets the text; returns `None` if
+    /// it fails.
     pub fn encode(&self, sign: impl FnOnce(&[u8]) -> Option<Signature>) -> Option<[u8; DATAGRAM_LEN]> {
         let mut datagram = Layout::new(Kind::Answer);
         datagram.set(PORT, &self.port.to_le_bytes());
@@ -134,7 +142,7 @@ impl Answer {
         datagram.signed(sign)
     }
 
-    /// Reads an answer. `None` for any other datagram.
+    /// Decodes an answer. Returns `None` for any other datagram.
     pub fn decode(datagram: &[u8]) -> Option<Unverified<Self>> {
         let read = Layout::read(datagram, Kind::Answer)?;
         let key = read.array(KEY);
@@ -153,13 +161,13 @@ impl Answer {
         whole.then_some(Unverified { message: answer, key, layout: read })
     }
 
-    /// Whether it was given to this question.
+    /// Returns true if this answers `question`.
     pub fn answers(&self, question: &Question) -> bool {
         self.nonce == question.nonce && self.asker_key == question.key && self.asker_address == question.address
     }
 }
 
-/// A message whose signature nobody has checked.
+/// Message with an unchecked signature.
 #[derive(Clone, Debug)]
 pub struct Unverified<T> {
     message: T,
@@ -168,19 +176,19 @@ pub struct Unverified<T> {
 }
 
 impl<T> Unverified<T> {
-    /// What it claims; good for deciding whether to check it, and for nothing else.
+    /// Returns the unverified content. Use it only to decide if the signature is worth a check.
     pub fn claims(&self) -> &T {
         &self.message
     }
 
-    /// Returns the message if `check` finds that the key made the signature of the text.
+    /// Returns the message if `check` accepts the signature of the text by the key.
     pub fn verified(self, check: impl FnOnce(&Key, &[u8], &Signature) -> bool) -> Option<T> {
         let signature = self.layout.array(SIGNATURE);
         check(&self.key, &self.layout.text(), &signature).then_some(self.message)
     }
 }
 
-/// What a datagram is.
+/// Kind of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -188,11 +196,11 @@ enum Kind {
     Answer = 2,
 }
 
-/// Where a field begins and how many bytes it has.
+/// Offset and length of a field in bytes.
 #[derive(Clone, Copy)]
 struct Field(usize, usize);
 
-/// A datagram, field by field.
+/// Datagram with access by field.
 #[derive(Clone, Debug)]
 struct Layout([u8; DATAGRAM_LEN]);
 
@@ -204,7 +212,7 @@ impl Layout {
         layout
     }
 
-    /// Takes a datagram of this length, magic, version and kind.
+    /// Accepts a datagram of the right length, magic, version and kind.
     fn read(datagram: &[u8], kind: Kind) -> Option<Self> {
         let layout = Self(datagram.try_into().ok()?);
         let fits = layout.get(MAGIC) == MAGIC_BYTES && layout.get(VERSION_AND_KIND) == [VERSION, kind as u8];
@@ -219,27 +227,27 @@ impl Layout {
         self.get(field).try_into().unwrap_or([0; N])
     }
 
-    /// Reads the address of a neighbour; `None` for any that could be elsewhere.
+    /// Reads the address of a neighbour; returns `None` if it is not link-local.
     fn address(&self, field: Field) -> Option<Ipv6Addr> {
         let address = Ipv6Addr::from(self.array::<16>(field));
         address.is_unicast_link_local().then_some(address)
     }
 
-    /// Reads bytes up to the first zero; `None` where others follow it.
+    /// Reads bytes up to the first NUL; returns `None` if other bytes follow it.
     fn padded(&self, field: Field) -> Option<Vec<u8>> {
         let bytes = self.get(field);
         let (text, padding) = bytes.split_at(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
         padding.iter().all(|byte| *byte == 0).then(|| text.to_vec())
     }
 
-    /// Writes as much of `value` as fits.
+    /// Writes `value`, truncated to the field.
     fn set(&mut self, Field(start, len): Field, value: &[u8]) {
         for (place, byte) in self.0.iter_mut().skip(start).take(len).zip(value) {
             *place = *byte;
         }
     }
 
-    /// What is signed.
+    /// Returns the text to sign.
     fn text(&self) -> Vec<u8> {
         [DOMAIN, self.get(Field(0, TEXT_LEN))].concat()
     }

@@ -1,6 +1,6 @@
-//! Frames: what two peers say to each other on one connection, inside TLS.
+//! Frames of one connection between two peers, inside TLS.
 //!
-//! Every frame is an eight-byte header and a body, little-endian throughout:
+//! Every frame has an eight-byte header and a body, little-endian:
 //!
 //! ```text
 //! offset  size  field
@@ -10,9 +10,10 @@
 //!      4     4  len       bytes of body that follow, at most FrameType::max_body()
 //! ```
 //!
-//! The length is compared with the limit of its type before a byte is allocated. The bodies are in `docs/PROTOCOL.md` and pinned byte for
-//! byte in this module's tests. A [`Decoder`] turns plaintext of any fragmentation into [`Piece`]s; the payload of a data frame is never
-//! copied here.
+//! The decoder checks the length against the limit of the type before any allocation.
+//! `docs/PROTOCOL.md` describes the bodies, and this module's tests pin them byte for byte. A
+//! [`Decoder`] turns plaintext of any fragmentation into [`Piece`]s without copying the payload of
+//! data frames.
 
 use std::fmt;
 
@@ -22,62 +23,63 @@ use crate::{
     session::TransferId,
 };
 
-/// Bytes of a frame's header.
+/// Length of a frame header in bytes.
 pub const HEADER_LEN: usize = 8;
 
-/// Bytes of a data frame's body before its payload: transfer, reserved, chunk, chaining value.
+/// Length of a data frame's fixed part in bytes: transfer, reserved, chunk, chaining value.
 pub const DATA_HEADER_LEN: usize = 48;
 
-/// Most payload bytes in one data frame, 256 KiB.
+/// Most payload in one data frame: 256 KiB.
 ///
-/// A sender can change its mind only between frames; at 10 Mbit/s this much takes 0.2 s.
+/// A sender can change its schedule only between frames; at 10 Mbit/s one takes 0.2 s.
 pub const MAX_PAYLOAD: usize = 256 * 1024;
 
-/// Most bytes in a control message, 64 KiB.
+/// Most bytes in a control message: 64 KiB.
 pub const MAX_CONTROL: usize = 64 * 1024;
 
-/// Bytes of a load frame's body before its filler: run, reserved.
+/// Length of a load frame's fixed part in bytes: run, reserved.
 pub const LOAD_HEADER_LEN: usize = 8;
 
-/// Most filler in one load frame, 256 KiB: as much as a chunk, so that a load costs what a copy would.
+/// Most payload in one load frame: 256 KiB, equal to a chunk, so that a load costs as much as a
+/// copy.
 pub const MAX_LOAD: usize = 256 * 1024;
 
-/// Bytes of an echo frame's body before its filler: token, flags, reserved.
+/// Length of an echo frame's fixed part in bytes: token, flags, reserved.
 pub const ECHO_HEADER_LEN: usize = 16;
 
-/// Most filler in one echo frame, 64 KiB.
+/// Most payload in one echo frame: 64 KiB.
 pub const MAX_ECHO: usize = 64 * 1024;
 
 /// Most chunk ranges in one acknowledgement.
 pub const MAX_ACK_RANGES: usize = 64;
 
-/// Kinds of frame; the only place where their numbers stand.
+/// Frame types; the only definition of their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameType {
-    /// First frame of the connecting side: which session and path this connection belongs to.
+    /// First frame of the client: names the session and path of the connection.
     Hello = 1,
     /// The daemon's answer to [`FrameType::Hello`].
     Welcome = 2,
-    /// The daemon's refusal of a [`FrameType::Hello`]; the connection ends.
+    /// The daemon's rejection of a [`FrameType::Hello`]; the connection ends.
     Refuse = 3,
     /// A numbered control message.
     Control = 4,
-    /// How many control messages arrived without a gap.
+    /// Cumulative acknowledgement of control messages.
     ControlAck = 5,
     /// One chunk of a file.
     Data = 6,
-    /// Chunks that were verified and written.
+    /// Acknowledgement of chunks that were verified and written.
     Ack = 7,
-    /// How many data frames may be sent on this connection in all.
+    /// Total data frames that may be sent on this connection.
     Credit = 8,
-    /// A sign of life, and a measurement of the round trip.
+    /// Keep-alive and RTT measurement.
     Heartbeat = 9,
-    /// The session ends here; nothing more is sent on this connection.
+    /// End of the session; nothing follows on this connection.
     Close = 10,
-    /// Filler of a bench's run, which is counted and dropped.
+    /// Payload of a benchmark run, counted and dropped.
     Load = 11,
-    /// A question of a bench that is answered at once, or the answer.
+    /// Benchmark request that is answered at once, or its reply.
     Echo = 12,
 }
 
@@ -101,7 +103,7 @@ impl fmt::Display for FrameType {
 }
 
 impl FrameType {
-    /// Every frame type, in the order of their numbers.
+    /// All frame types, in the order of their numbers.
     pub const ALL: [Self; 12] = [
         Self::Hello,
         Self::Welcome,
@@ -121,7 +123,7 @@ impl FrameType {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// Most bytes that the body of such a frame may have.
+    /// Returns the longest body of the type in bytes.
     pub fn max_body(self) -> usize {
         match self {
             Self::Hello | Self::Welcome => 32 * 1024,
@@ -137,7 +139,7 @@ impl FrameType {
         }
     }
 
-    /// Fewest bytes that the body of such a frame must have.
+    /// Returns the shortest body of the type in bytes.
     fn min_body(self) -> usize {
         match self {
             Self::Hello | Self::Welcome | Self::Refuse => 1,
@@ -155,41 +157,42 @@ impl FrameType {
 
 const ACK_RANGE_LEN: usize = 16;
 
-/// What stands before the payload of a data frame.
+/// Fixed part of a data frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataHeader {
-    /// The transfer that the chunk belongs to.
+    /// Transfer of the chunk.
     pub transfer: TransferId,
-    /// Which chunk; its offset in the file follows from the transfer's grid.
+    /// Chunk number; the transfer's grid determines its offset.
     pub chunk: ChunkId,
-    /// The chunk's BLAKE3 chaining value, as the sender computed it from what it read.
+    /// BLAKE3 chaining value of the chunk as the sender read it.
     pub value: ChainingValue,
-    /// Payload bytes that follow, 1 to [`MAX_PAYLOAD`].
+    /// Length of the payload in bytes, 1 to [`MAX_PAYLOAD`].
     pub len: u32,
-    /// 0 where the payload is the chunk; else it is one zstd frame, of fewer bytes than these, that unpacks to so many.
+    /// Uncompressed length in bytes if the payload is a zstd frame, which must be shorter; 0 if the
+    /// payload is the chunk itself.
     pub raw_len: u32,
-    /// Whether nothing follows this chunk; only told where the length of the whole is not known.
+    /// True for the last chunk; used only if the transfer's length is unknown.
     pub last: bool,
 }
 
-/// Bits of [`DataHeader::raw_len`] in the second field of a data frame's body.
+/// Bits of [`DataHeader::raw_len`] in the second field of the body.
 const RAW_LEN_BITS: u32 = (1 << 20) - 1;
 
-/// Bit of [`DataHeader::last`] there.
+/// Bit of [`DataHeader::last`] in the same field.
 const LAST: u32 = 1 << 31;
 
 impl DataHeader {
-    /// Bytes of the chunk.
+    /// Returns the length of the chunk in bytes.
     pub fn chunk_len(&self) -> u32 {
         if self.raw_len == 0 { self.len } else { self.raw_len }
     }
 
-    /// The header of the same chunk as a zstd frame of `len` bytes, fewer than the chunk has.
+    /// Returns the header for a compressed payload of `len` bytes, less than the chunk's length.
     pub fn packed(self, len: u32) -> Self {
         Self { len, raw_len: self.chunk_len(), ..self }
     }
 
-    /// Appends the frame's header and the fixed part of its body; the payload of `len` bytes must follow.
+    /// Appends the frame header and the fixed part; `len` bytes of payload must follow.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Data, DATA_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.transfer.0.to_le_bytes());
@@ -216,17 +219,17 @@ impl DataHeader {
     }
 }
 
-/// What stands before the filler of a load frame.
+/// Fixed part of a load frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadHeader {
-    /// The run that it belongs to.
+    /// Run of the load.
     pub run: u32,
-    /// Bytes of filler that follow, 1 to [`MAX_LOAD`].
+    /// Length of the payload in bytes, 1 to [`MAX_LOAD`].
     pub len: u32,
 }
 
 impl LoadHeader {
-    /// Appends the frame's header and the fixed part of its body; the filler of `len` bytes must follow.
+    /// Appends the frame header and the fixed part; `len` bytes of payload must follow.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Load, LOAD_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.run.to_le_bytes());
@@ -241,22 +244,22 @@ impl LoadHeader {
     }
 }
 
-/// What stands before the filler of an echo frame.
+/// Fixed part of an echo frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoHeader {
-    /// What tells one question from another, chosen by who asks.
+    /// Identifier chosen by the requester.
     pub token: u64,
-    /// Whether it answers; else it asks for an answer of the same token and length.
+    /// True for a reply. Otherwise it requests a reply of equal token and length.
     pub reply: bool,
-    /// Bytes of filler that follow, at most [`MAX_ECHO`].
+    /// Length of the payload in bytes, at most [`MAX_ECHO`].
     pub len: u32,
 }
 
-/// Bit of [`EchoHeader::reply`] in the second field of an echo frame's body.
+/// Bit of [`EchoHeader::reply`] in the second field of the body.
 const REPLY: u32 = 1;
 
 impl EchoHeader {
-    /// Appends the frame's header and the fixed part of its body; the filler of `len` bytes must follow.
+    /// Appends the frame header and the fixed part; `len` bytes of payload must follow.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Echo, ECHO_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.token.to_le_bytes());
@@ -275,55 +278,55 @@ impl EchoHeader {
     }
 }
 
-/// A whole frame other than data, loads and echoes.
+/// Complete frame, except for data, load and echo frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// See [`FrameType::Hello`]; the bytes are a [`crate::message::Hello`].
+    /// Frame of type [`FrameType::Hello`]; an encoded [`crate::message::Hello`].
     Hello(Vec<u8>),
-    /// See [`FrameType::Welcome`]; the bytes are a [`crate::message::Welcome`].
+    /// Frame of type [`FrameType::Welcome`]; an encoded [`crate::message::Welcome`].
     Welcome(Vec<u8>),
-    /// See [`FrameType::Refuse`]; the bytes are a [`crate::message::Refusal`].
+    /// Frame of type [`FrameType::Refuse`]; an encoded [`crate::message::Refusal`].
     Refuse(Vec<u8>),
-    /// A numbered control message; the bytes are a [`crate::message::Message`].
+    /// Numbered control message.
     Control {
-        /// Number of the message in its direction of the session, from 0.
+        /// Message number per direction of the session, from 0.
         seq: u64,
-        /// Its CBOR form, at most [`MAX_CONTROL`] bytes.
+        /// Encoded [`crate::message::Message`] of at most [`MAX_CONTROL`] bytes.
         body: Vec<u8>,
     },
-    /// Every control message below `next` arrived.
+    /// Acknowledgement of all control messages below `next`.
     ControlAck {
-        /// Number of the message that is expected next.
+        /// Number of the message expected next.
         next: u64,
     },
-    /// Chunks that were verified and written (not yet durable).
+    /// Acknowledgement of chunks that were verified and written, but are not yet durable.
     Ack {
-        /// The transfer that the chunks belong to.
+        /// Transfer of the chunks.
         transfer: TransferId,
-        /// The chunks, 1 to [`MAX_ACK_RANGES`] ranges.
+        /// Chunks in 1 to [`MAX_ACK_RANGES`] ranges.
         ranges: Vec<ChunkRange>,
     },
-    /// Permission to send.
+    /// Permission to send data frames.
     Credit {
-        /// Data frames that may be sent on this connection since it opened, in all.
+        /// Total data frames permitted since the connection opened.
         frames: u64,
     },
-    /// A sign of life.
+    /// Keep-alive and RTT measurement.
     Heartbeat {
-        /// The sender's clock, in microseconds of its own choosing; 0 is not used.
+        /// Timestamp of the sender in microseconds, from an arbitrary origin; never 0.
         sent_us: u64,
-        /// The `sent_us` that is answered, or 0 if none.
+        /// Timestamp being echoed, or 0 if none.
         echo_us: u64,
     },
-    /// The session ends.
+    /// End of the session.
     Close {
-        /// Why, as a [`crate::message::CloseCode`].
+        /// Number of a [`crate::message::CloseCode`].
         code: u32,
     },
 }
 
 impl Frame {
-    /// Appends the frame.
+    /// Appends the encoded frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello(body) => put_frame(out, FrameType::Hello, body),
@@ -377,7 +380,7 @@ impl Frame {
             FrameType::Credit => Self::Credit { frames: fields.u64()? },
             FrameType::Heartbeat => Self::Heartbeat { sent_us: fields.u64()?, echo_us: fields.u64()? },
             FrameType::Close => Self::Close { code: fields.u32()? },
-            // The decoder takes these apart itself.
+            // The decoder handles these types itself.
             FrameType::Data | FrameType::Load | FrameType::Echo => return Err(FrameError::Truncated { kind }),
         };
         fields.end()?;
@@ -385,67 +388,69 @@ impl Frame {
     }
 }
 
-/// What a [`Decoder`] found next.
+/// Output of a [`Decoder`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// A whole frame other than data, loads and echoes.
+    /// Complete frame, except for data, load and echo frames.
     Frame(Frame),
-    /// A data frame begins; `len` bytes of payload follow.
+    /// Start of a data frame; `len` bytes of payload follow.
     DataStart(DataHeader),
-    /// Payload of the data frame that began last, in order.
+    /// Payload of the current data frame, in order.
     DataBytes(&'a [u8]),
-    /// The data frame's payload is complete.
+    /// End of the current data frame.
     DataEnd,
-    /// A load frame begins; `len` bytes of filler follow.
+    /// Start of a load frame; `len` bytes of payload follow.
     Load(LoadHeader),
-    /// An echo frame begins; `len` bytes of filler follow.
+    /// Start of an echo frame; `len` bytes of payload follow.
     Echo(EchoHeader),
-    /// Filler of the load or echo frame that began last. Nobody looks at it.
+    /// Payload of the current load or echo frame; its content is ignored.
     Filler {
-        /// The bytes.
+        /// Bytes of the payload.
         bytes: &'a [u8],
-        /// How many are to come; with 0 the frame is complete.
+        /// Bytes that remain; the frame is complete at 0.
         left: usize,
     },
 }
 
-/// Why the bytes on a connection are not frames. Always the peer's fault; ends the path, not the session.
+/// Malformed frame. Always the peer's fault; ends the path, not the session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// A frame type that version 1 does not have.
+    /// Frame type unknown in version 1.
     #[error("peer sent a frame of unknown type {0}, expected 1 to {max}", max = FrameType::ALL.len())]
     UnknownType(u8),
-    /// A flag or a reserved field is not zero.
+    /// Nonzero flag or reserved field.
     #[error("peer set reserved bits {0:#x} in a frame header, expected 0 in version 1")]
     Reserved(u32),
-    /// A body longer than its type allows.
+    /// Body longer than the type allows.
     #[error("{kind} frame of {len} bytes exceeds the limit of {max}", max = kind.max_body())]
     TooLong {
-        /// The frame's type.
+        /// Type of the frame.
         kind: FrameType,
-        /// The length that its header declares.
+        /// Length declared by the header.
         len: u32,
     },
-    /// A compressed payload that is not shorter than what it unpacks to, or unpacks to more than a chunk may have.
+    /// Compressed payload that is not shorter than the chunk, or exceeds the chunk limit when
+    /// decompressed.
     #[error("peer sent {len} bytes that unpack to {raw_len}, expected fewer than these, and these at most {MAX_PAYLOAD}")]
     RawLen {
-        /// Bytes that it claims to unpack to.
+        /// Declared uncompressed length in bytes.
         raw_len: u32,
-        /// Bytes of payload.
+        /// Length of the payload in bytes.
         len: u32,
     },
-    /// A body too short for its type, or with bytes left over.
+    /// Body too short for its type, or with trailing bytes.
     #[error("{kind} frame has a malformed body")]
     Truncated {
-        /// The frame's type.
+        /// Type of the frame.
         kind: FrameType,
     },
 }
 
-/// Takes frames apart, however the bytes were cut into slices.
+/// Incremental decoder of frames from slices of any length.
 ///
-/// Memory: at most one frame that is not data ([`MAX_CONTROL`] and a little); payload is handed through.
+/// Buffers at most one frame other than data (slightly more than [`MAX_CONTROL`]); payload is
+/// passed through.
 ///
 /// ```
 /// # use nicstripe_proto::frame::{Decoder, Frame, Piece};
@@ -464,30 +469,31 @@ pub struct Decoder {
 
 #[derive(Debug, Default, Clone, Copy)]
 enum DecoderState {
-    /// Collecting a frame's header.
+    /// Collecting a frame header.
     #[default]
     Header,
     /// Collecting a body of `len` bytes.
     Body { kind: FrameType, len: usize },
-    /// Collecting the fixed part of a data frame's body.
+    /// Collecting the fixed part of a data frame.
     DataHeader { payload: u32 },
-    /// Handing on payload.
+    /// Passing payload through.
     Payload { left: usize },
-    /// Collecting the fixed part of a load frame's body.
+    /// Collecting the fixed part of a load frame.
     LoadHeader { filler: u32 },
-    /// Collecting the fixed part of an echo frame's body.
+    /// Collecting the fixed part of an echo frame.
     EchoHeader { filler: u32 },
-    /// Handing on filler.
+    /// Passing load or echo payload through.
     Filler { left: usize },
 }
 
 impl Decoder {
-    /// Returns a decoder for a connection on which nothing was received.
+    /// Returns a decoder for a new connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next piece from the front of `input`, or all of `input` and `None` when it holds no whole piece.
+    /// Takes the next piece from the front of `input`. If there is no complete piece, consumes all
+    /// of `input` and returns `None`.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Piece<'a>>, FrameError> {
         loop {
             match self.state {
@@ -563,7 +569,7 @@ impl Decoder {
         piece
     }
 
-    /// Moves bytes from `input` until `len` are held; says whether they are.
+    /// Buffers bytes from `input`; returns true once `len` bytes are buffered.
     fn hold(&mut self, input: &mut &[u8], len: usize) -> bool {
         let (bytes, rest) = input.split_at((len - self.held.len()).min(input.len()));
         self.held.extend_from_slice(bytes);
@@ -607,7 +613,7 @@ fn put_frame(out: &mut Vec<u8>, kind: FrameType, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// A reader over a frame's body that cannot overrun it.
+/// Bounds-checked reader of a frame's body.
 struct Fields<'a> {
     kind: FrameType,
     rest: &'a [u8],

@@ -395,8 +395,7 @@ impl HashTree {
         self.covered
     }
 
-    /// Returns the number of subtrees in the tree, each of which takes at most about 100 bytes of
-    /// memory.
+    /// Returns the number of subtrees in the tree; each takes at most about 100 bytes of memory.
     pub fn open_nodes(&self) -> usize {
         self.nodes.len()
     }

@@ -1,8 +1,8 @@
 //! Holes: ranges of a sparse file without storage, which read as zeros (lseek(2), `SEEK_HOLE`).
 //!
 //! A chunk entirely in holes is not sent. BLAKE3 binds each value to its position, so both ends
-//! hash the zeros, in pieces of [`ZEROS_AT_ONCE`]. A hole within a sent chunk only tells the
-//! receiver not to store zeros there.
+//! hash the zeros, in pieces of [`ZEROS_AT_ONCE`]. The receiver stores no zeros for a hole within a
+//! sent chunk.
 
 use crate::{
     extent::{ChunkId, ChunkRange, ChunkSet, Extent},

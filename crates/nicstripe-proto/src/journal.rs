@@ -1,11 +1,13 @@
-//! The resume journal: what of a file is durable, in a form that survives a kill or a power cut at any byte.
+//! Resume journal: durable subtrees of a file, in a format that survives a kill or a power cut at
+//! any byte.
 //!
-//! This module lays out bytes and reads them back. When they are written and synced is the receiver's work, in this order: data, then
-//! `fdatasync` of the file, then the [`Record`]s of what that made durable. A record is therefore never ahead of its data, and a record
-//! that was lost costs some resending and nothing else.
+//! This module encodes and decodes. The receiver writes and syncs in this order: data, `fdatasync`
+//! of the file, then [`Record`]s of the data synced. A record is therefore never ahead of its data,
+//! and a lost record only costs some retransmits.
 //!
-//! To resume, [`Header::decode`] reads the first [`HEADER_LEN`] bytes, [`Replay`] takes the rest in pieces of any length, and the writer
-//! truncates the journal to [`Replayed::valid_len`] before it appends.
+//! To resume, [`Header::decode`] reads the first [`HEADER_LEN`] bytes and [`Replay`] takes the rest
+//! in pieces of any length. The writer truncates the journal to [`Replayed::valid_len`] before it
+//! appends.
 
 use minicbor::{Decode, Encode};
 
@@ -15,16 +17,16 @@ use crate::{
     hash_tree::{ChainingValue, HashTree, Subtree},
 };
 
-/// Bytes of a [`Header`].
+/// Length of a [`Header`] in bytes.
 pub const HEADER_LEN: usize = 128;
 
-/// Bytes of a [`Record`].
+/// Length of a [`Record`] in bytes.
 pub const RECORD_LEN: usize = 64;
 
-/// Version of the layout that this module writes, and the only one it reads.
+/// Layout version that this module writes, and the only one it reads.
 pub const VERSION: u16 = 1;
 
-/// Start of a journal: what it is about and for whom.
+/// Header of a journal: identifies the file, its source and the peer.
 ///
 /// Little-endian, 128 bytes:
 ///
@@ -48,53 +50,55 @@ pub const VERSION: u16 = 1;
 ///    124     4  checksum           CRC-32C of the 124 bytes before
 /// ```
 ///
-/// Magic and version come first and stay there in every version, so that any version can name any other; all else may move. The
-/// checksum is last, so that it covers everything before. Integers are aligned. File size and source size differ where stat(2) does not
-/// know the size, as for a block device. The length is a multiple of [`RECORD_LEN`].
+/// Magic and version have a fixed place in all versions, so that any version can identify any
+/// other; the rest may move. The checksum is last and covers everything before it. Integers are
+/// aligned. File size and source size differ if stat(2) does not know the size, as for a block
+/// device. The length is a multiple of [`RECORD_LEN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Size of the file and of its chunks.
     pub grid: Grid,
-    /// The file that is being sent, as the sender sees it.
+    /// Identity of the source file on the sender.
     pub source: SourceIdentity,
-    /// Public key of the other end, which alone may go on with this file.
+    /// Public key of the other end; only that peer may resume the file.
     pub peer_key: [u8; 32],
-    /// Drawn at random for each journal.
+    /// Random ID of the journal.
     pub id: JournalId,
 }
 
-/// Random number that ties records to their journal.
+/// Random number that binds records to their journal.
 ///
-/// A disk may hand out blocks of a journal that was deleted. Their checksums cover another id, so they are not believed.
+/// A file system may reuse blocks of a deleted journal. Their checksums cover another ID, so they
+/// are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct JournalId(pub [u8; 16]);
 
-/// What tells whether a file is still the one that was sent before.
+/// Identity of a source file, to detect changes between two attempts.
 ///
-/// It is the sender's view and means nothing on another machine but equal or not equal. The change time is in it because the
-/// modification time can be set back.
+/// Taken on the sender; other machines may only compare it for equality. It includes the change
+/// time because the modification time can be set back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(map)]
 pub struct SourceIdentity {
     /// Size in bytes.
     #[n(0)]
     pub size: u64,
-    /// When the content changed last.
+    /// Time of the last content change.
     #[n(1)]
     pub mtime: Timestamp,
-    /// When content or attributes changed last.
+    /// Time of the last change of content or attributes.
     #[n(2)]
     pub ctime: Timestamp,
     /// Inode number.
     #[n(3)]
     pub inode: u64,
-    /// Number of the device that the file is on.
+    /// Number of the file's device.
     #[n(4)]
     pub device: u64,
 }
 
 impl SourceIdentity {
-    /// Compares what is recorded with what is found.
+    /// Compares the recorded identity with the one found.
     ///
     /// # Errors
     ///
@@ -117,47 +121,47 @@ impl SourceIdentity {
     }
 }
 
-/// Time of a file, as stat(2) gives it.
+/// File time, as in stat(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Timestamp {
     /// Whole seconds since 1970, negative before.
     #[n(0)]
     pub seconds: i64,
-    /// Nanoseconds in the second.
+    /// Nanoseconds within the second.
     #[n(1)]
     pub nanoseconds: u32,
 }
 
-/// How a source differs from what was recorded.
+/// Difference between a source and its recorded identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceChanged {
-    /// It has another size.
+    /// The size differs.
     #[error("source has another size: {recorded} recorded, {found} found")]
     Size {
-        /// Bytes recorded.
+        /// Size recorded, in bytes.
         recorded: u64,
-        /// Bytes found.
+        /// Size found, in bytes.
         found: u64,
     },
-    /// Its modification time differs.
+    /// The modification time differs.
     #[error("source was modified since")]
     Modified,
-    /// Its change time differs: the content, or an attribute such as its mode or its number of names.
+    /// The change time differs: content, or an attribute such as the mode or the link count.
     #[error("content or attributes of the source changed since")]
     Attributes,
-    /// It is another file of the same name.
+    /// Another file has the same name.
     #[error("source was replaced by another file: inode {recorded} recorded, {found} found")]
     Replaced {
         /// Inode number recorded.
         recorded: u64,
-        /// Inode number found; the same if only the device differs.
+        /// Inode number found; equal if only the device differs.
         found: u64,
     },
 }
 
 impl Header {
-    /// Lays the header out.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let Header { grid, source, peer_key, id } = self;
         let mut bytes = [0; HEADER_LEN];
@@ -179,12 +183,12 @@ impl Header {
         bytes
     }
 
-    /// Reads the header from the start of a journal; bytes after it are left alone.
+    /// Decodes the header at the start of a journal; ignores the bytes after it.
     ///
     /// # Errors
     ///
-    /// [`HeaderError`] if the bytes do not start with a whole and undamaged header of this version. Nothing of such a journal can be
-    /// used: the transfer starts from the beginning.
+    /// [`HeaderError`] if the bytes do not start with a complete and valid header of this version.
+    /// The journal is then unusable, and the transfer starts from the beginning.
     pub fn decode(journal: &[u8]) -> Result<Header, HeaderError> {
         let Some(bytes) = journal.first_chunk::<HEADER_LEN>() else {
             return Err(HeaderError::Torn { len: journal.len() });
@@ -220,23 +224,23 @@ impl Header {
     }
 }
 
-/// Why bytes are no header of a journal.
+/// Reason why a header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The journal ends within its header.
+    /// The journal ends within the header.
     #[error("journal has {len} bytes, its header alone has {HEADER_LEN}")]
     Torn {
-        /// Bytes there are.
+        /// Length of the journal in bytes.
         len: usize,
     },
-    /// This is no journal.
+    /// The file is not a journal.
     #[error("not a journal: it starts with {:?}, expected {:?}", found.escape_ascii().to_string(), MAGIC.escape_ascii().to_string())]
     Magic {
-        /// First bytes.
+        /// First bytes of the file.
         found: [u8; 8],
     },
-    /// Another version of the program wrote it.
+    /// The layout version is unknown.
     #[error("journal has layout version {found}, expected {VERSION}")]
     Version {
         /// Version found.
@@ -245,17 +249,17 @@ pub enum HeaderError {
     /// The header is damaged.
     #[error("journal header is damaged: checksum {recorded:#010x} recorded, {computed:#010x} computed")]
     Checksum {
-        /// Checksum that stands in the header.
+        /// Checksum recorded in the header.
         recorded: u32,
-        /// Checksum that its bytes have.
+        /// Checksum computed over its bytes.
         computed: u32,
     },
-    /// The header is whole and asks for an impossible chunk size.
+    /// The header is intact, but its chunk size is invalid.
     #[error("journal cannot be used")]
     ChunkSize(#[from] InvalidChunkSize),
 }
 
-/// One entry of a journal: a subtree whose chunks are durable, with its hash value.
+/// Entry of a journal: a durable subtree and its chaining value.
 ///
 /// Little-endian, 64 bytes:
 ///
@@ -270,10 +274,11 @@ pub enum HeaderError {
 ///     60     4  checksum           CRC-32C of the journal id and the 60 bytes before
 /// ```
 ///
-/// A type other than 0 comes first, so that a stretch of zeros, which file systems leave at the end of a file after a power cut, is
-/// never a record, whatever the checksum. 64 bytes, so that no record lies across two sectors and a torn write takes whole records; all
-/// the same size, so that the end of the valid part needs no search. A sequence number is not needed: each record is true for as long as
-/// the journal exists, whatever stands before or after it.
+/// The nonzero type comes first: file systems leave zeros at the end of a file after a power cut,
+/// and those must never be a record, whatever the checksum. With 64 bytes no record crosses a
+/// sector boundary, so a torn write loses whole records. The fixed size makes the end of the valid
+/// part trivial to find. Sequence numbers are not needed: each record is true for the life of the
+/// journal, independent of its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The durable subtree.
@@ -281,7 +286,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Lays the record out for the journal `id`.
+    /// Encodes the record for the journal `id`.
     pub fn encode(&self, id: JournalId) -> [u8; RECORD_LEN] {
         let mut bytes = [0; RECORD_LEN];
         put(&mut bytes, 0, [TYPE_SUBTREE, self.subtree.level]);
@@ -292,9 +297,10 @@ impl Record {
         bytes
     }
 
-    /// Reads a record of the journal `id`, or nothing if it is damaged or belongs to another journal.
+    /// Decodes a record of the journal `id`; returns `None` if it is damaged or belongs to another
+    /// journal.
     ///
-    /// Whether the subtree fits the journal's file is for [`Replay`] to see.
+    /// [`Replay`] checks that the subtree fits the file.
     pub fn decode(bytes: &[u8; RECORD_LEN], id: JournalId) -> Option<Record> {
         let intact = u32::from_le_bytes(take(bytes, RECORD_CRC)) == record_checksum(bytes, id);
         let reserved_is_zero = take::<6>(bytes, 2) == [0; 6] && take::<12>(bytes, 48) == [0; 12];
@@ -308,14 +314,15 @@ impl Record {
 
 /// Reader of a journal's records, fed with the bytes after the header in pieces of any length.
 ///
-/// It believes the records up to the first that is damaged, torn, of another journal, no subtree of the file, or at odds with one before
-/// it. Records may repeat or contain each other, as they do after a resume. Memory goes by the gaps between what is durable
-/// ([`HashTree::open_nodes`]), not by the length of the journal.
+/// It stops at the first record that is damaged, torn, of another journal, outside the file, or
+/// contradicts an earlier one. Records may repeat or contain each other, as after a resume. Memory
+/// grows with the gaps between durable ranges ([`HashTree::open_nodes`]), not with the length of
+/// the journal.
 #[derive(Clone, Debug)]
 pub struct Replay {
     header: Header,
     tree: HashTree,
-    /// Start of a record whose end has not been fed. Only the first `partial_len` bytes count.
+    /// Incomplete record at the end of the input; only the first `partial_len` bytes are valid.
     partial: [u8; RECORD_LEN],
     partial_len: usize,
     record_count: u64,
@@ -323,14 +330,14 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Starts to read the records behind `header`.
+    /// Returns a reader of the records after `header`.
     pub const fn new(header: Header) -> Replay {
         Replay { header, tree: HashTree::new(header.grid), partial: [0; RECORD_LEN], partial_len: 0, record_count: 0, damaged: false }
     }
 
-    /// Takes the next bytes of the journal.
+    /// Reads the next bytes of the journal.
     ///
-    /// Returns whether more are of use: after a damaged record none are.
+    /// Returns false after an invalid record, when further bytes are useless.
     pub fn feed(&mut self, mut bytes: &[u8]) -> bool {
         while !self.damaged && !bytes.is_empty() {
             let wanted = bytes.len().min(RECORD_LEN - self.partial_len);
@@ -345,7 +352,7 @@ impl Replay {
         !self.damaged
     }
 
-    /// Returns what the journal says.
+    /// Returns the contents of the journal.
     pub fn finish(self) -> Replayed {
         let valid_len = HEADER_LEN as u64 + self.record_count * RECORD_LEN as u64;
         Replayed { header: self.header, tree: self.tree, valid_len, tail_is_torn: self.damaged || self.partial_len > 0 }
@@ -363,31 +370,33 @@ impl Replay {
     }
 }
 
-/// What a journal says, from [`Replay::finish`] or [`replay`].
+/// Contents of a journal, from [`Replay::finish`] or [`replay`].
 #[derive(Clone, Debug)]
 pub struct Replayed {
-    /// What the journal is about.
+    /// Header of the journal.
     pub header: Header,
-    /// The durable chunks, merged; [`HashTree::subtrees`] lists them, and the transfer goes on with this tree.
+    /// Durable chunks, merged; the resumed transfer continues with this tree, and
+    /// [`HashTree::subtrees`] lists them.
     pub tree: HashTree,
-    /// Bytes of the journal, header included, that were believed. The journal is truncated to this before anything is appended.
+    /// Length of the valid part in bytes, including the header. The journal is truncated to it
+    /// before an append.
     pub valid_len: u64,
-    /// Whether there were bytes after these.
+    /// True if bytes follow the valid part.
     pub tail_is_torn: bool,
 }
 
 impl Replayed {
-    /// Returns the fewest subtrees that cover the durable chunks, in ascending order.
+    /// Returns the minimal subtrees that cover the durable chunks, in ascending order.
     pub fn subtrees(&self) -> Vec<Subtree> {
         self.tree.subtrees().collect()
     }
 }
 
-/// Reads a whole journal.
+/// Reads a complete journal.
 ///
 /// # Errors
 ///
-/// [`HeaderError`] as from [`Header::decode`]. Damaged records are no error: see [`Replay`].
+/// [`HeaderError`] as from [`Header::decode`]. Damaged records are not an error; see [`Replay`].
 pub fn replay(journal: &[u8]) -> Result<Replayed, HeaderError> {
     let mut replay = Replay::new(Header::decode(journal)?);
     replay.feed(&journal[HEADER_LEN..]);
@@ -398,12 +407,12 @@ fn record_checksum(bytes: &[u8; RECORD_LEN], id: JournalId) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&id.0), &bytes[..RECORD_CRC])
 }
 
-/// Writes a field; `at + N` is inside of the layout, as all offsets are the constants of this module.
+/// Writes a field. Cannot overrun: all offsets are constants of this module.
 fn put<const N: usize>(bytes: &mut [u8], at: usize, field: [u8; N]) {
     bytes[at..at + N].copy_from_slice(&field);
 }
 
-/// Reads a field; `at + N` is inside of the layout, as all offsets are the constants of this module.
+/// Reads a field. Cannot overrun: all offsets are constants of this module.
 fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut field = [0; N];
     field.copy_from_slice(&bytes[at..at + N]);
@@ -412,9 +421,9 @@ fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 const MAGIC: [u8; 8] = *b"NICSTRJ\n";
 const TYPE_SUBTREE: u8 = 1;
-/// Where the checksum stands, and how many bytes it covers.
+/// Offset of the checksum, and number of bytes that it covers.
 const HEADER_CRC: usize = HEADER_LEN - 4;
-/// Where the checksum stands, and how many bytes it covers besides the journal id.
+/// Offset of the checksum, and number of bytes that it covers after the journal ID.
 const RECORD_CRC: usize = RECORD_LEN - 4;
 
 #[cfg(test)]

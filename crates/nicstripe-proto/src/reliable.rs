@@ -1,8 +1,8 @@
 //! Numbered control messages that survive the loss of any path.
 //!
 //! No connection is dedicated to control: each message goes out on the first path that polls. It is
-//! sent again on another path if the first is lost or suspect, or if no acknowledgement arrives
-//! within [`RESEND_AFTER`].
+//! resent on another path if the first is lost or suspect, or if no acknowledgement arrives within
+//! [`RESEND_AFTER`].
 
 use std::{
     collections::{BTreeMap, VecDeque},

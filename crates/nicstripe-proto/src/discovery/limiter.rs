@@ -1,30 +1,30 @@
-//! How often something costly may be done for whoever asks.
+//! Rate limits for costly work on behalf of unauthenticated sources.
 
 use std::{
     net::Ipv6Addr,
     time::{Duration, Instant},
 };
 
-/// A budget that is spent at once or bit by bit and comes back with time.
+/// Token bucket: a budget that refills at a constant rate.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
-    /// Most tokens there can be.
+    /// Capacity in tokens.
     burst: f64,
-    /// Tokens that come back in a second.
+    /// Tokens refilled per second.
     per_second: f64,
     tokens: f64,
-    /// When `tokens` was right.
+    /// Time at which `tokens` was computed.
     at: Instant,
 }
 
 impl TokenBucket {
-    /// Makes a full bucket of `burst` tokens, of which `per_second` come back in a second.
+    /// Returns a full bucket of `burst` tokens that refills by `per_second`.
     pub fn new(burst: u32, per_second: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self { burst, per_second: f64::from(per_second), tokens: burst, at: now }
     }
 
-    /// Takes a token, if there is one.
+    /// Takes a token; returns false if none is left.
     pub fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
         let there = self.tokens >= 1.0;
@@ -34,7 +34,7 @@ impl TokenBucket {
         there
     }
 
-    /// How long until there is a token. Zero where there is one.
+    /// Returns the time until a token is available, zero if one is.
     pub fn wait(&mut self, now: Instant) -> Duration {
         self.refill(now);
         Duration::try_from_secs_f64(((1.0 - self.tokens) / self.per_second).max(0.0)).unwrap_or(Duration::MAX)
@@ -52,41 +52,42 @@ impl TokenBucket {
     }
 }
 
-/// A budget for each source address and one for all of them together; its memory is bounded.
+/// Rate limit per source address and in total, with bounded memory.
 ///
-/// One address cannot use up what the others need. Whoever has many addresses can, on the interface that this limiter is for: give each
-/// interface its own.
+/// One address cannot starve the others. A host with many addresses can, so use one limiter per
+/// interface.
 #[derive(Debug)]
 pub struct Limiter {
     total: TokenBucket,
-    /// At most [`MOST_SOURCES`].
+    /// Budgets of at most [`MOST_SOURCES`] sources.
     sources: Vec<(Ipv6Addr, TokenBucket)>,
 }
 
 impl Limiter {
-    /// Makes a limiter of which nothing is spent.
+    /// Returns a limiter with a full budget.
     pub fn new(now: Instant) -> Self {
         Self { total: TokenBucket::new(TOTAL_BURST, TOTAL_PER_SECOND, now), sources: Vec::new() }
     }
 
-    /// Whether it may be done once more for `source`; if so, it counts.
+    /// Charges one request of `source`; returns true if it is admitted.
     pub fn admit(&mut self, source: Ipv6Addr, now: Instant) -> bool {
-        // Without this a flood of addresses would fill the table as well.
+        // Otherwise a flood of addresses would fill the table as well.
         if !self.total.wait(now).is_zero() {
             return false;
         }
         let Some(position) = self.position(source, now) else { return false };
-        // What a source may not have any more costs the others nothing.
+        // A request beyond the source's own budget does not charge the total.
         self.sources.get_mut(position).is_some_and(|(_, own)| own.take(now)) && self.total.take(now)
     }
 
-    /// Finds the place of a source, or makes one where one has nothing spent; `None` while there is none such.
+    /// Returns the index of a source. A new source evicts those with a full budget from a full
+    /// table; returns `None` if there are none.
     fn position(&mut self, source: Ipv6Addr, now: Instant) -> Option<usize> {
         if let Some(known) = self.sources.iter().position(|(address, _)| *address == source) {
             return Some(known);
         }
         if self.sources.len() >= MOST_SOURCES {
-            // A full bucket is what a stranger gets anyway.
+            // A new source starts with a full bucket as well.
             self.sources.retain_mut(|(_, own)| !own.is_full(now));
         }
         if self.sources.len() >= MOST_SOURCES {
@@ -97,15 +98,18 @@ impl Limiter {
     }
 }
 
-/// A source asks three questions in the first second and one in each later one; several of its processes may ask at once.
+/// A source asks three questions in the first second and one per second afterwards; several
+/// processes may ask at once.
 const SOURCE_BURST: u32 = 12;
 const SOURCE_PER_SECOND: u32 = 4;
 
-/// Checking a signature and making another takes some 0.2 ms of one core: 64 a second are 1.3 % of it.
+/// A signature check and a new signature take about 0.2 ms of one core; 64 per second are 1.3 % of
+/// it.
 const TOTAL_BURST: u32 = 128;
 const TOTAL_PER_SECOND: u32 = 64;
 
-/// Sources that are remembered at once: 16 KiB of memory. The total admits no more of them within the 3 s that one takes to be forgotten.
+/// Most sources in the table: about 18 KiB of memory. The total limit admits no more within the 3 s
+/// after which a source is forgotten.
 const MOST_SOURCES: usize = 320;
 
 #[cfg(test)]
@@ -148,7 +152,7 @@ mod tests {
     fn all_sources_together_have_a_limit_and_memory_has_one() {
         let start = now();
         let mut limiter = Limiter::new(start);
-        // Two seconds of a question each 50 µs, each from another address.
+        // Two seconds with a question each 50 µs, each from a new address.
         let admitted = (0..40_000_u32).filter(|number| {
             let now = start + Duration::from_micros(u64::from(*number) * 50);
             limiter.admit(source(*number as u16), now)

@@ -22,7 +22,7 @@ fn answer() -> Answer {
     }
 }
 
-/// Stands for a signature: it depends on every byte of the text, and on the key.
+/// Returns a stand-in for a signature, dependent on the key and every byte of the text.
 fn signature(key: &Key, text: &[u8]) -> Signature {
     let mut signature = [0; SIGNATURE_LEN];
     blake3::Hasher::new_keyed(key).update(text).finalize_xof().fill(&mut signature);
@@ -41,7 +41,7 @@ fn answered() -> [u8; DATAGRAM_LEN] {
     answer().encode(|text| Some(signature(&answer().key, text))).unwrap()
 }
 
-/// Whether a datagram is either message, truly signed.
+/// Returns true if a datagram is either kind of message with a valid signature.
 fn is_believed(datagram: &[u8]) -> bool {
     let question = Question::decode(datagram).and_then(|question| question.verified(check));
     let answer = Answer::decode(datagram).and_then(|answer| answer.verified(check));

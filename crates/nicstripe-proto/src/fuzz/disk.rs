@@ -1,4 +1,4 @@
-//! What a journal may hold after a crash, and the sets that stand behind it.
+//! Fuzz targets for journals after a crash, and for the sets behind them.
 
 use super::tape::Tape;
 use crate::{
@@ -8,7 +8,8 @@ use crate::{
     journal::{HEADER_LEN, Header, RECORD_LEN, Record, Replay, Replayed, replay},
 };
 
-/// A journal. The first byte says whether its checksums are put right before, the second how long the pieces are that it is read in.
+/// Replays a journal. The first byte selects if checksums are repaired before, the second is the
+/// length of the pieces read.
 pub fn journal(data: &[u8]) {
     let [repair, piece_len, journal @ ..] = data else { return };
     let mut journal = journal.to_vec();
@@ -25,7 +26,7 @@ pub fn journal(data: &[u8]) {
     let mut pieces = Replay::new(header);
     journal[HEADER_LEN..].chunks(1 + usize::from(*piece_len)).for_each(|piece| _ = pieces.feed(piece));
     assert!(is_same(&pieces.finish(), &whole));
-    // What is appended to behind what was believed is a journal without a torn tail.
+    // An append after the valid part yields a journal without a torn tail.
     let cut = replay(&journal[..whole.valid_len as usize]).expect("its header is whole");
     assert!(!cut.tail_is_torn && cut.subtrees() == whole.subtrees() && cut.valid_len == whole.valid_len);
 }
@@ -72,14 +73,14 @@ fn repair_records(journal: &mut [u8]) {
     }
 }
 
-/// Sets of chunks against the bits of a number, and maps of holes against the bytes of a file.
+/// Compares chunk sets with the bits of an integer, and hole maps with the bytes of a file.
 pub fn extents(data: &[u8]) {
     let mut tape = Tape::new(data);
     if tape.is() { holes(&mut tape) } else { chunks(&mut tape) }
 }
 
 fn chunks(tape: &mut Tape<'_>) {
-    // Where the numbers end, the range is cut: that chunk is in no set.
+    // Ranges are cut at `u64::MAX`: that chunk is in no set.
     let base = if tape.is() { u64::MAX - 100 } else { 0 };
     let (mut set, mut bits) = (ChunkSet::new(), 0_u128);
     while !tape.is_empty() {
@@ -115,7 +116,7 @@ fn chunks(tape: &mut Tape<'_>) {
     }
 }
 
-/// The bits of a range that begins at or behind `base`, for the first 128 chunks.
+/// Returns the bit mask of a range from `base` on, for the first 128 chunks.
 fn mask_of(range: ChunkRange, base: u64) -> u128 {
     let below = |end: u64| if end - base >= 128 { u128::MAX } else { (1 << (end - base)) - 1 };
     below(range.end().0) & !below(range.first.0)

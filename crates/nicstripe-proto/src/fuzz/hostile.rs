@@ -1,4 +1,4 @@
-//! A session whose peer says anything at any time, and whose driver, disk and connections do what they may.
+//! Fuzz target: a session with a hostile peer and an arbitrary driver, disk and connections.
 
 use std::{
     collections::BTreeSet,
@@ -19,10 +19,11 @@ use crate::{
     tree::{TreeMessage, TreeRules},
 };
 
-/// One life of a session: what its peer says, what becomes of its connections, and in which order its work is done, as the bytes decide.
+/// Runs one session. The bytes determine the peer's messages, the fate of connections, and the
+/// order of work.
 ///
-/// It must not panic nor ask for more time than there is, a bounded number of calls must leave nothing to be said, what is held of the
-/// peer's data must stay within the credit that it got, and nothing may be sent beyond the credit that it gave.
+/// The session must not panic, overflow its timers, or produce output without end. Buffered peer
+/// data must stay within the credit granted, and data sent within the credit received.
 pub fn session(data: &[u8]) {
     let mut tape = Tape::new(data);
     let mut victim = Victim::new(&mut tape);
@@ -37,22 +38,23 @@ pub fn session(data: &[u8]) {
     victim.fade();
 }
 
-/// More are of no use: what a step does goes by the few before.
+/// Most steps of a run; a step depends only on the few before, so more add nothing.
 const MOST_STEPS: usize = 150;
 
-/// Paths that are used.
+/// Number of paths.
 const PATHS: u16 = 3;
 
-/// Calls after which a session that still has something to say is one that never ends; 32 chunks of credit a path are the most at once.
+/// Calls after which output counts as endless; 32 chunks of credit per path are the largest legal
+/// burst.
 const MOST_CALLS: usize = 2_000;
 
-/// What the peer and the session allow each other on one connection.
+/// Credit between the peer and the session on one connection.
 #[derive(Default)]
 struct Connection {
-    /// Frames of data that the session permits, and that came.
+    /// Data frames permitted by the session, and those that arrived.
     granted: u64,
     arrived: u64,
-    /// Frames of data that the peer permits, and that were begun.
+    /// Data frames permitted by the peer, and those begun.
     credit: u64,
     begun: u64,
 }
@@ -62,27 +64,27 @@ struct Victim {
     role: Role,
     now: Instant,
     connections: [Option<Connection>; PATHS as usize],
-    /// Control messages of the peer's: the number that is next, and those that came before their time.
+    /// Control messages of the peer: the next number, and those that arrived early.
     next: u64,
     early: BTreeSet<u64>,
-    /// Control messages of the session's.
+    /// Number of control messages that the session has sent.
     sent: u64,
-    /// Transfers that the session's own user has begun.
+    /// Transfers started by the session's own user.
     begun: u32,
-    /// Chunks that are verified and written, that wait, that are read.
+    /// Chunks being written, deferred, or being read.
     writing: Vec<(PathId, DataHeader)>,
     later: Vec<(PathId, DataHeader)>,
     reading: Vec<(PathId, TransferId, ChunkId)>,
-    /// Bodies of the session's control messages must be messages.
+    /// Bodies of the session's control messages; each must decode.
     said: Vec<Vec<u8>>,
     committed: BTreeSet<TransferId>,
-    /// What the peer asked and was not answered.
+    /// Pending requests of the peer.
     asked: Vec<Ask>,
 }
 
 impl Victim {
     fn new(tape: &mut Tape<'_>) -> Self {
-        // Only the differences count.
+        // Only differences matter.
         #[allow(clippy::disallowed_methods)]
         let now = Instant::now();
         let role = if tape.is() { Role::Client } else { Role::Daemon };
@@ -153,7 +155,7 @@ impl Victim {
         self.session.retire_path(path, PathLoss::Reset, self.now);
     }
 
-    /// A frame comes as bytes, as it would.
+    /// Delivers a frame in encoded form, as a connection does.
     fn hear(&mut self, path: PathId, frame: Frame) {
         if self.connection(path).is_none() {
             return;
@@ -166,7 +168,7 @@ impl Victim {
         self.judge(path, heard);
     }
 
-    /// A peer that misbehaves loses its connection.
+    /// Closes the connection of a peer that violates the protocol.
     fn judge<T>(&mut self, path: PathId, result: Result<T, PathError>) -> Option<T> {
         result.inspect_err(|error| drop(error.to_string())).map_err(|_| self.lose(path, PathLoss::Protocol)).ok()
     }
@@ -232,7 +234,7 @@ impl Victim {
                 Some((at, _)) if at <= self.now => self.session.handle_timeout(self.now),
                 _ => return,
             }
-            // What it wants then is done by `settle`; its own clock must go on all the same.
+            // `settle` acts on the timeout; the clock must still advance.
         }
         let reason = self.session.poll_timeout().filter(|(at, _)| *at <= self.now).map(|(_, reason)| reason);
         assert!(
@@ -241,7 +243,7 @@ impl Victim {
         );
     }
 
-    /// Some work of the disk ends: well, badly, or not as the peer said it would.
+    /// Completes some disk work: with success, failure, or a result that contradicts the peer.
     fn finish_work(&mut self, tape: &mut Tape<'_>) {
         let (what, which) = (tape.below(8), usize::from(tape.byte()));
         if what < 4 && !self.writing.is_empty() {
@@ -264,7 +266,7 @@ impl Victim {
         }
     }
 
-    /// What waited for a chunk that was written, or not, is asked about again.
+    /// Retries the chunks that were deferred until this write ended.
     fn ask_again(&mut self, written: &DataHeader) {
         let is_same = |header: &DataHeader| (header.transfer, header.chunk) == (written.transfer, written.chunk);
         let waited: Vec<_> = self.later.extract_if(.., |(_, header)| is_same(header)).collect();
@@ -287,7 +289,7 @@ impl Victim {
         self.session.handle_chunk_flushed(path);
     }
 
-    /// What the session's own user does.
+    /// Performs an action of the session's own user.
     fn use_session(&mut self, tape: &mut Tape<'_>) {
         let transfer = tape.transfer();
         match tape.below(14) {
@@ -352,14 +354,14 @@ impl Victim {
         self.session.get(get);
     }
 
-    /// A file with a hole or two, or a pipe.
+    /// Returns an offer of a file with a hole or two, or of a pipe.
     fn offer(&mut self, transfer: TransferId, tape: &mut Tape<'_>) -> Offer {
         let kind = [None, Some(OfferKind::Pipe)][usize::from(tape.byte() > 200)];
         let size = if kind.is_none() { 4096 * tape.below(20) + tape.below(2) } else { 0 };
         let mut holes = HoleMap::default();
         for _ in 0..tape.below(3) {
             let hole = Extent { offset: 4096 * tape.below(20), len: 4096 * (1 + tape.below(4)) };
-            // One that does not fit is none.
+            // An invalid hole is ignored.
             let _ = holes.push(hole, size);
         }
         let data = (!holes.is_empty()).then(|| size - holes.bytes());
@@ -368,7 +370,7 @@ impl Victim {
         Offer { transfer, source, chunk_log2: 12, mode: 0o644, kind, data }
     }
 
-    /// Does what the session wants and takes what it sends, until it has nothing more to say.
+    /// Serves the session's events and takes its output until none is left.
     fn settle(&mut self, tape: &mut Tape<'_>) {
         for calls in 0.. {
             assert!(calls < MOST_CALLS, "events without end");
@@ -387,7 +389,7 @@ impl Victim {
         self.said.drain(..).for_each(|body| drop(minicbor::decode::<Message>(&body).expect("an honest session says messages")));
     }
 
-    /// A part of the work that is there to be done: of a file of many terabytes there is no end.
+    /// Performs part of the pending hash work: a file of many terabytes would never finish.
     fn hash_ahead(&mut self, tape: &mut Tape<'_>) {
         for _ in 0..tape.below(6) {
             if let Some((transfer, chunk)) = self.session.poll_hash() {
@@ -467,7 +469,7 @@ impl Victim {
         }
     }
 
-    /// A receiver opens its target, or cannot.
+    /// Opens the target of a receiver, or fails.
     fn decide(&mut self, transfer: TransferId, holes: bool, tape: &mut Tape<'_>) {
         if tape.byte() > 230 {
             return self.session.fail(failure(transfer, FailCode::Exists, "it is there", false));
@@ -479,7 +481,7 @@ impl Victim {
         self.session.accept_with(transfer, have, Acceptance { room, holes, delta, memory: None });
     }
 
-    /// A sender opens its source, or cannot.
+    /// Opens the source of a sender, or fails.
     fn serve(&mut self, transfer: TransferId, tree: bool, tape: &mut Tape<'_>) {
         if tape.byte() > 230 {
             return self.session.fail(failure(transfer, FailCode::NotFound, "it is not there", false));
@@ -504,7 +506,7 @@ impl Victim {
         }
     }
 
-    /// The peer falls silent, for good: time passes, and the session asks for nothing at once again and again.
+    /// Silences the peer for good: time passes, and the session must not spin.
     fn fade(&mut self) {
         let mut nothing = Tape::new(&[]);
         for _ in 0..8 {

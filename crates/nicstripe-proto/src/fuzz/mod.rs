@@ -1,7 +1,8 @@
-//! What the fuzz targets run: one function a parser, from bytes as a peer or a disk may give them.
+//! Fuzz targets: one function per parser, for bytes from a peer or a disk.
 //!
-//! Each checks more than that nothing panics: what is read and written again is the same, pieces of any length say what the whole says, and
-//! bounds hold. `fuzz/fuzz_targets` calls these functions, and the tests here do with every file of `fuzz/corpus`.
+//! Besides the absence of panics, each checks round trips, independence of fragmentation, and
+//! bounds. `fuzz/fuzz_targets` calls these functions; the tests in this module run them on every
+//! file of `fuzz/corpus`.
 
 mod disk;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Two sessions that mean well, connections that come and go between them, and bytes that are harmed.
+//! Fuzz target: two honest sessions with unreliable connections and corrupted bytes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,11 +17,13 @@ use crate::{
     session::failure,
 };
 
-/// A file of a few chunks goes from one session to the other, either way. Which connection carries the next thing, is cut, at one end first, or
-/// made again, which write is done and when time passes, the bytes decide; and which chunk is damaged on its way.
+/// Transfers a file of a few chunks between two sessions, in either direction. The bytes determine
+/// the order of deliveries, disconnects (possibly noticed at one end only), reconnects, writes, the
+/// passage of time, and damaged chunks.
 ///
-/// What is committed is what was sent, and when nothing else happens any more it is, at both ends and once. With the second bit of the first
-/// byte, frames are changed as well, as by a peer with a fault: then nothing need arrive, but what is committed has the digest that was told.
+/// The committed file must equal the source. Once faults cease, both ends must commit exactly once.
+/// The second bit of the first byte also corrupts frames, like a faulty peer: the file may then
+/// fail to arrive, but a committed one must match the digest sent.
 pub fn sessions(data: &[u8]) {
     let mut tape = Tape::new(data);
     let mut pair = Pair::new(&mut tape);
@@ -36,25 +38,25 @@ pub fn sessions(data: &[u8]) {
 
 const MOST_STEPS: usize = 150;
 
-/// Paths that are used.
+/// Number of paths.
 const PATHS: u16 = 2;
 
-/// Rounds in which everything that waits is done, after which a file of so few chunks has arrived, whatever was before: its timers are at most
+/// Rounds without faults until a file of so few chunks must have arrived. Its timers are at most
 /// two seconds, and a round is a tenth.
 const ROUNDS: usize = 400;
 
 const T: TransferId = TransferId(1);
 
-/// What goes over a connection.
+/// Unit sent over a connection.
 enum Packet {
     Frame(Vec<u8>),
-    /// A chunk, and the byte that all of it has.
+    /// Chunk header, and the byte that fills the chunk.
     Chunk(DataHeader, u8),
 }
 
 struct Side {
     session: Session,
-    /// By path: what was sent and has not arrived, if there is a connection.
+    /// Packets in flight per path; `None` if not connected.
     wires: [Option<VecDeque<Packet>>; PATHS as usize],
     writing: Vec<(PathId, DataHeader, u8)>,
     later: Vec<(PathId, DataHeader, u8)>,
@@ -68,13 +70,13 @@ struct Pair {
     now: Instant,
     grid: Grid,
     sender: usize,
-    /// Whether frames are changed.
+    /// True if frames are corrupted.
     hostile: bool,
 }
 
 impl Pair {
     fn new(tape: &mut Tape<'_>) -> Self {
-        // Only the differences count.
+        // Only differences matter.
         #[allow(clippy::disallowed_methods)]
         let now = Instant::now();
         let first = tape.byte();
@@ -145,13 +147,13 @@ impl Pair {
         self.settle();
     }
 
-    /// One end loses a connection; the other finds out by its silence, or when another is made.
+    /// Disconnects one end; the other notices by silence or by the next connection.
     fn cut(&mut self, side: usize, path: PathId, loss: PathLoss) {
         self.sides[side].wires[usize::from(path.0)] = None;
         self.sides[side].session.handle_path_lost(path, loss, self.now);
     }
 
-    /// What was sent first on a path arrives at the other end, perhaps harmed.
+    /// Delivers the oldest packet of a path, possibly corrupted.
     fn deliver(&mut self, from: usize, path: PathId, tape: Option<&mut Tape<'_>>) {
         let (index, to) = (usize::from(path.0), 1 - from);
         let Some(packet) = self.sides[from].wires[index].as_mut().and_then(VecDeque::pop_front) else { return };
@@ -203,7 +205,7 @@ impl Pair {
         }
     }
 
-    /// Verifies a chunk and writes it.
+    /// Verifies and writes a chunk.
     fn write_one(&mut self, side: usize, which: usize) {
         let (grid, now) = (self.grid, self.now);
         let end = &mut self.sides[side];
@@ -258,7 +260,7 @@ impl Pair {
         }
     }
 
-    /// The value of a chunk of the source.
+    /// Returns the value of a chunk of the source.
     fn value_of(&self, chunk: ChunkId) -> ChainingValue {
         value(self.grid, chunk, source_byte(chunk)).expect("a chunk of the file")
     }
@@ -296,7 +298,7 @@ impl Pair {
             Event::SourceRead { transfer, .. } => end.session.complete(transfer, Vec::new()),
             Event::Commit { transfer, digest } => {
                 let contents: Vec<u8> = end.written.iter().flat_map(|(chunk, byte)| bytes_of(grid, *chunk, *byte)).collect();
-                // A peer with a fault may have offered another file.
+                // A faulty peer may have offered another file.
                 assert!(self.hostile || digest == Digest(blake3::hash(&contents).into()), "committed what was not sent");
                 end.committed += 1;
                 end.ended = true;
@@ -318,9 +320,9 @@ impl Pair {
         }
     }
 
-    /// From now on nothing goes wrong: what is cut is connected again, what is sent arrives.
+    /// Ends all faults: reconnects and delivers everything.
     fn finish(&mut self) {
-        // What a peer with a fault leaves undone stays so.
+        // A transfer broken by a faulty peer stays unfinished.
         for _ in 0..if self.hostile { 5 } else { ROUNDS } {
             if self.sides.iter().all(|side| side.ended) {
                 break;

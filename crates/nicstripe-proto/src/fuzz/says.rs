@@ -1,4 +1,4 @@
-//! What a hostile peer says: every message, with numbers that mostly mean something.
+//! Random messages of a hostile peer: every type, with mostly plausible numbers.
 
 use super::tape::Tape;
 use crate::{
@@ -38,7 +38,7 @@ impl Tape<'_> {
         ChunkRange { first: ChunkId(self.number()), count: self.number() }
     }
 
-    /// A header that the decoder of frames lets pass; of a whole chunk of 4 KiB, mostly.
+    /// Returns a data header that the decoder accepts, mostly for a full chunk of 4 KiB.
     pub(super) fn header(&mut self) -> DataHeader {
         let (transfer, chunk, value) = (self.transfer(), ChunkId(self.number()), self.value());
         let last = self.byte() > 200;
@@ -120,7 +120,7 @@ impl Tape<'_> {
         }
     }
 
-    /// What a client asks.
+    /// Returns a request of a client.
     pub(super) fn ask(&mut self) -> Ask {
         let id = if self.byte() > 100 { self.below(6) as u32 } else { self.byte().into() };
         let ask = match self.below(5) {
@@ -133,7 +133,7 @@ impl Tape<'_> {
         Ask { id, ask }
     }
 
-    /// What a daemon answers, to whatever it was asked.
+    /// Returns a response of a daemon, to any request.
     pub(super) fn answer(&mut self) -> AnswerKind {
         let stat = ObjectStat { kind: ObjectKind::File, size: self.number(), mtime: Timestamp::default() };
         match self.below(4) {
@@ -148,7 +148,7 @@ impl Tape<'_> {
         }
     }
 
-    /// What either end says of a bench.
+    /// Returns a benchmark message of either end.
     pub(super) fn bench(&mut self) -> BenchBody {
         let run = self.below(6) as u32;
         match self.below(13) {

@@ -1,6 +1,7 @@
-//! Decisions from bytes, so that a changed byte changes one decision and not the meaning of all that follow.
+//! Decisions derived from bytes: changing one byte changes one decision, not the meaning of all
+//! others.
 
-/// Reads decisions off bytes; zeros follow the last.
+/// Reader of decisions; yields zeros after the last byte.
 pub(super) struct Tape<'a>(&'a [u8]);
 
 impl<'a> Tape<'a> {
@@ -16,7 +17,7 @@ impl<'a> Tape<'a> {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    /// A number below `end`, at most 256.
+    /// Returns a number below `end`, and below 256.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         u64::from(self.byte()) % end.max(1)
     }
@@ -25,7 +26,7 @@ impl<'a> Tape<'a> {
         self.byte() & 1 == 1
     }
 
-    /// A number that is mostly small, and else one at which arithmetic goes wrong.
+    /// Returns a mostly small number, otherwise one prone to overflow.
     pub(super) fn number(&mut self) -> u64 {
         match self.byte() {
             small @ 0..=191 => small.into(),
@@ -34,7 +35,7 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// The next bytes, at most so many.
+    /// Returns the next bytes, at most `most`.
     pub(super) fn bytes(&mut self, most: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(most.min(self.0.len()));
         self.0 = rest;

@@ -115,7 +115,7 @@ fn greetings_corpus() {
     };
     let welcome = Welcome { version: 1, arrival: Some("eth0".into()), interfaces: Some(vec![interface()]), padding: None };
     let mut huge = cbor(&Hello { padding: None, ..hello.clone() });
-    // The list of interfaces claims to have 2^64 - 1 of them.
+    // The list of interfaces declares 2^64 - 1 entries.
     let at = huge.windows(2).position(|pair| pair == [0x05, 0x82]).unwrap();
     huge.splice(at + 1..at + 2, [0x9b, 255, 255, 255, 255, 255, 255, 255, 255]);
     let seeds: Seeds = vec![
@@ -475,7 +475,7 @@ fn extents_corpus() {
     replay("extents", extents, seeds);
 }
 
-/// Decisions as they came: of a session there are no encodings.
+/// Sequences of decisions: sessions have no encoding.
 #[test]
 fn session_corpus() {
     let noise = |seed: u8, len| {
@@ -483,7 +483,7 @@ fn session_corpus() {
         blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
         bytes
     };
-    // A client, or a daemon; a file is put; data comes and is written.
+    // Client or daemon; a file is uploaded; data arrives and is written.
     let put = [0, 31, 0, 0, 0, 1, 1, 3, 0, 0, 0, 0, 0, 0, 0];
     let mut seeds: Seeds = vec![("nothing", Vec::new()), ("put", put.to_vec())];
     let names = ["noise-1", "noise-2", "noise-3", "noise-4", "noise-5", "noise-6", "noise-7", "noise-8"];
@@ -546,7 +546,7 @@ fn tunnels_corpus() {
         bytes
     };
     let mut seeds: Seeds = vec![
-        // A peer opens, sends all that it may and more; nothing is read.
+        // A peer opens, sends all it may and more; nothing is read.
         ("beyond-the-window", vec![0, 0, 8, 0, 0, 0, 0, 6, 0, 8, 196, 0, 0, 4, 0, 8, 255, 0, 0, 4]),
         ("opened-read-and-closed", vec![1, 0, 0, 0, 6, 0, 8, 0, 200, 0, 2, 0, 1, 9, 0, 6, 0, 8, 9, 0, 0, 4, 0, 2, 99, 0, 4, 0, 6, 0, 5]),
     ];
@@ -555,7 +555,7 @@ fn tunnels_corpus() {
     replay("tunnels", tunnels, seeds);
 }
 
-/// A taste of what the fuzzer does, as no decision may lead to what the target forbids.
+/// Short random run of the fuzz target: no decision may break its assertions.
 #[test]
 fn tunnels_survive_noise() {
     let rounds = if cfg!(miri) { 1 } else { 300 };

@@ -1,4 +1,4 @@
-//! One end of a trunk, whose other end says what it likes.
+//! Fuzz targets for a tunnel multiplexer with a hostile peer.
 
 use super::tape::Tape;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     tunnel::{ConnId, MOST_WINDOW, Record, RecordReader, RecordWriter, TargetRefusal, TunnelEvent, Tunnels},
 };
 
-/// A parcel of a trunk: what is read is laid out again as it was.
+/// Decodes a batch of the multiplexer: encoding the records again must yield the same bytes.
 pub fn trunk(data: &[u8]) {
     let mut again = vec![0; data.len()];
     let mut writer = RecordWriter::new(&mut again);
@@ -17,9 +17,10 @@ pub fn trunk(data: &[u8]) {
     assert!(data.starts_with(&again[..len]), "a record was read that would be laid out in another way");
 }
 
-/// A life among connections: records of a hostile peer, and what programs here do meanwhile.
+/// Runs a multiplexer with records of a hostile peer and actions of local programs.
 ///
-/// What an end holds adds up and stays within its bounds, whatever is said, and when the trunk ends and all have let go, nothing is left.
+/// Its accounting must add up and stay within bounds. Nothing may be left after the multiplexer has
+/// ended and all users have closed.
 pub fn tunnels(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let role = if first & 1 == 0 { Role::Daemon } else { Role::Client };
@@ -36,10 +37,10 @@ pub fn tunnels(data: &[u8]) {
     assert!(end.is_empty());
 }
 
-/// Connections with these numbers have users; others are refused at once.
+/// Connection numbers below this have users; others are rejected at once.
 const MOST_KNOWN: u32 = 1024;
 
-/// Does one thing; nothing where the peer has broken the rules.
+/// Performs one action; returns `None` if the peer violates the protocol.
 fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
     let conn = ConnId(tape.below(6) as u32);
     match tape.below(16) {

@@ -1,4 +1,4 @@
-//! What comes over a connection, or by multicast.
+//! Fuzz targets for bytes from a connection or from multicast.
 
 use std::fmt::Debug;
 
@@ -12,7 +12,8 @@ use crate::{
     tree::{Existing, ParcelReader, ParcelWriter, Record, TreeRules, decide},
 };
 
-/// The bytes of a connection, in pieces: what they say does not go by the pieces, and there is one way to say it.
+/// Decodes the bytes of a connection in pieces: the result must not depend on fragmentation, and
+/// the encoding must be unique.
 ///
 /// The first byte is the length of the pieces.
 pub fn frames(data: &[u8]) {
@@ -22,7 +23,7 @@ pub fn frames(data: &[u8]) {
     assert!(bytes.starts_with(&whole), "a frame was read that would be written in another way");
 }
 
-/// Returns what was read, laid out again, and what stopped the reading.
+/// Returns the decoded frames, encoded again, and the error that ended decoding.
 fn read_frames(bytes: &[u8], piece_len: usize) -> (Vec<u8>, Option<FrameError>) {
     let (mut decoder, mut again) = (Decoder::new(), Vec::with_capacity(bytes.len()));
     for mut piece in bytes.chunks(piece_len.min(bytes.len()).max(1)) {
@@ -43,12 +44,12 @@ fn read_frames(bytes: &[u8], piece_len: usize) -> (Vec<u8>, Option<FrameError>) 
     (again, None)
 }
 
-/// A control message.
+/// Round-trips a control message.
 pub fn messages(data: &[u8]) {
     read_back::<Message>(data);
 }
 
-/// A hello, a welcome or a refusal, as the first byte says.
+/// Round-trips a hello, a welcome or a refusal, selected by the first byte.
 pub fn greetings(data: &[u8]) {
     let Some((kind, body)) = data.split_first() else { return };
     match kind % 3 {
@@ -58,7 +59,7 @@ pub fn greetings(data: &[u8]) {
     }
 }
 
-/// What is read is the same after it was written and read again.
+/// Asserts that a decoded value survives encoding and decoding.
 fn read_back<T: for<'b> Decode<'b, ()> + Encode<()> + PartialEq + Debug>(bytes: &[u8]) {
     let Ok(value) = minicbor::decode::<T>(bytes) else { return };
     let written = minicbor::to_vec(&value).expect("writing to a vector cannot fail");
@@ -66,7 +67,7 @@ fn read_back<T: for<'b> Decode<'b, ()> + Encode<()> + PartialEq + Debug>(bytes: 
     assert_eq!(again, value);
 }
 
-/// A parcel of a tree, and what becomes of its entries.
+/// Round-trips a batch of a tree, and decides on its entries.
 pub fn parcels(data: &[u8]) {
     let records: Vec<Record<'_>> = ParcelReader::new(data).map_while(Result::ok).collect();
     let mut buffer = vec![0; 2 * data.len()];
@@ -88,7 +89,7 @@ pub fn parcels(data: &[u8]) {
     }
 }
 
-/// A name as it travels, as it is typed, and as it is shown; which, the first byte says.
+/// Checks a name in wire form, as typed, or as displayed, selected by the first byte.
 pub fn names(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     match kind % 3 {
@@ -116,7 +117,7 @@ fn check_name(name: &Name) {
     check_shown(&joined);
 }
 
-/// What is shown cannot be mistaken for anything else, and does nothing to a terminal.
+/// Asserts that displayed text is unambiguous and harmless to a terminal.
 fn check_shown(bytes: &[u8]) {
     let shown = escaped(bytes);
     assert!(
@@ -126,10 +127,10 @@ fn check_shown(bytes: &[u8]) {
     assert!(shown.len() <= 8 * bytes.len());
 }
 
-/// A datagram of discovery: what is read is what the same key would have written, byte for byte.
+/// Round-trips a discovery datagram: encoding with the same key must yield the same bytes.
 pub fn discovery(data: &[u8]) {
     assert!(data.len() == DATAGRAM_LEN || (Question::decode(data).is_none() && Answer::decode(data).is_none()));
-    // Most changes of length are of no interest.
+    // Most changes of length are not interesting.
     let mut datagram = [0; DATAGRAM_LEN];
     let len = data.len().min(DATAGRAM_LEN);
     datagram[..len].copy_from_slice(&data[..len]);

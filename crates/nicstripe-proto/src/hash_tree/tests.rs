@@ -1,4 +1,4 @@
-//! Equality with `blake3::hash` over sizes, orders and mixes, and what is refused.
+//! Equality with `blake3::hash` over sizes, orders and mixes, and invalid subtrees.
 
 use proptest::prelude::*;
 
@@ -170,7 +170,7 @@ fn bytes_that_are_no_chunk_are_an_error() {
 
 #[test]
 fn in_striping_order_few_nodes_are_open() {
-    // Four paths, each with its own run of 32 chunks, delivering in turn.
+    // Four paths with a run of 32 chunks each, delivering round-robin.
     let file = bytes(1024 * 4096);
     let grid = Grid::new(file.len() as u64, ChunkSize::MIN);
     let leaves = leaves(&file, grid);
@@ -181,7 +181,8 @@ fn in_striping_order_few_nodes_are_open() {
         tree.insert(leaves[round * 128 + turn % 4 * 32 + turn / 4]).unwrap();
         most = most.max(tree.open_nodes());
     }
-    // A run of n chunks is at most log2(n) + 1 nodes, four runs of 32 and the finished part before them.
+    // A run of n chunks has at most log2(n) + 1 nodes: four runs of 32, plus the finished part
+    // before them.
     assert!(most <= 4 * 6 + 4, "{most} open nodes");
 }
 
@@ -211,7 +212,7 @@ fn leaves(file: &[u8], grid: Grid) -> Vec<Subtree> {
     file.chunks(grid.chunk_size.bytes() as usize).enumerate().map(leaf).collect()
 }
 
-/// Disjoint subtrees of random levels that cover the file.
+/// Returns disjoint subtrees of random levels that cover the file.
 fn mixed(file: &[u8], grid: Grid, mut seed: u64) -> Vec<Subtree> {
     let mut subtrees = Vec::new();
     let mut first = 0;
@@ -225,7 +226,7 @@ fn mixed(file: &[u8], grid: Grid, mut seed: u64) -> Vec<Subtree> {
     subtrees
 }
 
-/// The value of a subtree from its bytes at once, without this module's merging.
+/// Returns the value of a subtree directly from its bytes, without this module's merging.
 fn value_of(file: &[u8], grid: Grid, first: u64, level: u8) -> ChainingValue {
     let offset = first * grid.chunk_size.bytes();
     let end = grid.size.min(offset + (grid.chunk_size.bytes() << level));
@@ -236,7 +237,7 @@ fn value_of(file: &[u8], grid: Grid, first: u64, level: u8) -> ChainingValue {
     ChainingValue(Hasher::new().set_input_offset(offset).update(bytes).finalize_non_root())
 }
 
-/// The number of subtrees needed for these chunks, by descent from the root.
+/// Returns the minimal number of subtrees for these chunks, by descent from the root.
 fn fewest(grid: Grid, kept: &[Subtree]) -> usize {
     fn descend(chunks: &[bool], level: u8) -> usize {
         if chunks.is_empty() || chunks.iter().all(|&kept| !kept) {

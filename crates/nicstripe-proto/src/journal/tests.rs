@@ -1,4 +1,4 @@
-//! The layout pinned byte for byte, and every way to damage it.
+//! The layout pinned byte for byte, and every kind of damage.
 
 use proptest::prelude::*;
 
@@ -226,7 +226,7 @@ fn a_source_on_the_wire_is_read_as_it_was_written() {
     assert_eq!(minicbor::decode::<SourceIdentity>(&encoded).unwrap(), source);
 }
 
-/// Checks that the first `whole` records of [`RECORDS`] were believed and nothing else of `len` bytes.
+/// Asserts that exactly the first `whole` records of [`RECORDS`] were accepted from `len` bytes.
 fn assert_says(replayed: &Replayed, whole: usize, len: usize) {
     let valid_len = (HEADER_LEN + whole * RECORD_LEN) as u64;
     assert_eq!(replayed.header, header());
@@ -289,6 +289,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Of the nine chunks that the header's file has; no two are siblings.
+/// Subtrees of the nine chunks of the header's file; no two are siblings.
 const RECORDS: [Subtree; 3] = [subtree(0, 1, 0x51), subtree(4, 2, 0x52), subtree(8, 0, 0x53)];
 const JOURNAL_LEN: usize = HEADER_LEN + RECORDS.len() * RECORD_LEN;

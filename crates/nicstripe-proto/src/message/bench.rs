@@ -14,7 +14,7 @@ pub enum BenchBody {
     /// Daemon: admits the client for a limited time.
     #[n(1)]
     Admitted(#[n(0)] BenchAdmitted),
-    /// Daemon: the client's place in the queue; sent again after each change.
+    /// Daemon: the client's place in the queue, repeated after each change.
     #[n(2)]
     Queued(#[n(0)] BenchQueued),
     /// Daemon: rejects or ends the benchmark.

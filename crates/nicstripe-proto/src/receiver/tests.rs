@@ -76,7 +76,7 @@ fn a_copy_that_is_not_the_same_waits_until_the_other_is_written() {
     let other = DataHeader { value: ChainingValue([2; 32]), ..header(ChunkId(0), len(), false) };
     assert!(matches!(receiver.on_arrival(A, &header(ChunkId(0), len(), false), now), Ok(Arrival::Write(_))));
     assert_eq!(receiver.on_arrival(B, &other, now), Ok(Arrival::Later));
-    receiver.on_not_written(ChunkId(0)); // that of A was damaged
+    receiver.on_not_written(ChunkId(0)); // the copy from A was damaged
     assert!(matches!(receiver.on_arrival(B, &other, now), Ok(Arrival::Write(_))));
     assert_eq!(receiver.on_arrival(A, &header(ChunkId(0), len(), false), now), Ok(Arrival::Later));
     receiver.on_written(B, Some(B), ChunkId(0), len().into(), other.value, now);
@@ -97,7 +97,7 @@ fn a_copy_that_comes_while_the_first_is_written_is_written_too_and_counts_once()
     for path in [A, B] {
         assert!(matches!(receiver.on_arrival(path, &header(ChunkId(0), len(), false), now), Ok(Arrival::Write(_))));
     }
-    receiver.on_not_written(ChunkId(0)); // that of A was damaged
+    receiver.on_not_written(ChunkId(0)); // the copy from A was damaged
     receiver.on_written(B, Some(B), ChunkId(0), len().into(), ChainingValue([1; 32]), now);
     assert_eq!((receiver.written_bytes(), receiver.duplicate_bytes()), (u64::from(len()), 0));
 }

@@ -19,7 +19,7 @@ fn a_chunk_that_is_not_sent_leaves_the_books_once() {
     let chunks: Vec<ChunkId> = std::iter::from_fn(|| sender.next_chunk(A, None, 1, now)).collect();
     assert!(sender.on_send(A, chunks[0]) && sender.on_send(A, chunks[1]));
     sender.on_acknowledged(A, chunks[0].into());
-    sender.on_not_sent(A, chunks[0]); // it was acknowledged while it was read once more
+    sender.on_not_sent(A, chunks[0]); // acknowledged during a second read
     assert_eq!(sender.in_flight_bytes(A), ChunkSize::DEFAULT.bytes());
     sender.on_not_sent(A, chunks[1]);
     assert_eq!(sender.in_flight_bytes(A), 0);
@@ -61,10 +61,10 @@ fn what_a_source_gives_slower_than_paths_take_it_is_sent_once_until_the_end() {
         sender.give(full, ChainingValue([1; 32]), false);
         assert_eq!(sender.next_chunk(A, BitRate(1_000_000_000).into(), 2, now), Some(ChunkId(chunk)));
     }
-    // 8.4 ms of a gigabit path, whose acknowledgements may wait for 10 ms.
+    // 8.4 ms on a gigabit path, less than the acknowledgement delay of 10 ms.
     let gigabit = |_| (Some(BitRate(1_000_000_000)), false);
     assert_eq!(sender.next_hedge(B, gigabit, now), None);
-    // On a slow path a chunk holds up what comes behind it for long.
+    // On a slow path, a chunk delays those queued after it for long.
     let slow = |path| (Some(if path == A { BitRate(10_000_000) } else { BitRate(1_000_000_000) }), false);
     assert_eq!(sender.next_hedge(B, slow, now), Some(ChunkId(3)));
     sender.close();
