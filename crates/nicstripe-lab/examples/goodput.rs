@@ -1,8 +1,10 @@
-//! What the lab's links carry, and what that costs: `cargo run --release -p nicstripe-lab --example goodput [-- RUNS]`.
+//! Goodput and CPU cost of the lab's links: `cargo run --release -p nicstripe-lab --example goodput
+//! [-- RUNS]`.
 //!
-//! One TCP stream a link, both ends in this process, 300 ms to find its pace and two seconds measured. Prints the median and the
-//! range of the runs' goodput as a share of theory, and the CPU time of this process for 10⁹ bytes: the kernel does its network
-//! work in the context of whoever sends or receives, so that this is nearly all of it.
+//! One TCP stream per link, both ends in this process, 300 ms of ramp-up and two seconds of
+//! measurement. Prints the median and range of the goodput as a share of theory, and this process's
+//! CPU time per 10⁹ bytes. The kernel does its network work in the context of the sending or
+//! receiving thread, so this is nearly all of it.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 
@@ -51,7 +53,7 @@ mod measure {
         println!("{name:<22} {rates:>28} {share:>20} {cpu:>16.3}");
     }
 
-    /// Goodput of all links together in bits per second, and CPU seconds for 10⁹ bytes.
+    /// Returns the goodput of all links together in bits per second, and CPU seconds per 10⁹ bytes.
     fn sample(lab: &Lab) -> (f64, f64) {
         let flows: Vec<Flow> = (0..lab.links().len()).map(|link| Flow::start(lab, link, Host::A)).collect();
         goodput(&flows, Duration::from_millis(300));
@@ -61,7 +63,8 @@ mod measure {
         (rate, (cpu_seconds() - before) / (bytes / 1e9))
     }
 
-    /// User and system time of this process so far: fields 14 and 15 of proc_pid_stat(5), in hundredths of a second.
+    /// Returns the user and system time of this process: fields 14 and 15 of proc_pid_stat(5), in
+    /// hundredths of a second.
     fn cpu_seconds() -> f64 {
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let (_, fields) = stat.rsplit_once(')').unwrap();

@@ -1,4 +1,4 @@
-//! Whether a lab may be built here, found out by trying.
+//! Detection of the privileges for a lab, by trial.
 
 use std::{
     fs, io,
@@ -20,81 +20,86 @@ use crate::{
     spec::LinkSpec,
 };
 
-/// How a lab may be built here.
+/// Way to get the privileges for a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// At once: this process is root, or has entered a user namespace where it is.
+    /// None needed: this process is root, or has entered a user namespace as root.
     Root,
-    /// After [`enter_user_namespace`].
+    /// Through [`enter_user_namespace`].
     UserNamespace,
 }
 
-/// Why no lab can be built here, in a sentence for the user.
+/// Reason that no lab can be built, as a sentence for the user.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// An administrator's setting keeps users from making namespaces.
+    /// An administrator's setting prevents users from creating namespaces.
     #[error("only root may make network namespaces here: {sysctl} is {value}")]
     SwitchedOff {
-        /// The setting, with dots.
+        /// Name of the setting, with dots.
         sysctl: &'static str,
         /// Its value.
         value: String,
     },
-    /// The kernel refused, and no known setting explains it; a container's seccomp filter is the usual reason.
+    /// The kernel refused, and no known setting explains it. The usual cause is a container's
+    /// seccomp filter.
     #[error("this process may not {action}")]
     Refused {
-        /// What it tried.
+        /// Attempted action.
         action: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Rights suffice, but the kernel lacks a part.
+    /// Privileges are sufficient, but the kernel lacks a feature.
     #[error("this kernel cannot {action}")]
     Missing {
-        /// What it tried.
+        /// Attempted action.
         action: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// [`enter_user_namespace`] was called when the process had threads.
+    /// [`enter_user_namespace`] was called after the process had started threads.
     #[error("a process with several threads cannot enter a user namespace")]
     SeveralThreads,
-    /// The trial itself did not run.
+    /// The trial could not run.
     #[error("cannot try whether this process may make network namespaces")]
     Untried(#[source] io::Error),
 }
 
-/// Tells how a lab may be built here.
+/// Determines how this process can build a lab.
 ///
-/// Tries it, in a child process that makes a namespace, a veth pair, a bridge and a tbf qdisc, and ends with them; first as this
-/// process is, then in a user namespace. Takes about 10 ms; may be called at any time and from any thread.
+/// Runs a trial in a child process: it creates a namespace, a veth pair, a bridge and a tbf qdisc,
+/// which end with the child. The first trial has the privileges of this process, the second runs in
+/// a user namespace. Takes about 10 ms; safe at any time and from any thread.
 ///
 /// # Errors
 ///
-/// [`Unavailable`] says why neither works.
+/// [`Unavailable`] is the reason that neither works.
 pub fn access() -> Result<Access, Unavailable> {
     let trial = Trial::prepare();
     let refused = match trial.run(false)? {
         Ok(()) => return Ok(Access::Root),
         Err(refusal) => refusal,
     };
-    // Root is told what it lacks itself, and so is everyone whose kernel lacks a part.
+    // A user namespace helps neither root nor a kernel without the feature, so report the first
+    // failure.
     if geteuid().is_root() || refused.errno != Errno::PERM {
         return Err(refused.explain());
     }
     trial.run(true)?.map(|()| Access::UserNamespace).map_err(Refusal::explain)
 }
 
-/// Makes this process root of a user namespace of its own, where it may build labs.
+/// Makes this process root of a new user namespace, where it may build labs.
 ///
-/// To be called first thing in `main`: the kernel refuses a process that has a second thread. The user appears as uid 0 and is
-/// itself towards files; no other user exists, and nothing outside may be changed that could not be before. There is no way back.
+/// Call it first in `main`: the kernel refuses a process with a second thread. The user appears as
+/// uid 0, and keeps its own identity towards files. No other user exists, and no new privileges
+/// apply outside. Irreversible.
 ///
 /// # Errors
 ///
-/// [`Unavailable::SeveralThreads`], [`Unavailable::SwitchedOff`], [`Unavailable::Refused`]. When the refusal came late (writing the
-/// uid map) the process is left as nobody in a namespace without rights: report and exit, or ask [`access()`] before.
+/// [`Unavailable::SeveralThreads`], [`Unavailable::SwitchedOff`], [`Unavailable::Refused`]. After a
+/// late failure (writing the uid map) the process is nobody in a namespace without privileges:
+/// report and exit, or call [`access()`] first.
 pub fn enter_user_namespace() -> Result<(), Unavailable> {
     IdMaps::of_this_process().enter_user_namespace().map_err(|refusal| match refusal {
         Refusal { step: Step::UserNamespace, errno: Errno::INVAL } => Unavailable::SeveralThreads,
@@ -102,13 +107,13 @@ pub fn enter_user_namespace() -> Result<(), Unavailable> {
     })
 }
 
-/// Gets this process the rights to build labs, in the way that [`access()`] finds: by nothing, or by [`enter_user_namespace`].
+/// Gets the privileges to build labs, in the way that [`access()`] finds.
 ///
-/// To be called first thing in `main`, for the same reason as [`enter_user_namespace`].
+/// Call it first in `main`, for the same reason as [`enter_user_namespace`].
 ///
 /// # Errors
 ///
-/// [`Unavailable`] says why there is no way, or [`Unavailable::SeveralThreads`] that it is too late for it.
+/// [`Unavailable`] with the reason; [`Unavailable::SeveralThreads`] if the call comes too late.
 pub fn gain_access() -> Result<(), Unavailable> {
     match access()? {
         Access::Root => Ok(()),
@@ -116,7 +121,7 @@ pub fn gain_access() -> Result<(), Unavailable> {
     }
 }
 
-/// All that a trial needs, laid out before the fork: behind it nothing may allocate.
+/// Data of a trial, prepared before the fork because the child must not allocate.
 struct Trial {
     maps: IdMaps,
     requests: [(Step, Vec<u8>); 3],
@@ -139,24 +144,27 @@ impl Trial {
         }
     }
 
-    /// Runs the trial in a child; the outer error is that it could not be run.
+    /// Runs the trial in a child; the outer error means that it could not run.
     fn run(&self, user_namespace: bool) -> Result<Result<(), Refusal>, Unavailable> {
         let untried = |errno: Errno| Unavailable::Untried(errno.into());
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(untried)?;
-        // SAFETY: the child makes system calls only, from code that neither allocates nor locks, and ends by _exit.
+        // SAFETY: the child only makes system calls, from code that neither allocates nor locks,
+        // and ends with _exit.
         match unsafe { libc::fork() } {
             -1 => Err(Unavailable::Untried(io::Error::last_os_error())),
             0 => {
                 let verdict = Refusal::encode(self.attempt(user_namespace));
                 let _ = write(&writer, &verdict);
-                // SAFETY: ends this process without running destructors or handlers that belong to the parent.
+                // SAFETY: ends this process without running destructors or handlers that belong to
+                // the parent.
                 unsafe { libc::_exit(0) }
             }
             child => {
                 drop(writer);
                 let verdict = read_verdict(&reader);
                 if let Some(child) = Pid::from_raw(child) {
-                    // Fails only when the program has SIGCHLD ignored, and then there is nothing to collect.
+                    // Fails only if the program ignores SIGCHLD, and then there is no zombie to
+                    // reap.
                     let _ = retry_on_intr(|| waitpid(Some(child), WaitOptions::empty()));
                 }
                 Ok(Refusal::decode(verdict.map_err(untried)?))
@@ -169,14 +177,14 @@ impl Trial {
         if user_namespace {
             self.maps.enter_user_namespace()?;
         }
-        // SAFETY: the flags are NEWNET alone; only FILES would take descriptors from other threads.
+        // SAFETY: the only flag is NEWNET; only FILES would take descriptors from other threads.
         Step::NetworkNamespace.of(unsafe { unshare_unsafe(UnshareFlags::NEWNET) })?;
         let socket = Step::Netlink.of(netlink::open())?;
         self.requests.iter().try_for_each(|(step, request)| step.of(netlink::request(socket.as_fd(), request)))
     }
 }
 
-/// The lines that make the present user root of a new user namespace (user_namespaces(7)).
+/// Map lines that make the current user root of a new user namespace (user_namespaces(7)).
 struct IdMaps {
     uid: String,
     gid: String,
@@ -187,11 +195,11 @@ impl IdMaps {
         Self { uid: format!("0 {} 1\n", geteuid().as_raw()), gid: format!("0 {} 1\n", getegid().as_raw()) }
     }
 
-    /// Allocates nothing: may be called in a forked child.
+    /// Enters a new user namespace. Allocates nothing, so a forked child may call it.
     fn enter_user_namespace(&self) -> Result<(), Refusal> {
-        // SAFETY: the flags are NEWUSER alone; only FILES would take descriptors from other threads.
+        // SAFETY: the only flag is NEWUSER; only FILES would take descriptors from other threads.
         Step::UserNamespace.of(unsafe { unshare_unsafe(UnshareFlags::NEWUSER) })?;
-        // An unprivileged process may map its group only after it gave up setgroups.
+        // An unprivileged process may map its group only after it has disabled setgroups.
         Step::IdMaps.of(write_file(c"/proc/self/setgroups", b"deny"))?;
         Step::IdMaps.of(write_file(c"/proc/self/uid_map", self.uid.as_bytes()))?;
         Step::IdMaps.of(write_file(c"/proc/self/gid_map", self.gid.as_bytes()))
@@ -203,17 +211,17 @@ fn write_file(path: &std::ffi::CStr, content: &[u8]) -> Result<(), Errno> {
     write(&file, content).map(|_| ())
 }
 
-/// Reads what the child found; PIPE when it died without a word.
+/// Reads the child's verdict; PIPE if the child died without one.
 fn read_verdict(reader: &OwnedFd) -> Result<[u8; 5], Errno> {
     let mut verdict = [0; 5];
-    // Written in one piece, far below PIPE_BUF, so it comes in one piece.
+    // A single write far below PIPE_BUF arrives in one read.
     match retry_on_intr(|| read(reader, &mut verdict[..]))? {
         5 => Ok(verdict),
         _ => Err(Errno::PIPE),
     }
 }
 
-/// What a trial does, one after the other.
+/// Steps of a trial, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     UserNamespace,
@@ -232,7 +240,7 @@ impl Step {
         result.map_err(|errno| Refusal { step: self, errno })
     }
 
-    /// Completes "this process may not …" and "this kernel cannot …".
+    /// Returns a text that completes "this process may not …" and "this kernel cannot …".
     fn action(self) -> &'static str {
         match self {
             Self::UserNamespace => "make a user namespace",
@@ -246,7 +254,7 @@ impl Step {
     }
 }
 
-/// The step of a trial that failed.
+/// Failed step of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refusal {
     step: Step,
@@ -254,7 +262,8 @@ struct Refusal {
 }
 
 impl Refusal {
-    /// One byte of step (0: none failed, else its place in [`Step::ALL`] + 1), four of errno.
+    /// Encodes one byte of step (0: none failed, otherwise its index in [`Step::ALL`] + 1) and four
+    /// of errno.
     fn encode(outcome: Result<(), Self>) -> [u8; 5] {
         let (step, errno) = match outcome {
             Ok(()) => (0, 0),
@@ -282,10 +291,11 @@ impl Refusal {
     }
 }
 
-/// What the kernel says when rights or limits are the reason, not a missing part. ENOSPC: more namespaces than allowed.
+/// Errors due to privileges or limits, not due to a missing feature. ENOSPC: limit on namespaces
+/// reached.
 const REFUSALS: [Errno; 3] = [Errno::PERM, Errno::ACCESS, Errno::NOSPC];
 
-/// A setting that takes user namespaces from ordinary users.
+/// Setting that denies user namespaces to ordinary users.
 struct Switch {
     sysctl: &'static str,
     path: &'static str,
@@ -293,14 +303,14 @@ struct Switch {
 }
 
 impl Switch {
-    /// The setting and its value, when it is the reason.
+    /// Returns the setting and its value if it is the cause.
     fn off(&self) -> Option<(&'static str, String)> {
         let value = fs::read_to_string(self.path).ok()?;
         (value.trim() == self.off_value).then(|| (self.sysctl, value.trim().to_owned()))
     }
 }
 
-/// Of the kernel, of Debian's kernel, and of Ubuntu's since 23.10.
+/// Settings of the kernel, of Debian's kernel, and of Ubuntu's since 23.10.
 const SWITCHES: &[Switch] = &[
     Switch { sysctl: "user.max_user_namespaces", path: "/proc/sys/user/max_user_namespaces", off_value: "0" },
     Switch { sysctl: "kernel.unprivileged_userns_clone", path: "/proc/sys/kernel/unprivileged_userns_clone", off_value: "0" },
@@ -332,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_process_with_threads_is_told_that_they_are_the_reason() {
-        // The test harness runs this beside its main thread. Nothing changes when the kernel refuses.
+        // The test harness runs this next to its main thread. A refusal changes nothing.
         let error = enter_user_namespace().unwrap_err();
         assert!(matches!(error, Unavailable::SeveralThreads), "{error}");
     }

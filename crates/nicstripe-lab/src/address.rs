@@ -1,4 +1,4 @@
-//! An address as one is given to an interface.
+//! Interface addresses with a prefix length.
 
 use std::{
     fmt,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::error::LabError;
 
-/// An address and the length of its subnet's prefix, at most 32 or 128: `10.0.9.1/24`.
+/// Address and prefix length, at most 32 or 128: `10.0.9.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Assigned {
     address: IpAddr,
@@ -16,7 +16,7 @@ pub(crate) struct Assigned {
 }
 
 impl Assigned {
-    /// This address in its /24.
+    /// Returns this address with prefix length 24.
     pub(crate) fn in_24(address: Ipv4Addr) -> Self {
         Self { address: address.into(), prefix_len: 24 }
     }
@@ -29,7 +29,8 @@ impl Assigned {
         self.prefix_len
     }
 
-    /// The subnet's broadcast address; none for IPv6, nor where the prefix leaves no room for one (RFC 3021).
+    /// Returns the subnet's broadcast address; `None` for IPv6 and for prefixes too long for one
+    /// (RFC 3021).
     pub(crate) fn broadcast(self) -> Option<Ipv4Addr> {
         match self.address {
             IpAddr::V4(address) if self.prefix_len < 31 => {

@@ -1,6 +1,7 @@
-//! The program that corrupts frames: loaded by bpf(2), with a map of one element that counts what it did.
+//! The eBPF program that corrupts frames, with a one-element map that counts them.
 //!
-//! An extended program may change a frame, which a classic one may not; but loading one is a right that a user namespace does not give.
+//! Unlike a classic BPF program, an eBPF program may change a frame. Loading one needs a privilege
+//! that a user namespace does not give.
 
 use std::{
     io,
@@ -10,7 +11,8 @@ use std::{
 
 use crate::filter::{Share, TC_ACT_UNSPEC};
 
-/// A program in the kernel, and its counter. Both stay while a filter uses them, and this lives.
+/// Loaded program and its counter. The kernel keeps both while this value or a filter refers to
+/// them.
 #[derive(Debug)]
 pub(crate) struct Corruptor {
     program: OwnedFd,
@@ -18,21 +20,24 @@ pub(crate) struct Corruptor {
 }
 
 impl Corruptor {
-    /// Loads a program that flips one random bit behind the headers in this share of the frames of [`LEAST_LEN`] bytes and more.
+    /// Loads a program that flips one random bit after the headers, in this share of the frames of
+    /// at least [`LEAST_LEN`] bytes.
     ///
-    /// Errors: EPERM without real root's rights, ENOSYS where the kernel has no bpf(2).
+    /// # Errors
+    ///
+    /// EPERM without real root's privileges, ENOSYS if the kernel lacks bpf(2).
     pub(crate) fn load(share: Share) -> io::Result<Self> {
         let counter = create_counter()?;
         let program = load(&program(share, counter.as_raw_fd()))?;
         Ok(Self { program, counter })
     }
 
-    /// The program, as a filter wants it in a message. Valid while `self` lives.
+    /// Returns the program's descriptor for a netlink message. Valid while `self` lives.
     pub(crate) fn program(&self) -> i32 {
         self.program.as_raw_fd()
     }
 
-    /// How many frames it has corrupted.
+    /// Returns the number of corrupted frames.
     pub(crate) fn count(&self) -> io::Result<u64> {
         let (key, mut value) = (0_u32, 0_u64);
         let mut attribute = Element {
@@ -42,13 +47,14 @@ impl Corruptor {
             value: address(&raw mut value),
             flags: 0,
         };
-        // SAFETY: `attribute` is what the command reads, and points at a key and a value of the sizes that the map was made with.
+        // SAFETY: `attribute` is the command's structure, and points to a key and a value of the
+        // map's sizes.
         unsafe { bpf(MAP_LOOKUP_ELEM, &mut attribute) }?;
         Ok(value)
     }
 }
 
-/// The head of `union bpf_attr` for `BPF_MAP_CREATE` (`linux/bpf.h`).
+/// Leading fields of `union bpf_attr` for `BPF_MAP_CREATE` (`linux/bpf.h`).
 #[repr(C)]
 struct Map {
     kind: u32,
@@ -57,7 +63,7 @@ struct Map {
     max_entries: u32,
 }
 
-/// The same for `BPF_MAP_LOOKUP_ELEM`.
+/// Leading fields of `union bpf_attr` for `BPF_MAP_LOOKUP_ELEM`.
 #[repr(C)]
 struct Element {
     map: u32,
@@ -67,7 +73,7 @@ struct Element {
     flags: u64,
 }
 
-/// The same for `BPF_PROG_LOAD`.
+/// Leading fields of `union bpf_attr` for `BPF_PROG_LOAD`.
 #[repr(C)]
 struct Program {
     kind: u32,
@@ -78,7 +84,7 @@ struct Program {
 
 fn create_counter() -> io::Result<OwnedFd> {
     let mut attribute = Map { kind: MAP_TYPE_ARRAY, key_size: 4, value_size: 8, max_entries: 1 };
-    // SAFETY: `attribute` is what the command reads, and holds no address.
+    // SAFETY: `attribute` is the command's structure, and holds no address.
     unsafe { bpf_fd(MAP_CREATE, &mut attribute) }
 }
 
@@ -89,7 +95,8 @@ fn load(instructions: &[u64]) -> io::Result<OwnedFd> {
         instructions: address(instructions.as_ptr()),
         license: address(c"MIT".as_ptr()),
     };
-    // SAFETY: `attribute` is what the command reads, and points at as many instructions as it says and at a string with its end.
+    // SAFETY: `attribute` is the command's structure. It points to the stated number of
+    // instructions and to a NUL-terminated string.
     unsafe { bpf_fd(PROG_LOAD, &mut attribute) }
 }
 
@@ -97,32 +104,35 @@ fn address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
 }
 
-/// A command that makes a descriptor.
+/// Runs a command that creates a descriptor.
 ///
 /// # Safety
 ///
 /// As for [`bpf`].
 unsafe fn bpf_fd<A>(command: libc::c_int, attribute: &mut A) -> io::Result<OwnedFd> {
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller guarantees the precondition of `bpf`.
     let fd = unsafe { bpf(command, attribute) }?;
-    // SAFETY: the command succeeded and makes descriptors, so this one is new and nobody else's.
+    // SAFETY: the command succeeded and creates descriptors, so this one is new and has no other
+    // owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// bpf(2).
+/// Calls bpf(2).
 ///
 /// # Safety
 ///
-/// `attribute` must be the command's part of `union bpf_attr`, and the addresses in it be valid for what the command does with them.
+/// `attribute` must be the command's part of `union bpf_attr`, and its addresses must be valid for
+/// the command.
 unsafe fn bpf<A>(command: libc::c_int, attribute: &mut A) -> io::Result<i32> {
-    // SAFETY: the kernel reads no more than the size given, and what the caller promises.
+    // SAFETY: the kernel reads at most the given size, and the caller guarantees the addresses.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attribute, size_of::<A>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(i32::try_from(result).unwrap_or(i32::MAX)) }
 }
 
-/// The program, instruction by instruction (`Documentation/bpf/standardization/instruction-set.rst`).
+/// Returns the program's instructions (`Documentation/bpf/standardization/instruction-set.rst`).
 ///
-/// R6 is the frame, R7 the place of the byte; the byte is on the stack. A frame that cannot be written passes as it is and does not count.
+/// R6 is the frame and R7 the offset of the byte; the byte is on the stack. A frame that cannot be
+/// written passes unchanged and does not count.
 fn program(share: Share, counter: i32) -> Vec<u64> {
     let mut program = Assembly::default();
     program.push(MOV_REG, 6, 1, 0, 0);
@@ -147,7 +157,7 @@ fn program(share: Share, counter: i32) -> Vec<u64> {
     program.push(LOAD_U8, 2, 10, BYTE, 0);
     program.push(XOR_REG, 2, 1, 0, 0);
     program.push(STORE_U8, 10, 2, BYTE, 0);
-    // The sum of a frame that some hardware is to complete is not touched: TCP takes what is in it for right.
+    // Leave a checksum for hardware offload as it is: TCP assumes that its content is correct.
     program.byte_arguments();
     program.push(MOV, 5, 0, 0, 0);
     program.call(SKB_STORE_BYTES);
@@ -165,7 +175,7 @@ fn program(share: Share, counter: i32) -> Vec<u64> {
     program.leave()
 }
 
-/// Instructions, and those of them that jump to the end.
+/// Instructions, and the indexes of those that jump to the end.
 #[derive(Default)]
 struct Assembly {
     instructions: Vec<u64>,
@@ -173,7 +183,7 @@ struct Assembly {
 }
 
 impl Assembly {
-    /// `struct bpf_insn`: code, target and source register, offset, operand.
+    /// Appends a `struct bpf_insn`: code, target and source register, offset, operand.
     fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, operand: i32) {
         let registers = if cfg!(target_endian = "little") { to | (from << 4) } else { (to << 4) | from };
         let [o0, o1] = offset.to_ne_bytes();
@@ -190,7 +200,7 @@ impl Assembly {
         self.push(code, register, 0, 0, operand);
     }
 
-    /// R1 to R4: the frame, the place in it, the byte on the stack, its length.
+    /// Sets R1 to R4: the frame, the offset in it, the byte on the stack, its length.
     fn byte_arguments(&mut self) {
         self.push(MOV_REG, 1, 6, 0, 0);
         self.push(MOV_REG, 2, 7, 0, 0);
@@ -199,7 +209,7 @@ impl Assembly {
         self.push(MOV, 4, 0, 0, 1);
     }
 
-    /// Ends the program, which all jumps lead to.
+    /// Ends the program, and resolves all jumps to the end.
     fn leave(mut self) -> Vec<u64> {
         let end = self.instructions.len();
         self.push(MOV, 0, 0, 0, TC_ACT_UNSPEC.cast_signed());
@@ -214,14 +224,14 @@ impl Assembly {
     }
 }
 
-/// Frames that are shorter are left alone: ARP, acknowledgements, handshakes.
+/// Minimum length of a frame to corrupt; excludes ARP, acknowledgements and handshakes.
 pub(crate) const LEAST_LEN: i32 = 600;
-/// The most that Ethernet, IPv6 and TCP with all its options take, rounded up.
+/// Maximum length of Ethernet, IPv6 and TCP headers with all options, rounded up.
 const HEADERS: i32 = 128;
 
 /// Offset of the frame's length in `struct __sk_buff`.
 const FRAME_LEN: i16 = 0;
-/// Places on the stack.
+/// Stack offsets.
 const BYTE: i16 = -8;
 const KEY: i16 = -16;
 
@@ -256,7 +266,7 @@ const EXIT: u8 = 0x95;
 const JEQ: u8 = 0x15;
 const JNE: u8 = 0x55;
 const JLT: u8 = 0xa5;
-/// Compares 32 bits, so that the operand is one of 32 bits without a sign.
+/// 32-bit comparison, so that the operand is an unsigned 32-bit number.
 const JGE32: u8 = 0x36;
 
 #[cfg(test)]

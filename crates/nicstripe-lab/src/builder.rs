@@ -1,4 +1,4 @@
-//! How a lab comes to be.
+//! Construction of a lab.
 
 use std::{panic, thread};
 
@@ -12,7 +12,7 @@ use crate::{
     wiring::Wiring,
 };
 
-/// What a lab will consist of; see [`Lab::builder`].
+/// Configuration of a lab; see [`Lab::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct LabBuilder {
@@ -35,41 +35,44 @@ impl LabBuilder {
         self
     }
 
-    /// Has all cables end at one switch, in one subnet, as in a home: link `i` is 10.9.0.(11 + `i`)/24 on host A and 10.9.0.(21 + `i`)/24
-    /// on host B. For at most [`MAX_LINKS_IN_ONE_SUBNET`](crate::MAX_LINKS_IN_ONE_SUBNET) links.
+    /// Connects all cables to one switch, in one subnet, as in a home. Link 0 is 10.9.0.11/24 on
+    /// host A and 10.9.0.21/24 on host B; each further link adds one. Limited to
+    /// [`MAX_LINKS_IN_ONE_SUBNET`](crate::MAX_LINKS_IN_ONE_SUBNET) links.
     ///
-    /// The hosts' settings are the kernel's, so they behave as two machines do that nobody set up: all that is not bound to an interface
-    /// leaves by `eth1`, and any interface answers for the addresses of the others. Each interface is shaped and counted by itself.
+    /// The hosts keep the kernel's default settings and behave like two unconfigured machines.
+    /// Traffic that is not bound to an interface leaves through `eth1`, and any interface answers
+    /// for the addresses of the others. Each interface is shaped and counted separately.
     ///
-    /// A link is then a port of the switch for each host, and what one does to a link is done to these two: see [`Lab::cut`] and
-    /// [`Lab::drop_silently`].
+    /// A link is a switch port for each host, and operations on a link affect these two ports: see
+    /// [`Lab::cut`] and [`Lab::drop_silently`].
     pub fn one_subnet(self) -> Self {
         Self { wiring: Wiring::OneSubnet, ..self }
     }
 
-    /// Switches IPv6 off in both hosts, link-local addresses and all (`disable_ipv6`).
+    /// Disables IPv6 in both hosts, including link-local addresses (`disable_ipv6`).
     pub fn without_ipv6(self) -> Self {
         Self { without_ipv6: true, ..self }
     }
 
-    /// Gives a setting of a host's kernel a value, as [`Lab::set_sysctl`] does later.
+    /// Sets a kernel setting of a host, as [`Lab::set_sysctl`] does later.
     ///
-    /// Settings are written in the order given: those of the host itself before it has interfaces, which copy what `default` says;
-    /// those of an interface, like `net/ipv4/conf/eth1/rp_filter`, when all interfaces are there.
+    /// Settings are written in the given order. Those of the host itself come before its
+    /// interfaces, which copy the `default` values. Those of an interface, like
+    /// `net/ipv4/conf/eth1/rp_filter`, come after all interfaces exist.
     pub fn sysctl(mut self, host: Host, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.sysctls.push((host, name.into(), value.into()));
         self
     }
 
-    /// Builds the lab, in a few milliseconds a link. When this returns all cables are plugged in that shall be, and pass frames; their
-    /// link-local IPv6 addresses are there.
+    /// Builds the lab, in a few milliseconds per link. On return all cables are plugged in, except
+    /// those that start unplugged. They pass frames and have their link-local IPv6 addresses.
     ///
     /// # Errors
     ///
-    /// [`LabError::TooManyLinks`], [`LabError::Mtu`], [`LabError::Rate`], [`LabError::Delay`], [`LabError::DelayedSwitch`],
-    /// [`LabError::SettingName`] for what was asked;
-    /// [`LabError::Namespace`] where the rights are missing ([`access`](crate::access()) says why); else what the kernel refused. Nothing
-    /// remains then.
+    /// [`LabError::TooManyLinks`], [`LabError::Mtu`], [`LabError::Rate`], [`LabError::Delay`],
+    /// [`LabError::DelayedSwitch`] and [`LabError::SettingName`] for an invalid configuration.
+    /// [`LabError::Namespace`] without the privileges ([`access`](crate::access()) gives the
+    /// reason). Otherwise the request that the kernel refused. Nothing remains after an error.
     pub fn build(self) -> Result<Lab, LabError> {
         let (links, limit) = (self.links.len(), self.wiring.max_links());
         if links > limit {
@@ -81,13 +84,13 @@ impl LabBuilder {
         }
         let settings = self.sysctls.iter().map(|(host, name, value)| Ok((*host, Setting::new(name, value)?)));
         let settings = settings.collect::<Result<Vec<_>, LabError>>()?;
-        // A thread of its own, because whoever makes a namespace is in it from then on.
+        // Runs in a separate thread, which stays in the namespaces it creates.
         let builder = thread::Builder::new().name("lab-builder".to_owned()).spawn(move || build(self, settings));
         builder.map_err(LabError::Thread)?.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
 }
 
-/// Leaves the calling thread in one of the namespaces it made.
+/// Leaves the calling thread in one of the new namespaces.
 fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, LabError> {
     settings::allow_congestion_control();
     let a = host(Host::A, &plan, &mut settings)?;
@@ -111,7 +114,7 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
     Ok(Lab::new(nets, congestion_control))
 }
 
-/// Makes a host, and takes from the settings what is not an interface's.
+/// Creates a host, and applies those settings that do not belong to an interface.
 fn host(host: Host, plan: &LabBuilder, settings: &mut Vec<(Host, Setting)>) -> Result<Net, LabError> {
     let net = Net::create_and_enter()?;
     settings::make_host(!plan.without_ipv6)?;

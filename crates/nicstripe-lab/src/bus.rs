@@ -1,4 +1,5 @@
-//! A bus that several cables of a host share, as cards in one old PCI bus do, or adapters behind one USB port.
+//! Bus shared by several cables of a host, like cards on one old PCI bus or adapters behind one USB
+//! port.
 
 use crate::{
     cable,
@@ -8,16 +9,17 @@ use crate::{
 };
 
 impl Lab {
-    /// Makes what these links bring to a host go through a bus of this rate, which they share; all other links are free of it. It replaces
-    /// the bus that the host had; `None`, or no links, ends it.
+    /// Limits the traffic that these links deliver to a host to a shared rate. Other links are not
+    /// affected. Replaces the host's previous bus; `None`, or no links, removes it.
     ///
-    /// The rate is of frames with their Ethernet header, without what a cable adds to them (preamble, check sequence, gap). What the host
-    /// sends is not on the bus.
+    /// The rate counts frames with their Ethernet header, without preamble, check sequence and gap.
+    /// Traffic that the host sends does not use the bus.
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::BusRate`]; [`LabError::Kernel`] also where the kernel has no ifb,
-    /// clsact, cls_bpf or act_mirred. The host has no bus then.
+    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::BusRate`];
+    /// [`LabError::Kernel`] also if the kernel lacks ifb, clsact, cls_bpf or act_mirred. The host
+    /// has no bus after a kernel error.
     pub fn share_bus(&self, host: Host, links: &[usize], rate: impl Into<Option<BitRate>>) -> Result<(), LabError> {
         let mut nets = self.nets();
         let mut mtu = 0;

@@ -1,4 +1,4 @@
-//! One link as the kernel sees it: a veth pair from each host that has it to a bridge in between.
+//! Kernel objects of one link: a veth pair from each of its hosts to a bridge in between.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -28,7 +28,7 @@ use crate::{
     wiring::{bus, cable_end, host_end},
 };
 
-/// A namespace and the socket that changes it.
+/// Namespace and the socket that configures it.
 #[derive(Debug)]
 pub(crate) struct Net {
     pub(crate) namespace: Namespace,
@@ -37,7 +37,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// Makes a namespace, moves the calling thread into it, and sets its loopback up.
+    /// Creates a namespace, moves the calling thread into it, and sets its loopback up.
     pub(crate) fn create_and_enter() -> Result<Self, LabError> {
         let namespace = Namespace::create_and_enter().map_err(LabError::Namespace)?;
         let netlink = Netlink::open().map_err(LabError::Netlink)?;
@@ -46,7 +46,7 @@ impl Net {
         Ok(net)
     }
 
-    /// `action` completes "cannot …", should the kernel refuse.
+    /// Makes a change; `action` completes "cannot …" if the kernel refuses.
     fn change(&mut self, message: RouteNetlinkMessage, flags: u16, action: impl FnOnce() -> String) -> Result<(), LabError> {
         let refused = |errno: Errno| LabError::Kernel { action: action(), source: errno.into() };
         self.netlink.change(message, flags).map_err(refused)
@@ -58,16 +58,16 @@ impl Net {
         self.change(message(handle), qdisc::REPLACE, action)
     }
 
-    /// Removes something, if it is there.
+    /// Removes an object if it exists.
     fn remove(&mut self, message: RouteNetlinkMessage, action: impl FnOnce() -> String) -> Result<(), LabError> {
         match self.netlink.change(message, 0) {
-            // A filter is looked for at hooks and in a chain that need not be there either.
+            // The hooks and the chain of a filter may not exist either.
             Ok(()) | Err(Errno::NOENT | Errno::INVAL) => Ok(()),
             Err(errno) => Err(LabError::Kernel { action: action(), source: errno.into() }),
         }
     }
 
-    /// Filters what leaves through an end.
+    /// Adds a filter to an end's egress.
     fn filter(&mut self, end: &End, filter: RouteNetlinkMessage) -> Result<(), LabError> {
         match self.netlink.change(filter::add_hooks(end.index), NEW) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -76,7 +76,7 @@ impl Net {
         self.change(filter, NLM_F_CREATE, || format!("put a filter on {}", end.name))
     }
 
-    /// Removes a filter, if it is there.
+    /// Removes a filter if it exists.
     fn unfilter(&mut self, end: &End, slot: Slot) -> Result<(), LabError> {
         self.remove(filter::remove(end.index, slot), || format!("remove a filter of {}", end.name))
     }
@@ -90,7 +90,7 @@ impl Net {
         self.netlink.link(end.index).map_err(refused)
     }
 
-    /// The IPv6 addresses of one interface; none where IPv6 is switched off.
+    /// Returns the IPv6 addresses of one interface; empty if IPv6 is off.
     fn ipv6_addresses(&mut self, end: &End) -> Result<Vec<AddressMessage>, LabError> {
         let refused = |source| LabError::Kernel { action: format!("read the addresses of {}", end.name), source };
         let mut addresses = self.netlink.ipv6_addresses().map_err(refused)?;
@@ -99,7 +99,8 @@ impl Net {
     }
 }
 
-/// Makes what the cables meet: a bridge for each link, or one for all. A link with a delay has none: its relay stands there.
+/// Creates the middle of the cables: one bridge per link, or one for all. A link with a delay has a
+/// relay instead.
 pub(crate) fn build_middles(nets: &mut Nets) -> Result<(), LabError> {
     let is_delayed = |link: usize| nets.links.get(link).is_some_and(|spec| spec.is_delayed());
     let bridges = nets.wiring.middles(nets.links.len()).enumerate();
@@ -110,7 +111,8 @@ pub(crate) fn build_middles(nets: &mut Nets) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Makes a link, once its middle is there: wire, addresses, shaping; plugged in unless it starts otherwise, but not waited for.
+/// Creates a link with its addresses and shaping. Its middle must exist. Plugs the cable in unless
+/// it starts unplugged, and does not wait for the carrier.
 pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
     let (wiring, bridge, cables) = (nets.wiring, nets.wiring.middle(link), nets.cables.namespace.clone());
     let keeps_packets_whole = nets.has_narrow_middle(link);
@@ -138,7 +140,7 @@ pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), 
     if spec.starts_unplugged() { Ok(()) } else { plug(&mut nets.cables, link, spec, true) }
 }
 
-/// Joins a cable's ends by a relay; one end alone leads nowhere. To be called in the cables' namespace.
+/// Connects a cable's ends with a relay, if both exist. Call it in the cables' namespace.
 fn relay(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
     if spec.hosts().count() == Host::ALL.len() {
         let ends = Host::ALL.map(|host| cable_end(host, link).index);
@@ -148,7 +150,7 @@ fn relay(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Puts a bus between these links and a host that has none.
+/// Creates a bus between these links and a host without one.
 pub(crate) fn build_bus(nets: &mut Nets, host: Host, shaping: Shaping, links: &[usize]) -> Result<(), LabError> {
     let bus = bus(host);
     let cables = &mut nets.cables;
@@ -157,7 +159,7 @@ pub(crate) fn build_bus(nets: &mut Nets, host: Host, shaping: Shaping, links: &[
     links.iter().map(|link| cable_end(host, *link)).try_for_each(|end| cables.filter(&end, filter::redirect(end.index, bus.index)))
 }
 
-/// Removes a host's bus, if it has one; what waits there is lost.
+/// Removes a host's bus, if it has one; queued frames are lost.
 pub(crate) fn remove_bus(nets: &mut Nets, host: Host) -> Result<(), LabError> {
     for link in 0..nets.links.len() {
         if nets.check_end(host, link).is_ok() {
@@ -170,17 +172,17 @@ pub(crate) fn remove_bus(nets: &mut Nets, host: Host) -> Result<(), LabError> {
     }
 }
 
-/// Sets the cable's ends up or down.
+/// Plugs or unplugs both ends of a cable.
 pub(crate) fn plug(cables: &mut Net, link: usize, spec: LinkSpec, up: bool) -> Result<(), LabError> {
     spec.hosts().try_for_each(|host| plug_end(cables, host, link, up))
 }
 
-/// Sets the cable's end towards a host up or down.
+/// Plugs or unplugs a cable's end at a host.
 pub(crate) fn plug_end(cables: &mut Net, host: Host, link: usize, up: bool) -> Result<(), LabError> {
     cables.set_up(&cable_end(host, link), up)
 }
 
-/// Whether the cable's end towards a host is plugged in.
+/// Returns true if the cable's end at a host is plugged in.
 pub(crate) fn is_plugged(cables: &mut Net, host: Host, link: usize) -> Result<bool, LabError> {
     Ok(message::is_up(&cables.state(&cable_end(host, link))?))
 }
@@ -190,19 +192,19 @@ pub(crate) fn set_up(net: &mut Net, host: Host, link: usize, up: bool) -> Result
     net.set_up(&host_end(host, link), up)
 }
 
-/// Gives a host's interface an address, which it must not have yet.
+/// Adds an address that a host's interface does not have yet.
 pub(crate) fn add_address(net: &mut Net, host: Host, link: usize, address: Assigned) -> Result<(), LabError> {
     let end = host_end(host, link);
     net.change(message::add_address(end.index, address), NEW, || format!("add {address} to {}", end.name))
 }
 
-/// Takes an address from a host's interface.
+/// Removes an address from a host's interface.
 pub(crate) fn remove_address(net: &mut Net, host: Host, link: usize, address: Assigned) -> Result<(), LabError> {
     let end = host_end(host, link);
     net.change(message::remove_address(end.index, address), 0, || format!("remove {address} from {}", end.name))
 }
 
-/// The link-local address that the kernel gave a host's interface, once it may be used.
+/// Returns the link-local address of a host's interface, if it is usable.
 pub(crate) fn link_local(net: &mut Net, host: Host, link: usize) -> Result<Option<Ipv6Addr>, LabError> {
     let addresses = net.ipv6_addresses(&host_end(host, link))?;
     let mut usable = addresses.iter().filter(|address| !message::is_tentative(address)).filter_map(message::address);
@@ -212,15 +214,15 @@ pub(crate) fn link_local(net: &mut Net, host: Host, link: usize) -> Result<Optio
     }))
 }
 
-/// Waits until both hosts see that their cable was plugged in, and it passes frames, or that it was cut.
+/// Waits until both hosts see the cable plugged in and passing frames, or see it cut.
 ///
-/// The kernel tells interfaces of a new carrier from a work queue, within a millisecond on an idle machine. An interface that is
-/// administratively down sees neither and is not waited for.
+/// The kernel reports a new carrier to interfaces from a work queue, within a millisecond on an
+/// idle machine. An interface that is administratively down sees neither, and is not waited for.
 pub(crate) fn await_carrier(nets: &mut Nets, link: usize, spec: LinkSpec, healed: bool) -> Result<(), LabError> {
     spec.hosts().try_for_each(|host| await_end(nets, host, link, spec, healed))
 }
 
-/// Waits until a host sees that.
+/// Waits for the same at one host.
 pub(crate) fn await_end(nets: &mut Nets, host: Host, link: usize, spec: LinkSpec, healed: bool) -> Result<(), LabError> {
     let deadline = Instant::now() + CARRIER_TIMEOUT;
     while !settled(nets, host, link, spec, healed)? {
@@ -232,26 +234,26 @@ pub(crate) fn await_end(nets: &mut Nets, host: Host, link: usize, spec: LinkSpec
     Ok(())
 }
 
-/// Whether a host sees a carrier.
+/// Returns true if a host sees a carrier.
 pub(crate) fn has_carrier(net: &mut Net, host: Host, link: usize) -> Result<bool, LabError> {
     Ok(message::is_running(&net.state(&host_end(host, link))?))
 }
 
-/// Loses all that the cable would hand to a host.
+/// Drops all frames from the cable to a host.
 pub(crate) fn lose(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     cables.queue(|handle| qdisc::blackhole(end.index, handle), || format!("put a blackhole on {}", end.name))
 }
 
-/// Hands everything to a host again, and as it was sent.
+/// Removes all faults from the cable to a host.
 pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     unqueue(&mut nets.cables, &end)?;
-    // The hooks stay: a bus may be there too.
+    // Keep the hooks, because a bus may use them.
     [Slot::Loss, Slot::Corruption, Slot::Tcp, Slot::Udp].into_iter().try_for_each(|slot| nets.cables.unfilter(&end, slot))
 }
 
-/// Loses a share of what the cable would hand to a host.
+/// Drops a share of the frames from the cable to a host.
 pub(crate) fn lose_share(nets: &mut Nets, destination: Host, link: usize, share: Share) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     if share.is_none() {
@@ -260,24 +262,24 @@ pub(crate) fn lose_share(nets: &mut Nets, destination: Host, link: usize, share:
     nets.cables.filter(&end, filter::lose(end.index, share))
 }
 
-/// Loses what the cable would hand to a host for a port.
+/// Drops the frames from the cable to a port of a host.
 pub(crate) fn block(cables: &mut Net, destination: Host, link: usize, transport: Transport, port: u16) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     cables.filter(&end, filter::block(end.index, transport, port))
 }
 
-/// Has a program change what the cable would hand to a host.
+/// Corrupts frames from the cable to a host.
 pub(crate) fn corrupt(cables: &mut Net, destination: Host, link: usize, corruptor: &Corruptor) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     cables.filter(&end, filter::corrupt(end.index, corruptor.program()))
 }
 
-/// Hands things to a host as they were sent.
+/// Stops the corruption of frames to a host.
 pub(crate) fn leave_whole(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
     cables.unfilter(&cable_end(destination, link), Slot::Corruption)
 }
 
-/// Shapes what a host sends.
+/// Shapes the traffic that a host sends.
 pub(crate) fn shape(net: &mut Net, host: Host, link: usize, spec: LinkSpec) -> Result<(), LabError> {
     let end = host_end(host, link);
     match spec.queue() {
@@ -287,7 +289,7 @@ pub(crate) fn shape(net: &mut Net, host: Host, link: usize, spec: LinkSpec) -> R
     }
 }
 
-/// What a host's end has carried.
+/// Returns the traffic counters of a host's end.
 pub(crate) fn traffic(net: &mut Net, host: Host, link: usize) -> Result<Traffic, LabError> {
     let end = host_end(host, link);
     let missing = || LabError::Kernel { action: format!("find the counters of {}", end.name), source: Errno::NODATA.into() };
@@ -311,8 +313,8 @@ fn unqueue(net: &mut Net, end: &End) -> Result<(), LabError> {
 }
 
 const LOOPBACK_INDEX: u32 = 1;
-/// Flags of a request that makes something that must not exist yet.
+/// Flags of a request to create an object that must not exist yet.
 const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
-/// How long a carrier may take to come or go: thousands of times what it takes, for machines that are busy.
+/// Timeout for a carrier change: thousands of times the usual duration, for busy machines.
 const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 const CARRIER_POLL: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! What each cable carried.
+//! Traffic counters of each cable.
 
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 
@@ -6,14 +6,15 @@ use crate::lab::Host;
 
 /// Bytes through one host's end of a link since the lab was built.
 ///
-/// As the interface counts them (`IFLA_STATS64`): with the Ethernet header, once for each superpacket of up to 64 KiB that
-/// segmentation offload leaves whole, so up to 5 % under what the frames on a real cable would add up to. Bytes sent count as they
-/// leave the shaper: what still waits in its queue is not in.
+/// Counted by the interface (`IFLA_STATS64`), with the Ethernet header. A superpacket of up to 64
+/// KiB, which segmentation offload leaves whole, counts one header, so the sum is up to 5 % below
+/// that of the frames on a real cable. Sent bytes count when they leave the shaper, so queued bytes
+/// are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes that left the host.
+    /// Bytes sent by the host.
     pub sent_bytes: u64,
-    /// Bytes that came to the host; less than the peer's `sent_bytes` when the cable lost some.
+    /// Bytes received by the host; less than the peer's `sent_bytes` if the cable dropped some.
     pub received_bytes: u64,
 }
 
@@ -27,7 +28,7 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
-    /// The traffic at one host.
+    /// Returns the traffic at one host.
     pub fn at(&self, host: Host) -> Traffic {
         match host {
             Host::A => self.a,
@@ -35,7 +36,7 @@ impl LinkCounters {
         }
     }
 
-    /// What was added since `earlier` was read.
+    /// Returns the difference from `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self { a: self.a.since(earlier.a), b: self.b.since(earlier.b) }
@@ -50,7 +51,7 @@ impl Traffic {
         }
     }
 
-    /// Reads the counters out of the kernel's description of an interface.
+    /// Reads the counters from the kernel's message about an interface.
     pub(crate) fn of(link: &LinkMessage) -> Option<Self> {
         link.attributes.iter().find_map(|attribute| match attribute {
             LinkAttribute::Stats64(stats) => Some(Self { sent_bytes: stats.tx_bytes, received_bytes: stats.rx_bytes }),

@@ -1,148 +1,151 @@
-//! What can go wrong while a lab is built or used.
+//! Errors of building or using a lab.
 
 use std::io;
 
 use crate::{lab::Host, spec::BitRate};
 
-/// A lab could not be built, or one of its cables not be handled.
+/// Error of building a lab, or of changing one of its cables.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// More links were asked for than there are addresses.
+    /// More links than addresses.
     #[error("{links} links exceed the limit of {limit}")]
     TooManyLinks {
-        /// How many were asked for.
+        /// Requested number of links.
         links: usize,
-        /// The most allowed: [`MAX_LINKS`](crate::MAX_LINKS), or [`MAX_LINKS_IN_ONE_SUBNET`](crate::MAX_LINKS_IN_ONE_SUBNET).
+        /// Maximum: [`MAX_LINKS`](crate::MAX_LINKS), or
+        /// [`MAX_LINKS_IN_ONE_SUBNET`](crate::MAX_LINKS_IN_ONE_SUBNET).
         limit: usize,
     },
-    /// A link was asked for with an MTU outside the bounds of [`LinkSpec`](crate::LinkSpec).
+    /// MTU outside the bounds of [`LinkSpec`](crate::LinkSpec).
     #[error("link {link}: mtu of {mtu} bytes is outside {min} to {max}")]
     Mtu {
         /// Index of the link.
         link: usize,
-        /// The MTU asked for.
+        /// Requested MTU, in bytes.
         mtu: u32,
-        /// The least allowed.
+        /// Minimum MTU, in bytes.
         min: u32,
-        /// The greatest allowed.
+        /// Maximum MTU, in bytes.
         max: u32,
     },
-    /// A link was asked for with a line rate below the bound of [`LinkSpec`](crate::LinkSpec).
+    /// Line rate below the minimum of [`LinkSpec`](crate::LinkSpec).
     #[error("link {link}: line rate of {rate} is below the least, {min}")]
     Rate {
         /// Index of the link.
         link: usize,
-        /// The rate asked for.
+        /// Requested rate.
         rate: BitRate,
-        /// The least allowed.
+        /// Minimum rate.
         min: BitRate,
     },
-    /// A link was asked for with a longer delay than [`LinkSpec`](crate::LinkSpec) allows.
+    /// Delay above the maximum of [`LinkSpec`](crate::LinkSpec).
     #[error("link {link}: delay of {delay_ms} ms exceeds the limit of {max_ms}")]
     Delay {
         /// Index of the link.
         link: usize,
-        /// The delay asked for, in milliseconds.
+        /// Requested delay, in milliseconds.
         delay_ms: u128,
-        /// The most allowed.
+        /// Maximum delay, in milliseconds.
         max_ms: u128,
     },
-    /// A link with a delay was asked for in a lab of [one subnet](crate::LabBuilder::one_subnet), whose switch has none.
+    /// Delay for a link in a lab of [one subnet](crate::LabBuilder::one_subnet), whose switch
+    /// supports none.
     #[error("link {link}: a cable to a switch has no delay")]
     DelayedSwitch {
         /// Index of the link.
         link: usize,
     },
-    /// A bus was asked for that is slower than any cable.
+    /// Rate of a bus below the minimum line rate.
     #[error("rate of the bus of {rate} is below the least, {min}")]
     BusRate {
-        /// The rate asked for.
+        /// Requested rate.
         rate: BitRate,
-        /// The least allowed.
+        /// Minimum rate.
         min: BitRate,
     },
-    /// There is no cpu controller of control groups here, neither of version 1 nor of 2.
+    /// No cpu controller of control groups is available, neither version 1 nor version 2.
     #[error("no control group here limits processor time")]
     NoCpuGroups,
-    /// A link was named that the lab does not have.
+    /// The lab has no such link.
     #[error("no link {link} in a lab of {links} (they count from 0)")]
     NoSuchLink {
-        /// The index given.
+        /// The requested index.
         link: usize,
-        /// How many links there are.
+        /// Number of links in the lab.
         links: usize,
     },
-    /// A host was named that has no interface on this link ([`LinkSpec::only_on`](crate::LinkSpec::only_on)).
+    /// The host has no interface on this link ([`LinkSpec::only_on`](crate::LinkSpec::only_on)).
     #[error("link {link} has no interface on host {host}")]
     NotOnHost {
         /// Index of the link.
         link: usize,
-        /// The host given.
+        /// The requested host.
         host: Host,
     },
-    /// What was given as a share of frames is none.
+    /// Invalid share of frames.
     #[error("invalid share {share}: expected a number from 0 to 1")]
     Share {
-        /// What was given.
+        /// The rejected value.
         share: f64,
     },
-    /// What was given as an address with the length of its prefix is none.
+    /// Invalid address with prefix length.
     #[error("invalid address \"{text}\": expected one like 10.0.9.1/24 or fd00::1/64")]
     Address {
-        /// What was given.
+        /// The rejected text.
         text: String,
     },
-    /// What was given as a setting is none that a host has for itself.
+    /// Invalid name of a setting, or not a setting of a single host.
     #[error("invalid setting \"{name}\": expected one below net, like net/ipv4/conf/all/rp_filter")]
     SettingName {
-        /// What was given.
+        /// The rejected name.
         name: String,
     },
-    /// The kernel made no network namespace. [`access`](crate::access()) tells why.
+    /// Cannot create a network namespace. [`access`](crate::access()) gives the reason.
     #[error("cannot make a network namespace")]
     Namespace(#[source] io::Error),
-    /// A thread could not enter a host's namespace; the process has lost its rights since the lab was built.
+    /// A thread could not enter a host's namespace; the process has lost its privileges since the
+    /// lab was built.
     #[error("cannot enter the namespace of host {host}")]
     Enter {
         /// The host.
         host: Host,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// No thread could be started.
+    /// Cannot start a thread.
     #[error("cannot start a thread for the lab")]
     Thread(#[source] io::Error),
-    /// A setting of a namespace could not be written; `/proc/sys` may be mounted read-only.
+    /// Cannot write a setting of a namespace; `/proc/sys` may be mounted read-only.
     #[error("cannot set {name} to \"{value}\"")]
     Sysctl {
-        /// The setting, as it was given.
+        /// Name of the setting, as requested.
         name: String,
-        /// The value it should have had.
+        /// Requested value.
         value: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// No netlink socket could be opened.
+    /// Cannot open a netlink socket.
     #[error("cannot open a netlink socket")]
     Netlink(#[source] io::Error),
     /// The kernel refused a request.
     #[error("cannot {action}")]
     Kernel {
-        /// What was asked of it.
+        /// The refused action.
         action: String,
-        /// What it said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A host did not see the carrier come or go in time.
+    /// A host did not see the carrier change in time.
     #[error("eth{} is still {} {timeout_ms} ms after its cable was {}",
         link + 1, if *healed { "down" } else { "up" }, if *healed { "plugged in" } else { "cut" })]
     Carrier {
         /// Index of the link.
         link: usize,
-        /// Whether the carrier should have come (or have gone).
+        /// True if the carrier should have appeared, false if it should have disappeared.
         healed: bool,
-        /// How long was waited, in milliseconds.
+        /// Time spent waiting, in milliseconds.
         timeout_ms: u128,
     },
 }

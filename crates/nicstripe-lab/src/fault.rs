@@ -1,4 +1,4 @@
-//! What cables do wrong besides being cut: they lose a frame now and then, or change one.
+//! Cable faults other than cuts: lost and corrupted frames.
 
 use std::{collections::BTreeMap, io};
 
@@ -12,9 +12,9 @@ use crate::{
     wiring::host_end,
 };
 
-/// Whether [`Lab::corrupt`] works in this process: what the kernel says to a program like those it loads.
+/// Checks if [`Lab::corrupt`] works in this process, by loading a similar program.
 ///
-/// It takes real root: in a user namespace of its own a process gets EPERM.
+/// Needs real root: a process in a user namespace gets EPERM.
 ///
 /// # Errors
 ///
@@ -24,18 +24,20 @@ pub fn can_corrupt() -> Result<(), LabError> {
 }
 
 impl Lab {
-    /// Makes a cable lose a share of the frames of a direction at random, from 0 to 1; 0.005 loses one of 200. It replaces the share that
-    /// the direction had. 0, or [`Lab::pass`], ends it.
+    /// Drops a random share of the frames in a direction, from 0 to 1; 0.005 drops one of 200.
+    /// Replaces the direction's previous share. 0, or [`Lab::pass`], ends the loss.
     ///
-    /// As long as it does, the host that sends hands over frames one by one, as on a real cable, and not in superpackets, of which one
-    /// lost would be 45 frames in a row. That costs CPU.
+    /// While the loss is active, the sending host sends single frames, as on a real cable, instead
+    /// of superpackets. A lost superpacket would be 45 consecutive frames. This costs CPU.
     ///
-    /// On [one subnet](crate::LabBuilder::one_subnet) a direction is named by where frames arrive, as for [`Lab::drop_silently`]; what comes
-    /// from other links' interfaces comes in superpackets.
+    /// On [one subnet](crate::LabBuilder::one_subnet) the receiving interface defines the
+    /// direction, as for [`Lab::drop_silently`]. Frames from other links' interfaces then still
+    /// arrive as superpackets.
     ///
     /// # Errors
     ///
-    /// [`LabError::Share`], [`LabError::NoSuchLink`]; [`LabError::Kernel`] also where the kernel has no clsact or cls_bpf.
+    /// [`LabError::Share`], [`LabError::NoSuchLink`]; [`LabError::Kernel`] also if the kernel lacks
+    /// clsact or cls_bpf.
     pub fn lose(&self, link: usize, direction: Direction, share: f64) -> Result<(), LabError> {
         let share = Share::new(share).ok_or(LabError::Share { share })?;
         self.at_destinations(link, direction, |nets, host| {
@@ -44,35 +46,39 @@ impl Lab {
         })
     }
 
-    /// Makes a cable lose what goes to a port, by IPv4 and IPv6, as a firewall does that says nothing. A direction has one port of each
-    /// transport: another one replaces it. [`Lab::pass`] ends it.
+    /// Drops IPv4 and IPv6 traffic to a port, like a firewall that sends no reply. Each direction
+    /// has one blocked port per transport; another one replaces it. [`Lab::pass`] ends the block.
     ///
-    /// On [one subnet](crate::LabBuilder::one_subnet) a direction is named by where frames arrive, as for [`Lab::drop_silently`].
+    /// On [one subnet](crate::LabBuilder::one_subnet) the receiving interface defines the
+    /// direction, as for [`Lab::drop_silently`].
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchLink`]; [`LabError::Kernel`] also where the kernel has no clsact or cls_bpf.
+    /// [`LabError::NoSuchLink`]; [`LabError::Kernel`] also if the kernel lacks clsact or cls_bpf.
     pub fn block(&self, link: usize, direction: Direction, transport: Transport, port: u16) -> Result<(), LabError> {
         self.at_destinations(link, direction, |nets, host| cable::block(&mut nets.cables, host, link, transport, port))
     }
 
-    /// Whether a host leaves it to the cable to cut superpackets into frames, which it never does.
+    /// Turns superpackets from a host to the cable on or off. The cable never segments them into
+    /// frames.
     pub(crate) fn set_segmentation(&self, host: Host, link: usize, on: bool) -> Result<(), LabError> {
         let interface = host_end(host, link).name;
         let refused = |source| LabError::Kernel { action: format!("change how {interface} makes frames"), source };
         self.on(host, || offload::set_segmentation(&interface, on))?.map_err(refused)
     }
 
-    /// Makes a cable flip one bit in a share of the frames of a direction, from 0 to 1, behind the headers, so that TCP takes the frame for
-    /// right: as bad memory in a switch does, which makes a new checksum for what it spoilt. It replaces the share that the direction had.
-    /// 0, or [`Lab::pass`], ends it.
+    /// Flips one bit in a share of a direction's frames, from 0 to 1. The bit is after the headers,
+    /// and TCP accepts the frame. This imitates bad memory in a switch that computes a new checksum
+    /// for the damaged frame. Replaces the direction's previous share. 0, or [`Lab::pass`], ends
+    /// the corruption.
     ///
-    /// Frames of less than 600 bytes are left alone. A superpacket of up to 64 KiB counts as one frame. What TCP sends again is taken from
-    /// what was sent first, which no corruption has reached.
+    /// Frames shorter than 600 bytes are not changed. A superpacket of up to 64 KiB counts as one
+    /// frame. TCP retransmits from the original data, which is never corrupted.
     ///
     /// # Errors
     ///
-    /// [`LabError::Share`], [`LabError::NoSuchLink`]; [`LabError::Kernel`] also without real root's rights, see [`can_corrupt`].
+    /// [`LabError::Share`], [`LabError::NoSuchLink`]; [`LabError::Kernel`] also without real root's
+    /// privileges, see [`can_corrupt`].
     pub fn corrupt(&self, link: usize, direction: Direction, share: f64) -> Result<(), LabError> {
         let share = Share::new(share).ok_or(LabError::Share { share })?;
         self.at_destinations(link, direction, |nets, host| {
@@ -86,7 +92,8 @@ impl Lab {
         })
     }
 
-    /// How many frames [`Lab::corrupt`] has changed on a link since the lab was built, in both directions.
+    /// Returns the number of frames that [`Lab::corrupt`] has changed on a link since the lab was
+    /// built, in both directions.
     ///
     /// # Errors
     ///
@@ -103,7 +110,7 @@ fn load(share: Share) -> Result<Corruptor, LabError> {
     Corruptor::load(share).map_err(refused)
 }
 
-/// All programs that have corrupted frames, for their counters' sake.
+/// All programs that have corrupted frames, kept for their counters.
 #[derive(Debug, Default)]
 pub(crate) struct Corruptors(BTreeMap<usize, Vec<Corruptor>>);
 

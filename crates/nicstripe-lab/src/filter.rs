@@ -1,7 +1,8 @@
-//! The classifiers that lose, block and corrupt frames, as netlink messages: cls_bpf at the egress hook of clsact. Pure.
+//! Netlink messages for the classifiers that drop, block and corrupt frames: cls_bpf at the egress
+//! hook of clsact. No I/O.
 //!
-//! They act directly (`TCA_BPF_FLAG_ACT_DIRECT`), so that no tc action is needed, which small kernels leave out. Two filters do not
-//! disturb each other: what neither loses goes on to the other.
+//! The classifiers act directly (`TCA_BPF_FLAG_ACT_DIRECT`), so they need no tc action, which small
+//! kernels lack. Filters are independent: a frame that one filter does not drop goes to the next.
 
 use std::os::fd::RawFd;
 
@@ -13,18 +14,18 @@ use rtnetlink::{
     },
 };
 
-/// What a filter does; one of each fits on an interface.
+/// Purpose of a filter; an interface has at most one filter of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Loss = 1,
     Corruption = 2,
     Tcp = 3,
     Udp = 4,
-    /// Last: what it takes is not offered to the others again.
+    /// Last, because a redirected frame does not reach later filters.
     Bus = 5,
 }
 
-/// What a port is of.
+/// Transport protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -34,7 +35,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Its filter's place.
+    /// Returns the slot of its filter.
     pub(crate) fn slot(self) -> Slot {
         match self {
             Self::Tcp => Slot::Tcp,
@@ -42,7 +43,7 @@ impl Transport {
         }
     }
 
-    /// Its number in the headers of IPv4 and IPv6.
+    /// Returns its protocol number in IPv4 and IPv6 headers.
     fn number(self) -> u32 {
         match self {
             Self::Tcp => 6,
@@ -51,14 +52,15 @@ impl Transport {
     }
 }
 
-/// A share of all frames, in 2⁻³² of them: what a random number of 32 bits is compared with.
+/// Share of frames in units of 2⁻³², compared with a random 32-bit number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share(u32);
 
 impl Share {
-    /// `None` unless it is a number from 0 to 1. What is between 0 and 2⁻³² becomes 2⁻³².
+    /// Converts a number from 0 to 1; `None` otherwise. Rounds values between 0 and 2⁻³² up to
+    /// 2⁻³².
     pub(crate) fn new(share: f64) -> Option<Self> {
-        // The conversion saturates, which is the greatest share that there is: one frame in 2³² passes.
+        // The conversion saturates at the largest share, which lets one frame in 2³² pass.
         (0.0..=1.0).contains(&share).then(|| Self((share * TWO_TO_32).ceil() as u32))
     }
 
@@ -66,22 +68,23 @@ impl Share {
         self.0 == 0
     }
 
-    /// The bound that a random number is below for this share of the numbers.
+    /// Returns the exclusive upper bound of the random numbers that select a frame.
     pub(crate) fn bound(self) -> u32 {
         self.0
     }
 }
 
-/// The hooks that filters are put at; EEXIST when they are there.
+/// Adds the hooks for filters; EEXIST if they exist.
 pub(crate) fn add_hooks(index: u32) -> RouteNetlinkMessage {
     let mut message = hooks(index);
     message.attributes.push(TcAttribute::Kind("clsact".to_owned()));
     RouteNetlinkMessage::NewQueueDiscipline(message)
 }
 
-/// Loses a share of what leaves through an interface, or replaces the share. To be sent with `NLM_F_CREATE` alone.
+/// Drops a share of an interface's egress, or replaces the share. Send it with `NLM_F_CREATE` only.
 ///
-/// A program of the classic kind, which needs no right but over the namespace: draw a number, compare it, and lose or go on.
+/// Uses a classic BPF program, which needs no privilege outside the namespace: draw a number,
+/// compare, and drop or continue.
 pub(crate) fn lose(index: u32, share: Share) -> RouteNetlinkMessage {
     let program = [
         (LOAD_WORD, 0, 0, RANDOM),
@@ -92,9 +95,10 @@ pub(crate) fn lose(index: u32, share: Share) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewTrafficFilter(directly(index, Slot::Loss, operations(&program)))
 }
 
-/// Loses what leaves through an interface for a port, by IPv4 and IPv6. To be sent with `NLM_F_CREATE` alone.
+/// Drops an interface's IPv4 and IPv6 egress to a port. Send it with `NLM_F_CREATE` only.
 ///
-/// A jump says how many instructions it skips if it is true, and if not. IPv6 headers between the first and the transport's are not looked for.
+/// A jump holds the numbers of instructions to skip if it is true and if it is false. IPv6
+/// extension headers are not parsed.
 pub(crate) fn block(index: u32, transport: Transport, port: u16) -> RouteNetlinkMessage {
     let (number, port) = (transport.number(), u32::from(port));
     let program = [
@@ -116,9 +120,11 @@ pub(crate) fn block(index: u32, transport: Transport, port: u16) -> RouteNetlink
     RouteNetlinkMessage::NewTrafficFilter(directly(index, transport.slot(), operations(&program)))
 }
 
-/// Sends what leaves through an interface to an ifb, which hands it back behind its queue. To be sent with `NLM_F_CREATE` alone.
+/// Redirects an interface's egress to an ifb, which returns it after its queue. Send it with
+/// `NLM_F_CREATE` only.
 ///
-/// A redirection by the program itself would take bpf(2): here all frames match, and the action mirred has them.
+/// A redirect inside the program would need bpf(2). This program matches all frames, and the mirred
+/// action redirects them.
 pub(crate) fn redirect(index: u32, ifb: u32) -> RouteNetlinkMessage {
     let mut options = operations(&[(RETURN, 0, 0, MATCH)]);
     let kind = attribute(TCA_ACT_KIND, b"mirred\0");
@@ -127,12 +133,13 @@ pub(crate) fn redirect(index: u32, ifb: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewTrafficFilter(filter(index, Slot::Bus, options))
 }
 
-/// `struct tc_mirred` (`linux/tc_act/tc_mirred.h`): index, capabilities, verdict, two counts, what to do, interface.
+/// Encodes `struct tc_mirred` (`linux/tc_act/tc_mirred.h`): index, capabilities, verdict, two
+/// counts, action, interface.
 fn mirred(index: u32) -> Vec<u8> {
     [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, index].into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
-/// A netlink attribute: length, kind, value, padded to four bytes.
+/// Encodes a netlink attribute: length, kind, value, padded to four bytes.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
     let mut bytes = [len.to_ne_bytes(), kind.to_ne_bytes()].concat();
@@ -147,13 +154,13 @@ fn operations(program: &[(u16, u8, u8, u32)]) -> Vec<TcOption> {
     vec![option(TCA_BPF_OPS_LEN, &count.to_ne_bytes()), option(TCA_BPF_OPS, &bytes)]
 }
 
-/// Runs a program that was loaded on what leaves through an interface. To be sent with `NLM_F_CREATE` alone.
+/// Runs a loaded program on an interface's egress. Send it with `NLM_F_CREATE` only.
 pub(crate) fn corrupt(index: u32, program: RawFd) -> RouteNetlinkMessage {
     let options = vec![option(TCA_BPF_FD, &program.to_ne_bytes()), option(TCA_BPF_NAME, b"corrupt\0")];
     RouteNetlinkMessage::NewTrafficFilter(directly(index, Slot::Corruption, options))
 }
 
-/// Removes one of the filters; ENOENT or EINVAL when it is not there.
+/// Removes one filter; ENOENT or EINVAL if it does not exist.
 pub(crate) fn remove(index: u32, slot: Slot) -> RouteNetlinkMessage {
     RouteNetlinkMessage::DelTrafficFilter(empty(index, slot))
 }
@@ -165,7 +172,7 @@ fn hooks(index: u32) -> TcMessage {
     message
 }
 
-/// A filter whose program gives the verdict.
+/// Returns a filter whose program returns the verdict.
 fn directly(index: u32, slot: Slot, mut options: Vec<TcOption>) -> TcMessage {
     options.push(option(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes()));
     filter(index, slot, options)
@@ -177,7 +184,7 @@ fn filter(index: u32, slot: Slot, options: Vec<TcOption>) -> TcMessage {
     message
 }
 
-/// A filter is found by its priority and handle, which are both its slot's number.
+/// Returns a filter's header. The slot number is both its priority and its handle.
 fn empty(index: u32, slot: Slot) -> TcMessage {
     let mut message = TcMessage::with_index(index.cast_signed());
     message.header.parent = TcHandle { major: CLSACT_MAJOR, minor: CLSACT_EGRESS };
@@ -190,16 +197,16 @@ fn option(kind: u16, value: &[u8]) -> TcOption {
     TcOption::Other(DefaultNla::new(kind, value.to_vec()))
 }
 
-/// `struct sock_filter` (`linux/filter.h`): code, jump if true, jump if false, operand.
+/// Encodes `struct sock_filter` (`linux/filter.h`): code, jump if true, jump if false, operand.
 fn instruction((code, if_true, if_false, operand): (u16, u8, u8, u32)) -> [u8; 8] {
     let [c0, c1] = code.to_ne_bytes();
     let [k0, k1, k2, k3] = operand.to_ne_bytes();
     [c0, c1, if_true, if_false, k0, k1, k2, k3]
 }
 
-/// A filter's verdict: the frame is lost (`linux/pkt_cls.h`).
+/// Verdict of a filter: drop the frame (`linux/pkt_cls.h`).
 const TC_ACT_SHOT: u32 = 2;
-/// A filter's verdict: the next one is asked.
+/// Verdict of a filter: continue with the next one.
 pub(crate) const TC_ACT_UNSPEC: u32 = u32::MAX;
 
 const TWO_TO_32: f64 = 4_294_967_296.0;
@@ -211,9 +218,9 @@ const CLSACT_EGRESS: u16 = 0xfff3;
 /// `ETH_P_ALL`.
 const ALL_PROTOCOLS: u16 = 3;
 
-/// A program's word that a frame matches (`net/sched/cls_bpf.c`), when it does not give the verdict itself.
+/// Result of a program that matches a frame without a verdict (`net/sched/cls_bpf.c`).
 const MATCH: u32 = u32::MAX;
-/// An action's verdict: it has the frame (`linux/pkt_cls.h`).
+/// Verdict of an action: it has taken the frame (`linux/pkt_cls.h`).
 const TC_ACT_STOLEN: u32 = 4;
 const TCA_EGRESS_REDIR: u32 = 1;
 const TCA_MIRRED_PARMS: u16 = 2;
@@ -237,7 +244,7 @@ const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;
 /// `BPF_LD | BPF_B | BPF_ABS`.
 const LOAD_BYTE: u16 = 0x30;
-/// `BPF_LDX | BPF_B | BPF_MSH`: four times the low half of the byte, which is the length of an IPv4 header.
+/// `BPF_LDX | BPF_B | BPF_MSH`: four times the low half of the byte, the length of an IPv4 header.
 const LOAD_HEADER_LEN: u16 = 0xb1;
 /// `BPF_LD | BPF_H | BPF_IND`.
 const LOAD_HALF_BEHIND_HEADER: u16 = 0x48;
@@ -249,7 +256,7 @@ const ETH_P_IPV6: u32 = 0x86dd;
 const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
 /// `BPF_RET | BPF_K`.
 const RETURN: u16 = 0x06;
-/// Where a random number is found: `SKF_AD_OFF + SKF_AD_RANDOM`.
+/// Load offset of a random number: `SKF_AD_OFF + SKF_AD_RANDOM`.
 const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The lab itself: two hosts, their cables, and what one can do to them.
+//! A lab of two hosts and their cables, and the operations on it.
 
 use std::{
     ffi::OsStr,
@@ -29,7 +29,7 @@ use crate::{
     wiring::{self, Wiring},
 };
 
-/// One of the two machines.
+/// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
     /// 10.77.*i*.1, or 10.9.0.11 and up.
@@ -42,7 +42,7 @@ impl Host {
     /// Both hosts.
     pub const ALL: [Self; 2] = [Self::A, Self::B];
 
-    /// The host at the other end of each cable.
+    /// Returns the host at the other end of each cable.
     pub fn peer(self) -> Self {
         match self {
             Self::A => Self::B,
@@ -60,19 +60,19 @@ impl fmt::Display for Host {
     }
 }
 
-/// Which way frames move along a cable.
+/// Direction of frames on a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// What A sends.
+    /// Frames that A sends.
     AToB,
-    /// What B sends.
+    /// Frames that B sends.
     BToA,
-    /// What either sends.
+    /// Frames that either host sends.
     Both,
 }
 
 impl Direction {
-    /// The hosts that the frames of this direction go to.
+    /// Returns the hosts that receive the frames of this direction.
     pub(crate) fn destinations(self) -> &'static [Host] {
         match self {
             Self::AToB => &[Host::B],
@@ -84,11 +84,13 @@ impl Direction {
 
 /// Two hosts and the cables between them, until it is dropped.
 ///
-/// Links count from 0: link 0 is `eth1` on both hosts. All methods block for the time of a few system calls, which is tens of
-/// microseconds; they may be called from any thread and from inside an async runtime.
+/// Links count from 0: link 0 is `eth1` on both hosts. All methods block for a few system calls,
+/// which take tens of microseconds. They may be called from any thread and from inside an async
+/// runtime.
 ///
-/// When the lab is dropped the kernel removes namespaces and interfaces as soon as nothing is left in them: a child that still
-/// runs in a host, a [`Command`] made for it, or a socket opened there keeps that host (but no method to handle its cables).
+/// After the drop, the kernel removes namespaces and interfaces as soon as nothing uses them. A
+/// child still running in a host, a [`Command`] made for it, or a socket opened there keeps the
+/// host alive. Its cables then have no control methods.
 #[derive(Debug)]
 pub struct Lab {
     nets: Mutex<Nets>,
@@ -96,7 +98,7 @@ pub struct Lab {
     congestion_control: String,
 }
 
-/// The three namespaces' control sockets, and what was last asked of each link.
+/// Control sockets of the three namespaces, and the latest configuration of each link.
 #[derive(Debug)]
 pub(crate) struct Nets {
     pub(crate) a: Net,
@@ -105,7 +107,7 @@ pub(crate) struct Nets {
     pub(crate) wiring: Wiring,
     pub(crate) links: Vec<LinkSpec>,
     pub(crate) corruptors: Corruptors,
-    /// Of the links that have a delay.
+    /// Relays of the links with a delay.
     pub(crate) relays: Vec<Relay>,
 }
 
@@ -117,7 +119,7 @@ impl Nets {
         }
     }
 
-    /// Whether frames that a host sends over this link may be lost for their size somewhere.
+    /// Returns true if the path of this link may drop frames because of their size.
     pub(crate) fn has_narrow_middle(&self, link: usize) -> bool {
         match self.wiring {
             Wiring::Apart => self.links.get(link).is_some_and(|spec| spec.has_narrow_middle()),
@@ -129,7 +131,7 @@ impl Nets {
         self.links.get(link).copied().ok_or(LabError::NoSuchLink { link, links: self.links.len() })
     }
 
-    /// The link, provided that this host is on it.
+    /// Returns the link if this host has an interface on it.
     pub(crate) fn check_end(&self, host: Host, link: usize) -> Result<LinkSpec, LabError> {
         let spec = self.check(link)?;
         if spec.is_on(host) { Ok(spec) } else { Err(LabError::NotOnHost { link, host }) }
@@ -137,7 +139,7 @@ impl Nets {
 }
 
 impl Lab {
-    /// Begins a lab without links.
+    /// Starts the configuration of a lab without links.
     pub fn builder() -> LabBuilder {
         LabBuilder::default()
     }
@@ -147,14 +149,15 @@ impl Lab {
         Self { nets: Mutex::new(nets), hosts, congestion_control }
     }
 
-    /// Makes a command that runs in a host.
+    /// Returns a command that runs in a host.
     ///
-    /// The program is killed when the thread that spawned it ends, which includes every end of the process: nothing outlives a
-    /// dead test. Spawn it from a thread that lives long enough; a runtime's pool of blocking threads is none. It has this
-    /// process's rights over the host; see [`Lab::unprivileged_command`]. Set no user by [`Command::uid`](CommandExt::uid):
-    /// that would take effect before the host is entered, and be refused.
+    /// The program is killed when the thread that spawned it ends, and thus at any end of the
+    /// process: nothing outlives a dead test. Spawn it from a long-lived thread, not from a
+    /// runtime's pool of blocking threads. The program has this process's privileges in the host;
+    /// see [`Lab::unprivileged_command`]. Do not set a user with [`Command::uid`](CommandExt::uid):
+    /// it would take effect before the program enters the host, and make that fail.
     ///
-    /// Spawning fails with EPERM when the process has given up its rights since the lab was built.
+    /// The spawn fails with EPERM if the process has lost its privileges since the lab was built.
     pub fn command(&self, host: Host, program: impl AsRef<OsStr>) -> Command {
         let namespace = self.namespace(host).clone();
         let parent = getpid();
@@ -163,26 +166,31 @@ impl Lab {
             namespace.enter()?;
             die_with_parent(parent)
         };
-        // SAFETY: between fork and exec `prepare` makes three system calls, and neither allocates nor takes a lock.
+        // SAFETY: between fork and exec `prepare` makes three system calls, and neither allocates
+        // nor takes a lock.
         unsafe { command.pre_exec(prepare) };
         command
     }
 
-    /// Makes a command like [`Lab::command`] whose program has no capability, as an ordinary user's has none.
+    /// Returns a command like [`Lab::command`] whose program has no capabilities, like an ordinary
+    /// user's.
     ///
-    /// It keeps its user id, so that it may read and write the caller's files, but being root means nothing to it (securebits
-    /// NOROOT, capabilities(7)): it can change no route, no interface and no setting.
+    /// The program keeps its user ID, so it can read and write the caller's files. Root gives it no
+    /// capabilities (securebits NOROOT, capabilities(7)), so it cannot change routes, interfaces or
+    /// settings.
     pub fn unprivileged_command(&self, host: Host, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.command(host, program);
-        // SAFETY: between fork and exec `give_up_capabilities` makes three system calls, and neither allocates nor takes a lock.
+        // SAFETY: between fork and exec `give_up_capabilities` makes three system calls, and
+        // neither allocates nor takes a lock.
         unsafe { command.pre_exec(give_up_capabilities) };
         command
     }
 
-    /// Runs a closure in a host, on a thread of its own, and waits for it.
+    /// Runs a closure in a host, in its own thread, and waits for it.
     ///
-    /// For sockets opened in this process: a socket stays in the host it was opened in, whichever thread uses it later. Threads
-    /// and processes that the closure starts are in the host as well.
+    /// Use it to open sockets in this process: a socket stays in the host where it was opened,
+    /// whichever thread uses it later. Threads and processes that the closure starts are in the
+    /// host as well.
     ///
     /// # Errors
     ///
@@ -203,51 +211,56 @@ impl Lab {
         })
     }
 
-    /// A host's IPv4 address on a link: 10.77.*link + 1*.1 for A, .2 for B, in a /24; on [one subnet](LabBuilder::one_subnet),
-    /// 10.9.0.*link + 11* for A and *link + 21* for B. A [bare](LinkSpec::bare) link has this address for nobody.
+    /// Returns a host's IPv4 address on a link, in a /24: 10.77.*link + 1*.1 for A, .2 for B. On
+    /// [one subnet](LabBuilder::one_subnet) it is 10.9.0.*link + 11* for A and *link + 21* for B.
+    /// No interface of a [bare](LinkSpec::bare) link has this address.
     ///
     /// # Panics
     ///
-    /// When the lab has no such link, or the host no interface on it.
+    /// If the lab has no such link, or the host has no interface on it.
     pub fn address(&self, host: Host, link: usize) -> Ipv4Addr {
         self.assert_has_end(host, link);
         self.nets().wiring.address(host, link)
     }
 
-    /// The name of a link's interface, the same on both hosts: `eth1` for link 0.
+    /// Returns the interface name of a link, which is the same on both hosts: `eth1` for link 0.
     ///
     /// # Panics
     ///
-    /// When the lab has no such link.
+    /// If the lab has no such link.
     pub fn interface(&self, link: usize) -> String {
         self.assert_has(link);
         wiring::host_end(Host::A, link).name
     }
 
-    /// The kernel's index of a link's interface, the scope of link-local addresses. It differs between the hosts.
+    /// Returns the kernel's index of a link's interface, the scope of link-local addresses. It
+    /// differs between the hosts.
     ///
     /// # Panics
     ///
-    /// When the lab has no such link, or the host no interface on it.
+    /// If the lab has no such link, or the host has no interface on it.
     pub fn interface_index(&self, host: Host, link: usize) -> u32 {
         self.assert_has_end(host, link);
         wiring::host_end(host, link).index
     }
 
-    /// The links as they are, after every [`Lab::set_rate`].
+    /// Returns the current configuration of the links, including each [`Lab::set_rate`].
     pub fn links(&self) -> Vec<LinkSpec> {
         self.nets().links.clone()
     }
 
-    /// The congestion control of both hosts: `cubic`, or this machine's default where the lab may not choose.
+    /// Returns the congestion control of both hosts: `cubic`, or this machine's default if the lab
+    /// may not set it.
     pub fn congestion_control(&self) -> &str {
         &self.congestion_control
     }
 
-    /// Cuts a cable: both hosts lose the carrier, and see it when this returns. Their interfaces stay administratively up, with
-    /// their addresses and routes. Nothing happens to a cable that is cut already.
+    /// Cuts a cable. On return both hosts have lost the carrier. Their interfaces stay
+    /// administratively up, and keep their addresses and routes. No effect on a cable that is
+    /// already cut.
     ///
-    /// On [one subnet](LabBuilder::one_subnet) both hosts' cables to the switch are cut, and no others.
+    /// On [one subnet](LabBuilder::one_subnet) this cuts both hosts' cables of this link to the
+    /// switch, and no others.
     ///
     /// # Errors
     ///
@@ -256,9 +269,11 @@ impl Lab {
         self.set_plugged(link, false)
     }
 
-    /// Plugs a cable in again: both hosts have the carrier, and frames pass, when this returns. A silent drop stays as it was.
+    /// Plugs a cable in again. On return both hosts have the carrier, and frames pass. A silent
+    /// drop stays active.
     ///
-    /// Like after a real cut, a host that tried to send meanwhile asks for its neighbour's hardware address once a second.
+    /// As after a real cut, a host that tried to send in the meantime retries neighbour resolution
+    /// once per second.
     ///
     /// # Errors
     ///
@@ -267,8 +282,9 @@ impl Lab {
         self.set_plugged(link, true)
     }
 
-    /// Plugs in a cable that was built [unplugged](LinkSpec::unplugged), or was unplugged later: the same as [`Lab::heal`]. The hosts'
-    /// link-local IPv6 addresses, which the kernel makes with the first carrier, are there when this returns.
+    /// Plugs in a cable that was built [unplugged](LinkSpec::unplugged), or was unplugged later;
+    /// identical to [`Lab::heal`]. On return the hosts have their link-local IPv6 addresses, which
+    /// the kernel creates with the first carrier.
     ///
     /// # Errors
     ///
@@ -277,7 +293,7 @@ impl Lab {
         self.set_plugged(link, true)
     }
 
-    /// Unplugs a cable: the same as [`Lab::cut`].
+    /// Unplugs a cable; identical to [`Lab::cut`].
     ///
     /// # Errors
     ///
@@ -286,12 +302,14 @@ impl Lab {
         self.set_plugged(link, false)
     }
 
-    /// Cuts one host's cable to the switch of [one subnet](LabBuilder::one_subnet), or plugs it in: the other host's cable of that link
-    /// stays as it was. With a cable of its own the other host keeps its carrier as well, as behind a media converter.
+    /// Cuts or plugs in one host's cable to the switch of [one subnet](LabBuilder::one_subnet),
+    /// without a change at the other host. In a lab without a switch the other host keeps its
+    /// carrier too, as behind a media converter.
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::Kernel`], [`LabError::Carrier`].
+    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::Kernel`],
+    /// [`LabError::Carrier`].
     pub fn set_plugged_at(&self, host: Host, link: usize, plugged: bool) -> Result<(), LabError> {
         let mut nets = self.nets();
         let spec = nets.check(link)?;
@@ -300,7 +318,7 @@ impl Lab {
         cable::await_end(&mut nets, host, link, spec, plugged)
     }
 
-    /// Whether a host sees a carrier on a link.
+    /// Returns true if a host sees a carrier on a link.
     ///
     /// # Errors
     ///
@@ -311,11 +329,12 @@ impl Lab {
         cable::has_carrier(nets.host(host), host, link)
     }
 
-    /// Makes a cable lose all frames of a direction while the carrier stays, as a switch does that hangs. A direction that is lost
-    /// already stays lost.
+    /// Drops all frames of a direction while the carrier stays, like a switch that hangs. No effect
+    /// on a direction that is already dropped.
     ///
-    /// On [one subnet](LabBuilder::one_subnet) a direction is named by where frames arrive: [`Direction::AToB`] loses all that the switch
-    /// would hand to B's interface of this link, whichever interface it came from. What this host sends by it passes.
+    /// On [one subnet](LabBuilder::one_subnet) the receiving interface defines the direction.
+    /// [`Direction::AToB`] drops all frames from the switch to B's interface of this link,
+    /// whichever interface sent them. Frames that B sends through it pass.
     ///
     /// # Errors
     ///
@@ -324,7 +343,8 @@ impl Lab {
         self.at_destinations(link, direction, |nets, host| cable::lose(&mut nets.cables, host, link))
     }
 
-    /// Ends what [`Lab::drop_silently`], [`Lab::lose`], [`Lab::block`] and [`Lab::corrupt`] began, in both directions.
+    /// Ends the effects of [`Lab::drop_silently`], [`Lab::lose`], [`Lab::block`] and
+    /// [`Lab::corrupt`], in both directions.
     ///
     /// # Errors
     ///
@@ -336,7 +356,7 @@ impl Lab {
         spec.hosts().try_for_each(|host| self.set_segmentation(host, link, true))
     }
 
-    /// Does something to a link for each host that the frames of a direction go to.
+    /// Applies an action to a link, once for each host that receives the direction's frames.
     pub(crate) fn at_destinations(
         &self,
         link: usize,
@@ -349,9 +369,11 @@ impl Lab {
         destinations.try_for_each(|&host| action(&mut nets, host))
     }
 
-    /// Gives a cable another line rate, in both directions, or none with `None`. Its MTU stays.
+    /// Changes the line rate of a cable in both directions, or removes its limit with `None`. The
+    /// MTU stays.
     ///
-    /// Takes effect at once; frames that wait in the hosts' queues are lost, as when two cards agree on another speed.
+    /// Takes effect at once. Frames in the hosts' queues are lost, as when two cards renegotiate
+    /// their speed.
     ///
     /// # Errors
     ///
@@ -367,7 +389,8 @@ impl Lab {
         Ok(())
     }
 
-    /// What each link carried since the lab was built, in the order of the links. Where a host has no interface, nothing.
+    /// Returns the traffic of each link since the lab was built, in the order of the links. Zero
+    /// for a host without an interface.
     ///
     /// # Errors
     ///
@@ -398,7 +421,7 @@ impl Lab {
     }
 
     pub(crate) fn nets(&self) -> MutexGuard<'_, Nets> {
-        // No invariant spans two requests, so a panic in another thread leaves nothing half done.
+        // No invariant spans two requests, so a panic in another thread leaves a consistent state.
         self.nets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -415,17 +438,20 @@ impl Lab {
     }
 }
 
-/// Has the calling process killed when the thread that forked it ends. To be called between fork and exec.
+/// Makes the kernel kill the calling process when the thread that forked it ends. Call it between
+/// fork and exec.
 fn die_with_parent(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have died before the line above took effect. A parent in another PID namespace is seen as `None`.
+    // The parent may have died before the previous line took effect. A parent in another PID
+    // namespace appears as `None`.
     match getppid() {
         Some(pid) if pid != parent => Err(Errno::SRCH.into()),
         _ => Ok(()),
     }
 }
 
-/// Leaves the program to be executed without any capability, whoever its user is. To be called between fork and exec.
+/// Removes all capabilities from the program to be executed, even for root. Call it between fork
+/// and exec.
 fn give_up_capabilities() -> io::Result<()> {
     set_no_new_privs(true)?;
     set_capabilities_secure_bits(CapabilitiesSecureBits::NO_ROOT | CapabilitiesSecureBits::NO_ROOT_LOCKED)?;

@@ -1,8 +1,9 @@
 //! Two hosts and N shaped cables on one kernel.
 //!
-//! A [`Lab`] is what a test, a bench or `nicstripe demo` needs to show striping without a second machine: hosts A and B, each with
-//! interfaces `eth1..ethN`, joined by N cables with the rate and MTU of real Ethernet. Cables can be cut and healed, made to lose
-//! everything silently, and slowed down while in use; counters tell which cable carried what.
+//! A [`Lab`] lets a test, a bench or `nicstripe demo` show striping without a second machine. Hosts
+//! A and B have interfaces `eth1..ethN`, joined by N cables with the rate and MTU of real Ethernet.
+//! Cables can be cut, repaired, slowed down, or made to drop all frames silently while in use.
+//! Counters report the traffic of each cable.
 //!
 //! ```no_run
 //! use std::net::TcpListener;
@@ -15,9 +16,9 @@
 //! # Ok::<(), nicstripe_lab::LabError>(())
 //! ```
 //!
-//! # How it is built
+//! # Structure
 //!
-//! Three network namespaces: one for each host, and a third that holds the middle of every cable.
+//! Three network namespaces: one for each host, and a third with the middle of every cable.
 //!
 //! ```text
 //! host A          cables                          host B
@@ -25,35 +26,38 @@
 //! eth2 ──veth── a2 ─ bridge cable2 ─ b2 ──veth── eth2      10.77.2.1/24 ── 10.77.2.2/24
 //! ```
 //!
-//! - The middle is why a cut looks like a pulled plug: setting `a1` and `b1` down takes the carrier from both `eth1`, which stay
-//!   administratively up with their addresses and routes.
-//! - The bridge is a piece of wire: no STP, no forward delay, no multicast snooping, no netfilter. (A tc redirect
-//!   would be the alternative; it needs `act_mirred` and a classifier, which small kernels leave out, and it carries no more.)
-//! - Each host shapes its own egress with tbf, at the rate that makes full frames move as on a cable: see [`LinkSpec`].
-//! - Link-local IPv6 addresses are there at once: duplicate address detection is off.
-//! - Each cable is a subnet of its own. The kernel's settings in the hosts are Debian's, whatever this machine has chosen: cubic,
-//!   `tcp_rmem` 4096 131072 6291456, `tcp_wmem` 4096 16384 4194304, `rp_filter` 0, no metrics kept from one connection for the next.
+//! - The middle makes a cut look like a pulled plug. With `a1` and `b1` down, both `eth1` lose
+//!   their carrier, but stay administratively up with their addresses and routes.
+//! - The bridge acts like a wire: no STP, no forward delay, no multicast snooping, no netfilter.
+//!   (The alternative, a tc redirect, needs `act_mirred` and a classifier, which small kernels
+//!   lack, and has no higher throughput.)
+//! - Each host shapes its own egress with tbf, at the rate at which full frames move as on a cable:
+//!   see [`LinkSpec`].
+//! - Link-local IPv6 addresses are usable at once: duplicate address detection is off.
+//! - Each cable is a separate subnet. The hosts' kernel settings are Debian's, independent of this
+//!   machine: cubic, `tcp_rmem` 4096 131072 6291456, `tcp_wmem` 4096 16384 4194304, `rp_filter` 0,
+//!   no metrics saved between connections.
 //!
-//! # Labs that are harder on what runs in them
+//! # Adverse conditions
 //!
-//! | what | how |
+//! | condition | item |
 //! | --- | --- |
-//! | all cables end at one switch, in one subnet | [`LabBuilder::one_subnet`] |
-//! | cables that nobody gave addresses to | [`LinkSpec::bare`] |
+//! | all cables on one switch, in one subnet | [`LabBuilder::one_subnet`] |
+//! | cables without configured addresses | [`LinkSpec::bare`] |
 //! | hosts without IPv6 | [`LabBuilder::without_ipv6`] |
-//! | strict `rp_filter`, other answers to ARP | [`LabBuilder::sysctl`], [`Lab::set_sysctl`] |
-//! | jumbo frames that vanish on the way | [`LinkSpec::with_middle_mtu`] |
-//! | a cable that is plugged in later | [`LinkSpec::unplugged`], [`Lab::plug`] |
-//! | addresses and interfaces that come and go | [`Lab::add_address`], [`Lab::remove_address`], [`Lab::set_up`] |
-//! | a cable that loses one frame in a hundred | [`Lab::lose`] |
-//! | a firewall that drops what comes to a port | [`Lab::block`] |
-//! | a cable that changes bits, and TCP does not notice | [`Lab::corrupt`], [`Lab::corrupted`] |
-//! | a cable that takes its time | [`LinkSpec::with_delay`] |
+//! | strict `rp_filter`, other ARP settings | [`LabBuilder::sysctl`], [`Lab::set_sysctl`] |
+//! | silently dropped jumbo frames | [`LinkSpec::with_middle_mtu`] |
+//! | a cable plugged in later | [`LinkSpec::unplugged`], [`Lab::plug`] |
+//! | address and interface changes | [`Lab::add_address`], [`Lab::remove_address`], [`Lab::set_up`] |
+//! | random frame loss | [`Lab::lose`] |
+//! | a firewall that drops traffic to a port | [`Lab::block`] |
+//! | bit errors that TCP does not detect | [`Lab::corrupt`], [`Lab::corrupted`] |
+//! | a cable with a delay | [`LinkSpec::with_delay`] |
 //! | cables that share a bus | [`Lab::share_bus`] |
-//! | a process that gets little of the processor | [`CpuQuota`] |
+//! | a process with little CPU time | [`CpuQuota`] |
 //! | a host with more interfaces than the other | [`LinkSpec::only_on`] |
 //!
-//! On one subnet the middle looks otherwise:
+//! With one subnet, a single switch is the middle of all cables:
 //!
 //! ```text
 //! host A                                        host B
@@ -62,26 +66,34 @@
 //! eth2 ──veth── a2 ─┘                  └─ b2 ──veth── eth2      10.9.0.12/24 and 10.9.0.22/24
 //! ```
 //!
-//! Everything is done by netlink and `/proc/sys`; no `ip`, `tc` or `sysctl` program is needed. The kernel must offer veth, bridge
-//! and tbf, which [`access()`] tries out; for loss and firewalls also clsact and cls_bpf, for a bus these and ifb and act_mirred, for corruption bpf(2), which is
-//! real root's alone. A cable with a delay has a relay of packet sockets instead of a bridge (netem is left out of small kernels).
+//! The lab uses only netlink and `/proc/sys`, and needs no `ip`, `tc` or `sysctl` program. The
+//! kernel must have veth, bridge and tbf, which [`access()`] tests. Loss and firewalls also need
+//! clsact and cls_bpf. A bus needs these plus ifb and act_mirred. Corruption needs bpf(2), which
+//! only real root may use. A cable with a delay has a relay of packet sockets instead of a bridge
+//! (small kernels lack netem).
 //!
-//! # What stays outside
+//! # Side effects
 //!
-//! Nothing, but for a [`CpuQuota`], whose group is removed when it is dropped or its process ends. The namespaces have no name and are held by this process's file descriptors alone, so they vanish with the [`Lab`], and
-//! with the process however it ends. One setting of the machine may be touched, by real root only: cubic is added to
-//! `net.ipv4.tcp_allowed_congestion_control` when it is missing there, since a namespace may choose from that list alone.
+//! A lab leaves nothing behind. Its namespaces have no name, and only this process's file
+//! descriptors hold them. They vanish with the [`Lab`], and with the process however it ends. The
+//! group of a [`CpuQuota`] is removed when it is dropped or its process ends.
 //!
-//! # Rights
+//! A lab of real root may change one setting of the machine: it adds cubic to
+//! `net.ipv4.tcp_allowed_congestion_control` if it is missing, because a namespace can use only the
+//! entries of that list.
 //!
-//! Root may build a lab at once. Anyone else must first enter a user namespace, where the machine allows it, and while the process
-//! has a single thread. [`gain_access`], first thing in `main`, does what is needed; [`access()`] only tells which way is open, or why
-//! none is, in a sentence for the user.
+//! # Privileges
+//!
+//! Root can build a lab at once. Other users must first enter a user namespace, if the machine
+//! allows it, while the process has a single thread. Call [`gain_access`] first in `main` for this.
+//! [`access()`] only reports the way, or the reason that none works, as a sentence for the user.
 //!
 //! # Limits
 //!
-//! - `/sys/class/net` as seen inside a host is the outer machine's (no private `/sys` is mounted): read `/proc/net` or netlink.
-//! - Time is real: rates hold as long as the machine has CPU to spare, and the round trip is that of the queues.
+//! - `/sys/class/net` inside a host shows the outer machine, because no private `/sys` is mounted.
+//!   Read `/proc/net` or netlink.
+//! - Time is real: rates hold while the machine has spare CPU, and the round-trip time is that of
+//!   the queues.
 //! - Linux only. On other systems the crate is empty.
 #![cfg(target_os = "linux")]
 #![deny(missing_docs)]

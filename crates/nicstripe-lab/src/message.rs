@@ -1,4 +1,4 @@
-//! The rtnetlink messages that wire a lab: pure, what to say and not when.
+//! The rtnetlink messages that wire a lab. No I/O.
 
 use std::net::IpAddr;
 
@@ -13,10 +13,12 @@ use rtnetlink::packet_route::{
 
 use crate::{address::Assigned, namespace::Namespace};
 
-/// One end of a veth pair. Indexes are chosen here, not by the kernel, so that nothing has to be looked up.
+/// End of a veth pair. The lab assigns the interface indexes itself, so that it never has to look
+/// one up.
 ///
-/// The two ends of a pair must differ in index even though they live in different namespaces: the kernel takes a device whose
-/// peer has its own index for one without a peer and reports its carrier up to a second late (`net/core/link_watch.c`).
+/// Both ends of a pair need different indexes, even in different namespaces. The kernel treats a
+/// device whose peer has its own index as one without a peer, and reports its carrier up to a
+/// second late (`net/core/link_watch.c`).
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     pub(crate) name: String,
@@ -31,7 +33,8 @@ impl End {
     }
 }
 
-/// Makes a veth pair, each end with its MTU: `near` in the namespace of the socket, `far` in another one, or in the same for `None`.
+/// Creates a veth pair, each end with its MTU. `near` is in the socket's namespace, `far` in
+/// `far_namespace`, or in the same namespace for `None`.
 pub(crate) fn add_veth(near: (&End, u32), far: (&End, u32), far_namespace: Option<&Namespace>) -> RouteNetlinkMessage {
     let mut peer = far.0.message(far.1);
     peer.attributes.extend(far_namespace.map(|namespace| LinkAttribute::NetNsFd(namespace.as_raw_fd())));
@@ -42,8 +45,9 @@ pub(crate) fn add_veth(near: (&End, u32), far: (&End, u32), far_namespace: Optio
     RouteNetlinkMessage::NewLink(message)
 }
 
-/// Makes a bridge that forwards at once and does nothing else, and sets it up. It refuses what is larger than the MTU of the port it
-/// would leave by; an MTU of its own it has for what it sends itself, which is nothing.
+/// Creates a bridge that forwards at once and does nothing else, and sets it up. The bridge drops
+/// frames larger than the MTU of the egress port. Its own MTU applies only to its own traffic, and
+/// it has none.
 pub(crate) fn add_bridge(bridge: &End) -> RouteNetlinkMessage {
     let mut message = interface(bridge.index);
     message.attributes = vec![LinkAttribute::IfName(bridge.name.clone())];
@@ -60,7 +64,8 @@ pub(crate) fn add_bridge(bridge: &End) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewLink(message)
 }
 
-/// Makes an ifb, which queues what is redirected to it and hands it back, and sets it up. Its MTU bounds nothing.
+/// Creates an ifb, which queues redirected frames and returns them, and sets it up. Its MTU limits
+/// nothing.
 pub(crate) fn add_ifb(ifb: &End) -> RouteNetlinkMessage {
     let mut message = interface(ifb.index);
     message.attributes = vec![LinkAttribute::IfName(ifb.name.clone()), LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Ifb)])];
@@ -69,12 +74,12 @@ pub(crate) fn add_ifb(ifb: &End) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewLink(message)
 }
 
-/// Removes an interface that was made.
+/// Removes an interface.
 pub(crate) fn remove(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::DelLink(interface(index))
 }
 
-/// Puts an interface into a bridge.
+/// Adds an interface to a bridge.
 pub(crate) fn join_bridge(index: u32, bridge: u32) -> RouteNetlinkMessage {
     let mut message = interface(index);
     message.attributes = vec![LinkAttribute::Controller(bridge)];
@@ -89,17 +94,18 @@ pub(crate) fn set_up(index: u32, up: bool) -> RouteNetlinkMessage {
     RouteNetlinkMessage::SetLink(message)
 }
 
-/// Has an interface send each packet as one frame, so that none is larger than its MTU.
+/// Makes an interface send each packet as one frame, so that none is larger than its MTU.
 ///
-/// Left alone, a veth hands superpackets of up to 64 KiB on whole, and its peer takes them whatever its MTU is
-/// (`__is_skb_forwardable`, `include/linux/netdevice.h`).
+/// By default a veth passes superpackets of up to 64 KiB whole, and its peer accepts them whatever
+/// its MTU (`__is_skb_forwardable`, `include/linux/netdevice.h`).
 pub(crate) fn forbid_superpackets(index: u32) -> RouteNetlinkMessage {
     let mut message = interface(index);
     message.attributes = vec![LinkAttribute::GsoMaxSegs(1)];
     RouteNetlinkMessage::SetLink(message)
 }
 
-/// Gives an interface an address. An IPv6 address is usable at once: no duplicate is looked for.
+/// Adds an address to an interface. An IPv6 address is usable at once, without duplicate address
+/// detection.
 pub(crate) fn add_address(index: u32, address: Assigned) -> RouteNetlinkMessage {
     let mut message = address_of(index, address);
     message.attributes.extend(address.broadcast().map(AddressAttribute::Broadcast));
@@ -109,12 +115,12 @@ pub(crate) fn add_address(index: u32, address: Assigned) -> RouteNetlinkMessage 
     RouteNetlinkMessage::NewAddress(message)
 }
 
-/// Takes an address from an interface.
+/// Removes an address from an interface.
 pub(crate) fn remove_address(index: u32, address: Assigned) -> RouteNetlinkMessage {
     RouteNetlinkMessage::DelAddress(address_of(index, address))
 }
 
-/// The address in a message about one.
+/// Returns the address in an address message.
 pub(crate) fn address(message: &AddressMessage) -> Option<IpAddr> {
     message.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Address(address) => Some(*address),
@@ -122,23 +128,23 @@ pub(crate) fn address(message: &AddressMessage) -> Option<IpAddr> {
     })
 }
 
-/// Whether duplicates of an IPv6 address are still looked for, so that nobody may use it yet.
+/// Returns true if an IPv6 address is not usable yet because of duplicate address detection.
 pub(crate) fn is_tentative(message: &AddressMessage) -> bool {
     let flags = message.header.flags;
     flags.contains(AddressHeaderFlags::Tentative) && !flags.contains(AddressHeaderFlags::Dadfailed)
 }
 
-/// Whether an interface is administratively up.
+/// Returns true if an interface is administratively up.
 pub(crate) fn is_up(link: &LinkMessage) -> bool {
     link.header.flags.contains(LinkFlags::Up)
 }
 
-/// Whether an interface is up and has a carrier, as a program asks for it (`IFF_RUNNING`).
+/// Returns true if an interface is up with a carrier (`IFF_RUNNING`).
 pub(crate) fn is_running(link: &LinkMessage) -> bool {
     link.header.flags.contains(LinkFlags::Running | LinkFlags::LowerUp)
 }
 
-/// Whether an interface is a bridge port that forwards.
+/// Returns true if an interface is a bridge port in forwarding state.
 pub(crate) fn is_forwarding(link: &LinkMessage) -> bool {
     let infos = link.attributes.iter().filter_map(|attribute| match attribute {
         LinkAttribute::LinkInfo(infos) => Some(infos),

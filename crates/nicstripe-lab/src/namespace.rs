@@ -1,4 +1,4 @@
-//! A network namespace without a name, alive as long as one of its descriptors is.
+//! Unnamed network namespace, alive as long as one of its descriptors.
 
 use std::{
     io,
@@ -11,14 +11,15 @@ use rustix::{
     thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe},
 };
 
-/// One network namespace. Clones share it; with the last of them, and the last process inside, the kernel removes it and all its interfaces.
+/// Network namespace, shared by clones. After the last clone and the last process inside are gone,
+/// the kernel removes it with all its interfaces.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace(Arc<OwnedFd>);
 
 impl Namespace {
-    /// Makes a namespace and moves the calling thread, and no other, into it.
+    /// Creates a namespace and moves only the calling thread into it.
     pub(crate) fn create_and_enter() -> io::Result<Self> {
-        // SAFETY: the flags are NEWNET alone; only FILES would take descriptors from other threads.
+        // SAFETY: the only flag is NEWNET; only FILES would take descriptors from other threads.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let fd = openat(CWD, c"/proc/thread-self/ns/net", flags, Mode::empty())?;
@@ -27,12 +28,12 @@ impl Namespace {
 
     /// Moves the calling thread into this namespace.
     ///
-    /// One system call without allocation: may be called between fork and exec.
+    /// One system call without allocation, so it is safe between fork and exec.
     pub(crate) fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
-    /// The descriptor, as netlink wants it in a message. Valid while `self` lives.
+    /// Returns the descriptor for a netlink message. Valid while `self` lives.
     pub(crate) fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }

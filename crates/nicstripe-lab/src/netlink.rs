@@ -1,7 +1,8 @@
-//! Request and answer on an rtnetlink socket, without a runtime.
+//! Synchronous requests on an rtnetlink socket.
 //!
-//! The kernel answers inside `send`, so a blocking socket never waits, and a lab needs neither tasks nor threads. Messages come
-//! from [`message`](crate::message) and [`qdisc`](crate::qdisc).
+//! The kernel answers inside `send`, so a blocking socket never waits, and a lab needs neither
+//! tasks nor threads. The messages come from [`message`](crate::message) and
+//! [`qdisc`](crate::qdisc).
 
 use std::{
     io,
@@ -17,9 +18,10 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with},
 };
 
-/// An rtnetlink socket of the namespace it was opened in, whichever thread uses it later.
+/// Socket for rtnetlink requests, bound to the namespace where it was opened, whichever thread uses
+/// it.
 ///
-/// Each request reads all of its answer before it returns, so the socket is empty between calls.
+/// Each request reads its whole answer before it returns, so the socket is empty between calls.
 #[derive(Debug)]
 pub(crate) struct Netlink {
     socket: OwnedFd,
@@ -32,9 +34,9 @@ impl Netlink {
         Ok(Self { socket: open()? })
     }
 
-    /// Asks for a change and returns once it is made.
+    /// Requests a change and returns after the kernel has made it.
     ///
-    /// `flags` are added to REQUEST and ACK.
+    /// Adds `flags` to REQUEST and ACK.
     pub(crate) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Errno> {
         request(self.socket.as_fd(), &encode(message, flags | NLM_F_ACK))
     }
@@ -63,7 +65,7 @@ impl Netlink {
         loop {
             let (len, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
             if read_addresses(&buffer[..len], &mut addresses)? {
-                // A kernel without IPv6 answers for all families that it knows.
+                // A kernel without IPv6 returns the addresses of all families it supports.
                 addresses.retain(|address| address.header.family == RouteFamily::Inet6);
                 return Ok(addresses);
             }
@@ -71,7 +73,7 @@ impl Netlink {
     }
 }
 
-/// Adds the addresses in a part of a dump; tells whether it is the last part.
+/// Adds the addresses in a part of a dump; returns true for the last part.
 fn read_addresses(mut part: &[u8], addresses: &mut Vec<AddressMessage>) -> io::Result<bool> {
     while !part.is_empty() {
         let message_bytes = NetlinkBuffer::new_checked(part).map_err(io::Error::other)?.length() as usize;
@@ -86,7 +88,7 @@ fn read_addresses(mut part: &[u8], addresses: &mut Vec<AddressMessage>) -> io::R
     Ok(false)
 }
 
-/// Lays a request out as bytes.
+/// Encodes a request.
 pub(crate) fn encode(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
     let mut message = NetlinkMessage::from(message);
     message.header.flags = NLM_F_REQUEST | flags;
@@ -96,16 +98,17 @@ pub(crate) fn encode(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
     bytes
 }
 
-/// Opens an rtnetlink socket; may be called between fork and exec.
+/// Opens an rtnetlink socket; safe between fork and exec.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
-    // No protocol is protocol 0, which is NETLINK_ROUTE.
+    // The default protocol is 0, NETLINK_ROUTE.
     socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
 }
 
-/// Sends an encoded request that carries ACK and waits for the acknowledgement; may be called between fork and exec.
+/// Sends an encoded request that has the ACK flag, and waits for the acknowledgement; safe between
+/// fork and exec.
 pub(crate) fn request(socket: BorrowedFd<'_>, request: &[u8]) -> Result<(), Errno> {
     send(socket, request, SendFlags::empty())?;
-    // An acknowledgement is 20 bytes and an error repeats the request behind that: the rest may be cut off.
+    // An acknowledgement has 20 bytes. An error appends the request, which may be truncated.
     let mut answer = [0; ACK_BYTES];
     recv(socket, &mut answer, RecvFlags::empty())?;
     match ack_code(&answer) {
@@ -115,23 +118,25 @@ pub(crate) fn request(socket: BorrowedFd<'_>, request: &[u8]) -> Result<(), Errn
     }
 }
 
-/// The error with this number, or BADMSG for what is none. Allocates nothing.
+/// Converts an error number, or returns BADMSG for an invalid one. Allocates nothing.
 pub(crate) fn errno(number: i32) -> Errno {
     Errno::from_io_error(&io::Error::from_raw_os_error(number)).unwrap_or(Errno::BADMSG)
 }
 
-/// The code of an NLMSG_ERROR message, 0 or a negative errno: after its header of 16 bytes, whose type is at 4 (`linux/netlink.h`).
+/// Returns the code of an NLMSG_ERROR message, 0 or a negative errno. It follows the header of 16
+/// bytes, which has the type at offset 4 (`linux/netlink.h`).
 fn ack_code(answer: &[u8; ACK_BYTES]) -> Option<i32> {
     let [_, _, _, _, t0, t1, .., c0, c1, c2, c3] = *answer;
     (u16::from_ne_bytes([t0, t1]) == NLMSG_ERROR).then(|| i32::from_ne_bytes([c0, c1, c2, c3]))
 }
 
 const NLMSG_ERROR: u16 = 2;
-/// Messages in one buffer begin at multiples of this.
+/// Alignment of messages in one buffer.
 const NLMSG_ALIGNTO: usize = 4;
-/// Header and code of an NLMSG_ERROR message.
+/// Length of the header and code of an NLMSG_ERROR message.
 const ACK_BYTES: usize = 20;
-/// Room for one answer about one interface: 32 KiB, what the kernel itself fills at most for a dump (`NLMSG_GOODSIZE` and up).
+/// Buffer for one answer: 32 KiB, the most that the kernel puts into a part of a dump
+/// (`NLMSG_GOODSIZE` and up).
 const ANSWER_BYTES: usize = 32 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The queueing disciplines of a lab, as netlink messages: tbf shapes, pfifo only queues, blackhole loses everything.
+//! Netlink messages for the queueing disciplines of a lab: tbf shapes, pfifo only queues, blackhole
+//! drops all frames.
 
 use rtnetlink::{
     packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE},
@@ -10,26 +11,29 @@ use rtnetlink::{
 
 use crate::spec::Shaping;
 
-/// Flags that put a qdisc with a new handle in the place of the present one in one step, queue and all.
+/// Flags that replace the current qdisc by one with a new handle in a single step, and discard its
+/// queue.
 pub(crate) const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
 
-/// The name a qdisc has on its interface, never given twice in a namespace.
+/// Handle of a qdisc on its interface, unique in a namespace.
 ///
-/// A known handle, or none, would make the kernel change a tbf in place, and a superpacket queued under the old, deeper bucket would
-/// block the new one for ever: tbf sends nothing larger than its bucket and cuts packets only as they enter (`net/sched/sch_tbf.c`).
+/// With a known handle, or none, the kernel changes a tbf in place. A superpacket queued under the
+/// old, deeper bucket would then block the new one forever: tbf sends nothing larger than its
+/// bucket, and segments packets only on arrival (`net/sched/sch_tbf.c`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handle(u16);
 
 impl Handle {
     pub(crate) const FIRST: Self = Self(1);
 
-    /// The next handle; after 32766 of them they begin anew, below those that the kernel gives by itself (8000: and up).
+    /// Returns the next handle. Wraps after 32766, below those that the kernel assigns (8000: and
+    /// up).
     pub(crate) fn next(self) -> Self {
         Self(if self.0 < 0x7ffe { self.0 + 1 } else { 1 })
     }
 }
 
-/// Shapes what leaves through an interface. To be sent with [`REPLACE`].
+/// Shapes an interface's egress. Send it with [`REPLACE`].
 pub(crate) fn tbf(index: u32, handle: Handle, shaping: Shaping) -> RouteNetlinkMessage {
     let mut options = vec![
         TcOption::Other(DefaultNla::new(TCA_TBF_PARMS, tbf_parameters(shaping))),
@@ -41,17 +45,17 @@ pub(crate) fn tbf(index: u32, handle: Handle, shaping: Shaping) -> RouteNetlinkM
     RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "tbf", Some(options)))
 }
 
-/// Queues what leaves through an interface, and shapes nothing. To be sent with [`REPLACE`].
+/// Queues an interface's egress without shaping. Send it with [`REPLACE`].
 pub(crate) fn pfifo(index: u32, handle: Handle) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "pfifo", None))
 }
 
-/// Loses all that would leave through an interface. To be sent with [`REPLACE`].
+/// Drops an interface's egress. Send it with [`REPLACE`].
 pub(crate) fn blackhole(index: u32, handle: Handle) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "blackhole", None))
 }
 
-/// Removes an interface's root qdisc; ENOENT when it has none but the default.
+/// Removes an interface's root qdisc; ENOENT if it has only the default one.
 pub(crate) fn remove(index: u32) -> RouteNetlinkMessage {
     let mut message = TcMessage::with_index(index.cast_signed());
     message.header.parent = TcHandle::ROOT;
@@ -67,10 +71,12 @@ fn root(index: u32, handle: Handle, kind: &str, options: Option<Vec<TcOption>>) 
     message
 }
 
-/// `struct tc_tbf_qopt` (`linux/pkt_sched.h`): rate (12 bytes), peak rate (12 bytes), limit, buffer, mtu.
+/// Encodes `struct tc_tbf_qopt` (`linux/pkt_sched.h`): rate (12 bytes), peak rate (12 bytes),
+/// limit, buffer, mtu.
 ///
-/// Within a rate the link layer is at 1 and the rate at 8; naming the link layer spares the table of times that old kernels wanted.
-/// The buffer stays 0: the burst travels in bytes, as an attribute of its own.
+/// Within a rate, the link layer is at offset 1 and the rate at 8. An explicit link layer avoids
+/// the table of times that old kernels require. The buffer stays 0, because a separate attribute
+/// holds the burst in bytes.
 fn tbf_parameters(shaping: Shaping) -> Vec<u8> {
     let rate = u32::try_from(shaping.bytes_per_second).unwrap_or(u32::MAX);
     let mut parameters = vec![0; 36];

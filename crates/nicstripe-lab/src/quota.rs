@@ -1,4 +1,4 @@
-//! Processor time for a process, and no more: the cpu controller of control groups, version 1 or 2.
+//! CPU time limit for processes, by the cpu controller of control groups, version 1 or 2.
 
 use std::{
     fs, io,
@@ -12,28 +12,30 @@ use std::{
 
 use crate::error::LabError;
 
-/// A control group whose processes get so much processor time together.
+/// Control group whose processes share a limited CPU time.
 ///
-/// Empty at first: see [`CpuQuota::take`]. When this is dropped its processes go where all others are and the group is removed; when the
-/// process that made it is killed, a process of its own removes it, as soon as nothing runs in it. It takes the right to make control
-/// groups, which is root's as a rule.
+/// Initially empty: see [`CpuQuota::take`]. On drop, its processes move to the parent group, and
+/// the group is removed. If the creating process is killed, a separate process removes the group as
+/// soon as it is empty. Needs the privilege to create control groups, which usually only root has.
 #[derive(Debug)]
 pub struct CpuQuota {
     controller: Controller,
     folder: PathBuf,
-    /// Removes the folder when its standard input ends.
+    /// Removes the folder when its standard input closes.
     sweeper: Child,
     lifeline: Option<ChildStdin>,
 }
 
 impl CpuQuota {
-    /// Makes a group that gets so many thousandths of one core: in each tenth of a second so much, and then nothing until the next.
+    /// Creates a group with a quota in thousandths of one core. The kernel enforces it in periods
+    /// of a tenth of a second.
     ///
-    /// 10 is the least that the kernel takes.
+    /// The kernel's minimum is 10.
     ///
     /// # Errors
     ///
-    /// [`LabError::NoCpuGroups`] where no cpu controller is there; [`LabError::Kernel`] also without the right to make groups.
+    /// [`LabError::NoCpuGroups`] without a cpu controller; [`LabError::Kernel`] also without the
+    /// privilege to create groups.
     pub fn new(millicores: u32) -> Result<Self, LabError> {
         let controller = Controller::find().ok_or(LabError::NoCpuGroups)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -47,7 +49,7 @@ impl CpuQuota {
         Ok(quota)
     }
 
-    /// Gives the group so many thousandths of one core from now on.
+    /// Changes the quota, in thousandths of one core.
     ///
     /// # Errors
     ///
@@ -64,17 +66,17 @@ impl CpuQuota {
         }
     }
 
-    /// Puts a process into the group, with all its threads. Children that it starts from now on are in it too.
+    /// Moves a process with all its threads into the group. Its later children join it too.
     ///
     /// # Errors
     ///
-    /// [`LabError::Kernel`], also when there is no such process.
+    /// [`LabError::Kernel`], also if the process does not exist.
     pub fn take(&self, pid: u32) -> Result<(), LabError> {
         let refused = |source| LabError::Kernel { action: format!("put process {pid} into a control group"), source };
         move_to(pid, &self.folder).map_err(refused)
     }
 
-    /// For how long the group has been held back since it was made, summed over processors.
+    /// Returns the time that the group was throttled since its creation, summed over CPUs.
     ///
     /// # Errors
     ///
@@ -90,11 +92,11 @@ impl Drop for CpuQuota {
     fn drop(&mut self) {
         for _ in 0..REMOVALS {
             for pid in fs::read_to_string(self.folder.join(PROCESSES)).unwrap_or_default().lines().flat_map(str::parse) {
-                // Fails when it has ended meanwhile.
+                // Fails if the process has ended in the meantime.
                 let _ = move_to(pid, self.controller.base());
             }
             match fs::remove_dir(&self.folder) {
-                // A process that ends just now is still in it.
+                // A process that is about to end is still in the group.
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(BETWEEN_REMOVALS),
                 _ => break,
             }
@@ -104,7 +106,7 @@ impl Drop for CpuQuota {
     }
 }
 
-/// Where groups are made; processes without a group of their own are there too.
+/// Parent directory of new groups, which also holds processes without their own group.
 #[derive(Debug)]
 enum Controller {
     V1(PathBuf),
@@ -128,12 +130,13 @@ impl Controller {
     }
 }
 
-/// Waits for its standard input to end, and removes the folder when nothing is left in it, within ten seconds.
+/// Starts a process that waits for the end of its standard input, and removes the folder once it is
+/// empty, within ten seconds.
 fn sweeper(folder: &Path) -> io::Result<Child> {
     let script = "cat; for round in $(seq 100); do [ -d \"$0\" ] || exit 0; rmdir \"$0\" && exit 0; sleep 0.1; done";
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(folder).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Not of our process group: it is to outlive us.
+    // Not in this process group, because it must outlive this process.
     command.process_group(0).spawn()
 }
 
@@ -141,7 +144,8 @@ fn move_to(pid: u32, folder: &Path) -> io::Result<()> {
     fs::write(folder.join(PROCESSES), pid.to_string())
 }
 
-/// `throttled_time` of version 1 is in nanoseconds, `throttled_usec` of version 2 in microseconds.
+/// Parses the throttled time: `throttled_time` of version 1 is in nanoseconds, `throttled_usec` of
+/// version 2 in microseconds.
 fn throttled_in(text: &str) -> Option<Duration> {
     text.lines().find_map(|line| match line.split_once(' ')? {
         ("throttled_time", value) => value.parse().ok().map(Duration::from_nanos),
@@ -153,7 +157,7 @@ fn throttled_in(text: &str) -> Option<Duration> {
 const CGROUPS: &str = "/sys/fs/cgroup";
 const PROCESSES: &str = "cgroup.procs";
 
-/// The kernel's default, and what containers have.
+/// The default of the kernel and of containers.
 const PERIOD_US: u64 = 100_000;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! The middle of a cable that is long: it holds each frame for some time.
+//! Middle of a cable with a delay, which holds each frame for some time.
 
 use std::{
     collections::VecDeque,
@@ -17,16 +17,18 @@ use rustix::{
 
 use crate::packet::{MAX_FRAME, PacketSocket};
 
-/// Carries frames between two interfaces of one namespace, each way by a thread of its own, until it is dropped.
+/// Relay of frames between two interfaces of one namespace, with one thread per direction, until it
+/// is dropped.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    /// The threads see it close.
+    /// Its close signals the threads to end.
     lifeline: Option<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// Joins the interfaces with these indexes in the calling thread's namespace. Of each direction at most `room` bytes are on their way.
+    /// Connects the interfaces with these indexes in the calling thread's namespace. Each direction
+    /// holds at most `room` bytes.
     pub(crate) fn start(ends: [u32; 2], delay: Duration, room: usize) -> io::Result<Self> {
         let [a, b] = [PacketSocket::open(ends[0])?, PacketSocket::open(ends[1])?].map(Arc::new);
         let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -49,7 +51,7 @@ impl Drop for Relay {
     }
 }
 
-/// One direction.
+/// One direction of a relay.
 struct OneWay {
     from: Arc<PacketSocket>,
     to: Arc<PacketSocket>,
@@ -66,7 +68,7 @@ impl OneWay {
             }
             match self.is_over() {
                 Ok(false) => {}
-                // Without poll there is no way to go on: the cable loses everything from here.
+                // The thread cannot continue without poll: the cable drops all frames from here on.
                 Ok(true) | Err(_) => return,
             }
             for _ in 0..BATCH {
@@ -83,7 +85,7 @@ impl OneWay {
         }
     }
 
-    /// Waits for a frame to come or to be due, and tells whether the relay is to end.
+    /// Waits until a frame arrives or is due; returns true if the relay must end.
     fn is_over(&self) -> io::Result<bool> {
         let mut waited_for = [PollFd::new(&*self.from, PollFlags::IN), PollFd::new(&*self.end, PollFlags::IN)];
         let wait = self.line.next().map(|due| due.saturating_duration_since(Instant::now()));
@@ -95,7 +97,7 @@ impl OneWay {
     }
 }
 
-/// What is on its way, in the order in which it will arrive.
+/// Frames in flight, in order of arrival.
 struct Line {
     frames: VecDeque<(Instant, Box<[u8]>)>,
     delay: Duration,
@@ -108,7 +110,7 @@ impl Line {
         Self { frames: VecDeque::new(), delay, bytes: 0, room }
     }
 
-    /// Takes a frame; one for which there is no room is lost.
+    /// Queues a frame, or drops it if the line is full.
     fn enter(&mut self, frame: &[u8], now: Instant) {
         if self.bytes + frame.len() <= self.room {
             self.bytes += frame.len();
@@ -116,7 +118,7 @@ impl Line {
         }
     }
 
-    /// Gives a frame that is due.
+    /// Returns a frame that is due.
     fn arrive(&mut self, now: Instant) -> Option<Box<[u8]>> {
         if self.next()? > now {
             return None;
@@ -126,16 +128,16 @@ impl Line {
         Some(frame)
     }
 
-    /// When the next one is due.
+    /// Returns the time when the next frame is due.
     fn next(&self) -> Option<Instant> {
         self.frames.front().map(|(due, _)| *due)
     }
 }
 
-/// Frames that are read before those are sent that have become due meanwhile.
+/// Maximum number of frames read before due frames are sent.
 const BATCH: usize = 32;
 
-/// An interface that refuses to be read from is not asked again at once.
+/// Delay after a failed read from an interface.
 const AFTER_AN_ERROR: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

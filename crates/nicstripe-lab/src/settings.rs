@@ -1,12 +1,13 @@
 //! Kernel settings of the namespaces, written through `/proc/sys`.
 //!
-//! `/proc/sys/net` shows the namespace of the thread that looks, so each function here acts on the one its caller is in.
+//! `/proc/sys/net` shows the namespace of the reading thread, so each function here acts on its
+//! caller's namespace.
 
 use std::{fs, io, path::PathBuf};
 
 use crate::error::LabError;
 
-/// A setting that each namespace has for itself, and the value that it shall have.
+/// A per-namespace setting and its new value.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     name: String,
@@ -15,13 +16,14 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// The name is written as sysctl(8) takes it, with slashes or dots: the first that occurs separates, and the other stands for a dot.
+    /// Parses a name as in sysctl(8), with slashes or dots. The first separator found is the
+    /// separator, and the other character stands for a dot.
     pub(crate) fn new(name: &str, value: &str) -> Result<Self, LabError> {
         let path = match name.find(['.', '/']).and_then(|first| name.get(first..=first)) {
             Some(".") => swap_dots_and_slashes(name),
             _ => name.to_owned(),
         };
-        // All else below /proc/sys belongs to the machine.
+        // All other settings below /proc/sys belong to the machine.
         let is_below_net = path.starts_with("net/") && path.split('/').all(|part| !["", ".", ".."].contains(&part));
         if !is_below_net {
             return Err(LabError::SettingName { name: name.to_owned() });
@@ -29,7 +31,8 @@ impl Setting {
         Ok(Self { name: name.to_owned(), value: value.to_owned(), path: PathBuf::from(PROC_SYS).join(path) })
     }
 
-    /// Whether the calling thread's namespace has this setting; one of an interface, only when the interface is there.
+    /// Returns true if the calling thread's namespace has this setting; one of an interface exists
+    /// only with the interface.
     pub(crate) fn exists(&self) -> bool {
         self.path.exists()
     }
@@ -41,26 +44,28 @@ impl Setting {
     }
 }
 
-/// Makes the calling thread's namespace a host, whatever this machine's own defaults are. To be called before it has interfaces.
+/// Makes the calling thread's namespace a host, independent of this machine's defaults. Call it
+/// before any interface exists.
 pub(crate) fn make_host(ipv6: bool) -> Result<(), LabError> {
     write_all(HOST)?;
     if has_ipv6() {
         write_all(if ipv6 { HOST_IPV6 } else { NO_IPV6 })?;
     }
     match write("net.ipv4.tcp_congestion_control", CONGESTION_CONTROL) {
-        // Not allowed here, or not in this kernel: the lab says which one it has.
+        // Not allowed, or not in this kernel; the lab reports which one is in use.
         Err(LabError::Sysctl { .. }) | Ok(()) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Makes the calling thread's namespace the inside of cables: it moves frames and speaks no protocol itself.
+/// Makes the calling thread's namespace the middle of cables, which forwards frames and runs no IP
+/// protocol.
 pub(crate) fn make_cables() -> Result<(), LabError> {
     if has_ipv6() {
         write_all(NO_IPV6)?;
     }
     for name in BRIDGE_NETFILTER {
-        // Absent without br_netfilter, and then there is nothing to switch off.
+        // Absent without br_netfilter, so nothing must be turned off.
         if path(name).exists() {
             write(name, "0")?;
         }
@@ -68,19 +73,21 @@ pub(crate) fn make_cables() -> Result<(), LabError> {
     Ok(())
 }
 
-/// The congestion control that new TCP sockets of the calling thread's namespace get.
+/// Returns the congestion control of new TCP sockets in the calling thread's namespace.
 pub(crate) fn congestion_control() -> io::Result<String> {
     Ok(fs::read_to_string(path("net.ipv4.tcp_congestion_control"))?.trim().to_owned())
 }
 
-/// Lets namespaces choose the lab's congestion control, where the calling thread's namespace is the machine's own and may say so.
+/// Lets namespaces use the lab's congestion control, if the calling thread is in the machine's
+/// namespace with the privilege to allow that.
 ///
-/// The only thing that a lab changes outside its namespaces. Where it may not, nothing happens: the hosts keep the default.
+/// This is the only change that a lab makes outside its namespaces. Without the privilege the hosts
+/// keep the default.
 pub(crate) fn allow_congestion_control() {
     let list = path("net.ipv4.tcp_allowed_congestion_control");
     let Ok(allowed) = fs::read_to_string(&list) else { return };
     if !allowed.split_whitespace().any(|name| name == CONGESTION_CONTROL) {
-        // Refused to all but real root, which is the usual case and no error.
+        // Only real root may do this, so a failure is usual and no error.
         let _ = fs::write(&list, format!("{} {CONGESTION_CONTROL}", allowed.trim()));
     }
 }
@@ -107,21 +114,23 @@ fn swap_dots_and_slashes(name: &str) -> String {
     name.chars().map(swap).collect()
 }
 
-/// False on a machine booted with `ipv6.disable=1`.
+/// Returns false on a machine booted with `ipv6.disable=1`.
 fn has_ipv6() -> bool {
     path("net.ipv6.conf.default").exists()
 }
 
 const PROC_SYS: &str = "/proc/sys";
 
-/// Linux's own default; bbr is faster on some tbf links and slower on others, and no two machines agree on having it.
+/// Linux's default. bbr is faster on some tbf links and slower on others, and not all machines have
+/// it.
 const CONGESTION_CONTROL: &str = "cubic";
 
-/// Debian's values. `rp_filter` and the ARP settings are what a host has that nobody touched: a new namespace inherits the machine's.
+/// Debian's values. `rp_filter` and the ARP settings have their defaults, because a new namespace
+/// inherits the machine's.
 const HOST: &[(&str, &str)] = &[
     ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
     ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
-    // Metrics kept from one transfer would leak into the next measurement.
+    // Saved metrics of one transfer would affect the next measurement.
     ("net.ipv4.tcp_no_metrics_save", "1"),
     ("net.ipv4.ip_forward", "0"),
     ("net.ipv4.conf.all.rp_filter", "0"),
@@ -134,12 +143,13 @@ const HOST: &[(&str, &str)] = &[
     ("net.ipv4.conf.default.arp_filter", "0"),
 ];
 
-/// `default` is copied by each interface as it is made. Link-local addresses work at once, and no host asks for routers.
+/// Each new interface copies `default`. Link-local addresses work at once, and hosts send no router
+/// solicitations.
 const HOST_IPV6: &[(&str, &str)] = &[
     ("net.ipv6.conf.all.disable_ipv6", "0"),
     ("net.ipv6.conf.default.disable_ipv6", "0"),
     ("net.ipv6.conf.default.addr_gen_mode", "0"),
-    // The kernel takes the greater of the two.
+    // The kernel uses the greater of the two.
     ("net.ipv6.conf.all.accept_dad", "0"),
     ("net.ipv6.conf.default.accept_dad", "0"),
     ("net.ipv6.conf.default.accept_ra", "0"),

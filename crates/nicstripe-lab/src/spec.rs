@@ -1,41 +1,45 @@
-//! What a cable can carry: line rate and MTU, and the numbers that follow from them; and how it joins the hosts.
+//! Properties of a cable: line rate, MTU, the values derived from them, and its connection to the
+//! hosts.
 
 use std::{fmt, time::Duration};
 
 use crate::{error::LabError, lab::Host};
 
-/// The most links a lab may have: link `i` uses the subnet 10.77.`i + 1`.0/24, so the third octet ends it.
+/// Maximum number of links in a lab: link `i` uses the subnet 10.77.`i + 1`.0/24, limited by the
+/// third octet.
 pub const MAX_LINKS: usize = 254;
 
-/// The most links a lab of [one subnet](crate::LabBuilder::one_subnet) may have: host A's addresses end where B's begin.
+/// Maximum number of links in a lab of [one subnet](crate::LabBuilder::one_subnet): host A's
+/// addresses end where B's begin.
 pub const MAX_LINKS_IN_ONE_SUBNET: usize = 10;
 
-/// A rate in bits per second, decimal: a gigabit is 10⁹.
+/// Rate in bits per second, decimal: a gigabit is 10⁹.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
 
 impl BitRate {
-    /// The rate of `bits_per_second`.
+    /// Returns the rate of `bits_per_second`.
     pub const fn from_bits_per_second(bits_per_second: u64) -> Self {
         Self(bits_per_second)
     }
 
-    /// The rate of `megabits` × 10⁶ bits per second; saturates.
+    /// Returns the rate of `megabits` × 10⁶ bits per second; saturates.
     pub const fn mbit(megabits: u64) -> Self {
         Self(megabits.saturating_mul(1_000_000))
     }
 
-    /// The rate of `gigabits` × 10⁹ bits per second; saturates.
+    /// Returns the rate of `gigabits` × 10⁹ bits per second; saturates.
     pub const fn gbit(gigabits: u64) -> Self {
         Self(gigabits.saturating_mul(1_000_000_000))
     }
 
-    /// Bits per second.
+    /// Returns the rate in bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
 
-    /// What tbf must be told to let frames of packets up to `mtu` bytes through at this rate, their Ethernet header counted.
+    /// Returns tbf parameters for this rate, counted with the Ethernet header, and for packets of
+    /// up to `mtu` bytes.
     pub(crate) fn shaping_of_frames(self, mtu: u32) -> Shaping {
         let bytes_per_second = (self.bits_per_second() / 8).max(1);
         let frame = u64::from(mtu + ETHERNET_HEADER);
@@ -45,7 +49,7 @@ impl BitRate {
         Shaping { bytes_per_second, burst_bytes, queue_bytes }
     }
 
-    /// This rate × `numerator` ÷ `denominator`, rounded to the nearest bit per second.
+    /// Returns this rate × `numerator` ÷ `denominator`, rounded to the nearest bit per second.
     fn scaled(self, numerator: u32, denominator: u32) -> Self {
         let (numerator, denominator) = (u128::from(numerator), u128::from(denominator));
         let bits = (u128::from(self.0) * numerator + denominator / 2) / denominator;
@@ -61,30 +65,32 @@ impl fmt::Display for BitRate {
             1_000.. => (1e3, "kbit/s"),
             _ => (1.0, "bit/s"),
         };
-        // A rate is shown to a thousandth of its unit: far below 2^53, where f64 stops being exact.
+        // Thousandths of the unit stay far below 2^53, the limit of exact integers in f64.
         let thousandths = (self.0 as f64 / unit * 1000.0).round();
         write!(f, "{} {name}", thousandths / 1000.0)
     }
 }
 
-/// One cable: its line rate, in both directions (full duplex), its MTU, and how it joins the hosts.
+/// One cable: its line rate in each direction (full duplex), its MTU, and its connection to the
+/// hosts.
 ///
-/// The line rate is what is printed on a switch: bits on the wire, with everything Ethernet adds to a frame. On a real cable a
-/// frame costs 38 bytes more than its MTU-sized packet (preamble 8, header 14, check sequence 4, gap 12; IEEE 802.3), while tbf
-/// counts the packet and 14 bytes of header only. So tbf is given line rate × (MTU + 14) ÷ (MTU + 38), and full frames move
-/// exactly as on the cable; smaller ones are charged too little, a bare acknowledgement 66 of 90 bytes.
+/// The line rate is the nominal rate of a switch: bits on the wire, including all Ethernet
+/// overhead. On a real cable a frame takes 38 bytes more than its MTU-sized packet (preamble 8,
+/// header 14, check sequence 4, gap 12; IEEE 802.3). tbf counts only the packet and 14 bytes of
+/// header. Its rate is therefore line rate × (MTU + 14) ÷ (MTU + 38), and full frames move exactly
+/// as on the cable. Smaller ones are undercounted: a bare acknowledgement as 66 of 90 bytes.
 ///
 /// | field | default | bounds |
 /// | --- | --- | --- |
-/// | line rate | given by the constructor | 8 kbit/s and up, or unshaped: as fast as the CPU moves it |
-/// | MTU | 1500 bytes | 1280 (the least IPv6 takes, RFC 8200) to 65535 (the most veth takes) bytes |
-/// | MTU of the middle | that of the hosts | the same bounds; a greater one than the hosts' changes nothing |
+/// | line rate | given by the constructor | 8 kbit/s and up, or unshaped: as fast as the CPU |
+/// | MTU | 1500 bytes | 1280 (minimum of IPv6, RFC 8200) to 65535 (maximum of veth) bytes |
+/// | MTU of the middle | that of the hosts | same bounds; no effect if above the hosts' |
 /// | IPv4 addresses | one on each host | or none: [`bare`](Self::bare) |
 /// | hosts | both | or one: [`only_on`](Self::only_on) |
 /// | delay, each way | none | up to one second |
-/// | at the start | plugged in | or not: [`unplugged`](Self::unplugged) |
+/// | initial state | plugged in | or not: [`unplugged`](Self::unplugged) |
 ///
-/// Bounds are checked by [`LabBuilder::build`](crate::LabBuilder::build).
+/// [`LabBuilder::build`](crate::LabBuilder::build) checks the bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkSpec {
     line_rate: Option<BitRate>,
@@ -97,7 +103,7 @@ pub struct LinkSpec {
 }
 
 impl LinkSpec {
-    /// A cable of this line rate, or an unshaped one for `None`, with an MTU of 1500.
+    /// Returns a cable of this line rate, or an unshaped one for `None`, with an MTU of 1500.
     pub fn new(line_rate: impl Into<Option<BitRate>>) -> Self {
         Self {
             line_rate: line_rate.into(),
@@ -110,115 +116,120 @@ impl LinkSpec {
         }
     }
 
-    /// A cable of 1 Gbit/s: 941.5 Mbit/s of goodput.
+    /// Returns a cable of 1 Gbit/s: 941.5 Mbit/s of goodput.
     pub fn gigabit() -> Self {
         Self::new(BitRate::gbit(1))
     }
 
-    /// A cable of `megabits` Mbit/s.
+    /// Returns a cable of `megabits` Mbit/s.
     pub fn mbit(megabits: u64) -> Self {
         Self::new(BitRate::mbit(megabits))
     }
 
-    /// A cable that carries whatever the CPU can move.
+    /// Returns a cable limited only by the CPU.
     pub fn unshaped() -> Self {
         Self::new(None)
     }
 
-    /// The same cable with another MTU of the hosts' interfaces, in bytes.
+    /// Sets the MTU of the hosts' interfaces, in bytes.
     pub fn with_mtu(self, mtu: u32) -> Self {
         Self { mtu, ..self }
     }
 
-    /// The same cable with a middle that passes packets of at most `middle_mtu` bytes, as a switch does that knows no jumbo frames.
+    /// Sets the largest packet that the middle of the cable passes, in bytes, like a switch without
+    /// jumbo frame support.
     ///
-    /// Larger ones are lost in both directions, and nobody is told: the middle speaks no IP, and sending them is no error. The hosts
-    /// send each packet as a frame of its own on such a cable, which costs CPU: superpackets would pass. What the middle loses is in no
-    /// counter of either host.
+    /// Larger packets are lost silently in both directions: the middle has no IP, and sending them
+    /// causes no error. On such a cable the hosts send each packet as a separate frame, because
+    /// superpackets would pass. This costs CPU. No counter of either host includes the packets lost
+    /// in the middle.
     pub fn with_middle_mtu(self, middle_mtu: u32) -> Self {
         Self { middle_mtu: Some(middle_mtu), ..self }
     }
 
-    /// The same cable between interfaces that nobody configured: up, and with nothing but the link-local IPv6 address that the kernel
-    /// gives them ([`Lab::link_local`](crate::Lab::link_local)).
+    /// Leaves the interfaces unconfigured: up, with only the link-local IPv6 address that the
+    /// kernel assigns ([`Lab::link_local`](crate::Lab::link_local)).
     pub fn bare(self) -> Self {
         Self { bare: true, ..self }
     }
 
-    /// The same cable, not plugged in until [`Lab::plug`](crate::Lab::plug): both hosts have the interface, up and with its IPv4
-    /// address, but no carrier, and so no link-local IPv6 address yet.
+    /// Leaves the cable unplugged until [`Lab::plug`](crate::Lab::plug). Both hosts have the
+    /// interface, up and with its IPv4 address, but no carrier, and thus no link-local IPv6 address
+    /// yet.
     pub fn unplugged(self) -> Self {
         Self { unplugged: true, ..self }
     }
 
-    /// The same cable with an interface on this host alone. The other host has none of this name, and the cable's other end hangs in
-    /// the air (or in the switch of a lab of [one subnet](crate::LabBuilder::one_subnet)); the carrier is there.
+    /// Gives only this host an interface on the cable. The cable's other end is open, or in the
+    /// switch of a lab of [one subnet](crate::LabBuilder::one_subnet). The interface has a carrier.
     pub fn only_on(self, host: Host) -> Self {
         Self { only_on: Some(host), ..self }
     }
 
-    /// The same cable with a delay, which every frame takes each way: a round trip is twice as long.
+    /// Sets the delay of each frame in each direction; the round-trip time is twice as long.
     ///
-    /// Threads of this process hold the frames: two a cable, which copy each superpacket of up to 64 KiB twice. On a machine that is busy
-    /// a frame is late by as much as they are. More bytes than are on the way at twice the line rate, and 4 MiB, are lost.
+    /// Threads of this process hold the frames: two per cable, which copy each superpacket of up to
+    /// 64 KiB twice. On a busy machine frames are late by the threads' scheduling delay. A
+    /// direction holds twice the bytes in flight at line rate, plus 4 MiB, and drops more.
     pub fn with_delay(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
-    /// The same cable with another line rate.
+    /// Sets the line rate; `None` removes the limit.
     pub fn with_rate(self, line_rate: impl Into<Option<BitRate>>) -> Self {
         Self { line_rate: line_rate.into(), ..self }
     }
 
-    /// Line rate; `None` when unshaped.
+    /// Returns the line rate; `None` if unshaped.
     pub fn line_rate(self) -> Option<BitRate> {
         self.line_rate
     }
 
-    /// The largest IP packet that the hosts send, in bytes.
+    /// Returns the MTU of the hosts: the largest IP packet they send, in bytes.
     pub fn mtu(self) -> u32 {
         self.mtu
     }
 
-    /// The largest IP packet that comes through, in bytes: never more than [`mtu`](Self::mtu).
+    /// Returns the largest IP packet that the cable passes, in bytes: at most [`mtu`](Self::mtu).
     pub fn middle_mtu(self) -> u32 {
         self.middle_mtu.map_or(self.mtu, |middle| middle.min(self.mtu))
     }
 
-    /// How long a frame takes, each way.
+    /// Returns the delay in each direction.
     pub fn delay(self) -> Duration {
         self.delay
     }
 
-    /// Whether the hosts get no IPv4 address on this cable.
+    /// Returns true if the hosts have no IPv4 address on this cable.
     pub fn is_bare(self) -> bool {
         self.bare
     }
 
-    /// Whether the cable is not plugged in when the lab is built; says nothing about later.
+    /// Returns true if the cable is unplugged when the lab is built; it may be plugged in later.
     pub fn starts_unplugged(self) -> bool {
         self.unplugged
     }
 
-    /// Whether a host has an interface for this cable.
+    /// Returns true if a host has an interface on this cable.
     pub fn is_on(self, host: Host) -> bool {
         self.only_on.is_none_or(|only| only == host)
     }
 
-    /// The hosts that have an interface for this cable.
+    /// Returns the hosts with an interface on this cable.
     pub(crate) fn hosts(self) -> impl Iterator<Item = Host> {
         Host::ALL.into_iter().filter(move |&host| self.is_on(host))
     }
 
-    /// The most TCP payload this cable carries over IPv4 with timestamps, in one direction; `None` when unshaped.
+    /// Returns the maximum TCP payload rate over IPv4 with timestamps, in one direction; `None` if
+    /// unshaped.
     ///
-    /// Line rate × (MTU − 52) ÷ (MTU + 38): IPv4 header 20, TCP header 20, timestamps 12 (RFC 7323). 941.5 Mbit/s for 1 Gbit/s at
-    /// MTU 1500. IPv6 carries 20 bytes a packet less.
+    /// Line rate × (MTU − 52) ÷ (MTU + 38): IPv4 header 20, TCP header 20, timestamps 12 (RFC
+    /// 7323). 941.5 Mbit/s for 1 Gbit/s at MTU 1500. IPv6 carries 20 bytes less per packet.
     pub fn goodput(self) -> Option<BitRate> {
         self.line_rate.map(|rate| rate.scaled(self.mtu.saturating_sub(52), self.mtu.saturating_add(38)))
     }
 
-    /// Checks the bounds listed at the type; `link` is for the message only.
+    /// Checks the bounds in the type's doc; `link` is only for the error message.
     pub(crate) fn check(self, link: usize) -> Result<(), LabError> {
         let mtus = [self.mtu, self.middle_mtu.unwrap_or(self.mtu)];
         if let Some(&mtu) = mtus.iter().find(|mtu| !(MIN_MTU..=MAX_MTU).contains(*mtu)) {
@@ -233,67 +244,69 @@ impl LinkSpec {
         }
     }
 
-    /// Whether the hosts may send packets that do not come through.
+    /// Returns true if the hosts may send packets that the middle drops.
     pub(crate) fn has_narrow_middle(self) -> bool {
         self.middle_mtu() < self.mtu
     }
 
-    /// The MTU of the middle's ports, which lets exactly the packets through that [`middle_mtu`](Self::middle_mtu) says.
+    /// Returns the MTU of the middle's ports, which pass exactly the packets up to
+    /// [`middle_mtu`](Self::middle_mtu).
     ///
-    /// The kernel lets frames pass that are longer than a port's MTU by a VLAN tag (`__is_skb_forwardable`, `include/linux/netdevice.h`).
+    /// The kernel passes frames that exceed a port's MTU by a VLAN tag (`__is_skb_forwardable`,
+    /// `include/linux/netdevice.h`).
     pub(crate) fn port_mtu(self) -> u32 {
         if self.has_narrow_middle() { self.middle_mtu() - VLAN_TAG } else { self.mtu }
     }
 
-    /// What the hosts send through.
+    /// Returns the egress queue of the hosts.
     pub(crate) fn queue(self) -> Queue {
         match self.shaping() {
             Some(shaping) => Queue::Shaped(shaping),
-            // Without a queue the sender would be told what the middle's port refused: veth hands its verdict back.
+            // Without a queue, veth would report the middle port's drop to the sender.
             None if self.has_narrow_middle() => Queue::Plain,
             None => Queue::None,
         }
     }
 
-    /// What tbf must be told to make this cable; `None` when unshaped.
+    /// Returns the tbf parameters of this cable; `None` if unshaped.
     pub(crate) fn shaping(self) -> Option<Shaping> {
         let rate = self.line_rate?.scaled(self.mtu + ETHERNET_HEADER, self.mtu + ETHERNET_OVERHEAD);
         Some(rate.shaping_of_frames(self.mtu))
     }
 
-    /// How many bytes may be on their way through a cable with a delay, in one direction: twice what the line rate puts there, and 4 MiB
-    /// for the jitter of the relay's threads.
+    /// Returns the maximum number of bytes in flight in one direction of a cable with a delay. This
+    /// is twice the bytes at line rate, plus 4 MiB for the jitter of the relay's threads.
     pub(crate) fn room(self) -> usize {
         let rate = self.line_rate.map_or(UNSHAPED_BYTES_PER_SECOND, |rate| rate.bits_per_second() / 8);
         let on_the_way = (rate as f64 * self.delay.as_secs_f64()) as usize;
         on_the_way.saturating_mul(2).saturating_add(4 << 20).min(MAX_ROOM)
     }
 
-    /// Whether packets take their time through the cable.
+    /// Returns true if the cable has a delay.
     pub(crate) fn is_delayed(self) -> bool {
         !self.delay.is_zero()
     }
 }
 
-/// What a host's end of a cable has in front of the wire.
+/// Egress queue at a host's end of a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// tbf.
+    /// Shaped by tbf.
     Shaped(Shaping),
-    /// A queue that is as fast as the wire.
+    /// Queue without a rate limit.
     Plain,
-    /// Nothing: the sender itself puts frames on the wire.
+    /// No queue: the sender itself puts frames on the wire.
     None,
 }
 
-/// The parameters of one tbf qdisc; all sizes count a frame with its Ethernet header.
+/// Parameters of one tbf qdisc; all sizes include the Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shaping {
-    /// Rate of the bucket. Never 0.
+    /// Token rate of the bucket. Never 0.
     pub(crate) bytes_per_second: u64,
-    /// Depth of the bucket: what an idle link may send at once.
+    /// Depth of the bucket: the burst that an idle link may send.
     pub(crate) burst_bytes: u32,
-    /// Length of the queue behind which frames are lost.
+    /// Queue limit, above which frames are dropped.
     pub(crate) queue_bytes: u32,
 }
 
@@ -301,33 +314,35 @@ const ETHERNET_MTU: u32 = 1500;
 const MIN_MTU: u32 = 1280;
 const MAX_MTU: u32 = 65535;
 
-/// The least line rate: below it one frame takes more than a second and nothing useful can be measured (picked by eye).
+/// Minimum line rate: below it one frame takes more than a second, and measurements are useless
+/// (picked by eye).
 pub(crate) const MIN_RATE: BitRate = BitRate::from_bits_per_second(8_000);
 
-/// The longest delay: five times round the earth by fibre.
+/// Maximum delay: five times around the earth by fibre.
 const MAX_DELAY: Duration = Duration::from_secs(1);
-/// What a cable without a line rate is taken for: 10 Gbit/s.
+/// Assumed rate of an unshaped cable: 10 Gbit/s.
 const UNSHAPED_BYTES_PER_SECOND: u64 = 1_250_000_000;
-/// The most memory for one direction of one cable.
+/// Memory limit for one direction of one cable, in bytes.
 const MAX_ROOM: usize = 256 << 20;
 
-/// What the kernel lets a frame exceed a port's MTU by, and any MTU of ours is greater than.
+/// Excess of a frame over a port's MTU that the kernel accepts; smaller than any valid MTU.
 const VLAN_TAG: u32 = 4;
-/// Header of a frame as tbf counts it.
+/// Frame header, as counted by tbf.
 const ETHERNET_HEADER: u32 = 14;
-/// All that a frame adds to its packet on the wire: preamble 8, header 14, check sequence 4, gap 12.
+/// Overhead of a frame on the wire: preamble 8, header 14, check sequence 4, gap 12.
 const ETHERNET_OVERHEAD: u32 = 38;
 
-/// Depth of the bucket as a share of a second: 2.1 ms of the rate, 256 KiB at 1 Gbit/s.
+/// Depth of the bucket as a fraction of a second: 2.1 ms of the rate, 256 KiB at 1 Gbit/s.
 ///
-/// There, superpackets of 64 KiB pass whole. With 64 KiB tbf cuts each into frames, and TCP reaches 690 to 830 Mbit/s with bbr and
-/// 930 with cubic, at 30 % of a CPU (measured on Linux 6.18). On slow links it keeps what an idle link may send at once small.
+/// At 1 Gbit/s, superpackets of 64 KiB pass whole. With a depth of 64 KiB, tbf cuts each into
+/// frames. TCP then reaches 690 to 830 Mbit/s with bbr and 930 with cubic, at 30 % of a CPU
+/// (measured on Linux 6.18). The fraction keeps the burst of an idle slow link small.
 const BURSTS_PER_SECOND: u64 = 470;
-/// The least depth of the bucket, in frames: 12 ms of a 10 Mbit/s link.
+/// Minimum depth of the bucket, in frames: 12 ms of a 10 Mbit/s link.
 const MIN_BURST_FRAMES: u64 = 10;
-/// The greatest depth of the bucket, reached at 250 Gbit/s, so that it and twice it fit tbf's 32 bits.
+/// Maximum depth of the bucket, reached at 250 Gbit/s, so that twice the depth fits tbf's 32 bits.
 const MAX_BURST: u64 = 64 << 20;
-/// Length of the queue in full frames: `txqueuelen` of an Ethernet card.
+/// Queue length in full frames: `txqueuelen` of an Ethernet card.
 const QUEUE_FRAMES: u64 = 1000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The plan of a lab: which interfaces it has, what they are called, and which addresses they get. Pure.
+//! Names, indexes and addresses of a lab's interfaces. No I/O.
 
 use std::net::Ipv4Addr;
 
@@ -8,18 +8,18 @@ use crate::{
     spec::{MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},
 };
 
-/// What the cables of a lab meet in their middle.
+/// Topology in the middle of the cables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wiring {
-    /// Nothing: each is a subnet of its own.
+    /// Separate cables, each with its own subnet.
     #[default]
     Apart,
-    /// One switch, which makes them one subnet.
+    /// One switch for all cables, in one subnet.
     OneSubnet,
 }
 
 impl Wiring {
-    /// How many links there are addresses for.
+    /// Returns the number of links with an address.
     pub(crate) fn max_links(self) -> usize {
         match self {
             Self::Apart => MAX_LINKS,
@@ -27,7 +27,7 @@ impl Wiring {
         }
     }
 
-    /// The bridges in the middle of so many links.
+    /// Returns the bridges in the middle of `links` links.
     pub(crate) fn middles(self, links: usize) -> impl Iterator<Item = End> {
         let bridges = match self {
             Self::Apart => links,
@@ -36,7 +36,7 @@ impl Wiring {
         (0..bridges).map(move |link| self.middle(link))
     }
 
-    /// The bridge in the middle of a link.
+    /// Returns the bridge in the middle of a link.
     pub(crate) fn middle(self, link: usize) -> End {
         match self {
             Self::Apart => end("cable", 4010, link),
@@ -44,7 +44,8 @@ impl Wiring {
         }
     }
 
-    /// A host's address on a link. Links are no more than [`Wiring::max_links`], checked when the lab is built.
+    /// Returns a host's address on a link. The build of a lab checks the limit,
+    /// [`Wiring::max_links`].
     pub(crate) fn address(self, host: Host, link: usize) -> Ipv4Addr {
         let octet = |base: usize| u8::try_from(base + link).unwrap_or(u8::MAX);
         match (self, host) {
@@ -56,7 +57,7 @@ impl Wiring {
     }
 }
 
-/// The interface inside a host.
+/// Returns the interface inside a host.
 pub(crate) fn host_end(host: Host, link: usize) -> End {
     let base = match host {
         Host::A => 10,
@@ -65,7 +66,7 @@ pub(crate) fn host_end(host: Host, link: usize) -> End {
     end("eth", base, link)
 }
 
-/// The interface that the cable shows towards a host.
+/// Returns the cable's interface towards a host.
 pub(crate) fn cable_end(host: Host, link: usize) -> End {
     match host {
         Host::A => end("a", 2010, link),
@@ -73,7 +74,7 @@ pub(crate) fn cable_end(host: Host, link: usize) -> End {
     }
 }
 
-/// The bus in front of a host's interfaces.
+/// Returns the bus of a host's interfaces.
 pub(crate) fn bus(host: Host) -> End {
     match host {
         Host::A => End { name: "busa".to_owned(), index: 5010 },
@@ -81,7 +82,8 @@ pub(crate) fn bus(host: Host) -> End {
     }
 }
 
-/// The ranges of indexes do not meet: see [`End`]. Neither do A's and B's, so that whoever mixes them up fails.
+/// Returns an end with an index from `base`. The ranges are disjoint: see [`End`]. A's and B's
+/// ranges differ too, so that a mix-up causes an error.
 fn end(prefix: &str, base: u32, link: usize) -> End {
     let number = u32::try_from(link + 1).unwrap_or(u32::MAX - base);
     End { name: format!("{prefix}{number}"), index: base + number }

@@ -1,4 +1,4 @@
-//! Cables, hosts and rights behave as promised.
+//! Documented behaviour of cables, hosts and privileges.
 
 use std::{
     fs,
@@ -66,7 +66,7 @@ fn a_silent_drop_leaves_the_carrier_and_loses_one_direction() {
         lab.pass(1).unwrap();
         expect([true, true]);
     }
-    // Twice the same is no error, one direction adds to the other, and plugging in cures nothing.
+    // A repeated drop is no error, the directions add up, and a replug does not end a drop.
     lab.drop_silently(1, Direction::AToB).unwrap();
     lab.drop_silently(1, Direction::AToB).unwrap();
     lab.drop_silently(1, Direction::BToA).unwrap();
@@ -87,7 +87,8 @@ fn counters_tell_which_cable_carried_the_bytes() {
     drop(flow);
     let carried: Vec<_> = lab.counters().unwrap().iter().zip(&before).map(|(now, before)| now.since(before)).collect();
     assert!(carried[1].b.sent_bytes >= received && carried[1].at(Host::A).received_bytes >= received, "{carried:?}");
-    // Acknowledgements: less than a frame for each that came. On the other cable nothing but neighbour discovery.
+    // Acknowledgements: less than a frame per received frame. The other cable carries only
+    // neighbour discovery.
     assert!(carried[1].a.sent_bytes < received / 10, "{carried:?}");
     assert!(carried[0].a.sent_bytes + carried[0].b.sent_bytes < 10_000, "{carried:?}");
 }
@@ -174,12 +175,13 @@ fn no_descriptor_or_interface_remains() {
     assert_eq!((namespaces_held(), interfaces()), before);
 }
 
-/// In a user namespace of its own a process may limit how many network namespaces there are, and so count them.
+/// A process in its own user namespace can limit the number of network namespaces, and thus count
+/// them.
 fn the_kernel_lets_go_of_the_namespaces() -> Completion {
     if in_first_user_namespace() {
         return Completion::ignored_with("would limit the whole machine's namespaces: tried by all_of_this_holds_without_root");
     }
-    /// Lifts the limit again, also when the test fails: the tests after it need namespaces too.
+    /// Restores the limit on drop, even if the test fails: later tests need namespaces too.
     struct Limit(String);
     impl Drop for Limit {
         fn drop(&mut self) {
@@ -189,7 +191,7 @@ fn the_kernel_lets_go_of_the_namespaces() -> Completion {
     let _limit = Limit(fs::read_to_string(NAMESPACE_LIMIT).unwrap());
     fs::write(NAMESPACE_LIMIT, "3").unwrap();
     let build = || Lab::builder().link(LinkSpec::gigabit()).build();
-    // The kernel clears away in the background; what earlier tests left counts until then.
+    // The kernel cleans up in the background; namespaces of earlier tests count until then.
     let mut lab = None;
     await_rarely("a first lab fits", || build().map(|built| lab = Some(built)).is_ok());
     assert!(matches!(build().unwrap_err(), LabError::Namespace(_)), "a second lab fits into three namespaces");
@@ -202,11 +204,11 @@ fn all_of_this_holds_without_root() -> Completion {
     if !in_first_user_namespace() {
         return Completion::ignored_with("runs without root already");
     }
-    // By way of /proc: the folders above the program itself may be closed to this user.
+    // Through /proc, because this user may have no access to the program's directory.
     let run = Command::new("/proc/self/exe").uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap();
     let text = String::from_utf8(run.stdout).unwrap();
     assert!(run.status.success(), "as uid {NOBODY}:\n{text}{}", String::from_utf8_lossy(&run.stderr));
-    // There, this very test is the one that is ignored.
+    // In that run only this test is ignored.
     if text.contains("; 1 ignored;") {
         return Completion::Completed;
     }
@@ -219,7 +221,7 @@ pub(crate) fn two_links() -> Lab {
     Lab::builder().link(LinkSpec::gigabit()).link(LinkSpec::gigabit()).build().unwrap()
 }
 
-/// For each link, whether A and B see a carrier.
+/// Returns for each link if A and B see a carrier.
 pub(crate) fn carriers(lab: &Lab) -> Vec<[bool; 2]> {
     (0..lab.links().len()).map(|link| Host::ALL.map(|host| lab.has_carrier(host, link).unwrap())).collect()
 }
@@ -228,7 +230,7 @@ pub(crate) fn fs_in(lab: &Lab, host: Host, path: &str) -> String {
     lab.on(host, || fs::read_to_string(path)).unwrap().unwrap()
 }
 
-/// From /proc/net/if_inet6: 32 digits of address, index, prefix length, scope, flags, name.
+/// Parses /proc/net/if_inet6: 32 digits of address, index, prefix length, scope, flags, name.
 fn link_local(lab: &Lab, host: Host, link: usize) -> Ipv6Addr {
     let name = lab.interface(link);
     let table = fs_in(lab, host, "/proc/thread-self/net/if_inet6");
@@ -242,20 +244,20 @@ fn effective_capabilities(status: &str) -> u64 {
     u64::from_str_radix(line.trim(), 16).unwrap()
 }
 
-/// How many network namespaces this process holds by descriptors.
+/// Returns the number of network namespaces that this process holds by descriptors.
 fn namespaces_held() -> usize {
     let target = |entry: fs::DirEntry| fs::read_link(entry.path()).ok();
     let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| target(entry.unwrap()));
     links.filter(|target| target.to_string_lossy().starts_with("net:[")).count()
 }
 
-/// The names of this process's own interfaces, outside of any lab.
+/// Returns the names of this process's own interfaces, outside any lab.
 fn interfaces() -> Vec<String> {
     let table = fs::read_to_string("/proc/self/net/dev").unwrap();
     table.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_owned()).collect()
 }
 
-/// Whether this process sees all users of the machine, as no process in a user namespace of its own does.
+/// Returns true in the initial user namespace, which maps all users of the machine.
 pub(crate) fn in_first_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map").unwrap().split_whitespace().eq(["0", "0", "4294967295"])
 }
@@ -268,8 +270,8 @@ fn await_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// For conditions that cost what they wait for: an attempt to build a lab takes some of the namespaces that it finds free, and the kernel
-/// has to clear those away as well.
+/// Waits with growing pauses, for conditions that cost resources: each attempt to build a lab takes
+/// free namespaces, which the kernel must clean up as well.
 fn await_rarely(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(90);
     let mut pause = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Cables that lose some frames, and cables that change some.
+//! Frame loss and corruption.
 
 use std::{
     net::{IpAddr, Ipv6Addr, TcpListener, TcpStream},
@@ -27,7 +27,7 @@ fn a_cable_loses_a_share_of_one_direction() {
     lab.lose(1, Direction::AToB, 0.25).unwrap();
     assert_eq!([arrived(&pairs[0], Host::A), arrived(&pairs[1], Host::B)], [DATAGRAMS; 2]);
     let left = arrived(&pairs[1], Host::A);
-    // 1500 of 2000 are expected, and the standard deviation is 19.
+    // 1500 of 2000 are expected, with a standard deviation of 19.
     assert!((1400..=1600).contains(&left), "{left} of {DATAGRAMS} datagrams came through");
     lab.lose(1, Direction::AToB, 1.0).unwrap();
     pairs[1].expect([false, true]);
@@ -62,7 +62,8 @@ fn what_is_corrupted_is_taken_by_tcp_and_counted() {
         assert_eq!(arrived.len(), BYTES);
         let bits: u64 = arrived.iter().map(|byte| u64::from((byte ^ PATTERN).count_ones())).sum();
         let counted = lab.corrupted(1).unwrap() - before;
-        // Of 700 frames and more a tenth is changed; one in 10¹⁹ times it is none. A bit may be changed back.
+        // At least 700 frames, of which a tenth are changed; none with a probability of 10⁻¹⁹. A
+        // second change may restore a bit.
         assert!(counted > 0 && bits <= counted && bits + 4 >= counted, "{bits} bits changed, {counted} frames counted");
     }
     assert_eq!(lab.corrupted(0).unwrap(), 0);
@@ -105,7 +106,8 @@ fn a_share_that_is_none_is_refused() {
     assert!(matches!(lab.lose(1, Direction::Both, 0.5), Err(LabError::NoSuchLink { .. })));
 }
 
-/// How many of [`DATAGRAMS`] come through from this host, sent a few at a time so that no queue overflows.
+/// Returns how many of [`DATAGRAMS`] arrive from this host, sent a few at a time so that no queue
+/// overflows.
 fn arrived(pair: &Pair, from: Host) -> usize {
     let [a, b] = pair.sockets();
     let (sender, receiver) = if from == Host::A { (a, b) } else { (b, a) };
@@ -127,7 +129,7 @@ fn arrived(pair: &Pair, from: Host) -> usize {
 }
 
 const DATAGRAMS: usize = 2000;
-/// 700 superpackets and more.
+/// At least 700 superpackets.
 const BYTES: usize = 48 << 20;
 const PATTERN: u8 = 0x5a;
 const SHARE: f64 = 0.1;

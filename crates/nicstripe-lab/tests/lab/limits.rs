@@ -1,4 +1,4 @@
-//! What holds a transfer back besides its cables: a bus that they share, a long way, a processor that is rationed.
+//! Limits on a transfer other than its cables: a shared bus, a long delay, a CPU quota.
 
 use std::{
     fs,
@@ -34,13 +34,14 @@ fn links_that_share_a_bus_carry_less_together_than_alone() {
     lab.share_bus(Host::B, &[0, 1], BUS).unwrap();
     for link in [0, 1] {
         let alone = [Flow::start(&lab, link, Host::A)];
-        // 94 Mbit/s: a bus of 120 has room for one.
+        // 94 Mbit/s fit into a bus of 120.
         reaches("one alone", 85e6, &alone);
     }
     let both = [0, 1].map(|link| Flow::start(&lab, link, Host::A));
     reaches("both together", 85e6, &both);
     let most = (0..3).map(|_| total(&both)).fold(0.0, f64::max);
-    // 115 Mbit/s are payload; without a bus it is 188. Some bytes that waited may be in a window.
+    // 115 Mbit/s of payload, compared with 188 without a bus. A window may include some queued
+    // bytes.
     assert!(most < 130e6, "{most:.0} bit/s through a bus of {BUS}");
     lab.share_bus(Host::B, &[0, 1], None).unwrap();
     reaches("both without a bus", 150e6, &both);
@@ -66,7 +67,7 @@ fn a_bus_stays_when_the_faults_of_its_links_end() {
     lab.drop_silently(0, Direction::AToB).unwrap();
     pairs[0].expect([false, true]);
     lab.pass(0).unwrap();
-    // 300 full frames are 454 ms at 8 Mbit/s, of which 17 ms are saved up.
+    // 300 full frames take 454 ms at 8 Mbit/s, minus a burst of 17 ms.
     let took = pairs[0].train(300, 1472);
     assert!(took > Duration::from_millis(300), "300 frames in {took:?}");
 }
@@ -76,7 +77,7 @@ fn a_bus_that_makes_no_sense_is_refused() {
     assert!(matches!(lab.share_bus(Host::B, &[0, 2], BUS), Err(LabError::NoSuchLink { .. })));
     let error = lab.share_bus(Host::B, &[0], BitRate::from_bits_per_second(1)).unwrap_err();
     assert_eq!(error.to_string(), "rate of the bus of 1 bit/s is below the least, 8 kbit/s");
-    // A second takes the place of the first, and of what is not there nothing is removed.
+    // A second bus replaces the first, and the removal of a missing one is no error.
     for rate in [None, Some(BUS), Some(BUS), None, None] {
         lab.share_bus(Host::B, &[0, 1], rate).unwrap();
     }
@@ -99,7 +100,7 @@ fn a_frame_on_a_cable_with_a_delay_takes_its_time_each_way() {
         start.elapsed()
     };
     let shortest = (0..10).map(|_| trip()).min().unwrap();
-    // Of ten one is not twice as long as it has to be, whatever else the machine does.
+    // At least one of ten trips takes less than twice the minimum, even on a busy machine.
     assert!(shortest < DELAY * 4, "{shortest:?} there and back");
 }
 
@@ -138,7 +139,7 @@ fn a_cable_with_a_delay_is_cut_and_lost_on_like_any_other() {
 
 fn a_lab_that_is_dropped_takes_its_relays_along() {
     let lab = Lab::builder().links([LinkSpec::gigabit().with_delay(DELAY); 2]).build().unwrap();
-    // One that has just begun may not have its name yet.
+    // A thread that has just started may not have its name yet.
     await_relays(4);
     drop(lab);
     assert_eq!(relays(), 0);
@@ -161,7 +162,7 @@ fn a_switch_has_no_delay() {
 fn a_process_with_a_quota_is_held_back_until_the_quota_is_dropped() -> Completion {
     let quota = match CpuQuota::new(100) {
         Ok(quota) => quota,
-        // Control groups are real root's.
+        // Only real root may use control groups.
         Err(_) if !in_first_user_namespace() => return Completion::Completed,
         Err(error @ LabError::NoCpuGroups) => return Completion::ignored_with(error.to_string()),
         Err(error) => panic!("{}", crate::explain(error)),
@@ -187,7 +188,7 @@ fn a_process_with_a_quota_is_held_back_until_the_quota_is_dropped() -> Completio
     Completion::Completed
 }
 
-/// Fails unless the flows carry so much together, in one of a few measurements.
+/// Fails unless the flows reach this total rate in one of several measurements.
 fn reaches(what: &str, least: f64, flows: &[Flow]) {
     let seen: Vec<f64> = (0..ATTEMPTS).map(|_| total(flows)).take_while(|rate| *rate < least).collect();
     assert!(seen.len() < ATTEMPTS, "{what}: {seen:?} bit/s, expected {least:.0}");
@@ -197,7 +198,7 @@ fn total(flows: &[Flow]) -> f64 {
     goodput(flows, Duration::from_millis(700)).iter().sum()
 }
 
-/// Threads of this process that are relays.
+/// Returns the number of relay threads in this process.
 fn relays() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     tasks.filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "lab-relay")).count()

@@ -1,11 +1,13 @@
-//! What a lab promises, tried on the running kernel.
+//! Tests of a lab on the running kernel.
 //!
-//! Run by `cargo test -p nicstripe-lab --test lab`, as root or where users may make namespaces; elsewhere every test is listed as
-//! ignored, with the reason. As root all is tried a second time as uid 65534.
+//! Run with `cargo test -p nicstripe-lab --test lab`, as root or as a user who may create
+//! namespaces. Otherwise every test is listed as ignored, with the reason. As root, all tests run a
+//! second time as uid 65534.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 
-/// A list of tests by their names: functions that give nothing, or a [`Completion`] when they may find that they cannot run here.
+/// Lists tests by name. The functions return nothing, or a [`Completion`] if they may find that
+/// they cannot run.
 #[cfg(target_os = "linux")]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { &[$((stringify!($name), || crate::Verdict::completion($name()))),*] };
@@ -28,7 +30,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    // Most measure a rate, on a machine that may have few cores.
+    // Most tests measure a rate, on a machine that may have few cores.
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials(arguments.list)).exit();
 }
@@ -40,7 +42,7 @@ fn trials(_: bool) -> Vec<Trial> {
 
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
-    // Before any thread is started, since a process with threads could not enter a user namespace.
+    // Before any thread starts, because a process with threads cannot enter a user namespace.
     let obstacle = if only_listed { None } else { nicstripe_lab::gain_access().err().map(explain) };
     let trial = |&(name, test): &(&'static str, Test)| {
         let obstacle = obstacle.clone();
@@ -49,7 +51,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     claims::TESTS.iter().chain(setups::TESTS).chain(faults::TESTS).chain(limits::TESTS).chain(rates::TESTS).map(trial).collect()
 }
 
-/// The error and what caused it, on one line.
+/// Formats the error with its source chain on one line.
 #[cfg(target_os = "linux")]
 fn explain(error: impl std::error::Error) -> String {
     let mut text = error.to_string();
@@ -61,11 +63,11 @@ fn explain(error: impl std::error::Error) -> String {
     text
 }
 
-/// A test; it fails by panicking.
+/// Test function; it fails by panicking.
 #[cfg(target_os = "linux")]
 type Test = fn() -> Completion;
 
-/// What a test function may give.
+/// Return value of a test function.
 #[cfg(target_os = "linux")]
 trait Verdict {
     fn completion(self) -> Completion;

@@ -1,4 +1,4 @@
-//! Links carry what theory says.
+//! Measured rates of links, compared with theory.
 
 use std::time::Duration;
 
@@ -46,12 +46,12 @@ fn a_new_rate_holds_for_a_stream_that_runs() {
         let rate = BitRate::mbit(megabits);
         lab.set_rate(0, rate).unwrap();
         assert_eq!(lab.links()[0].line_rate(), Some(rate));
-        // The stream lost a queue and has to find its pace: seconds, when cubic grows.
+        // The stream lost a queue and must recover, which takes cubic seconds.
         expect("the changed link", theory(LinkSpec::mbit(megabits)), 0.05, || goodput(&flows, WINDOW)[0]);
     }
     lab.set_rate(0, None).unwrap();
     let free = (0..ATTEMPTS).map(|_| goodput(&flows, WINDOW)[0]).fold(0.0, f64::max);
-    // Three times what the last shaper let through: no shaper is left.
+    // Three times the rate of the last shaper, so no shaper is left.
     assert!(free > 1.2e9, "{free:.0} bit/s on an unshaped link");
 }
 
@@ -59,7 +59,7 @@ fn an_idle_slow_link_saves_up_no_more_than_a_few_frames() {
     let lab = Lab::builder().link(LinkSpec::mbit(10)).build().unwrap();
     let pair = Pair::new(&lab, 0);
     let took = (0..ATTEMPTS).map(|_| pair.train(60, 1472)).max().unwrap();
-    // 60 full frames are 73.8 ms at 10 Mbit/s, of which 10 are saved up: 61.5 ms.
+    // 60 full frames take 73.8 ms at 10 Mbit/s, 61.5 ms without a burst of 10 frames.
     assert!(took > Duration::from_millis(58), "60 frames in {took:?}");
 }
 
@@ -76,12 +76,13 @@ fn theory(spec: LinkSpec) -> f64 {
     spec.goodput().unwrap().bits_per_second() as f64
 }
 
-/// Lets the streams find their pace.
+/// Lets the streams reach a steady rate.
 fn settle(flows: &[Flow]) {
     goodput(flows, Duration::from_millis(300));
 }
 
-/// Fails unless one of a few measurements lies within `tolerance` of the theory. A wrong rate is wrong each time; a busy machine is not.
+/// Fails unless one of several measurements is within `tolerance` of the theory. A wrong rate fails
+/// each time; a busy machine does not.
 fn expect(what: &str, theory: f64, tolerance: f64, mut measure: impl FnMut() -> f64) {
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {

@@ -1,4 +1,4 @@
-//! Labs that are harder on what runs in them: one subnet, no addresses, no IPv6, jumbo frames that vanish, cables that come later.
+//! Adverse setups: one subnet, no addresses, no IPv6, lost jumbo frames, cables plugged in later.
 
 use std::{
     fs,
@@ -164,7 +164,8 @@ fn jumbo_frames_vanish_in_a_narrow_middle_without_a_word() {
         let mut pair = Pair::new(&lab, link);
         dont_fragment(&pair);
         for from in Host::ALL {
-            // Each more than once: an ICMP message about one packet would have the kernel refuse the next.
+            // Repeated, because an ICMP message about one packet would make the kernel refuse the
+            // next.
             for len in [1500, 1501, 9000, 1501, 9000, 1500] {
                 assert_eq!(pair.passes(from, len - HEADERS), len == 1500, "{len} bytes from {from} over link {link}");
             }
@@ -178,7 +179,7 @@ fn jumbo_frames_vanish_in_a_narrow_middle_without_a_word() {
 fn a_tcp_stream_stands_still_in_a_narrow_middle() {
     let narrow = [LinkSpec::gigabit(), LinkSpec::unshaped()].map(|spec| spec.with_mtu(9000).with_middle_mtu(1500));
     let lab = Lab::builder().links(narrow).build().unwrap();
-    // That they start says that they could connect.
+    // The start of a flow proves that it could connect.
     let flows = [(0, Host::A), (0, Host::B), (1, Host::A), (1, Host::B)].map(|(link, from)| Flow::start(&lab, link, from));
     thread::sleep(Duration::from_secs(1));
     assert_eq!(flows.each_ref().map(Flow::received_bytes), [0; 4]);
@@ -196,7 +197,8 @@ fn one_narrow_link_of_a_switch_takes_no_jumbo_frame_from_another() {
             assert_eq!(pair.passes(from, 9000 - HEADERS), passes, "{from}, link {a} to {b}");
         }
     }
-    // B's answers to eth1 of A: none is large. What A sends by eth1 to B's second address arrives at the narrow port.
+    // B answers to A's eth1 with small packets only. A's packets to B's second address leave
+    // through eth1 and arrive at the narrow port.
     let flow = Flow::start(&lab, 1, Host::A);
     thread::sleep(Duration::from_secs(1));
     assert_eq!(flow.received_bytes(), 0);
@@ -208,7 +210,7 @@ fn a_cable_that_is_plugged_in_later_works_from_then_on() {
     assert_eq!(carriers(&lab), [[true; 2], [false; 2], [false; 2]]);
     for host in Host::ALL {
         assert_eq!([1, 2].map(|link| lab.link_local(host, link).unwrap()), [None; 2]);
-        // The interface is there, and up, with its address.
+        // The interface exists and is up, with its address.
         lab.on(host, || UdpSocket::bind((lab.address(host, 1), 0))).unwrap().unwrap();
     }
     lab.plug(1).unwrap();
@@ -256,7 +258,7 @@ fn an_interface_that_is_down_keeps_its_ipv4_address_and_comes_back() {
     pairs[1].expect([false, false]);
     lab.set_up(Host::A, 1, true).unwrap();
     pairs[1].expect([true, true]);
-    // At once, each time.
+    // Immediately, each time.
     for host in [Host::A, Host::B].repeat(10) {
         lab.set_up(host, 1, false).unwrap();
         lab.set_up(host, 1, true).unwrap();
@@ -300,24 +302,25 @@ fn a_link_on_one_host_is_missing_on_the_other() {
     }
 }
 
-/// Links of 1 Gbit/s on one switch.
+/// Returns links of 1 Gbit/s on one switch.
 fn one_subnet(links: usize) -> LabBuilder {
     Lab::builder().links(vec![LinkSpec::gigabit(); links]).one_subnet()
 }
 
-/// Has each interface of a host answer for its own address alone: what one sets who puts several cards into one subnet.
+/// Makes each interface of a host answer only for its own address: the usual setting for several
+/// cards in one subnet.
 fn own_arp(builder: LabBuilder, host: Host) -> LabBuilder {
     builder.sysctl(host, "net/ipv4/conf/all/arp_ignore", "1").sysctl(host, "net/ipv4/conf/all/arp_announce", "2")
 }
 
-/// What each link carried during `action`.
+/// Returns the traffic of each link during `action`.
 fn carried<T>(lab: &Lab, action: impl FnOnce() -> T) -> Vec<LinkCounters> {
     let before = lab.counters().unwrap();
     action();
     lab.counters().unwrap().iter().zip(&before).map(|(now, before)| now.since(before)).collect()
 }
 
-/// Connects A's interface of link `a` to B's of link `b`, at once and by link-local addresses alone.
+/// Connects A's interface of link `a` to B's of link `b` at once, with link-local addresses only.
 fn connect_by_link_local(lab: &Lab, a: usize, b: usize) {
     let address = lab.link_local(Host::B, b).unwrap().unwrap();
     let scoped = |host, link| SocketAddrV6::new(address, 0, 0, lab.interface_index(host, link));
@@ -328,12 +331,13 @@ fn connect_by_link_local(lab: &Lab, a: usize, b: usize) {
     assert_eq!(Some(stream.local_addr().unwrap().ip()), lab.link_local(Host::A, a).unwrap().map(IpAddr::V6));
 }
 
-/// Has the kernel send each datagram as one packet or refuse it, and tell all that it learns about the packet's fate.
+/// Makes the kernel send each datagram as one packet or refuse it, and report errors on the path.
 fn dont_fragment(pair: &Pair) {
     for socket in pair.sockets() {
         set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO).unwrap();
         let (on, len) = (1i32, 4);
-        // SAFETY: the descriptor is open, and the option's value is the four bytes of `on`, which outlives the call.
+        // SAFETY: the descriptor is open, and the option's value is the four bytes of `on`, which
+        // outlives the call.
         let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_IP, libc::IP_RECVERR, (&raw const on).cast(), len) };
         assert_eq!(result, 0);
     }
@@ -343,9 +347,9 @@ fn setting(lab: &Lab, host: Host, name: &str) -> String {
     fs_in(lab, host, &format!("/proc/sys/{name}")).trim().to_owned()
 }
 
-/// IPv4 and UDP headers.
+/// Length of the IPv4 and UDP headers.
 const HEADERS: usize = 28;
-/// Datagrams of 1000 bytes that fit into a socket's buffer while nobody reads.
+/// Number of 1000-byte datagrams that fit into the buffer of a socket without a reader.
 const TRAIN: usize = 60;
-/// The payload of a train of datagrams.
+/// Payload of a train of datagrams.
 const TRAIN_BYTES: u64 = 60_000;

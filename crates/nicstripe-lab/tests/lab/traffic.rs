@@ -1,4 +1,4 @@
-//! TCP and UDP between the hosts of a lab, from inside one process.
+//! TCP and UDP traffic between the hosts of a lab, from one process.
 
 use std::{
     io::{self, Read, Write},
@@ -14,7 +14,7 @@ use std::{
 use nicstripe_lab::{Host, Lab};
 use socket2::SockRef;
 
-/// A TCP stream that carries as much as it can over one link, until it is dropped.
+/// TCP stream at full rate over one link, until it is dropped.
 pub(crate) struct Flow {
     received: Arc<AtomicU64>,
     ends: [TcpStream; 2],
@@ -47,7 +47,7 @@ impl Drop for Flow {
     }
 }
 
-/// Bits per second of payload that each flow receives, over `window`.
+/// Returns the payload rate that each flow receives over `window`, in bits per second.
 pub(crate) fn goodput(flows: &[Flow], window: Duration) -> Vec<f64> {
     let before: Vec<u64> = flows.iter().map(Flow::received_bytes).collect();
     let start = Instant::now();
@@ -56,7 +56,7 @@ pub(crate) fn goodput(flows: &[Flow], window: Duration) -> Vec<f64> {
     flows.iter().zip(before).map(|(flow, before)| (flow.received_bytes() - before) as f64 * 8.0 / seconds).collect()
 }
 
-/// Connects over one link; gives the `from` end and the other.
+/// Connects over one link; returns the `from` end and the other.
 fn connect(lab: &Lab, link: usize, from: Host) -> io::Result<(TcpStream, TcpStream)> {
     let to = from.peer();
     let listener = lab.on(to, || TcpListener::bind((lab.address(to, link), 0))).unwrap()?;
@@ -82,7 +82,7 @@ fn receive(mut stream: TcpStream, received: &AtomicU64) {
     }
 }
 
-/// Sends so many bytes of the given pattern over one link, and returns what arrived.
+/// Sends `len` bytes of the given pattern over one link, and returns the received bytes.
 pub(crate) fn carry(lab: &Lab, link: usize, from: Host, len: usize, pattern: u8) -> Vec<u8> {
     let (mut sender, mut receiver) = connect(lab, link, from).unwrap();
     let sending = thread::spawn(move || sender.write_all(&vec![pattern; len]).unwrap());
@@ -92,7 +92,7 @@ pub(crate) fn carry(lab: &Lab, link: usize, from: Host, len: usize, pattern: u8)
     arrived
 }
 
-/// A UDP socket on each host, connected over one link.
+/// UDP socket on each host, connected over one link.
 pub(crate) struct Pair {
     a: UdpSocket,
     b: UdpSocket,
@@ -100,19 +100,21 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Both hosts know each other's hardware address afterwards, so that each direction can be tried alone.
+    /// Creates a pair. Both hosts then know each other's hardware address, so that each direction
+    /// can be tested separately.
     pub(crate) fn new(lab: &Lab, link: usize) -> Self {
         let [a, b] = Host::ALL.map(|host| lab.address(host, link).into());
         Self::between(lab, a, b)
     }
 
-    /// A pair like that of [`Pair::new`] between any two addresses of the hosts.
+    /// Like [`Pair::new`], between any two addresses of the hosts.
     pub(crate) fn between(lab: &Lab, a: IpAddr, b: IpAddr) -> Self {
         let bind = |host, address| lab.on(host, || UdpSocket::bind(SocketAddr::new(address, 0))).unwrap().unwrap();
         Self::connect(bind(Host::A, a), bind(Host::B, b))
     }
 
-    /// A pair whose sockets are bound to an interface each, by the index of its link, and to its IPv4 address.
+    /// Creates a pair with each socket bound to an interface, by the index of its link, and to its
+    /// IPv4 address.
     pub(crate) fn pinned(lab: &Lab, a: usize, b: usize) -> Self {
         let bind = |host, link| {
             let socket = lab.on(host, || UdpSocket::bind((lab.address(host, link), 0))).unwrap().unwrap();
@@ -130,17 +132,17 @@ impl Pair {
         pair
     }
 
-    /// The sockets of A and B.
+    /// Returns the sockets of A and B.
     pub(crate) fn sockets(&self) -> [&UdpSocket; 2] {
         [&self.a, &self.b]
     }
 
-    /// Fails unless what A sends, and what B sends, comes through as said.
+    /// Fails unless the datagrams of A and of B arrive or are lost as given.
     pub(crate) fn expect(&mut self, passes: [bool; 2]) {
         for (from, passes) in Host::ALL.into_iter().zip(passes) {
             let (attempts, said) = if passes { (PATIENT, "is lost") } else { (1, "comes through") };
             let came = (0..attempts).any(|_| {
-                // Without a carrier the kernel may refuse to send, which is an answer too.
+                // Without a carrier the kernel may refuse to send, which is a valid result too.
                 let _ = self.send(from, MIN_LEN);
                 self.comes_through(from)
             });
@@ -148,7 +150,8 @@ impl Pair {
         }
     }
 
-    /// Whether a datagram with a payload of `len` bytes, at least 8, comes through. Panics when the kernel refuses to send it.
+    /// Returns true if a datagram with a payload of `len` bytes, at least 8, arrives. Panics if the
+    /// kernel refuses to send it.
     pub(crate) fn passes(&mut self, from: Host, len: usize) -> bool {
         self.send(from, len).unwrap();
         self.comes_through(from)
@@ -161,7 +164,8 @@ impl Pair {
         self.socket(from).send(&bytes)
     }
 
-    /// Whether the last datagram came through within 300 ms from this host; what was sent before does not count.
+    /// Returns true if the last datagram from this host arrives within 300 ms; ignores earlier
+    /// ones.
     fn comes_through(&self, from: Host) -> bool {
         let receiver = self.socket(from.peer());
         let mut bytes = [0; MIN_LEN];
@@ -181,7 +185,8 @@ impl Pair {
         }
     }
 
-    /// Sends `count` datagrams of `len` bytes from A at once and tells how long B took from the first to the last.
+    /// Sends `count` datagrams of `len` bytes from A at once, and returns the time at B from the
+    /// first to the last.
     pub(crate) fn train(&self, count: usize, len: usize) -> Duration {
         let mut buffer = vec![0; len];
         self.b.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -197,9 +202,9 @@ impl Pair {
     }
 }
 
-/// A datagram's number.
+/// Length of a datagram's number.
 const MIN_LEN: usize = 8;
-/// Attempts of 300 ms each: a neighbour that did not answer is asked again after a second.
+/// Attempts of 300 ms each: the kernel retries an unanswered neighbour after a second.
 const PATIENT: usize = 10;
-/// No wait in these tests is longer.
+/// Longest wait in these tests.
 const DEADLINE: Duration = Duration::from_secs(10);
