@@ -240,7 +240,6 @@ impl From<Sweep> for SweepKind {
 /// Source and target of a disk measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Disk {
-    /// Local file that is read.
     pub(crate) source: PathBuf,
     /// Name at the daemon next to which data is written; `None` is the root folder.
     pub(crate) target: Option<Name>,
@@ -350,7 +349,6 @@ pub(crate) mod tests {
         bench: Bench,
     }
 
-    /// Parses the arguments of `bench`.
     pub(crate) fn parse(words: &[&str]) -> Result<Bench, clap::Error> {
         Line::try_parse_from(["bench"].iter().chain(words)).map(|line| line.bench)
     }

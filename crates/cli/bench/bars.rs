@@ -5,7 +5,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::live::{Live, Row};
 use crate::terminal::Terminal;
 
-/// Progress bars of one bench.
 #[derive(Debug)]
 pub(crate) struct Bars {
     terminal: Terminal,
@@ -19,7 +18,6 @@ impl Bars {
         Self { terminal: terminal.clone(), bars: Vec::new(), shown: false }
     }
 
-    /// Draws the current state.
     pub(crate) fn draw(&mut self, live: &Live) {
         let rows = live.rows();
         // The total exists before any link does.

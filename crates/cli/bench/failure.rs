@@ -5,7 +5,6 @@ use std::{io, path::PathBuf};
 /// Error of a bench, or of processing a report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// A report cannot be read.
     #[error("cannot read {path:?}")]
     Read { path: PathBuf, source: io::Error },
     /// A file is not a report.
@@ -14,19 +13,15 @@ pub(crate) enum BenchError {
     /// No single report has this name.
     #[error("{text:?} is neither a file nor the beginning of the id of one report: `nicstripe bench list` shows {count} that begin so")]
     Unknown {
-        /// Text as typed.
         text: String,
         /// Number of reports whose ID begins with the text.
         count: usize,
     },
-    /// Slower than the baseline.
     #[error("slower by {percent:.1} % than {id}, and no more than {noise:.1} % may be chance")]
     Regression {
         /// Prefix of the baseline's ID.
         id: String,
-        /// Decrease in per cent.
         percent: f64,
-        /// Noise in per cent.
         noise: f64,
     },
     /// The baseline cannot be compared with this report.
@@ -36,7 +31,6 @@ pub(crate) enum BenchError {
         id: String,
         why: String,
     },
-    /// Below the requested floor.
     #[error("{reached:.1} % of theory is below the floor of {floor:.1} %")]
     Floor {
         /// Reached share of the theoretical rate, in per cent.
@@ -44,7 +38,6 @@ pub(crate) enum BenchError {
         /// Requested share of the theoretical rate, in per cent.
         floor: f64,
     },
-    /// The floor cannot be checked.
     #[error("whether the floor is reached cannot be told: {why}")]
     NoFloor { why: &'static str },
 }

@@ -20,7 +20,6 @@ use super::{
 };
 use crate::{failure::Failure, table::aligned};
 
-/// Folder of stored reports.
 #[derive(Debug)]
 pub(crate) struct History {
     folder: PathBuf,
@@ -109,7 +108,6 @@ impl History {
     }
 }
 
-/// Formats reports as a table.
 pub(crate) fn table(briefs: &[Brief]) -> Vec<String> {
     let mut rows = vec![["id", "began (UTC)", "machines", "Mbit/s", "MB/s (MiB/s)", "of theory", "limited by"].map(str::to_owned)];
     rows.extend(briefs.iter().map(Brief::row));

@@ -40,8 +40,8 @@ fn begin<'a>(measure: &'a Measure, host: &str, show: &mut Show, terminal: &Termi
     check_excluded(&measure.exclude_link)?;
     let home = places::home()?;
     let session = Session::new(measure, History::of(&home), bench::compare)?;
-    // Started while the process is single-threaded: the process that talks to the network must not be able to
-    // change routes.
+    // Started while the process is single-threaded: the process that talks to the network must not
+    // be able to change routes.
     let routes = Arc::new(RouteKeeper::start_apart(measure.routes.into(), &places::routes_dir(&home)));
     let runtime = runtime::threaded()?;
     let ended = runtime.block_on(run_one(measure, host, routes, &home, show));

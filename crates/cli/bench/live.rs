@@ -41,17 +41,14 @@ struct Link {
     is_loaded: bool,
 }
 
-/// The current load.
 #[derive(Debug)]
 struct Load {
     phase: Phase,
     repeat: u32,
 }
 
-/// One bar.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
-    /// Label.
     pub(crate) name: String,
     /// Fill level from 0 to 1; 1 is the theoretical rate if known.
     pub(crate) part: f64,

@@ -5,7 +5,6 @@ use nicstripe::bench::{BenchLink, InterfaceFacts, Limiter};
 use super::reading::Reading;
 use crate::invocation::quoted;
 
-/// One remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remedy {
     /// Finding.

@@ -59,7 +59,6 @@ impl Model {
         Self { cables, phases, repeats: 6, noise: 0.004, limiter: Limiter::Cable, sentence, seed: 0x9e37_79b9_7f4a_7c15 }
     }
 
-    /// Generates the report.
     pub(crate) fn report(mut self) -> BenchReport {
         let links: Vec<BenchLink> = self.cables.iter().zip(1..).map(|(cable, id)| link(cable, id)).collect();
         let runs = self.runs();

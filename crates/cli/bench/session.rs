@@ -10,7 +10,6 @@ use crate::{
     terminal::Terminal,
 };
 
-/// A running bench.
 pub(crate) trait Measurement {
     /// Returns the next event; `None` after the last. Cancel safe.
     async fn next_event(&mut self) -> Option<BenchEvent>;
@@ -39,7 +38,6 @@ pub(crate) struct Session<'a> {
 pub(crate) struct Ended {
     /// Report, even if a signal ended the bench.
     pub(crate) report: Result<BenchReport, Failure>,
-    /// Signal that ended it.
     pub(crate) stop: Option<Stop>,
 }
 
@@ -141,7 +139,6 @@ mod tests {
         exit::Exit,
     };
 
-    /// A recorded bench.
     struct Recorded {
         events: VecDeque<BenchEvent>,
         report: BenchReport,

@@ -24,7 +24,6 @@ pub(crate) struct Show {
     stream: Option<EventStream>,
 }
 
-/// Output options.
 #[derive(Debug, Clone, Copy)]
 struct Wishes {
     quiet: bool,
@@ -47,7 +46,6 @@ impl Show {
         }
     }
 
-    /// Handles an event.
     pub(crate) fn on_event(&mut self, event: &BenchEvent) {
         if let Some(stream) = &mut self.stream {
             stream.write(event);
@@ -65,7 +63,6 @@ impl Show {
         self.terminal.say(self.live.status());
     }
 
-    /// Removes the bars.
     pub(crate) fn end_bars(&mut self) {
         if let Some(mut bars) = self.bars.take() {
             bars.finish();

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{failure::Failure, json::print_document, stdout, terminal::Terminal};
 
-/// Runs the command.
 pub(crate) fn run(stored: &Stored, history: &History, compare: Compare, terminal: &Terminal) -> Result<(), Failure> {
     match stored {
         Stored::List => list(history, terminal),

@@ -27,7 +27,6 @@ pub(crate) struct Line {
 /// Emphasis of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// None.
     Plain,
     /// Everything is at its best.
     Good,

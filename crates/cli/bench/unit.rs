@@ -7,9 +7,7 @@ use nicstripe::bench::Spread;
 /// Unit of all rates of one table or page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RateUnit {
-    /// Printed with one decimal.
     Megabits,
-    /// Printed with two decimals.
     Gigabits,
 }
 

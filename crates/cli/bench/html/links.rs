@@ -79,7 +79,6 @@ pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
     Some(svg.finish("Rates of each link, alone and with all"))
 }
 
-/// One bar of a link.
 struct Bar {
     name: &'static str,
     class: &'static str,

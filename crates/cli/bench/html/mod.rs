@@ -29,7 +29,6 @@ use super::{
 
 pub(super) use super::reading::limiter_text;
 
-/// Renders the page.
 pub(crate) fn page(report: &BenchReport) -> String {
     let reading = Reading::of(report);
     let [ours, theirs] = reading.machines();

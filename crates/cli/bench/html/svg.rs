@@ -13,7 +13,6 @@ pub(super) struct Svg {
     body: String,
 }
 
-/// Anchor of a text.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -41,32 +40,27 @@ impl Svg {
         let _ = write!(self.body, r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}">{note}</rect>"#);
     }
 
-    /// Draws a line.
     pub(super) fn line(&mut self, class: &str, from: [f64; 2], to: [f64; 2]) {
         let ([x1, y1], [x2, y2]) = (from, to);
         let _ = write!(self.body, r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#);
     }
 
-    /// Draws a line through points.
     pub(super) fn polyline(&mut self, class: &str, points: &[[f64; 2]]) {
         let points = joined(points);
         let _ = write!(self.body, r#"<polyline class="{class}" points="{points}"/>"#);
     }
 
-    /// Draws an area.
     pub(super) fn polygon(&mut self, class: &str, points: &[[f64; 2]]) {
         let points = joined(points);
         let _ = write!(self.body, r#"<polygon class="{class}" points="{points}"/>"#);
     }
 
-    /// Draws a point.
     pub(super) fn circle(&mut self, class: &str, at: [f64; 2], radius: f64, note: &str) {
         let [x, y] = at;
         let note = escape(note);
         let _ = write!(self.body, r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="{radius:.1}"><title>{note}</title></circle>"#);
     }
 
-    /// Writes a text.
     pub(super) fn text(&mut self, class: &str, at: [f64; 2], anchor: Anchor, text: impl Display) {
         let [x, y] = at;
         let anchor = match anchor {
