@@ -68,7 +68,8 @@ pub(crate) fn lines(report: &Report, ends: &Ends) -> Vec<String> {
     [Some(outcome(report, ends)), links(report)].into_iter().flatten().collect()
 }
 
-/// `disk.img → nas:disk.img  300.0 MiB in 1.4 s (230.0 MB/s over eth1, eth2), verified and on disk`.
+/// `disk.img → nas:disk.img  300.0 MiB in 1.4 s (230.0 MB/s over eth1, eth2), verified and on
+/// disk`.
 fn outcome(report: &Report, ends: &Ends) -> String {
     let time = Took(report.elapsed);
     let moved = moved(report);

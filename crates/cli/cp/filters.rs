@@ -11,7 +11,6 @@ pub(crate) struct Filters(pub(crate) Vec<Filter>);
 /// One option of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Filter {
-    /// Exclude matching entries.
     Exclude(String),
     /// Include matching entries again.
     Include(String),

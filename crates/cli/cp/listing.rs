@@ -5,7 +5,6 @@ use nicstripe::{EntryOutcome, Name, Verdict};
 /// Selects the lines to print.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Listing {
-    /// True if nothing is changed.
     pub(crate) dry_run: bool,
     /// True if skipped entries are listed too.
     pub(crate) skipped: bool,

@@ -21,7 +21,6 @@ pub(crate) struct FilesFrom {
 }
 
 impl FilesFrom {
-    /// Reads the names.
     pub(crate) fn read(&self) -> Result<Vec<Name>, ListError> {
         self.names(&read(&self.path)?)
     }
@@ -90,38 +89,25 @@ fn read(path: &Path) -> Result<Vec<u8>, ListError> {
 /// Error of reading a list file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListError {
-    /// The file cannot be read.
     #[error("cannot read the list {path:?}")]
-    Read {
-        /// List file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A name is not allowed on the wire.
     #[error("{path:?}, name {number}")]
     Name {
-        /// List file.
         path: PathBuf,
         /// Number of the name, from 1.
         number: usize,
-        /// Problem with the name.
         source: NameError,
     },
-    /// A pattern is invalid.
     #[error("\"{pattern}\" is no pattern of .gitignore")]
     Pattern {
         /// Pattern, escaped.
         pattern: String,
-        /// Problem with the pattern.
         source: ignore::Error,
     },
     /// A pattern file is not UTF-8.
     #[error("{path:?} is not UTF-8: expected a pattern a line")]
-    NotText {
-        /// List file.
-        path: PathBuf,
-    },
+    NotText { path: PathBuf },
 }
 
 #[cfg(test)]

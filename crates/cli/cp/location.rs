@@ -45,7 +45,6 @@ pub(crate) struct Remote {
 /// A path relative to the daemon's root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RemotePath {
-    /// The root directory itself.
     Root,
     /// A directory, marked by a trailing slash.
     Directory(Name),
@@ -65,7 +64,6 @@ impl fmt::Display for Remote {
 }
 
 impl Location {
-    /// Parses an argument.
     pub(crate) fn parse(argument: &OsStr) -> Result<Self, LocationError> {
         let bytes = argument.as_bytes();
         if bytes.is_empty() {
@@ -222,24 +220,14 @@ fn shown(bytes: &[u8]) -> String {
 /// Error of parsing a source or target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LocationError {
-    /// Empty argument.
     #[error("an empty source or target is not allowed: expected a path or HOST:PATH")]
     Empty,
     /// The text before the colon is not a host.
     #[error("there is no host in \"{text}\": expected HOST:PATH, or [ADDRESS]:PATH for IPv6")]
-    Host {
-        /// Argument as typed.
-        text: String,
-    },
+    Host { text: String },
     /// Starting the remote side through ssh is not supported.
     #[error("\"{text}\" asks for ssh, which is not supported yet: expected HOST:PATH of a running daemon")]
-    Ssh {
-        /// Argument as typed.
-        text: String,
-        /// Host of the argument.
-        host: String,
-    },
-    /// A URL with another scheme.
+    Ssh { text: String, host: String },
     #[error("\"{scheme}://\" is not supported: expected nicstripe://HOST[:PORT]/PATH")]
     Scheme { scheme: String },
     /// The port in a URL is invalid.
@@ -251,7 +239,6 @@ pub(crate) enum LocationError {
     /// A port is at the start of the path.
     #[error("\"{text}\" has port {port} where the path begins")]
     PortInPath {
-        /// Argument as typed.
         text: String,
         host: String,
         port: u16,
@@ -260,10 +247,7 @@ pub(crate) enum LocationError {
     },
     /// An invalid percent escape in the path of a URL.
     #[error("\"{text}\" holds a percent sign that no two hexadecimal digits follow: expected %25 for the sign itself")]
-    Escape {
-        /// Argument as typed.
-        text: String,
-    },
+    Escape { text: String },
     /// The path is not allowed on the wire.
     #[error(transparent)]
     Name(#[from] NameError),

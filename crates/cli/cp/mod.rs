@@ -119,8 +119,8 @@ impl Cp {
         check_here(&plan)?;
         let tree = std::mem::take(&mut plan.tree).read()?;
         let home = places::home()?;
-        // Started while the process is single-threaded: the process that talks to the network must not be able
-        // to change routes.
+        // Started while the process is single-threaded: the process that talks to the network must
+        // not be able to change routes.
         let keeper = Arc::new(RouteKeeper::start_apart(plan.network.routes, &places::routes_dir(&home)));
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(copy(plan, tree, keeper, &home, terminal, wishes, shown));

@@ -17,17 +17,14 @@ use crate::failure::Failure;
 pub(crate) struct Plan {
     /// Name or address of the daemon's machine.
     pub(crate) host: String,
-    /// TCP port of the daemon.
     pub(crate) port: u16,
     /// Copy kind, sources and target.
     pub(crate) way: Way,
-    /// Options for writing files.
     pub(crate) options: CopyOptions,
     /// Options of a tree copy.
     pub(crate) tree: TreePlan,
     /// Links and limits.
     pub(crate) network: Network,
-    /// True if nothing is changed.
     pub(crate) dry_run: bool,
 }
 
@@ -39,12 +36,10 @@ pub(crate) struct TreePlan {
     files_from: Option<FilesFrom>,
 }
 
-/// Network options of a copy.
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
     /// Links to use; empty for all.
     pub(crate) links: Vec<LinkRequest>,
-    /// Interfaces to exclude.
     pub(crate) exclude: Vec<String>,
     /// Connections per link, if specified.
     pub(crate) streams: Option<u8>,
@@ -106,7 +101,6 @@ impl TreePlan {
         self.options.nodes
     }
 
-    /// Reads the list files.
     pub(crate) fn read(self) -> Result<TreeOptions, ListError> {
         let files_from = self.files_from.map(|list| list.read()).transpose()?;
         Ok(TreeOptions { filters: self.filters.read()?, files_from, ..self.options })
@@ -160,7 +154,6 @@ impl Network {
     }
 }
 
-/// Error of planning a copy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanError {
     /// Only one path.
@@ -169,10 +162,8 @@ pub(crate) enum PlanError {
     /// A value after a letter that takes one in scp.
     #[error("-{letter} takes no value here, unlike scp's: \"{value}\" would be something to copy")]
     ScpValue { letter: char, value: String },
-    /// Neither end is remote.
     #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
     BothLocal,
-    /// Both ends are remote.
     #[error("source and target are both remote: expected one of them on this machine")]
     BothRemote,
     /// Two different ports.
@@ -188,11 +179,7 @@ pub(crate) enum PlanError {
     NoName { path: PathBuf },
     /// A directory at the daemon, without recursion.
     #[error("\"{text}\" is a directory, which is copied with -r only")]
-    RemoteDirectory {
-        /// Source as typed.
-        text: String,
-    },
-    /// Local and remote sources mixed.
+    RemoteDirectory { text: String },
     #[error("one of the sources is remote and another is not: expected all of them on one machine")]
     MixedSources,
     /// Sources at several daemons.
@@ -206,10 +193,8 @@ pub(crate) enum PlanError {
     /// Two sources with one name in the target.
     #[error("two sources are called \"{name}\", and would be one in the target")]
     SameName { name: String },
-    /// `--files-from` with several sources.
     #[error("--files-from names files of one SRC: expected one")]
     FilesFromSources,
-    /// `--delete` without recursion.
     #[error("--delete deletes in directories only, which are copied with -r only")]
     DeleteWithoutRecursion,
     /// `--delete` with `--files-from`, which excludes most of a directory.
@@ -220,16 +205,10 @@ pub(crate) enum PlanError {
     DeleteContent,
     /// A remote pattern without matches.
     #[error("nothing at the daemon matches \"{pattern}\"")]
-    NoMatch {
-        /// Pattern as typed.
-        pattern: String,
-    },
+    NoMatch { pattern: String },
     /// A remote pattern with more matches than one request allows.
     #[error("more than 1,024 names match \"{pattern}\"")]
-    ManyMatches {
-        /// Pattern as typed.
-        pattern: String,
-    },
+    ManyMatches { pattern: String },
     /// An invalid include or exclude pattern.
     #[error("\"{}\" is no pattern to include or exclude", nicstripe::escaped(pattern.as_bytes()))]
     Pattern { pattern: String },
@@ -239,15 +218,11 @@ pub(crate) enum PlanError {
     /// `-` as one of several sources.
     #[error("standard input or output cannot be one of several sources")]
     PipeAmongOthers,
-    /// `-` with an option for files.
     #[error("{option} cannot be used with standard input or output")]
     PipeWith { option: &'static str },
     /// `-` as the source for a directory.
     #[error("\"{text}\" is a directory, and standard input has no name: expected HOST:NAME")]
-    PipeToDirectory {
-        /// Target as typed.
-        text: String,
-    },
+    PipeToDirectory { text: String },
     /// JSON output with standard output as the target.
     #[error("--json and --json-stream print on standard output, which is the target")]
     JsonToPipe,

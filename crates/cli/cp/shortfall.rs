@@ -20,9 +20,7 @@ pub(crate) struct Shortfall {
     only_sources_changed: bool,
     /// Failed entries, one line each.
     lines: Vec<String>,
-    /// True if recursion was requested.
     recursive: bool,
-    /// True if replacing was requested.
     replace: bool,
 }
 

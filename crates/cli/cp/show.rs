@@ -17,22 +17,20 @@ use crate::{json::EventStream, terminal::Terminal};
 pub(crate) struct Wishes {
     /// Errors only.
     pub(crate) quiet: bool,
-    /// Prints the bytes of each link; from 2 on also why links are excluded.
+    /// Verbosity: from 1 on the bytes of each link, from 2 on also why links are excluded.
     pub(crate) verbose: u8,
     /// Totals at the end.
     pub(crate) stats: bool,
-    /// Prints a JSON document at the end, on standard output.
+    /// JSON document at the end, on standard output.
     pub(crate) json: bool,
-    /// Prints JSON events on standard output, followed by the document.
+    /// JSON events on standard output, followed by the document.
     pub(crate) json_stream: bool,
     /// Policy for progress output.
     pub(crate) progress: Progress,
-    /// Nothing is changed, only listed.
     pub(crate) dry_run: bool,
 }
 
 impl Wishes {
-    /// Selects the output options.
     pub(crate) fn of(cp: &Cp) -> Self {
         Self {
             quiet: cp.quiet,
@@ -101,9 +99,7 @@ enum Drawing {
 /// Destination of the list of tree entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum List {
-    /// Standard output.
     Results,
-    /// Standard error.
     Messages,
     Nowhere,
 }
@@ -136,7 +132,6 @@ impl Show {
         }
     }
 
-    /// Handles an event.
     pub(crate) fn on_event(&mut self, event: &Event) {
         if let Some(stream) = &mut self.stream {
             stream.write(event);

@@ -288,7 +288,6 @@ pub(crate) struct PlaceError {
 pub(crate) enum Obstacle {
     /// Another file exists, and replacing was not requested.
     Differs,
-    /// A directory.
     Directory,
     /// A parent directory is missing.
     NoParent(String),

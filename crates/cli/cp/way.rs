@@ -20,18 +20,12 @@ use crate::failure::Failure;
 pub(crate) enum Way {
     /// One local file to the daemon.
     Put {
-        /// Local file.
         source: PathBuf,
         /// Name at the daemon; `None` keeps the file's name, in the daemon's root.
         name: Option<Name>,
     },
     /// One file from the daemon.
-    Get {
-        /// File at the daemon.
-        name: Name,
-        /// Local file or directory.
-        target: PathBuf,
-    },
+    Get { name: Name, target: PathBuf },
     /// Local files and trees to the daemon.
     PutTree {
         /// Local sources. A trailing slash means the content of a directory.
@@ -45,21 +39,14 @@ pub(crate) enum Way {
     GetTree {
         /// Name of each source, and true if its content is meant. `None` is the daemon's root.
         sources: Vec<(Option<Name>, bool)>,
-        /// Local directory.
         target: PathBuf,
         /// True if the only source gets this name itself, unless a directory of that name exists.
         as_name: bool,
     },
-    /// Standard input to the daemon.
-    PutPipe {
-        /// File at the daemon.
-        name: Name,
-    },
+    /// Standard input to a file of the daemon.
+    PutPipe { name: Name },
     /// A file of the daemon to standard output.
-    GetPipe {
-        /// File at the daemon.
-        name: Name,
-    },
+    GetPipe { name: Name },
 }
 
 impl Way {
