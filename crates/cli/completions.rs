@@ -14,7 +14,6 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Prints the script.
     pub(crate) fn run(self) -> Result<(), Failure> {
         stdout::bytes(script(self.shell).as_bytes())
     }

@@ -26,7 +26,6 @@ pub(crate) enum Exit {
     Usage = 2,
     /// Refused: key, permission, policy, or another transfer holds the target.
     Refused = 5,
-    /// No link could connect.
     NoLink = 10,
     /// A file at either end: missing, exists already, not a file, unreadable, disk full.
     Files = 11,
@@ -49,7 +48,6 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// Returns the numeric code.
     pub(crate) const fn code(self) -> u8 {
         self as u8
     }

@@ -39,7 +39,6 @@ pub(crate) enum Failure {
     /// Settings of `serve` contradict each other.
     #[error("{key}: {why}")]
     Setting {
-        /// Option or key.
         key: &'static str,
         /// Problem, and the allowed values.
         why: String,
@@ -49,11 +48,7 @@ pub(crate) enum Failure {
     Metrics { address: SocketAddr, source: io::Error },
     /// A typed address cannot be listened on.
     #[error("cannot listen on {address}")]
-    Listen {
-        /// As typed.
-        address: String,
-        source: io::Error,
-    },
+    Listen { address: String, source: io::Error },
     /// The line given to `trust add` is invalid.
     #[error(transparent)]
     PeerLine(#[from] LineError),
@@ -63,7 +58,6 @@ pub(crate) enum Failure {
     /// The daemon's root contains the identity or the peers file, which grant rights.
     #[error("cannot serve {path:?}: it contains {place:?}, where this machine's key and list of peers are")]
     RootOfKeys {
-        /// The root directory.
         path: PathBuf,
         /// The file or directory inside the root.
         place: PathBuf,
@@ -98,7 +92,6 @@ pub(crate) enum Failure {
     /// An interface to exclude does not exist.
     #[error("there is no interface {name:?} here to leave out; there are {here}")]
     Excluded {
-        /// As typed.
         name: String,
         /// Existing interfaces.
         here: String,
@@ -143,16 +136,13 @@ pub(crate) enum Failure {
     /// There is no manual page of this name.
     #[error("there is no command {name:?}: expected one that `nicstripe --help` lists")]
     NoPage { name: String },
-    /// Standard output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
     /// A file or folder cannot be written.
     #[error("cannot write {path:?}")]
     Write { path: PathBuf, source: io::Error },
-    /// Threads cannot be started.
     #[error("cannot start threads")]
     Runtime(#[source] io::Error),
-    /// Signal handlers cannot be installed.
     #[error("cannot take over signals")]
     Signals(#[source] io::Error),
 }

@@ -21,7 +21,6 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    /// Prints or writes pages.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let pages = pages();
         if let Some(dir) = self.dir {

@@ -33,7 +33,6 @@ pub(crate) fn parse_rate(text: &str) -> Result<BitRate, QuantityError> {
     unit.and_then(|unit| to_whole(number * unit)).map(BitRate).ok_or_else(wrong)
 }
 
-/// Parses a time.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, QuantityError> {
     let wrong = || QuantityError::Time { text: text.to_owned() };
     let (number, suffix) = split(text).ok_or_else(wrong)?;
@@ -50,24 +49,12 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, QuantityError> {
 /// Error of parsing a size, rate or time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuantityError {
-    /// Not a size.
     #[error("not a size: expected digits and an optional K, M, G or T (powers of 1024), or KB, MB, GB or TB (powers of 1000)")]
-    Size {
-        /// Text as typed.
-        text: String,
-    },
-    /// Not a rate.
+    Size { text: String },
     #[error("not a rate: expected KiB/s without a unit, K, M or G for bytes, or Mbit or Gbit for bits, a second")]
-    Rate {
-        /// Text as typed.
-        text: String,
-    },
-    /// Not a time.
+    Rate { text: String },
     #[error("not a time: expected seconds, or a number with ms, s, m or h")]
-    Time {
-        /// Text as typed.
-        text: String,
-    },
+    Time { text: String },
 }
 
 /// A size, printed as `512 B`, `64.0 KiB` or `1.40 GiB`.

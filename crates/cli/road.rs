@@ -58,7 +58,6 @@ impl Road {
         self.port.or(in_url).unwrap_or(DEFAULT_PORT)
     }
 
-    /// Connects to a host.
     pub(crate) async fn connect(&self, host: &str, port: u16, keeper: Arc<RouteKeeper>) -> Result<Client, Failure> {
         let home = places::home()?;
         let builder = places::client(&home)?

@@ -31,7 +31,6 @@ impl Stop {
     }
 }
 
-/// Streams of the handled signals.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Stream,

@@ -59,7 +59,6 @@ impl Terminal {
         self.bars.set_draw_target(ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
     }
 
-    /// Returns the format of messages.
     pub(crate) fn voice(&self) -> Voice {
         match self.voice.load(Ordering::Relaxed) {
             number if number == Voice::Journal as u8 => Voice::Journal,
@@ -73,7 +72,6 @@ impl Terminal {
         self.voice.store(voice as u8, Ordering::Relaxed);
     }
 
-    /// Prints a line.
     pub(crate) fn say(&self, line: impl Display) {
         match self.voice() {
             Voice::Records => tracing::info!("{line}"),

@@ -37,7 +37,6 @@ pub(crate) struct Index {
     pub(crate) packs: Vec<(Hash, Vec<(Hash, u32)>)>,
 }
 
-/// One backup.
 #[derive(Debug, Encode, Decode)]
 pub(crate) struct Snapshot {
     /// Start time in milliseconds since 1970.

@@ -75,7 +75,6 @@ struct Packer {
     pack: Pack,
     pack_size: usize,
     full: mpsc::Sender<Pack>,
-    /// Encoded nodes.
     manifest: Vec<u8>,
     files: u64,
     bytes: u64,

@@ -53,7 +53,6 @@ impl Folders {
         self.base.path().join("sample.bin")
     }
 
-    /// Returns the daemon's root.
     pub(super) fn received(&self) -> PathBuf {
         self.base.path().join("received")
     }

@@ -128,7 +128,6 @@ fn print(outcome: &Outcome, cables: usize) -> Result<(), Failure> {
     outcome.lines(cables).into_iter().try_for_each(stdout::line)
 }
 
-/// Error of the demo.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
     /// The hosts or cables cannot be created.
@@ -137,17 +136,13 @@ pub(crate) enum DemoError {
     /// There is not enough free space for the files.
     #[error("{} of free space are needed, {} has {}: expected a smaller --size", Size(*.needed), path.display(), Size(*.free))]
     Room {
-        /// Required bytes.
         needed: u64,
         /// Folder for the files.
         path: PathBuf,
-        /// Free bytes in it.
         free: u64,
     },
-    /// The folders cannot be created.
     #[error("cannot make the demo's folders")]
     Folders(#[source] io::Error),
-    /// The file cannot be created.
     #[error("cannot make the file to copy")]
     Sample(#[source] io::Error),
     /// The named file cannot be read.
@@ -162,7 +157,6 @@ pub(crate) enum DemoError {
     /// The list of trusted peers cannot be used.
     #[error(transparent)]
     Peers(#[from] PeersError),
-    /// A command cannot be started.
     #[error("cannot start nicstripe {command}")]
     Start { command: &'static str, source: io::Error },
     /// The daemon ended, or never listened.
@@ -174,7 +168,6 @@ pub(crate) enum DemoError {
     /// The copy failed and has printed its error.
     #[error("the copy over {cables} cables failed: {status}")]
     Copy { cables: usize, status: ExitStatus },
-    /// The copy printed no report.
     #[error("the copy's report cannot be read")]
     Report(#[source] serde_json::Error),
     /// The received file is missing or differs.

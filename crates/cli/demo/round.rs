@@ -27,7 +27,6 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Inputs of a copy.
 #[derive(Debug)]
 pub(super) struct Round<'a> {
     pub(super) stage: &'a Stage,
@@ -35,7 +34,6 @@ pub(super) struct Round<'a> {
     pub(super) sample: &'a Sample,
 }
 
-/// Outcome of a copy.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// Size of the file in bytes.

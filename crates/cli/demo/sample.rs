@@ -11,11 +11,9 @@ use nicstripe::Digest;
 
 use super::DemoError;
 
-/// A file to copy.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) path: PathBuf,
-    /// Size in bytes.
     pub(super) size: u64,
     /// BLAKE3 of the content.
     pub(super) digest: Digest,
@@ -101,7 +99,6 @@ fn sources() -> Vec<PathBuf> {
     env::current_exe().into_iter().chain(toolchains).chain(system).collect()
 }
 
-/// Returns a file's BLAKE3.
 pub(super) fn digest_of(path: &Path) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
     let mut source = BufReader::with_capacity(BUFFER, File::open(path)?);

@@ -15,7 +15,6 @@ use super::DemoError;
 /// Environments available on this machine.
 #[derive(Debug)]
 pub(super) enum Ground {
-    /// Network namespaces.
     Lab,
     /// Only loopback addresses.
     Loopback {
@@ -79,7 +78,6 @@ impl Stage {
         }
     }
 
-    /// Returns the number of cables.
     pub(super) fn cables(&self) -> usize {
         match self {
             Self::Lab(lab) => lab.links().len(),
@@ -104,7 +102,6 @@ impl Stage {
         }
     }
 
-    /// Returns the options for `serve`.
     pub(super) fn serve_options(&self) -> Vec<OsString> {
         match self {
             Self::Lab(_) => Vec::new(),

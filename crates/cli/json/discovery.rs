@@ -47,7 +47,6 @@ struct CableDocument<'a> {
 }
 
 impl<'a> Discovery<'a> {
-    /// Describes a finished search.
     pub(crate) fn of(result: &'a Result<Vec<Heard>, Failure>, elapsed: Duration, hint: Option<String>) -> Self {
         Self {
             schema: SCHEMA,

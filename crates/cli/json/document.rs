@@ -131,13 +131,10 @@ struct FailureDocument<'a> {
 /// Outcome of a copy. A tree copy may have both a report and a failure.
 #[derive(Debug)]
 pub(crate) struct End<'a> {
-    /// Report of the library.
     pub(crate) report: Option<&'a Report>,
-    /// Failure that ended the copy.
     pub(crate) failure: Option<&'a Failure>,
     /// Run time of the command, used if there is no report.
     pub(crate) elapsed: Duration,
-    /// Advice on the failure.
     pub(crate) hint: Option<String>,
 }
 

@@ -82,7 +82,6 @@ fn write_line(value: &impl Serialize) -> io::Result<()> {
 #[derive(Debug, Serialize)]
 pub(crate) struct Line<K> {
     pub(crate) schema: &'static str,
-    /// Seconds since the stream began.
     pub(crate) time_s: f64,
     /// Content of the event, with the tag `event`.
     #[serde(flatten)]

@@ -9,7 +9,6 @@ use std::{fs, path::Path};
 
 use serde_json::{Map, Value};
 
-/// A published schema.
 #[derive(Debug)]
 pub(crate) struct Schema {
     root: Value,

@@ -36,12 +36,10 @@ impl Memory {
         self.0.lock().unwrap().files.keys().cloned().collect()
     }
 
-    /// Returns the number of directories.
     pub(super) fn directories(&self) -> usize {
         self.0.lock().unwrap().directories.len()
     }
 
-    /// Adds a file.
     pub(super) fn plant(&self, name: &str, bytes: &[u8]) {
         self.0.lock().unwrap().files.insert(name.to_owned(), bytes.to_vec());
     }

@@ -25,7 +25,6 @@ pub(super) trait Objects: Send + Sync + 'static {
     /// Starts a new file. Creates missing directories.
     fn create(&self, name: &Name) -> Self::Upload;
 
-    /// Removes a file.
     fn remove(&self, name: &Name) -> impl Future<Output = Result<(), ObjectError>> + Send;
 
     /// Creates a directory and its missing parents; succeeds if it exists.
@@ -44,14 +43,12 @@ pub(super) trait Upload: Send {
 /// Bytes of an object in order. The channel closes after the last piece, or after an error.
 pub(super) type Pieces = mpsc::Receiver<io::Result<Bytes>>;
 
-/// Entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Name, one path component.
     pub(super) name: Vec<u8>,
     /// Size of a file in bytes.
     pub(super) size: u64,
-    /// True for a regular file.
     pub(super) is_file: bool,
 }
 
@@ -74,11 +71,9 @@ pub(super) enum Obstacle {
     Exists,
     /// The client lacks the right.
     Refused,
-    /// The disk is full.
     NoSpace,
     /// A retry may succeed later: no link, or another client writes the same file.
     Unavailable,
-    /// Any other error.
     Failed,
 }
 

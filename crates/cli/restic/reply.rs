@@ -14,10 +14,8 @@ use hyper::{
 
 use super::objects::Pieces;
 
-/// Response to a request.
 pub(super) type Reply = Response<ReplyBody>;
 
-/// Body of a response.
 #[derive(Debug)]
 pub(super) enum ReplyBody {
     /// Bytes in memory.

@@ -22,7 +22,6 @@ use tokio::{
 use super::{objects::Objects, password::Password, reply, repository::Repository};
 use crate::own_names::OwnNames;
 
-/// HTTP server of a repository.
 #[derive(Debug)]
 pub(super) struct Server<O> {
     pub(super) repository: Repository<O>,

@@ -7,13 +7,10 @@ use nicstripe::{Name, NameError};
 /// Object of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// The repository itself.
     Repository,
     /// The configuration of the repository.
     Config,
-    /// All files of a kind.
     Files(Kind),
-    /// One file.
     File(Kind, Id),
 }
 
@@ -58,7 +55,6 @@ impl Target {
 }
 
 impl Kind {
-    /// All kinds.
     pub(super) const ALL: [Self; 5] = [Self::Data, Self::Keys, Self::Locks, Self::Snapshots, Self::Index];
 
     /// Returns the name used in paths and in the storage.

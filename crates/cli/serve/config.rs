@@ -106,7 +106,6 @@ pub(crate) enum ConfigError {
     #[error("{}, line {line}: {what}", escaped(path.as_os_str().as_encoded_bytes()))]
     Line {
         path: PathBuf,
-        /// Line number, from 1.
         line: usize,
         /// Key and value, with the allowed values.
         what: String,

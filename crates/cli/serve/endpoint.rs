@@ -81,7 +81,6 @@ async fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Request of a client.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     Metrics { body: bool },

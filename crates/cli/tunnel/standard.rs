@@ -27,7 +27,6 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-/// Standard input.
 pub(super) enum Input {
     /// Read by the task.
     Pipe(pipe::Receiver),
@@ -56,7 +55,6 @@ impl Input {
     }
 }
 
-/// Standard output.
 pub(super) enum Output {
     /// Written by the task.
     Pipe(pipe::Sender),

@@ -3,7 +3,6 @@
 use nicstripe::{Error, FailCode, NameError};
 use rustic_core::{ErrorKind, RusticError, Status};
 
-/// Failure of a call.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Error of the library.
@@ -19,7 +18,6 @@ pub(crate) enum Failure {
     TooLong,
 }
 
-/// Attempted action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     MakeDirectory,
@@ -30,7 +28,6 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Returns the verb for messages.
     pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::MakeDirectory => "make the directory",
@@ -87,7 +84,6 @@ impl Failure {
         }
     }
 
-    /// Returns advice for the user.
     fn advice(&self, action: Action) -> Option<&'static str> {
         match (self.code(), action) {
             (Some(FailCode::Refused), Action::Write | Action::Remove) => {

@@ -167,7 +167,6 @@ pub(crate) fn open(backends: impl Into<RepositoryBackends>) -> Repository<OpenSt
     closed(backends).open(&credentials()).unwrap()
 }
 
-/// Backs up a folder.
 pub(crate) fn backup(repository: Repository<OpenStatus>, source: &Path) -> SnapshotFile {
     let mut options = BackupOptions::default();
     options.as_path = Some("source".into());
