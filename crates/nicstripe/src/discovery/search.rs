@@ -229,7 +229,7 @@ impl Searcher {
         }
     }
 
-    /// Starts asking on each usable interface where that has not begun.
+    /// Starts asking on usable interfaces that were not asked on yet.
     fn begin_where_possible(&mut self) {
         let Ok(here) = here::listed() else { return };
         for (interface, address) in askable(&here, &self.options) {

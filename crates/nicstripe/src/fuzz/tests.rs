@@ -30,7 +30,7 @@ fn records_corpus() {
 
 #[test]
 fn handshake_corpus() {
-    // A hello of each end is in the corpus as it was once said: its keys are drawn anew each time.
+    // The corpus holds recorded hellos of each end, because their keys are random.
     let alert = [21, 3, 3, 0, 2, 2, 40];
     let seeds = vec![
         ("http", joined(&[&[0, 9], b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])),
@@ -48,7 +48,7 @@ fn handshake_corpus() {
     replay("handshake", handshake, seeds);
 }
 
-/// Writes the hellos that the corpus holds.
+/// Writes the hellos of the corpus.
 #[test]
 #[ignore = "writes files of the corpus that differ each time"]
 fn write_hellos() {
@@ -83,7 +83,7 @@ fn zstd_corpus() {
     let text: Vec<u8> = b"all work and no play ".iter().copied().cycle().take(2000).collect();
     let (zeros, bomb) = (pack(&[0; 1 << 18]), pack(&vec![0; 16 << 20]));
     let mut window = pack(&text);
-    // A frame that is no single segment and wants a window of 2 GiB.
+    // A frame without the single-segment flag, which requests a window of 2 GiB.
     window.splice(4..7, [0, 0xa8]);
     let seeds = vec![
         ("text", told(2000, &pack(&text))),
@@ -106,7 +106,7 @@ fn zstd_corpus() {
 
 #[test]
 fn filters_corpus() {
-    // Of such a length that they are compiled and asked as well.
+    // Padded to a length at which the filters are compiled and matched as well.
     let compiled = |text: &[u8]| joined(&[text, &vec![b'\n'; (8 - text.len() % 8) % 8]]);
     let seeds = vec![
         ("some", compiled(b"*.o\n!keep.o\n/top\nbuild/\n\na.o\nd/keep.o\nbuild\ntop")),

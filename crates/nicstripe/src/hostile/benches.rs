@@ -1,4 +1,5 @@
-//! Trusted clients that bench in bad faith, or vanish: nobody else waits for them, and they take no memory.
+//! Trusted clients that misbehave in a bench or vanish: others do not wait for them, and memory
+//! stays bounded.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ impl Wire {
         self.say(&Message::Bench(body)).await.unwrap();
     }
 
-    /// Waits for a message of a bench that is as wanted.
+    /// Waits for a bench message that satisfies `is_wanted`.
     async fn told(&mut self, is_wanted: impl Fn(&BenchBody) -> bool) {
         loop {
             if let Message::Bench(body) = self.message().await.unwrap()
@@ -65,7 +66,7 @@ async fn a_client_that_asks_for_echoes_and_does_not_read_loses_its_connection() 
     let stage = Stage::new().await;
     let mut evil = Wire::admitted(&stage).await;
     let echo = echo_frame(1 << 16);
-    // Where nobody reads any more, what is sent is dropped without an error.
+    // After the daemon has closed, sent data is dropped without an error.
     for _ in 0..512 {
         within(evil.send_bytes(&echo)).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! A trusted client that breaks the protocol: its connection or transfer ends, everything else goes on.
+//! Trusted clients that violate the protocol: only their own connection or transfer ends.
 
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ fn get(transfer: u32, file: &str) -> Message {
     })
 }
 
-/// A control message's bytes with one name in it replaced by another of the same length, as no encoder of ours would write it.
+/// Encodes a control message with a name replaced by another of the same length, which our encoder
+/// would not produce.
 fn renamed(message: &Message, from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut bytes = minicbor::to_vec(message).unwrap();
     assert_eq!(from.len(), to.len());
@@ -77,12 +78,12 @@ pub(super) fn echo_frame(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A run in which nobody sends.
+/// Returns a run in which no side sends.
 pub(super) fn run_of_none() -> RunOrder {
     RunOrder { to_daemon: false, to_client: false, ..run_of_all() }
 }
 
-/// A run of all paths both ways.
+/// Returns a run of all paths in both directions.
 pub(super) fn run_of_all() -> RunOrder {
     RunOrder {
         run: 1,
@@ -96,7 +97,7 @@ pub(super) fn run_of_all() -> RunOrder {
     }
 }
 
-/// What no client may say, each as the first words of a session.
+/// Returns bytes that no client may send, each for the start of a session.
 fn breaches() -> Vec<(&'static str, Vec<u8>)> {
     let mut heads = Vec::new();
     for kind in 0..=255_u8 {
@@ -168,7 +169,7 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_breaks_the_protocol_harms_itself_alone() {
     let stage = Stage::new().await;
-    // A session of another peer that runs all the while.
+    // Session of another peer that must survive.
     let bystander = Wire::session([127, 0, 0, 1], stage.address(), &stage.other).await;
     let mut bystander = tokio::spawn(async move {
         let mut bystander = bystander;
@@ -190,7 +191,7 @@ async fn a_client_that_breaks_the_protocol_harms_itself_alone() {
         };
         let answered: Result<(), String> =
             tokio::time::timeout(Duration::from_secs(5), answered).await.unwrap_or_else(|_| Err("nothing".into()));
-        // Of a length that is not too long the rest is waited for.
+        // If a type permits this length, the daemon waits for the rest.
         let waits = matches!(&answered, Err(why) if why == "nothing") && what == "a length beyond all limits";
         assert!(sent.is_err() || answered.is_ok() || waits, "{answered:?} to {what}");
     }
@@ -224,7 +225,7 @@ async fn more_requests_than_a_session_may_have_end_it_and_its_files_are_let_go()
     let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.client).await;
     let flood = async {
         for transfer in 1..4000 {
-            // Nothing is acknowledged, and nothing read.
+            // The client acknowledges and reads nothing.
             if evil.say(&get(transfer, "big")).await.is_err() {
                 return;
             }
@@ -241,7 +242,7 @@ async fn more_requests_than_a_session_may_have_end_it_and_its_files_are_let_go()
     within(open).await;
 }
 
-/// How many descriptors of this process are of that file.
+/// Counts the open descriptors of this process for a file.
 fn open_files(path: &std::path::Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     links.filter(|link| link == path).count()

@@ -1,4 +1,4 @@
-//! Trusted peers that want more than their share, and honest ones that are many.
+//! Trusted peers that exceed their share, and large numbers of honest peers.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 use super::{Stage, content, name, wire::Wire, within};
 use crate::{CopyOptions, Event, Limits};
 
-/// As many sessions of the other peer as it gets, up to so many, each with one connection.
+/// Opens sessions of the other peer, one connection each; returns those admitted.
 async fn sessions_of_other(stage: &Stage, count: usize) -> Vec<Wire> {
     let mut held = Vec::new();
     for _ in 0..count {
@@ -41,7 +41,7 @@ async fn proved_connections_that_say_nothing_are_few_and_lock_nobody_out() {
     stage.still_serves("file").await;
     let mut refused = 0;
     for wire in &mut silent {
-        // Those that have a place wait for their hello for 5 s, and end without a word.
+        // Admitted connections have 5 s for their hello, and are closed without a message.
         refused += usize::from(matches!(wire.next().await, Ok(Frame::Refuse(_))));
     }
     assert_eq!(refused, 32);

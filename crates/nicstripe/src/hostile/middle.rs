@@ -1,4 +1,4 @@
-//! Whoever stands on the way can delay and end connections, and nothing else.
+//! An attacker on the path can only delay and end connections.
 
 use std::{
     fs,
@@ -22,10 +22,10 @@ use super::{
 };
 use crate::{BitRate, CopyOptions, Error};
 
-/// What is done to a record; beside it, one that was kept.
+/// Manipulation of a record; may swap it with a stored one.
 type Trick = fn(&mut Vec<u8>, &Mutex<Vec<u8>>);
 
-/// Through the proxy at 127.0.2.N.
+/// Returns a link through the proxy at 127.0.2.N.
 fn link(proxy: u8) -> String {
     format!("127.0.0.{proxy}=127.0.2.{proxy}")
 }
@@ -43,7 +43,7 @@ async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_
         }),
         (13, |record, _| record.clear()),
         (14, |record, _| record.extend_from_within(..)),
-        // One record of an earlier connection in place of this one's.
+        // Replays a record of an earlier connection in place of this one's.
         (15, |record, kept| std::mem::swap(record, &mut kept.lock().unwrap())),
         (16, |record, _| record.truncate(record.len() - 1)),
     ];
@@ -56,7 +56,8 @@ async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_
             ([127, 0, 2, number], stage.port).into(),
             stage.address(),
             move |At { connection, to_daemon, record }, mut bytes| {
-                // The first connection has to come up, as a link that was named must; each of the others meets it at another record.
+                // The first connection must succeed, as for any link given explicitly. Each later
+                // one is attacked at another record.
                 if to_daemon == (connection % 2 == 0) && record == [12, 0, 1, 2, 3, 5, 7][connection.min(6)] {
                     counted.fetch_add(1, Ordering::SeqCst);
                     trick(&mut bytes, &kept);
@@ -98,14 +99,14 @@ async fn a_connection_that_was_recorded_is_worth_nothing() {
         let _ = replay.shutdown().await;
         let mut said = Vec::new();
         let _ = within(replay.read_to_end(&mut said)).await;
-        // Its ServerHello, key and signature, and perhaps an alert: nothing that belongs to a session.
+        // ServerHello, key, signature and perhaps an alert: nothing of a session.
         assert!(said.len() < 3000, "{} bytes in answer to {part}", said.len());
     }
     assert_eq!(super::names(&stage.root.path().join("served")), Vec::<String>::new());
     stage.still_serves("file").await;
 }
 
-/// The connection ends at one record's boundary after the other, in either direction, and there is no second one.
+/// Ends the only connection at one record boundary after another, in either direction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_at_any_record_is_never_taken_for_success() {
     let stage = Arc::new(Stage::new().await);
@@ -114,7 +115,8 @@ async fn an_end_at_any_record_is_never_taken_for_success() {
     let mut copies = JoinSet::new();
     for (number, record) in (0..24).map(|number| (100 + number, usize::from(number / 2))) {
         let to_daemon = number % 2 == 0;
-        // The first records are the handshake's, then come a few frames each; the last are found among these.
+        // The handshake comes first, then records of a few frames each; the last records are among
+        // these.
         let record = if record < 6 { record } else { 6 + (record - 6) * 3 };
         copies.spawn(cut_at(stage.clone(), bytes.clone(), number, to_daemon, record));
     }
@@ -130,7 +132,8 @@ async fn an_end_at_any_record_is_never_taken_for_success() {
 async fn a_connection_that_ends_before_the_daemon_answers_is_no_verdict_and_is_tried_again() {
     let stage = Stage::new().await;
     let ends_early = |At { connection, to_daemon, record }: At, bytes| {
-        // The first at the daemon's first record, the next at its second, and so on up to its welcome.
+        // The first connection ends at the daemon's first record, the next at its second, and so on
+        // up to its welcome.
         if !to_daemon && record >= connection && connection < 5 { Fate::End } else { Fate::Pass(bytes) }
     };
     let proxy = Proxy::start(([127, 0, 2, 31], stage.port).into(), stage.address(), ends_early);
@@ -143,7 +146,7 @@ async fn a_connection_that_ends_before_the_daemon_answers_is_no_verdict_and_is_t
     assert!(matches!(error, Error::Connect { .. }), "{}", crate::chain(&error));
 }
 
-/// Returns whether the copy failed, as it must unless it was whole before.
+/// Returns true if the copy failed, as it must unless it was complete before the cut.
 async fn cut_at(stage: Arc<Stage>, bytes: Arc<Vec<u8>>, number: u8, to_daemon: bool, record: usize) -> bool {
     let is_it = move |at: At| at.to_daemon == to_daemon && at.record == record;
     let tamper = move |at, bytes| if is_it(at) { Fate::Cut } else { Fate::Pass(bytes) };
@@ -168,7 +171,7 @@ async fn cut_at(stage: Arc<Stage>, bytes: Arc<Vec<u8>>, number: u8, to_daemon: b
             false
         }
         Err(error) => {
-            // And never that the daemon does not trust us: it has not said so.
+            // Never "not trusted": the daemon has not said so.
             let is_expected = matches!(error, Error::Connect { .. } | Error::Link { .. } | Error::Abandoned { .. } | Error::Ended { .. });
             assert!(is_expected, "{} after a cut at {record}", crate::chain(&error));
             true

@@ -1,7 +1,8 @@
-//! Peers that break the protocol on purpose, and whoever stands between two honest ones.
+//! Peers that violate the protocol deliberately, and attackers between two honest peers.
 //!
-//! Built from the library's own parts: [`wire`] speaks TLS and frames and says what a test wants, [`proxy`] stands on the way and knows
-//! records. What a session makes of single frames is tested in nicstripe-proto, what a tree makes of names and parcels in [`crate::tree`].
+//! Built from the library's own parts: [`wire`] speaks TLS and sends arbitrary frames, [`proxy`]
+//! sits on the path and knows record boundaries. The crate nicstripe-proto tests how sessions
+//! handle single frames, [`crate::tree`] how trees handle names and batches.
 #![allow(clippy::unwrap_used)]
 
 mod benches;
@@ -31,14 +32,14 @@ use crate::{
     trust::{Identity, Peers, PublicLine},
 };
 
-/// A daemon at 127.0.1.1, whom it trusts, and a client's files.
+/// A daemon at 127.0.1.1, a client it trusts, and the client's files.
 pub(crate) struct Stage {
     root: TempDir,
     files: TempDir,
     pub(crate) port: u16,
     daemon: Identity,
     client: Identity,
-    /// Trusted as well, for what is none of its business.
+    /// Second trusted identity, for peers that misbehave.
     other: Identity,
     shutdown: CancellationToken,
 }
@@ -52,7 +53,7 @@ impl Stage {
         Self::built(|builder| builder.limits(limits)).await
     }
 
-    /// Serves with more settings than these.
+    /// Starts the daemon with additional settings.
     async fn built(built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Self {
         let [daemon, client, other] = std::array::from_fn(|_| Identity::generate().unwrap());
         let (root, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -74,20 +75,20 @@ impl Stage {
         ([127, 0, 1, 1], self.port).into()
     }
 
-    /// An honest client's settings, with these links.
+    /// Returns the settings of an honest client with these links.
     pub(crate) fn client(&self, links: &[&str]) -> ClientBuilder {
         let links = links.iter().map(|link| link.parse().unwrap()).collect();
         Client::builder().identity(self.client.clone()).peers(trusting(&[&self.daemon])).port(self.port).links(links)
     }
 
-    /// Copies a file as an honest client, over a link of its own.
+    /// Copies a file as an honest client, over a separate link.
     async fn put(&self, name: &str, bytes: &[u8]) -> Result<Report, Error> {
         let source = self.file(name, bytes);
         let client = self.client(&["127.0.0.9=127.0.1.1"]).patience(Duration::from_secs(5)).connect("127.0.1.1").await?;
         within(client.put(&source, None, CopyOptions::default()).finish()).await
     }
 
-    /// Panics unless the daemon still serves, and keeps to its folder.
+    /// Panics unless the daemon still serves, and has written only into its folder.
     async fn still_serves(&self, name: &str) {
         let bytes = content(300_000);
         let report = self.put(name, &bytes).await.unwrap();
@@ -126,7 +127,7 @@ fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
 }
 
-/// Bytes that repeat nowhere.
+/// Returns bytes without repetitions.
 fn content(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);

@@ -1,4 +1,5 @@
-//! A trusted daemon that lies about what it has: whoever asked gets an error, in time, and nothing of what was made up.
+//! Trusted daemons that send false answers about objects: the caller gets a timely error and no
+//! invented data.
 
 use nicstripe_proto::{
     Message, Offer, SourceIdentity,
@@ -23,7 +24,7 @@ fn entries(names: &[&str], more: bool) -> AnswerKind {
     AnswerKind::Entries { entries: names.iter().map(entry).collect(), more }
 }
 
-/// Answers each ask so, and offers this for each file that is wanted.
+/// Answers every ask with `answer`, and every get with `offer`.
 async fn lie(wire: &mut Wire, answer: impl Fn(&Ask) -> AnswerKind, offer: Offer) {
     loop {
         let said = match wire.message().await {
@@ -50,7 +51,7 @@ async fn lists_that_are_none_are_errors_and_lists_without_end_are_seen() {
         entries(&[".."], false),
         entries(&["a/b"], false),
         entries(&[], true),
-        // The same page again and again.
+        // Repeats the same page without end.
         entries(&["a", "b"], true),
         AnswerKind::Done,
     ];

@@ -1,4 +1,4 @@
-//! Somebody on the way who knows where records begin and end, and nothing of what is in them.
+//! Attacker on the path who knows record boundaries but not their contents.
 
 use std::{
     net::SocketAddr,
@@ -19,38 +19,39 @@ use tokio::{
 
 use crate::CancellationToken;
 
-/// Which record it is.
+/// Position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
-    /// Number of the connection through this proxy.
+    /// Number of the connection through this proxy, from 0.
     pub(super) connection: usize,
     pub(super) to_daemon: bool,
     /// Number of the record in its direction, from 0.
     pub(super) record: usize,
 }
 
-/// What becomes of a record.
+/// Treatment of a record.
 pub(super) enum Fate {
-    /// These bytes go on in its place.
+    /// Forwards these bytes in its place.
     Pass(Vec<u8>),
-    /// The connection ends before it, in order as far as TCP is concerned, and there is never another.
+    /// Ends the connection before it with a regular FIN, and accepts no more connections.
     Cut,
-    /// The connection ends before it; the next one is passed on.
+    /// Ends the connection before it; accepts further connections.
     End,
 }
 
 type Tamper = dyn Fn(At, Vec<u8>) -> Fate + Send + Sync;
 
-/// Passes on what comes to its address.
+/// Forwards connections to its address.
 pub(super) struct Proxy {
     pub(super) connections: Arc<AtomicUsize>,
-    /// Bytes that went to the daemon, of the first connection.
+    /// Bytes sent to the daemon on the first connection.
     pub(super) recorded: Arc<Mutex<Vec<u8>>>,
     stop: CancellationToken,
 }
 
 impl Proxy {
-    /// Listens at `from`, whose port is the daemon's since a client has one for all links, and passes on to `to`.
+    /// Listens at `from` and forwards to `to`. `from` has the daemon's port, because a client uses
+    /// one port for all links.
     pub(super) fn start(from: SocketAddr, to: SocketAddr, tamper: impl Fn(At, Vec<u8>) -> Fate + Send + Sync + 'static) -> Self {
         let listener = std::net::TcpListener::bind(from).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -116,7 +117,7 @@ impl Way {
         }
         self.cut.cancel();
         let _ = to.shutdown().await;
-        // Unread bytes would make it a reset.
+        // Unread bytes would cause a reset.
         let _ = tokio::time::timeout(Duration::from_millis(300), tokio::io::copy(&mut from, &mut tokio::io::sink())).await;
     }
 

@@ -1,4 +1,5 @@
-//! A trusted peer that reaches for more than its line gives: through links that it made, and by the names of unfinished copies.
+//! Trusted peers that exceed their rights: through symbolic links they created, and with the names
+//! of unfinished copies.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -21,7 +22,7 @@ fn recursive() -> TreeOptions {
     TreeOptions { recursive: true, ..TreeOptions::default() }
 }
 
-/// Makes symbolic links at the daemon, as anyone can who may add a tree.
+/// Creates symbolic links at the daemon, as any peer that may add a tree can.
 async fn plant(stage: &Stage, client: &Client, tree: &str, links: &[(&str, &str)]) {
     let tree = stage.files.path().join(tree);
     for (link, target) in links {
@@ -47,7 +48,7 @@ async fn a_peer_that_may_only_append_reaches_nothing_through_links_that_it_made(
     let links =
         [("a/locks", "../../repo/snapshots"), ("repo", "../repo"), (&format!("b/locks/{ID}"), &format!("../../../repo/snapshots/{ID}"))];
     plant(&stage, &client, "evil", &links).await;
-    // A link that is called as a lock is, is a link and no lock.
+    // A link with the name of a lock is not a lock.
     for lock in [format!("evil/a/locks/{ID}"), format!("evil/b/locks/{ID}")] {
         let lock = name(&lock);
         assert_eq!(code(within(client.remove(&lock)).await), Some(FailCode::Refused), "{lock}");
@@ -77,7 +78,7 @@ async fn a_peer_that_may_only_append_reaches_nothing_through_links_that_it_made(
         (vec!["config".into(), "snapshots".into()], vec![ID.into()])
     );
     assert_eq!(fs::read(&snapshot).unwrap(), b"snapshot");
-    // What it may, it still may.
+    // Permitted operations still work.
     within(client.write(&name(&format!("repo/locks/{ID}")), "lock", parents)).await.unwrap();
     within(client.remove(&name(&format!("repo/locks/{ID}")))).await.unwrap();
 }
@@ -100,7 +101,7 @@ fn ask(ask: AskKind) -> Message {
     Message::Ask(Ask { id: 0, ask })
 }
 
-/// What a daemon says of something that it does not do.
+/// Returns the code with which the daemon refuses an operation.
 async fn refusal(wire: &mut Wire) -> Option<FailCode> {
     loop {
         match within(wire.message()).await.unwrap() {
@@ -123,7 +124,7 @@ async fn names_of_unfinished_copies_are_nobodys_in_every_verb() {
     for file in [JOURNAL, "dir/.x.01234567.nicstripe-part", ".d.01234567.nicstripe-part/file"] {
         fs::write(stage.served(file), "kept").unwrap();
     }
-    // Another name of one, by a link.
+    // Further names through symbolic links.
     symlink(JOURNAL, stage.served("peek")).unwrap();
     symlink("dir/../.d.01234567.nicstripe-part", stage.served("way")).unwrap();
     let replace = PutOptions { replace: true, ..PutOptions::default() };

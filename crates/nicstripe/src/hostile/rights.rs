@@ -1,4 +1,5 @@
-//! Trusted clients whose line in the list of peers changes: between their handshake and their hello, and under a running session.
+//! Trusted clients whose line in the peers file changes: between handshake and hello, and during a
+//! session.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -14,7 +15,7 @@ use crate::{
     trust::{Identity, PublicLine, private_folder},
 };
 
-/// A daemon whose list of peers is a file, with one file in its root and none in the folder `jail` there.
+/// A daemon with a peers file; its root holds one file and the empty folder `jail`.
 struct Guarded {
     folder: TempDir,
     port: u16,
@@ -25,7 +26,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Lets the client do this. The other client may do everything.
+    /// Grants the client these options; the other client has all rights.
     async fn new(options: &str) -> Self {
         let folder = private_folder();
         fs::create_dir_all(folder.path().join("served/jail")).unwrap();
@@ -49,14 +50,14 @@ impl Guarded {
         format!("{options}root={}/served/jail", self.folder.path().display())
     }
 
-    /// Gives the client these options, or no line.
+    /// Sets the client's options, or removes its line.
     fn allow(&self, options: Option<&str>) {
         let line = |identity: &Identity, name: &str| PublicLine::new(identity.public_key(), name).to_string();
         let client = options.map(|options| format!("{options} {}", line(&self.client, "client")).trim_start().to_owned());
         self.write(&[client.unwrap_or_default(), line(&self.other, "other")].join("\n"));
     }
 
-    /// Replaces the file as a whole, as `trust` does.
+    /// Replaces the file atomically, as `trust` does.
     fn write(&self, text: &str) {
         let new = self.folder.path().join("new");
         fs::write(&new, text).unwrap();
@@ -68,7 +69,7 @@ impl Guarded {
         Wire::session([127, 0, 3, 1], ([127, 0, 1, 1], self.port).into(), identity).await
     }
 
-    /// Connects, and waits until the daemon has judged the key.
+    /// Connects, and waits until the daemon has checked the key.
     async fn connect(&self) -> Wire {
         let wire = Wire::connect([127, 0, 3, 1], ([127, 0, 1, 1], self.port).into(), &self.client).await.unwrap();
         for _ in 0..200 {
@@ -87,10 +88,10 @@ impl Drop for Guarded {
     }
 }
 
-/// What happens to the list of peers.
+/// Change of the peers file.
 type Change = fn(&Guarded);
 
-/// Asks what is called so, and returns what the daemon says to that.
+/// Sends an ask, and returns the daemon's answer.
 async fn asked(wire: &mut Wire, ask: AskKind) -> AnswerKind {
     wire.say(&Message::Ask(Ask { id: 1, ask })).await.unwrap();
     loop {
@@ -104,7 +105,7 @@ async fn sees_file(wire: &mut Wire) -> bool {
     matches!(asked(wire, AskKind::Stat { name: name("file") }).await, AnswerKind::Stat { .. })
 }
 
-/// Answers heartbeats until the daemon closes the session, and returns why it does.
+/// Answers heartbeats until the daemon closes the session, and returns the reason.
 async fn closed(wire: &mut Wire) -> CloseCode {
     loop {
         match within(wire.next()).await.unwrap() {

@@ -1,4 +1,5 @@
-//! A trusted daemon that breaks the protocol: the client ends with an error that says so, and keeps nothing.
+//! Trusted daemons that violate the protocol: the client fails with a matching error and keeps no
+//! data.
 
 use std::{
     fs,
@@ -17,7 +18,8 @@ use tokio::net::TcpListener;
 use super::{content, digest, name, names, trusting, wire::Wire, wire::plain_welcome, within};
 use crate::{Client, CopyOptions, Digest, Error, trust::Identity};
 
-/// What a client that gets a file makes of a daemon that does this with each of its connections, once it has welcomed it.
+/// Gets a file from a daemon that runs `evil` on each connection after its welcome. Returns the
+/// client's error and the files left.
 async fn get_from(welcome: Welcome, evil: impl AsyncFn(&mut Wire) + Send + 'static) -> (Error, Vec<String>) {
     let files = tempfile::tempdir().unwrap();
     let target = files.path().join("target");
@@ -26,7 +28,8 @@ async fn get_from(welcome: Welcome, evil: impl AsyncFn(&mut Wire) + Send + 'stat
     (error, names(files.path()))
 }
 
-/// The error of a client that does this with a daemon that does that.
+/// Runs `calls` on a client, and `evil` on each of the daemon's connections after its welcome.
+/// Returns the client's error.
 pub(super) async fn against(
     welcome: Welcome,
     evil: impl AsyncFn(&mut Wire) + Send + 'static,
@@ -59,8 +62,7 @@ pub(super) async fn against(
     .await
 }
 
-/// Waits for what the client wants.
-/// Returns what is asked for next. That an earlier transfer has failed is passed over.
+/// Waits for the next get, and skips the failure of an earlier transfer.
 async fn asked(wire: &mut Wire) -> Option<Get> {
     loop {
         match wire.message().await {
@@ -80,12 +82,12 @@ fn complete(transfer: TransferId, digest: Digest) -> Message {
     Message::Complete(Complete { transfer, digest, streams: Vec::new(), end: None, changing: false })
 }
 
-/// The same from a daemon that says that the file changed while it read it, as it may.
+/// Like `complete`, with the claim that the file changed while it was read, which is allowed.
 fn complete_of_changing(transfer: TransferId, digest: Digest) -> Message {
     Message::Complete(Complete { transfer, digest, streams: Vec::new(), end: None, changing: true })
 }
 
-/// Offers, and waits until that is accepted.
+/// Sends an offer, and waits until it is accepted.
 async fn offered(wire: &mut Wire, size: u64) -> Option<TransferId> {
     let transfer = asked(wire).await?.transfer;
     wire.say(&offer(transfer, size)).await.ok()?;
@@ -135,7 +137,7 @@ async fn data_that_are_not_what_their_value_says_are_not_kept() {
     let (error, left) = get_from(plain_welcome(), async move |wire: &mut Wire| {
         let transfer = match TransferId(begun.load(Ordering::SeqCst)) {
             TransferId(u32::MAX) => offered(wire, 1000).await,
-            // On a later connection the client does not ask again.
+            // On a later connection the client does not repeat its get.
             transfer => Some(transfer),
         };
         let Some(transfer) = transfer else { return };
@@ -152,7 +154,7 @@ async fn data_that_are_not_what_their_value_says_are_not_kept() {
 async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch() {
     let (error, left) = get_from(plain_welcome(), async |wire: &mut Wire| {
         let bytes = content(1000);
-        // It is asked once more.
+        // The client retries once.
         while let Some(transfer) = offered(wire, 1000).await {
             let _ = wire.send_bytes(&chunk(transfer, &bytes, value_of(&bytes))).await;
             let _ = wire.say(&complete(transfer, digest(b"other bytes"))).await;
@@ -183,7 +185,7 @@ async fn an_end_without_data_is_no_file() {
         let Some(transfer) = offered(wire, 1000).await else { return };
         let _ = wire.say(&complete(transfer, digest(&content(1000)))).await;
         let _ = wire.say(&Message::Committed(Committed { transfer, digest: digest(&content(1000)) })).await;
-        // And then nothing at all.
+        // Then silence.
         tokio::time::sleep(Duration::from_secs(3)).await;
     })
     .await;
@@ -236,7 +238,7 @@ async fn frames_that_only_a_client_sends_end_the_connection() {
     }
 }
 
-/// A file that an honest daemon would send: that the scripts above fail for what is wrong in them, and not for something else.
+/// Control: an honest daemon succeeds, so the scripts above fail for the intended reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_keeps_to_it_is_believed() {
     let bytes = content(1000);

@@ -1,4 +1,4 @@
-//! A trusted client that takes all there is: others find their share.
+//! Trusted clients that take all resources: others still get their share.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn put_of(transfer: u32, file: &str, size: u64) -> Message {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_small_puts_leave_descriptors_for_others_and_wait_for_their_turn() {
     const PUTS: u32 = 1000;
-    // Of which 256 are for files: half of them, 25 files, for the first key.
+    // 256 of these are for files. The first key gets half of them, which is 25 files.
     let stage = Stage::built(|builder| builder.descriptors(1024)).await;
     let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
     for transfer in 1..=PUTS {
@@ -40,11 +40,11 @@ async fn a_thousand_small_puts_leave_descriptors_for_others_and_wait_for_their_t
             begun.push(accept.transfer);
         }
     }
-    // Another key finds its own share, at once.
+    // Another key gets its own share at once.
     stage.still_serves("file").await;
     let open = open_beneath(&stage.root.path().join("served"));
     assert!(open <= 128, "{open} descriptors");
-    // What waited begins as others end.
+    // Waiting transfers begin as others end.
     let mut all = begun.len() as u32;
     while all < PUTS {
         if let Some(transfer) = begun.pop() {
@@ -61,7 +61,8 @@ async fn a_thousand_small_puts_leave_descriptors_for_others_and_wait_for_their_t
 async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
     let stage = Stage::built(|builder| builder.descriptors(1 << 16)).await;
     let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
-    // Each may take a quarter of all, as it does not say that it keeps to less.
+    // Each may take a quarter of the memory, because it does not announce that it honours a smaller
+    // limit.
     for transfer in 1..=4 {
         evil.say(&put_tree(transfer, false)).await.unwrap();
     }
@@ -85,7 +86,7 @@ async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
     let copied = within(client.put_tree(vec![stage.files.path().join("tree")], None, false, options).finish()).await.unwrap();
     assert_eq!(copied.tree.unwrap().files, 1);
     client.close().await;
-    // What waited begins as others end.
+    // Waiting transfers begin as others end.
     for turn in 0..2 {
         ends.send(held[turn]).unwrap();
         held.push(within(accepted.recv()).await.unwrap().transfer);
@@ -104,13 +105,13 @@ async fn a_sender_of_a_tree_that_keeps_to_what_memory_there_is_is_told_it() {
         wire.say(&put_tree(transfer, true)).await.unwrap();
         told.push(next_accept(&mut wire).await.memory);
     }
-    // Less for each, and the first has what a client's own would.
+    // Each lease is smaller than the last; the first equals a client's own limits.
     let lease = |part: usize| Receiving::within(part, true).told;
     let second = (MOST_OF_ALL - 2 * most) / 16;
     assert_eq!(told, [most, second, (MOST_OF_ALL - 2 * (most + second)) / 16].map(lease));
 }
 
-/// Answers heartbeats, ends the transfers that it is told, and tells which were accepted.
+/// Answers heartbeats, ends the given transfers, and reports accepted ones.
 async fn tend(mut wire: Wire, mut to_end: mpsc::UnboundedReceiver<TransferId>, accepts: mpsc::UnboundedSender<Accept>) {
     while let Ok(frame) = wire.next().await {
         match frame {
@@ -143,7 +144,7 @@ async fn next_accept(wire: &mut Wire) -> Accept {
     }
 }
 
-/// How many descriptors of this process are of what is beneath that folder.
+/// Counts the open descriptors of this process beneath a folder.
 fn open_beneath(folder: &std::path::Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     links.filter(|link| link.starts_with(folder) && link != folder).count()
@@ -157,21 +158,21 @@ async fn sessions_that_take_all_credit_and_send_nothing_have_half_of_the_memory(
     for index in 1..=SESSIONS {
         let (mut wire, credit) = hoarder(&stage, [127, 0, 3, index], &stage.other).await.unwrap();
         granted += credit;
-        // Answers heartbeats, or it would not keep what it got.
+        // Answers heartbeats; otherwise the session would lose its credit.
         tokio::spawn(async move { wire.end().await });
     }
-    // Of 256 chunks half, and one for each session.
+    // Half of 256 chunks, plus one per session.
     assert!((64..=128 + u64::from(SESSIONS)).contains(&granted), "{granted} chunks");
     let (_honest, credit) = hoarder(&stage, [127, 0, 4, 1], &stage.client).await.unwrap();
     assert_eq!(credit, 32, "another key has all that one link uses");
 }
 
-/// A session that begins to put a large file and sends nothing of it; how many chunks it may send.
+/// Opens a session that starts a large put and sends no data. Returns it with its credit in chunks.
 async fn hoarder(stage: &Stage, from: [u8; 4], identity: &Identity) -> Result<(Wire, u64), StreamEnd> {
     let mut wire = Wire::session(from, stage.address(), identity).await;
     wire.say(&put(&format!("from-{}-{}", from[2], from[3]), 16 << 20, 18)).await?;
     let (mut credit, mut is_accepted, mut heartbeats) = (0, false, 0);
-    // What the session may have is looked at again with each: the last one is long after it has its share.
+    // Each heartbeat re-evaluates the credit; the fifth comes long after the session has its share.
     while heartbeats < 5 {
         match within(wire.next()).await? {
             Frame::Credit { frames } => credit = credit.max(frames),
@@ -204,7 +205,7 @@ async fn a_session_that_waits_for_a_file_of_anothers_does_not_give_way_to_itself
     waiting.say(&put("file", 1000, 18)).await.unwrap();
     while !matches!(within(waiting.next()).await.unwrap(), Frame::ControlAck { .. }) {}
     drop(waiting);
-    // The file is looked for every 50 ms.
+    // The daemon polls for the file every 50 ms.
     tokio::time::sleep(Duration::from_millis(500)).await;
     wire().await.greet(id, false).await.unwrap().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Who has not proved a key: idle, slow, talking garbage, many, or of the wrong key.
+//! Unauthenticated peers: idle, slow, sending garbage, numerous, or with an untrusted key.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{Limits, stream::StreamEnd, tls::TlsError, trust::Identity};
 
-/// Reads to the end or reset, and returns what came.
+/// Reads to the end or reset, and returns the bytes received.
 async fn all_that_is_said(tcp: &mut TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     let _ = within(tcp.read_to_end(&mut said)).await;
@@ -40,7 +40,7 @@ async fn an_address_that_fills_its_share_pays_for_it_alone() {
     let mut honest = tcp([127, 0, 2, 1], stage.address()).await;
     let mut first = tcp([127, 0, 2, 2], stage.address()).await;
     let _second = tcp([127, 0, 2, 2], stage.address()).await;
-    // Until then it may be one of a crowd.
+    // A younger connection may belong to a legitimate burst.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let _third = tcp([127, 0, 2, 2], stage.address()).await;
     assert!(all_that_is_said(&mut first).await.is_empty());
@@ -53,7 +53,7 @@ async fn the_time_of_a_greeting_is_counted_from_its_start_whatever_trickles_in()
     let stage = Stage::with(Limits { greeting_time: Duration::from_millis(600), ..Limits::default() }).await;
     let mut slow = tcp([127, 0, 2, 1], stage.address()).await;
     let begun = Instant::now();
-    // The head of a record of a ClientHello's length, and then a byte now and then.
+    // The record header of a ClientHello, followed by single bytes.
     slow.write_all(&[22, 3, 1, 5, 220]).await.unwrap();
     let mut said = Vec::new();
     loop {
@@ -65,7 +65,7 @@ async fn the_time_of_a_greeting_is_counted_from_its_start_whatever_trickles_in()
     }
     assert!(begun.elapsed() >= Duration::from_millis(500) && said.is_empty(), "{:?}, {said:?}", begun.elapsed());
 
-    // Who has proved a trusted key has no more time either.
+    // A trusted key does not extend the time.
     let mut silent = Wire::connect([127, 0, 2, 2], stage.address(), &stage.client).await.unwrap();
     let begun = Instant::now();
     assert!(silent.next().await.is_err());
@@ -79,7 +79,7 @@ async fn garbage_is_met_with_silence() {
         b"GET / HTTP/1.1\r\nHost: nas\r\n\r\n",
         b"SSH-2.0-OpenSSH_9.9\r\n",
         &[0; 5000],
-        // An alert, a record of handshake garbage, and one whose length is beyond the limit.
+        // An alert, a record of handshake garbage, and one whose length exceeds the limit.
         &[21, 3, 3, 0, 2, 2, 40],
         &[22, 3, 1, 0, 8, 1, 0, 0, 4, 9, 9, 9, 9],
         &[22, 3, 1, 255, 255, 1],
@@ -139,7 +139,7 @@ async fn one_peer_does_not_take_all_sessions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_of_peers_are_limited_too_and_given_back() {
-    // Half of them for one key.
+    // One key gets half of them.
     let stage = Stage::with(Limits { paths: 4, ..Limits::default() }).await;
     let first = Wire::session([127, 0, 0, 1], stage.address(), &stage.client).await;
     let _second = Wire::session([127, 0, 0, 1], stage.address(), &stage.client).await;

@@ -1,4 +1,4 @@
-//! Trusted clients that break the rules of tunnels: they lose these, and nothing else.
+//! Trusted clients that violate the rules of tunnels: they lose only their tunnels.
 
 use nicstripe_proto::{
     ChunkId, ChunkSize, DataHeader, FailCode, Grid, Message, TransferId,
@@ -12,7 +12,7 @@ const UP: TransferId = TransferId(1);
 const DOWN: TransferId = TransferId(2);
 
 impl Wire {
-    /// A session that has asked for tunnels, and been told that it has them.
+    /// Opens a session and its tunnel multiplexer.
     async fn with_trunk(stage: &Stage) -> Self {
         let mut wire = Self::session([127, 0, 3, 1], stage.address(), &stage.client).await;
         wire.say(&Message::Trunk(Trunk { up: UP, down: DOWN })).await.unwrap();
@@ -34,7 +34,7 @@ impl Wire {
         self.send_bytes(&frame).await.unwrap();
     }
 
-    /// Waits until both transfers have failed, and returns with which codes.
+    /// Waits until both transfers have failed, and returns their codes.
     async fn failures(&mut self, of: [TransferId; 2]) -> [FailCode; 2] {
         let mut codes = Vec::new();
         for transfer in of {
@@ -65,7 +65,7 @@ async fn a_parcel_that_breaks_the_rules_ends_the_trunk_and_not_the_connection() 
         let mut wire = Wire::with_trunk(&stage).await;
         wire.parcel(0, &evil).await;
         assert_eq!(wire.failures([UP, DOWN]).await, [FailCode::Protocol; 2], "{evil:?}");
-        // The same connection may ask for others.
+        // The same connection may request another multiplexer.
         let [up, down] = [TransferId(3), TransferId(4)];
         wire.say(&Message::Trunk(Trunk { up, down })).await.unwrap();
         assert!(matches!(within(wire.message()).await.unwrap(), Message::Accept(accept) if accept.transfer == up));

@@ -1,4 +1,4 @@
-//! One end of a connection that says what a test wants.
+//! Scripted end of a connection.
 
 use std::{
     collections::VecDeque,
@@ -19,24 +19,24 @@ use crate::{
     trust::Identity,
 };
 
-/// A connection with TLS behind it.
+/// A connection after its TLS handshake.
 pub(super) struct Wire {
     tls: TlsStream,
     decoder: Decoder,
     frames: VecDeque<Frame>,
-    /// Data frames that came.
+    /// Data frames received.
     pub(super) chunks: u64,
     seq: u64,
 }
 
 impl Wire {
-    /// Connects from `from` and proves `identity`; whoever answers is trusted.
+    /// Connects from `from` with `identity`; trusts any server.
     pub(super) async fn connect(from: [u8; 4], to: SocketAddr, identity: &Identity) -> Result<Self, TlsError> {
         let tls = ClientTls::new(identity, std::sync::Arc::new(|_| true));
         TlsStream::connect(tcp(from, to).await, &tls, soon()).await.map(Self::new)
     }
 
-    /// Takes the next connection and proves `identity`; whoever comes is trusted.
+    /// Accepts the next connection with `identity`; trusts any client.
     pub(super) async fn accept(listener: &TcpListener, identity: &Identity) -> Result<Self, TlsError> {
         let (tcp, _) = listener.accept().await.unwrap();
         let tls = ServerTls::new(identity, std::sync::Arc::new(|_| true));
@@ -47,7 +47,7 @@ impl Wire {
         Self { tls, decoder: Decoder::new(), frames: VecDeque::new(), chunks: 0, seq: 0 }
     }
 
-    /// Says which session this connection is of, and returns what the daemon says to that.
+    /// Sends a hello for a session, and returns the daemon's answer.
     pub(super) async fn greet(&mut self, session: SessionId, new: bool) -> Result<Result<Welcome, RefusalCode>, StreamEnd> {
         self.send(&Frame::Hello(minicbor::to_vec(hello(session, new)).unwrap())).await?;
         match self.next().await? {
@@ -57,7 +57,7 @@ impl Wire {
         }
     }
 
-    /// Makes a session.
+    /// Opens a new session.
     pub(super) async fn session(from: [u8; 4], to: SocketAddr, identity: &Identity) -> Self {
         let mut wire = Self::connect(from, to, identity).await.unwrap();
         wire.greet(SessionId(crate::random_bytes()), true).await.unwrap().unwrap();
@@ -77,7 +77,7 @@ impl Wire {
         self.send_bytes(&bytes).await
     }
 
-    /// Sends a control message under the next number.
+    /// Sends a control message with the next sequence number.
     pub(super) async fn say(&mut self, message: &Message) -> Result<(), StreamEnd> {
         self.say_bytes(minicbor::to_vec(message).unwrap()).await
     }
@@ -96,12 +96,13 @@ impl Wire {
         Ok(())
     }
 
-    /// Returns the next frame other than data; at the connection's end, or after 20 s without one, an error.
+    /// Returns the next frame other than data. Fails at the end of the connection, or after 20 s
+    /// without a frame.
     pub(super) async fn next(&mut self) -> Result<Frame, StreamEnd> {
         tokio::time::timeout(Duration::from_secs(20), self.receive()).await.unwrap_or(Err(StreamEnd::Tls(TlsError::TimedOut)))
     }
 
-    /// Returns the next control message, acknowledges it, and answers heartbeats until then.
+    /// Returns and acknowledges the next control message; answers heartbeats meanwhile.
     pub(super) async fn message(&mut self) -> Result<Message, StreamEnd> {
         loop {
             match self.next().await? {
@@ -115,7 +116,7 @@ impl Wire {
         }
     }
 
-    /// Answers heartbeats until the other end hangs up, and returns how it did.
+    /// Answers heartbeats until the peer closes, and returns how it did.
     pub(super) async fn end(&mut self) -> StreamEnd {
         loop {
             if let Err(end) = self.message().await {
@@ -152,12 +153,12 @@ pub(super) fn hello(session: SessionId, new: bool) -> Hello {
     Hello { version: VERSION, session, new, path: 0, interface: None, interfaces: None, cap_bps: None, padding: None }
 }
 
-/// What an honest daemon would say, on loopback.
+/// Returns the welcome of an honest daemon on loopback.
 pub(super) fn plain_welcome() -> Welcome {
     Welcome { version: VERSION, arrival: Some("lo".into()), interfaces: Some(Vec::new()), padding: None }
 }
 
-/// A TCP connection from an address of loopback.
+/// Opens a TCP connection from a loopback address.
 pub(super) async fn tcp(from: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((from, 0).into()).unwrap();
