@@ -66,8 +66,8 @@ struct Pack {
     chunks: Vec<(Hash, u32)>,
 }
 
-/// Reads a folder and fills packs with unknown chunks, on its own thread. The same folder always
-/// produces the same packs.
+/// Reads a folder and fills packs with unknown chunks, on its own thread. An unchanged folder
+/// produces identical packs.
 #[derive(Debug)]
 struct Packer {
     folder: PathBuf,

@@ -200,7 +200,7 @@ pub(crate) enum PlanError {
     /// `--delete` with `--files-from`, which excludes most of a directory.
     #[error("--delete cannot be used with --files-from: it would delete all that the list does not name")]
     DeleteFilesFrom,
-    /// `--delete` with several sources, where one would delete the files of another.
+    /// `--delete` with several sources: one would delete the files of another.
     #[error("--delete cannot be used with several SRC of which one ends in a slash: it would delete what the others bring")]
     DeleteContent,
     /// A remote pattern without matches.

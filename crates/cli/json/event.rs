@@ -65,7 +65,7 @@ pub(crate) fn print(document: &Document<'_>, stream: Option<EventStream>) -> Res
     }
 }
 
-/// Prints a document on a line of its own. Errors: standard output cannot be written.
+/// Prints a document on one line. Errors: standard output cannot be written.
 pub(crate) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
     write_line(document).map_err(Failure::Output)
 }
