@@ -123,7 +123,6 @@ impl Inner {
         self.resolver().await.map_err(error)
     }
 
-    /// Queries the system's resolver.
     async fn resolver(&self) -> io::Result<Vec<SocketAddr>> {
         let found = tokio::net::lookup_host((self.host.as_str(), self.settings.port)).await?;
         let addresses: Vec<SocketAddr> = found.filter(|address| self.is_wanted(address.ip())).collect();
@@ -163,12 +162,10 @@ impl Inner {
     }
 }
 
-/// State of the attempts at the first connection.
 struct Attempts<'a> {
     connector: &'a Connector,
     here: &'a [Interface],
     local: &'a [PeerInterface],
-    /// Interfaces excluded by name.
     excluded: &'a [String],
     retries: &'a mut Retries,
     contact_only: bool,
@@ -206,7 +203,6 @@ impl Attempts<'_> {
         Ok(None)
     }
 
-    /// Plans the paths to these addresses.
     fn plans(&mut self, addresses: &[SocketAddr]) -> Vec<PathPlan> {
         let mut plans = Vec::new();
         for address in addresses {
@@ -237,7 +233,6 @@ impl Attempts<'_> {
         scopes.filter_map(|scope| self.here.iter().find(|one| one.index.0 == scope)).map(|one| one.name.to_string()).collect()
     }
 
-    /// Returns the error for a failed contact.
     fn error(self, inner: &Inner, cables: Cables, resolver: Option<String>) -> Error {
         if let Some(failure) = self.failure {
             return failure;

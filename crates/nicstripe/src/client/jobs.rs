@@ -30,7 +30,6 @@ use crate::{
     tree::TreeOptions,
 };
 
-/// Job of a transfer.
 #[derive(Debug)]
 pub(super) enum Job {
     /// Local file to the daemon. A dry run (`trial`) stores nothing.
@@ -45,7 +44,6 @@ pub(super) enum Job {
     Object(Mutex<Option<ObjectJob>>, CopyOptions),
 }
 
-/// Tree to copy.
 #[derive(Debug, Clone)]
 pub(super) enum TreeJob {
     Put { sources: Vec<PathBuf>, name: Option<Name>, as_name: bool },
@@ -58,7 +56,6 @@ pub(super) enum PipeJob {
     Get { name: Name, writer: Box<dyn io::Write + Send> },
 }
 
-/// Object to read or write.
 #[derive(Debug)]
 pub(super) enum ObjectJob {
     Read { name: Name, range: Option<GetRange>, to: mpsc::Sender<Read> },
@@ -242,7 +239,6 @@ impl Numbers {
     }
 }
 
-/// Returns an offer of unknown length.
 fn open_ended(transfer: TransferId) -> Offer {
     Offer {
         transfer,

@@ -32,11 +32,9 @@ use crate::{
     session::{Command, Input, LinkNews, PathPlan, SessionHandle, sleep_until},
 };
 
-/// Configuration of a session's path planning.
 pub(super) struct LinkerConfig {
     pub(super) port: u16,
     pub(super) family: Option<Family>,
-    /// Interfaces excluded by name.
     pub(super) excluded: Vec<String>,
     /// Connections per link, if set by the user.
     pub(super) streams: Option<u8>,
@@ -49,7 +47,6 @@ pub(super) struct LinkerConfig {
     pub(super) connector: Option<Arc<Connector>>,
 }
 
-/// Path planning of one session.
 pub(super) struct Linker {
     config: LinkerConfig,
     session: SessionHandle,
@@ -92,7 +89,6 @@ impl Linked {
     }
 }
 
-/// Request for a survey of the links.
 pub(super) type SurveyRequest = oneshot::Sender<LinkSurvey>;
 
 impl Linker {
@@ -598,7 +594,6 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
     }
 }
 
-/// Path number of a session's first connection.
 pub(super) const FIRST_PATH: PathId = PathId(0);
 
 /// Most connections per link.

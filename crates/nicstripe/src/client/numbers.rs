@@ -40,7 +40,6 @@ impl Numbers {
         })
     }
 
-    /// Releases a path's number.
     pub(super) fn give_back(&mut self, path: PathId, plan: &PathPlan) {
         self.free.entry(link(plan)).or_default().push(path);
     }

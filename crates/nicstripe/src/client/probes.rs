@@ -13,7 +13,6 @@ use tokio::{task::JoinSet, time::Instant};
 use super::linker::PROBE_TIMEOUT;
 use crate::{connect::answers, plan::socket_address};
 
-/// Running probes of one session.
 pub(super) struct Probes {
     port: u16,
     tasks: JoinSet<(CandidateId, bool)>,

@@ -29,7 +29,6 @@ pub struct ObjectReader {
     client: Client,
     name: Name,
     len: u64,
-    /// Position of the next read.
     position: u64,
     fetch: Option<Fetch>,
     /// Identity of the file when the daemon first opened it.
@@ -94,7 +93,6 @@ impl ObjectReader {
         self.position
     }
 
-    /// Begins to fetch at the position.
     fn begin(&mut self) {
         let rest = self.len - self.position;
         let len = if self.follows == Some(self.position) { rest } else { rest.min(FIRST_PART) };
@@ -140,7 +138,6 @@ impl ObjectReader {
         }
     }
 
-    /// Handles the end or failure of a fetch.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Some(fetch) = &mut self.fetch else { return Poll::Ready(Ok(())) };
         let ended = ready!(fetch.transfer.poll_end(cx));

@@ -31,7 +31,6 @@ pub(super) struct Inner {
     pub(super) slot: Mutex<Slot>,
 }
 
-/// Current session, if any.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) session: Option<LiveSession>,
@@ -55,7 +54,6 @@ pub(super) struct LiveSession {
 }
 
 impl Inner {
-    /// Creates the state of a client without a session.
     pub(super) fn new(settings: ClientBuilder, identity: Identity, host: &str) -> io::Result<Self> {
         Ok(Self {
             peers: Arc::new(settings.peers.clone()),

@@ -130,7 +130,6 @@ impl From<Preference> for LinkReason {
     }
 }
 
-/// Facts known to a linker.
 pub(super) struct Known<'a> {
     pub(super) here: &'a [Interface],
     pub(super) local: &'a [PeerInterface],
@@ -141,7 +140,6 @@ pub(super) struct Known<'a> {
     pub(super) config: &'a LinkerConfig,
 }
 
-/// Creates the survey from a linker's facts.
 pub(super) fn of(known: &Known<'_>) -> LinkSurvey {
     let mut links: Vec<SurveyedLink> = Vec::new();
     for linked in known.paths.values().filter(|linked| !never_worked(linked, known.pairing)) {

@@ -29,7 +29,6 @@ use crate::{
     },
 };
 
-/// Returns the command that sends trees.
 pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_name: bool, options: &TreeOptions) -> Command {
     let request = SenderRequest {
         sources: sources.iter().cloned().map(SendSource::Path).collect(),
@@ -48,7 +47,6 @@ pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_na
     Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(()), put, alone }, waiter }
 }
 
-/// Returns the command that fetches trees.
 pub(super) fn get(
     asked: Asked,
     sources: &[(Option<Name>, bool)],

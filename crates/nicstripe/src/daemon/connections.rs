@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 use super::shares::{Share, Shares};
 use crate::trust::PublicKey;
 
-/// Permits of authenticated connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     shares: Shares,

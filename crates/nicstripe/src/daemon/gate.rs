@@ -99,7 +99,6 @@ impl Gate {
         self.state().drop_one(Haste::Pressed, |_| true);
     }
 
-    /// Returns the number of slots in use.
     pub(super) fn waiting(&self) -> usize {
         self.state().waiting.len()
     }

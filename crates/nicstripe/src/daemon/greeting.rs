@@ -99,7 +99,6 @@ pub(super) async fn greet(
 #[derive(Debug, PartialEq, Eq)]
 enum NoSession {
     Refused(Refused),
-    /// The daemon is shutting down.
     Ending,
     /// The key was removed from the list of peers after the handshake.
     Untrusted,
@@ -111,7 +110,6 @@ impl From<RefusalCode> for NoSession {
     }
 }
 
-/// Content of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Refused {
     code: RefusalCode,
@@ -221,7 +219,6 @@ fn take_from(sessions: &mut HashMap<SessionId, Entry>, key: &PublicKey) {
     tokio::spawn(async move { session.command(Command::Close(CloseCode::Cancelled)).await });
 }
 
-/// Returns the log word for a refusal.
 fn refusal_word(code: RefusalCode) -> &'static str {
     match code {
         RefusalCode::Version => "version",

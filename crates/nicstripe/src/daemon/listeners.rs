@@ -46,7 +46,6 @@ struct Place {
     address: SocketAddr,
 }
 
-/// Open listening sockets.
 #[derive(Debug)]
 pub(super) struct Listeners {
     wanted: Wanted,
@@ -324,7 +323,6 @@ impl std::fmt::Display for Unknown {
     }
 }
 
-/// Returns the metrics word for the reason of a rejection.
 fn reason_word(end: &StreamEnd) -> &'static str {
     match end {
         StreamEnd::Tls(TlsError::TimedOut) => "timed_out",
@@ -338,7 +336,6 @@ fn reason_word(end: &StreamEnd) -> &'static str {
 /// Accept queue of the kernel; net.core.somaxconn may limit it further.
 const BACKLOG: u32 = 4096;
 
-/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -347,7 +344,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns only the loopback interface.
     fn loopback() -> Vec<Interface> {
         let all = here::listed().unwrap();
         all.into_iter().filter(|interface| interface.kind == InterfaceKind::Loopback).collect()
@@ -362,7 +358,6 @@ mod tests {
         listeners.addresses().iter().map(|listen| listen.address.port()).collect()
     }
 
-    /// Returns a port that was free a moment ago.
     fn free_port() -> u16 {
         std::net::TcpListener::bind("127.0.0.9:0").unwrap().local_addr().unwrap().port()
     }

@@ -158,7 +158,6 @@ pub(crate) struct JobCounts {
 }
 
 impl JobCounts {
-    /// Returns the number of running transfers.
     pub(crate) fn running(self) -> u64 {
         self.begun.saturating_sub(self.ended)
     }
@@ -180,7 +179,6 @@ pub(crate) struct Live {
 }
 
 impl Meters {
-    /// Registers a session.
     pub(crate) fn session_begun(&self) -> MeterId {
         let mut state = self.state();
         state.totals.sessions_begun += 1;
@@ -190,7 +188,6 @@ impl Meters {
         id
     }
 
-    /// Removes a session.
     pub(crate) fn session_ended(&self, id: MeterId) {
         self.state().live.remove(&id);
     }
@@ -241,7 +238,6 @@ impl Meters {
         self.state().totals.syncs.observe(took);
     }
 
-    /// Counts a rejected connection.
     pub(crate) fn greeting_refused(&self, reason: &'static str) {
         *self.state().totals.greetings_refused.entry(reason).or_default() += 1;
     }

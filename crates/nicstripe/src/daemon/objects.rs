@@ -128,7 +128,6 @@ impl Service {
         }
     }
 
-    /// Creates the missing parents of a name.
     pub(super) fn make_parents(&self, name: &Name) -> Result<(), FileError> {
         let mut components: Vec<&[u8]> = name.components().collect();
         components.pop();
@@ -202,7 +201,6 @@ impl Page {
 #[derive(Debug, Default)]
 pub(super) struct Listings(VecDeque<Listing>);
 
-/// State of a directory being listed.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     dir: Option<Name>,
@@ -212,7 +210,6 @@ pub(super) struct Listing {
     names: VecDeque<Vec<u8>>,
     /// Last name read; later ones are unread.
     read_to: Option<Vec<u8>>,
-    /// True if all names were read.
     is_complete: bool,
 }
 
@@ -327,7 +324,6 @@ fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
     }
 }
 
-/// Syncs a directory.
 fn synced(dir: &OwnedFd, name: &Name) -> Result<(), FileError> {
     fsync(dir).map_err(|cause| FileError::new("sync the directory of", name, cause.into()))
 }

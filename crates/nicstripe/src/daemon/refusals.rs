@@ -14,7 +14,6 @@ pub(super) struct Refusals {
     second: Mutex<Second>,
 }
 
-/// State of the current second.
 #[derive(Debug)]
 struct Second {
     since: Instant,
@@ -23,7 +22,6 @@ struct Second {
     untold: u64,
 }
 
-/// Action for one rejection.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Tell,

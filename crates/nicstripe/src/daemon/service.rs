@@ -29,14 +29,12 @@ use crate::{
     trust::{self, DialTarget, PublicKey},
 };
 
-/// Daemon's service for one peer, within the peer's rights.
 #[derive(Debug)]
 pub(crate) struct Service {
     shared: Arc<Shared>,
     key: PublicKey,
     served: Served,
     access: trust::Access,
-    /// Host routes of this session.
     routes: Option<RouteKeeper>,
     /// True if benchmarks are forbidden.
     no_bench: bool,
@@ -54,7 +52,6 @@ pub(crate) struct Service {
     announcements: Arc<Semaphore>,
     /// One permit per running tree.
     pub(super) trees: Arc<Semaphore>,
-    /// Cached directory listings.
     listings: KeptListings,
 }
 
@@ -91,7 +88,6 @@ impl Service {
         })
     }
 
-    /// Opens a file for the peer to read.
     pub(crate) fn open_source(&self, name: &Name, options: ReadOptions) -> Result<Source, FileError> {
         self.served.open_source(name, options)
     }
@@ -217,12 +213,10 @@ impl Service {
         crate::bench::serve_disk(self.served.root("measure", &"the disk")?, *self.key.as_bytes(), order, stop)
     }
 
-    /// Returns the permitted tunnel targets.
     pub(crate) fn dial_targets(&self) -> &[DialTarget] {
         &self.dial
     }
 
-    /// Returns the metrics to count in.
     pub(crate) fn meters(&self) -> &Arc<Meters> {
         &self.shared.meters
     }

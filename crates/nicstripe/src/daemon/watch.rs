@@ -13,7 +13,6 @@ use crate::{
     session::{Command, Input, SessionHandle},
 };
 
-/// Watcher of interface changes.
 #[derive(Debug)]
 pub(super) struct Watch {
     shared: Arc<Shared>,

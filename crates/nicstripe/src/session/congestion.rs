@@ -16,7 +16,6 @@ use nicstripe_link::TcpInfo;
 #[derive(Debug)]
 pub(super) struct Congestion {
     state: State,
-    /// Trials that did not raise the rate.
     failed_trials: u32,
     /// Start of the current window, with the counters then.
     since: Option<(Instant, Counters)>,

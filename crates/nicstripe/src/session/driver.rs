@@ -41,7 +41,6 @@ use crate::{
     stream::Outgoing,
 };
 
-/// Configuration of a session's event loop.
 pub(crate) struct DriverConfig {
     pub(crate) role: Role,
     pub(crate) access: Access,
@@ -67,7 +66,6 @@ const INPUTS: usize = 1024;
 /// Inputs applied before the paths are polled again.
 const BATCH: usize = 64;
 
-/// Interval of progress events.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Longest wait at a close for connections to flush their queues.
@@ -445,7 +443,6 @@ impl Driver {
         }
     }
 
-    /// Runs a closure on the account, if this is a daemon.
     fn account_mut(&mut self, enter: impl FnOnce(&mut Account)) {
         if let Some(account) = &mut self.account {
             enter(account);

@@ -134,7 +134,6 @@ pub(crate) enum GetInto {
 }
 
 impl PutFrom {
-    /// Returns the tree of an entry.
     pub(super) fn tree(&self) -> Option<TransferId> {
         match self {
             Self::Entry { entry, .. } => Some(entry.tree),
@@ -144,7 +143,6 @@ impl PutFrom {
 }
 
 impl GetInto {
-    /// Returns the tree of an entry.
     pub(super) fn tree(&self) -> Option<TransferId> {
         match self {
             Self::Entry { entry, .. } => Some(entry.tree),
@@ -232,7 +230,6 @@ impl Drop for Arriving {
     }
 }
 
-/// Handle to a running session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {
     pub(crate) inputs: mpsc::Sender<Input>,

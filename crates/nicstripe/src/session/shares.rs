@@ -34,7 +34,6 @@ struct Key {
     committed: u64,
 }
 
-/// Share of one session.
 #[derive(Debug)]
 pub(crate) struct ChunkShare {
     of: ChunkShares,

@@ -123,7 +123,6 @@ pub(super) struct Slot {
     pub(super) load_counters: Arc<LoadCounters>,
     /// Payload since the last report.
     pub(super) moved: InterfaceBytes,
-    /// True during a connection attempt.
     pub(super) connecting: bool,
     open: Option<Open>,
     /// Kernel statistics of closed connections.
@@ -164,12 +163,10 @@ impl Slot {
         }
     }
 
-    /// Returns both ends of a new connection's queue.
     pub(super) fn queue() -> (mpsc::Sender<Outgoing>, mpsc::Receiver<Outgoing>) {
         mpsc::channel(OUTGOING_QUEUE)
     }
 
-    /// Stores a new connection.
     pub(super) fn open(&mut self, outgoing: mpsc::Sender<Outgoing>, task: AbortHandle, probe: Option<OwnedFd>) {
         self.open = Some(Open { outgoing, task, probe, congestion: Congestion::new(), before: None });
     }
@@ -206,7 +203,6 @@ impl Slot {
         self.send(Outgoing::Chunk { header, buffer })
     }
 
-    /// Queues a benchmark item.
     pub(super) fn send_bench(&self, outgoing: Outgoing) -> bool {
         self.send(outgoing)
     }

@@ -92,7 +92,6 @@ impl Waiters {
         self.0.is_empty()
     }
 
-    /// Returns the event channel of a transfer.
     pub(super) fn events(&self, transfer: TransferId) -> Option<mpsc::Sender<Event>> {
         match self.0.get(&transfer) {
             Some(Awaited::Whole { waiter, .. }) => waiter.events.clone(),
@@ -121,21 +120,18 @@ impl Waiters {
         }
     }
 
-    /// Counts a chunk on a path.
     pub(super) fn on_wire(&mut self, path: PathId, header: &DataHeader) {
         if let Some(tally) = self.tally(header.transfer) {
             tally.on_wire(path, header);
         }
     }
 
-    /// Stores the progress of a tree's walk.
     pub(super) fn walked(&mut self, tree: TransferId, progress: WalkProgress) {
         if let Some(tally) = self.tally(tree) {
             tally.on_walked(progress);
         }
     }
 
-    /// Stores the sender's kernel statistics.
     pub(super) fn told_streams(&mut self, transfer: TransferId, streams: &[StreamReport]) {
         if let Some(tally) = self.tally(transfer) {
             tally.on_peer_streams(streams);
@@ -160,7 +156,6 @@ impl Waiters {
         }
     }
 
-    /// Updates the progress of all transfers.
     pub(super) fn tell_progress(&mut self, now: Instant, session: &Session, slots: &BTreeMap<PathId, Slot>) {
         let mut running: BTreeMap<TransferId, Vec<TransferStats>> = BTreeMap::new();
         for (transfer, awaited) in &self.0 {

@@ -216,7 +216,6 @@ impl Works {
         self.open.retain(|_, work| !matches!(work, Work::Live(_)));
     }
 
-    /// Returns the transfers with an open target.
     pub(super) fn targets(&self) -> Vec<TransferId> {
         self.open.iter().filter(|(_, work)| matches!(work, Work::Target(_))).map(|(id, _)| *id).collect()
     }
@@ -437,7 +436,6 @@ impl Drop for Fault {
     }
 }
 
-/// Returns the offer of an open source.
 pub(crate) fn offer_of(transfer: TransferId, source: &Source) -> Offer {
     Offer {
         transfer,

@@ -43,7 +43,6 @@ pub struct MemoryStorage(Arc<Memory>);
 struct Memory {
     state: Mutex<State>,
     space: Arc<Space>,
-    /// Version of the next content.
     next_version: AtomicU64,
 }
 
@@ -208,7 +207,6 @@ impl PartState {
     }
 }
 
-/// File that is being received.
 struct MemoryPart {
     storage: MemoryStorage,
     key: PartKey,

@@ -10,7 +10,6 @@ use crate::{
     trust::{Access, PublicKey},
 };
 
-/// Storage that a daemon serves.
 #[derive(Debug, Clone)]
 pub(crate) enum Served {
     /// Directory, accessed without an extra layer.
@@ -74,7 +73,6 @@ impl Served {
         }
     }
 
-    /// Opens a file for sending.
     pub(crate) fn open_source(&self, name: &Name, options: ReadOptions) -> Result<Source, FileError> {
         match self {
             Self::Files(root) => Source::open_beneath(root, name, options),

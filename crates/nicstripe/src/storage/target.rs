@@ -118,7 +118,6 @@ impl Target {
         self
     }
 
-    /// Returns the name for messages.
     pub(crate) fn shown(&self) -> &str {
         match self {
             Self::File(target) => target.shown(),
@@ -205,7 +204,6 @@ impl Target {
         }
     }
 
-    /// Deletes the received data.
     pub(crate) fn discard(&self) {
         match self {
             Self::File(target) => target.discard(),

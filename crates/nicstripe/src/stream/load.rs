@@ -62,12 +62,10 @@ pub(crate) struct Loads {
 /// Order for a series of messages, each sent after the previous one was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PingOrder {
-    /// Number of messages.
     pub(crate) count: u32,
     /// Size of a message in bytes. Above [`MAX_ECHO`] it is sent as load frames of the run, and an
     /// empty echo signals its arrival.
     pub(crate) bytes: u64,
-    /// Current run.
     pub(crate) run: u32,
     /// Time after which no further message is started.
     pub(crate) longest: Duration,

@@ -18,7 +18,6 @@ use tokio::sync::Notify;
 use super::{Dialer, Tunnel};
 use crate::{error::Error, session::Giver};
 
-/// One end of a session's tunnel multiplexer.
 pub(crate) struct Trunk {
     state: Mutex<State>,
     /// Signalled when there is data to send, and at the end.
@@ -58,17 +57,14 @@ struct User {
 pub(crate) struct Tidings {
     /// Batches consumed since the last status.
     pub(crate) taken: u64,
-    /// Protocol violation of the peer.
     pub(crate) breach: Option<TunnelError>,
 }
 
 impl Trunk {
-    /// Creates a client's end.
     pub(crate) fn of_client() -> Arc<Self> {
         Arc::new(Self::new(Role::Client, None))
     }
 
-    /// Creates a daemon's end.
     pub(crate) fn of_daemon(dialer: Arc<Dialer>) -> Arc<Self> {
         Arc::new(Self::new(Role::Daemon, Some(dialer)))
     }
@@ -212,12 +208,10 @@ impl Trunk {
         }
     }
 
-    /// Daemon: accepts a connection.
     pub(super) fn accept(&self, conn: ConnId) {
         self.with(|state| state.tunnels.accept(conn));
     }
 
-    /// Daemon: rejects a connection.
     pub(super) fn refuse(&self, conn: ConnId, code: TargetRefusal, why: &str) {
         self.with(|state| state.tunnels.refuse(conn, code, why));
     }

@@ -20,7 +20,6 @@ use crate::{
     session::work::{Access, Outcome},
 };
 
-/// Accounting of a daemon's session.
 #[derive(Debug)]
 pub(super) struct Account {
     meters: Arc<Meters>,
@@ -57,7 +56,6 @@ struct Job {
     sync_begun: Option<Instant>,
 }
 
-/// Interval of the metrics reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Burst of log records per session, and records per second. A peer that loops must not fill the
@@ -90,7 +88,6 @@ impl Account {
         })
     }
 
-    /// Handles a transfer request of the peer.
     pub(super) fn asked(&mut self, transfer: TransferId, name: impl std::fmt::Display, direction: Direction, is_entry: bool) {
         let job = Job { name: logged(name).to_string(), direction, is_entry, begun: Instant::now(), sync_begun: None };
         if !is_entry {
@@ -181,21 +178,18 @@ impl Account {
         }
     }
 
-    /// Starts timing a sync.
     pub(super) fn sync_begun(&mut self, transfer: TransferId) {
         if let Some(job) = self.jobs.get_mut(&transfer) {
             job.sync_begun.get_or_insert_with(Instant::now);
         }
     }
 
-    /// Reports the duration of the sync.
     pub(super) fn synced(&mut self, transfer: TransferId) {
         if let Some(begun) = self.jobs.get_mut(&transfer).and_then(|job| job.sync_begun.take()) {
             self.meters.synced(begun.elapsed());
         }
     }
 
-    /// Handles the loss of a connected path.
     pub(super) fn path_lost(&mut self, loss: PathLoss) {
         self.lost.push((Instant::now(), loss));
     }
@@ -215,7 +209,6 @@ impl Account {
         self.meters.digest_mismatch();
     }
 
-    /// Records the end of the session.
     fn closed(&mut self, code: CloseCode, links: usize) {
         let seconds = (self.begun.elapsed().as_secs_f64() * 1e3).round() / 1e3;
         let (peer, reason) = (&self.peer, close_word(code));
@@ -307,7 +300,6 @@ impl Driver {
     }
 }
 
-/// Returns the log word for the reason a session ended.
 fn close_word(code: CloseCode) -> &'static str {
     match code {
         CloseCode::Done => "done",
@@ -317,7 +309,6 @@ fn close_word(code: CloseCode) -> &'static str {
     }
 }
 
-/// Returns the log word for a transfer's result.
 fn result_word(result: &Result<Outcome, Error>) -> &'static str {
     match result {
         Ok(_) => "done",

@@ -27,7 +27,6 @@ pub(super) struct Asks {
     open: BTreeMap<u32, AskReply>,
     /// Changes requested by the peer and not yet started.
     changes: Vec<Ask>,
-    /// True while a batch of changes runs.
     is_changing: bool,
 }
 

@@ -40,7 +40,6 @@ pub(crate) enum BenchCommand {
     Ping { path: PathId, order: PingOrder },
 }
 
-/// News for the owner of a benchmark.
 #[derive(Debug)]
 pub(crate) enum BenchNews {
     /// Available paths, and the highest run number used.
@@ -55,7 +54,6 @@ pub(crate) enum BenchNews {
     Pinged { path: PathId, times: Vec<Duration> },
 }
 
-/// Path that a benchmark can use.
 #[derive(Debug, Clone)]
 pub(crate) struct BenchPath {
     pub(crate) id: PathId,
@@ -70,7 +68,6 @@ pub(crate) struct BenchPath {
 /// move a cable to another port.
 const GONE_AFTER: Duration = Duration::from_secs(5);
 
-/// Benchmark state of a session.
 #[derive(Debug, Default)]
 pub(super) struct Bench {
     pub(super) gate: Arc<SharedGate>,
@@ -103,7 +100,6 @@ struct Sampling {
 }
 
 impl Bench {
-    /// Returns the next deadline of the benchmark.
     pub(super) fn next(&self) -> Option<Instant> {
         self.sampling.as_ref().map(|sampling| sampling.next).into_iter().chain(self.over_at).min()
     }
@@ -147,7 +143,6 @@ impl Driver {
         }
     }
 
-    /// Handles a benchmark message of the peer.
     pub(super) fn on_bench_said(&mut self, body: BenchBody, now: Instant) {
         if self.config.role == Role::Client {
             if matches!(body, BenchBody::Stopped(_) | BenchBody::Refused(_)) {

@@ -52,7 +52,6 @@ pub(super) struct Ends {
     trees: BTreeMap<TransferId, TreeThread>,
     /// Standalone files and the tree entries they stand for.
     entries: BTreeMap<TransferId, EntryRef>,
-    /// Final reports of tree threads.
     reports: BTreeMap<TransferId, TreeReport>,
 }
 
@@ -243,7 +242,6 @@ impl Driver {
         }
     }
 
-    /// Handles the offer for a requested transfer.
     pub(super) fn on_offered(&mut self, offer: Offer) {
         let transfer = offer.transfer;
         let is_tree = offer.kind == Some(OfferKind::Parcels);
@@ -491,7 +489,6 @@ impl Driver {
         self.ends.reports.remove(&transfer)
     }
 
-    /// Stops all tree threads at the end of the session.
     pub(super) fn stop_trees(&mut self) {
         std::mem::take(&mut self.ends.trees).values().for_each(TreeThread::stop);
         self.ends.starting.clear();

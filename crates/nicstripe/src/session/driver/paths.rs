@@ -211,7 +211,6 @@ impl Driver {
         self.session.retire_path(path, loss, now);
     }
 
-    /// Logs that a path delivered damaged data.
     pub(super) fn on_damaged(&self, path: PathId, times: u32, pause: Duration) {
         let Some(slot) = self.slots.get(&path) else { return };
         let seconds = pause.as_secs();
@@ -289,7 +288,6 @@ fn stray(error: &Error, is_connected: bool) -> Option<Option<String>> {
     }
 }
 
-/// Logs a link's state with its reason.
 fn log_link(peer: &str, slot: &Slot, state: &LinkState) {
     let (interface, remote) = (&slot.plan.interface, &slot.plan.remote);
     let (state, why) = match state {

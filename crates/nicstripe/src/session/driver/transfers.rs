@@ -300,7 +300,6 @@ impl Driver {
         }
     }
 
-    /// Cancels a transfer on behalf of its owner.
     pub(super) fn cancel(&mut self, transfer: TransferId) {
         if self.waiters.contains(transfer) {
             self.session.fail(failure(transfer, FailCode::Cancelled, "interrupted", true));

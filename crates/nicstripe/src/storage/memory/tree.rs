@@ -81,7 +81,6 @@ impl Tree {
         }
     }
 
-    /// Adds a file under a name.
     pub(super) fn put(&mut self, name: &Name, content: Content, replace: bool) -> Result<(), FileError> {
         self.check_free(name, replace)?;
         let parent = self.parent_mut(name).ok_or_else(|| missing("open the directory of", name))?;
