@@ -49,7 +49,6 @@ impl Basis {
         !(self.unread.contains(chunk) || self.reading.contains(chunk) || self.untold.contains_key(&chunk))
     }
 
-    /// Returns the next chunk to read.
     pub(crate) fn next(&mut self) -> Option<ChunkId> {
         if self.reading.len() as usize + self.untold.len() + self.told.len() >= MOST_UNDECIDED {
             return None;

@@ -44,7 +44,6 @@ impl Comparison {
         true
     }
 
-    /// Returns the next chunk to read.
     pub(crate) fn next(&mut self) -> Option<ChunkId> {
         let (chunk, value) = self.told.pop_first()?;
         self.reading.insert(chunk, value);

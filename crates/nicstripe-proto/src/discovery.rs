@@ -188,7 +188,6 @@ impl<T> Unverified<T> {
     }
 }
 
-/// Kind of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -247,7 +246,6 @@ impl Layout {
         }
     }
 
-    /// Returns the text to sign.
     fn text(&self) -> Vec<u8> {
         [DOMAIN, self.get(Field(0, TEXT_LEN))].concat()
     }

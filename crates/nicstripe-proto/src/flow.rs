@@ -28,11 +28,9 @@ pub(crate) struct Flow {
     reading: BTreeSet<(TransferId, ChunkId)>,
     /// Frames begun and not fully written to the kernel.
     unflushed: u64,
-    /// Frames begun.
     sent: u64,
     /// Total frames permitted by the peer.
     credit: u64,
-    /// Frames that arrived.
     arrived: u64,
     /// Frames that arrived on this or an earlier connection of the path and still occupy memory.
     held: u64,
@@ -71,7 +69,6 @@ impl Flow {
         self.reading.remove(&(transfer, chunk))
     }
 
-    /// Counts a frame begun.
     pub(crate) fn on_begun(&mut self) {
         self.sent += 1;
         self.unflushed += 1;
@@ -103,7 +100,6 @@ impl Flow {
         self.arrived <= self.granted
     }
 
-    /// Returns the frames that arrived.
     pub(crate) fn arrived(&self) -> u64 {
         self.arrived
     }
@@ -135,7 +131,6 @@ impl Flow {
         (fresh >= self.granted + (window / 4).max(1)).then_some(fresh)
     }
 
-    /// Records `frames` as granted.
     pub(crate) fn on_granted(&mut self, frames: u64) {
         self.granted = frames;
     }

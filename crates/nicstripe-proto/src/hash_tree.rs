@@ -82,7 +82,7 @@ pub enum ParseDigestError {
     Character {
         /// Position in characters, from 0.
         index: usize,
-        /// The character.
+        /// Character found.
         found: char,
     },
 }
@@ -184,7 +184,7 @@ pub enum ChunkError {
     /// Wrong number of bytes.
     #[error("chunk {chunk} has {found} bytes, expected {expected}")]
     Length {
-        /// The chunk.
+        /// Chunk that the bytes are for.
         chunk: ChunkId,
         /// Length found, in bytes.
         found: u64,
@@ -492,7 +492,6 @@ pub fn merge_siblings(grid: Grid, subtrees: Vec<Subtree>) -> Result<Vec<Subtree>
     Ok(tree.subtrees().collect())
 }
 
-/// Sibling of a node.
 enum Sibling {
     Left(ChainingValue),
     Right(ChainingValue),

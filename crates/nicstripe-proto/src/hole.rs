@@ -33,7 +33,7 @@ pub enum HoleError {
     /// Hole that is empty, out of order, or beyond the end of the file.
     #[error("peer says that {extent} is a hole, which is empty, out of order or beyond the file's {size} bytes")]
     Extent {
-        /// The hole.
+        /// Rejected hole.
         extent: Extent,
         /// Size of the file in bytes.
         size: u64,

@@ -9,7 +9,7 @@ use crate::{
 /// Load that a connection sends for a run, on its own until the order changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadOrder {
-    /// The run.
+    /// Number of the run.
     pub run: u32,
     /// Payload bytes of one frame.
     pub message_bytes: u32,
@@ -69,7 +69,7 @@ pub enum LoadError {
     /// Load of a run that was not started.
     #[error("peer sent load of run {run}, which was not begun")]
     NotBegun {
-        /// The run.
+        /// Number of the run.
         run: u32,
     },
     /// Echo before a benchmark was admitted.

@@ -22,7 +22,6 @@ impl Pace {
         Self { rate: BitRate(rate.0.max(1)), passed_at: now }
     }
 
-    /// Returns the rate.
     pub(crate) fn rate(&self) -> BitRate {
         self.rate
     }

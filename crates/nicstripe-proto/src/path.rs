@@ -285,7 +285,7 @@ impl Path {
     }
 
     /// From: all but `Failed`. To: `Failed`, with a retry if `retry` is set. The pause doubles each
-    /// time. The only path restarts its back-off even if it flaps.
+    /// time. If it is the only path, its back-off restarts even if it flaps.
     pub(crate) fn on_lost(&mut self, now: Instant, retry: bool, is_only: bool) -> bool {
         let was_connected = self.state.is_connected();
         if was_connected {
@@ -420,7 +420,6 @@ impl RateEstimate {
         self.rate
     }
 
-    /// Counts acknowledged bytes.
     pub(crate) fn on_acknowledged(&mut self, bytes: u64, now: Instant) {
         let Some(since) = self.since else {
             // The first acknowledgement opens the window: the time before it includes the RTT.
@@ -446,7 +445,6 @@ impl RateEstimate {
 mod tests {
     use super::*;
 
-    /// An arbitrary origin for virtual time.
     #[allow(clippy::disallowed_methods)]
     fn origin() -> Instant {
         Instant::now()

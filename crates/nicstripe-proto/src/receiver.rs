@@ -508,7 +508,6 @@ impl Receiver {
         (self.is_whole() && self.writing.is_empty() && !std::mem::replace(&mut self.closing, true)).then_some(finished)
     }
 
-    /// Returns true if every chunk is written.
     fn is_whole(&self) -> bool {
         self.chunks.is_some_and(|chunks| self.written.len() == chunks)
     }

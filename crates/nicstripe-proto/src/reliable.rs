@@ -15,8 +15,8 @@ use crate::path::PathId;
 /// message.
 pub const WINDOW: u64 = 64;
 
-/// Most bytes queued for a peer that keeps sending: 8 MiB; a [`WINDOW`] of longest messages has 4
-/// MiB.
+/// Most bytes queued for a peer that keeps sending: 8 MiB. A full [`WINDOW`] of the longest
+/// messages takes 4 MiB.
 ///
 /// Most messages of a peer cause an answer. A peer that acknowledges no answers would fill the
 /// memory; an honest one acknowledges each message at once.
@@ -29,7 +29,7 @@ const OVERHEAD: usize = 64;
 /// retry.
 ///
 /// Acknowledgements are immediate. On a LAN, a late one means that the message waits behind data on
-/// a slow link. Otherwise the link is dead in one direction only, which raises no suspicion
+/// a slow link. Otherwise the link is dead in one direction only, which is not noticed
 /// locally. On long-distance links the few messages of a transfer are sent twice.
 pub const RESEND_AFTER: Duration = Duration::from_millis(50);
 
@@ -81,7 +81,7 @@ pub enum ReliableError {
     /// Acknowledgement of a message that was never sent.
     #[error("peer acknowledged control message {next}, but only {sent} were sent")]
     NeverSent {
-        /// The number that the peer expects next.
+        /// Number that the peer expects next.
         next: u64,
         /// Number of messages sent.
         sent: u64,
@@ -89,9 +89,9 @@ pub enum ReliableError {
     /// Message number too far ahead.
     #[error("peer sent control message {seq} while {expected} is expected, the limit is {WINDOW} ahead")]
     TooEarly {
-        /// The message's number.
+        /// Number of the message.
         seq: u64,
-        /// The number expected next.
+        /// Number expected next.
         expected: u64,
     },
     /// The peer keeps sending without acknowledging the answers.

@@ -10,7 +10,6 @@ use std::{
 pub struct TokenBucket {
     /// Capacity in tokens.
     burst: f64,
-    /// Tokens refilled per second.
     per_second: f64,
     tokens: f64,
     /// Time at which `tokens` was computed.

@@ -41,7 +41,6 @@ pub fn session(data: &[u8]) {
 /// Most steps of a run; a step depends only on the few before, so more add nothing.
 const MOST_STEPS: usize = 150;
 
-/// Number of paths.
 const PATHS: u16 = 3;
 
 /// Calls after which output counts as endless; 32 chunks of credit per path are the largest legal

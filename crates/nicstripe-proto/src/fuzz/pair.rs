@@ -38,7 +38,6 @@ pub fn sessions(data: &[u8]) {
 
 const MOST_STEPS: usize = 150;
 
-/// Number of paths.
 const PATHS: u16 = 2;
 
 /// Rounds without faults until a file of so few chunks must have arrived. Its timers are at most
@@ -47,7 +46,6 @@ const ROUNDS: usize = 400;
 
 const T: TransferId = TransferId(1);
 
-/// Unit sent over a connection.
 enum Packet {
     Frame(Vec<u8>),
     /// Chunk header, and the byte that fills the chunk.
@@ -205,7 +203,6 @@ impl Pair {
         }
     }
 
-    /// Verifies and writes a chunk.
     fn write_one(&mut self, side: usize, which: usize) {
         let (grid, now) = (self.grid, self.now);
         let end = &mut self.sides[side];
@@ -260,7 +257,6 @@ impl Pair {
         }
     }
 
-    /// Returns the value of a chunk of the source.
     fn value_of(&self, chunk: ChunkId) -> ChainingValue {
         value(self.grid, chunk, source_byte(chunk)).expect("a chunk of the file")
     }

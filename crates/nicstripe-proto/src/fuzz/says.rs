@@ -120,7 +120,6 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns a request of a client.
     pub(super) fn ask(&mut self) -> Ask {
         let id = if self.byte() > 100 { self.below(6) as u32 } else { self.byte().into() };
         let ask = match self.below(5) {
@@ -133,7 +132,6 @@ impl Tape<'_> {
         Ask { id, ask }
     }
 
-    /// Returns a response of a daemon, to any request.
     pub(super) fn answer(&mut self) -> AnswerKind {
         let stat = ObjectStat { kind: ObjectKind::File, size: self.number(), mtime: Timestamp::default() };
         match self.below(4) {
@@ -148,7 +146,6 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns a benchmark message of either end.
     pub(super) fn bench(&mut self) -> BenchBody {
         let run = self.below(6) as u32;
         match self.below(13) {

@@ -38,32 +38,34 @@ pub struct Put {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PutOptions {
-    /// Replaces an existing file of the name.
+    /// True to replace an existing file of the name.
     #[n(0)]
     pub replace: bool,
-    /// Discards a partial file instead of resuming it.
+    /// True to discard a partial file instead of resuming it.
     #[n(1)]
     pub restart: bool,
-    /// Preserves mode and modification time.
+    /// True to preserve mode and modification time.
     #[n(2)]
     pub preserve: bool,
-    /// Reads the written data back from disk and compares it before the rename to the target name.
+    /// True to read the written data back from disk and compare it before the rename to the target
+    /// name.
     #[n(3)]
     pub verify: bool,
-    /// Sends only chunks that differ from the existing file of the name, and replaces that file.
+    /// True to send only chunks that differ from the existing file of the name, and to replace that
+    /// file.
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub delta: bool,
-    /// Writes into the existing file of the name; implies `delta`.
+    /// True to write into the existing file of the name; implies `delta`.
     #[n(5)]
     #[cbor(default, skip_if = "is_unset")]
     pub in_place: bool,
-    /// Makes the data durable, then removes it, to measure the write time. An existing file of the
-    /// name stays untouched.
+    /// True to make the data durable and then remove it, to measure the write time. An existing
+    /// file of the name stays untouched.
     #[n(6)]
     #[cbor(default, skip_if = "is_unset")]
     pub trial: bool,
-    /// Creates missing parent directories of the name.
+    /// True to create missing parent directories of the name.
     #[n(7)]
     #[cbor(default, skip_if = "is_unset")]
     pub parents: bool,
@@ -85,11 +87,11 @@ pub struct Get {
     /// Tree entry of this file. If present, the tree determines the file and `name` is ignored.
     #[n(3)]
     pub entry: Option<EntryRef>,
-    /// Compresses chunks if it reduces their size.
+    /// True to compress chunks if it reduces their size.
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub compress: bool,
-    /// Tolerates changes of the file during the read.
+    /// True to tolerate changes of the file during the read.
     #[n(5)]
     #[cbor(default, skip_if = "is_unset")]
     pub allow_changing: bool,
