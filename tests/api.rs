@@ -1,7 +1,9 @@
-//! The library has the public items that `docs/api/nicstripe.txt` lists, one a line, and no others.
+//! Checks that the public items of the library are exactly those in `docs/api/nicstripe.txt`, one
+//! per line.
 //!
-//! Run by `cargo test --test api`; with `NICSTRIPE_API=write` it writes the list. What rustdoc says for programs is in a format of its
-//! own, whose version comes with the toolchain: where it is another than the reader's, the test is listed as ignored, with the reason.
+//! Run by `cargo test --test api`; with `NICSTRIPE_API=write` it writes the list. The version of
+//! rustdoc's JSON format comes with the toolchain. If the reader expects another version, the test
+//! is listed as ignored, with the reason.
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
@@ -14,7 +16,7 @@ use std::{
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-/// Version of rustdoc's format that the crate `public-api` reads.
+/// Version of rustdoc's JSON format that the crate `public-api` reads.
 const FORMAT: u64 = 57;
 
 fn main() {
@@ -50,9 +52,9 @@ fn compare() -> Result<Completion, Failed> {
     Err(format!("the public items have changed; NICSTRIPE_API=write lists them anew:\n{differences}").into())
 }
 
-/// Has the library documented for programs, and returns where that is.
+/// Runs rustdoc with JSON output and returns the path of the document.
 ///
-/// Only rustdoc itself is told that it may do what is not stable: if cargo were, it would build everything anew.
+/// Sets `RUSTC_BOOTSTRAP` only for rustdoc: with it, cargo would rebuild everything.
 fn document() -> Result<PathBuf, Failed> {
     let folder = tempfile::tempdir()?;
     let rustdoc = folder.path().join("rustdoc");
@@ -69,7 +71,7 @@ fn document() -> Result<PathBuf, Failed> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
     }
-    // Of this test: TARGET/PROFILE/deps/api-HASH.
+    // Path of this test: TARGET/PROFILE/deps/api-HASH.
     let program = std::env::current_exe()?;
     let target = program.ancestors().nth(3).ok_or("the test is in no target directory")?;
     Ok(target.join("doc/nicstripe.json"))

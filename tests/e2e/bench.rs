@@ -1,4 +1,4 @@
-//! `nicstripe bench`: what is kept, what fails, how programs hear of it, and what sweeps over loopback come to.
+//! `nicstripe bench`: leftovers, failures, JSON output, and sweeps over loopback.
 
 use std::{
     path::Path,
@@ -13,15 +13,15 @@ use crate::{
     pair::Pair,
 };
 
-/// Whether a process has a file open that has no name.
+/// Returns true if a process has an unnamed file open.
 fn writes_without_a_name(process: &Process) -> bool {
     let Ok(open) = std::fs::read_dir(Path::new("/proc").join(process.id().to_string()).join("fd")) else { return false };
     let target = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
-    // Of the daemon's folder, not of memory.
+    // In the daemon's folder, not in memory.
     open.filter_map(target).any(|path| path.to_string_lossy().contains("image") && path.to_string_lossy().ends_with("(deleted)"))
 }
 
-/// Starts a bench of disks, and waits until the daemon writes.
+/// Starts a benchmark of disks and waits until the daemon writes.
 fn start_disks(pair: &Pair) -> Process {
     std::fs::File::create(pair.client.path("image")).unwrap().set_len(2 << 30).unwrap();
     let port = pair.daemon.port.to_string();
@@ -48,7 +48,7 @@ fn a_bench_of_disks_leaves_nothing_when_its_client_is_interrupted_or_killed() {
             assert!(report["complete"] == false && report["disk"]["read"].is_object(), "{outcome}");
             outcome.expect(130);
         }
-        // The daemon lets go of it too.
+        // The daemon closes the file as well.
         let begun = Instant::now();
         while writes_without_a_name(&pair.daemon.process) {
             assert!(begun.elapsed() < Duration::from_secs(30), "it goes on");
@@ -84,7 +84,7 @@ fn a_bench_of_disks_leaves_nothing_when_its_daemon_is_killed() {
 #[test]
 fn a_bench_that_reaches_nobody_says_so_in_one_document() {
     let side = Side::here();
-    // Nothing listens on the port of `discard`.
+    // Port 9 is `discard`, on which nothing listens.
     let bench = ["bench", "127.0.0.1", "-p", "9", "--routes", "never"];
     let outcome = side.run([&bench[..], &["--json"]].concat());
     let document = outcome.document_of("nicstripe-bench-event-1");
@@ -111,7 +111,8 @@ fn nothing_is_listed_before_anything_was_measured() {
     side.run(["bench", "compare", "0badcafe", "feedface"]).expect(11).error(&["0badcafe", "bench list"]);
 }
 
-/// Sweeps over loopback, as short as it may be. What it measures is not looked at, but the shape of the document.
+/// Runs the shortest possible sweep over loopback and checks the structure of the document, not the
+/// rates.
 #[track_caller]
 fn sweep(kind: &str) {
     let (client, server) = (Side::here(), Side::here());
@@ -126,7 +127,7 @@ fn sweep(kind: &str) {
     let [sweep] = &report["sweeps"].as_array().unwrap()[..] else { panic!("{report:#}") };
     assert_eq!(sweep["kind"], kind, "{sweep:#}");
     assert!(!sweep["points"].as_array().unwrap().is_empty(), "{sweep:#}");
-    // What came before it may have been cut short as well.
+    // Earlier parts may have been cut short as well.
     assert!(report["complete"] == false || sweep["stopped"] != "the time was up", "{sweep:#}");
 }
 

@@ -1,4 +1,4 @@
-//! The configuration file of `serve`: what it says, what is wrong with it, and that it is read again.
+//! Configuration file of `serve`: settings, errors, and reload.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -9,7 +9,7 @@ use crate::{
     pair::{LOOPBACK, MIB, Pair},
 };
 
-/// A pair whose daemon has this file, and no options but those.
+/// Returns a pair whose daemon has this file and only these options.
 fn pair_with(config: &str, options: &[&str]) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
@@ -27,7 +27,7 @@ fn a_daemon_does_what_its_file_says() {
     pair.client.write("source", b"bytes");
     pair.server.write("there", b"bytes");
     pair.cp(&["source", "127.0.0.1:"]).expect(5).error(&["may only read"]);
-    // `served` does not exist: the command line counts more.
+    // `served` does not exist, so that the command line took precedence.
     pair.cp(&["127.0.0.1:there", "."]).expect(0);
     assert!(pair.client.has("there"));
 }
@@ -99,7 +99,7 @@ fn a_hangup_takes_over_new_limits_and_ends_nothing() {
     pair.daemon.process.signal(Signal::HUP);
     pair.daemon.process.await_stderr("a change of this takes a restart key=announce");
     pair.daemon.process.await_stderr("configuration read again");
-    // The session of the slow copy is the one that there may be.
+    // The slow copy holds the only session allowed.
     pair.cp(&["--timeout", "1s", "small", "127.0.0.1:second"]).expect(5).error(&["no place for another session: it has 1 at once"]);
 
     pair.server.configure("port = \"none\"\n");
@@ -110,7 +110,7 @@ fn a_hangup_takes_over_new_limits_and_ends_nothing() {
     pair.server.configure(&format!("{ON_LOOPBACK}[log]\nfilter = \"warn\"\n"));
     pair.daemon.process.signal(Signal::HUP);
     slow.finish().expect(0);
-    // Its session ends a moment after it: the client has no reason to wait for that.
+    // The session of the slow copy ends a moment after its client, which does not wait for it.
     pair.cp(&["small", "127.0.0.1:fourth"]).expect(0);
 }
 
@@ -147,6 +147,6 @@ fn a_peer_without_a_rate_of_its_own_gets_that_of_the_file() {
     pair.server.write("file", content(12 * MIB));
     let begun = std::time::Instant::now();
     pair.cp(&["127.0.0.1:file", "."]).expect(0);
-    // Three seconds at 4 MiB/s, less what a bucket may hold at first.
+    // 3 s at 4 MiB/s, less the initial burst of the token bucket.
     assert!(begun.elapsed().as_secs_f64() > 1.5, "{:?}", begun.elapsed());
 }

@@ -1,4 +1,4 @@
-//! Many honest clients at once.
+//! Many legitimate clients at once.
 
 use std::time::{Duration, Instant};
 

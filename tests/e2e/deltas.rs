@@ -1,4 +1,4 @@
-//! What need not be sent is not: chunks that are there, holes, and what compresses.
+//! Data that is not sent: existing chunks, holes, and compressible bytes.
 
 use std::{
     fs::{self, OpenOptions},
@@ -16,7 +16,7 @@ use crate::{
     pair::{MIB, Pair},
 };
 
-/// Both ways of a copy: the side that has the source, the side that gets it, and the words for both.
+/// Returns both directions of a copy: the source side, the target side, and the arguments.
 fn ways(pair: &Pair) -> [(&Side, &Side, [&'static str; 2]); 2] {
     [(&pair.client, &pair.server, ["file", "127.0.0.1:file"]), (&pair.server, &pair.client, ["127.0.0.1:file", "file"])]
 }
@@ -25,7 +25,7 @@ fn cp(pair: &Pair, options: &[&str], words: [&str; 2]) -> Value {
     pair.cp(&[&["--json"], options, &words[..]].concat()).expect(0).document()
 }
 
-/// The bytes with one of them changed in the first, a middle and the last chunk.
+/// Changes one byte each in the first, a middle and the last chunk.
 fn changed(bytes: &[u8]) -> Vec<u8> {
     let mut changed = bytes.to_vec();
     for at in [5, bytes.len() / 2, bytes.len() - 1] {
@@ -34,12 +34,12 @@ fn changed(bytes: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// What was sent, without what went over a second path because the first might be late.
+/// Returns the sent bytes without hedged retransmissions over a second path.
 fn sent_once(report: &Value) -> u64 {
     number(report, "wire_bytes").saturating_sub(number(report, "resent_bytes"))
 }
 
-/// Three chunks of 256 KiB, and room for what is said about the others.
+/// Three chunks of 256 KiB, and room for the messages about the others.
 const THREE_CHUNKS: u64 = 4 * 256 * 1024;
 
 #[test]
@@ -112,7 +112,7 @@ fn in_place_is_the_old_file_and_delta_a_new_one() {
     pair.client.write("file", &new);
     for (option, is_same_file) in [("--delta", false), ("--inplace", true)] {
         pair.server.write("file", changed(&new));
-        // Whoever has the old file open keeps it.
+        // A process that has the old file open keeps it.
         let old = fs::File::open(pair.server.path("file")).unwrap();
         cp(&pair, &[option], ["file", "127.0.0.1:file"]);
         let inode = |metadata: fs::Metadata| metadata.ino();
@@ -184,7 +184,7 @@ fn text_shrinks_on_the_wire_and_noise_does_not_grow() {
     for (from, to, words) in ways(&pair) {
         for (bytes, most) in [(&words_of, words_of.len() as u64 / 2), (&noise, noise.len() as u64 + THREE_CHUNKS)] {
             from.write("file", bytes);
-            // What the cables do not limit is not worth compressing.
+            // Compression does not help if the cables are not the bottleneck.
             let report = cp(&pair, &["-zf", "--bwlimit", "4M"], words);
             to.check("file", bytes, &report);
             assert!(sent_once(&report) <= most, "{most}: {report:#}");

@@ -1,4 +1,5 @@
-//! The backup tool in `examples/`: sends what has changed, restores what there was, and is killed, as is its daemon.
+//! The backup tool in `examples/`: incremental backup, restore, and kills of the tool and its
+//! daemon.
 
 use std::{
     fs::{self, Permissions},
@@ -25,14 +26,14 @@ fn a_second_backup_sends_what_has_changed_and_each_restores_what_there_was() {
     let first = missing(&backup(&pair, &["backup", REPO, "tree"]).expect(0));
     assert!((size..size + 200 * NODE).contains(&first), "{first} of {size}");
 
-    // One file in a hundred: they are of all sizes.
+    // One file in a hundred, because their sizes vary.
     for number in [13, 117] {
         write(&pair.client.path(format!("tree/{number}")), number + 1000, size / 200);
     }
     let second_tree = read(&pair, "tree");
     let second = missing(&backup(&pair, &["backup", REPO, "tree"]).expect(0));
     assert!(second <= size / 50 + 200 * NODE, "{second} of {size}");
-    // The manifest is the same as well.
+    // The manifest is unchanged as well.
     let third = missing(&backup(&pair, &["backup", REPO, "tree"]).expect(0));
     assert_eq!(third, 0);
 
@@ -57,7 +58,7 @@ fn of_a_file_that_grows_at_its_front_only_the_first_chunks_are_sent_again() {
     let grown = [b"in front".as_slice(), &fs::read(folder.join("file")).unwrap()].concat();
     fs::write(folder.join("file"), grown).unwrap();
     let sent = missing(&backup(&pair, &["backup", REPO, "tree"]).expect(0));
-    // Two chunks of 2 MiB at most, by when the cuts are the same again.
+    // At most two chunks of 2 MiB; then the chunk boundaries match again.
     assert!(sent <= (4 << 20) + 64 * 1024, "{sent}");
 }
 
@@ -71,7 +72,7 @@ fn a_backup_that_is_killed_at_any_moment_leaves_a_repository_that_is_whole() {
     backup(&pair, &["backup", REPO, "tree"]).expect(0);
     let whole = started.elapsed();
     for kill in 0..kills {
-        // Something is new each time, so that there is something to be killed in.
+        // New data for each backup, so that the kill hits a running transfer.
         let folder = pair.client.path(format!("tree/new-{kill}"));
         fs::create_dir(&folder).unwrap();
         make_files(&folder, 20);
@@ -141,7 +142,7 @@ fn backup(pair: &Pair, arguments: &[&str]) -> Outcome {
     start_backup(pair, arguments).finish()
 }
 
-/// Starts it, with packs so small that there are many.
+/// Starts the tool with small packs, so that there are many.
 fn start_backup(pair: &Pair, arguments: &[&str]) -> Process {
     let mut command = pair.client.command(example("backup"));
     command.args(arguments).args(["--port", &pair.daemon.port.to_string(), "--pack-size", "262144"]);
@@ -149,7 +150,7 @@ fn start_backup(pair: &Pair, arguments: &[&str]) -> Process {
     Process::spawn(command)
 }
 
-/// Bytes that were missing, as the tool says.
+/// Returns the number of missing bytes that the tool reports.
 #[track_caller]
 fn missing(outcome: &Outcome) -> u64 {
     let words: Vec<&str> = outcome.stdout.split_whitespace().collect();
@@ -157,7 +158,7 @@ fn missing(outcome: &Outcome) -> u64 {
     words[place + 1].parse().unwrap()
 }
 
-/// The names of the packs at the daemon.
+/// Returns the paths of the daemon's packs.
 fn packs(pair: &Pair) -> Vec<PathBuf> {
     let entries = fs::read_dir(pair.server.path("repo/packs")).unwrap();
     let names = entries.map(|entry| Path::new("repo/packs").join(entry.unwrap().file_name()));
@@ -177,7 +178,7 @@ fn read(pair: &Pair, name: &str) -> Tree {
     Tree::read(&pair.client.path(name), Aspects { modes: true, ..Aspects::NONE })
 }
 
-/// Makes files of all sizes, and one of each thing that a tree has besides; returns how many bytes there are.
+/// Creates files of all sizes and one entry of each other kind; returns the total size in bytes.
 fn make_tree(folder: &Path, files: u32) -> u64 {
     fs::create_dir(folder).unwrap();
     let size = make_files(folder, files);
@@ -191,7 +192,7 @@ fn make_tree(folder: &Path, files: u32) -> u64 {
     size
 }
 
-/// Makes files of 1 to 240 KB, and returns how many bytes are in them.
+/// Creates files of 1 to 240 KB; returns their total size in bytes.
 fn make_files(folder: &Path, files: u32) -> u64 {
     let mut size = 0;
     for number in 0..files {
@@ -202,14 +203,14 @@ fn make_files(folder: &Path, files: u32) -> u64 {
     size
 }
 
-/// Writes a file whose bytes are nowhere else.
+/// Writes a file with unique content.
 fn write(path: &Path, number: u32, len: u64) {
     let mut bytes = vec![0; len as usize];
     blake3::Hasher::new().update(path.as_os_str().as_bytes()).update(&number.to_le_bytes()).finalize_xof().fill(&mut bytes);
     fs::write(path, bytes).unwrap();
 }
 
-/// The same number for the same seed.
+/// Returns a reproducible number for a seed.
 fn random(seed: u32) -> u32 {
     let hash = blake3::hash(&seed.to_le_bytes());
     u32::from_le_bytes(*hash.as_bytes().first_chunk().unwrap())
@@ -217,5 +218,5 @@ fn random(seed: u32) -> u32 {
 
 const REPO: &str = "127.0.0.1:repo";
 
-/// More bytes than a file takes in the manifest.
+/// Upper bound of a file's manifest entry, in bytes.
 const NODE: u64 = 256;

@@ -1,4 +1,4 @@
-//! Every program in `examples/` does what it says.
+//! Every program in `examples/` works as described.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::{
     pair::{LINKS, Pair},
 };
 
-/// Those that have a test, here or in [`crate::example_backup`].
+/// Examples with a test, in this file or in [`crate::example_backup`].
 const TESTED: [&str; 7] = ["backup", "bench", "embedding_daemon", "objects", "progress", "put", "resume"];
 
 #[test]
@@ -61,7 +61,7 @@ fn progress_is_shown_for_the_file_and_for_each_link() {
     pair.client.write("file", &bytes);
     let port = pair.daemon.port.to_string();
     let outcome = run(&pair, "progress", &["file", "127.0.0.1", &port, LINKS[0], LINKS[1]]);
-    // Without a terminal there are no bars: what is left is the end.
+    // Without a terminal there are no bars, only the final lines.
     assert!(outcome.stdout.starts_with("8000000 bytes at ") && outcome.stdout.lines().count() == 3, "{outcome}");
     let carried = outcome.stdout.lines().skip(1).map(|line| line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap());
     assert_eq!(carried.collect::<Vec<_>>().iter().sum::<usize>(), bytes.len(), "{outcome}");
@@ -77,13 +77,14 @@ fn a_copy_that_is_interrupted_goes_on_where_it_was() {
     assert!(outcome.stdout.contains("interrupted: "), "{outcome}");
     let there = outcome.stdout.lines().find_map(|line| line.strip_suffix(" of 40000000 bytes were there"));
     let there: usize = there.unwrap_or_else(|| panic!("{outcome}")).parse().unwrap();
-    // A third was waited for, of which not all may be durable, and more has come until it was interrupted.
+    // The example waits for a third of the file. Not all of it may be durable, and more arrived
+    // before the interruption.
     assert!((1_000_000..40_000_000).contains(&there), "{outcome}");
     assert_eq!(digest(&pair.server.read("file")), digest(&bytes));
     assert_eq!(pair.server.names(), ["file"]);
 }
 
-/// Runs an example to its good end, with the client's folders.
+/// Runs an example successfully, with the client's folders.
 #[track_caller]
 fn run(pair: &Pair, name: &str, arguments: &[&str]) -> Outcome {
     let mut command = pair.client.command(example(name));

@@ -1,4 +1,4 @@
-//! Strangers in numbers, at a daemon that runs as it does in earnest.
+//! Many untrusted clients at a daemon with production settings.
 
 use std::{
     io::Read,
@@ -19,17 +19,17 @@ use crate::{
     pair::{MIB, Pair},
 };
 
-/// A connection from some address of loopback that says nothing.
+/// Returns a silent connection from an address of loopback.
 fn idle(stranger: u16, port: u16) -> TcpStream {
     let [high, low] = stranger.to_be_bytes();
-    // No daemon of another test inherits it.
+    // Close-on-exec, so that no daemon of another test inherits it.
     let tcp = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
     bind(&tcp, &SocketAddr::from((Ipv4Addr::new(127, 7, high, low), 0))).unwrap();
     connect(&tcp, &SocketAddr::from((Ipv4Addr::new(127, 0, 1, 1), port))).unwrap();
     tcp.into()
 }
 
-/// A daemon that may have no more file descriptors than these.
+/// Starts a daemon with this limit of file descriptors.
 fn daemon_with_descriptors(server: &Side, count: usize) -> Daemon {
     let mut command = server.command("/bin/sh");
     let script = format!("ulimit -n {count} && exec \"$0\" serve --port 0 --interface lo");
@@ -54,13 +54,14 @@ fn a_daemon_with_few_file_descriptors_and_many_strangers_goes_on_with_its_peers(
     cp.finish().expect(0);
     assert_eq!(pair.server.read("second"), b"bytes");
     assert!(pair.server.read("target") == bytes);
-    // The first of them was turned away long ago, without a byte.
+    // The first connection was rejected long ago, without data.
     let mut first = &strangers[0];
     first.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert!(matches!(first.read(&mut [0; 1]), Ok(0) | Err(_)));
 }
 
-/// A peer that has as many connections, files and trees open at the daemon as it gets, and lets none of them end.
+/// Acts as a peer that opens as many connections, files and trees as the daemon allows and ends
+/// none.
 fn take_descriptors(greedy: &Side, port: u16) -> tokio::runtime::Runtime {
     for dir in 0..300 {
         std::fs::create_dir_all(greedy.path(format!("tree/d{dir}"))).unwrap();
@@ -113,5 +114,5 @@ fn a_peer_that_takes_all_descriptors_it_can_get_keeps_nobody_from_being_accepted
     assert!(open > DESCRIPTORS / 3, "{open}: the attack takes too little to show anything");
 }
 
-/// Few enough that a tree's directories alone could use up all.
+/// Low enough that the directories of one tree could exhaust it.
 const DESCRIPTORS: usize = 64;

@@ -1,4 +1,4 @@
-//! Signals and kills at either end: nothing appears under the final name too early, and a rerun goes on.
+//! Signals and kills at either end: no final name appears too early, and a rerun resumes.
 
 use std::{
     thread,
@@ -12,14 +12,14 @@ use crate::{
     pair::{LOOPBACK, MIB, Pair},
 };
 
-/// A copy of this many bytes takes two seconds at [`PACE`].
+/// Size of a copy that takes 2 s at [`PACE`], in bytes.
 const LEN: usize = 32 * MIB;
 const HALF: u64 = LEN as u64 / 2;
-/// Past a sync of the receiver, which comes every second.
+/// After a sync of the receiver, which comes every second.
 const PAST_A_SYNC: u64 = LEN as u64 * 3 / 4;
 const PACE: [&str; 3] = ["--bwlimit", "16M", "--json-stream"];
 
-/// Which way a file goes.
+/// Direction of a copy.
 #[derive(Clone, Copy)]
 enum Way {
     Put,
@@ -29,7 +29,7 @@ enum Way {
 impl Way {
     const BOTH: [Self; 2] = [Self::Put, Self::Get];
 
-    /// Makes the source, and returns the words for source and target.
+    /// Creates the source; returns the arguments for source and target.
     fn prepare(self, pair: &Pair, bytes: &[u8]) -> [&'static str; 2] {
         match self {
             Self::Put => pair.client.write("source", bytes),
@@ -41,7 +41,7 @@ impl Way {
         }
     }
 
-    /// Where the target is.
+    /// Returns the side of the target.
     fn side(self, pair: &Pair) -> &Side {
         match self {
             Self::Put => &pair.server,
@@ -53,7 +53,7 @@ impl Way {
         self.side(pair).has("target")
     }
 
-    /// Runs the same copy again at full speed, and panics unless it goes on from a part and the target is right.
+    /// Repeats the copy at full speed. Panics unless it resumes and the target is correct.
     #[track_caller]
     fn rerun(self, pair: &Pair, arguments: [&str; 2], bytes: &[u8]) {
         let report = pair.cp(&[&["--json"], &arguments[..]].concat()).expect(0).document();
@@ -104,7 +104,7 @@ fn the_second_interrupt_ends_the_copy_at_once() {
     let arguments = Way::Get.prepare(&pair, &content(LEN));
     let cp = pair.start_cp(&paced(&arguments));
     cp.await_bytes(HALF / 2);
-    // A daemon that answers nothing is what makes people press Ctrl-C twice.
+    // Users press Ctrl-C twice if the daemon does not answer.
     pair.daemon.process.signal(Signal::STOP);
     let begun = Instant::now();
     cp.signal(Signal::INT);
@@ -139,7 +139,7 @@ fn a_killed_daemon_leaves_nothing_under_the_final_name_and_a_rerun_goes_on() {
         pair.daemon.process.signal(Signal::KILL);
         let outcome = cp.finish();
         let document = outcome.document();
-        // No daemon is back within the time that the client waits.
+        // The daemon does not return within the client's patience.
         assert!(matches!(outcome.status.code(), Some(10 | 30)), "{outcome}");
         assert_eq!(document["resumable"], true, "{outcome}");
         assert!(!way.has_target(&pair));
@@ -176,7 +176,8 @@ fn a_waiting_client_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
     }
 }
 
-/// Ends the daemon under a copy, and panics unless the copy finishes by itself once the daemon is back.
+/// Ends the daemon during a copy. Panics unless the copy completes by itself once the daemon is
+/// back.
 #[track_caller]
 fn goes_on_by_itself(way: Way, signal: Signal) {
     let pair = Pair::new();
@@ -188,7 +189,7 @@ fn goes_on_by_itself(way: Way, signal: Signal) {
     process.signal(signal);
     process.finish();
     cp.await_event("waiting", |_| true);
-    // Longer than the client pauses between two attempts, so that at least one finds nobody.
+    // Longer than the client's pause between two attempts, so that at least one fails.
     thread::sleep(Duration::from_secs(1));
     let daemon = Daemon::start_on(&server, port, &LOOPBACK);
     let report = cp.finish().expect(0).document();
@@ -209,7 +210,8 @@ fn a_daemon_reached_without_named_links_keeps_what_arrived_too() {
     });
 }
 
-/// Ends the daemon in order under a copy, and panics unless the client says that a rerun goes on, and it does.
+/// Ends the daemon in order during a copy. Panics unless the client reports a resumable copy and a
+/// rerun resumes it.
 #[track_caller]
 fn ends_in_order(start: impl FnOnce(&Pair, &[&str]) -> Process) {
     let pair = Pair::new();
@@ -224,7 +226,8 @@ fn ends_in_order(start: impl FnOnce(&Pair, &[&str]) -> Process) {
     assert_eq!(outcome.document()["resumable"], true, "{outcome}");
     let daemon = Daemon::start_on(&server, port, &LOOPBACK);
     let pair = Pair { client, server, daemon };
-    // Half of a second's worth: no sync by time has come yet, so it is the orderly end that kept it.
+    // Half a second of data: no periodic sync has come yet, so that the orderly end made it
+    // durable.
     Way::Put.rerun(&pair, arguments, &bytes);
 }
 

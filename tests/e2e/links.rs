@@ -1,4 +1,4 @@
-//! `links` without a host, and interfaces that are not there.
+//! `links` without a host, and unknown interfaces.
 
 use crate::harness::{Side, text};
 
@@ -15,7 +15,7 @@ fn the_loopback_is_listed_and_is_no_link() {
 fn an_interface_to_leave_out_that_is_not_here_is_an_error_with_the_choices() {
     let client = Side::here();
     client.write("source", b"bytes");
-    // Nobody listens there, and nobody is asked: that would be another error.
+    // Nothing listens on that port. A connection attempt would give another error.
     for command in [&["links", "127.0.0.1"][..], &["links"], &["cp", "source", "127.0.0.1:"]] {
         let excluding = |name| client.run([command, &["-P", "1", "--exclude-link", "lo", "--exclude-link", name]].concat());
         excluding("nosuch0").expect(2).error(&["\"nosuch0\"", "leave out", "lo"]);

@@ -1,4 +1,4 @@
-//! The log of `serve`: one record is one line, whatever a peer calls its files, in each of its formats.
+//! Log of `serve` in each format: one line per record, whatever the names of a peer's files.
 
 use std::{fs, os::unix::ffi::OsStrExt, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{
     pair::{LOOPBACK, MIB, Pair},
 };
 
-/// Names that would tear a log, or look like records of it.
+/// Names that would break a log, or look like its records.
 const EVIL: [&[u8]; 5] = [
     b"x\n2026-01-01T00:00:00Z ERROR disk on fire",
     b"x\"} \n{\"level\":\"ERROR\",\"message\":\"disk on fire\"}",
@@ -19,7 +19,8 @@ const EVIL: [&[u8]; 5] = [
     b"x result=done error=none \r\rINFO",
 ];
 
-/// A pair whose daemon logs as `prepare` says; all evil files are copied there and back, some fail, and the daemon ends.
+/// Starts a pair whose daemon logs as `prepare` specifies, copies all malicious names in both
+/// directions, lets some fail, and ends the daemon.
 fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
@@ -45,7 +46,7 @@ fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
     pair.client.write(&name, content(MIB));
     pair.cp(&[&name, &format!("127.0.0.1:{name}")]).expect(0);
     let Pair { daemon: Daemon { process, .. }, server, .. } = pair;
-    // Sessions end a moment after their clients have.
+    // Sessions end a moment after their clients.
     (0..11).for_each(|_| drop(process.await_stderr("session ends")));
     std::thread::sleep(std::time::Duration::from_millis(500));
     process.signal(Signal::TERM);
@@ -54,7 +55,7 @@ fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
     outcome
 }
 
-/// What nobody wants to see of a copy that went well, or as Rust writes it for those who wrote it.
+/// Text that must not appear in the log of a successful copy: warnings and debug formatting.
 const ODD: [&str; 14] = [
     "WARN",
     "ERROR",
@@ -106,7 +107,7 @@ fn serve(side: &Side, options: &[&str]) -> Process {
     side.start([&["serve", "--port", "0"], &LOOPBACK[..], options].concat())
 }
 
-/// A record without its quoted values.
+/// Returns a record without its quoted values.
 fn unquoted(record: &str) -> String {
     let (mut text, mut quoted, mut last) = (String::new(), false, ' ');
     for c in record.chars() {

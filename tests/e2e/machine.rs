@@ -1,12 +1,13 @@
-//! End to end, with what not every machine has: a program such as rsync or strace, a right, or a user without one. Where it is missing, a
-//! test is listed as ignored, with the reason.
+//! End-to-end tests with requirements that not every machine meets: a program such as rsync or
+//! strace, a privilege, or an unprivileged user. A test with a missing requirement is listed as
+//! ignored, with the reason.
 //!
-//! Run by `cargo test --test machine`. One module a subject; each lists its tests.
+//! Run by `cargo test --test machine`. One module per subject; each lists its tests.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
-/// A list of tests by their names, which end with nothing or with a [`Completion`](libtest_mimic::Completion).
+/// List of tests by name, which return nothing or a [`Completion`](libtest_mimic::Completion).
 #[cfg(target_os = "linux")]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { &[$((concat!(module_path!(), "::", stringify!($name)), || crate::Ending::completion($name()))),*] };
@@ -42,7 +43,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 /// A test with its name.
 type Test = (&'static str, fn() -> Completion);
 
-/// How a test ends that does not panic.
+/// Result of a test that does not panic.
 trait Ending {
     fn completion(self) -> Completion;
 }
@@ -86,7 +87,7 @@ fn trial(&(name, test): &Test, obstacle: Option<String>) -> Trial {
     Trial::ignorable_test(name, move || Ok(obstacle.map_or_else(test, Completion::ignored_with)))
 }
 
-/// Tells that a test is ignored if one of these programs is missing.
+/// Returns the completion of an ignored test if one of these programs is missing.
 fn lacks(programs: &[&str]) -> Option<Completion> {
     let path = env::var_os("PATH").unwrap_or_default();
     let is_program = |file: std::path::PathBuf| file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);

@@ -1,7 +1,9 @@
-//! End to end: real client and daemon processes, with addresses of the loopback interface as links.
+//! End-to-end tests: real client and daemon processes, with addresses of the loopback interface as
+//! links.
 //!
-//! Run by `cargo test --test e2e`; needs no rights and no second network card. One module a subject. What takes cables is in `tests/netns`,
-//! what takes a program or a right that not every machine has in `machine.rs`.
+//! Run by `cargo test --test e2e`; needs no privileges and no second network card. One module per
+//! subject. Tests with cables are in `tests/netns`, tests that need special programs or privileges
+//! in `machine.rs`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! How much memory the two ends take.
+//! Memory usage of both ends.
 
 use std::fs;
 
@@ -7,19 +7,19 @@ use crate::{
     pair::{MIB, Pair},
 };
 
-/// Well past every buffer, and soon written: whatever grew with the file would show.
+/// Well above every buffer, and quick to write: a buffer that grows with the file would show.
 const LEN: u64 = 256 * MIB as u64;
 
-/// 32 MiB and 8 MiB a link (`docs/DESIGN.md`, section 9).
+/// 32 MiB plus 8 MiB per link (`docs/DESIGN.md`, section 9).
 const BOUND: u64 = 48 * MIB as u64;
 
 #[test]
 fn neither_end_takes_memory_with_the_size_of_the_file() {
     let pair = Pair::new();
-    // Zeros that are stored: holes would not be sent.
+    // Stored zeros, because holes would not be sent.
     fs::write(pair.client.path("zeros"), vec![0; LEN as usize]).unwrap();
     let cp = pair.start_cp(&["--json-stream", "zeros", "127.0.0.1:"]);
-    // The receiver's last chunks are on their way when the sender is looked at: it has had its largest size long before.
+    // Samples the sender while it still runs; it reached its peak long before.
     cp.await_bytes(LEN / 2);
     let sender = cp.peak_memory();
     let report = cp.finish().expect(0).document();

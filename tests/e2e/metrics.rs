@@ -1,4 +1,4 @@
-//! The metrics of `serve`: their form, that they tell what was copied, and who may ask how.
+//! Metrics of `serve`: format, values, and access.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use crate::{
     pair::{LOOPBACK, MIB, Pair},
 };
 
-/// A pair whose daemon tells its metrics, and where.
+/// Returns a pair whose daemon exports metrics, and their address.
 fn pair() -> (Pair, String) {
     let pair = Pair::serving(&["--metrics", "127.0.0.1:0"], "");
     let line = pair.daemon.process.await_stderr("metrics at http://");
@@ -20,13 +20,13 @@ fn pair() -> (Pair, String) {
     (pair, address)
 }
 
-/// Sends these bytes and returns all that is answered.
+/// Sends these bytes and returns the complete response.
 fn ask(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
-    // A connection that is cut off has answered nothing.
+    // A connection that is cut counts as no response.
     let _ = stream.read_to_string(&mut answer);
     answer
 }
@@ -40,7 +40,7 @@ fn get(address: &str) -> Page {
     Page::parse(body)
 }
 
-/// Asks until the page is as it should be: sessions report once a second.
+/// Polls until the page satisfies `is_it`; sessions report once a second.
 #[track_caller]
 fn await_page(address: &str, is_it: impl Fn(&Page) -> bool) -> Page {
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -54,7 +54,7 @@ fn await_page(address: &str, is_it: impl Fn(&Page) -> bool) -> Page {
     }
 }
 
-/// What a page says, checked as promtool and the OpenMetrics specification ask.
+/// Parsed page, validated as promtool and the OpenMetrics specification require.
 #[derive(Debug)]
 struct Page {
     samples: BTreeMap<String, f64>,
@@ -87,18 +87,19 @@ impl Page {
         Self { samples }
     }
 
-    /// The value of a series, 0 where it is absent.
+    /// Returns the value of a series; 0 if absent.
     fn value(&self, series: &str) -> f64 {
         self.samples.get(series).copied().unwrap_or(0.0)
     }
 
-    /// Sum over all series that begin so.
+    /// Returns the sum over all series with this prefix.
     fn sum(&self, begins: &str) -> f64 {
         self.samples.iter().filter(|(series, _)| series.starts_with(begins)).map(|(_, value)| value).sum()
     }
 }
 
-/// Panics unless a series has a name of a family that was announced, with the ending of its type, and labels of the right form.
+/// Panics unless a series belongs to a declared family, with the suffix of its type and well-formed
+/// labels.
 #[track_caller]
 fn check_series(series: &str, types: &BTreeMap<String, String>) {
     let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
@@ -139,7 +140,7 @@ fn a_copy_shows_in_the_metrics() {
     assert_eq!(page.value("nicstripe_sessions_begun_total"), 3.0);
     for direction in ["receive", "send"] {
         let bytes = page.value(&format!("nicstripe_payload_bytes_total{{interface=\"lo\",direction=\"{direction}\"}}"));
-        // A chunk may have been sent twice where a link was slow.
+        // A chunk may have been sent twice if a link was slow.
         assert!((8.0..16.0).contains(&(bytes / MIB as f64)), "{direction} {bytes}");
     }
     assert_eq!(page.value("nicstripe_digest_mismatches_total") + page.value("nicstripe_corrupt_chunks_total"), 0.0);
@@ -179,7 +180,7 @@ fn who_is_turned_away_is_counted_by_reason() {
     let port = pair.daemon.port.to_string();
     stranger.run(["cp", "-P", &port, "file", "127.0.0.1:"]).expect(5);
     await_page(&address, |page| page.value("nicstripe_greetings_refused_total{reason=\"untrusted_key\"}") >= 1.0);
-    // The idle one is closed after 5 s.
+    // The idle connection is closed after 5 s.
     await_page(&address, |page| page.value("nicstripe_greetings_refused_total{reason=\"timed_out\"}") == 1.0);
     assert_eq!(get(&address).value("nicstripe_sessions_begun_total"), 0.0);
 }
@@ -225,13 +226,13 @@ fn whatever_is_asked_the_answer_is_short_and_the_daemon_goes_on() {
     }
     let head = ask(&address, "HEAD /metrics HTTP/1.0\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 OK") && head.ends_with("\r\n\r\n"), "{head}");
-    // Without an end: refused when there is too much of it, cut off when there is too little.
+    // Unterminated requests: a long one is rejected, a short one is cut off.
     let long = ask(&address, &format!("GET /metrics HTTP/1.1\r\n{}", "x: y\r\n".repeat(2000)));
     assert!(long.is_empty() || long.starts_with("HTTP/1.1 400"), "{long}");
     let begun = Instant::now();
     assert_eq!(ask(&address, "GET /metrics HTTP/1.1\r\n"), "");
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
-    // Those who ask nothing make others wait, not for long.
+    // Idle connections delay others only briefly.
     let _idle: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(&address).unwrap()).collect();
     get(&address);
     pair.client.write("file", b"bytes");

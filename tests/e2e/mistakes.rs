@@ -1,7 +1,8 @@
-//! Mistakes of a new user: what is typed, all that is printed, and the exit code.
+//! Mistakes of a new user: the command, its complete output, and the exit code.
 //!
-//! Each `NAME.txt` in this folder is a transcript between two machines that trust each other, `laptop` and `nas`, with a daemon on `nas` that
-//! serves its folder on the loopback interface. A block is one command line, run by `sh` in the folder of that machine:
+//! Each `NAME.txt` in this folder is a transcript between two machines that trust each other,
+//! `laptop` and `nas`. A daemon on `nas` serves its folder on the loopback interface. A block is
+//! one command line, run by `sh` in the folder of its machine:
 //!
 //! ```text
 //! # a comment
@@ -11,13 +12,18 @@
 //! [11]
 //! ```
 //!
-//! Placeholders stand for what differs from run to run, in what is typed and what is printed: `[PORT]` is the daemon's port, `[FREE]` one
-//! where nothing listens, `[LAPTOP]` and `[NAS]` the folders, `[LAPTOP-HOME]` and `[NAS-HOME]` those of keys, `[LAPTOP-KEY]` and `[NAS-KEY]`
-//! the public keys, `[LAPTOP-FINGERPRINT]` and `[NAS-FINGERPRINT]` theirs in short, `--name [HOSTNAME]` the option with this machine's name.
-//! `[..]` in an expected line stands for anything within it.
+//! Placeholders stand for text that differs between runs, in commands and output:
 //!
-//! A test runs all blocks of its transcript and then fails with the lines that differ. `NICSTRIPE_MISTAKES=write cargo test --test e2e
-//! mistakes` writes what is printed today into the transcripts: `git diff` shows it, and a new block needs only its command line and `[]`.
+//! - `[PORT]` is the daemon's port, `[FREE]` a port without a listener;
+//! - `[LAPTOP]` and `[NAS]` are the folders, `[LAPTOP-HOME]` and `[NAS-HOME]` those of the keys;
+//! - `[LAPTOP-KEY]` and `[NAS-KEY]` are the public keys, `[LAPTOP-FINGERPRINT]` and
+//!   `[NAS-FINGERPRINT]` their fingerprints;
+//! - `--name [HOSTNAME]` is the option with this machine's name;
+//! - `[..]` in an expected line matches anything within it.
+//!
+//! A test runs all blocks of its transcript and then fails with the lines that differ.
+//! `NICSTRIPE_MISTAKES=write cargo test --test e2e mistakes` writes the current output into the
+//! transcripts for review with `git diff`. A new block needs only its command line and `[]`.
 
 mod block;
 mod world;
@@ -70,7 +76,7 @@ fn there_are_enough() {
     assert!(mistakes >= 40, "{mistakes} mistakes in tests/e2e/mistakes");
 }
 
-/// Runs a transcript, and fails with all that differs, or writes it anew.
+/// Runs a transcript. Fails with all differences, or rewrites it.
 #[track_caller]
 fn check(name: &str, world: World) {
     let path = folder().join(name).with_extension("txt");

@@ -1,4 +1,4 @@
-//! File names that no terminal should see as they are.
+//! File names that must not reach a terminal unescaped.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
@@ -7,10 +7,10 @@ use crate::{
     pair::{MIB, Pair},
 };
 
-/// A name that would clear the screen, begin a line of its own, and is no UTF-8.
+/// Name that would clear the screen and begin a new line, and is not UTF-8.
 const WILD: &[u8] = b"a\x1b[2J\nb\rc\xff d";
 
-/// The same for people.
+/// Its escaped form.
 const ESCAPED: &str = r#""a\u{1b}[2J\nb\rc\xff d""#;
 
 #[test]
@@ -29,7 +29,7 @@ fn control_characters_in_names_arrive_in_files_and_never_on_a_terminal() {
     pair.client.write(name, content(5));
     let exists = cp(&[name, "127.0.0.1:".as_ref()]).expect(11);
     is_plain(&exists);
-    // Escaped once, by whoever has the name, and not again by whoever shows the sentence.
+    // Escaped once, where the name enters the message, and not again when the message is displayed.
     exists.error(&[ESCAPED]);
 
     let mut missing = WILD.to_vec();
@@ -85,6 +85,6 @@ fn is_plain(outcome: &Outcome) {
     for text in [&outcome.stdout, &outcome.stderr] {
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
     }
-    // A newline in a name would make a line that begins in the middle of it.
+    // An unescaped newline would start a line in the middle of the name.
     assert!(outcome.stderr.lines().all(|line| !line.starts_with('b')), "{outcome}");
 }

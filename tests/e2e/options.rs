@@ -92,7 +92,7 @@ fn otherwise_the_receivers_umask_decides_and_the_time_is_now() {
         side.write(name, b"bytes");
         let file = File::options().write(true).open(side.path(name)).unwrap();
         file.set_times(FileTimes::new().set_modified(past)).unwrap();
-        // Set-user-id must not travel.
+        // The set-user-ID bit must not be copied.
         file.set_permissions(Permissions::from_mode(0o4775)).unwrap();
     }
     pair.cp(&["here", "127.0.0.1:copy"]).expect(0);
@@ -105,7 +105,7 @@ fn otherwise_the_receivers_umask_decides_and_the_time_is_now() {
     assert!(written > past + Duration::from_secs(1000), "{written:?}");
 }
 
-/// A command with this umask, which only a shell can give without unsafe code.
+/// Returns a command with this umask, set by a shell because that needs no unsafe code.
 fn under_umask(side: &Side, umask: &str, arguments: &[&str]) -> std::process::Command {
     let mut command = side.command("/bin/sh");
     command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_nicstripe")]).args(arguments);

@@ -1,4 +1,4 @@
-//! What is printed, where, and that programs can read it.
+//! Output, its destination, and its format for programs.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn the_document_has_every_field_of_the_contract() {
     for field in OF_A_LINK {
         assert!(document["links"][0].get(field).is_some(), "{field} is missing: {document:#}");
     }
-    // Nobody knows how fast a loopback interface is: what is unknown is absent.
+    // The rate of a loopback interface is unknown, and unknown values are absent.
     for field in ["theory_bps", "efficiency", "error"] {
         assert!(document.get(field).is_none(), "{field}: {document:#}");
     }
@@ -75,7 +75,7 @@ fn a_reader_that_goes_away_does_not_end_the_copy() {
 #[test]
 fn the_last_line_says_what_was_got_and_what_limited_it() {
     let pair = Pair::new();
-    // So large that the second link is there before the end.
+    // Large enough that the second link connects before the end.
     pair.client.write("source", content(96 * MIB));
     let outcome = pair.cp(&["source", "127.0.0.1:"]).expect(0);
     assert_eq!(outcome.stdout, "");
@@ -148,7 +148,7 @@ fn a_wrong_log_filter_is_a_usage_error() {
     crate::harness::Process::spawn(command).finish().expect(2).error(&["NICSTRIPE_LOG", "loudly"]);
 }
 
-/// Of `docs/DESIGN.md`, section 7; those that are always known.
+/// Fields that are always known, from `docs/DESIGN.md`, section 7.
 const OF_A_REPORT: [&str; 15] = [
     "schema",
     "ok",

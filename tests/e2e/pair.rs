@@ -17,7 +17,7 @@ impl Pair {
         Self::serving(&[], "")
     }
 
-    /// The same with more options of `serve`, and of the line that trusts the client.
+    /// Like `new`, with more options of `serve` and of the line that trusts the client.
     pub(crate) fn serving(options: &[&str], trusting: &str) -> Self {
         let (client, server) = (Side::here(), Side::here());
         client.trust(&server, "nas", "");
@@ -36,14 +36,14 @@ impl Pair {
         self.start_cp(arguments).finish()
     }
 
-    /// A `cp` over both links that is not started yet.
+    /// Returns a `cp` over both links that is not started yet.
     pub(crate) fn cp_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
         command.args(self.cp_arguments(arguments));
         command
     }
 
-    /// A shell with this script in which `$cp` is a `cp` over both links.
+    /// Returns a shell with this script in which `$cp` is a `cp` over both links.
     pub(crate) fn shell(&self, script: &str) -> Command {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut command = self.client.command("/bin/sh");
@@ -52,14 +52,14 @@ impl Pair {
         command
     }
 
-    /// The words of a `cp` over both links.
+    /// Returns the arguments of a `cp` over both links.
     pub(crate) fn cp_arguments(&self, arguments: &[&str]) -> Vec<String> {
         let port = self.daemon.port.to_string();
         let first = ["cp", "-P", &port, "--link", LINKS[0], "--link", LINKS[1]];
         first.iter().chain(arguments).map(|word| (*word).to_owned()).collect()
     }
 
-    /// Kills the daemon and starts it again on the same port.
+    /// Kills the daemon and restarts it on the same port.
     pub(crate) fn restart_daemon(self) -> Self {
         let Self { client, server, daemon: Daemon { process, port } } = self;
         process.kill();
@@ -68,10 +68,11 @@ impl Pair {
     }
 }
 
-/// Options of a daemon that other machines do not see.
+/// Options of a daemon that is invisible to other machines.
 pub(crate) const LOOPBACK: [&str; 2] = ["--interface", "lo"];
 
-/// Every address of 127.0.0.0/8 is on the loopback interface, so two pairs of them make two links.
+/// Two address pairs that form two links: every address of 127.0.0.0/8 is on the loopback
+/// interface.
 pub(crate) const LINKS: [&str; 2] = ["127.0.0.2=127.0.1.2", "127.0.0.3=127.0.1.3"];
 
 /// Bytes in a MiB.

@@ -15,7 +15,7 @@ use crate::{
     pair::{MIB, Pair},
 };
 
-/// Lengths around a chunk (256 KiB), none, and more than the window of a pipe (16 MiB).
+/// Lengths around a chunk (256 KiB), zero, and above the window of a pipe (16 MiB).
 const LENGTHS: [usize; 7] = [0, 1, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 5 * MIB, 40 * MIB + 7];
 
 #[test]
@@ -106,7 +106,7 @@ fn what_makes_no_sense_with_a_pipe_is_a_usage_error() {
         let outcome = pair.cp(&[option, "127.0.0.1:file", "-"]).expect(2).error(&["standard output"]);
         assert_eq!(outcome.stdout, "");
     }
-    // That it is a directory is known to the daemon alone.
+    // Only the daemon knows that it is a directory.
     let outcome = Process::spawn_fed(pair.cp_command(&["-", "127.0.0.1:dir"]), b"bytes".to_vec()).finish();
     assert_ne!(outcome.status.code(), Some(0), "{outcome}");
     assert!(fs::read_dir(pair.server.path("dir")).unwrap().next().is_none());
@@ -140,7 +140,7 @@ fn an_interrupt_while_input_is_awaited_ends_it_and_leaves_nothing() {
     let begun = Instant::now();
     cp.signal(Signal::INT);
     let outcome = cp.finish().expect(130);
-    // The input stays open: nobody waits for its end.
+    // The input stays open: its end is not awaited.
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     drop(stdin);
     assert_eq!(outcome.document()["resumable"], false, "{outcome}");
@@ -163,12 +163,13 @@ fn a_client_that_is_killed_leaves_nothing_at_the_daemon() {
 fn an_interrupt_while_output_is_not_taken_ends_it() {
     let pair = Pair::new();
     pair.server.write("source", content(40 * MIB));
-    // `sleep` reads nothing, so that the pipe is full at once.
+    // `sleep` reads nothing, so that the pipe fills at once.
     let script = "{ $cp 127.0.0.1:source - & pid=$!; sleep 1; kill -INT $pid; wait $pid; echo \"exit $?\" >&2; } | sleep 4";
     let command = pair.shell(script);
     let begun = Instant::now();
     let outcome = Process::spawn(command).finish();
-    // A shell without job control lets its background processes ignore SIGINT; nicstripe takes it over all the same.
+    // A shell without job control makes background processes ignore SIGINT; nicstripe handles it
+    // nevertheless.
     assert!(outcome.stderr.contains("exit 130"), "{outcome}");
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
@@ -199,7 +200,7 @@ fn compressed_pipes_arrive_as_they_were() {
     assert!(is_same(&stdout, &text));
 }
 
-/// Waits until the daemon has cleared up after a client that went away.
+/// Waits until the daemon has cleaned up after a client that left.
 #[track_caller]
 fn await_nothing(pair: &Pair) {
     let deadline = Instant::now() + Duration::from_secs(10);

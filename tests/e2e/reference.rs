@@ -1,4 +1,4 @@
-//! Help, completions, manual pages, usage errors, and commands that print and end.
+//! Help, completions, manual pages, usage errors, and commands that print and exit.
 
 use std::collections::BTreeSet;
 
@@ -59,12 +59,12 @@ fn completions_and_manual_pages_are_printed() {
     side.run(["man", "no-such-command"]).expect(2).error(&["no-such-command"]);
 }
 
-/// In each shell that is there: what the shell itself would offer.
+/// Asks each installed shell for its completions.
 #[test]
 fn completions_offer_the_names_of_trusted_machines() {
     let (side, other, third) = (Side::here(), Side::here(), Side::here());
     side.trust(&other, "nas", "");
-    // A name that came with a line runs nothing.
+    // A name from a peer's line must not be executed.
     side.trust(&third, "$(touch${IFS}owned)", "");
     side.write("notes.txt", b"");
     let path = format!("{}:/usr/bin:/bin", std::path::Path::new(env!("CARGO_BIN_EXE_nicstripe")).parent().unwrap().display());
@@ -129,7 +129,7 @@ fn usage_errors_end_with_2_and_touch_nothing() {
         &["completions", "cobol"],
     ] {
         let outcome = side.run(words).expect(2);
-        // A command that is not complete shows its help instead.
+        // An incomplete command shows its help instead.
         assert!(outcome.stderr.contains("error: ") || outcome.stderr.contains("\nCommands:\n"), "{outcome}");
     }
     assert_eq!(side.names(), ["source"]);
@@ -178,13 +178,13 @@ fn run(words: &[&str]) -> Outcome {
     Side::here().run(words)
 }
 
-/// Every word that begins with two dashes.
+/// Returns every word that begins with two dashes.
 fn options_of(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     words.filter(|word| word.len() > 3 && word.starts_with("--") && word.as_bytes()[2].is_ascii_alphabetic())
 }
 
-/// Of `docs/DESIGN.md`, section 7, as far as single files go.
+/// Options for single files from `docs/DESIGN.md`, section 7.
 const OF_CP: [&str; 24] = [
     "-p",
     "-P",

@@ -1,4 +1,4 @@
-//! Daemons that are not there, are somebody else, or are shouted at.
+//! Daemons that are absent, have another identity, or receive garbage.
 
 use std::{
     io::{Read, Write},
@@ -32,7 +32,7 @@ fn a_service_that_is_no_daemon_is_not_taken_for_one() {
     let greeter = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"SSH-2.0-OpenSSH_9.9\r\n").unwrap();
-        // Whatever the client says; it ends the connection.
+        // Reads the client's data until the client closes.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let outcome = client.run(["cp", "-P", &port, "source", "127.0.0.1:"]).expect(12);
@@ -64,7 +64,8 @@ fn a_named_link_that_is_not_here_is_an_error_with_the_choices() {
 fn a_named_link_that_cannot_connect_is_an_error_and_no_fallback_to_fewer() {
     let pair = Pair::new();
     pair.client.write("source", content(4 * MIB));
-    // 198.51.100.1 (RFC 5737) is nobody's, and the copy lasts 8 s: longer than the 5 s that the first connection of a named link may take.
+    // 198.51.100.1 (RFC 5737) is unassigned. The copy lasts 8 s, longer than the 5 s timeout of a
+    // named link's first connection.
     let port = pair.daemon.port.to_string();
     let links = ["--link", "127.0.0.2=127.0.1.2", "--link", "127.0.0.3=198.51.100.1"];
     let outcome = pair.client.run([&["cp", "-P", &port, "--bwlimit", "512K"][..], &links, &["source", "127.0.0.1:target"]].concat());
@@ -88,7 +89,7 @@ fn a_client_whose_key_is_not_trusted_gets_the_line_that_changes_it() {
     let hint = outcome.labelled("hint: ", &["on 127.0.0.1: ", &command]);
     assert!(server.names().is_empty());
 
-    // What the hint says is what helps, without a restart.
+    // Following the hint works without a restart.
     let name = hint.rsplit(' ').next().unwrap();
     server.run(["trust", "add", &key, "--name", name]).expect(0);
     client.run(copy).expect(0);
@@ -122,7 +123,7 @@ fn another_key_under_a_known_name_is_refused() {
     client.trust(&server, "nas", "");
     let daemon = Daemon::start(&server, &LOOPBACK);
     client.write("source", b"bytes");
-    // The daemon's key is trusted, but as nas and not as the host that was asked for.
+    // The daemon's key is trusted as nas, not as the requested host.
     client.run(["cp", "-P", &daemon.port.to_string(), "source", "127.0.0.1:"]).expect(5).error(&["127.0.0.1"]);
     assert!(server.names().is_empty());
 }
@@ -139,7 +140,7 @@ fn garbage_and_half_handshakes_get_no_byte_and_disturb_no_copy() {
     for shout in shouts {
         for hangs_up in [false, true] {
             let said = shout_at(pair.daemon.port, shout, hangs_up);
-            // A TLS alert is 7 bytes and tells only that this was no handshake.
+            // A TLS alert is 7 bytes long and reveals only that this was no handshake.
             assert!(said.len() <= 7, "{said:?} in answer to {} bytes", shout.len());
         }
     }
@@ -156,25 +157,25 @@ fn silent_connections_are_shown_out_and_then_others_are_let_in() {
     let mut silent: Vec<TcpStream> = (0..300).map(|_| connect(pair.daemon.port)).collect();
     for stream in &mut silent {
         let mut said = Vec::new();
-        // An end or a reset, within the 5 s that a greeting may take.
+        // Close or reset within the greeting timeout of 5 s.
         let _ = stream.read_to_end(&mut said);
         assert_eq!(said, b"");
     }
     pair.cp(&["source", "127.0.0.1:"]).expect(0);
 }
 
-/// The head of a TLS record with a handshake of which the rest never comes.
+/// Start of a TLS record with a handshake message that is never completed.
 const CLIENT_HELLO: [u8; 16] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 1, 2, 3, 4, 5];
 
-/// Sends bytes that are no handshake, and returns what comes back until the daemon ends it.
+/// Sends bytes that are no handshake, and returns the response until the daemon closes.
 fn shout_at(port: u16, bytes: &[u8], hangs_up: bool) -> Vec<u8> {
     let mut stream = connect(port);
-    // Fails when the daemon has ended it already.
+    // Fails if the daemon has closed already.
     let _ = stream.write_all(bytes);
     if hangs_up {
         let _ = stream.shutdown(Shutdown::Write);
     } else if bytes.len() < 32 {
-        // It waits for the rest, as it should; not for this test.
+        // The daemon rightly waits for the rest; this test does not.
         return Vec::new();
     }
     let mut said = Vec::new();
@@ -188,7 +189,7 @@ fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// The part of the line that is the key, as hints show it.
+/// Returns the key part of the line, as hints show it.
 fn key_of(side: &Side) -> String {
     let line = side.key();
     line.split(' ').take(2).collect::<Vec<_>>().join(" ")

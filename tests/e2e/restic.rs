@@ -1,7 +1,8 @@
-//! The real restic on `nicstripe serve restic`: what it stores is what it gets back, whatever happens to the daemon meanwhile.
+//! The real restic on `nicstripe serve restic`: it gets back the data it stored, even if the daemon
+//! fails meanwhile.
 //!
-//! Run by `cargo test --test restic`; where restic is not installed its tests are listed as ignored, with the reason. What is asked over HTTP
-//! is tested without it, in `crates/cli/restic`.
+//! Run by `cargo test --test restic`; without restic its tests are listed as ignored, with the
+//! reason. `crates/cli/restic` tests the HTTP interface without restic.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! `serve` as a service: what systemd is told, the unit, and an end in order.
+//! `serve` as a service: notifications to systemd, the unit, and orderly shutdown.
 
 use std::{
     io::ErrorKind,
@@ -31,21 +31,21 @@ pub(crate) const TESTS: &[crate::Test] = tests![
     a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending,
 ];
 
-/// What a service manager listens on.
+/// Notification socket of a service manager.
 struct Manager {
     socket: UnixDatagram,
     said: Vec<String>,
 }
 
 impl Manager {
-    /// Starts a daemon that this manager has started.
+    /// Starts a daemon under this manager.
     fn start(side: &Side, watchdog: Option<Duration>) -> (Self, Process) {
         let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
         command.args(["serve", "--port", "0"]).args(LOOPBACK);
         Self::start_by(side, command, watchdog)
     }
 
-    /// The same by a command of its own.
+    /// Like [`Manager::start`], with the given command.
     fn start_by(side: &Side, mut command: Command, watchdog: Option<Duration>) -> (Self, Process) {
         let path = side.home().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -57,7 +57,7 @@ impl Manager {
         (Self { socket, said: Vec::new() }, Process::spawn(command))
     }
 
-    /// Takes what was said already; returns how many messages that were.
+    /// Discards the queued messages; returns their number.
     fn forget(&self) -> usize {
         self.socket.set_nonblocking(true).unwrap();
         let said = std::iter::from_fn(|| self.socket.recv(&mut [0; 4096]).ok()).count();
@@ -65,14 +65,14 @@ impl Manager {
         said
     }
 
-    /// Waits for a message with this line; returns the whole message.
+    /// Waits for a message with a line of this prefix; returns the whole message.
     #[track_caller]
     fn await_line(&mut self, begins: &str) -> String {
         let mut buffer = [0; 4096];
         loop {
             let len = match self.socket.recv(&mut buffer) {
                 Ok(len) => len,
-                // A child that was stopped or goes on interrupts it.
+                // SIGCHLD of a stopped or continued child interrupts it.
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => panic!("no {begins}: {error}; said was {:?}", self.said),
             };
@@ -90,7 +90,7 @@ fn the_service_manager_hears_of_start_reload_life_and_end() {
     let (mut manager, process) = Manager::start(&side, Some(Duration::from_secs(1)));
     let ready = manager.await_line("READY=1");
     assert!(ready.contains("STATUS=0 sessions"), "{ready}");
-    // Nobody is told that it serves before it listens.
+    // The daemon is listening before it reports READY.
     assert!(process.await_stderr("listening on").contains("port"));
     manager.await_line("WATCHDOG=1");
     manager.await_line("WATCHDOG=1");
@@ -146,11 +146,11 @@ fn the_units_commands_have_the_options_that_it_gives() {
         let options = command.split(' ').filter(|word| word.starts_with("--"));
         options.for_each(|option| assert!(help.contains(option), "{option} of {command}"));
     }
-    // It says by itself when it is ready, and that it lives.
+    // The daemon sends readiness and watchdog messages itself.
     assert!(UNIT.contains("\nType=notify\n") && UNIT.contains("\nWatchdogSec="));
 }
 
-/// Most that `systemd-analyze security` may say, in tenths of the exposure: below 2.0 it says OK.
+/// Maximum exposure of `systemd-analyze security`, in tenths: below 2.0 it reports OK.
 const MOST_EXPOSURE: &str = "20";
 
 fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
@@ -158,7 +158,7 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
         return lack;
     }
     let side = Side::here();
-    // The programs are where the build has put them.
+    // Replaces the installed path with that of the build.
     let bin = env!("CARGO_BIN_EXE_nicstripe");
     let unit = UNIT.replace("/usr/local/bin/nicstripe ", &format!("{bin} "));
     side.write("nicstripe.service", unit);
@@ -173,7 +173,7 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
     Completion::Completed
 }
 
-/// Makes a tree of small files and of some that are transfers of their own.
+/// Creates a tree of small files and of some standalone files.
 fn plant(side: &Side) -> Tree {
     side.make_dir("tree");
     for number in 0..300 {
@@ -185,7 +185,8 @@ fn plant(side: &Side) -> Tree {
     Tree::read(&side.path("tree"), Aspects::NONE)
 }
 
-/// Ends the daemon in order under the copy of a tree, and panics unless the copy finishes by itself once the daemon is back.
+/// Ends the daemon in order during the copy of a tree. Panics unless the copy completes by itself
+/// once the daemon is back.
 #[track_caller]
 fn a_tree_goes_on(arguments: [&str; 2], source: fn(&Pair) -> &Side, target: fn(&Pair) -> &Side) {
     let pair = Pair::new();
@@ -223,7 +224,7 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
     server.configure("[limits]\nshutdown-time = \"800ms\"\n");
     let mut command = server.command("strace");
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    // The daemon itself is our child, and strace looks on from aside.
+    // With -D the child is the daemon and strace a detached process.
     command.args(["-D", "-f", "-q", "-o", "/dev/null", "-e", "trace=fsync,fdatasync,sync_file_range"]);
     command
         .args(["-e", "inject=fsync,fdatasync:delay_enter=10000000", env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", "0"])
@@ -234,7 +235,7 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
     pair.client.write("file", content(16 * MIB));
     let cp = pair.start_cp(&["--bwlimit", "8M", "--json-stream", "--timeout", "500ms", "file", "127.0.0.1:"]);
     cp.await_bytes(12 * MIB as u64);
-    // A disk that stalls is no hang of the program.
+    // A stalled disk is not a hang of the program.
     manager.forget();
     manager.await_line("WATCHDOG=1");
     manager.await_line("WATCHDOG=1");
@@ -242,15 +243,15 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
     let Pair { daemon: Daemon { process, port }, server, client } = pair;
     client.write("late", b"bytes");
     process.signal(Signal::TERM);
-    // Nobody else is let in meanwhile.
+    // The daemon accepts no new sessions meanwhile.
     let port = port.to_string();
     let late = ["cp", "-P", &port, "--link", LINKS[0], "--timeout", "100ms", "late", "127.0.0.1:"];
     process.await_stderr("ending; ");
     client.run(late).expect(10);
     process.await_stderr("ended before all that had arrived was durable");
-    // Less than a second for all sessions, and what a busy machine takes for the rest; the sync takes ten.
+    // Below 1 s for all sessions, plus a margin for a busy machine; the sync takes 10 s.
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
-    // What strace delays does not die before its time, as what waits for a real disk does not.
+    // A process in a delayed sync dies late, as with a real disk.
     process.finish().expect(143);
     assert!(!server.has("file"));
     cp.kill();

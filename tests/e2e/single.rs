@@ -1,4 +1,4 @@
-//! One file and what has its name at the target: reruns, dry runs, directories that are missing.
+//! One file and its existing target: reruns, dry runs, missing directories.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use crate::{
     pair::Pair,
 };
 
-/// A copy of one file, to the daemon or from it.
+/// A copy of one file, to or from the daemon.
 struct Way {
     put: bool,
 }
@@ -29,7 +29,7 @@ impl Way {
     }
 }
 
-/// Makes the copy's time another one than the source's, as it is without `-p`.
+/// Gives the target another time than the source, as without `-p`.
 fn age(side: &Side, name: &str) {
     let file = fs::File::options().write(true).open(side.path(name)).unwrap();
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)).unwrap();
@@ -65,7 +65,7 @@ fn a_file_that_differs_stays_and_its_copy_fails_as_the_dry_run_said() {
             other[0] ^= 1;
             from.write("a", content(100_000));
             to.write("a", &other);
-            // The clock of files ticks some hundred times a second.
+            // Timestamps of files have a granularity of some milliseconds.
             age(to, "a");
             let said: Vec<String> = [&["-n"][..], &[]]
                 .map(|options| {
@@ -105,7 +105,7 @@ fn a_dry_run_tells_what_the_same_command_does_without_it() {
         let foretold = way.cp(&pair, &["-n"], "a", "dir").expect(0);
         assert!(foretold.stdout.is_empty() && foretold.stderr.contains("1 unchanged"), "{foretold}");
         way.cp(&pair, &[], "a", "dir").expect(0);
-        // Both ends say so where the source is missing, too.
+        // Both ends report a missing source, too.
         way.cp(&pair, &["-n"], "missing", "dir").expect(11).error(&["missing"]);
     }
 }
@@ -232,13 +232,13 @@ fn a_file_whose_size_says_nothing_is_read_to_its_end() {
 fn files_whose_sizes_say_nothing_are_read_to_their_ends_in_trees_both_ways() {
     let pair = serving("/proc/sys/kernel");
     let expected = |name: &str| fs::read(format!("/proc/sys/kernel/{name}")).unwrap();
-    // The second run replaces nothing: what it reads is what is there.
+    // The second run replaces nothing, because the content is equal.
     for (source, options) in [("127.0.0.1:keys", ["-r", "-q"]), ("127.0.0.1:keys", ["-rc", "-q"])] {
         pair.cp(&[&options[..], &[source, "127.0.0.1:ostype", "."]].concat()).expect(0);
         assert_eq!((pair.client.read("keys/maxkeys"), pair.client.read("ostype")), (expected("keys/maxkeys"), expected("ostype")));
     }
     let pair = Pair::new();
-    // The size of a file in /sys is that of a page.
+    // The reported size of a file in /sys is one page.
     pair.cp(&["-r", "/proc/sys/kernel/keys", "/sys/class/net/lo/mtu", "/proc/sys/kernel/ostype", "127.0.0.1:"]).expect(0);
     assert_eq!(pair.server.read("mtu"), fs::read("/sys/class/net/lo/mtu").unwrap());
     assert_eq!((pair.server.read("keys/maxkeys"), pair.server.read("ostype")), (expected("keys/maxkeys"), expected("ostype")));
@@ -258,7 +258,7 @@ fn a_daemon_reads_a_file_whose_size_says_nothing_to_its_end_or_refuses_it() {
     assert!(pair.client.names().is_empty());
 }
 
-/// A pair whose daemon serves this directory.
+/// Returns a pair whose daemon serves this directory.
 fn serving(root: &str) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");

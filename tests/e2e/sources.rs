@@ -1,4 +1,4 @@
-//! Sources that are missing, no file, or written to while they are read.
+//! Sources that are missing, are no regular file, or change while they are read.
 
 use std::{fs, fs::OpenOptions, io::Write};
 
@@ -28,7 +28,7 @@ fn a_directory_is_not_copied_unless_r_is_given() {
 #[test]
 fn what_is_no_regular_file_is_refused_and_not_waited_for() {
     let pair = Pair::new();
-    // A socket is the one special file that can be made without a right or a tool.
+    // A socket is the only special file that needs no privilege or tool.
     for side in [&pair.client, &pair.server] {
         std::os::unix::net::UnixListener::bind(side.path("socket")).unwrap();
     }
@@ -47,10 +47,10 @@ fn a_link_that_is_typed_is_followed_to_its_file_and_keeps_its_name() {
     pair.cp(&["link", "127.0.0.1:"]).expect(0);
     let copied = pair.server.path("link").symlink_metadata().unwrap();
     assert!(copied.is_file() && pair.server.read("link") == b"bytes");
-    // A device without an end is none that can be copied, whatever leads to it.
+    // An endless device cannot be copied, whatever path leads to it.
     pair.cp(&["null", "127.0.0.1:"]).expect(11).error(&["\"null\"", "regular file"]);
     pair.cp(&["lost", "127.0.0.1:"]).expect(11).error(&["\"lost\"", "No such file"]);
-    // With -r it is the link that is copied.
+    // With -r the link itself is copied.
     pair.cp(&["-r", "lost", "127.0.0.1:"]).expect(0);
     assert_eq!(fs::read_link(pair.server.path("lost")).unwrap().as_os_str(), "nowhere");
 }
@@ -110,7 +110,7 @@ fn a_changed_source_is_sent_anew_and_never_stitched() {
 
 #[test]
 fn a_file_that_replaces_the_source_by_name_does_not_disturb_the_copy() {
-    // The file that was opened is unchanged but for its link count, which is no content.
+    // The open file keeps its content; only its link count changes.
     let pair = Pair::new();
     let bytes = content(16 * MIB);
     pair.client.write("source", &bytes);
@@ -119,7 +119,8 @@ fn a_file_that_replaces_the_source_by_name_does_not_disturb_the_copy() {
     pair.client.write("other", b"other");
     fs::rename(pair.client.path("other"), pair.client.path("source")).unwrap();
     let outcome = cp.finish();
-    // Unlinking changes ctime: to call the source changed is right as well. A mixture is not.
+    // Unlinking changes ctime, so that a report of a changed source is also correct. A mixture is
+    // not.
     match outcome.status.code() {
         Some(0) => pair.server.check("target", &bytes, &outcome.document()),
         Some(24) => assert!(!pair.server.has("target"), "{outcome}"),

@@ -1,4 +1,4 @@
-//! Limits on threads: a command that gets too few ends with an error that says so; none waits for ever for one that did not start.
+//! Thread limits: a command with too few threads ends with an error about it and never hangs.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use crate::{harness::Process, pair::Pair};
 
 pub(crate) const TESTS: &[crate::Test] = tests![a_copy_that_gets_too_few_threads_ends_with_an_error,];
 
-/// Nobody else runs anything as this user, so that its limit of processes is that of the command alone.
+/// User id without other processes, so that its process limit applies to the command alone.
 pub(crate) const USER: u32 = 64_917;
 
 fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
@@ -29,7 +29,7 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
     if is_root {
         give(pair.client.files().parent().unwrap());
     }
-    // Another user's processes count as well, so that one is the only limit that is surely too low.
+    // The limit includes other processes of a regular user, so that only 1 is certainly too low.
     let limits = if is_root { 1..=12 } else { 1..=1 };
     let mut copied = 0;
     for limit in limits {
@@ -41,7 +41,7 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
             if is_root {
                 command.uid(USER).gid(USER);
             }
-            // A command that hangs fails here, by the deadline of each wait.
+            // A command that hangs fails here by its deadline.
             let outcome = Process::spawn(command).finish();
             if outcome.status.success() {
                 copied += 1;
@@ -55,7 +55,7 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
     Completion::Completed
 }
 
-/// Makes a folder and all in it the user's.
+/// Changes the owner of a folder and its content to [`USER`].
 pub(crate) fn give(path: &Path) {
     chown(path, Some(USER), Some(USER)).unwrap();
     if path.is_dir() {

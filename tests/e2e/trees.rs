@@ -1,4 +1,4 @@
-//! Trees arrive as they are, in both directions.
+//! Trees arrive unchanged, in both directions.
 
 use std::{
     fs,
@@ -24,7 +24,8 @@ fn a_tree_with_everything_in_it_goes_there_and_back_unchanged() {
     assert_same_tree(&source, &pair.client.path("back"), Aspects::ALL);
     for report in [there, back] {
         let tree = &report["tree"];
-        // 5 and a name with spaces, a wild one, 300 small ones and the sparse one; the two other names of one file are links.
+        // 5 plain names, one with spaces, one with control characters, 300 small ones and the sparse one;
+        // the two other names of one file are links.
         assert_eq!(number(tree, "files"), 308, "{report:#}");
         assert_eq!(number(&report, "files"), 308);
         assert_eq!((number(tree, "symlinks"), number(tree, "hard_links")), (3, 2), "{report:#}");
@@ -46,12 +47,12 @@ fn times_are_always_kept_and_modes_attributes_and_hard_links_when_asked_for() {
     assert_same_tree(&pair.client.path("src"), &pair.server.path("src"), Aspects { holes: true, ..Aspects::NONE });
     let copy = pair.server.path("src");
     assert_eq!(fs::metadata(copy.join("small")).unwrap().nlink(), 1);
-    // As of a single file: that of the source, less what the receiver's umask takes.
+    // As for a single file: the mode of the source, masked by the receiver's umask.
     assert_eq!(fs::metadata(copy.join("many/file-001")).unwrap().mode() & 0o7777, 0o400);
 
     for (option, aspects) in [
         ("-p", Aspects { modes: true, ..Aspects::NONE }),
-        // The mask of an ACL is the mode's bits of the group: the umask would take from it.
+        // The mask of an ACL is the group bits of the mode, which the umask would reduce.
         ("-Xp", Aspects { xattrs: true, modes: true, ..Aspects::NONE }),
         ("-H", Aspects { hard_links: true, ..Aspects::NONE }),
     ] {
@@ -74,7 +75,7 @@ fn what_is_the_same_is_not_sent_again() {
     assert!(number(&report, "wire_bytes") < MIB as u64 + number(&report, "resent_bytes"), "{report:#}");
     assert!(outcome.stderr.lines().last().unwrap().starts_with("no file had to be sent"), "{outcome}");
 
-    // One that is new, and one that the same copy left out.
+    // A new file, and one that is missing from the copy.
     plant(&pair.client.path("src"), "deep/new", b"new");
     fs::remove_file(pair.server.path("src/many/file-007")).unwrap();
     let report = pair.cp(&["-a", "--json", "src", "127.0.0.1:"]).expect(0).document();
@@ -133,7 +134,7 @@ fn set_user_id_is_a_peers_to_give_only_with_special_modes() {
         let mode = |path: std::path::PathBuf, bits: u32| fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
         mode(pair.client.path("src/program"), 0o6755);
         mode(pair.client.path("src/shared"), 0o2775);
-        // The second run finds them as they are.
+        // The second run finds them unchanged.
         for _ in 0..2 {
             let outcome = pair.cp(&["-a", "--json", "src/", "127.0.0.1:copy"]).expect(0);
             assert_eq!(number(&outcome.document()["tree"], "stripped"), if kept { 0 } else { 2 }, "{outcome}");
@@ -142,7 +143,7 @@ fn set_user_id_is_a_peers_to_give_only_with_special_modes() {
         let found = |path: &str| fs::metadata(pair.server.path(path)).unwrap().mode() & 0o7777;
         let expected = if kept { (0o6755, 0o2775) } else { (0o755, 0o775) };
         assert_eq!((found("copy/program"), found("copy/shared")), expected);
-        // Who gets asks for it himself.
+        // On a download the receiving client decides.
         mode(pair.server.path("copy/program"), 0o4755);
         for (how, expected) in [("-a", 0o4755), ("-r", 0o755)] {
             pair.cp(&[how, "127.0.0.1:copy", how.trim_matches('-')]).expect(0);
@@ -186,7 +187,7 @@ fn names_that_no_terminal_should_see_are_escaped_everywhere() {
     let listed = pair.cp(&["-rv", "src", "127.0.0.1:"]).expect(0);
     let dry = pair.cp(&["-rnvv", "--progress", "always", "src", "127.0.0.1:other"]).expect(0);
     let stream = pair.cp(&["-rvv", "--json-stream", "src", "127.0.0.1:"]).expect(0);
-    // Too new to be the same, and refused: the name is in the list of failures.
+    // A newer target that differs is rejected: the name appears in the list of failures.
     plant(&pair.server.path("src"), "wild\n", b"");
     plant(&pair.client.path("src"), "wild\n", b"differs");
     let failed = pair.cp(&["-rv", "--json", "src", "127.0.0.1:"]).expect(23);

@@ -1,4 +1,5 @@
-//! Trees of which a part fails, changes meanwhile, or is interrupted: the rest is copied, and what failed is told.
+//! Trees that partly fail, change meanwhile, or are interrupted: the rest is copied, and the
+//! failures are reported.
 
 use std::{
     fs::{self, OpenOptions},
@@ -37,7 +38,7 @@ fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
 
     pair.cp(&["-rf", "src", "127.0.0.1:"]).expect(0);
     assert_same_tree(&pair.client.path("src"), &pair.server.path("src"), Aspects::NONE);
-    // The other way as well.
+    // The other direction.
     pair.client.write("src/a", "changed here");
     pair.cp(&["-r", "127.0.0.1:src", "."]).expect(23).error(&["1 of 3 files failed"]);
     assert_eq!(pair.client.read("src/a"), b"changed here");
@@ -57,7 +58,7 @@ fn the_first_twenty_failures_are_shown_and_all_with_v() {
     assert!(outcome.stderr.contains("and 10 more; -v shows them"), "{outcome}");
     let outcome = pair.cp(&["-rv", "src", "127.0.0.1:"]).expect(23);
     assert_eq!(named(&outcome), 30, "{outcome}");
-    // An error is all that is left to say.
+    // Only the error remains to report.
     let outcome = pair.cp(&["-rq", "src", "127.0.0.1:"]).expect(23).error(&["30 of 30"]);
     assert!(outcome.stderr.starts_with("error: "), "{outcome}");
 }
@@ -94,7 +95,7 @@ fn a_directory_among_several_sources_fails_unless_r_is_given() {
     }
 }
 
-/// A tree of large files that takes some seconds at [`PACE`].
+/// Creates a tree of large files that takes some seconds at [`PACE`].
 fn plant_large(root: &Path) {
     (0..5).for_each(|index| plant(root, &format!("large-{index}"), content(6 * MIB + index)));
     (0..50).for_each(|index| plant(root, &format!("small-{index:02}"), content(100 + index)));
@@ -110,7 +111,7 @@ fn a_file_that_grows_while_it_is_read_fails_with_24_and_the_rest_is_copied() {
         plant_large(&from.path("src"));
         let cp = pair.start_cp(&[&PACE[..], &words].concat());
         cp.await_bytes(MIB as u64);
-        // All of them, as nobody knows which are read at the moment; those that are done by now have been read.
+        // Changes all files, because those being read are unknown; completed ones are unaffected.
         for index in 0..5 {
             let mut file = OpenOptions::new().append(true).open(from.path(format!("src/large-{index}"))).unwrap();
             file.write_all(b"more").unwrap();

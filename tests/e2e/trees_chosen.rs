@@ -1,4 +1,5 @@
-//! What of a tree is copied, where it goes, and what is deleted: nothing that was not meant.
+//! Selection of a tree's entries, target paths, and deletion: nothing unintended is copied or
+//! deleted.
 
 use std::fs;
 
@@ -10,7 +11,7 @@ use crate::{
     pair::Pair,
 };
 
-/// Which way a tree goes.
+/// Direction of a tree copy.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Put,
@@ -34,7 +35,7 @@ impl Way {
         }
     }
 
-    /// The words of the command line for these sources and this target.
+    /// Returns the arguments for these sources and this target.
     fn words(self, sources: &[&str], target: &str) -> Vec<String> {
         let remote = |path: &str| format!("127.0.0.1:{path}");
         let local = |path: &str| if path.is_empty() { ".".to_owned() } else { path.to_owned() };
@@ -211,7 +212,7 @@ fn a_dry_run_lists_what_would_be_done_and_does_nothing() {
         assert!(number(tree, "deleted") >= 1, "{report:#}");
         assert!(before == Tree::read(&way.to(&pair).files(), Aspects::ALL), "{way:?}: something changed");
 
-        // What it says is what is done.
+        // The run does what the dry run announced.
         way.cp(&pair, &["-rf", "--delete"], &["src/"], "dst").expect(0);
         assert_eq!(Tree::read(&way.to(&pair).path("dst"), Aspects::NONE).paths(), ["changed", "dir", "dir/new", "new", "same"]);
     }
@@ -233,7 +234,7 @@ fn deleted_is_what_the_source_lacks_in_directories_that_it_has_and_nothing_else(
     let before = ["dst/other", "dst/src/f", "dst/src/old", "dst/src/dir/old", "dst/src/gone/deep/x", "outside"];
     for way in Way::BOTH {
         for (options, sources, target, gone) in [
-            // Nothing without the option.
+            // Deletes nothing without the option.
             (&["-rf"][..], &["src"][..], "dst", &[][..]),
             (&["-rf", "--delete"], &["src"], "dst", &["dst/src/dir/old", "dst/src/gone", "dst/src/old"]),
             (&["-rf", "--delete"], &["src"], "dst/", &["dst/src/dir/old", "dst/src/gone", "dst/src/old"]),
@@ -242,7 +243,7 @@ fn deleted_is_what_the_source_lacks_in_directories_that_it_has_and_nothing_else(
             (&["-rf", "--delete"], &["src", "second"], "dst", &["dst/src/dir/old", "dst/src/gone", "dst/src/old"]),
             (&["-rf", "--delete", "--exclude", "old"], &["src"], "dst", &["dst/src/gone"]),
             (&["-rf", "--delete", "--exclude", "gone"], &["src/"], "dst/src", &["dst/src/dir/old", "dst/src/old"]),
-            // A name that is there not yet has nothing to delete.
+            // A new target has nothing to delete.
             (&["-rf", "--delete"], &["src"], "fresh", &[]),
         ] {
             let pair = Pair::new();

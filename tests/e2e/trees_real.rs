@@ -1,4 +1,5 @@
-//! Trees as they are found on machines, and rsync as the judge of their copies: it has nothing to change in either direction.
+//! Real trees, with rsync as the judge of their copies: it finds nothing to change in either
+//! direction.
 
 use std::{
     ffi::OsStr,
@@ -33,7 +34,7 @@ pub(crate) const TESTS: &[crate::Test] = tests![
     acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others,
 ];
 
-/// Has rsync compare two directories.
+/// Returns the differences of two directories according to rsync.
 fn differences(one: &Path, other: &Path) -> String {
     let slash = |path: &Path| format!("{}/", path.display());
     let mut said = String::new();
@@ -46,7 +47,7 @@ fn differences(one: &Path, other: &Path) -> String {
     said
 }
 
-/// Copies what is in `src` both ways, and lets rsync judge.
+/// Copies `src` in both directions and compares with rsync.
 #[track_caller]
 fn check(pair: &Pair) {
     let source = pair.client.path("src");
@@ -109,12 +110,13 @@ fn trees_of_this_machine_are_what_rsync_would_have_made_of_them() -> Completion 
     let pair = Pair::serving(&[], "special-modes");
     let src = pair.client.path("src");
     fs::create_dir(&src).unwrap();
-    // Some thousand entries, links and modes as packages have them. A machine has more or fewer of them.
+    // Some thousand entries, links and modes from installed packages; the number depends on the
+    // machine.
     let trees = ["/etc", "/usr/share/zoneinfo", "/usr/share/perl5", concat!(env!("CARGO_MANIFEST_DIR"), "/.git")];
     for (index, from) in trees.into_iter().enumerate().filter(|(_, from)| Path::new(from).is_dir()) {
         Command::new("cp").args(["-a", from]).arg(src.join(index.to_string())).output().unwrap();
     }
-    // What this user may not read was not copied there; the rest is what counts.
+    // Files that this user may not read are skipped; the rest suffices.
     assert!(fs::read_dir(src.join("0")).unwrap().next().is_some(), "every machine has an /etc");
     check(&pair);
     Completion::Completed
@@ -133,7 +135,7 @@ fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others()
     assert!(kind("copy/fifo").is_fifo() && kind("copy/socket").is_socket());
     let again = pair.cp(&["-rD", "--json", "src/", "127.0.0.1:copy"]).expect(0).document();
     assert_eq!((number(&again["tree"], "nodes"), number(&again["tree"], "unchanged")), (0, 3), "{again:#}");
-    // Without -D they are neither copied nor surplus.
+    // Without -D, special files are neither copied nor deleted.
     let plain = pair.cp(&["-r", "--delete", "--json", "src/", "127.0.0.1:copy"]).expect(0).document();
     assert_eq!((number(&plain["tree"], "special"), number(&plain["tree"], "deleted")), (2, 0), "{plain:#}");
     fs::remove_file(src.join("fifo")).unwrap();
@@ -144,7 +146,7 @@ fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others()
     fs::remove_file(src.join("socket")).unwrap();
     let deleted = pair.cp(&["-rD", "--delete", "--json", "src/", "127.0.0.1:copy"]).expect(0).document();
     assert_eq!(number(&deleted["tree"], "deleted"), 1, "{deleted:#}");
-    // One that is typed is copied as what it is, too.
+    // A special file named on the command line is copied as such, too.
     pair.cp(&["-a", "127.0.0.1:copy", "back"]).expect(0);
     assert!(node(&pair.client.path("one"), FileType::Fifo, 0o600, 0));
     pair.cp(&["-a", "one", "127.0.0.1:"]).expect(0);
@@ -167,22 +169,23 @@ fn a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes() -> Compl
     Completion::Completed
 }
 
-/// An extended attribute.
+/// Reads an extended attribute.
 fn xattr(path: &Path, name: &str) -> Vec<u8> {
     let mut value = [0; 256];
     let len = lgetxattr(path, name, &mut value).unwrap();
     value[..len].to_vec()
 }
 
-/// The number of the first user that an ACL mentions, behind its version and the owner's entry.
+/// Returns the id of the first named user of an ACL, which follows the version and the owner's
+/// entry.
 fn user_of(acl: &[u8]) -> u32 {
     u32::from_le_bytes(acl[16..20].try_into().unwrap())
 }
 
-/// A new file, one whose content is there already, a directory and a symbolic link.
+/// A new file, one with unchanged content, a directory and a symbolic link.
 const OWNED: [&str; 4] = ["file", "same", "dir", "link"];
 
-/// The client's machine has a list of users of its own, in a mount namespace: `nobody` is 1234 there.
+/// The client runs in a mount namespace with a separate list of users, in which `nobody` is 1234.
 fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
     if let Some(lack) = lacks(&["unshare", "mount"]) {
         return lack;
@@ -224,14 +227,15 @@ fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
     Completion::Completed
 }
 
-/// A user or group other than root, by a list of them.
+/// Returns a user or group other than root from a list.
 fn first_in(list: &str) -> Option<String> {
     let text = fs::read_to_string(list).ok()?;
     let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
     fields.filter(|fields| fields.get(2).is_some_and(|id| !matches!(*id, "0" | "1234"))).map(|fields| fields[0].to_owned()).next()
 }
 
-/// The client's machine has lists of its own, in a mount namespace; what its rsync starts at the other end is on this machine.
+/// The client runs in a mount namespace with separate lists; the remote end of its rsync uses this
+/// machine's lists.
 fn acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others() -> Completion {
     const DEFAULT_ACL: &str = "system.posix_acl_default";
     if let Some(lack) = lacks(&["rsync", "unshare", "nsenter", "mount"]) {

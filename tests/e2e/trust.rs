@@ -1,4 +1,4 @@
-//! Keys, the list of peers, and what its options allow.
+//! Keys, the list of peers, and the rights in its options.
 
 use std::{fs, fs::OpenOptions, io::Write, os::unix::fs::symlink};
 
@@ -178,7 +178,7 @@ fn symbolic_links_do_not_lead_out_of_the_root() {
         let outcome = pair.cp(&["-f", "source", &format!("127.0.0.1:{name}")]);
         assert!(matches!(outcome.status.code(), Some(5 | 11)), "{outcome}");
     }
-    // A name that is a link is itself replaced, and where it led stays as it was.
+    // A symbolic link is replaced itself; its target stays unchanged.
     pair.cp(&["-f", "source", "127.0.0.1:file"]).expect(0);
     assert_eq!(fs::read_dir(pair.server.path("outside")).unwrap().count(), 1);
     assert_eq!(pair.server.read("outside/secret"), b"secret");

@@ -1,4 +1,4 @@
-//! Services of the daemon's machine, on standard input and output and on ports here.
+//! Services of the daemon's machine, on standard input and output and on local ports.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use crate::{
     pair::MIB,
 };
 
-/// Two sides, of which one may connect to a service there.
+/// Two sides; the client may connect to a service at the server.
 struct Stage {
     client: Side,
     _server: Side,
@@ -60,7 +60,7 @@ impl Stage {
         command.status().unwrap()
     }
 
-    /// Starts to forward a free port, and returns it.
+    /// Starts forwarding a free port, and returns it.
     fn forward(&self, target: &str) -> (Process, SocketAddr) {
         let process = self.client.start(self.arguments(&["forward", "-L", &format!("0:{target}"), "127.0.0.1"]));
         let line = process.await_stderr("forwarding 127.0.0.1:");
@@ -69,7 +69,7 @@ impl Stage {
     }
 }
 
-/// Starts a service that does this with each connection.
+/// Starts a service that runs `serve` for each connection.
 fn service(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -82,7 +82,7 @@ fn service(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     address
 }
 
-/// Reads to the end, and only then answers with all of it.
+/// Reads to the end, and only then sends everything back.
 fn answer_at_the_end(mut tcp: TcpStream) {
     let mut bytes = Vec::new();
     tcp.read_to_end(&mut bytes).unwrap();
@@ -160,7 +160,7 @@ fn a_service_that_ends_first_still_gets_what_is_sent_to_it() {
     command.args(stage.arguments(&["dial", "127.0.0.1", &stage.target]));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    // It ends while dial runs: its standard output is closed.
+    // Ends while dial still runs, because dial closes its standard output.
     let mut greeting = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut greeting).unwrap();
     assert_eq!(greeting, b"greeting");
@@ -176,7 +176,7 @@ fn a_service_that_ends_first_still_gets_what_is_sent_to_it() {
 fn a_target_that_is_not_in_the_peers_line_is_refused() {
     let stage = Stage::new(service(answer_at_the_end));
     let port = stage.target.rsplit(':').next().unwrap();
-    // The same place by another name is another target.
+    // Another name of this service is another target.
     let (outcome, _) = stage.dial(&format!("localhost:{port}"), Vec::new());
     outcome.expect(5).error(&["localhost:", "does not allow it"]).hint(&["dial=localhost:"]);
 }
@@ -216,7 +216,7 @@ fn forwarded_connections_end_each_way_by_itself_and_are_reset_where_they_lead_no
 fn a_service_that_is_reset_resets_the_connection_here() {
     let address = service(|mut tcp| {
         let _ = tcp.read(&mut [0]);
-        // Closed with something unread: the kernel sends a reset.
+        // Closed with unread data, so that the kernel sends a reset.
     });
     let stage = Stage::new(address);
     let (_forward, address) = stage.forward(&stage.target);
@@ -234,7 +234,7 @@ fn a_thousand_connections_at_once_are_all_right_and_one_that_is_not_read_slows_n
         let _here = runtime.enter();
         let socket = tokio_net::TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        // All come at once, and none may be reset because this test is slow to take them.
+        // Backlog for all connections at once, so that none is reset if this test accepts slowly.
         socket.listen(2 * CONNECTIONS as u32).unwrap()
     };
     let stage = Stage::new(listener.local_addr().unwrap());
@@ -243,7 +243,7 @@ fn a_thousand_connections_at_once_are_all_right_and_one_that_is_not_read_slows_n
             let (mut tcp, _) = listener.accept().await.unwrap();
             tokio::spawn(async move {
                 let (mut from, mut to) = tcp.split();
-                // What a connection does that is dropped is of no interest.
+                // Errors of a dropped connection are irrelevant.
                 let _ = tokio::io::copy(&mut from, &mut to).await;
                 let _ = to.shutdown().await;
             });
@@ -292,7 +292,7 @@ fn a_burst_of_connections_waits_for_a_forward_that_is_busy() {
     }
 }
 
-/// Sends bytes of its own and gets them back, in parts.
+/// Sends unique bytes and reads them back, in parts.
 async fn echo(address: SocketAddr, number: usize) {
     let mut tcp = tokio_net::TcpStream::connect(address).await.unwrap();
     let bytes: Vec<u8> = content(EACH).iter().map(|byte| byte ^ number as u8).collect();
@@ -315,11 +315,11 @@ fn raise_open_files() {
 
 const CONNECTIONS: usize = 1000;
 
-/// More connections than a listener keeps by default, 128, and its queue of those that begin with it.
+/// More connections than the default backlog of a listener, 128, and its SYN queue.
 const BURST: usize = 300;
 
-/// Bytes that each connection sends.
+/// Bytes sent by each connection.
 const EACH: usize = 40_000;
 
-/// Bytes of the one that is not read: more than all buffers on its way hold.
+/// Bytes of the unread connection: more than all buffers on its path hold.
 const SLOW: usize = 64 * MIB;

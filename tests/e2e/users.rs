@@ -1,4 +1,4 @@
-//! Users: what root may and others may not, and groups that are a user's own.
+//! Users: privileges of root, limits of others, and supplementary groups.
 
 use std::{
     fs::{self, Permissions},
@@ -57,7 +57,7 @@ fn what_cannot_be_read_fails_and_the_rest_is_copied() -> Completion {
     let outcome = pair.cp(&["-r", "--delete", "src", "127.0.0.1:"]).expect(23).error(&["failed"]);
     assert!(outcome.stderr.contains("Permission denied"), "{outcome}");
     assert_eq!(pair.server.read("src/a"), b"bytes");
-    // Nobody knows what the source has there.
+    // The content of the unreadable source directory is unknown, so that nothing is deleted.
     assert_eq!(pair.server.read("src/closed/keep"), b"bytes");
     fs::set_permissions(pair.client.path("src/closed"), Permissions::from_mode(0o700)).unwrap();
     Completion::Completed
@@ -132,7 +132,8 @@ fn a_part_file_or_journal_of_another_user_is_not_gone_on_with() -> Completion {
     Completion::Completed
 }
 
-/// Root's daemon, in a network namespace where the default port is free, and another user's `trust`.
+/// Root's daemon in a network namespace where the default port is free, and `trust` by another
+/// user.
 fn a_key_that_is_trusted_beside_another_users_daemon_gets_a_warning() -> Completion {
     if let Some(lack) = lacks(&["unshare", "nsenter", "setpriv", "ip"]) {
         return lack;

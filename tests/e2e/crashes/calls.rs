@@ -1,4 +1,5 @@
-//! One call on the receiver's files at a time is the last of its process, fails, or is cut short.
+//! Fault injection into the receiver's file system calls, one at a time: kill, error or short
+//! write.
 
 use super::{
     case::{Case, Way},
@@ -7,34 +8,34 @@ use super::{
 };
 use crate::harness::{Outcome, Process, number};
 
-/// What is done to the calls of a case, one after the other.
+/// Faults to inject into the calls of a case, one after the other.
 pub(crate) struct Sweep<'a> {
     pub(crate) case: Case,
     pub(crate) which: Which,
     pub(crate) fault: Fault,
     pub(crate) field: &'a mut Field,
-    /// Whether each call is printed.
+    /// True if each call is printed.
     pub(crate) is_told: bool,
 }
 
-/// What came of it.
+/// Results of a sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Swept {
-    /// The calls of a copy that is left alone.
+    /// Calls of an undisturbed copy.
     pub(crate) calls: usize,
-    /// Calls that something was done to.
+    /// Calls with an injected fault.
     pub(crate) hits: usize,
-    /// Copies that failed for it; the others did without the call.
+    /// Copies that failed because of it; the others tolerated the fault.
     pub(crate) failed: usize,
 }
 
 impl Sweep<'_> {
-    /// Takes every `step`th call; panics where anything is wrong.
+    /// Injects the fault into every `step`th call; panics on any violation.
     pub(crate) fn run(mut self, step: usize) -> Swept {
         let calls = self.attempt(0).calls.len();
         let mut swept = Swept { calls, ..Swept::default() };
         let mut at = 1;
-        // A copy does not make its calls in the same order each time, nor as many.
+        // Number and order of the calls vary between copies.
         while at <= 2 * calls {
             let seen = self.attempt(at);
             let Some(hit) = seen.hit else { break };
@@ -48,12 +49,12 @@ impl Sweep<'_> {
         swept
     }
 
-    /// One copy, and a rerun if it failed.
+    /// Runs one copy, and a rerun if it failed.
     fn attempt(&mut self, at: usize) -> Attempt {
         let (case, plan) = (self.case, Plan { which: self.which, at, fault: self.fault });
         case.prepare(self.field);
         let (traced, client) = self.field.start_traced(&case, plan, &["--json", "--timeout", "300ms"]);
-        // A daemon may fail before there is a client.
+        // A daemon may fail before the client starts.
         let (outcome, watched) = match client.map(Process::finish) {
             Some(outcome) => (Some(outcome), Ok(traced)),
             None => {
@@ -74,10 +75,10 @@ impl Sweep<'_> {
             assert!(rerun.status.success(), "{context}\nthen: {rerun}");
             let is_poisoned =
                 matches!(self.fault, Fault::Fail(_)) && hit.as_ref().is_some_and(|hit| hit.contains("sync") && hit.ends_with("*part"));
-            // What a sync has failed for is not believed to be there.
+            // Data must not count as durable after its sync has failed.
             assert!(!is_poisoned || !case.is_file() || number(&rerun.document(), "resumed_bytes") == 0, "{context}\nthen: {rerun}");
         }
-        // A journal that cannot be removed says nothing any more, and stays until the name is used again.
+        // A journal that cannot be removed is obsolete, and stays until the name is used again.
         if matches!(self.fault, Fault::Fail(_) | Fault::FailFrom(_)) && hit.as_ref().is_some_and(|hit| hit.starts_with("unlinkat")) {
             case.remove_journals(self.field);
         }
@@ -85,8 +86,8 @@ impl Sweep<'_> {
         Attempt { calls, hit, failed }
     }
 
-    /// Runs the copy again if it failed, and ends who was watched: a daemon that lives on is the one that the rerun meets, unless it is
-    /// to fail for good.
+    /// Reruns a failed copy and ends the traced process. The rerun uses a surviving daemon, unless
+    /// the fault is permanent.
     fn rerun(&mut self, failed: bool, watched: Result<Traced, Seen>) -> (Option<Outcome>, Seen) {
         let lives = matches!(self.fault, Fault::Fail(_) | Fault::Short);
         match watched {
@@ -102,7 +103,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// A failure is told as what it is.
+    /// Checks that a failure is reported with the right exit code and message.
     fn check_failure(&self, context: &str, outcome: &Outcome) {
         let code = outcome.status.code();
         if self.fault == Fault::Kill {
@@ -121,7 +122,7 @@ fn shown(outcome: Option<&Outcome>) -> String {
     outcome.map_or_else(|| "the daemon did not start".into(), Outcome::to_string)
 }
 
-/// What one copy did.
+/// Calls and outcome of one copy.
 struct Attempt {
     calls: Vec<String>,
     hit: Option<String>,

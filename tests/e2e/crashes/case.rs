@@ -1,4 +1,4 @@
-//! Copies that are broken off: what stands under each name before and after, and what must hold in between.
+//! Interrupted copies: the allowed state of each name before, during and after.
 
 use std::{
     fs::{self, Permissions},
@@ -19,11 +19,11 @@ pub(crate) struct Case {
     way: Way,
     what: What,
     options: &'static [&'static str],
-    /// Whether something else has the names before.
+    /// True if other files have the target names before.
     replaces: bool,
 }
 
-/// Which way it goes.
+/// Direction of the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Put,
@@ -32,7 +32,7 @@ pub(crate) enum Way {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// One file of so many bytes.
+    /// One file of that many bytes.
     File(usize),
     /// A folder.
     Tree,
@@ -42,13 +42,13 @@ const fn case(name: &'static str, way: Way, what: What, options: &'static [&'sta
     Case { name, way, what, options, replaces }
 }
 
-/// Past two syncs of the receiver, which come every 16 MiB.
+/// Two syncs of the receiver and more; one comes every 16 MiB.
 const LONG: usize = (36 << 20) + 99;
 
 /// Three chunks, the last of them short.
 const SHORT: usize = (512 << 10) + 77;
 
-/// What is copied.
+/// Copies to interrupt.
 pub(crate) const CASES: &[Case] = &[
     case("put", Way::Put, What::File(LONG), &[], false),
     case("get", Way::Get, What::File(LONG), &[], false),
@@ -69,19 +69,19 @@ pub(crate) const CASES: &[Case] = &[
     case("get-tree-over", Way::Get, What::Tree, &["-r", "-H", "-f"], true),
 ];
 
-/// A file whose last attempt may have kept more than what may be sent again.
+/// Files above the limit of retransmitted bytes, so that the rerun of a late kill must resume.
 pub(crate) const VAST: &[Case] =
     &[case("put-vast", Way::Put, What::File(VAST_LEN), &[], false), case("get-vast", Way::Get, What::File(VAST_LEN), &[], false)];
 
 const VAST_LEN: usize = 192 << 20;
 
 impl Case {
-    /// The case of this name.
+    /// Returns the case of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         CASES.iter().chain(VAST).find(|case| case.name == name).copied()
     }
 
-    /// Makes the source, and what has its names at the target before.
+    /// Creates the source, and the existing files at the target.
     pub(crate) fn prepare(&self, field: &Field) {
         let (from, to) = self.sides(field);
         clear(&from.files());
@@ -102,7 +102,7 @@ impl Case {
         }
     }
 
-    /// What is typed behind `cp`.
+    /// Returns the arguments of `cp`.
     pub(crate) fn words(&self) -> Vec<&'static str> {
         let words = match self.way {
             Way::Put => ["source", "127.0.0.1:"],
@@ -111,22 +111,22 @@ impl Case {
         self.options.iter().copied().chain(words).collect()
     }
 
-    /// Who gets it.
+    /// Returns the receiving side.
     pub(crate) fn receiver<'a>(&self, field: &'a Field) -> &'a Side {
         self.sides(field).1
     }
 
-    /// Which way it goes.
+    /// Returns the direction.
     pub(crate) fn way(&self) -> Way {
         self.way
     }
 
-    /// Whether it is one file.
+    /// Returns true for a copy of a single file.
     pub(crate) fn is_file(&self) -> bool {
         self.what != What::Tree
     }
 
-    /// Panics if anything stands under a name of the target that is neither what was there before nor the whole of what is to come.
+    /// Panics if a target name has content that is neither the old nor the complete new one.
     #[track_caller]
     pub(crate) fn check_between(&self, field: &Field) {
         let to = self.receiver(field).files();
@@ -144,7 +144,7 @@ impl Case {
         }
     }
 
-    /// Panics unless the target is right, and nothing else is left.
+    /// Panics unless the target is correct and without leftovers.
     #[track_caller]
     pub(crate) fn check_end(&self, field: &Field, context: &str) {
         let (from, to) = self.sides(field);
@@ -160,7 +160,7 @@ impl Case {
         assert_eq!(to.names(), ["source"], "{context}");
     }
 
-    /// Removes the journals that are at the target, and leaves their directories' times as they are.
+    /// Removes the journals at the target and preserves the times of their directories.
     pub(crate) fn remove_journals(&self, field: &Field) {
         let found = walk(&self.receiver(field).files());
         for path in found.iter().filter(|path| path.to_string_lossy().ends_with(".nicstripe-journal")) {
@@ -178,7 +178,7 @@ impl Case {
         }
     }
 
-    /// The files and their contents.
+    /// Returns the files and their contents.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
         let tree = [("empty", 0), ("small", 10_000), ("deep/one", 1), ("deep/er/middle", 700_000), ("large", (5 << 20) + 3)];
         match self.what {
@@ -190,7 +190,7 @@ impl Case {
         }
     }
 
-    /// What has a file's name before: in some chunks the same.
+    /// Returns the old content of a target file; some of its chunks equal the new ones.
     fn old(&self, new: &[u8]) -> Vec<u8> {
         let every = if self.options.contains(&"-f") { 1 } else { 3 << 20 };
         let mut old = new.to_vec();
@@ -200,14 +200,14 @@ impl Case {
     }
 }
 
-/// A mixture of old and new is what is asked for.
+/// With this option a mixture of old and new data is allowed.
 const IN_PLACE: &str = "--inplace";
 
 fn is_hidden(name: &str) -> bool {
     name.contains(".nicstripe-")
 }
 
-/// All beneath a folder.
+/// Returns all paths beneath a folder.
 fn walk(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

@@ -1,4 +1,4 @@
-//! A client and a daemon that are killed and started again.
+//! Client and daemon that are killed and restarted.
 
 use std::{
     process::{Command, Stdio},
@@ -16,7 +16,7 @@ use crate::{
     pair::{LINKS, LOOPBACK},
 };
 
-/// Two sides that trust each other, and the port that the daemon has again after each kill.
+/// Two sides that trust each other, and the port that the daemon reuses after each kill.
 pub(crate) struct Field {
     pub(crate) client: Side,
     pub(crate) server: Side,
@@ -25,12 +25,13 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Makes both sides, and starts the daemon.
+    /// Creates both sides and starts the daemon.
     pub(crate) fn new() -> Self {
         Self::between(Side::here(), Side::here())
     }
 
-    /// The same, whose programs heed the permission bits of their user's files, as those of root do not.
+    /// Like `new`, but the programs obey the permission bits of their user's files even if run by
+    /// root.
     pub(crate) fn without_privilege() -> Self {
         let side = || {
             Side::of(tempfile::tempdir().unwrap(), |program| {
@@ -66,14 +67,14 @@ impl Field {
         }
     }
 
-    /// Starts the daemon anew under strace(1), with syncs that take so long; `None` where there is none.
+    /// Restarts the daemon under strace(1), which delays each sync; `None` if strace is missing.
     #[allow(dead_code, reason = "the tests use it")]
     pub(crate) fn start_slow_to_sync(&mut self, time: Duration) -> Option<Process> {
         self.kill_daemon();
         Command::new("strace").arg("--version").stdout(Stdio::null()).status().ok()?;
         let mut command = self.server.command("strace");
         let delay = format!("inject=fdatasync:delay_enter={}", time.as_micros());
-        // So that the child is the daemon, and strace ends with it.
+        // With -D the child is the daemon, and strace ends with it.
         command.args(["-D", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", &delay]);
         command.args([env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", &self.port.to_string()]).args(LOOPBACK);
         let daemon = Process::spawn(command);
@@ -91,7 +92,8 @@ impl Field {
         self.start_cp(case, &["--json"]).finish()
     }
 
-    /// Starts a copy whose receiver is watched; the daemon runs already unless it is that. Returns the client where it is not.
+    /// Starts a copy whose receiver is traced; restarts the daemon if it is the receiver. Returns
+    /// the client separately in that case.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn start_traced(&mut self, case: &Case, plan: Plan, options: &[&str]) -> (Traced, Option<Process>) {
         match case.way() {

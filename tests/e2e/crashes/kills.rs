@@ -1,4 +1,5 @@
-//! `kill -9` of client, daemon or both at random moments of a copy, more than once, until it is done.
+//! `kill -9` of client, daemon or both at random moments of a copy, several times, until it is
+//! done.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::harness::Outcome;
 
-/// Who is killed.
+/// Process to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Victim {
     Client,
@@ -27,34 +28,34 @@ pub(crate) enum Victim {
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     case: Case,
-    /// Who, and after which part of a copy's time, in thousandths.
+    /// Victims, and the fractions of the copy's duration in thousandths.
     kills: Vec<(Victim, u64)>,
 }
 
-/// What came of rounds.
+/// Statistics of the rounds.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Figures {
     pub(crate) rounds: u32,
-    /// Kills that hit a client at work, and a daemon while a client was.
+    /// Kills of a running client, and kills of a daemon with a running client.
     pub(crate) clients: u32,
     pub(crate) daemons: u32,
-    /// Copies that a client finished by itself when its daemon was back.
+    /// Copies that the client completed by itself after the daemon's return.
     pub(crate) by_itself: u32,
-    /// Reruns that went on from something durable.
+    /// Reruns that resumed from durable data.
     pub(crate) resumed: u32,
-    /// Copies that were done when somebody was killed, as a rerun found out by what has the name.
+    /// Copies that were already complete at a kill, as their rerun found.
     pub(crate) unheard: u32,
-    /// Most bytes that had arrived by the client's account and were not kept.
+    /// Maximum bytes that the client had reported as arrived and that were lost.
     pub(crate) lost: u64,
 }
 
 impl Figures {
-    /// Kills of either side.
+    /// Returns the kills of both sides.
     pub(crate) fn kills(&self) -> u32 {
         self.clients + self.daemons
     }
 
-    /// Adds those of others.
+    /// Adds the statistics of another runner.
     #[allow(dead_code, reason = "the bench runs several at once")]
     pub(crate) fn add(&mut self, other: &Self) {
         self.rounds += other.rounds;
@@ -68,7 +69,7 @@ impl Figures {
 }
 
 impl Round {
-    /// The round of a seed. One in forty moves a file of [`VAST`].
+    /// Returns the round of a seed. One in forty copies a file of [`VAST`].
     pub(crate) fn of(seed: u64, only: Option<Case>) -> Self {
         let mut random = Random::new(seed);
         let drawn = if random.below(40) == 0 { random.of(VAST) } else { random.of(CASES) };
@@ -78,7 +79,7 @@ impl Round {
     }
 }
 
-/// A client and a daemon, and how long each copy takes them.
+/// A client and a daemon, with the duration of each undisturbed copy.
 pub(crate) struct Runner {
     field: Field,
     took: BTreeMap<&'static str, Duration>,
@@ -86,12 +87,12 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// Makes both sides.
+    /// Creates both sides.
     pub(crate) fn new() -> Self {
         Self { field: Field::new(), took: BTreeMap::new(), figures: Figures::default() }
     }
 
-    /// Runs a round, and panics where anything is wrong.
+    /// Runs a round; panics on any violation.
     pub(crate) fn run(&mut self, round: &Round) {
         let case = &round.case;
         let takes = self.time_of(case);
@@ -130,16 +131,17 @@ impl Runner {
         self.figures.rounds += 1;
     }
 
-    /// Runs a copy again until it is done.
+    /// Reruns a copy until it is done.
     fn finish(&mut self, case: &Case, mut outcome: Outcome) {
         for _ in 0..MOST_RERUNS {
-            // What was killed was done, and nobody lived to hear it: what has the name is looked at next.
+            // The killed copy was complete, but no process lived to report it. The content is
+            // checked next.
             let is_unheard = outcome.status.code() == Some(11) && outcome.stderr.contains("a file of that name exists");
             self.figures.unheard += u32::from(is_unheard);
             if outcome.status.success() || is_unheard {
                 return;
             }
-            // Whoever loses its daemon in the middle of a handshake says that it did not connect.
+            // A client that loses its daemon during the handshake reports that it did not connect.
             assert!(matches!(outcome.status.code(), Some(5 | 10 | 30)), "{}: {outcome}", case.name);
             case.check_between(&self.field);
             outcome = self.field.cp(case);
@@ -147,12 +149,12 @@ impl Runner {
         panic!("{}: not done after {MOST_RERUNS} reruns: {outcome}", case.name);
     }
 
-    /// What had arrived when a client was killed, and how much of it counted for the next.
+    /// Records how many of the bytes that had arrived before a kill the next run resumed.
     fn note_kept(&mut self, case: &Case, killed: Option<Outcome>, next: &Outcome) {
-        // In place what is there is compared instead.
+        // A copy in place compares the existing file instead of resuming.
         let Some(killed) = killed.filter(|_| case.is_file() && !case.name.contains("in-place")) else { return };
         let Some(kept) = most(next, "started", "resumed_bytes") else { return };
-        // The daemon had all of it, and put it in place: nothing is left to send.
+        // The daemon had received and renamed the whole file; nothing is left to send.
         if most(next, "started", "size_bytes") == Some(0) {
             self.figures.unheard += 1;
             return;
@@ -164,7 +166,7 @@ impl Runner {
         self.figures.lost = self.figures.lost.max(lost);
     }
 
-    /// How long a copy takes that nobody disturbs.
+    /// Returns the duration of an undisturbed copy.
     fn time_of(&mut self, case: &Case) -> Duration {
         if let Some(took) = self.took.get(case.name) {
             return *took;
@@ -179,7 +181,7 @@ impl Runner {
     }
 }
 
-/// The greatest number that events of a name have in a field.
+/// Returns the maximum of a field over the events of a name.
 pub(crate) fn most(outcome: &Outcome, event: &str, field: &str) -> Option<u64> {
     let lines = outcome.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter(|line| line["event"] == event).filter_map(|line| line[field].as_u64()).max()
@@ -187,8 +189,8 @@ pub(crate) fn most(outcome: &Outcome, event: &str, field: &str) -> Option<u64> {
 
 const STREAM: [&str; 1] = ["--json-stream"];
 
-/// A daemon that is killed while a client starts costs it one run.
+/// Maximum number of reruns; a daemon killed while a client starts costs one.
 const MOST_RERUNS: usize = 4;
 
-/// The promise: 64 MiB and what is in flight.
+/// Guaranteed limit: 64 MiB plus the bytes in flight.
 pub(crate) const MOST_LOST: u64 = 72 << 20;

@@ -1,8 +1,8 @@
-//! Crashes at random moments and at chosen system calls, and calls that fail: nothing wrong or partial ever has a final name, and a rerun
-//! ends right and leaves nothing behind.
+//! Crashes at random moments and at chosen system calls, and failing calls. No final name ever has
+//! wrong or partial content; a rerun succeeds and leaves no leftovers.
 //!
-//! System calls are watched on x86-64 alone, where ptrace(2) is allowed: elsewhere those tests are ignored. Here are few of each; `cargo
-//! bench --bench crashes` has as many as one wants.
+//! Tracing system calls needs x86-64 and ptrace(2); those tests are ignored elsewhere. These tests
+//! run few of each; `cargo bench --bench crashes` runs any number.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod calls;

@@ -1,4 +1,4 @@
-//! Numbers that a seed repeats.
+//! Pseudo-random numbers, reproducible from a seed.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -12,12 +12,12 @@ impl Random {
         Self(seed)
     }
 
-    /// A number that nobody knows.
+    /// Returns a random seed.
     pub(crate) fn seed() -> u64 {
         RandomState::new().hash_one(0) >> 16
     }
 
-    /// The next number below `bound`.
+    /// Returns the next number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut number = self.0;
@@ -26,7 +26,7 @@ impl Random {
         (number ^ (number >> 31)) % bound
     }
 
-    /// One of these.
+    /// Returns one of the items.
     pub(crate) fn of<T: Copy>(&mut self, among: &[T]) -> T {
         among[self.below(among.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! Few kills at random moments.
+//! A few kills at random moments.
 
 use std::{thread, time::Duration};
 
@@ -34,7 +34,7 @@ fn a_disk_that_is_slow_to_sync_holds_back_what_a_crash_would_lose() -> Completio
     };
     let cp = field.start_cp(&case, &["--json-stream"]);
     cp.await_bytes(1);
-    // The first sync begins with 16 MiB and is still under way.
+    // The first sync begins at 16 MiB and is still running.
     thread::sleep(Duration::from_millis(1500));
     cp.signal(Signal::KILL);
     let arrived = most(&cp.finish(), "progress", "bytes").unwrap();
@@ -43,5 +43,5 @@ fn a_disk_that_is_slow_to_sync_holds_back_what_a_crash_would_lose() -> Completio
     Completion::Completed
 }
 
-/// Some twenty kills.
+/// About twenty kills.
 const ROUNDS: u64 = 12;

@@ -1,4 +1,4 @@
-//! A kill, an error or a short write at few of the calls, as many as a test may take.
+//! A kill, an error or a short write at some of the calls, within the time of a test.
 
 use libtest_mimic::Completion;
 use nix::errno::Errno;
@@ -30,7 +30,7 @@ fn a_kill_at_each_change_of_a_short_copy_leaves_what_a_rerun_finishes() {
 
 fn a_kill_at_changes_of_a_tree_leaves_what_a_rerun_finishes() {
     sweep("put-tree", Which::Changes, Fault::Kill, 29);
-    // A link that has its name has its time.
+    // A symbolic link gets its time before its name.
     sweep("get-tree", Which::Shown("utimensat source/.link*part"), Fault::Kill, 1);
 }
 
@@ -60,7 +60,7 @@ fn a_write_that_takes_only_a_half_is_gone_on_with() {
 
 fn a_file_that_has_its_name_needs_no_second_copy() {
     for case in ["put", "get-over", "put-delta"] {
-        // Behind the rename: the journal is still there.
+        // After the rename, while the journal still exists.
         sweep(case, Which::Shown("fsync "), Fault::Kill, 1);
         sweep(case, Which::Shown("unlinkat .source*journal"), Fault::Kill, 1);
     }
@@ -86,7 +86,7 @@ fn names_that_a_killed_tree_got_are_made_durable_by_the_rerun() -> Completion {
     outcome.expect(0);
     let Some(last) = syncs.calls.len().checked_sub(1) else { return Completion::ignored_with("a tmpfs has nothing to sync") };
     case.prepare(&field);
-    // By then all has its name.
+    // All entries have their names by then.
     let (_, syncs) = watched(&mut field, &case, last + 1);
     if syncs.hit.is_some() {
         let (outcome, syncs) = watched(&mut field, &case, 0);

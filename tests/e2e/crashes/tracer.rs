@@ -1,7 +1,9 @@
-//! A program whose calls on files of one folder are counted, and of which one fails, is cut short, or is never made.
+//! Traces a program's calls on files of one folder and makes one of them fail, fall short, or never
+//! happen.
 //!
-//! By ptrace(2), as strace(1) does it, whose own injection counts each thread's calls apart and cannot choose files whose names are
-//! random. Calls of all threads are numbered in the order in which they begin, from 1.
+//! Uses ptrace(2) like strace(1). The injection of strace counts the calls of each thread
+//! separately and cannot select files with random names. Here the calls of all threads are numbered
+//! by their start, from 1.
 
 use std::{
     collections::HashMap,
@@ -28,51 +30,51 @@ use tempfile::TempDir;
 
 use crate::harness::Outcome;
 
-/// What is done to a call.
+/// Fault to inject into a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The program is killed as it begins.
+    /// Kills the program when the call begins.
     Kill,
-    /// It does nothing and fails.
+    /// Skips the call and makes it fail.
     Fail(Errno),
-    /// It does nothing and fails, and so do all writes, syncs and calls that make something, from there on.
+    /// Skips the call and makes it fail, and also all later writes, syncs and creating calls.
     FailFrom(Errno),
-    /// A write takes only a half; other calls are left alone.
+    /// Halves a write; other calls are unaffected.
     Short,
 }
 
-/// Which calls are counted.
+/// Calls to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// All that reach a file of the folder.
+    /// All calls on files of the folder.
     All,
-    /// Those that change something.
+    /// Calls that change something.
     Changes,
-    /// Those that make something last.
+    /// Calls that make data durable.
     Syncs,
-    /// Those that are shown as this, beginning with the call's name.
+    /// Calls displayed with this pattern, which begins with the call's name.
     Shown(&'static str),
 }
 
-/// What is done, and to which call.
+/// Fault and the call to inject it into.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) which: Which,
-    /// From 1; for 0 they are counted only.
+    /// Number of the call, from 1; 0 only counts.
     pub(crate) at: usize,
     pub(crate) fault: Fault,
 }
 
-/// What was seen.
+/// Observations of a trace.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// The calls that were counted, with what they were about.
+    /// The counted calls with their files.
     pub(crate) calls: Vec<String>,
-    /// The call that something was done to.
+    /// The call with the injected fault.
     pub(crate) hit: Option<String>,
 }
 
-/// A program under watch. Killed when it is dropped.
+/// A traced program. Killed on drop.
 pub(crate) struct Traced {
     pid: Pid,
     command: String,
@@ -81,13 +83,13 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// Starts a program, and watches what it does in `folder`.
+    /// Starts a program and traces its calls in `folder`.
     pub(crate) fn spawn(command: Command, folder: &Path, plan: Plan) -> Self {
         let (text, output) = (format!("{command:?}"), tempfile::tempdir().unwrap());
         let (told, pid) = mpsc::channel();
         let [stdout, stderr] = [STDOUT, STDERR].map(|name| File::create(output.path().join(name)).unwrap());
         let folder = folder.canonicalize().unwrap();
-        // What traces a program is one thread, and the others do not see its stops.
+        // Only the tracing thread sees the stops of its tracee.
         let tracer = thread::spawn(move || {
             let child = waiting(&command, stdout.into(), stderr.into()).unwrap();
             let leader = Pid::from_raw(child.id() as i32);
@@ -98,7 +100,7 @@ impl Traced {
         Self { pid, command: text, output, tracer: Some(tracer) }
     }
 
-    /// Waits for a part of a line on standard error; says nothing where the program ends first.
+    /// Waits for a part of a line on standard error; returns `None` if the program ends first.
     pub(crate) fn await_stderr(&self, part: &str) -> Option<String> {
         let until = Instant::now() + DEADLINE;
         loop {
@@ -116,19 +118,19 @@ impl Traced {
         }
     }
 
-    /// Ends the program as the kernel does when memory is short.
+    /// Kills the program with SIGKILL.
     pub(crate) fn kill(&self) {
         if self.tracer.as_ref().is_some_and(|tracer| !tracer.is_finished()) {
             let _ = nix::sys::signal::kill(self.pid, nix::sys::signal::Signal::SIGKILL);
         }
     }
 
-    /// Whether it has ended.
+    /// Returns true if the program has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.tracer.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for its end, and returns what it said and what was seen.
+    /// Waits until the program ends; returns its output and the observations.
     pub(crate) fn finish(mut self) -> (Outcome, Seen) {
         let until = Instant::now() + DEADLINE;
         while !self.has_ended() {
@@ -140,7 +142,7 @@ impl Traced {
         (Outcome { command: self.command.clone(), status, stdout, stderr }, seen)
     }
 
-    /// Kills it if it runs, and returns what was seen.
+    /// Kills the program if it runs; returns the observations.
     pub(crate) fn end(self) -> Seen {
         self.kill();
         self.finish().1
@@ -160,7 +162,7 @@ impl Drop for Traced {
     }
 }
 
-/// Whether programs may be watched here; otherwise why not.
+/// Returns the reason why tracing is not possible; `None` if it is.
 pub(crate) fn obstacle() -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
         return Some("calls are only known as x86-64 has them".into());
@@ -172,7 +174,7 @@ pub(crate) fn obstacle() -> Option<String> {
     seized.err().map(|error| format!("ptrace is not allowed here: {error}"))
 }
 
-/// Starts a shell that becomes the program when it is told to.
+/// Starts a shell that waits and then executes the program.
 fn waiting(command: &Command, stdout: Stdio, stderr: Stdio) -> std::io::Result<Child> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "read -r go; exec \"$0\" \"$@\" </dev/null"]).arg(command.get_program()).args(command.get_args());
@@ -183,16 +185,16 @@ fn waiting(command: &Command, stdout: Stdio, stderr: Stdio) -> std::io::Result<C
     shell.stdin(Stdio::piped()).stdout(stdout).stderr(stderr).spawn()
 }
 
-/// What one thread of the program is doing.
+/// State of one thread of the program.
 #[derive(Debug, Clone, Copy)]
 enum Doing {
-    /// Nothing that needs a look: its next stop is the beginning of a call.
+    /// Outside of calls: the next stop is the start of a call.
     Nothing,
-    /// A call: its next stop is the end of that.
+    /// In a call: the next stop is its end.
     Calling { fails: Option<Errno> },
 }
 
-/// The watch over one program.
+/// Tracer of one program.
 struct Tracer {
     folder: PathBuf,
     plan: Plan,
@@ -202,13 +204,14 @@ struct Tracer {
 }
 
 impl Tracer {
-    /// Watches the program from its start to its end.
+    /// Traces the program from start to end.
     fn run(mut self, mut child: Child) -> (Seen, ExitStatus) {
         ptrace::seize(self.leader, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL).unwrap();
         ptrace::interrupt(self.leader).unwrap();
         let mut go = child.stdin.take();
         loop {
-            // Only what this thread traces: others in this process wait for children of theirs.
+            // Waits only for this thread's tracees: other threads of this process wait for their
+            // own children.
             let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD));
             match status {
                 Ok(WaitStatus::Exited(pid, code)) if pid == self.leader => return (self.seen, ExitStatus::from_raw(code << 8)),
@@ -230,12 +233,12 @@ impl Tracer {
         }
     }
 
-    /// What was killed meanwhile goes nowhere.
+    /// Fails if the thread was killed meanwhile.
     fn go_on(thread: Pid, signal: Option<nix::sys::signal::Signal>) {
         let _ = ptrace::syscall(thread, signal);
     }
 
-    /// A thread begins a call or ends one.
+    /// Handles the start or the end of a call.
     fn on_stop(&mut self, thread: Pid) {
         match self.threads.remove(&thread).unwrap_or(Doing::Nothing) {
             Doing::Nothing => {
@@ -247,7 +250,7 @@ impl Tracer {
         }
     }
 
-    /// A thread begins a call; says with what it is to fail.
+    /// Handles the start of a call; returns the error that it must fail with.
     fn on_call(&mut self, thread: Pid) -> Option<Errno> {
         let registers = ptrace::getregs(thread).ok()?;
         let call = CALLS.iter().find(|call| call.number == registers.orig_rax as i64)?;
@@ -277,7 +280,7 @@ impl Tracer {
         None
     }
 
-    /// The file of the folder that a call is about; `None` if it is about another.
+    /// Returns the file of the folder that a call works on; `None` for other files.
     fn subject(&self, thread: Pid, call: &Call, registers: &libc::user_regs_struct) -> Option<PathBuf> {
         let arguments = [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8];
         let of_descriptor = |number: u64| match number as i32 {
@@ -290,7 +293,7 @@ impl Tracer {
                 let folder = of_descriptor(arguments[at]).ok()?;
                 match text_at(thread, arguments[at + 1]) {
                     Some(name) => folder.join(name),
-                    // Calls that take a descriptor alone if there is no name.
+                    // Calls that accept a descriptor without a name.
                     None => folder,
                 }
             }
@@ -299,7 +302,7 @@ impl Tracer {
     }
 }
 
-/// Lets a call do nothing.
+/// Turns a call into a no-op.
 fn skip(thread: Pid, errno: Errno) -> Errno {
     change(thread, |registers| registers.orig_rax = u64::MAX);
     errno
@@ -312,13 +315,14 @@ fn change(thread: Pid, how: impl FnOnce(&mut libc::user_regs_struct)) {
     }
 }
 
-/// Half of a write; whole blocks of a large one, as direct ones take no others.
+/// Returns half of a write; rounded to blocks for a large one, because direct I/O needs whole
+/// blocks.
 fn half(len: u64) -> u64 {
     let half = len / 2;
     if half >= BLOCK { half / BLOCK * BLOCK } else { half.max(1) }
 }
 
-/// A text in a program's memory.
+/// Reads a string from a program's memory.
 fn text_at(thread: Pid, address: u64) -> Option<PathBuf> {
     let memory = File::open(format!("/proc/{thread}/mem")).ok().filter(|_| address != 0)?;
     let mut bytes = vec![0; 512];
@@ -327,7 +331,7 @@ fn text_at(thread: Pid, address: u64) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(&bytes[..end])))
 }
 
-/// A path without what is random in hidden names.
+/// Returns a path without the random parts of hidden names.
 fn shown(path: &Path) -> String {
     let text = path.to_string_lossy();
     match text.rsplit_once(".nicstripe-") {
@@ -336,14 +340,14 @@ fn shown(path: &Path) -> String {
     }
 }
 
-/// A system call that reaches files.
+/// A system call on files.
 struct Call {
     number: i64,
     name: &'static str,
     about: About,
-    /// Whether something is another afterwards.
+    /// True if it modifies something.
     changes: bool,
-    /// Whether it needs space or a disk that works.
+    /// True if it needs free space or a working disk.
     adds: bool,
     is_write: bool,
 }
@@ -374,12 +378,12 @@ impl Call {
     }
 }
 
-/// Which argument says what a call is about.
+/// Argument that identifies the file of a call.
 #[derive(Clone, Copy)]
 enum About {
-    /// The descriptor of a file.
+    /// Descriptor of a file.
     Descriptor(usize),
-    /// The descriptor of a folder; the name is in the next.
+    /// Descriptor of a folder; the next argument is the name.
     Name(usize),
 }
 
@@ -426,8 +430,8 @@ const CALLS: &[Call] = &[
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 
-/// Bytes of a block of every disk.
+/// Largest block size of all disks, in bytes.
 const BLOCK: u64 = 4096;
 
-/// Longest wait for anything.
+/// Deadline of every wait.
 const DEADLINE: Duration = Duration::from_secs(60);

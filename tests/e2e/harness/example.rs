@@ -1,4 +1,4 @@
-//! The programs in `examples/`.
+//! Programs in `examples/`.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,7 +6,8 @@ use std::{
     sync::OnceLock,
 };
 
-/// Where cargo has put an example. What is older than this test may not have been built with it: cargo is asked once, then.
+/// Returns the path of a built example. An example older than this test may be outdated, so that
+/// cargo rebuilds them once.
 pub(crate) fn example(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     let path = Path::new(env!("CARGO_BIN_EXE_nicstripe")).with_file_name("examples").join(name);

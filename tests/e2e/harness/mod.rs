@@ -1,7 +1,9 @@
-//! What tests of whole processes are made of: two sides with files and keys, the daemon on one of them, and what a process said.
+//! Harness for tests of whole processes: two sides with files and keys, a daemon on one of them,
+//! and the output of processes.
 //!
-//! Every wait has a deadline, after which the test fails with all that the process has printed. No child outlives its handle, the
-//! environment is empty but for what a test sets, and each side has folders of its own, so that tests run beside each other.
+//! Every wait has a deadline, after which the test fails with all output of the process. No child
+//! outlives its handle. The environment is empty except for the variables that a test sets. Each
+//! side has separate folders, so that tests can run in parallel.
 
 mod content;
 mod example;

@@ -1,4 +1,4 @@
-//! What a process left behind.
+//! Result of a process.
 
 use std::process::ExitStatus;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::schema::Schema;
 
-/// How a process ended, and what it printed.
+/// Exit status and output of a process.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) command: String,
@@ -37,7 +37,7 @@ impl Outcome {
         self
     }
 
-    /// The one line with this label, without the label.
+    /// Returns the only line with this label, without the label.
     #[track_caller]
     pub(crate) fn labelled(&self, label: &str, parts: &[&str]) -> &str {
         let lines: Vec<&str> = self.stderr.lines().filter_map(|line| line.strip_prefix(label)).collect();
@@ -48,7 +48,8 @@ impl Outcome {
         line
     }
 
-    /// The document of `--json` or `--json-stream`, checked against its schema and the exit code.
+    /// Returns the document of `--json` or `--json-stream`, validated against its schema and the
+    /// exit code.
     #[track_caller]
     pub(crate) fn document(&self) -> Value {
         let last = self.stdout.lines().last().unwrap_or_else(|| panic!("nothing on standard output\n{self}"));
@@ -60,7 +61,7 @@ impl Outcome {
         document
     }
 
-    /// The document that another command than `cp` prints, checked against its schema.
+    /// Returns the document of a command other than `cp`, validated against its schema.
     #[track_caller]
     pub(crate) fn document_of(&self, schema: &str) -> Value {
         let document: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"));
@@ -68,7 +69,7 @@ impl Outcome {
         document
     }
 
-    /// The events of `--json-stream`, each checked against its schema.
+    /// Returns the events of `--json-stream`, each validated against its schema.
     #[track_caller]
     pub(crate) fn events(&self) -> Vec<Value> {
         let mut lines: Vec<&str> = self.stdout.lines().collect();

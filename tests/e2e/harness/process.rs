@@ -1,4 +1,4 @@
-//! A running program whose output is read as it comes.
+//! Running program whose output is read as it comes.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::Outcome;
 
-/// A child process. Killed when it is dropped.
+/// A child process. Killed on drop.
 pub(crate) struct Process {
     child: Child,
     output: Arc<Output>,
@@ -22,13 +22,13 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it, with nothing on standard input.
+    /// Starts a process with empty standard input.
     pub(crate) fn spawn(mut command: Command) -> Self {
         command.stdin(Stdio::null());
         Self::start(command)
     }
 
-    /// Starts it, and returns its standard input as well.
+    /// Starts a process and returns its standard input.
     pub(crate) fn spawn_open(mut command: Command) -> (Self, ChildStdin) {
         command.stdin(Stdio::piped());
         let mut process = Self::start(command);
@@ -36,15 +36,15 @@ impl Process {
         (process, stdin)
     }
 
-    /// Starts it with these bytes on standard input.
+    /// Starts a process with these bytes on standard input.
     pub(crate) fn spawn_fed(command: Command, bytes: Vec<u8>) -> Self {
         let (process, mut stdin) = Self::spawn_open(command);
-        // It may end before it has read all.
+        // Fails if the process ends before it has read everything.
         thread::spawn(move || stdin.write_all(&bytes));
         process
     }
 
-    /// Starts it, and reads its standard output with a pause after each so many bytes.
+    /// Starts a process and reads its standard output with a pause after every `every` bytes.
     #[allow(dead_code, reason = "the tests with cables alone use it")]
     pub(crate) fn spawn_read_with_pauses(mut command: Command, every: usize, pause: Duration) -> Self {
         command.stdin(Stdio::null());
@@ -65,8 +65,7 @@ impl Process {
         Self { child, output, command: text }
     }
 
-    /// Waits for a line of standard error, or a part of one, and returns it.
-    /// Waits for so many lines on standard error that contain this.
+    /// Waits for `count` lines on standard error that contain `part`.
     #[allow(dead_code, reason = "the tests of logs use it")]
     pub(crate) fn await_lines(&self, part: &str, count: usize) {
         let found = self.output.await_some(|captured| {
@@ -76,7 +75,7 @@ impl Process {
         found.unwrap_or_else(|captured| self.fail(&format!("{count} lines with {part:?}"), &captured));
     }
 
-    /// Waits for a line on standard output that contains this, and returns it.
+    /// Waits for a line on standard output that contains `part`, and returns it.
     #[allow(dead_code, reason = "the tests with restic use it")]
     pub(crate) fn await_stdout(&self, part: &str) -> String {
         self.await_line(
@@ -86,7 +85,7 @@ impl Process {
         )
     }
 
-    /// Waits for a line on standard error that contains this, and returns it.
+    /// Waits for a line on standard error that contains `part`, and returns it.
     pub(crate) fn await_stderr(&self, part: &str) -> String {
         self.await_line(
             |captured| &captured.stderr,
@@ -117,19 +116,19 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Kills it as the kernel does when memory is short, and returns what it had said.
+    /// Kills the process with SIGKILL; returns its output.
     pub(crate) fn kill(self) -> Outcome {
         self.signal(Signal::KILL);
         self.finish()
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     pub(crate) fn finish(self) -> Outcome {
         let (outcome, stdout) = self.finish_raw();
         Outcome { stdout: String::from_utf8(stdout).unwrap(), ..outcome }
     }
 
-    /// Waits for its end, and returns apart what is on standard output and no text.
+    /// Waits until the process ends; returns its standard output separately as bytes.
     pub(crate) fn finish_raw(mut self) -> (Outcome, Vec<u8>) {
         self.output.await_end().unwrap_or_else(|captured| self.fail("the end", &captured));
         let status = self.child.wait().unwrap();
@@ -138,20 +137,20 @@ impl Process {
         (Outcome { command: self.command.clone(), status, stdout: String::new(), stderr }, captured.stdout.clone())
     }
 
-    /// The most memory it has had, in bytes.
+    /// Returns the peak resident memory, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
     }
 
-    /// Whether it has ended.
+    /// Returns true if the process has ended.
     #[allow(dead_code, reason = "the tests that kill it use it")]
     pub(crate) fn has_ended(&self) -> bool {
         self.output.captured.lock().unwrap().ended == 2
     }
 
-    /// Its process number.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -172,13 +171,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A reader that takes nothing for a while after each so many bytes.
+/// Reader that pauses after every `every` bytes.
 #[allow(dead_code, reason = "the tests with cables alone use it")]
 struct Pausing {
     from: ChildStdout,
@@ -200,7 +199,7 @@ impl Read for Pausing {
     }
 }
 
-/// What a process has printed so far.
+/// Output of a process so far.
 #[derive(Default)]
 struct Output {
     captured: Mutex<Captured>,
@@ -211,7 +210,7 @@ struct Output {
 struct Captured {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// Streams at their end, 0 to 2.
+    /// Number of streams at their end, 0 to 2.
     ended: usize,
 }
 
@@ -233,7 +232,11 @@ impl Output {
         });
     }
 
-    /// Waits until `find` finds something. Errors: all that was printed, when the process has ended or the deadline has passed.
+    /// Waits until `find` returns a value.
+    ///
+    /// # Errors
+    ///
+    /// The output so far, if the process ended or the deadline passed.
     fn await_some<T>(&self, find: impl Fn(&Captured) -> Option<T>) -> Result<T, String> {
         let deadline = Instant::now() + DEADLINE;
         let mut captured = self.captured.lock().unwrap();
@@ -261,5 +264,5 @@ impl Captured {
     }
 }
 
-/// Longest wait for anything: several times what the slowest test takes on a busy machine.
+/// Deadline of every wait: several times the duration of the slowest test on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -1,8 +1,8 @@
-//! Whether there is restic.
+//! Availability of restic.
 
 use std::process::{Command, Stdio};
 
-/// Why no test can be run with restic, if so.
+/// Returns the reason why tests with restic cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
     let version = Command::new("restic").arg("version").stdin(Stdio::null()).output();
     version.err().map(|error| format!("restic is not installed: {error}"))

@@ -1,4 +1,4 @@
-//! One machine of the two: its files, its key, and the commands that run on it.
+//! One of the two machines: its files, its key, and the commands that run on it.
 
 use std::{
     ffi::OsStr,
@@ -13,19 +13,20 @@ use tempfile::TempDir;
 
 use super::{Outcome, Process, digest};
 
-/// A machine as nicstripe sees it: a folder with files, which commands start in, and one with keys.
+/// A machine as nicstripe sees it: a folder with files, in which commands start, and one with keys.
 pub(crate) struct Side {
     folder: TempDir,
     start: Box<dyn Fn(&OsStr) -> Command>,
 }
 
 impl Side {
-    /// Makes a side whose commands are ordinary children, with files where temporary ones are.
+    /// Creates a side whose commands are plain child processes, with files in the folder for
+    /// temporary ones.
     pub(crate) fn here() -> Self {
         Self::of(tempfile::tempdir().unwrap(), |program| Command::new(program))
     }
 
-    /// Makes a side with files in this folder, whose commands `start` makes.
+    /// Creates a side with files in this folder; `start` creates its commands.
     pub(crate) fn of(folder: TempDir, start: impl Fn(&OsStr) -> Command + 'static) -> Self {
         for (name, mode) in [(FILES, 0o755), (HOME, 0o700)] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -34,7 +35,8 @@ impl Side {
         Self { folder, start: Box::new(start) }
     }
 
-    /// Returns a command that runs here, in the folder with the files. Its environment is empty but for this side's folders.
+    /// Returns a command that runs in the folder with the files. Its environment has only this
+    /// side's folders.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = (self.start)(program.as_ref());
         command.env_clear().current_dir(self.files());
@@ -54,17 +56,17 @@ impl Side {
         self.start(arguments).finish()
     }
 
-    /// The folder with the files.
+    /// Returns the folder with the files.
     pub(crate) fn files(&self) -> PathBuf {
         self.folder.path().join(FILES)
     }
 
-    /// The folder with key and peers.
+    /// Returns the folder with key and peers.
     pub(crate) fn home(&self) -> PathBuf {
         self.folder.path().join(HOME)
     }
 
-    /// The file that lists the trusted peers.
+    /// Returns the path of the list of trusted peers.
     pub(crate) fn peers_file(&self) -> PathBuf {
         self.home().join("peers")
     }
@@ -74,24 +76,24 @@ impl Side {
         self.write_guarded(self.home().join("config.toml"), text);
     }
 
-    /// Makes a file that nobody else may change, whatever the umask.
+    /// Creates a file that only its owner may change, independent of the umask.
     pub(crate) fn write_guarded(&self, name: impl AsRef<Path>, text: &str) {
         let path = self.path(name);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     }
 
-    /// Where a file is.
+    /// Returns the path of a file.
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.files().join(name)
     }
 
-    /// Makes a file.
+    /// Creates a file.
     pub(crate) fn write(&self, name: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
         fs::write(self.path(name), bytes).unwrap();
     }
 
-    /// Makes a folder.
+    /// Creates a folder.
     pub(crate) fn make_dir(&self, name: &str) {
         fs::create_dir(self.path(name)).unwrap();
     }
@@ -103,12 +105,12 @@ impl Side {
         fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Whether there is something of this name.
+    /// Returns true if the name exists.
     pub(crate) fn has(&self, name: impl AsRef<Path>) -> bool {
         self.path(name).symlink_metadata().is_ok()
     }
 
-    /// The names of all files here, hidden ones included.
+    /// Returns the names of all files of this side, including hidden ones.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.files()).unwrap();
         let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
@@ -116,20 +118,20 @@ impl Side {
         names
     }
 
-    /// The line that `nicstripe key` prints.
+    /// Returns the line printed by `nicstripe key`.
     pub(crate) fn key(&self) -> String {
         let outcome = self.run(["key"]).expect(0);
         let [line] = outcome.stdout.lines().collect::<Vec<_>>()[..] else { panic!("{outcome}") };
         line.to_owned()
     }
 
-    /// Trusts another side. `options` are those in front of a key, or nothing.
+    /// Trusts another side. `options` precede the key; may be empty.
     pub(crate) fn trust(&self, other: &Self, name: &str, options: &str) {
         let line = format!("{options} {}", other.key());
         self.run(["trust", "add", line.trim(), "--name", name]).expect(0);
     }
 
-    /// Panics unless a file here has this content and the report says its digest.
+    /// Panics unless a file of this side has this content and the report has its digest.
     #[track_caller]
     pub(crate) fn check(&self, name: impl AsRef<Path>, expected: &[u8], report: &Value) {
         let name = name.as_ref();
@@ -139,19 +141,19 @@ impl Side {
     }
 }
 
-/// `nicstripe serve` on a side's files. Killed when it is dropped.
+/// `nicstripe serve` on a side's files. Killed on drop.
 pub(crate) struct Daemon {
     pub(crate) process: Process,
     pub(crate) port: u16,
 }
 
 impl Daemon {
-    /// Starts it with these options and a free port, and waits until it listens.
+    /// Starts the daemon with these options on a free port, and waits until it listens.
     pub(crate) fn start(side: &Side, options: &[&str]) -> Self {
         Self::start_on(side, 0, options)
     }
 
-    /// Starts it on a port, and waits until it listens.
+    /// Starts the daemon on a port, and waits until it listens.
     pub(crate) fn start_on(side: &Side, port: u16, options: &[&str]) -> Self {
         let port = port.to_string();
         Self::listening(side.start(["serve", "--port", &port].iter().chain(options)))
@@ -165,19 +167,19 @@ impl Daemon {
     }
 }
 
-/// A field of a document that must be there.
+/// Returns a required numeric field of a document.
 #[track_caller]
 pub(crate) fn number(document: &Value, field: &str) -> u64 {
     document[field].as_u64().unwrap_or_else(|| panic!("no number {field} in {document:#}"))
 }
 
-/// A field of a document that must be there.
+/// Returns a required text field of a document.
 #[track_caller]
 pub(crate) fn text<'a>(document: &'a Value, field: &str) -> &'a str {
     document[field].as_str().unwrap_or_else(|| panic!("no text {field} in {document:#}"))
 }
 
-/// What a report says of the link on an interface.
+/// Returns the report's entry for the link on an interface.
 #[track_caller]
 pub(crate) fn link<'a>(document: &'a Value, interface: &str) -> &'a Value {
     let mut links = document["links"].as_array().unwrap().iter();

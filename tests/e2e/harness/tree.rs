@@ -1,4 +1,4 @@
-//! Trees: made, described, and compared thing by thing.
+//! Trees: creation, description and comparison.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-/// What is looked at besides names, kinds, contents, what links say, and times.
+/// Aspects compared in addition to names, kinds, contents, link targets and times.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Aspects {
     pub(crate) modes: bool,
@@ -30,11 +30,11 @@ impl Aspects {
     pub(crate) const NONE: Self = Self { modes: false, xattrs: false, hard_links: false, holes: false };
 }
 
-/// All things beneath a directory by their paths, the directory itself as the empty path.
+/// All entries beneath a directory by path, the directory itself as the empty path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tree(BTreeMap<PathBuf, Thing>);
 
-/// One thing in a tree.
+/// One entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Thing {
     kind: Kind,
@@ -43,7 +43,7 @@ struct Thing {
     xattrs: Option<BTreeMap<Vec<u8>, Vec<u8>>>,
     /// The first path of the same file.
     same_as: Option<PathBuf>,
-    /// Where its data is.
+    /// Its data extents.
     data: Option<Vec<(u64, u64)>>,
 }
 
@@ -56,7 +56,7 @@ enum Kind {
 }
 
 impl Tree {
-    /// Describes what is at a path.
+    /// Describes the tree at a path.
     pub(crate) fn read(path: &Path, aspects: Aspects) -> Self {
         let mut tree = Self::default();
         let mut groups = BTreeMap::new();
@@ -65,7 +65,7 @@ impl Tree {
         tree
     }
 
-    /// The paths in it, the root's own left out.
+    /// Returns the paths in the tree, except that of the root.
     pub(crate) fn paths(&self) -> Vec<String> {
         let paths = self.0.keys().filter(|path| !path.as_os_str().is_empty());
         paths.map(|path| path.to_string_lossy().into_owned()).collect()
@@ -85,7 +85,7 @@ impl Tree {
         }
     }
 
-    /// Names each group of hard links by its least name, which is the same on both sides.
+    /// Identifies each group of hard links by its smallest name, which is equal on both sides.
     fn name_groups(&mut self, groups: BTreeMap<u64, BTreeSet<PathBuf>>) {
         for group in groups.into_values() {
             for path in &group {
@@ -116,8 +116,8 @@ impl Thing {
     }
 }
 
-/// The paths of the files that have their final names. Journals and parts are passed over unread: whoever writes them may still be at it, so
-/// they may be gone between one look and the next.
+/// Returns the paths of the files with final names. Skips journals and part files, which their
+/// writer may remove at any time.
 pub(crate) fn finished_files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![root.to_owned()];
@@ -135,13 +135,13 @@ pub(crate) fn finished_files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Panics unless both paths hold the same, and tells the first differences.
+/// Panics with the first differences unless both trees are equal.
 #[track_caller]
 pub(crate) fn assert_same_tree(one: &Path, other: &Path, aspects: Aspects) {
     assert_same_tree_after("", one, other, aspects);
 }
 
-/// The same, and tells what happened before.
+/// Like [`assert_same_tree`], with the context of a failure.
 #[track_caller]
 pub(crate) fn assert_same_tree_after(context: &str, one: &Path, other: &Path, aspects: Aspects) {
     let (left, right) = (Tree::read(one, aspects), Tree::read(other, aspects));
@@ -152,7 +152,7 @@ pub(crate) fn assert_same_tree_after(context: &str, one: &Path, other: &Path, as
     assert!(lines.is_empty(), "{context}\n{} and {} differ:\n{}", one.display(), other.display(), lines.join("\n"));
 }
 
-/// Extended attributes that a user can have.
+/// Reads the extended attributes in `user.` and `system.`.
 fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut names = vec![0; 4096];
     let len = llistxattr(path, &mut names).unwrap_or(0);
@@ -166,7 +166,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     names.map(|name| (name.to_vec(), value(name))).collect()
 }
 
-/// Extents that have storage.
+/// Returns the extents with storage.
 pub(crate) fn data_of(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).unwrap();
     let mut extents = Vec::new();
@@ -183,21 +183,21 @@ pub(crate) fn data_of(path: &Path) -> Vec<(u64, u64)> {
     }
 }
 
-/// Sets modification times to the past, to the nanosecond, links' own included.
+/// Sets modification times to the past, to the nanosecond, including those of symbolic links.
 pub(crate) fn age(path: &Path, seconds: u64) {
     let time = Timespec { tv_sec: i64::try_from(seconds).unwrap(), tv_nsec: 123_456_789 };
     let times = Timestamps { last_access: time, last_modification: time };
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// Makes a file, with the folders that lead there.
+/// Creates a file and its parent folders.
 pub(crate) fn plant(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
     let path = root.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
-/// Makes a file whose only data is at the given places, a page each.
+/// Creates a file whose only data is one page at each given offset.
 pub(crate) fn plant_sparse(path: &Path, size: u64, data: &[u64]) {
     use std::os::unix::fs::FileExt;
     let file = File::create(path).unwrap();
@@ -208,7 +208,8 @@ pub(crate) fn plant_sparse(path: &Path, size: u64, data: &[u64]) {
     file.sync_all().unwrap();
 }
 
-/// A tree with one of everything that is copied, all of it from the past. The file system has to have extended attributes and ACLs.
+/// Creates a tree with one entry of each kind that is copied, with modification times in the past.
+/// The file system must support extended attributes and ACLs.
 pub(crate) fn plant_everything(root: &Path) {
     for (name, len) in [("empty", 0), ("one", 1), ("small", 10_000), ("deep/a/b/c/file", 300_000), ("large", (5 << 20) + 3)] {
         plant(root, name, super::content(len));
@@ -243,10 +244,11 @@ pub(crate) fn set_acl(path: &Path) {
     set_xattr(path, ACL, &acl());
 }
 
-/// Where an ACL is.
+/// Extended attribute that holds the ACL.
 pub(crate) const ACL: &str = "system.posix_acl_access";
 
-/// An ACL that lets user and group 1234 read, as the kernel has it (linux/posix_acl_xattr.h).
+/// Returns an ACL that lets user and group 1234 read, in the kernel's format
+/// (linux/posix_acl_xattr.h).
 pub(crate) fn acl() -> Vec<u8> {
     let entry = |tag: u16, bits: u16, id: u32| [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat();
     let nobody = u32::MAX;

@@ -1,23 +1,23 @@
-//! One command line of a transcript with what it prints.
+//! One command line of a transcript with its output.
 
 use std::fmt;
 
 /// A command line, its output and its exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Block {
-    /// Blank lines and comments in front of it.
+    /// Blank lines and comments before it.
     pub(super) preface: Vec<String>,
-    /// The machine it is typed on.
+    /// Machine that runs the command.
     pub(super) machine: String,
     pub(super) typed: String,
-    /// Lines of standard error, then those of standard output, each of these after `> `.
+    /// Lines of standard error, then those of standard output, each of the latter after `> `.
     pub(super) printed: Vec<String>,
-    /// `None`: not known yet.
+    /// Exit code; `None` if not known yet.
     pub(super) code: Option<i32>,
 }
 
 impl Block {
-    /// Reads a transcript.
+    /// Parses a transcript.
     pub(super) fn all(text: &str) -> Vec<Self> {
         let (mut blocks, mut lines) = (Vec::new(), text.lines());
         let mut preface = Vec::new();
@@ -40,12 +40,12 @@ impl Block {
         blocks
     }
 
-    /// Tells whether the command fails.
+    /// Returns true if the command fails.
     pub(super) fn is_mistake(&self) -> bool {
         self.code.is_some_and(|code| code != 0)
     }
 
-    /// Returns the block as it ran: what it printed, and of expected lines with `[..]` those that match.
+    /// Returns the block with the actual output; keeps expected lines with `[..]` that match.
     pub(super) fn ran(&self, printed: Vec<String>, code: Option<i32>) -> Self {
         let is_same = printed.len() == self.printed.len();
         let kept = |(index, line): (usize, String)| {
@@ -90,13 +90,13 @@ impl fmt::Display for Block {
     }
 }
 
-/// Reads `[2]`, or `[]` of a block that never ran.
+/// Parses `[2]`, or `[]` of a block that never ran.
 fn code_of(line: &str) -> Option<Option<i32>> {
     let code = line.strip_prefix('[')?.strip_suffix(']')?;
     if code.is_empty() { Some(None) } else { code.parse().ok().map(Some) }
 }
 
-/// Compares a line, where `[..]` stands for anything.
+/// Matches a line, with `[..]` as a wildcard.
 fn is_match(expected: &str, line: &str) -> bool {
     let parts: Vec<&str> = expected.split("[..]").collect();
     let [first, middle @ .., last] = &parts[..] else { return expected == line };

@@ -10,14 +10,14 @@ use crate::{
     pair::{LOOPBACK, Pair},
 };
 
-/// Two machines, and what stands for their names, keys and ports.
+/// Two machines, and the values of the placeholders.
 pub(super) struct World {
     pair: Pair,
     placeholders: Vec<(&'static str, String)>,
 }
 
 impl World {
-    /// Starts the daemon. `trusting` are options of the line by which it trusts the laptop.
+    /// Starts the daemon. `trusting` are the options of its line that trusts the laptop.
     pub(super) fn new(trusting: &str) -> Self {
         let (client, server) = (Side::here(), Side::here());
         client.trust(&server, "nas", "");
@@ -31,7 +31,7 @@ impl World {
         let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
         let key = |side: &Side| side.key().split(' ').take(2).collect::<Vec<_>>().join(" ");
         let fingerprint = |side: &Side| key(side).parse::<PublicKey>().unwrap().fingerprint().to_string();
-        // What contains another one is first.
+        // A value that contains another one comes first.
         let placeholders = vec![
             ("[LAPTOP-KEY]", key(&client)),
             ("[NAS-KEY]", key(&server)),
@@ -43,7 +43,7 @@ impl World {
             ("[NAS]", text(server.files())),
             ("[PORT]", daemon.port.to_string()),
             ("[FREE]", free.to_string()),
-            // The name alone may be a word of a message.
+            // With the option, because the name alone may be a word of a message.
             ("--name [HOSTNAME]", format!("--name {}", rustix::system::uname().nodename().to_str().unwrap())),
         ];
         Self { pair: Pair { client, server, daemon }, placeholders }
@@ -69,7 +69,7 @@ impl World {
     }
 }
 
-/// The folder of the program under test in front of the system's.
+/// Returns a search path with the folder of the tested program first.
 fn search_path() -> OsString {
     let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
     let folders = [program.parent().unwrap(), Path::new("/usr/bin"), Path::new("/bin")];

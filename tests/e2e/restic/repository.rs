@@ -21,7 +21,7 @@ use crate::{
     pair::{LINKS, LOOPBACK, MIB, Pair},
 };
 
-/// What takes restic.
+/// Tests that need restic.
 pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = &[
     ("what_is_backed_up_is_restored_as_it_was", what_is_backed_up_is_restored_as_it_was),
     ("the_folder_at_the_daemon_is_a_repository_by_itself", the_folder_at_the_daemon_is_a_repository_by_itself),
@@ -33,7 +33,7 @@ pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = &[
     ("an_address_is_served_as_long_as_whoever_reads_its_line_is_there", an_address_is_served_as_long_as_whoever_reads_its_line_is_there),
 ];
 
-/// What does not.
+/// Tests that do not.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("files_go_to_the_daemon_and_come_back_whole_and_in_parts", files_go_to_the_daemon_and_come_back_whole_and_in_parts),
     (
@@ -51,10 +51,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ),
 ];
 
-/// What restic keeps of files; holes it makes or does not.
+/// Aspects that restic preserves; it may add or drop holes.
 const ASPECTS: Aspects = Aspects { holes: false, ..Aspects::ALL };
 
-/// A restic on the client's side that keeps its repository at the daemon.
+/// restic on the client's side with its repository at the daemon.
 struct Restic<'a> {
     side: &'a Side,
     port: u16,
@@ -67,7 +67,7 @@ impl<'a> Restic<'a> {
         Self { side: &pair.client, port: pair.daemon.port, options: &[] }
     }
 
-    /// `restic` with these words, and the repository `backup/laptop` of the daemon.
+    /// Returns `restic` with these arguments and the daemon's repository `backup/laptop`.
     fn command(&self, words: &[&str]) -> Command {
         let links = LINKS.map(|link| format!("--link {link}")).join(" ");
         let more = self.options.join(" ");
@@ -86,7 +86,7 @@ impl<'a> Restic<'a> {
     }
 }
 
-/// `restic` with a repository, and nothing from outside but where programs are.
+/// Returns `restic` with a repository and an environment of only the search path.
 fn restic(side: &Side, repository: &str) -> Command {
     let mut command = side.command("restic");
     command.env("PATH", env::var_os("PATH").unwrap_or_default()).env("RESTIC_PASSWORD", "secret").env("RESTIC_PROGRESS_FPS", "1");
@@ -94,7 +94,7 @@ fn restic(side: &Side, repository: &str) -> Command {
     command
 }
 
-/// Some files of all sizes, and what else there is in a tree.
+/// Creates files of all sizes, and entries of the other kinds.
 fn plant_source(side: &Side) {
     plant_everything(&side.path("source"));
     for index in 0..40 {
@@ -103,7 +103,7 @@ fn plant_source(side: &Side) {
     plant(&side.path("source"), "large", content(24 * MIB));
 }
 
-/// Restores the newest snapshot, and compares.
+/// Restores the newest snapshot and compares.
 #[track_caller]
 fn check_restored(restic: &Restic<'_>, target: &str) {
     restic.run(&["restore", "latest", "--target", target]).expect(0);
@@ -143,7 +143,7 @@ fn the_folder_at_the_daemon_is_a_repository_by_itself() {
     there.args(["restore", "latest", "--target", "restored"]);
     Process::spawn(there).finish().expect(0);
     assert_same_tree(&pair.client.path("source"), &pair.server.path("restored/source"), ASPECTS);
-    // And what is stored there without nicstripe is found through it.
+    // Data stored at the daemon without nicstripe is also visible through it.
     let mut there = restic(&pair.server, "backup/laptop");
     there.args(["backup", "restored"]);
     Process::spawn(there).finish().expect(0);
@@ -158,7 +158,7 @@ fn a_peer_that_may_only_append_removes_nothing_but_locks() {
     restic.run(&["backup", "source"]).expect(0);
     restic.run(&["backup", "source"]).expect(0);
     assert_eq!(files_beneath(&pair.server.path("backup/laptop/locks")), 0);
-    // restic tries for long what it may not; what it removed first is enough to know.
+    // restic retries forbidden requests for a long time. Its first removals suffice.
     let forget = restic.start(&["forget", "--keep-last", "1", "--prune"]);
     forget.await_stderr("403");
     forget.kill();
@@ -216,7 +216,7 @@ fn an_address_is_served_as_long_as_whoever_reads_its_line_is_there() {
     }
     thread::sleep(Duration::from_millis(300));
     assert!(server.try_wait().unwrap().is_none());
-    // As rustic ends.
+    // rustic closes the pipe when it ends.
     drop(stderr);
     let mut status = None;
     await_true("its end", || {
@@ -266,7 +266,7 @@ fn the_line_that_is_printed_is_all_that_restic_needs() {
     run(&format!("rest:http://restic:wrong@{address}"), &["snapshots"]).expect(1);
 }
 
-/// What the line on standard output says, without the shell's quotes.
+/// Returns the value in the line on standard output, without the shell's quotes.
 fn repository_of(server: &Process) -> String {
     let line = server.await_stdout("export RESTIC_REPOSITORY=");
     line.split_once('=').unwrap().1.trim_matches('\'').to_owned()
@@ -291,7 +291,7 @@ fn who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in() {
     assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
 }
 
-/// `nicstripe serve restic` of the repository `backup/laptop`.
+/// Returns `nicstripe serve restic` with the repository `backup/laptop`.
 fn serve_restic(pair: &Pair, words: &[&str]) -> Command {
     let mut command = pair.client.command(env!("CARGO_BIN_EXE_nicstripe"));
     command.args(["serve", "restic", "-P", &pair.daemon.port.to_string(), "--link", LINKS[0], "--link", LINKS[1]]);
@@ -299,19 +299,19 @@ fn serve_restic(pair: &Pair, words: &[&str]) -> Command {
     command
 }
 
-/// What stands between `http://` and the slash in the line that rustic waits for.
+/// Returns the text between `http://` and the slash in the line that rustic waits for.
 fn address_of(server: &Process) -> String {
     let line = server.await_stderr("Serving restic REST API on ");
     line.strip_prefix("Serving restic REST API on http://").and_then(|rest| rest.strip_suffix('/')).unwrap().to_owned()
 }
 
-/// Asks once over HTTP/1.1, and returns status, headers and body.
+/// Sends one HTTP/1.1 request; returns status, headers and body.
 fn ask(address: &str, method: &str, path: &str, header: &str, body: &[u8]) -> (u16, String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
     let head =
         format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}Content-Length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).unwrap();
-    // A refusal may come before all has been sent.
+    // A rejection may arrive before everything is sent.
     let _ = stream.write_all(body);
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
@@ -327,7 +327,7 @@ fn files_go_to_the_daemon_and_come_back_whole_and_in_parts() {
     let ask = |method: &str, path: &str, header: &str, body: &[u8]| ask(&address, method, path, header, body);
     assert_eq!(ask("POST", "/?create=true", "", b"").0, 200);
     assert_eq!(fs::read_dir(pair.server.path("backup/laptop/data")).unwrap().count(), 256);
-    // Longer than what is asked of the daemon at once.
+    // Longer than one request to the daemon.
     let bytes = content(9 * MIB + 5);
     let id: String = digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     let path = format!("/data/{id}");
