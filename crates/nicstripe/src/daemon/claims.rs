@@ -52,7 +52,7 @@ impl Budgets {
     }
 }
 
-/// Peer address, and the local interface at which the peer announces its connection.
+/// Peer address, and the local interface to which the peer announces connections from it.
 pub(super) type Way = (IpAddr, String);
 
 /// Routes on probation, per key. A route over which no connection arrives is held back for a while.

@@ -82,7 +82,8 @@ impl Kept {
             Taker::Tree(tree) => drop(tree.send(ReceiverInput::End)),
             Taker::Writer(writer) => drop(writer.send(ToWrite::End)),
             Taker::Reader(reader) => drop(reader.send(ToRead::End)),
-            // A tunnel multiplexer only ends with its session.
+            // A carrying transfer must last as long as the session. `tend_trunk` reports the
+            // violation.
             Taker::Trunk(trunk) => trunk.end(),
         }
     }

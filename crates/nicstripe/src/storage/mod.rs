@@ -6,7 +6,7 @@
 //! file being read; [`StoredPart`] is a file being received, invisible until complete.
 //!
 //! All calls may block. They come concurrently from the daemon's I/O threads, never from an async
-//! task. None may panic.
+//! task. An implementation must not panic.
 //!
 //! A [`Storage`] holds single files only. The daemon rejects tree copies and disk benchmarks on it.
 

@@ -134,8 +134,8 @@ impl Driver {
                 self.is_taking_leave |= matches!(frame, Frame::Close { .. });
                 if let Err(error) = self.session.handle_frame(path, frame, now) {
                     if is_message && self.config.connector.is_some() {
-                        // The message is acknowledged and will not be retransmitted, so a client
-                        // would wait forever for its answer.
+                        // Ends the session: the message is acknowledged and will not be
+                        // retransmitted, so a client would wait forever for its content.
                         self.breaches = MOST_BREACHES;
                     }
                     self.on_misbehaved(path, &error, now);

@@ -120,7 +120,7 @@ impl Driver {
         }
     }
 
-    /// Commits a received file that is in place.
+    /// Reports a received file as committed.
     fn on_in_place(&mut self, transfer: TransferId, digest: Digest) {
         self.session.committed(Committed { transfer, digest });
         self.on_committed(transfer, digest);

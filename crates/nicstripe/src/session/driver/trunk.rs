@@ -56,7 +56,8 @@ impl Driver {
         debug_assert!(offered.is_ok(), "{offered:?}");
     }
 
-    /// Reports consumed batches to the peer. Ends the multiplexer if the peer broke its rules.
+    /// Reports consumed batches to the peer. Ends the multiplexer if the peer violated its
+    /// protocol.
     pub(super) fn tend_trunk(&mut self, transfer: TransferId) {
         let Some(ends) = self.trunk.as_ref().filter(|ends| ends.transfers.contains(&transfer)) else { return };
         let tidings = ends.trunk.tidings();
