@@ -1,8 +1,8 @@
-//! What several benches let one type.
+//! Command-line arguments shared by several benches.
 
 use nicstripe_lab::Host;
 
-/// A bench's own arguments, and what cargo adds to them.
+/// A bench's own arguments, plus those that cargo adds.
 #[derive(Debug, clap::Parser)]
 pub(crate) struct CommandLine<A: clap::Args> {
     #[command(flatten)]
@@ -13,19 +13,19 @@ pub(crate) struct CommandLine<A: clap::Args> {
     pub(crate) bench: bool,
 }
 
-/// How often a bench copies, and which way.
+/// Number and direction of the copies of a bench.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Copies {
-    /// Copies of each kind each way
+    /// Copies of each kind in each direction
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
 
-    /// Which way the file goes
+    /// Direction of the file
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     pub(crate) direction: Vec<Way>,
 }
 
-/// Which way the bytes go; the client is always host A.
+/// Direction of the data; the client always runs on host A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Way {
     /// To the daemon.
@@ -35,7 +35,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// The host that has the file.
+    /// Returns the host that has the file.
     pub(crate) fn from(self) -> Host {
         match self {
             Self::Put => Host::A,
@@ -43,7 +43,7 @@ impl Way {
         }
     }
 
-    /// As one types it.
+    /// Returns the direction as typed on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Put => "put",
@@ -52,7 +52,7 @@ impl Way {
     }
 }
 
-/// Reads a size in bytes: digits, and K, M or G for powers of 1024.
+/// Parses a size in bytes: digits, and K, M or G for powers of 1024.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("not a size: {text:?}, expected digits and an optional K, M or G");
     let (digits, shift) = match text.char_indices().last() {

@@ -1,8 +1,9 @@
-//! Memory that is given back just ahead of a copy that needs it.
+//! Memory that is freed just ahead of a copy that needs it.
 //!
-//! A virtual machine that reports its free memory to its host pays for each page it uses next with a fault in the host: filling a tmpfs ran
-//! at 0.43 to 0.58 GB/s so, and at 3.0 GB/s with a ballast (4 GiB, `dd bs=256k`). That is slower than four gigabit cables, and says nothing
-//! of the program that writes. A machine of one's own has no such cost.
+//! A virtual machine that reports free memory to its host takes a host page fault for each page
+//! that it uses again. Filling a tmpfs ran at 0.43 to 0.58 GB/s without a ballast and at 3.0 GB/s
+//! with one (4 GiB, `dd bs=256k`). That is slower than four gigabit cables, and is not a property
+//! of the writing program. A physical machine has no such cost.
 
 use std::{
     fs::{self, File},
@@ -19,7 +20,7 @@ use std::{
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
-/// A file in memory from whose start holes are cut as its file system fills up. Removed when dropped.
+/// A file in memory whose start is hole-punched as its file system fills up. Removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Ballast {
     path: PathBuf,
@@ -28,7 +29,7 @@ pub(crate) struct Ballast {
 }
 
 impl Ballast {
-    /// Fills `size` bytes of the file system of `folder`, and begins to make room.
+    /// Fills `size` bytes of the file system of `folder`, and starts to free them.
     pub(crate) fn hold(folder: &Path, size: u64) -> io::Result<Self> {
         let path = folder.join("ballast");
         let mut file = File::create(&path)?;
@@ -56,9 +57,10 @@ impl Drop for Ballast {
     }
 }
 
-/// Keeps [`LEAD`] bytes given back ahead of what the others on the file system took since the start.
+/// Keeps [`LEAD`] bytes freed ahead of what others have used on the file system since the start.
 ///
-/// First every other block, then those between: so there is seldom as much in one piece as a host takes back (2 MiB).
+/// Frees every other block first, then those between. The host reclaims pieces of 2 MiB, which are
+/// rare this way.
 fn make_room(ballast: &File, size: u64, stop: &AtomicBool) -> io::Result<()> {
     let used = || fstatvfs(ballast.as_fd()).map(|stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize);
     let before = used()?;
@@ -78,8 +80,8 @@ fn make_room(ballast: &File, size: u64, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Enough for 10 ms at 3 GB/s.
+/// Bytes freed ahead: enough for 10 ms at 3 GB/s.
 const LEAD: u64 = 6 << 20;
 
-/// Given back at once.
+/// Bytes freed at a time.
 const BLOCK: usize = 256 << 10;

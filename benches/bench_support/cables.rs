@@ -1,4 +1,4 @@
-//! What joins the two hosts.
+//! Cables between the two hosts.
 
 use std::{fmt, str::FromStr};
 
@@ -12,17 +12,17 @@ pub(crate) struct Cables {
 }
 
 impl Cables {
-    /// Cables that one cannot type.
+    /// Creates cables that have no command-line syntax.
     pub(crate) fn of(name: impl Into<String>, specs: impl Into<Vec<LinkSpec>>) -> Self {
         Self { name: name.into(), specs: specs.into() }
     }
 
-    /// So many cables that carry whatever the CPU can move.
+    /// Creates `count` cables that are limited only by the CPU.
     pub(crate) fn unshaped(count: usize) -> Self {
         Self { name: count.to_string(), specs: vec![LinkSpec::unshaped(); count] }
     }
 
-    /// What one types for them: `2` or `1000+100`.
+    /// Returns the command-line syntax of the cables: `2` or `1000+100`.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -31,17 +31,19 @@ impl Cables {
         self.specs.len()
     }
 
-    /// Whether all are of one rate.
+    /// Returns true if all cables have the same rate.
     pub(crate) fn are_equal(&self) -> bool {
         self.specs.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// The most file data that they carry together, in bits per second (IPv4 and TCP headers off); `None` when unshaped.
+    /// Returns the total capacity in file bits per second, without IPv4 and TCP headers; `None` if
+    /// unshaped.
     pub(crate) fn theory(&self) -> Option<f64> {
         self.specs.iter().map(|spec| spec.goodput().map(|rate| rate.bits_per_second() as f64)).sum()
     }
 
-    /// How `size` bytes divide among cables, by their rates; evenly when unshaped. The parts sum up to `size`.
+    /// Divides `size` bytes among the cables by their rates, or evenly if unshaped. The parts sum
+    /// up to `size`.
     pub(crate) fn divide(&self, size: u64) -> Vec<u64> {
         let rate = |spec: &LinkSpec| spec.line_rate().map_or(1, |rate| rate.bits_per_second());
         let total: u128 = self.specs.iter().map(|spec| u128::from(rate(spec))).sum();
@@ -66,7 +68,7 @@ impl fmt::Display for Cables {
     }
 }
 
-/// Reads `4` as four gigabit cables, `1000+100` as one of 1000 Mbit/s and one of 100.
+/// Parses `4` as four gigabit cables, `1000+100` as one of 1000 Mbit/s and one of 100.
 impl FromStr for Cables {
     type Err = String;
 

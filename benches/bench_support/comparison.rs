@@ -1,21 +1,21 @@
-//! Several programs that copy the same file, in turn.
+//! Several programs that copy the same file in turn.
 
 use super::{Cables, Contender, Copied, Place, Result, Sample, Scene, Way, measure};
 
-/// Lets programs copy round by round, so that what else the machine does hits all alike.
+/// Runs the programs round by round, so that other load on the machine affects all alike.
 #[derive(Debug)]
 pub(crate) struct Comparison<'a> {
     pub(crate) place: &'a Place,
     pub(crate) contenders: &'a [Contender],
-    /// Rounds that count.
+    /// Measured rounds.
     pub(crate) runs: u32,
-    /// Rounds before these: memory that a virtual machine never used before costs extra.
+    /// Rounds before the measured ones: a virtual machine's first use of memory costs extra.
     pub(crate) warm_ups: u32,
-    /// What went wrong with nicstripe; with others it is printed only.
+    /// Failures of nicstripe; those of other programs are only printed.
     pub(crate) failures: Vec<String>,
 }
 
-/// The copies of one program; none when one of them failed.
+/// Copies of one program; none if one of them failed.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) contender: Contender,
@@ -23,7 +23,7 @@ pub(crate) struct Series {
 }
 
 impl Comparison<'_> {
-    /// Compares the programs over some cables. One that fails is out from then on.
+    /// Compares the programs over a set of cables. A program that fails is excluded from then on.
     pub(crate) fn over(&mut self, cables: &Cables, way: Way, sample: &mut Sample) -> Vec<Series> {
         let mut series: Vec<Result<Vec<Copied>>> = self.contenders.iter().map(|_| Ok(Vec::new())).collect();
         for round in 1..=self.warm_ups + self.runs {
@@ -52,7 +52,7 @@ impl Comparison<'_> {
         })
     }
 
-    /// The end of the bench: an error when a copy of nicstripe failed or was wrong.
+    /// Returns an error if a copy of nicstripe failed or was wrong.
     pub(crate) fn verdict(self) -> Result<()> {
         if self.failures.is_empty() { Ok(()) } else { Err(self.failures.join("; ").into()) }
     }

@@ -1,4 +1,4 @@
-//! The programs that are compared: how each is started, set up as well as it can be by hand.
+//! Programs under comparison, and how each is started, with the best manual configuration.
 
 use std::{
     fmt, fs,
@@ -14,33 +14,34 @@ use super::{LISTENING, Place, Result, Rights, Sample, Scene};
 /// A program that moves bytes between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Contender {
-    /// Ours.
+    /// nicstripe itself.
     Nicstripe,
-    /// From memory to memory, a process a cable, each bound to its interface: what the cables let through.
+    /// From memory to memory, one process per cable, each bound to its interface: the cables'
+    /// capacity.
     ///
-    /// It ends when the last bytes are in the socket, not when they have arrived (2 to 4 MB a cable, as the counters show), so it may
-    /// exceed theory by as much.
+    /// It ends when the last bytes are in the socket, not when they have arrived (2 to 4 MB per
+    /// cable, by the counters), so it may exceed theory by that much.
     Iperf3,
     /// Pulls from nginx over all cables.
     Aria2,
     /// Pulls from nginx over all cables.
     Axel,
-    /// Its own daemon, one TCP connection.
+    /// rsync's own daemon, one TCP connection.
     Rsync,
-    /// One cable: 4 connections; several: striped, a data node a cable at either end.
+    /// One cable: 4 connections; several: striped, one data node per cable at either end.
     Gridftp,
 }
 
-/// What has to be started for a copy.
+/// Processes of one copy.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// Started one after the other, before the copy.
     pub(super) servers: Vec<Server>,
-    /// Started together; the copy is over when all have ended.
+    /// Started together; the copy ends when all have ended.
     pub(super) clients: Vec<(Host, Command)>,
 }
 
-/// A program that has to listen before a copy.
+/// A program that must listen before a copy.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) host: Host,
@@ -48,17 +49,17 @@ pub(super) struct Server {
     pub(super) ready: Ready,
 }
 
-/// How one sees that a server listens.
+/// Condition that shows that a server listens.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ready {
-    /// By its TCP port.
+    /// Its TCP port is open.
     Listens(u16),
-    /// By a line on standard error that begins so.
+    /// It printed a line with this prefix on standard error.
     Says(&'static str),
 }
 
 impl Contender {
-    /// Those of a list that are installed; says which are not.
+    /// Returns the installed programs of a list, and reports the missing ones.
     pub(crate) fn installed(wanted: &[Self]) -> Vec<Self> {
         let (installed, missing): (Vec<Self>, Vec<Self>) = wanted.iter().partition(|contender| contender.is_installed());
         for contender in missing {
@@ -82,19 +83,19 @@ impl Contender {
         }
     }
 
-    /// Its name and version, as far as it tells them.
+    /// Returns its name and, if known, its version.
     pub(crate) fn version(self) -> String {
         let text = version_of(self.programs()[0]).unwrap_or_default();
         let number = text.split_ascii_whitespace().find(|word| word.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit()));
         format!("{self} {}", number.unwrap_or("of unknown version"))
     }
 
-    /// Whether there is a file to check afterwards.
+    /// Returns true if there is a file to check afterwards.
     pub(super) fn copies_files(self) -> bool {
         self != Self::Iperf3
     }
 
-    /// Checks what a client printed, and returns it where it is ours.
+    /// Checks the output of a client, and returns nicstripe's report.
     pub(super) fn check_report(self, output: &str, sample: &Sample) -> Result<Option<CpReport>> {
         if self != Self::Nicstripe {
             return Ok(None);
@@ -136,9 +137,9 @@ impl fmt::Display for Contender {
     }
 }
 
-/// What a program prints of itself; `None` where it is not installed.
+/// Returns the version output of a program; `None` if it is not installed.
 fn version_of(program: &str) -> Option<String> {
-    // nginx and GridFTP know one dash only, and the others say at least who they are.
+    // nginx and GridFTP accept a single dash only; the others print at least their name.
     let flag = if program == "nginx" {
         "-v"
     } else if program.starts_with("globus") {
@@ -155,7 +156,7 @@ pub(crate) fn serve(scene: &Scene<'_>) -> Command {
     as_daemon(nicstripe(scene, Host::B), scene.place)
 }
 
-/// `nicstripe cp` on host A, of the scene's file.
+/// `nicstripe cp` of the scene's file on host A.
 pub(crate) fn cp(scene: &Scene<'_>) -> Result<Command> {
     let mut command = as_nicstripe(nicstripe(scene, Host::A), scene.place, Host::A, "cp");
     command.arg("--quiet");
@@ -167,7 +168,7 @@ pub(crate) fn cp(scene: &Scene<'_>) -> Result<Command> {
     Ok(command)
 }
 
-/// A nicstripe with the scene's rights.
+/// Returns a nicstripe command with the scene's rights.
 fn nicstripe(scene: &Scene<'_>, host: Host) -> Command {
     match scene.rights {
         Rights::All => scene.lab.command(host, NICSTRIPE),
@@ -175,20 +176,20 @@ fn nicstripe(scene: &Scene<'_>, host: Host) -> Command {
     }
 }
 
-/// Makes a nicstripe that was not started yet the daemon of host B, which serves that host's files.
+/// Turns a nicstripe command into the daemon of host B, which serves that host's files.
 pub(super) fn as_daemon(command: Command, place: &Place) -> Command {
     let mut command = as_nicstripe(command, place, Host::B, "serve");
     command.arg("--root").arg(place.files(Host::B));
     command
 }
 
-/// Gives a nicstripe that was not started yet its subcommand and the keys of its host.
+/// Adds the subcommand and the keys of its host to a nicstripe command.
 pub(crate) fn as_nicstripe(mut command: Command, place: &Place, host: Host, subcommand: &str) -> Command {
     command.arg(subcommand).env("NICSTRIPE_HOME", place.home(host).config()).env_remove("RUST_LOG");
     command
 }
 
-/// What the benches use of the document that `cp --json` prints.
+/// Fields of the `cp --json` document that the benches use.
 #[derive(Debug, Deserialize)]
 pub(crate) struct CpReport {
     pub(crate) blake3: Option<String>,
@@ -199,17 +200,17 @@ pub(crate) struct CpReport {
     pub(crate) links: Vec<LinkReport>,
 }
 
-/// What became of a tree.
+/// Result of a tree.
 #[derive(Debug, Deserialize)]
 pub(crate) struct TreeReport {
-    /// Files that were copied.
+    /// Copied files.
     pub(crate) files: u64,
-    /// Things that were the same already.
+    /// Unchanged entries.
     pub(crate) unchanged: u64,
     pub(crate) failed: u64,
 }
 
-/// What is there of one link.
+/// Result of one link.
 #[derive(Debug, Deserialize)]
 pub(crate) struct LinkReport {
     pub(crate) interface: String,
@@ -221,14 +222,14 @@ pub(crate) struct LinkReport {
 }
 
 impl CpReport {
-    /// Reads the last line of what `cp` printed.
+    /// Parses the last line of the output of `cp`.
     pub(crate) fn parse(output: &str) -> Result<Self> {
         let last = output.lines().next_back().ok_or("nicstripe cp printed no report")?;
         Ok(serde_json::from_str(last)?)
     }
 }
 
-/// A server and a client a cable; the bytes divided by the cables' rates.
+/// One server and one client per cable; the bytes are divided by the cables' rates.
 fn iperf3(scene: &Scene<'_>) -> Plan {
     let mut plan = Plan { servers: Vec::new(), clients: Vec::new() };
     for (link, bytes) in scene.cables.divide(scene.sample.size).into_iter().enumerate() {
@@ -265,14 +266,14 @@ fn pull(scene: &Scene<'_>, client: Command) -> Result<Plan> {
     Ok(Plan { servers: vec![server], clients: vec![(scene.to(), client)] })
 }
 
-/// The file's address at nginx, by each cable.
+/// Returns the file's URLs at nginx, one per cable.
 fn urls(scene: &Scene<'_>) -> Result<Vec<String>> {
     let name = scene.sample.name()?;
     let url = |link| format!("http://{}:{NGINX_PORT}/{name}", scene.lab.address(scene.from, link));
     Ok((0..scene.cables.count()).map(url).collect())
 }
 
-/// Four connections a cable.
+/// Four connections per cable.
 fn aria2(scene: &Scene<'_>) -> Result<Command> {
     let mut command = scene.lab.command(scene.to(), "aria2c");
     command.args(["--no-conf", "-q", "-c", "-x", "4", "-s", &connections(scene), "-k", "1M", "--file-allocation=none"]);
@@ -280,7 +281,7 @@ fn aria2(scene: &Scene<'_>) -> Result<Command> {
     Ok(command)
 }
 
-/// Four connections a cable.
+/// Four connections per cable.
 fn axel(scene: &Scene<'_>) -> Result<Command> {
     let mut command = scene.lab.command(scene.to(), "axel");
     command.args(["-q", "-n", &connections(scene), "-o"]).arg(scene.received()?).args(urls(scene)?).env("HOME", scene.place.logs());
@@ -301,7 +302,7 @@ fn rsync(scene: &Scene<'_>) -> Result<Plan> {
     Ok(Plan { servers: vec![server], clients: vec![(scene.from, client)] })
 }
 
-/// rsync's daemon, with the files of a host as the module `to`, on [`RSYNC_PORT`].
+/// Returns rsync's daemon on [`RSYNC_PORT`], with the files of a host as the module `to`.
 pub(super) fn rsync_daemon(lab: &Lab, place: &Place, host: Host) -> Result<Command> {
     let settings = place.logs().join("rsyncd.conf");
     let module = place.files(host);
@@ -321,7 +322,7 @@ fn gridftp(scene: &Scene<'_>) -> Result<Plan> {
     Ok(Plan { servers: vec![server], clients: vec![(scene.from, client)] })
 }
 
-/// At each end a front and a data node a cable; the client lets the one front send to the other.
+/// One front and one data node per cable at each end; the client makes one front send to the other.
 fn gridftp_striped(scene: &Scene<'_>) -> Result<Plan> {
     let count = scene.cables.count();
     let mut servers = Vec::new();
@@ -352,5 +353,5 @@ pub(crate) const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
 const NGINX_PORT: u16 = 8080;
 pub(super) const RSYNC_PORT: u16 = 8730;
 const GRIDFTP_PORT: u16 = 2811;
-/// The first data node's; the others follow.
+/// Port of the first data node; the others follow.
 const GRIDFTP_NODES: u16 = 6001;

@@ -13,35 +13,38 @@ use super::{
     process::{Process, busy},
 };
 
-/// What one copy took.
+/// Cost of one copy.
 #[derive(Debug)]
 pub(crate) struct Copied {
-    /// From the start of the command to its end.
+    /// Time from the start of the command to its end.
     pub(crate) wall: Duration,
-    /// Of the sending end.
+    /// CPU time of the sending end.
     pub(crate) sender_cpu: Duration,
-    /// Of the receiving end.
+    /// CPU time of the receiving end.
     pub(crate) receiver_cpu: Duration,
-    /// CPU time of all else on the machine meanwhile: other work, and the kernel's own threads.
+    /// CPU time of everything else on the machine meanwhile: other work, and kernel threads.
     pub(crate) others_cpu: Duration,
-    /// What each cable carried.
+    /// Traffic of each cable.
     pub(crate) cables: Vec<LinkCounters>,
     /// Bytes of the file.
     pub(crate) size: u64,
-    /// What nicstripe said of it.
+    /// nicstripe's report.
     pub(crate) report: Option<CpReport>,
 }
 
-/// What a bench does and sees besides a copy; `()` does nothing.
+/// Actions and observations of a bench during a copy; `()` does nothing.
 pub(crate) trait Watch {
-    /// Called every few milliseconds from the start of the command, at `begun`, until it ends or this has seen enough.
+    /// Called every few milliseconds from the start of the command, at `begun`, until the command
+    /// ends or this returns `Break`.
     ///
-    /// Errors end the copy.
+    /// # Errors
+    ///
+    /// An error ends the copy.
     fn during(&mut self, _scene: &Scene<'_>, _begun: Instant) -> Result<ControlFlow<()>> {
         Ok(ControlFlow::Break(()))
     }
 
-    /// Called when the command has ended and the daemon has not.
+    /// Called after the command has ended, while the daemon still runs.
     fn after(&mut self, _scene: &Scene<'_>) -> Result<()> {
         Ok(())
     }
@@ -49,14 +52,14 @@ pub(crate) trait Watch {
 
 impl Watch for () {}
 
-/// Lets a contender copy the scene's file once, and checks what arrived.
+/// Runs one copy of the scene's file by a contender, and checks the result.
 ///
-/// Its servers are started before and do not count; all of its clients' time does.
+/// Starting its servers does not count; the time of all its clients does.
 pub(crate) fn measure(contender: Contender, scene: &Scene<'_>) -> Result<Copied> {
     measure_watched(contender, scene, &mut ())
 }
 
-/// The same with a watch on it.
+/// Like [`measure`], with a watch.
 pub(crate) fn measure_watched(contender: Contender, scene: &Scene<'_>, watch: &mut impl Watch) -> Result<Copied> {
     let plan = contender.plan(scene)?;
     let ballast = if contender.copies_files() { scene.place.ballast(scene.sample.size)? } else { None };
@@ -102,17 +105,17 @@ impl Copied {
         self.size as f64 * 8.0 / self.wall.as_secs_f64()
     }
 
-    /// CPU seconds for each 10⁹ bytes of the file: of the sender, of the receiver, of both.
+    /// Returns CPU seconds for each 10⁹ bytes of the file: of the sender, of the receiver, of both.
     pub(crate) fn cpu_per_gb(&self) -> [f64; 3] {
         [self.sender_cpu, self.receiver_cpu, self.sender_cpu + self.receiver_cpu].map(|cpu| cpu.as_secs_f64() / (self.size as f64 / 1e9))
     }
 
-    /// CPUs that others kept busy.
+    /// Returns the number of CPUs that other work kept busy.
     pub(crate) fn others(&self) -> f64 {
         self.others_cpu.as_secs_f64() / self.wall.as_secs_f64()
     }
 
-    /// What left the sender and what came to the receiver by each cable, in MB: `537/537 537/537`.
+    /// Returns the MB sent and received on each cable: `537/537 537/537`.
     pub(crate) fn shares(&self, from: Host) -> String {
         let megabytes = |bytes: u64| (bytes as f64 / 1e6).round();
         let share =
@@ -120,7 +123,7 @@ impl Copied {
         self.cables.iter().map(share).collect::<Vec<_>>().join(" ")
     }
 
-    /// Of several copies the one whose time is the median.
+    /// Returns the copy with the median time.
     pub(crate) fn typical(runs: &[Self]) -> Option<&Self> {
         let median = Spread::of(runs, |run| run.wall.as_secs_f64()).median();
         runs.iter().min_by(|a, b| {
@@ -143,7 +146,7 @@ fn start_servers(contender: Contender, scene: &Scene<'_>, servers: Vec<super::co
     Ok(started)
 }
 
-/// Whether all have ended; waits a little for it.
+/// Returns true if all clients have ended, after a short wait.
 fn has_ended(clients: &[(Host, Process)]) -> Result<bool> {
     let until = Instant::now() + INTERVAL;
     let mut left = clients.iter().map(|(_, client)| client.has_ended_within(until.saturating_duration_since(Instant::now())));
@@ -154,10 +157,10 @@ fn cpu(processes: &[(Host, Process)], host: Host) -> Result<Duration> {
     processes.iter().filter(|(at, _)| *at == host).map(|(_, process)| process.cpu()).sum()
 }
 
-/// After so long a copy is given up: a minute, and as long as the file takes at 1 MB/s, but 10 minutes at most.
+/// Timeout of a copy: a minute plus the file's time at 1 MB/s, at most 10 minutes.
 pub(crate) fn time_limit(size: u64) -> Duration {
     (Duration::from_secs(60) + Duration::from_secs(size / 1_000_000)).min(Duration::from_secs(600))
 }
 
-/// How often a watch looks.
+/// Polling interval of a watch.
 const INTERVAL: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! nicstripe's daemon, from its command to the moment from which it can be reached.
+//! Start of nicstripe's daemon, until it is reachable.
 
 use std::{path::Path, process::Command};
 
@@ -14,17 +14,22 @@ pub(crate) fn serve_in(lab: &Lab, place: &Place) -> Result<Process> {
     start_daemon(as_daemon(lab.command(Host::B, NICSTRIPE), place), place)
 }
 
-/// Starts a daemon and waits until it listens. Errors: it ends before, or does not in time.
+/// Starts a daemon and waits until it listens.
+///
+/// # Errors
+///
+/// The daemon ends before that, or does not listen in time.
 pub(crate) fn start_daemon(command: Command, place: &Place) -> Result<Process> {
     start_daemon_as(command, "serve", &place.logs())
 }
 
-/// The same under another name than `serve`, as [`Process::spawn`] has it: where there are several.
+/// Like [`start_daemon`], with another process name than `serve` for [`Process::spawn`], for
+/// several daemons.
 pub(crate) fn start_daemon_as(command: Command, name: &str, logs: &Path) -> Result<Process> {
     let daemon = Process::spawn(command, name, logs)?;
     daemon.await_line(LISTENING)?;
     Ok(daemon)
 }
 
-/// How the line begins that a daemon prints on standard error when it listens.
+/// Prefix of the line that a listening daemon prints on standard error.
 pub(crate) const LISTENING: &str = "listening on";

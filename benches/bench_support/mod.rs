@@ -1,21 +1,24 @@
-//! What the benches share: the two hosts, the programs that are compared on them, what is measured of each, and how it is printed.
+//! Shared parts of the benches: the two hosts, the compared programs, measurements and output.
 //!
-//! [`arguments`] is what one may type, [`cables`] what joins the hosts, [`place`] where the files are and [`sample`] the file to copy;
-//! [`scene`] puts these together. [`contender`] tells how nicstripe and each rival is started, [`daemon`] starts nicstripe's and waits
-//! until it listens, [`process`] watches over what was started, [`copy`] measures one copy and [`comparison`] many. What is no single file
-//! is measured on a [`stage`], and [`tree`] makes and compares trees. [`ballast`] keeps memory warm for them. [`spread`] and [`table`]
-//! print.
+//! [`arguments`] has command-line arguments, [`cables`] the cables, [`place`] the folders and
+//! [`sample`] the file to copy; a [`scene`] combines them. [`contender`] starts nicstripe and each
+//! rival, [`daemon`] starts nicstripe's daemon and waits until it listens, [`process`] supervises
+//! the processes, [`copy`] measures one copy and [`comparison`] many. A [`stage`] measures anything
+//! that is not a single file, and [`tree`] creates and compares trees. [`ballast`] keeps memory
+//! warm. [`spread`] and [`table`] print.
 //!
-//! All benches run in a lab (nicstripe-lab) with the real `serve` and `cp`. They fail when a copy is wrong, never for speed: that is for
-//! a reader to judge, who sees the bar beside the value.
+//! All benches run in a lab (nicstripe-lab) with the real `serve` and `cp`. They fail if a copy is
+//! wrong, never for speed: the output shows the threshold next to the value.
 //!
 //! # CPU
 //!
-//! CPU time is user and system time of a program and its descendants, from `/proc/PID/stat`, which cuts each number to 10 ms: a copy of
-//! 2 GiB appears to cost up to 0.02 s/GB less than it does, small ones mean little. What the kernel does in the context of nobody (ksoftirqd)
-//! shows in the column "others", with all else that the machine did meanwhile: where it is far from 0, measure again.
+//! CPU time is user and system time of a program and its descendants, from `/proc/PID/stat`, which
+//! truncates each number to 10 ms. A copy of 2 GiB therefore appears up to 0.02 s/GB cheaper than
+//! it is; numbers of small copies mean little. Kernel work outside any process (ksoftirqd) is in
+//! the column "others", with all other load on the machine. Repeat the measurement if that is far
+//! from 0.
 
-// Each bench is a crate of its own and uses a part of this.
+// Each bench is a separate crate and uses only a part of this module.
 #![allow(dead_code, unused_imports)]
 
 mod arguments;
@@ -55,22 +58,24 @@ pub(crate) use self::{
     tree::{Contents, Shape, differences, is_installed},
 };
 
-/// What went wrong, as a sentence for whoever runs the bench.
+/// Error message for the user of the bench.
 pub(crate) type Error = Box<dyn std::error::Error>;
 
-/// The result of a step of a bench.
+/// Result of a step of a bench.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// Runs a bench: gains the rights for a lab, reads the command line, and turns an error into an exit code.
+/// Runs a bench: gains the rights for a lab, parses the command line, and maps an error to an exit
+/// code.
 ///
-/// Without `--bench`, which `cargo bench` passes and `cargo test --all-targets` does not, nothing is measured.
+/// Measures nothing without `--bench`, which `cargo bench` passes and `cargo test --all-targets`
+/// does not.
 pub(crate) fn run<A: clap::Args>(bench: impl FnOnce(A) -> Result<()>) -> ExitCode {
     let CommandLine { arguments, bench: is_wanted } = CommandLine::<A>::parse();
     if !is_wanted {
         println!("nothing measured: run it by `cargo bench`, or with --bench");
         return ExitCode::SUCCESS;
     }
-    // First of all: a process with threads may not enter a user namespace.
+    // Must come first: a process with threads may not enter a user namespace.
     match nicstripe_lab::gain_access().map_err(Error::from).and_then(|()| bench(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

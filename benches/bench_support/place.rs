@@ -1,4 +1,4 @@
-//! Where a bench keeps its files.
+//! Folders of a bench.
 
 use std::{
     env, fs, io,
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{Result, ballast::Ballast, sample::gib};
 
-/// The folders of both hosts: files, and keys that trust each other. Removed when dropped.
+/// Folders of both hosts: files, and keys that trust each other. Removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     base: TempDir,
@@ -19,8 +19,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Makes the folders in memory, so that no disk is what is measured; `room` is the most bytes that will be there at a time,
-    /// [ballast](Self::ballast) included.
+    /// Creates the folders in memory, to exclude the disk from the measurement. `room` is the
+    /// maximum number of bytes in use at a time, [ballast](Self::ballast) included.
     pub(crate) fn in_memory(room: u64) -> Result<Self> {
         let memory = Path::new("/dev/shm");
         let available = available_memory().unwrap_or(0);
@@ -31,7 +31,7 @@ impl Place {
         Ok(Self { is_in_memory: true, ..Self::within(memory, room)? })
     }
 
-    /// Makes the folders in `folder`, or where cargo lets a bench keep files, which is on a disk.
+    /// Creates the folders in `folder`, or in cargo's folder for benches, which is on a disk.
     pub(crate) fn on_disk(folder: Option<&Path>, room: u64) -> Result<Self> {
         Self::within(folder.unwrap_or(Path::new(env!("CARGO_TARGET_TMPDIR"))), room)
     }
@@ -56,27 +56,27 @@ impl Place {
         Ok(place)
     }
 
-    /// The folder that all others are in.
+    /// Returns the parent of all other folders.
     pub(crate) fn base(&self) -> &Path {
         self.base.path()
     }
 
-    /// A host's files: what it sends, and what it received.
+    /// Returns the folder of a host's sent and received files.
     pub(crate) fn files(&self, host: Host) -> PathBuf {
         self.base.path().join(format!("files-{host}"))
     }
 
-    /// `NICSTRIPE_HOME` of a host.
+    /// Returns the `NICSTRIPE_HOME` of a host.
     pub(crate) fn home(&self, host: Host) -> Home {
         Home::at(self.base.path().join(format!("home-{host}")))
     }
 
-    /// What the programs print, and their settings.
+    /// Returns the folder for output and settings of the programs.
     pub(crate) fn logs(&self) -> PathBuf {
         self.base.path().join("logs")
     }
 
-    /// Keeps `size` bytes of memory warm for a file that is about to be received; not on a disk.
+    /// Keeps `size` bytes of memory warm for the next received file; does nothing on a disk.
     pub(crate) fn ballast(&self, size: u64) -> Result<Option<Ballast>> {
         Ok(if self.is_in_memory { Some(Ballast::hold(self.base.path(), size)?) } else { None })
     }
@@ -93,20 +93,20 @@ fn trust(home: &Home, key: PublicKey, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes what a bench that was killed has left: gigabytes, in memory at worst.
+/// Removes the remains of a killed bench: gigabytes, possibly in memory.
 fn remove_leftovers(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            // Another user's is not ours to remove, and then it stays.
+            // Fails for another user's folder, which then stays.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// What can be used without swapping (proc_meminfo(5)).
+/// Returns the memory available without swapping (proc_meminfo(5)).
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -116,8 +116,8 @@ fn available_memory() -> Option<u64> {
 
 const PREFIX: &str = "nicstripe-bench-";
 
-/// For logs, keys, journals and what the file system needs itself.
+/// Space for logs, keys, journals and the file system itself.
 const SPARE: u64 = 64 << 20;
 
-/// Left for the processes and the kernel's socket buffers.
+/// Memory for the processes and the kernel's socket buffers.
 const SPARE_MEMORY: u64 = 512 << 20;

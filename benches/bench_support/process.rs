@@ -1,4 +1,4 @@
-//! A program that runs on a host: its CPU time, its memory, its end.
+//! A process on a host: its CPU time, memory and end.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use rustix::{
 
 use super::Result;
 
-/// A program and its descendants; they end when this is dropped.
+/// A program and its descendants, which are killed on drop.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
@@ -31,15 +31,16 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it; `name` is for messages and for the files in `logs` that take what it prints.
+    /// Starts a program; `name` is used in messages and for the output files in `logs`.
     ///
-    /// It gets a process group of its own, for its descendants' sake.
+    /// It gets its own process group, for its descendants.
     pub(crate) fn spawn(command: Command, name: &str, logs: &Path) -> Result<Self> {
         let output = File::create(Self::stdout_of(name, logs))?;
         Self::spawn_between(command, name, logs, Stdio::null(), output.into())
     }
 
-    /// The same with its standard input from, and its standard output to, something else; `output` then finds nothing.
+    /// Like [`spawn`](Self::spawn), with redirected standard input and output; `output` is then
+    /// empty.
     pub(crate) fn spawn_between(mut command: Command, name: &str, logs: &Path, input: Stdio, output: Stdio) -> Result<Self> {
         use std::os::unix::process::CommandExt as _;
         let (stdout, stderr) = (Self::stdout_of(name, logs), logs.join(format!("{name}.err")));
@@ -50,7 +51,6 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, pid, end, stdout, stderr })
     }
 
-    /// Its id.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
@@ -59,7 +59,8 @@ impl Process {
         logs.join(format!("{name}.out"))
     }
 
-    /// Waits until it has ended, at most so long, and tells whether it has. It is not reaped, so that its CPU time can be read.
+    /// Waits up to `time` for the end, and returns true if the program has ended. Does not reap it,
+    /// so that its CPU time stays readable.
     pub(crate) fn has_ended_within(&self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
         loop {
@@ -74,7 +75,9 @@ impl Process {
 
     /// Waits until it has ended, without reaping it.
     ///
-    /// Errors: it still runs at `deadline`.
+    /// # Errors
+    ///
+    /// It still runs at `deadline`.
     pub(crate) fn await_end(&self, deadline: Instant) -> Result<()> {
         match self.has_ended_within(deadline.saturating_duration_since(Instant::now()))? {
             true => Ok(()),
@@ -82,12 +85,16 @@ impl Process {
         }
     }
 
-    /// Reaps it after its end; waits for that.
+    /// Waits for its end and reaps it.
     pub(crate) fn status(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait()?)
     }
 
-    /// Reaps it after its end. Errors: it did not succeed.
+    /// Waits for its end and reaps it.
+    ///
+    /// # Errors
+    ///
+    /// It did not succeed.
     pub(crate) fn succeeded(&mut self) -> Result<()> {
         match self.status()? {
             status if status.success() => Ok(()),
@@ -95,34 +102,34 @@ impl Process {
         }
     }
 
-    /// Kills it, and not its descendants, as `kill -9` does, and waits for its end.
+    /// Kills it without its descendants, as `kill -9` does, and waits for its end.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Sends it, and not its descendants, a signal.
+    /// Sends it a signal, but not its descendants.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         Ok(kill_process(self.pid, signal)?)
     }
 
-    /// What it has printed on standard output.
+    /// Returns its standard output.
     pub(crate) fn output(&self) -> Result<String> {
         Ok(fs::read_to_string(&self.stdout)?)
     }
 
-    /// What it has printed on standard error.
+    /// Returns its standard error.
     pub(crate) fn errors(&self) -> Result<String> {
         Ok(fs::read_to_string(&self.stderr)?)
     }
 
-    /// Waits until it has printed a line that begins so, on standard error.
+    /// Waits until it has printed a line with this prefix on standard error.
     pub(crate) fn await_line(&self, start: &str) -> Result<()> {
         self.await_start(|| Ok(fs::read_to_string(&self.stderr)?.lines().any(|line| line.starts_with(start))))
     }
 
-    /// Waits until somebody on its host listens on a TCP port.
+    /// Waits until a program on its host listens on a TCP port.
     pub(crate) fn await_listener(&self, port: u16) -> Result<()> {
         let table = |name: &str| fs::read_to_string(format!("/proc/{}/net/{name}", self.pid));
         self.await_start(|| Ok(has_listener(&table("tcp")?, port) || has_listener(&table("tcp6")?, port)))
@@ -139,7 +146,8 @@ impl Process {
         Ok(())
     }
 
-    /// CPU time so far, with that of its descendants but those whose parents have ended without waiting for them.
+    /// Returns the CPU time so far, including its descendants, except those whose parents ended
+    /// without waiting for them.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         let stats = all_stats()?;
         let mut family = vec![self.pid.as_raw_nonzero().get()];
@@ -153,9 +161,10 @@ impl Process {
         Ok(Duration::from_secs(ticks) / TICKS_PER_SECOND)
     }
 
-    /// The most memory it ever had resident (VmHWM), and what of its memory is its own now, not a file's (RssAnon), in bytes.
+    /// Returns the peak resident memory (VmHWM) and the current anonymous memory (RssAnon), in
+    /// bytes.
     ///
-    /// Nothing after its end.
+    /// Returns `None` after its end.
     pub(crate) fn memory(&self) -> Option<[u64; 2]> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let field = |name: &str| {
@@ -165,7 +174,7 @@ impl Process {
         Some([field("VmHWM:")?, field("RssAnon:")?])
     }
 
-    /// The last it printed, for a message.
+    /// Returns the last three lines of its standard error, for a message.
     fn said(&self) -> String {
         let text = fs::read_to_string(&self.stderr).unwrap_or_default();
         let last: Vec<&str> = text.lines().rev().take(3).collect();
@@ -175,7 +184,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // All of this fails when it has ended and was reaped, which is what is wanted.
+        // All of this fails if it was already reaped, which is fine.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill_process_group(self.pid, Signal::TERM);
             let _ = self.has_ended_within(STOP_TIMEOUT);
@@ -185,17 +194,17 @@ impl Drop for Process {
     }
 }
 
-/// The most memory of a process so far, in bytes.
+/// Peak memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peak {
-    /// Resident, the program's code included.
+    /// Resident, including the program's code.
     pub(crate) resident: u64,
-    /// Of it what is no file's.
+    /// Anonymous part (not file-backed).
     pub(crate) own: u64,
 }
 
 impl Peak {
-    /// Takes what the process has at present; nothing when it has ended.
+    /// Raises the peaks to the current values; does nothing after the end of the process.
     pub(crate) fn update(&mut self, process: &Process) {
         if let Some([resident, own]) = process.memory() {
             *self = Self { resident: self.resident.max(resident), own: self.own.max(own) };
@@ -203,7 +212,7 @@ impl Peak {
     }
 }
 
-/// What counts of `/proc/PID/stat` (proc_pid_stat(5)).
+/// Used fields of `/proc/PID/stat` (proc_pid_stat(5)).
 struct Stat {
     parent: i32,
     /// User and system time, its own and of the children it waited for.
@@ -212,28 +221,28 @@ struct Stat {
 
 fn all_stats() -> io::Result<BTreeMap<i32, Stat>> {
     let pids = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // What ends meanwhile has no entry.
+    // Processes that end meanwhile have no entry.
     Ok(pids.filter_map(|pid: i32| Some((pid, parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?))).collect())
 }
 
 fn parse_stat(text: &str) -> Option<Stat> {
-    // The name, in brackets, may contain anything; behind it comes field 3.
+    // The name, in brackets, may contain anything; field 3 follows it.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let parent = fields.get(1)?.parse().ok()?;
     let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
     Some(Stat { parent, ticks })
 }
 
-/// CPU time that the whole machine spent on anything since it started.
+/// Returns the CPU time of the whole machine since boot.
 pub(crate) fn busy() -> Result<Duration> {
     let text = fs::read_to_string("/proc/stat")?;
     let fields: Vec<u64> = text.lines().next().unwrap_or_default().split_ascii_whitespace().flat_map(str::parse).collect();
-    // user, nice, system, idle, iowait, irq, softirq; idle and iowait are no work.
+    // user, nice, system, idle, iowait, irq, softirq; idle and iowait do not count.
     let ticks: u64 = fields.iter().take(7).enumerate().filter(|(index, _)| ![3, 4].contains(index)).map(|(_, ticks)| ticks).sum();
     Ok(Duration::from_secs(ticks) / TICKS_PER_SECOND)
 }
 
-/// Whether a table of `/proc/net/tcp` has a listener on a port.
+/// Returns true if a table of `/proc/net/tcp` has a listener on the port.
 fn has_listener(table: &str, port: u16) -> bool {
     let end = format!(":{port:04X}");
     table.lines().skip(1).any(|line| {
@@ -248,8 +257,8 @@ const LISTEN: &str = "0A";
 /// `USER_HZ`, which is 100 on every architecture that Rust's standard library is built for.
 const TICKS_PER_SECOND: u32 = 100;
 
-/// Servers listen after some milliseconds; a machine under load gets more.
+/// Start-up timeout; servers listen after some milliseconds, a loaded machine needs more.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The same for their end.
+/// Timeout for an orderly end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);

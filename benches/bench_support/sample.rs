@@ -11,7 +11,7 @@ use blake3::{Hash, Hasher};
 
 use super::Result;
 
-/// A file, and what its copies must be.
+/// A file and its digest.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) path: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Makes a file of `size` bytes that nothing can compress, the same each time.
+    /// Creates an incompressible file of `size` bytes, identical in each run.
     pub(crate) fn incompressible(path: PathBuf, size: u64) -> Result<Self> {
         let mut file = File::create_new(&path)?;
         let (mut stream, mut hasher) = (Hasher::new().finalize_xof(), Hasher::new());
@@ -33,13 +33,13 @@ impl Sample {
         Ok(Self { path, size, digest: hasher.finalize() })
     }
 
-    /// Takes a file that is there.
+    /// Uses an existing file.
     pub(crate) fn of(path: PathBuf) -> Result<Self> {
         let (size, digest) = (fs::metadata(&path)?.len(), digest_of(&path)?);
         Ok(Self { path, size, digest })
     }
 
-    /// Its name, which its copies have too.
+    /// Returns its name, which its copies share.
     pub(crate) fn name(&self) -> Result<&str> {
         let name = self.path.file_name().and_then(|name| name.to_str());
         name.ok_or_else(|| format!("the file's name is not UTF-8: {:?}", self.path).into())
@@ -55,12 +55,11 @@ impl Sample {
         Ok(())
     }
 
-    /// Removes it.
     pub(crate) fn remove(self) -> Result<()> {
         Ok(fs::remove_file(self.path)?)
     }
 
-    /// Compares a copy byte by byte, and by `b3sum` where that is installed.
+    /// Compares a copy byte by byte, and with `b3sum` if that is installed.
     pub(crate) fn check(&self, copy: &Path) -> Result<()> {
         let shown = copy.file_name().unwrap_or_default().display();
         let (mut ours, mut theirs) = (File::open(&self.path)?, File::open(copy).map_err(|error| format!("no copy: {shown}: {error}"))?);
@@ -89,12 +88,12 @@ impl Sample {
         self.check_digest(String::from_utf8_lossy(&output.stdout).trim(), "b3sum")
     }
 
-    /// Whether copies are compared by `b3sum` too.
+    /// Returns true if `b3sum` is available to compare copies.
     pub(crate) fn b3sum_is_installed() -> bool {
         Command::new("b3sum").arg("--version").stdin(Stdio::null()).output().is_ok()
     }
 
-    /// Compares a digest that `who` computed.
+    /// Compares a digest computed by `who`.
     pub(crate) fn check_digest(&self, found: &str, who: &str) -> Result<()> {
         match found == self.digest.to_hex().as_str() {
             true => Ok(()),
@@ -103,7 +102,7 @@ impl Sample {
     }
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes for people.
 pub(crate) fn gib(bytes: u64) -> String {
     format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30))
 }
@@ -115,7 +114,7 @@ fn digest_of(path: &Path) -> Result<Hash> {
     Ok(hasher.finalize())
 }
 
-/// The lengths of the blocks that `size` bytes are handled in.
+/// Returns the block lengths for `size` bytes.
 fn blocks(size: u64) -> impl Iterator<Item = usize> {
     let last = usize::try_from(size % BLOCK as u64).ok().filter(|len| *len > 0);
     (0..size / BLOCK as u64).map(|_| BLOCK).chain(last)

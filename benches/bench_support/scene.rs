@@ -6,26 +6,26 @@ use nicstripe_lab::{Host, Lab, LabBuilder};
 
 use super::{Cables, Place, Result, Sample};
 
-/// All that one copy needs: a lab of its own, so that nothing is left of the copy before.
+/// State of one copy, in a new lab, so that nothing remains of the copy before.
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
     pub(crate) lab: Lab,
     pub(crate) cables: &'a Cables,
     pub(crate) place: &'a Place,
     pub(crate) sample: &'a Sample,
-    /// The host that has the file.
+    /// Host that has the file.
     pub(crate) from: Host,
-    /// What nicstripe's client calls the daemon's host: an address, or a name.
+    /// Name or address by which nicstripe's client calls the daemon's host.
     pub(crate) peer: String,
     pub(crate) rights: Rights,
 }
 
-/// What nicstripe may do to the hosts that it runs on.
+/// Rights of nicstripe on its hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// Whatever root may.
+    /// Rights of root.
     All,
-    /// What any user may.
+    /// Rights of any user.
     None,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Scene<'a> {
         Self::in_lab(Lab::builder().links(cables.specs.iter().copied()), cables, place, sample, from)
     }
 
-    /// The same in a lab that has more to it than its cables.
+    /// Like [`build`](Self::build), in a lab that has more than the cables.
     pub(crate) fn in_lab(lab: LabBuilder, cables: &'a Cables, place: &'a Place, sample: &'a mut Sample, from: Host) -> Result<Self> {
         sample.move_to(&place.files(from))?;
         place.clear(from.peer())?;
@@ -44,17 +44,17 @@ impl<'a> Scene<'a> {
         Ok(Self { lab, cables, place, sample, from, peer, rights: Rights::All })
     }
 
-    /// The host that gets the file.
+    /// Returns the host that receives the file.
     pub(crate) fn to(&self) -> Host {
         self.from.peer()
     }
 
-    /// Where the copy will be.
+    /// Returns the path of the copy.
     pub(crate) fn received(&self) -> Result<PathBuf> {
         Ok(self.place.files(self.to()).join(self.sample.name()?))
     }
 
-    /// Bytes that each cable has brought to the receiver, by its counters.
+    /// Returns the bytes that the receiver got on each cable, by its counters.
     pub(crate) fn received_bytes(&self) -> Result<Vec<u64>> {
         let counters = self.lab.counters()?;
         Ok(counters.iter().map(|link| link.at(self.to()).received_bytes).collect())

@@ -1,6 +1,6 @@
-//! A value of several runs.
+//! One value over several runs.
 
-/// Values of the same thing, one a run.
+/// Values of one quantity, one per run.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
     /// Ascending.
@@ -8,14 +8,14 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// The spread of one value of each run.
+    /// Collects one value of each run.
     pub(crate) fn of<T>(runs: &[T], value: impl Fn(&T) -> f64) -> Self {
         let mut values: Vec<f64> = runs.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         Self { values }
     }
 
-    /// The value in the middle, or the mean of the two there; NaN of no runs.
+    /// Returns the middle value, or the mean of the two middle ones; NaN without runs.
     pub(crate) fn median(&self) -> f64 {
         let middle = self.values.len() / 2;
         match self.values[..] {
@@ -25,12 +25,12 @@ impl Spread {
         }
     }
 
-    /// The median alone.
+    /// Formats only the median.
     pub(crate) fn middle(&self, decimals: usize) -> String {
         format!("{:.decimals$}", self.median())
     }
 
-    /// Median, least and greatest: `9.21 (9.19–9.25)`; the value alone when there was one run.
+    /// Formats median, minimum and maximum: `9.21 (9.19–9.25)`; a single run's value alone.
     pub(crate) fn print(&self, decimals: usize) -> String {
         match self.values[..] {
             [least, .., greatest] => format!("{} ({least:.decimals$}–{greatest:.decimals$})", self.middle(decimals)),

@@ -1,4 +1,4 @@
-//! Two hosts and their cables, on which any command is measured, whatever it copies.
+//! Two hosts and their cables, to measure any command.
 
 use std::{
     path::Path,
@@ -15,7 +15,7 @@ use super::{
     serve_in,
 };
 
-/// A lab of its own with a daemon on host B, which serves that host's files; the command runs on host A.
+/// A new lab with a daemon on host B, which serves that host's files; the command runs on host A.
 #[derive(Debug)]
 pub(crate) struct Stage<'a> {
     pub(crate) lab: Lab,
@@ -24,27 +24,27 @@ pub(crate) struct Stage<'a> {
     daemon: Process,
 }
 
-/// What one command took.
+/// Cost of one command.
 #[derive(Debug)]
 pub(crate) struct Measured {
-    /// From its start to its end.
+    /// Time from its start to its end.
     pub(crate) wall: Duration,
     /// CPU time of command and daemon.
     pub(crate) cpu: Duration,
-    /// Of the command and of the daemon.
+    /// Peak memory of command and daemon.
     pub(crate) peaks: [Peak; 2],
-    /// Memory of command and daemon that was their own, in bytes, at each look.
+    /// Anonymous memory of command and daemon, in bytes, one entry per sample.
     pub(crate) own: Vec<[u64; 2]>,
-    /// What each cable carried.
+    /// Traffic of each cable.
     pub(crate) cables: Vec<LinkCounters>,
-    /// What it printed on standard output, where that was not given to somebody else.
+    /// Standard output, unless redirected.
     pub(crate) output: String,
-    /// What it printed on standard error.
+    /// Standard error.
     pub(crate) errors: String,
 }
 
 impl<'a> Stage<'a> {
-    /// Builds the lab and starts the daemon of nicstripe or rsync in it; the files stay as they are.
+    /// Builds the lab and starts the daemon of nicstripe or rsync in it; existing files stay.
     pub(crate) fn build(cables: &Cables, place: &'a Place, contender: Contender) -> Result<Self> {
         let lab = Lab::builder().links(cables.specs.iter().copied()).build()?;
         let daemon = match contender {
@@ -66,7 +66,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// `nicstripe cp` with these words, or `rsync` with them.
+    /// Returns a `nicstripe cp` or `rsync` command with these arguments.
     pub(crate) fn client(&self, words: &[&str]) -> Command {
         let mut command = match self.contender {
             Contender::Rsync => self.lab.command(Host::A, "rsync"),
@@ -76,7 +76,7 @@ impl<'a> Stage<'a> {
         command
     }
 
-    /// What the client calls a path beneath the files of the daemon's host.
+    /// Returns the client's name for a path beneath the files of the daemon's host.
     pub(crate) fn remote(&self, path: &str) -> String {
         let address = self.lab.address(Host::B, 0);
         match self.contender {
@@ -85,12 +85,16 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Runs a command of [`client`](Self::client) to its end. Errors: it failed, or took longer than `limit`.
+    /// Runs a command of [`client`](Self::client) to its end.
+    ///
+    /// # Errors
+    ///
+    /// It failed, or took longer than `limit`.
     pub(crate) fn measure(&self, client: Command, limit: Duration) -> Result<Measured> {
         self.measure_process(|logs| Process::spawn(client, "client", logs), limit)
     }
 
-    /// The same for a command in a pipeline.
+    /// Like [`measure`](Self::measure), for a command in a pipeline.
     pub(crate) fn measure_between(&self, client: Command, input: Stdio, output: Stdio, limit: Duration) -> Result<Measured> {
         let mut measured = self.measure_process(|logs| Process::spawn_between(client, "client", logs, input, output), limit)?;
         measured.output.clear();
@@ -122,18 +126,18 @@ impl<'a> Stage<'a> {
 }
 
 impl Measured {
-    /// Bytes that the cables carried both ways, headers included.
+    /// Returns the bytes that the cables carried in both directions, headers included.
     pub(crate) fn wire_bytes(&self) -> u64 {
         self.cables.iter().map(|cable| cable.a.received_bytes + cable.b.received_bytes).sum()
     }
 
-    /// What nicstripe reported with `--json`.
+    /// Parses nicstripe's `--json` report.
     pub(crate) fn report(&self) -> Result<CpReport> {
         CpReport::parse(&self.output)
     }
 
-    /// How much more memory of its own the command and the daemon had at most in the last quarter of the time than in the second, in
-    /// bytes: less than nothing where it became less.
+    /// Returns the growth in peak anonymous memory, in bytes, from the second quarter of the time
+    /// to the last, for command and daemon; negative if it shrank.
     pub(crate) fn growth(&self) -> [i64; 2] {
         let quarter = self.own.len() / 4;
         let most = |samples: &[[u64; 2]], end: usize| samples.iter().map(|sample| sample[end]).max().unwrap_or(0).cast_signed();

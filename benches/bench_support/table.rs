@@ -1,20 +1,20 @@
-//! A table in Markdown that can be read as it is.
+//! A Markdown table that is readable as plain text.
 
 use std::fmt;
 
-/// Rows under their headings.
+/// Headings and rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Begins a table.
+    /// Creates a table.
     pub(crate) fn new(headings: &[&str]) -> Self {
         Self { rows: vec![headings.iter().map(ToString::to_string).collect()] }
     }
 
-    /// Adds a row; cells that are missing stay empty.
+    /// Adds a row; missing cells stay empty.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }

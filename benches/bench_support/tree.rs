@@ -1,4 +1,4 @@
-//! Trees: made, weighed, and compared without any other program.
+//! Creates, counts and compares trees, without other programs.
 
 use std::{
     collections::BTreeMap,
@@ -15,17 +15,17 @@ use rustix::fs::{lgetxattr, llistxattr};
 
 use super::Result;
 
-/// A tree that is made: so many files of one size, so many in a directory.
+/// Shape of a generated tree: number and size of the files, and files per directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) files: u64,
-    /// Bytes of each; they repeat nowhere.
+    /// Bytes of each file; their content never repeats.
     pub(crate) size: u64,
     pub(crate) per_directory: u64,
 }
 
 impl Shape {
-    /// Makes it, the same each time but for the modification times.
+    /// Creates the tree, identical in each run except for the modification times.
     pub(crate) fn plant(self, root: &Path) -> Result<()> {
         fs::create_dir_all(root)?;
         let mut stream = Hasher::new().finalize_xof();
@@ -41,18 +41,19 @@ impl Shape {
         Ok(())
     }
 
-    /// The most that it takes of a file system whose blocks have 4 KiB, the entries of directories included.
+    /// Returns an upper bound of its space on a file system with blocks of 4 KiB, directory entries
+    /// included.
     pub(crate) fn room(self) -> u64 {
         self.files * (self.size.next_multiple_of(4096) + 1024)
     }
 }
 
-/// What is in a tree.
+/// Content of a tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Contents {
-    /// Regular files, each name counted.
+    /// Regular files; each hard link counts.
     pub(crate) files: u64,
-    /// Of the regular files, each file counted once.
+    /// Bytes of the regular files; hard links count once.
     pub(crate) bytes: u64,
 }
 
@@ -79,7 +80,8 @@ impl Contents {
     }
 }
 
-/// The first differences of two trees: names, kinds, contents, modes, owners, times, extended attributes, hard links.
+/// Returns the first differences of two trees: names, kinds, contents, modes, owners, times,
+/// extended attributes, hard links.
 pub(crate) fn differences(one: &Path, other: &Path) -> Result<Vec<String>> {
     let mut comparison =
         Comparison { found: Vec::new(), first_names: [BTreeMap::new(), BTreeMap::new()], blocks: [vec![0; BLOCK], vec![0; BLOCK]] };
@@ -89,7 +91,7 @@ pub(crate) fn differences(one: &Path, other: &Path) -> Result<Vec<String>> {
 
 struct Comparison {
     found: Vec<String>,
-    /// In each tree the first name of a file that has several.
+    /// In each tree, the first name of each hard-linked file.
     first_names: [BTreeMap<(u64, u64), PathBuf>; 2],
     blocks: [Vec<u8>; 2],
 }
@@ -143,7 +145,7 @@ impl Comparison {
             let is_shared = metadata[end].nlink() > 1;
             is_shared.then(|| self.first_names[end].entry(inode).or_insert_with(|| path.to_owned()).clone())
         });
-        // A file with other names outside of the tree has no other here.
+        // Hard links from outside the tree do not count.
         if ours.as_deref().unwrap_or(path) != theirs.as_deref().unwrap_or(path) {
             self.found.push(format!("{}: hard links", path.display()));
         }
@@ -172,10 +174,10 @@ fn describe(path: &Path) -> Result<Metadata> {
     fs::symlink_metadata(path).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// What is compared of two things, as text.
+/// Returns the compared properties of two entries, as text.
 fn properties(one: &Metadata, other: &Metadata) -> [(&'static str, [String; 2]); 4] {
     let both = |text: fn(&Metadata) -> String| [text(one), text(other)];
-    // The size of a directory is its file system's matter.
+    // Directory sizes depend on the file system.
     let size = |metadata: &Metadata| if metadata.is_dir() { String::new() } else { metadata.len().to_string() };
     [
         ("mode", both(|metadata| format!("{:o}", metadata.mode()))),
@@ -185,16 +187,16 @@ fn properties(one: &Metadata, other: &Metadata) -> [(&'static str, [String; 2]);
     ]
 }
 
-/// The names in a directory, sorted.
+/// Returns the names in a directory, sorted.
 fn names(path: &Path) -> Result<Vec<OsString>> {
     let mut names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
     names.sort();
     Ok(names)
 }
 
-/// Extended attributes that belong to users, and ACLs; none where the file system has none.
+/// Returns user extended attributes and ACLs; none if the file system does not support them.
 fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    // Nearly nothing has any, and then no buffer is needed.
+    // Most files have none, and then no buffer is needed.
     if llistxattr(path, &mut [0_u8; 0]).unwrap_or(0) == 0 {
         return Ok(BTreeMap::new());
     }
@@ -211,15 +213,15 @@ fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         .collect()
 }
 
-/// Whether a program is there.
+/// Returns true if a program is installed.
 pub(crate) fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").stdin(Stdio::null()).output().is_ok()
 }
 
 const BLOCK: usize = 1 << 20;
 
-/// More differences than these say nothing new.
+/// Maximum number of reported differences.
 const MOST_SHOWN: usize = 10;
 
-/// The most that Linux has of a list of names, and of a value (`XATTR_LIST_MAX`).
+/// Linux's limit for a list of names, and for a value (`XATTR_LIST_MAX`).
 const ATTRIBUTES: usize = 64 << 10;
