@@ -29,8 +29,8 @@ const OVERHEAD: usize = 64;
 /// retry.
 ///
 /// Acknowledgements are immediate. On a LAN, a late one means that the message waits behind data on
-/// a slow link. Otherwise the link is dead in one direction only, which is not noticed
-/// locally. On long-distance links the few messages of a transfer are sent twice.
+/// a slow link, or that the link is dead in one direction only. The second case makes no path
+/// suspect locally. On long-distance links the few messages of a transfer are sent twice.
 pub const RESEND_AFTER: Duration = Duration::from_millis(50);
 
 /// Control messages of one session, both directions.
