@@ -1,4 +1,4 @@
-//! Backups over two cables, of which they lose one: the tool of `examples/`, and restic.
+//! Backups over two cables while one fails: the tool of `examples/`, and restic.
 
 use std::{
     env, fs,
@@ -30,7 +30,7 @@ fn a_backup_and_a_restore_survive_a_silent_cable() {
     survives(|lab, cable| lab.drop_silently(cable, Direction::Both).unwrap());
 }
 
-/// Loses the cable of the first contact in the middle of a backup, and the other in the middle of a restore.
+/// Cuts the cable of the first contact during a backup, and the other during a restore.
 #[track_caller]
 fn survives(lose: impl Fn(&Lab, usize)) {
     let hosts = hosts_with_a_tree();
@@ -40,7 +40,7 @@ fn survives(lose: impl Fn(&Lab, usize)) {
     lose(&hosts.lab, 0);
     backup.finish().expect(0);
 
-    // Whoever comes anew is told the address of this cable.
+    // A new session connects by the address of this cable.
     hosts.lab.heal(0).unwrap();
     hosts.lab.pass(0).unwrap();
     await_reached(&hosts);
@@ -64,7 +64,7 @@ fn restic_survives_a_cable_that_is_cut() {
     assert!(read(&hosts, "restored/tree") == read(&hosts, "tree"));
 }
 
-/// Starts a restic that keeps its repository at the daemon.
+/// Starts restic with its repository at the daemon.
 fn restic(hosts: &Hosts, arguments: &[&str]) -> Process {
     let mut command = hosts.client.command("restic");
     command.env("PATH", env::var_os("PATH").unwrap_or_default()).env("RESTIC_PASSWORD", "secret");
@@ -73,7 +73,7 @@ fn restic(hosts: &Hosts, arguments: &[&str]) -> Process {
     Process::spawn(command)
 }
 
-/// Two cables, and 16 MiB in files that repeat nowhere.
+/// Returns hosts with two cables and 16 MiB of unique data in files.
 fn hosts_with_a_tree() -> Hosts {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(50); 2]);
     let folder = hosts.client.path("tree");
@@ -88,20 +88,20 @@ fn read(hosts: &Hosts, name: &str) -> Tree {
     Tree::read(&hosts.client.path(name), Aspects { modes: true, ..Aspects::NONE })
 }
 
-/// Starts the tool, with packs so small that there are many.
+/// Starts the tool with small packs, so that there are many.
 fn start(hosts: &Hosts, arguments: &[&str]) -> Process {
     let mut command = hosts.client.command(example("backup"));
     command.args(arguments).args(["--port", &hosts.daemon.port.to_string(), "--pack-size", "262144"]);
     Process::spawn(command)
 }
 
-/// Runs it to its good end.
+/// Runs the tool successfully.
 #[track_caller]
 fn run(hosts: &Hosts, arguments: &[&str]) -> Outcome {
     start(hosts, arguments).finish().expect(0)
 }
 
-/// Waits until the daemon is reached again: the kernel asks for a neighbour that did not answer once a second.
+/// Waits until the daemon is reachable again: the kernel retries a silent neighbour once a second.
 fn await_reached(hosts: &Hosts) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !start(hosts, &["list", REPO]).finish().status.success() {
@@ -109,7 +109,7 @@ fn await_reached(hosts: &Hosts) {
     }
 }
 
-/// Waits until there are so many files in a folder.
+/// Waits until a folder has this many files.
 fn await_files(folder: &Path, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while fs::read_dir(folder).map_or(0, Iterator::count) < count {

@@ -1,4 +1,4 @@
-//! What a user is told who names interfaces that cannot be used, and what `nicstripe links HOST` says of those that can.
+//! Messages about named interfaces that cannot be used, and the output of `nicstripe links HOST`.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
 use serde_json::Value;
@@ -26,7 +26,7 @@ fn cables() -> [LinkSpec; 2] {
     [LinkSpec::mbit(200); 2]
 }
 
-/// What `cp` and `links` say when these links are named.
+/// Returns the outcomes of `cp` and `links` with these named links.
 fn both(hosts: &Hosts, named: &[&str]) -> [Outcome; 2] {
     hosts.client.write("source", b"bytes");
     let options: Vec<&str> = named.iter().flat_map(|link| ["--link", link]).collect();
@@ -37,7 +37,8 @@ fn both(hosts: &Hosts, named: &[&str]) -> [Outcome; 2] {
 
 fn a_link_that_is_not_there_is_an_error_that_names_those_that_are() {
     let hosts = Hosts::joined_by(&cables());
-    // One that is nowhere, the peer's own address, and an address of nobody; alone and beside one that is right.
+    // An unknown interface, the peer's own address, and an unassigned address; alone and with a
+    // valid one.
     for wrong in ["nosuch0", "10.77.2.2", "10.99.0.1"] {
         for named in [&[wrong][..], &["eth1", wrong]] {
             for outcome in both(&hosts, named) {
@@ -77,7 +78,8 @@ fn a_link_to_where_nobody_is_is_an_error_that_names_it() {
             outcome.expect(10).error(&["eth2", part]);
         }
     }
-    // Beside one that works it shows when the kernel gives up asking for that address, after 3 s; this copy takes 5.7 s.
+    // With a working link, the failure shows when the kernel gives up on ARP after 3 s; this copy
+    // takes 5.7 s.
     hosts.client.write("large", content(128 * MIB));
     let outcome = hosts.cp(&["--link", "eth1", "--link", "eth2=10.77.2.99", "large", "10.77.1.2:"]).expect(10);
     outcome.error(&["eth2"]);
@@ -88,7 +90,7 @@ fn serve_refuses_interfaces_and_addresses_that_are_not_there() {
     let hosts = Hosts::joined_by(&cables());
     for (options, parts) in [
         (["--interface", "nosuch0"], ["link nosuch0 ", "lo, eth1, eth2"]),
-        // Of the other host.
+        // An address of the other host.
         (["--listen", "10.77.1.1"], ["link 10.77.1.1 ", "10.77.1.2"]),
         (["--listen", "10.99.0.1"], ["link 10.99.0.1 ", "10.77.2.2"]),
     ] {
@@ -114,7 +116,7 @@ fn links_of_a_host_that_does_not_trust_us_are_refused() {
     let hosts = Hosts::joined_by(&cables());
     let stranger = side(&hosts.lab, Host::A, Rights::None);
     let look = || stranger.run(["links", "--port", &hosts.daemon.port.to_string(), "10.77.1.2"]).expect(5);
-    // Neither knows the other, and then only the daemon is known.
+    // First neither trusts the other, then only the client trusts the daemon.
     look().error(&["trust"]);
     stranger.trust(&hosts.server, "b", "");
     look().error(&["does not trust our key"]);
@@ -139,7 +141,7 @@ fn a_cable_that_is_cut_is_shown_as_not_used() {
     assert!(!why(&survey, "peer", "eth2").is_empty(), "{survey:#}");
     let shown = links(&hosts, &["10.77.1.2"]).expect(0).stdout;
     assert!(shown.contains("here eth2: no carrier") && shown.lines().last().unwrap().starts_with("1 link,"), "{shown}");
-    // With the cable to that address cut, the other is what leads there.
+    // The first contact to that address needs the cable that is cut.
     hosts.lab.heal(1).unwrap();
     hosts.lab.cut(0).unwrap();
     links(&hosts, &["10.77.1.2"]).expect(10).error(&["10.77.1.2"]);
@@ -148,7 +150,7 @@ fn a_cable_that_is_cut_is_shown_as_not_used() {
 fn an_excluded_interface_is_shown_as_left_out() {
     let hosts = Hosts::joined_by(&cables());
     for (excluded, used) in [("eth2", "eth1"), ("eth1", "eth2")] {
-        // The first contact is made by an interface that may be an excluded one.
+        // The first contact may use an excluded interface.
         let survey = survey(&hosts, &["--exclude-link", excluded, "10.77.1.2"]);
         assert_eq!(interfaces(&survey), [used], "{survey:#}");
         assert_eq!(why(&survey, "here", excluded), "left out as asked", "{survey:#}");
@@ -170,14 +172,14 @@ fn the_version_of_ip_may_be_chosen() {
     hosts.client.run(["links", "--port", &port, "-4", "-6", "b"]).expect(2);
 }
 
-/// The interfaces of the links of a survey.
+/// Returns the interfaces of the links in a survey.
 fn interfaces(survey: &Value) -> Vec<&str> {
     let mut interfaces: Vec<&str> = survey["links"].as_array().unwrap().iter().map(|link| text(link, "interface")).collect();
     interfaces.sort();
     interfaces
 }
 
-/// Why a survey does not use an interface.
+/// Returns the reason why a survey does not use an interface.
 #[track_caller]
 fn why<'a>(survey: &'a Value, side: &str, interface: &str) -> &'a str {
     let mut unused = survey["unused"].as_array().unwrap().iter();

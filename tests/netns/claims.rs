@@ -1,4 +1,5 @@
-//! A trusted peer that may only read, and announces connections that it does not make: from an address that is not its own, and from its own.
+//! A trusted read-only peer that announces connections it does not make: from an address that is
+//! not its own, and from its own.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
@@ -24,10 +25,10 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once,
 ];
 
-/// A third party's, on the cable of eth1. The peer says that it connects from there to eth2.
+/// Address of a third party, on the cable of eth1. The peer claims to connect from it to eth2.
 const OTHERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 99);
 
-/// The peer's own, on the same cable.
+/// The peer's own address, on the same cable.
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 11);
 
 const DAEMON: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 21);
@@ -42,16 +43,17 @@ fn claims_of_anothers_address_get_no_route_and_few_datagrams() {
 
     let routes: Vec<_> = watch.added().into_iter().filter(|route| route.protocol == NICSTRIPE).collect();
     assert!(routes.is_empty(), "{routes:?}");
-    // 64 at once and 16 a second, and at least one: the daemon did ask.
+    // A burst of 64 plus 16 a second; at least one, because the daemon did ask.
     let most = 64 + 16 * (elapsed.as_secs() + 1);
     assert!((1..=most).contains(&received), "{received} datagrams in {elapsed:?}, expected at most {most}");
 }
 
-/// A daemon with two interfaces in one subnet and strict filters, and the key of a peer that may read.
+/// Returns a daemon with two interfaces in one subnet and strict filters, and the key of a
+/// read-only peer.
 fn hosts() -> (Hosts, Key) {
     let lab = Lab::builder().links([LinkSpec::mbit(200).bare(); 2]).without_ipv6();
     let lab = lab.sysctl(Host::B, "net/ipv4/conf/all/rp_filter", "1").build().unwrap();
-    // The peer's host is the third party's, too: what the daemon sends there can be counted.
+    // The peer's host also plays the third party, so that datagrams to it can be counted.
     let addresses = [(Host::B, 0, DAEMON), (Host::B, 1, Ipv4Addr::new(10, 9, 0, 22)), (Host::A, 0, OWN), (Host::A, 0, OTHERS)];
     for (host, link, address) in addresses {
         lab.add_address(host, link, &format!("{address}/24")).unwrap();
@@ -67,7 +69,7 @@ fn hosts() -> (Hosts, Key) {
     (hosts, key)
 }
 
-/// Makes a session that says that these addresses are its own.
+/// Opens a session that claims these addresses as its own.
 fn session(daemon: SocketAddr, key: &Key, number: u8, addresses: &[Ipv4Addr]) -> Wire {
     let mut claimed = PeerInterface::new("eth9", 9);
     claimed.addresses.extend(addresses.iter().map(|address| PeerAddress { ip: IpAddr::from(*address), prefix_len: 24 }));
@@ -84,19 +86,19 @@ fn a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once() {
     };
     let watch = hosts.lab.on(Host::B, Watch::begin).unwrap();
 
-    // The peer proves that the address is its own and gets a route, but makes no connection.
+    // The peer proves that it owns the address and gets a route, but makes no connection.
     let ended = hosts.lab.on(Host::A, || prove(session(daemon, &key, 1, &[OWN, OTHERS]), eth2)).unwrap();
     let deadline = Instant::now() + WAIT;
     while routes() != [(OWN, eth2)] {
         assert!(Instant::now() < deadline, "no route: {:?}", routes());
         thread::sleep(Duration::from_millis(20));
     }
-    // Another session of its begins no other probation.
+    // Another session of the peer starts no new probation.
     drop(ended);
     thread::sleep(PROBATION);
     assert_eq!(routes(), [], "a probation that did not end");
 
-    // It is refused at once, without a token or another wait.
+    // It is rejected at once, without a token or another wait.
     watch.added();
     hosts
         .lab
@@ -116,8 +118,8 @@ fn announced(from: Ipv4Addr, interface: u32, socket: &UdpSocket) -> Expected {
     Expected { from: from.into(), interface, port: Some(socket.local_addr().unwrap().port()), token: None }
 }
 
-/// Announces a connection from its own address, and returns the token that comes there; together with it announces another, for which there
-/// is no proof yet.
+/// Announces a connection from its own address and returns the received token. Announces another
+/// one in the same message that has no proof yet.
 fn prove(mut wire: Wire, eth2: u32) -> Wire {
     let socket = UdpSocket::bind((OWN, 0)).unwrap();
     socket.set_read_timeout(Some(WAIT)).unwrap();
@@ -130,7 +132,8 @@ fn prove(mut wire: Wire, eth2: u32) -> Wire {
     wire
 }
 
-/// Announces as much as a session takes, in one session after the other. Returns how many datagrams the third party got meanwhile.
+/// Sends the maximum of announcements in several sessions. Returns the number of datagrams that the
+/// third party received, and the elapsed time.
 fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
     let third_party = UdpSocket::bind((OTHERS, 0)).unwrap();
     third_party.set_nonblocking(true).unwrap();
@@ -150,8 +153,8 @@ fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
     (received, begun.elapsed())
 }
 
-/// Longer than anything takes that is to happen.
+/// Deadline for expected events.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// How long the daemon waits for a connection, and some more.
+/// The daemon's wait for a connection, plus a margin.
 const PROBATION: Duration = Duration::from_secs(11);

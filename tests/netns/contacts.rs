@@ -1,4 +1,4 @@
-//! The first connection, where the interface that the kernel would take leads nowhere.
+//! First connections if the interface of the kernel's route cannot reach the peer.
 
 use std::{
     sync::Arc,
@@ -19,15 +19,15 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     of_several_addresses_a_silent_one_costs_a_second,
 ];
 
-/// Less than the time that is given to a host that may have to be woken.
+/// Less than the timeout for a host that may have to wake up.
 const SOON: Duration = Duration::from_secs(4);
 
-/// Two interfaces of each host at one switch, in one subnet, with IPv4 alone.
+/// Returns a lab with two interfaces per host at one switch, in one IPv4 subnet.
 fn switch() -> Lab {
     Lab::builder().links([LinkSpec::mbit(200); 2]).one_subnet().without_ipv6().build().unwrap()
 }
 
-/// Copies something to this target, and panics if its session does not begin soon.
+/// Copies a file to this target and panics if the first data takes longer than [`SOON`].
 fn copies(hosts: &Hosts, target: &str) {
     let begun = Instant::now();
     let cp = hosts.start_cp(&["--json-stream", "-f", "source", target]);
@@ -49,14 +49,14 @@ fn with_our_own_first_cable_unplugged_the_second_reaches_the_peer() {
 fn with_our_own_first_cable_silent_the_second_reaches_the_peer() {
     let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
     hosts.client.write("source", content(16 * MIB));
-    // Nothing that is sent over our eth1 arrives anywhere.
+    // Nothing arrives at the local eth1.
     hosts.lab.drop_silently(0, Direction::BToA).unwrap();
     copies(&hosts, "10.9.0.22:target");
 }
 
 fn with_the_cable_of_the_named_address_unplugged_a_remembered_one_is_met() {
     let lab = Lab::builder().links([LinkSpec::mbit(200); 2]).one_subnet().without_ipv6();
-    // Each interface answers for its own address alone.
+    // Each interface answers ARP only for its own address.
     let lab = lab.sysctl(Host::B, "net/ipv4/conf/all/arp_ignore", "1").build().unwrap();
     let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
     hosts.client.write("source", content(16 * MIB));
@@ -71,7 +71,7 @@ fn of_several_addresses_a_silent_one_costs_a_second() {
     introduce(&client, &server);
     client.write("source", content(16 * MIB));
     let daemon = Daemon::start(&server, &[]);
-    // It answers there when it is looked for, and no connection can be made.
+    // The peer answers discovery on that cable, but TCP connections fail.
     lab.block(0, Direction::AToB, Transport::Tcp, daemon.port).unwrap();
     copies(&Hosts { lab, client, server, daemon }, "b:target");
 }

@@ -1,4 +1,4 @@
-//! Machines that find each other on their cables.
+//! Discovery of machines on their cables.
 
 use std::{fs, sync::Arc, time::Instant};
 
@@ -46,7 +46,7 @@ fn a_trusted_daemon_is_found_on_each_cable_without_any_right() {
 fn a_stranger_finds_nobody() {
     let hosts = Hosts::joined_by(&links());
     let stranger = stranger(&hosts.lab);
-    // It knows the daemon's key, and that is not enough.
+    // The stranger trusts the daemon's key, but the daemon does not trust the stranger.
     stranger.trust(&hosts.server, "b", "");
     let found = discovered(&stranger, hosts.daemon.port, &[]);
     assert!(peers(&found).is_empty(), "{found:#}");
@@ -62,7 +62,7 @@ fn a_daemon_that_announces_itself_is_shown_to_strangers_as_unknown() {
     assert_eq!((&peer["trusted"], peer.get("name")), (&false.into(), None), "{found:#}");
     assert!(server.key().starts_with(text(peer, "key")), "{found:#}");
     assert_eq!(cables(peer).len(), 2, "{found:#}");
-    // It may be seen, but not used.
+    // The daemon is visible but not usable.
     stranger.write("source", b"bytes");
     stranger.trust(&server, "b", "");
     stranger.run(["cp", "--port", &daemon.port.to_string(), "source", "b:"]).expect(5).error(&["does not trust our key"]);
@@ -157,7 +157,7 @@ fn the_table_is_for_people_and_says_what_to_do_about_strangers() {
     alone.hint(&["--announce"]);
 }
 
-/// A machine on host A that the daemon does not know.
+/// Returns a machine on host A that the daemon does not trust.
 fn stranger(lab: &Arc<Lab>) -> Side {
     side(lab, Host::A, Rights::None)
 }
@@ -177,7 +177,7 @@ fn peers(document: &Value) -> Vec<Value> {
     document["peers"].as_array().unwrap().clone()
 }
 
-/// The ends of the cables that a peer was heard on: ours and its own.
+/// Returns the local and the remote interface of each cable on which a peer answered.
 fn cables(peer: &Value) -> Vec<(&str, &str)> {
     let cables = peer["cables"].as_array().map(Vec::as_slice).unwrap_or_default();
     cables.iter().map(|cable| (text(cable, "interface"), text(cable, "peer_interface"))).collect()

@@ -1,7 +1,7 @@
-//! Disks that are full, fill up, or take nothing: a tmpfs in a mount namespace of the daemon's own.
+//! Disks that are full, fill up, or reject writes: a tmpfs in a mount namespace of the daemon.
 //!
-//! It is made by unshare(1) and mount(8); where those are missing or refused the tests are ignored. Nobody else sees the mount, and it is
-//! gone with the daemon.
+//! Set up by unshare(1) and mount(8); the tests are ignored if these are missing or not permitted.
+//! The mount is invisible to other processes and ends with the daemon.
 
 use std::{
     fs,
@@ -25,14 +25,14 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_file_system_without_inodes_keeps_nothing,
 ];
 
-/// Tests that take a file system of a disk.
+/// Tests that need a disk file system.
 pub(crate) const TESTS_WITH_EXT4: &[(&str, fn())] = tests![
     space_that_a_part_file_has_taken_is_not_asked_for_again,
     a_bench_of_a_small_disk_leaves_nothing_whether_or_not_it_fits,
     a_disk_that_loses_what_it_took_is_never_believed,
 ];
 
-/// Why these tests cannot run here.
+/// Returns the reason why these tests cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", "mount -t tmpfs nicstripe /tmp"]).stdin(Stdio::null());
@@ -43,7 +43,7 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-/// Why the tests that take a file system of a disk cannot run here.
+/// Returns the reason why the tests with a disk file system cannot run; `None` if they can.
 pub(crate) fn obstacle_to_ext4() -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("unshare");
@@ -55,15 +55,15 @@ pub(crate) fn obstacle_to_ext4() -> Option<String> {
     }
 }
 
-/// Mounts a small ext4 on the current folder, out of a file in what is beneath.
+/// Mounts a small ext4 image from the current folder over that folder.
 const EXT4: &str = "truncate -s 64M image && mkfs.ext4 -q -F -m 0 image && mount -o loop image .";
 
-/// Two hosts, and on B a daemon whose files are on a tmpfs with these options.
+/// Returns two hosts, with a daemon on B whose files are on a tmpfs with these options.
 fn hosts(options: &str) -> Hosts {
     hosts_on(&format!("mount -t tmpfs -o {options} nicstripe ."))
 }
 
-/// Two hosts, and on B a daemon whose files are where a script has mounted something.
+/// Returns two hosts, with a daemon on B whose files are on the mount of a script.
 fn hosts_on(mount: &str) -> Hosts {
     let lab = Arc::new(Lab::builder().link(LinkSpec::mbit(400)).build().unwrap());
     let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::All));
@@ -77,7 +77,7 @@ fn hosts_on(mount: &str) -> Hosts {
     Hosts { lab, client, server, daemon }
 }
 
-/// A file as the daemon sees it.
+/// Returns the path of a file in the daemon's mount namespace.
 fn inside(hosts: &Hosts, name: &str) -> PathBuf {
     let files = hosts.server.files();
     let root = PathBuf::from(format!("/proc/{}/root", hosts.daemon.process.id()));
@@ -96,7 +96,7 @@ fn a_file_that_cannot_fit_is_refused_before_it_is_sent() {
     assert_eq!(outcome.document().get("bytes"), None);
     outcome.error(&["\"target\"", "16777216 bytes", "free"]).hint(&["room", "source 10.77.1.2:target"]);
     assert_eq!(names_inside(&hosts), Vec::<String>::new());
-    // The daemon is none the worse for it.
+    // The daemon continues to work.
     hosts.client.write("small", content(4 * MIB));
     hosts.cp(&["small", "10.77.1.2:"]).expect(0);
     assert!(is_same(&fs::read(inside(&hosts, "small")).unwrap(), &content(4 * MIB)));
@@ -107,7 +107,7 @@ fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
     let bytes = content(32 * MIB);
     hosts.client.write("source", &bytes);
     let cp = hosts.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "10.77.1.2:target"]);
-    // Past a sync, which comes every second.
+    // After a sync, which comes every second.
     cp.await_bytes(20 * MIB as u64);
     fill(&inside(&hosts, "filler"));
     let outcome = cp.finish().expect(11);
@@ -124,7 +124,7 @@ fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
     assert_eq!(names_inside(&hosts), ["target"]);
 }
 
-/// Writes until there is no space.
+/// Writes until the disk is full.
 fn fill(path: &PathBuf) {
     let mut file = fs::File::create(path).unwrap();
     let zeros = [0; 4096];
@@ -151,7 +151,7 @@ fn space_that_a_part_file_has_taken_is_not_asked_for_again() {
     let cp = hosts.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "10.77.1.2:target"]);
     cp.await_bytes(20 * MIB as u64);
     cp.kill();
-    // All that the part file has not taken already.
+    // Fills the space beyond that allocated by the part file.
     fill(&inside(&hosts, "filler"));
     let report = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(0).document();
     assert!(number(&report, "resumed_bytes") > 0, "{report:#}");
@@ -168,7 +168,7 @@ fn a_bench_of_a_small_disk_leaves_nothing_whether_or_not_it_fits() {
         hosts.client.write("source", vec![5; size]);
         let outcome = hosts.client.run(words);
         let report = outcome.document_of("nicstripe-bench-report-1");
-        // Of a disk that was not written to the file system is not told.
+        // The file system is not reported for a disk that was not written.
         let on_ext4 = report["disk"]["file_systems"]["daemon"] == "ext4";
         assert_eq!((report["disk"]["write"].is_object(), on_ext4, report["complete"].as_bool()), (fits, fits, Some(fits)), "{outcome}");
         assert_eq!(outcome.stderr.contains("it needs 104857600 bytes"), !fits, "{outcome}");
@@ -177,7 +177,7 @@ fn a_bench_of_a_small_disk_leaves_nothing_whether_or_not_it_fits() {
 }
 
 fn a_file_system_without_inodes_keeps_nothing() {
-    // One for the folder, and one for the journal.
+    // One inode for the folder and one for the journal.
     let hosts = hosts("size=40m,nr_inodes=2");
     hosts.client.write("source", content(MIB));
     let outcome = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(11);
@@ -192,20 +192,20 @@ fn a_file_system_without_inodes_keeps_nothing() {
     assert_eq!(fs::read_dir(inside(&hosts, "src")).unwrap().count(), 0);
 }
 
-/// Writes go to the page cache and seem to go well; the disk has no room for them, and a sync says so once. A journal of the file system
-/// would fail first.
+/// Writes succeed in the page cache, but the disk has no space for them, and only one sync reports
+/// it. Without a file system journal, because that would fail first.
 fn a_disk_that_loses_what_it_took_is_never_believed() {
     let disk = "mkdir disk && mount -t tmpfs -o size=24m none disk && truncate -s 96M disk/image";
     let hosts = hosts_on(&format!("{disk} && mkfs.ext4 -q -F -m 0 -O ^has_journal disk/image && mount -o loop disk/image ."));
     hosts.client.make_dir("src");
     let names: Vec<String> = (0..80).map(|index| format!("src/{index}")).collect();
     names.iter().for_each(|name| hosts.client.write(name, content(MIB / 2)));
-    // The second time the kernel may say that all is well.
+    // The kernel may report no error the second time.
     for _ in 0..2 {
         let outcome = hosts.cp(&["-r", "src", "10.77.1.2:"]);
         assert!(matches!(outcome.status.code(), Some(11 | 23)), "{outcome}");
         for name in &names {
-            // What the disk has, not what the kernel remembers.
+            // Reads from the disk, not from the page cache.
             let Ok(file) = fs::File::open(inside(&hosts, name)) else { continue };
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             assert!(is_same(&fs::read(inside(&hosts, name)).unwrap(), &content(MIB / 2)), "{name}");

@@ -1,4 +1,4 @@
-//! Cables that are cut, or lose everything silently, while a copy runs.
+//! Cables that are cut, or drop everything silently, during a copy.
 
 use nicstripe_lab::{BitRate, Direction, Lab, LinkSpec};
 use serde_json::Value;
@@ -18,12 +18,12 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_cable_that_becomes_slow_does_not_hold_up_the_end,
 ];
 
-/// Slow enough for a machine that is busy with other things, as time counts here.
+/// Slow enough for a busy machine, because these tests measure times.
 fn links() -> [LinkSpec; 2] {
     [LinkSpec::mbit(50); 2]
 }
 
-/// Seconds that one of the two cables takes for a byte.
+/// Returns the seconds that one of the two cables takes for a byte.
 fn seconds_a_byte() -> f64 {
     8.0 / links()[0].goodput().unwrap().bits_per_second() as f64
 }
@@ -47,15 +47,16 @@ fn a_cable_that_drops_everything_silently_costs_little_more() {
 }
 
 fn a_cable_that_drops_one_way_is_noticed() {
-    // Data is lost in the one direction, what is said about it in the other.
+    // Loses data in one direction, and acknowledgements in the other.
     for direction in [Direction::AToB, Direction::BToA] {
         loses(Way::Put, |lab| lab.drop_silently(1, direction).unwrap(), "eth2", 1.5);
     }
 }
 
-/// Copies over two cables, loses one after a quarter, and panics unless the rest arrives over the other in time.
+/// Copies over two cables and fails one after a quarter. Panics unless the rest arrives over the
+/// other in time.
 ///
-/// The rest takes over 2 s: longer than the silence after which a path counts as lost.
+/// The rest takes over 2 s, longer than the silence after which a path counts as lost.
 #[track_caller]
 fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
     let hosts = Hosts::joined_by(&links());
@@ -71,12 +72,12 @@ fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
     let lost = link(&report, interface);
     assert!(number(lost, "failures") >= 1 && text(lost, "state") != "up", "{report:#}");
     assert_eq!(text(&report, "limited_by"), "link_down", "{report:#}");
-    // What the design promises, and as much again for a busy machine.
+    // The time that the design guarantees, doubled for a busy machine.
     within(&report, quarter, 2.0 * allowed);
 }
 
-/// Panics unless a copy of which so much went over two cables and the rest over one, took the time that takes
-/// and at most `allowed` seconds more.
+/// Panics unless the copy took at most `allowed` seconds more than the ideal time, with `over_both`
+/// bytes over two cables and the rest over one.
 #[track_caller]
 fn within(report: &Value, over_both: usize, allowed: f64) {
     let over_one = number(report, "bytes") as f64 - over_both as f64;
@@ -99,7 +100,8 @@ fn a_healed_cable_carries_data_again() {
         let report = outcome.expect(0).document();
         way.check(&hosts, &bytes, &report);
         assert_eq!(text(link(&report, "eth2"), "state"), "up", "{report:#}");
-        // Less than 28 MiB were left: alone eth1 carries them in 5 s. eth2 has to be back in 2 s, and to carry half of what is left then.
+        // Less than 28 MiB were left, which eth1 alone carries in 5 s. eth2 must be back in 2 s and
+        // carry half of the remainder.
         let again = carried[1].at(way.sender()).sent_bytes;
         assert!(again >= 5 * MIB as u64, "{again} bytes after it was healed: {report:#}");
     }

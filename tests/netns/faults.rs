@@ -1,4 +1,4 @@
-//! What cables and machines do besides being cut: frames lost and changed, links that come and go, a reboot, a process that stands still.
+//! Faults other than cuts: lost and corrupted frames, links that flap, a reboot, a stopped process.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -24,11 +24,11 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_client_that_stands_still_for_5_seconds_goes_on,
 ];
 
-/// Those that need the right to load programs into the kernel.
+/// Tests that need the privilege to load programs into the kernel.
 pub(crate) const CORRUPTING_TESTS: &[(&str, fn())] =
     tests![what_one_cable_corrupts_is_noticed_and_sent_again, with_all_cables_corrupting_a_copy_still_ends_right];
 
-/// Why those cannot run here.
+/// Returns the reason why those cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
     can_corrupt().err().map(|error| nicstripe::chain(&error))
 }
@@ -53,11 +53,11 @@ fn a_cable_that_comes_and_goes_every_second_is_used_and_takes_no_other_along() {
     Way::Put.check(&hosts, &bytes, &report);
     assert!(number(&report, "failovers") >= 2, "{report:#}");
     assert_eq!(number(link(&report, "eth1"), "failures"), 0, "{report:#}");
-    // What it costs is for `benches/faults`, and measured in virtual time by nicstripe-proto.
+    // `benches/faults` measures the cost, and nicstripe-proto measures it in virtual time.
     assert!(number(link(&report, "eth2"), "bytes") > 8 * MIB as u64, "{report:#}");
 }
 
-/// Cuts the second cable and heals it again, a second each.
+/// Cuts and heals the second cable, one second each.
 fn flap(lab: &Lab, done: &AtomicBool) {
     for round in 0.. {
         if round % 2 == 0 { lab.cut(1) } else { lab.heal(1) }.unwrap();
@@ -82,7 +82,7 @@ fn a_cable_that_loses_frames_is_used_and_not_given_up() {
         assert_eq!(number(&report, "failovers"), 0, "{report:#}");
         let lossy = link(&report, "eth2");
         assert!(number(lossy, "bytes") >= 8 * MIB as u64, "{report:#}");
-        // Of 20,000 frames and more 100 and more are lost.
+        // At least 100 of at least 20,000 frames are lost.
         assert!(number(lossy, "retransmitted_bytes") >= 50 * 1448, "{report:#}");
     }
 }
@@ -114,7 +114,7 @@ fn with_all_cables_corrupting_a_copy_still_ends_right() {
     let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
     cp.await_bytes(8 * MIB as u64);
     for link in 0..2 {
-        // One in 3 MB: each connection brings that much before it ends.
+        // One in 3 MB: each connection delivers that much before it ends.
         hosts.lab.corrupt(link, Direction::AToB, 0.0005).unwrap();
     }
     let report = cp.finish().expect(0).document();
@@ -138,11 +138,11 @@ fn after_8_seconds_without_any_cable_it_goes_on() {
     let healed = Instant::now();
     let report = cp.finish().expect(0).document();
     Way::Get.check(&hosts, &bytes, &report);
-    // Ideally 1.5 s, and 2 s until both carry data again; not a time that has doubled with each attempt.
+    // Ideally 1.5 s, plus 2 s until both cables carry data again; excludes an exponential back-off.
     assert!(healed.elapsed() <= Duration::from_secs(20), "{:?}: {report:#}", healed.elapsed());
 }
 
-/// Cuts a machine off without a word to the other, does something to what runs on it, and brings it back.
+/// Disconnects a machine silently, runs `kill`, and reconnects it.
 fn reboot(lab: &Lab, kill: impl FnOnce()) {
     (0..2).for_each(|link| lab.drop_silently(link, Direction::Both).unwrap());
     kill();
@@ -175,7 +175,7 @@ fn a_copy_goes_on_when_the_clients_machine_was_switched_off_and_on() {
         let ends = way.prepare(&hosts, &bytes);
         let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
         cp.await_bytes(bytes.len() as u64 / 2);
-        // Until a record of the journal tells of some.
+        // Time for a journal record of received data.
         thread::sleep(Duration::from_millis(500));
         reboot(&hosts.lab, || drop(cp.kill()));
         assert!(!hosts.server.has("target") && !hosts.client.has("target"));
@@ -193,7 +193,8 @@ fn a_client_that_stands_still_for_5_seconds_goes_on() {
     stand_still(Way::Get, |_, cp| cp);
 }
 
-/// Stops a process at half of a copy, and panics unless the copy ends right and in time when it goes on.
+/// Stops a process at half of a copy. Panics unless the copy ends correctly and in time after the
+/// process continues.
 fn stand_still(way: Way, who: impl for<'a> FnOnce(&'a Hosts, &'a Process) -> &'a Process) {
     let hosts = Hosts::joined_by(&links());
     let bytes = content(96 * MIB);
@@ -207,6 +208,6 @@ fn stand_still(way: Way, who: impl for<'a> FnOnce(&'a Hosts, &'a Process) -> &'a
     let continued = Instant::now();
     let report = cp.finish().expect(0).document();
     way.check(&hosts, &bytes, &report);
-    // Not the minutes after which a connection counts as dead.
+    // Less than the minutes after which the kernel declares a connection dead.
     assert!(continued.elapsed() <= Duration::from_secs(20), "{:?}: {report:#}", continued.elapsed());
 }

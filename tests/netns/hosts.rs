@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use crate::harness::{Daemon, Outcome, Process, Side};
 
-/// A lab with a daemon on host B that serves its files to host A. Neither end has any right over its host.
+/// A lab with a daemon on host B that serves its files to host A. Neither end has privileges on its
+/// host.
 pub(crate) struct Hosts {
     pub(crate) lab: Arc<Lab>,
     pub(crate) client: Side,
@@ -21,7 +22,7 @@ impl Hosts {
         Self::with(links, Rights::None)
     }
 
-    /// The same with a client that may change its host's routes.
+    /// Like `joined_by`, with a client that may change its host's routes.
     pub(crate) fn with_rights_of_the_client(links: &[LinkSpec]) -> Self {
         Self::with(links, Rights::All)
     }
@@ -35,7 +36,7 @@ impl Hosts {
         Self::set_up(lab, client, server, &[])
     }
 
-    /// Starts the daemon with these options, and both ends without rights.
+    /// Starts the daemon with these options, both ends without privileges.
     pub(crate) fn serving_with(lab: Lab, options: &[&str]) -> Self {
         Self::set_up(lab, Rights::None, Rights::None, options)
     }
@@ -59,7 +60,7 @@ impl Hosts {
         self.start_cp(arguments).finish()
     }
 
-    /// What each cable has carried while `action` ran.
+    /// Returns the traffic of each cable while `action` ran.
     pub(crate) fn carried<T>(&self, action: impl FnOnce() -> T) -> (T, Vec<LinkCounters>) {
         let before = self.lab.counters().unwrap();
         let result = action();
@@ -68,16 +69,16 @@ impl Hosts {
     }
 }
 
-/// What commands may do to the host that they run on.
+/// Privileges of commands on their host.
 #[derive(Clone, Copy)]
 pub(crate) enum Rights {
-    /// Whatever root may.
+    /// Those of root.
     All,
-    /// What any user may.
+    /// Those of any user.
     None,
 }
 
-/// A side whose commands run on a host.
+/// Returns a side whose commands run on a host.
 pub(crate) fn side(lab: &Arc<Lab>, host: Host, rights: Rights) -> Side {
     let lab = lab.clone();
     Side::of(folder(), move |program| match rights {
@@ -86,7 +87,8 @@ pub(crate) fn side(lab: &Arc<Lab>, host: Host, rights: Rights) -> Side {
     })
 }
 
-/// A folder for files, in memory where there is such a place: rates are compared with what cables carry, not disks.
+/// Returns a folder for files, in memory if possible, because the tests measure cables and not
+/// disks.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -97,7 +99,7 @@ pub(crate) fn introduce(client: &Side, server: &Side) {
     server.trust(client, "a", "");
 }
 
-/// Which way a file goes.
+/// Direction of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     /// From A to B.
@@ -107,10 +109,10 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Both ways.
+    /// Both directions.
     pub(crate) const BOTH: [Self; 2] = [Self::Put, Self::Get];
 
-    /// The host that sends.
+    /// Returns the sending host.
     pub(crate) fn sender(self) -> Host {
         match self {
             Self::Put => Host::A,
@@ -118,7 +120,8 @@ impl Way {
         }
     }
 
-    /// Makes the source, and returns the words for source and target: `source` and `target`, at 10.77.1.2.
+    /// Creates the source; returns the arguments `source` and `target`, the remote one at
+    /// 10.77.1.2.
     pub(crate) fn prepare(self, hosts: &Hosts, bytes: &[u8]) -> [&'static str; 2] {
         match self {
             Self::Put => {
@@ -132,7 +135,7 @@ impl Way {
         }
     }
 
-    /// Panics unless the target is what was sent.
+    /// Panics unless the target equals the source.
     #[track_caller]
     pub(crate) fn check(self, hosts: &Hosts, bytes: &[u8], report: &serde_json::Value) {
         match self {

@@ -1,4 +1,4 @@
-//! Interfaces that come, go and change while a daemon listens or a copy runs.
+//! Interfaces that appear, vanish and change while a daemon listens or a copy runs.
 
 use std::{thread, time::Duration};
 
@@ -20,7 +20,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 ];
 
 const RATE: u64 = 200;
-/// What the daemon says of an interface that was removed.
+/// Log message of the daemon for a removed interface.
 const GONE: &str = "no longer listening: the interface is gone";
 
 fn an_interface_that_appears_is_listened_on_until_it_is_gone() {
@@ -29,7 +29,7 @@ fn an_interface_that_appears_is_listened_on_until_it_is_gone() {
     for (name, indices) in [("late0", [9001, 9002]), ("late1", [9003, 9004])] {
         plug_in(&hosts.lab, name, indices);
         await_log(&hosts, "listening", name);
-        // Nothing but this interface leads there.
+        // The link is named, so that only this interface is used.
         let copied = hosts.cp(&["-f", "--link", name, "--json", "source", "10.77.1.2:target"]).expect(0).document();
         assert_eq!(text(link(&copied, name), "peer_interface"), name, "{copied:#}");
         pull_out(&hosts.lab, indices[0]);
@@ -52,7 +52,8 @@ fn a_named_interface_is_listened_on_again_when_it_is_back() {
     hosts.cp(&["source", "b:target"]).expect(0);
 }
 
-/// Waits until the daemon's log has said this of an interface; of the two versions of IP, the one that is handled last.
+/// Waits until the daemon's log has this message for an interface, for the IP version that is
+/// handled last.
 #[track_caller]
 fn await_log(hosts: &Hosts, what: &str, interface: &str) {
     hosts.daemon.process.await_stderr(&format!("{what} interface={interface} address=[::]"));
@@ -75,7 +76,7 @@ fn a_copy_survives_an_interface_that_comes_back_with_another_index() {
     hosts.server.check("target", &bytes, &report);
     let [link] = &links_on(&report, "late0")[..] else { panic!("{report:#}") };
     assert_eq!((text(link, "state"), number(link, "failures") as u32), ("up", 1), "{report:#}");
-    // Nobody knows what the interface had carried that was removed: the kernel's count went with it.
+    // Unknown, because the kernel's counters vanished with the interface.
     assert_eq!((link.get("verified"), link.get("interface_bytes")), (None, None), "{report:#}");
     assert!(number(link, "bytes") as usize > 32 * MIB, "{report:#}");
 }

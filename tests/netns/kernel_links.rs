@@ -1,4 +1,5 @@
-//! Cables that the lab does not know of: plugged in and pulled out while something runs, interfaces and all. rtnetlink(7) by hand.
+//! Cables unknown to the lab, plugged and unplugged at run time together with their interfaces, by
+//! plain rtnetlink(7).
 
 use std::{
     fs::{self, File},
@@ -11,8 +12,8 @@ use nicstripe_lab::{Host, Lab};
 
 use crate::kernel_routes::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWLINK, attribute, switch, talk};
 
-/// Joins both hosts by one more cable, without a limit of its rate. Its interfaces have this name and these indices, are up when this
-/// returns, and have link-local addresses alone.
+/// Joins both hosts by another cable without a rate limit. Its interfaces have this name and these
+/// indices. On return they are up and have only link-local addresses.
 pub(crate) fn plug_in(lab: &Lab, name: &str, indices: [u32; 2]) {
     let there = lab.on(Host::B, || File::open("/proc/thread-self/ns/net")).unwrap().unwrap();
     let [here, peer] = indices.map(interface_message);
@@ -22,7 +23,7 @@ pub(crate) fn plug_in(lab: &Lab, name: &str, indices: [u32; 2]) {
     let kind = attribute(IFLA_LINKINFO, &[attribute(IFLA_INFO_KIND, b"veth"), peer].concat());
     let request = || talk(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &here, &[called, kind].concat());
     lab.on(Host::A, request).unwrap();
-    // Neither can be up before both are there.
+    // Neither can be up before both exist.
     Host::ALL.into_iter().zip(indices).for_each(|(host, index)| lab.on(host, || switch(index, true)).unwrap());
     Host::ALL.into_iter().for_each(|host| lab.on(host, || await_address(name)).unwrap());
 }
@@ -41,7 +42,7 @@ pub(crate) fn pull_out(lab: &Lab, index: u32) {
     lab.on(Host::A, || talk(RTM_DELLINK, NLM_F_ACK, &interface_message(index), &[])).unwrap();
 }
 
-/// A `struct ifinfomsg`.
+/// Builds a `struct ifinfomsg`.
 fn interface_message(index: u32) -> Vec<u8> {
     [0, index, 0, 0].map(u32::to_ne_bytes).concat()
 }

@@ -1,4 +1,5 @@
-//! The kernel's IPv4 host routes, read and written without any code of the product: rtnetlink(7) by hand.
+//! The kernel's IPv4 host routes, read and written by plain rtnetlink(7), without code of the
+//! product.
 
 use std::{io, net::Ipv4Addr, os::fd::OwnedFd};
 
@@ -6,13 +7,13 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink::SocketAddrNetlink, recvfrom, sendto, socket_with,
 };
 
-/// A host route of the main table.
+/// Host route of the main table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KernelRoute {
     pub(crate) destination: Ipv4Addr,
-    /// Index of the interface.
+    /// Interface index.
     pub(crate) interface: u32,
-    /// Who made it: `/etc/iproute2/rt_protos`.
+    /// Routing protocol that installed it: `/etc/iproute2/rt_protos`.
     pub(crate) protocol: u8,
 }
 
@@ -24,7 +25,7 @@ pub(crate) fn host_routes() -> Vec<KernelRoute> {
     routes
 }
 
-/// Reads what the kernel says of a route, if it is a host route of the main table.
+/// Parses a route message; `None` unless it is a host route of the main table.
 fn host_route(body: &[u8]) -> Option<KernelRoute> {
     let (header, attributes) = body.split_at(ROUTE_MESSAGE);
     let [family, bits, _, _, table, protocol, ..] = header[..] else { panic!("short message: {body:?}") };
@@ -43,18 +44,18 @@ fn host_route(body: &[u8]) -> Option<KernelRoute> {
     Some(KernelRoute { destination: destination.unwrap(), interface: interface.unwrap(), protocol })
 }
 
-/// Hears of every change of a host's IPv4 routes, however short it lasts.
+/// Monitor of all changes of a host's IPv4 routes, however short-lived.
 pub(crate) struct Watch(OwnedFd);
 
 impl Watch {
-    /// Begins to watch the calling thread's host.
+    /// Starts monitoring the calling thread's host.
     pub(crate) fn begin() -> Self {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
         bind(&socket, &SocketAddrNetlink::new(0, RTMGRP_IPV4_ROUTE)).unwrap();
         Self(socket)
     }
 
-    /// The host routes that were added to the main table since the last call.
+    /// Returns the host routes added to the main table since the last call.
     pub(crate) fn added(&self) -> Vec<KernelRoute> {
         let mut added = Vec::new();
         let mut buffer = vec![0; 1 << 16];
@@ -72,7 +73,7 @@ impl Watch {
     }
 }
 
-/// Reads all IPv4 routes of all tables of the calling thread's host as the kernel lays them out, sorted.
+/// Reads all IPv4 routes of all tables of the calling thread's host in the kernel's format, sorted.
 pub(crate) fn tables() -> Vec<Vec<u8>> {
     let mut routes = talk(RTM_GETROUTE, NLM_F_DUMP, &route_message(0, 0, 0), &[]);
     routes.sort();
@@ -84,7 +85,7 @@ pub(crate) fn add(route: KernelRoute) {
     add_prefix(route, 32);
 }
 
-/// Adds a route to the prefix of this length that the destination begins.
+/// Adds a route to the prefix of this length that starts at the destination.
 pub(crate) fn add_prefix(route: KernelRoute, bits: u8) {
     let mut attributes = attribute(RTA_DST, &route.destination.octets());
     attributes.extend(attribute(RTA_OIF, &route.interface.to_ne_bytes()));
@@ -99,14 +100,15 @@ pub(crate) fn add_gateway(prefix: Ipv4Addr, bits: u8, gateway: Ipv4Addr) {
     talk(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &body, &attributes);
 }
 
-/// Switches an interface of the calling thread's host on or off.
+/// Brings an interface of the calling thread's host up or down.
 pub(crate) fn switch(interface: u32, on: bool) {
     let number = |value: u32| value.to_ne_bytes();
     let body = [number(0), number(interface), number(u32::from(on)), number(IFF_UP)].concat();
     talk(RTM_NEWLINK, NLM_F_ACK, &body, &[]);
 }
 
-/// Has the calling thread's host believe that an address is at this hardware address, as after hearing somebody there ask under it.
+/// Adds a neighbour entry with this hardware address, as after an ARP request from there, to the
+/// calling thread's host.
 pub(crate) fn learn(address: Ipv4Addr, interface: u32, hardware: &[u8]) {
     let number = |value: u32| value.to_ne_bytes();
     let body = [number(AddressFamily::INET.as_raw().into()), number(interface), number(NUD_STALE)].concat();
@@ -122,13 +124,13 @@ pub(crate) fn hardware(interface: u32) -> Vec<u8> {
     attributes_of(&answers[0][body.len()..]).find(|(kind, _)| *kind == IFLA_ADDRESS).unwrap().1.to_vec()
 }
 
-/// Sends a request, and returns the bodies of the answers.
+/// Sends a request and returns the bodies of the answers.
 pub(crate) fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec<Vec<u8>> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
     let length = u32::try_from(HEADER + body.len() + attributes.len()).unwrap();
     let mut request = length.to_ne_bytes().to_vec();
     request.extend([kind.to_ne_bytes(), (flags | NLM_F_REQUEST).to_ne_bytes()].concat());
-    // Sequence number and port: one question, one socket.
+    // Sequence number and port are zero: one request per socket.
     request.extend([0; 8]);
     request.extend(body);
     request.extend(attributes);
@@ -156,13 +158,13 @@ pub(crate) fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec
     }
 }
 
-/// A `struct rtmsg`.
+/// Builds a `struct rtmsg`.
 fn route_message(bits: u8, table: u8, protocol: u8) -> [u8; ROUTE_MESSAGE] {
     let family = u8::try_from(AddressFamily::INET.as_raw()).unwrap();
     [family, bits, 0, 0, table, protocol, RT_SCOPE_LINK, RTN_UNICAST, 0, 0, 0, 0]
 }
 
-/// An attribute, with what follows its value up to where the next one may begin.
+/// Builds an attribute, padded to the alignment of the next one.
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = 2 * size_of::<u16>() + value.len();
     let mut bytes = [&u16::try_from(length).unwrap().to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
@@ -179,7 +181,7 @@ fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Everything in netlink begins at a multiple of four.
+/// Netlink aligns everything to 4 bytes.
 fn aligned(length: usize) -> usize {
     length.next_multiple_of(4)
 }
@@ -188,7 +190,7 @@ fn aligned(length: usize) -> usize {
 const HEADER: usize = 16;
 /// Length of a `struct rtmsg`.
 const ROUTE_MESSAGE: usize = 12;
-/// Where a `struct rtmsg` has its scope.
+/// Offset of the scope in a `struct rtmsg`.
 const SCOPE: usize = 6;
 
 // linux/netlink.h
@@ -217,7 +219,7 @@ const RT_TABLE_MAIN: u8 = 254;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
 
-/// What nicstripe marks its routes with: `rtm_protocol`.
+/// Protocol number of nicstripe's routes: `rtm_protocol`.
 pub(crate) const NICSTRIPE: u8 = 83;
 
 // linux/if_link.h, linux/neighbour.h

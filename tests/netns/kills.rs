@@ -1,6 +1,8 @@
-//! `kill -9` of the client, the daemon or both while their routes are there: nothing of them stays past the next start.
+//! `kill -9` of the client, the daemon or both while their routes are installed: none of them
+//! survives the next start.
 //!
-//! `NICSTRIPE_KILLS` says how often, `NICSTRIPE_SEED` which ones; a failure names the seed that repeats it.
+//! `NICSTRIPE_KILLS` sets the number of kills, `NICSTRIPE_SEED` the seed; a failure prints the seed
+//! that reproduces it.
 
 use std::{
     env, fs,
@@ -40,7 +42,7 @@ fn after_kills_at_random_the_routes_are_as_before_the_first_start() {
     assert!(figures.with_routes * 2 >= kills, "most kills are to hit routes: {figures:?}, NICSTRIPE_SEED={seed}");
 }
 
-/// A client whose end the daemon learns from its silence alone.
+/// The daemon detects the end of this client only by its silence.
 fn what_a_daemon_holds_for_a_client_that_vanished_goes_when_it_is_back() {
     let mut stage = Stage::new();
     "vanished".clone_into(&mut stage.context);
@@ -51,26 +53,26 @@ fn what_a_daemon_holds_for_a_client_that_vanished_goes_when_it_is_back() {
     }
     cp.kill();
     assert!(!stage.has_routes(Host::A) && stage.has_routes(Host::B), "its own are gone, the daemon's not yet");
-    // It is back before the other cable's silence counts as its end.
+    // The client is back before the timeout of the other cable.
     stage.lab.pass(0).unwrap();
     stage.start_again(None);
 }
 
-/// Who is killed, and when.
+/// Victims and moment of a kill.
 #[derive(Debug, Clone, Copy)]
 struct Kill {
     client: bool,
     daemon: bool,
-    /// Whether those that change routes for them are killed as well.
+    /// True if their route helpers are killed as well.
     helpers: bool,
     moment: Moment,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// So long after the client was started: before its routes are there, or while they come.
+    /// Time after the client's start: before or while its routes are installed.
     Started(Duration),
-    /// So long after both ends had their routes.
+    /// Time after both ends have installed their routes.
     Routed(Duration),
 }
 
@@ -85,27 +87,28 @@ impl Kill {
     }
 }
 
-/// What the kills met.
+/// Statistics of the kills.
 #[derive(Debug, Default)]
 struct Figures {
     client: u64,
     daemon: u64,
     both: u64,
-    /// Kills while at least one end had a route of ours.
+    /// Kills while at least one end had a route of nicstripe.
     with_routes: u64,
-    /// Kills that left one until the next start.
+    /// Kills that left a route until the next start.
     left_over: u64,
 }
 
-/// Two machines of one subnet, whose strict reverse path filters make both ends want routes, and a daemon.
+/// Two machines in one subnet, whose strict reverse path filters make both ends need routes, and a
+/// daemon.
 struct Stage {
     lab: Arc<Lab>,
     client: Side,
     server: Side,
-    /// Not there while it is dead.
+    /// `None` while it is dead.
     daemon: Option<Daemon>,
     port: u16,
-    /// The whole tables, as they were before the first copy.
+    /// Complete routing tables before the first copy.
     before: [Vec<Vec<u8>>; 2],
     context: String,
 }
@@ -129,7 +132,7 @@ impl Stage {
         Self { lab, client, server, daemon: Some(daemon), port, before, context: String::new() }
     }
 
-    /// Starts a copy that takes longer than anybody waits here.
+    /// Starts a copy that outlasts the test.
     fn start(&self) -> Process {
         self.client.start(["cp", "-f", "--no-resume", "--port", &self.port.to_string(), "large", TARGET])
     }
@@ -162,7 +165,7 @@ impl Stage {
         self.start_again(cp);
     }
 
-    /// Kills what the plan says, and returns the client if it is alive.
+    /// Executes the planned kill; returns the client if it is alive.
     fn kill(&mut self, plan: Kill, cp: Process) -> Option<Process> {
         let killed_daemon = self.daemon.take_if(|_| plan.daemon);
         let victims = plan.client.then_some(&cp).into_iter().chain(killed_daemon.as_ref().map(|daemon| &daemon.process));
@@ -170,11 +173,11 @@ impl Stage {
             let helper = helper_of(victim).filter(|_| plan.helpers);
             victim.signal(Signal::KILL);
             if let Some(helper) = helper {
-                // It may have seen already that its user is gone, and have ended.
+                // The helper may have noticed the end of its user and exited.
                 let _ = kill_process(Pid::from_raw(helper.cast_signed()).unwrap(), Signal::KILL);
             }
         }
-        // Each ends when nobody writes to its standard error any more, which includes its helper.
+        // Each ends once standard error is closed, which includes that of its helper.
         killed_daemon.map(|daemon| daemon.process.finish());
         if plan.client {
             cp.finish();
@@ -183,7 +186,7 @@ impl Stage {
         Some(cp)
     }
 
-    /// A helper that was not killed has done its work by the time it ends.
+    /// Checks that a helper that was not killed has removed its routes when it ends.
     fn check_that_helpers_removed_theirs(&self, plan: Kill, left_over: [bool; 2]) {
         if !plan.helpers {
             let left_over = [plan.client && left_over[0], plan.daemon && left_over[1]];
@@ -191,7 +194,7 @@ impl Stage {
         }
     }
 
-    /// Starts both again, has them copy something, and compares.
+    /// Restarts both, runs a copy, and compares the routing tables.
     fn start_again(&mut self, cp: Option<Process>) {
         if self.daemon.is_none() {
             self.daemon = Some(Daemon::start_on(&self.server, self.port, &[]));
@@ -199,7 +202,7 @@ impl Stage {
         if let Some(cp) = cp {
             cp.signal(Signal::INT);
             let outcome = cp.finish();
-            // It may have been done already, or not have got as far as a session.
+            // The copy may be complete already, or not have a session yet.
             assert!(matches!(outcome.status.code(), Some(0 | 10 | 130)), "{}: {:?} {outcome}", self.context, outcome.status);
         }
         let outcome = self.copy_small();
@@ -230,7 +233,7 @@ impl Stage {
     }
 }
 
-/// All IPv4 routes of both hosts, every table and attribute, as the kernel lays them out.
+/// Returns all IPv4 routes of both hosts, with every table and attribute, in the kernel's format.
 fn tables(lab: &Lab) -> [Vec<Vec<u8>>; 2] {
     Host::ALL.map(|host| lab.on(host, kernel_routes::tables).unwrap())
 }
@@ -255,11 +258,11 @@ impl Random {
     }
 }
 
-/// What fits in ten seconds.
+/// Number of kills that fits in 10 s.
 const KILLS: u64 = 50;
-/// Routes of others, on each host; each of another protocol.
+/// Foreign routes on each host, each with another protocol.
 const DECOYS: u8 = 50;
-/// Longest wait for routes to come or go.
+/// Deadline for routes to appear or vanish.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where the large file goes.
+/// Target of the large file.
 const TARGET: &str = "10.9.0.21:large";

@@ -1,4 +1,4 @@
-//! Links that set themselves up: one subnet, no addresses, cables that come later, packets that vanish.
+//! Automatic link setup: one subnet, no addresses, cables added later, packets that are dropped.
 
 use std::{
     io::{Read as _, Write as _},
@@ -36,7 +36,7 @@ fn in_one_subnet() -> nicstripe_lab::LabBuilder {
     Lab::builder().links([LinkSpec::mbit(RATE); 2]).one_subnet()
 }
 
-/// Copies there and back, and returns both reports.
+/// Copies in both directions; returns both reports.
 fn both_ways(hosts: &Hosts, address: &str, bytes: &[u8]) -> [Value; 2] {
     hosts.client.write("there", bytes);
     hosts.server.write("back", bytes);
@@ -72,7 +72,7 @@ fn one_subnet_on_a_switch_uses_both_cables_by_link_local() {
             assert!(text(link(report, interface), "remote").starts_with("fe80::"), "{report:#}");
         }
     }
-    // By the counters of both hosts, each cable carried half of what went there and half of what came back.
+    // By the counters of both hosts, each cable carried half of the data in each direction.
     for counters in &carried {
         for host in Host::ALL {
             let part = counters.at(host).sent_bytes as f64 / (bytes.len() as f64 / 2.0);
@@ -83,7 +83,7 @@ fn one_subnet_on_a_switch_uses_both_cables_by_link_local() {
 
 fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
     let bytes = content(24 * MIB);
-    // Which card's answer to an ARP request comes first is a race, won now and then.
+    // Several cards race to answer an ARP request, so that flux does not occur each time.
     let (hosts, outcome) = (0..10)
         .map(|_| {
             let hosts = Hosts::in_lab(in_one_subnet().without_ipv6().build().unwrap(), Rights::None, Rights::None);
@@ -119,7 +119,7 @@ fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
     }
 }
 
-/// What was learnt by ARP before the settings changed is forgotten with the interface's address.
+/// Discards ARP entries from before the new settings, by taking the interfaces down.
 fn flush_neighbours(hosts: &Hosts) {
     for host in Host::ALL {
         for link in 0..2 {
@@ -172,14 +172,14 @@ fn packets_that_vanish_are_found_and_told() {
     assert_eq!(number(link(&report, "eth1"), "path_mtu"), 1500, "{report:#}");
     assert!(link(&report, "eth2").get("path_mtu").is_none(), "{report:#}");
     outcome.labelled("warning:", &["eth1", "1500", "jumbo"]);
-    // Where nothing vanishes nothing is told.
+    // No report if all packets get through.
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE).with_mtu(9000)]);
     hosts.client.write("source", &bytes);
     let report = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(0).document();
     assert!(link(&report, "eth1").get("path_mtu").is_none(), "{report:#}");
 }
 
-/// The control of the test above: an ordinary connection over the same cable.
+/// Control for the test above: an ordinary connection over the same cable.
 fn a_connection_that_does_not_look_for_them_hangs() {
     let jumbo = LinkSpec::mbit(RATE).with_mtu(9000).with_middle_mtu(1500);
     let lab = Lab::builder().link(jumbo).build().unwrap();
@@ -264,7 +264,7 @@ fn links_without_a_host_lists_the_interfaces() {
     assert!(text.contains("eth1") && text.contains("10.77.1.1/24") && text.contains("no link: loopback"), "{text}");
 }
 
-/// The host routes of nicstripe on a host.
+/// Returns nicstripe's host routes on a host.
 fn ours(lab: &Lab, host: Host) -> Vec<KernelRoute> {
     let routes = lab.on(host, kernel_routes::host_routes).unwrap();
     routes.into_iter().filter(|route| route.protocol == 83).collect()

@@ -1,4 +1,5 @@
-//! Ends of links that are lost on one switch, until no link is left although one end of each is up: the ends that are left are paired anew.
+//! Link ends at one switch that fail until no link is left although each host has one end up: the
+//! remaining ends are paired again.
 
 use std::time::{Duration, Instant};
 
@@ -23,22 +24,22 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 
 const RATE: u64 = 100;
 
-/// Two interfaces of each host at one switch, in one subnet.
+/// Returns a lab with two interfaces per host at one switch, in one subnet.
 fn switch() -> Lab {
     Lab::builder().links([LinkSpec::mbit(RATE); 2]).one_subnet().build().unwrap()
 }
 
-/// Which of the peer's interfaces our two are paired with.
+/// Pairing of the two local interfaces with the peer's.
 #[derive(Clone, Copy, Debug)]
 enum Pairs {
     Straight,
     Crossed,
 }
 
-/// A copy of which each of two links has carried something, and the hosts.
+/// Starts a copy and waits until each of its two links has carried data.
 fn copying(pairs: Pairs, way: Way) -> (Hosts, Process) {
     let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
-    // The first link is between the only interfaces that are plugged in.
+    // The first link joins the only interfaces that are plugged in.
     let first = match pairs {
         Pairs::Straight => 0,
         Pairs::Crossed => 1,
@@ -63,7 +64,7 @@ fn copying(pairs: Pairs, way: Way) -> (Hosts, Process) {
     (hosts, cp)
 }
 
-/// Whether each of our interfaces has carried a chunk or more.
+/// Returns true if each of these local interfaces has carried at least 1 MiB.
 fn carried(progress: &Value, interfaces: &[&str]) -> bool {
     let has_carried = |name: &&str| {
         let links = progress["links"].as_array().unwrap();
@@ -72,7 +73,8 @@ fn carried(progress: &Value, interfaces: &[&str]) -> bool {
     interfaces.iter().all(has_carried)
 }
 
-/// Loses ends of both links, and panics unless data flow again within `bound` and the copy ends right.
+/// Fails ends of both links. Panics unless data flows again within `bound` and the copy ends
+/// correctly.
 fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
     for way in Way::BOTH.repeat(runs() as usize) {
         let (hosts, cp) = copying(pairs, way);
@@ -83,7 +85,7 @@ fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
     }
 }
 
-/// Panics unless data flow within `bound`.
+/// Panics unless data flows within `bound`.
 fn flows_again(lab: &Lab, way: Way, case: &str, bound: Duration) {
     let received = || lab.counters().unwrap().iter().map(|link| link.at(way.sender().peer()).received_bytes).sum::<u64>();
     let begun = Instant::now();
@@ -94,11 +96,11 @@ fn flows_again(lab: &Lab, way: Way, case: &str, bound: Duration) {
     }
     let taken = begun.elapsed();
     println!("{case}: data again after {taken:.2?}");
-    // A MiB takes 0.1 s; the rest is for a busy machine.
+    // 1 MiB takes 0.1 s; the rest is a margin for a busy machine.
     assert!(taken < bound + Duration::from_millis(500), "{case}: {taken:?}");
 }
 
-/// How often each case is tried; `NICSTRIPE_LOSSES` says otherwise.
+/// Returns the number of runs per case; set by `NICSTRIPE_LOSSES`.
 fn runs() -> u32 {
     std::env::var("NICSTRIPE_LOSSES").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2)
 }
@@ -131,9 +133,11 @@ fn ends_that_fall_silent_are_paired_anew() {
     loses(Pairs::Straight, silent, Duration::from_secs(3));
 }
 
-/// The second pair needs host routes at both ends, which nobody could announce while there is no link: they stay meanwhile.
+/// The second pair needs host routes at both ends. Without a link these could not be announced, so
+/// that they stay installed.
 ///
-/// 2.25 s were measured, of which 0.1 are the data; without filters 0.1 to 2.3 s, by the moment at which the cable is back.
+/// Measured: 2.25 s, including 0.1 s for the data; without filters 0.1 to 2.3 s, depending on the
+/// moment of the cable's return.
 fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
     for link in [0, 1].repeat(runs() as usize) {
         let lab = Lab::builder().links([LinkSpec::mbit(RATE); 2]).one_subnet().without_ipv6();
@@ -154,12 +158,13 @@ fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
 fn a_blocked_port_closes_no_link_that_works() {
     for _ in 0..3 * runs() {
         let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
-        // As a firewall that drops what comes to one port.
+        // Like a firewall that drops all traffic to one port.
         hosts.lab.drop_silently(1, Direction::AToB).unwrap();
         hosts.client.write("source", content(48 * MIB));
         let outcome = hosts.cp(&["--json-stream", "source", "10.9.0.21:target"]).expect(0);
         let report = outcome.document();
-        // A link that is closed and made again is one in the report. Another over eth2 may be tried, and give way.
+        // A link that is closed and reconnected appears once in the report. Another link over eth2
+        // may be tried and replaced.
         let links: Vec<_> = outcome.events().into_iter().filter(|event| event["event"] == "link" && event["interface"] == "eth1").collect();
         let has_worked = |of: &Value| links.iter().any(|link| link["state"] == "up" && link["remote"] == of["remote"]);
         let is_end = |link: &Value| link["state"] == "down" || link["reason"] == "another took its place";
@@ -167,7 +172,7 @@ fn a_blocked_port_closes_no_link_that_works() {
         assert!(closed.is_empty(), "{closed:#?}");
         let links = report["links"].as_array().unwrap();
         let carrying: Vec<_> = links.iter().filter(|link| number(link, "bytes") > 0).collect();
-        // The first contact over IPv4 may have carried what fits into a few milliseconds.
+        // The first contact over IPv4 may have carried data for a few milliseconds.
         let used = carrying.iter().filter(|link| number(link, "bytes") > 4 * MIB as u64).count();
         assert_eq!((used, number(&report, "failovers")), (1, 0), "{report:#}");
     }

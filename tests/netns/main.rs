@@ -1,12 +1,14 @@
-//! The product on real cables: client and daemon on the two hosts of a lab, links that are cut, healed, slowed and lost.
+//! Tests on real cables: client and daemon on the two hosts of a lab, links that are cut, healed,
+//! slowed and lost.
 //!
-//! Run by `cargo test --test netns`, as root or where users may make namespaces; elsewhere every test is listed as ignored, with the
-//! reason. One module a subject; each lists its tests. A test fails by panicking, and has a deadline on every wait.
+//! Run by `cargo test --test netns`, as root or with unprivileged user namespaces; otherwise every
+//! test is listed as ignored, with the reason. One module per subject; each lists its tests. A test
+//! fails by panicking, and has a deadline on every wait.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
-/// A list of tests by their names.
+/// List of tests by name.
 #[cfg(target_os = "linux")]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name)),*] };
@@ -79,7 +81,7 @@ fn main() {
         return powercuts::cut_power(&base);
     }
     let mut arguments = Arguments::from_args();
-    // They measure rates, on a machine that may have few cores.
+    // One at a time, because they measure rates and the machine may have few cores.
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials(arguments.list)).exit();
 }
@@ -91,7 +93,7 @@ fn trials(_: bool) -> Vec<Trial> {
 
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
-    // Before any thread is started, since a process with threads could not enter a user namespace.
+    // Before any thread starts, because a multi-threaded process cannot enter a user namespace.
     let obstacle = if only_listed { None } else { nicstripe_lab::gain_access().err().map(|error| nicstripe::chain(&error)) };
     let no_mounts = obstacle.clone().or_else(|| if only_listed { None } else { disks::obstacle() });
     let trials_of = |tests: &[(&'static str, fn())], obstacle: &Option<String>| -> Vec<Trial> {
@@ -133,7 +135,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     trials
 }
 
-/// A test that runs, or is ignored for the reason given.
+/// Returns a test that runs, or is ignored with the given reason.
 #[cfg(target_os = "linux")]
 fn trial(name: &'static str, test: fn(), obstacle: Option<String>) -> Trial {
     let run = move || {

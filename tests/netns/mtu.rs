@@ -1,7 +1,7 @@
-//! MTUs that the helper has changed: as they were before, whoever is killed.
+//! MTUs changed by the helper: restored whichever process is killed.
 //!
-//! The helper is the product's; its user is a process that does nothing but hold the other end of its pipe. What `nicstripe bench` asks for
-//! is written here byte by byte.
+//! The helper is the real one; its user is a process that only holds the other end of its pipe. The
+//! test writes the requests of `nicstripe bench` byte by byte.
 
 use std::{
     fs,
@@ -35,7 +35,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 
 const HELPER: &str = env!("CARGO_BIN_EXE_nicstripe-routes");
 
-/// A host whose first interface has another MTU.
+/// Host whose first interface has a changed MTU.
 struct Changed {
     hosts: Hosts,
     user: Child,
@@ -75,13 +75,14 @@ impl Drop for Changed {
     }
 }
 
-/// The MTU as IPv6 has it, which follows the interface's: what `/proc/sys/net` shows is the reader's own host, unlike `/sys`.
+/// Reads the IPv6 MTU, which follows that of the interface. Unlike `/sys`, `/proc/sys/net` shows
+/// the reader's network namespace.
 fn mtu(hosts: &Hosts, interface: &str) -> u32 {
     let path = format!("/proc/sys/net/ipv6/conf/{interface}/mtu");
     hosts.lab.on(Host::A, || fs::read_to_string(&path).unwrap()).unwrap().trim().parse().unwrap()
 }
 
-/// A request to give an interface an MTU for a minute.
+/// Builds a request to set the MTU of an interface for one minute.
 fn set(interface: u32, mtu: u32) -> [u8; 44] {
     let mut request = [0; 44];
     request[..2].copy_from_slice(&[1, 5]);
@@ -91,7 +92,7 @@ fn set(interface: u32, mtu: u32) -> [u8; 44] {
     request
 }
 
-/// Sends a request; returns how the answer begins.
+/// Sends a request; returns the start of the answer.
 fn ask(pipe: &mut UnixStream, request: &[u8; 44]) -> [u8; 8] {
     pipe.write_all(request).unwrap();
     let mut answer = [0; 28];
@@ -144,7 +145,7 @@ fn an_mtu_whose_user_and_helper_were_killed_is_put_back_at_the_next_start() {
     kill(&mut changed.user);
     assert_eq!(mtu(&changed.hosts, "eth1"), 4000);
     changed.hosts.client.write("source", b"bytes");
-    // One that changes none itself.
+    // This copy changes no MTU itself.
     changed.hosts.cp(&["source", "10.77.1.2:target"]).expect(0);
     assert_eq!(mtu(&changed.hosts, "eth1"), 1500);
 }
@@ -176,13 +177,13 @@ fn what_a_helper_refuses_changes_nothing() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Hosts whose two cables carry jumbo frames.
+/// Returns hosts with two cables that carry jumbo frames.
 fn jumbo(rights: bool) -> Hosts {
     let links = [LinkSpec::mbit(200).with_mtu(9000); 2];
     if rights { Hosts::with_rights_of_the_client(&links) } else { Hosts::joined_by(&links) }
 }
 
-/// Begins a bench that sweeps sizes of packets, with points as short as they may be.
+/// Starts a benchmark with a packet size sweep of the shortest possible points.
 fn start_bench(hosts: &Hosts, arguments: &[&str]) -> Process {
     let port = hosts.daemon.port.to_string();
     let bench = ["bench", "10.77.1.2", "-p", &port, "-R", "-t", "1", "-O", "0", "-i", "0.1", "--repeat", "1", "--sweep", "mtu"];
@@ -202,7 +203,7 @@ fn await_both(hosts: &Hosts, is_it: impl Fn([u32; 2]) -> bool, within: Duration)
     }
 }
 
-/// The points of the only sweep of a report: size, and whether it was computed.
+/// Returns the points of the only sweep of a report: size, and true if computed.
 fn points(report: &serde_json::Value) -> Vec<(u64, bool)> {
     let points = report["sweeps"][0]["points"].as_array().unwrap();
     points.iter().map(|point| (point["size"].as_u64().unwrap(), point["computed"] == true)).collect()
@@ -218,7 +219,7 @@ fn a_bench_measures_other_sizes_of_packets_and_puts_back_what_there_was() {
     let report = outcome.document_of("nicstripe-bench-report-1");
     assert_eq!(points(&report), [(1500, false), (4000, false), (9000, false)], "{report:#}");
     assert_eq!((both(&hosts), &report["complete"]), ([9000; 2], &true.into()));
-    // A file beside the records is written for each change, and none is left.
+    // Each change writes a record file; none is left.
     assert_eq!(hosts.client.run(["routes", "list"]).expect(0).stdout, "");
 }
 
@@ -252,7 +253,7 @@ fn without_the_right_to_it_a_bench_computes_other_sizes_and_says_why() {
     assert_eq!(both(&hosts), [9000; 2]);
 }
 
-/// How long a bench may take to come to some point: a second each, and as long again on a busy machine.
+/// Deadline for a benchmark to reach some point: one second per point, doubled for a busy machine.
 const BENCH: Duration = Duration::from_secs(40);
 const DONE: u8 = 0;
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
-//! Addresses that a peer has no right to: a real daemon, on a host that gave them to its interface, offers them in a real session to a
-//! client that may change routes and is told to do so for every link.
+//! Addresses that a peer must not claim: a real daemon offers addresses of its host in a real
+//! session. The client may change routes and is configured to install one per link.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
 
@@ -34,17 +34,17 @@ fn no_route_goes_to_an_address_that_is_not_a_neighbours() {
         assert!(added.iter().all(|route| *route == ours("10.77.1.2", eth1)), "{offer}: {added:?}\n{outcome}");
         match (offer.split_once('/'), refusal) {
             (Some((address, _)), Some(why)) => drop(outcome.expect(10).error(&["eth2", address, why])),
-            // It does without that cable.
+            // The copy works without that cable.
             _ => drop(outcome.expect(0)),
         }
         assert_eq!(hosts.lab.on(Host::A, kernel_routes::tables).unwrap(), before, "{offer}");
     }
-    // One that is right, so that the others were not refused for something else.
+    // A legitimate address as control: the rejections had no other cause.
     offered(&hosts, "10.77.2.9/24").expect(0);
     assert!(watch.added().contains(&ours("10.77.2.9", eth2)));
 }
 
-/// Copies while this is all that the daemon's host has on the second cable.
+/// Runs a copy while the daemon's host has only this address on the second cable.
 fn offered(hosts: &Hosts, address: &str) -> crate::harness::Outcome {
     hosts.lab.add_address(Host::B, 1, address).unwrap_or_else(|error| panic!("{address}: {error:?}"));
     let outcome = hosts.cp(&["-f", "--routes", "always", "source", "10.77.1.2:target"]);
@@ -52,13 +52,14 @@ fn offered(hosts: &Hosts, address: &str) -> crate::harness::Outcome {
     outcome
 }
 
-/// What the kernel of a hostile host can be made to offer, and why the client's helper refuses it; nothing where nobody asks the helper.
+/// Addresses that a hostile host can offer, and the reason why the client's helper rejects them;
+/// `None` if the helper is not asked.
 const OFFERS: [(&str, Option<&str>); 21] = [
     // Gateways: of the default route, of a network, of a single host.
     ("10.77.2.254/24", Some("gateway")),
     ("10.77.2.253/24", Some("gateway")),
     ("10.88.0.252/16", Some("gateway")),
-    // The client's own.
+    // The client's own addresses.
     ("10.77.2.1/24", None),
     ("10.88.0.1/16", None),
     // First and last addresses of the client's networks.
@@ -67,18 +68,18 @@ const OFFERS: [(&str, Option<&str>); 21] = [
     ("10.88.0.0/16", Some("network or broadcast")),
     ("10.88.255.255/16", Some("network or broadcast")),
     ("10.77.1.255/24", None),
-    // Multicast, broadcast, reserved, loopback, nobody's.
+    // Multicast, broadcast, reserved, loopback, unspecified.
     ("224.0.0.5/24", None),
     ("239.255.255.250/8", None),
     ("240.0.0.1/8", None),
     ("127.0.0.53/8", None),
     ("0.1.2.3/8", None),
-    // Not on that cable: of the other one, and of the world.
+    // Not on that cable: on the other one, or public.
     ("10.77.1.9/24", None),
     ("10.99.0.1/24", None),
     ("8.8.8.8/24", None),
     ("192.0.2.1/24", None),
-    // Somebody else has decided where these are.
+    // Routes to these come from another routing protocol.
     ("10.77.2.77/24", Some("not ours (protocol bgp)")),
     ("10.88.0.77/16", Some("not ours (protocol dhcp)")),
 ];

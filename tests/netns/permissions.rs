@@ -1,7 +1,7 @@
-//! Files and directories that the daemon's user may not use.
+//! Files and directories that the daemon's user may not access.
 //!
-//! Here and not beside the tests without cables, because permission bits do not bind root, and on a lab's host a program can be one
-//! without its rights.
+//! These tests need a lab because permission bits do not bind root, and a program on a lab's host
+//! can run without root's privileges.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

@@ -1,7 +1,7 @@
-//! A few simulated power cuts, of one copy of each kind; `benches/powercuts` has thousands.
+//! A few simulated power cuts, of one copy of each kind; `benches/powercuts` runs thousands.
 //!
-//! Needs root, FUSE, a loop device and mkfs.ext4; elsewhere the test is ignored. The test runs this program again in namespaces with which
-//! all mounts end.
+//! Needs root, FUSE, a loop device and mkfs.ext4; the test is ignored otherwise. It runs this
+//! program again in namespaces, so that all mounts end with them.
 
 use std::{
     env,
@@ -42,12 +42,12 @@ mod workload;
 
 pub(crate) const TESTS: &[(&str, fn())] = tests![a_power_cut_takes_nothing_that_was_acknowledged];
 
-/// Why these tests cannot run here.
+/// Returns the reason why these tests cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
     namespaces::obstacle(&[Kind::Ext4], None)
 }
 
-/// The folder that is for this process, if it is the one that cuts the power.
+/// Returns the folder for this process if it is the one that cuts the power.
 pub(crate) fn base() -> Option<PathBuf> {
     env::var_os(BASE).map(PathBuf::from)
 }
@@ -60,13 +60,13 @@ fn a_power_cut_takes_nothing_that_was_acknowledged() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What the test does in its namespaces. Panics when anything is wrong.
+/// Runs the test inside its namespaces. Panics on any violation.
 pub(crate) fn cut_power(base: &Path) {
     let plan = Plan {
         room: &Room::at(base),
         kind: Kind::Ext4,
         skipped: Skipped::None,
-        // Twice the copies: one cut right behind each, and as many anywhere.
+        // Each copy twice: one cut directly after it, and one at a random point.
         cuts: 12,
         per_log: 12,
         amount: Amount::EachOnce,
@@ -77,7 +77,7 @@ pub(crate) fn cut_power(base: &Path) {
     assert!(outcome.findings.acknowledged > 0 && outcome.blocks[0] > 0, "nothing was at stake: {outcome:?}");
 }
 
-/// Of a worker that makes no large file, which would take seconds.
+/// Seed of a worker without a large file, which would take seconds.
 const SEED: u64 = 1;
 
 const BASE: &str = "NICSTRIPE_POWER_CUTS";

@@ -1,4 +1,5 @@
-//! Host routes: there while a copy runs that wants them, gone afterwards, and those of others never touched.
+//! Host routes: present during a copy that needs them, removed afterwards; foreign routes stay
+//! untouched.
 
 use std::{
     fs,
@@ -36,12 +37,12 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_proof_arrives_where_the_address_was_learned_at_another_card,
 ];
 
-/// What `ip route add` marks its routes with.
+/// Protocol number set by `ip route add`.
 const BOOT: u8 = 3;
 
 fn hosts() -> Hosts {
     let hosts = Hosts::with_rights_of_the_client(&[LinkSpec::mbit(200); 2]);
-    // Somebody else's, to an address that the copy does not use.
+    // Foreign route to an address that the copy does not use.
     let decoy = decoy(&hosts);
     hosts.lab.on(Host::A, || kernel_routes::add(decoy)).unwrap();
     hosts
@@ -51,7 +52,7 @@ fn decoy(hosts: &Hosts) -> KernelRoute {
     KernelRoute { destination: [10, 77, 2, 99].into(), interface: hosts.lab.interface_index(Host::A, 1), protocol: BOOT }
 }
 
-/// The routes that a copy over both cables wants, and the decoy.
+/// Returns the routes needed by a copy over both cables, and the decoy.
 fn with_ours(hosts: &Hosts) -> Vec<KernelRoute> {
     let ours = |link| KernelRoute {
         destination: hosts.lab.address(Host::B, link),
@@ -78,7 +79,7 @@ fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
     let owner = format!("in use by process {}", helper_of(&cp).unwrap());
     let lines: Vec<&str> = listed.lines().collect();
     assert_eq!(lines, [format!("10.77.1.2/32 dev eth1  {owner}"), format!("10.77.2.2/32 dev eth2  {owner}")]);
-    // Those in use stay.
+    // Routes in use stay.
     hosts.client.run(["routes", "clean"]).expect(0);
     assert_eq!(present(&hosts), with_ours(&hosts));
 
@@ -88,12 +89,12 @@ fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
-/// The process that changes routes for this one, if there is one.
+/// Returns the route helper of this process, if any.
 pub(crate) fn helper_of(user: &Process) -> Option<u32> {
     let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
     let is_helper = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // "pid (name) state parent …"; names are cut to 15 bytes.
+        // "pid (name) state parent …"; the kernel cuts names to 15 bytes.
         let parent = stat.split_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
         stat.contains("(nicstripe-route") && parent == Some(user.id())
     };
@@ -104,7 +105,7 @@ fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
 }
 
-/// Starts a copy that has its routes.
+/// Starts a copy and waits for its routes.
 fn started(hosts: &Hosts) -> Process {
     Way::Put.prepare(hosts, &content(32 * MIB));
     let cp = hosts.start_cp(&COPY);
@@ -123,7 +124,7 @@ fn killed(hosts: &Hosts) {
 
 fn routes_of_a_killed_copy_go_at_once() {
     let hosts = hosts();
-    // It is waited for until nobody writes to its standard error, which includes the helper.
+    // Waits until standard error is closed, which includes that of the helper.
     started(&hosts).kill();
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
@@ -133,7 +134,7 @@ fn a_copy_whose_helper_was_killed_ends_as_it_should() {
     let cp = started(&hosts);
     kill(helper_of(&cp).unwrap());
     cp.finish().expect(0);
-    // They are nobody's, and go at the next start.
+    // The routes are orphaned and go at the next start.
     hosts.client.run(["routes", "clean"]).expect(0);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
@@ -173,7 +174,7 @@ fn effective_rights(process: &Path) -> u64 {
 
 const NET_ADMIN: u64 = 1 << 12;
 
-/// Makes host A answer 10.77.2.2 by the first cable, and drop what comes from there by the second.
+/// Makes host A route to 10.77.2.2 by the first cable, and drop packets from it on the second.
 fn make_strict(hosts: &Hosts) {
     let astray =
         KernelRoute { destination: hosts.lab.address(Host::B, 1), interface: hosts.lab.interface_index(Host::A, 0), protocol: BOOT };
@@ -191,7 +192,7 @@ fn where_a_strict_filter_needs_a_route_it_is_installed_unasked() {
     Way::Put.prepare(&hosts, &bytes);
     let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
     cp.await_bytes(MIB as u64);
-    // The first cable needs none.
+    // The first cable needs no route.
     let ours =
         KernelRoute { destination: hosts.lab.address(Host::B, 1), interface: hosts.lab.interface_index(Host::A, 1), protocol: NICSTRIPE };
     assert_eq!(present(&hosts), [ours, decoy(&hosts)]);
@@ -227,7 +228,7 @@ fn routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned() {
 fn routes_of_a_copy_killed_with_its_helper_go_at_the_next_start() {
     let hosts = hosts();
     killed(&hosts);
-    // One that installs none itself.
+    // This copy installs no routes itself.
     hosts.cp(&["source", "10.77.1.2:target"]).expect(0);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
@@ -275,8 +276,9 @@ fn without_being_asked_no_route_is_installed() {
     }
 }
 
-/// What `holder` sends to 10.9.0.99 goes out by eth1; the other machine says that it has this address at eth2. Whether what arrives there by
-/// eth1 reaches it is for `is_its_own` to say: otherwise the address is a third party's, as far as anybody can tell.
+/// Runs a copy in which `holder` routes to 10.9.0.99 by eth1, while its peer claims the address at
+/// eth2. `is_its_own` decides if packets that arrive at the peer's eth1 reach the address.
+/// Otherwise it could be a third party's.
 fn claimed(holder: Host, is_its_own: bool) -> (Vec<KernelRoute>, Value) {
     let lab = Lab::builder().links([LinkSpec::mbit(200).bare(); 2]).without_ipv6();
     let lab = lab.sysctl(holder, "net/ipv4/conf/all/rp_filter", "1");
@@ -310,8 +312,9 @@ fn a_route_is_installed_to_an_address_that_is_the_peers_already() {
     }
 }
 
-/// The kernel learns where an address is from who asks under it, which on a machine of several cards in one subnet is any of them. What it
-/// sends there is dropped by that card's strict filter until the entry ages, which takes 8 s.
+/// The kernel learns the hardware address from ARP requests, which a machine with several cards in
+/// one subnet may send from any card. Packets to the wrong card are dropped by its strict filter
+/// until the entry expires after 8 s.
 fn a_proof_arrives_where_the_address_was_learned_at_another_card() {
     for holder in Host::ALL {
         let lab = Lab::builder().links([LinkSpec::mbit(200); 2]).one_subnet().without_ipv6();

@@ -1,6 +1,8 @@
-//! A disk that takes nothing for seconds: an ext4 in a file, mounted for the daemon alone and frozen (FIFREEZE) while a copy runs.
+//! Disk that stalls for seconds: an ext4 image mounted for the daemon and frozen (FIFREEZE) during
+//! a copy.
 //!
-//! Made by unshare(1), mount(8), mkfs.ext4(8) and fsfreeze(8); where one of them is missing or refused the tests are ignored.
+//! Set up by unshare(1), mount(8), mkfs.ext4(8) and fsfreeze(8); the tests are ignored if one of
+//! them is missing or not permitted.
 
 use std::{
     fs,
@@ -20,7 +22,7 @@ use crate::{
 
 pub(crate) const TESTS: &[(&str, fn())] = tests![a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link];
 
-/// Why these tests cannot run here.
+/// Returns the reason why these tests cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let mount_point = folder.path().join("mount-point");
@@ -35,7 +37,7 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-/// Two hosts, and on B a daemon whose files are on such a disk.
+/// Returns two hosts, with a daemon on B whose files are on such a disk.
 fn hosts() -> Hosts {
     let lab = Arc::new(Lab::builder().links([LinkSpec::mbit(200); 2]).build().unwrap());
     let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::All));
@@ -47,7 +49,7 @@ fn hosts() -> Hosts {
     Hosts { lab, client, server, daemon }
 }
 
-/// Freezes a file system for a while, by a process of its own: it is thawed whatever becomes of this one.
+/// Freezes a file system for a while by a separate process, which thaws it even if this one dies.
 fn freeze(folder: &Path, time: Duration) -> Child {
     let script = "exec 3< \"$0\"; fsfreeze -f /proc/self/fd/3 && echo && sleep \"$1\"; fsfreeze -u /proc/self/fd/3";
     let mut command = Command::new("sh");
@@ -66,7 +68,7 @@ fn a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link() {
     cp.await_bytes(bytes.len() as u64 / 4);
     let begun = Instant::now();
     let mut frozen = freeze(&folder, STALL);
-    // The receiver's pool is full by then.
+    // The receiver's buffer pool is full by then.
     thread::sleep(STALL / 2);
     let full = hosts.daemon.process.peak_memory();
     assert!(frozen.wait().unwrap().success());
@@ -81,11 +83,11 @@ fn a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link() {
     }
     assert_eq!(text(&report, "blake3"), digest(&bytes));
     assert!(is_same(&fs::read(folder.join("target")).unwrap(), &bytes));
-    // 96 MiB at most were left, which both cables carry in 2.2 s; and as much again for a busy machine.
+    // At most 96 MiB were left, which both cables carry in 2.2 s; doubled for a busy machine.
     assert!(thawed.elapsed() <= Duration::from_secs(5), "{:?} after the stall: {report:#}", thawed.elapsed());
 }
 
 const STALL: Duration = Duration::from_secs(5);
 
-/// Puts a disk of 300 MiB where the script runs; it is a file beside that folder.
+/// Mounts a 300 MiB disk on the script's folder; its image is a file next to that folder.
 const MOUNT: &str = "truncate -s 300M ../disk && mkfs.ext4 -q ../disk && mount -o loop ../disk . && cd \"$PWD\"";

@@ -1,4 +1,4 @@
-//! Every cable carries its share, and which cables are used.
+//! Distribution of data over cables, and selection of cables.
 
 use std::{thread, time::Duration};
 
@@ -34,7 +34,7 @@ fn four_cables_carry_their_shares_both_ways() {
     carry_their_shares(&[LinkSpec::mbit(100); 4]);
 }
 
-/// No flag says which cables there are.
+/// Copies without any link option and checks the share of each cable.
 fn carry_their_shares(links: &[LinkSpec]) {
     let hosts = Hosts::joined_by(links);
     // 2.1 s on 400 Mbit/s.
@@ -48,12 +48,12 @@ fn carry_their_shares(links: &[LinkSpec]) {
         let share = bytes.len() as f64 / links.len() as f64;
         for (index, counters) in carried.iter().enumerate() {
             let (sender, receiver) = (way.sender(), way.sender().peer());
-            // Headers add up to 5 % to what is counted; see `Traffic`.
+            // Headers add up to 5 % to the counters; see `Traffic`.
             for (end, counted) in [("sent", counters.at(sender).sent_bytes), ("received", counters.at(receiver).received_bytes)] {
                 let part = counted as f64 / share;
                 assert!((0.9..=1.15).contains(&part), "link {index} {end} {part} of its share: {carried:#?}\n{report:#}");
             }
-            // What answers comes back over the same cable: acknowledgements, a few per cent of the data.
+            // Acknowledgements return over the same cable: a few per cent of the data.
             assert!(counters.at(receiver).sent_bytes > 10_000, "link {index}: {carried:#?}");
             paired(link(&report, &hosts.lab.interface(index)));
         }
@@ -62,7 +62,7 @@ fn carry_their_shares(links: &[LinkSpec]) {
     }
 }
 
-/// Panics unless a link was proved to lead from each interface to the one it is joined with.
+/// Panics unless the link is verified and joins interfaces of the same name.
 #[track_caller]
 fn paired(link: &Value) {
     assert_eq!((text(link, "state"), &link["verified"]), ("up", &Value::Bool(true)), "{link:#}");
@@ -74,9 +74,10 @@ fn told_beside_theory(report: &Value, links: &[LinkSpec]) {
     let theory: u64 = links.iter().map(|spec| spec.goodput().unwrap().bits_per_second()).sum();
     let got = number(report, "bytes") as f64 * 8.0 / report["elapsed_s"].as_f64().unwrap();
     let efficiency = got / theory as f64;
-    // How near to theory it comes is for `benches/throughput`: here it would depend on what else the machine does.
+    // `benches/throughput` measures the distance to theory, which depends on the load of the
+    // machine.
     assert!(efficiency <= 1.01, "{efficiency} of {theory} bit/s: {report:#}");
-    // It tells no more than the cables carry, and knows what they carry.
+    // The reported efficiency and theory match the cables.
     let (told, expected) = (report["efficiency"].as_f64().unwrap(), number(report, "theory_bps") as f64);
     assert!((told - efficiency).abs() < 0.01 && (expected / theory as f64 - 1.0).abs() < 0.01, "{theory} bit/s: {report:#}");
 }
@@ -86,7 +87,7 @@ fn the_daemon_listens_on_every_interface() {
     for interface in ["lo", "eth1", "eth2", "eth3"] {
         hosts.daemon.process.await_stderr(&format!("listening on {interface}, port {}", hosts.daemon.port));
     }
-    // Each answers on its own interface, as its own address.
+    // Each interface answers at its own address.
     hosts.client.write("source", b"bytes");
     for index in 0..3 {
         let address = hosts.lab.address(Host::B, index);
@@ -119,7 +120,7 @@ fn a_slow_cable_does_not_set_the_pace_of_a_fast_one() {
         let report = hosts.cp(&[&["--json"], &ends[..]].concat()).expect(0).document();
         way.check(&hosts, &bytes, &report);
         let took = report["elapsed_s"].as_f64().unwrap();
-        // 2.04 s ideally. Were the rest dealt out in halves, the slow cable would take 20 s.
+        // Ideally 2.04 s. A split of the rest in halves would take the slow cable 20 s.
         assert!(took <= 2.0 * ideal + 1.0, "{took} s where {ideal} s are ideal: {report:#}");
         assert!(number(link(&report, "eth2"), "bytes") > 0, "{report:#}");
     }
@@ -139,7 +140,7 @@ fn named_links_are_paired_by_their_interfaces() {
         paired(link(&report, interface));
     }
     assert_eq!(report["links"].as_array().unwrap().len(), 2, "{report:#}");
-    // Two interfaces that no cable joins.
+    // No cable joins these two interfaces.
     let refused = hosts.cp(&["-f", "--link", "eth1=eth2", "--json", "source", "10.77.1.2:"]).expect(10);
     refused.error(&["eth1=eth2", "10.77.1.1"]);
 }
@@ -152,7 +153,7 @@ fn an_excluded_link_carries_nothing() {
 fn a_link_that_only_met_the_peer_carries_no_data() {
     for (options, address, used) in [(["--exclude-link", "eth1"], "10.77.1.2", 1), (["--link", "eth1"], "10.77.2.2", 0)] {
         let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
-        // The link that may be used is up later than the one that only leads to the peer.
+        // The link for data comes up later than the one for the first contact.
         hosts.lab.drop_silently(used, Direction::Both).unwrap();
         let late = |cp: &Process| {
             cp.await_event("connected", |_| true);
@@ -169,7 +170,7 @@ fn only_used(hosts: &Hosts, options: &[&str], address: &str, used: usize) {
     only_used_after(hosts, options, address, used, |_| ());
 }
 
-/// The same with something that happens once the copy has started.
+/// Like [`only_used`], with an action after the start of the copy.
 #[track_caller]
 fn only_used_after(hosts: &Hosts, options: &[&str], address: &str, used: usize, happens: impl FnOnce(&Process)) {
     let bytes = content(24 * MIB);
@@ -184,7 +185,7 @@ fn only_used_after(hosts: &Hosts, options: &[&str], address: &str, used: usize, 
     hosts.server.check("target", &bytes, &report);
     for (index, counters) in carried.iter().enumerate() {
         let sent = counters.a.sent_bytes;
-        // What is said to meet the peer is some KiB.
+        // The first contact takes some KiB.
         let is_right = if index == used { sent >= bytes.len() as u64 } else { sent < 256 << 10 };
         assert!(is_right, "link {index}: {carried:#?}\n{report:#}");
     }
@@ -211,7 +212,7 @@ fn an_address_behind_a_cut_cable_is_an_error_that_names_it() {
     hosts.client.write("source", b"bytes");
     hosts.lab.cut(0).unwrap();
     hosts.cp(&["source", "10.77.1.2:"]).expect(10).error(&["10.77.1.2"]).hint(&["cable"]);
-    // The same daemon by an address that is reached.
+    // Another address of the daemon is reachable.
     hosts.cp(&["source", "10.77.2.2:"]).expect(0);
 }
 

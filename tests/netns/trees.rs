@@ -44,7 +44,7 @@ fn a_tree_whose_client_was_killed_is_finished_by_a_rerun() {
         cp.await_bytes(HALF);
         cp.kill();
         let report = hosts.cp(&words).expect(0).document();
-        // What was whole before is the same now, and is not sent again.
+        // Completed files are unchanged and not retransmitted.
         assert!(number(&report["tree"], "files") < SMALL + LARGE, "{report:#}");
         way.check_tree(&hosts);
     }
@@ -67,7 +67,7 @@ fn a_reader_that_pauses_loses_no_link_of_a_pipe() {
     hosts.server.write("source", &bytes);
     let mut command = hosts.client.command(env!("CARGO_BIN_EXE_nicstripe"));
     command.args(["cp", "-v", "--port", &hosts.daemon.port.to_string(), "10.77.1.2:source", "-"]);
-    // More than the silence after which a path counts as lost.
+    // Longer than the silence after which a path counts as lost.
     let (outcome, stdout) = Process::spawn_read_with_pauses(command, 16 * MIB, Duration::from_secs(3)).finish_raw();
     let outcome = outcome.expect(0);
     assert!(is_same(&stdout, &bytes), "{} bytes came\n{outcome}", stdout.len());
@@ -76,7 +76,7 @@ fn a_reader_that_pauses_loses_no_link_of_a_pipe() {
 }
 
 impl Way {
-    /// Makes a tree at the sender, and returns the words that copy it.
+    /// Creates a tree at the sender, and returns the arguments to copy it.
     fn plant(self, hosts: &Hosts) -> [&'static str; 4] {
         let root = self.source(hosts).path("tree");
         for index in 0..SMALL {
@@ -91,7 +91,7 @@ impl Way {
         }
     }
 
-    /// Panics unless the copy is the tree, and nothing is beside or in it.
+    /// Panics unless the copy equals the tree, without leftovers in or next to it.
     #[track_caller]
     fn check_tree(self, hosts: &Hosts) {
         let copy = self.target(hosts);
@@ -122,9 +122,9 @@ fn with_daemon_killed_and_started(hosts: Hosts) -> Hosts {
     Hosts { lab, client, server, daemon }
 }
 
-/// Files of 10 kB.
+/// Number of files of 10 kB.
 const SMALL: u64 = 400;
-/// Files of 8 MiB.
+/// Number of files of 8 MiB.
 const LARGE: u64 = 4;
-/// Of the 36 MiB of all.
+/// Half of the 36 MiB in total.
 const HALF: u64 = 18 << 20;

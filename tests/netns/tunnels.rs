@@ -1,4 +1,4 @@
-//! Connections of other programs over two cables, of which one is cut.
+//! Connections of other programs over two cables while one is cut.
 
 use std::{
     io::{self, Read, Write},
@@ -21,10 +21,10 @@ use crate::{
 pub(crate) const TESTS: &[(&str, fn())] =
     tests![a_connection_through_forward_survives_one_of_two_cables, a_connection_through_forward_uses_both_cables];
 
-/// A lab with a service on host B, and a port on host A that is the service.
+/// A lab with a service on host B, and a port on host A forwarded to it.
 struct Stage {
     lab: Arc<Lab>,
-    /// Bytes that the service, or whoever speaks to it, has got.
+    /// Bytes received by the service or by its client.
     got: Arc<AtomicUsize>,
     port: SocketAddr,
     _sides: [Side; 2],
@@ -62,7 +62,7 @@ impl Stage {
     }
 }
 
-/// Starts the service: it gives back what it gets, and reads ahead of that.
+/// Starts the service: it reads everything and sends it back.
 fn serve(lab: &Lab, got: &Arc<AtomicUsize>) -> SocketAddr {
     let listener = lab.on(Host::B, || TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
     let (address, got) = (listener.local_addr().unwrap(), got.clone());
@@ -72,7 +72,7 @@ fn serve(lab: &Lab, got: &Arc<AtomicUsize>) -> SocketAddr {
             thread::spawn(move || {
                 let mut bytes = Vec::new();
                 read_counting(&mut tcp, &mut bytes, &got).unwrap();
-                // Who has seen enough hangs up.
+                // The client may close early.
                 let _ = tcp.write_all(&bytes).and_then(|()| tcp.shutdown(Shutdown::Write));
             });
         }
@@ -94,7 +94,8 @@ fn read_counting(tcp: &mut TcpStream, bytes: &mut Vec<u8>, got: &AtomicUsize) ->
 }
 
 fn a_connection_through_forward_survives_one_of_two_cables() {
-    // The cable of the first contact, and the other; while the bytes go there, and while they come back.
+    // The cable of the first contact, and the other; on the way to the service, and on the way
+    // back.
     for (cable, cut_at) in [(0, MOVED / 4), (1, MOVED / 4), (0, MOVED + MOVED / 4), (1, MOVED + MOVED / 4)] {
         let stage = Stage::new(LinkSpec::mbit(200));
         let bytes = content(MOVED);
@@ -121,7 +122,7 @@ fn a_connection_through_forward_survives_one_of_two_cables() {
 }
 
 fn a_connection_through_forward_uses_both_cables() {
-    // Slow ones, so that no processor is what holds them back.
+    // Slow cables, so that the processor is not the bottleneck.
     let stage = Stage::new(LinkSpec::mbit(20));
     let before = stage.lab.counters().unwrap();
     let mut tcp = stage.connect();
@@ -135,8 +136,9 @@ fn a_connection_through_forward_uses_both_cables() {
     }
 }
 
-/// Bytes that go each way: longer than the silence after which a cable counts as lost, at 200 Mbit/s.
+/// Bytes in each direction; at 200 Mbit/s they take longer than the silence after which a cable
+/// counts as lost.
 const MOVED: usize = 48 * MIB;
 
-/// Longest wait for anything.
+/// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(30);

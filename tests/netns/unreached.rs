@@ -1,6 +1,7 @@
-//! A peer that is in the list and cannot be reached: all that is printed, and the exit code.
+//! A listed peer that cannot be reached: complete output and exit code.
 //!
-//! Only the daemon's default port is a firewall's here, so that each case has a lab of its own; they run at once.
+//! The daemon uses its default port, which some cases block by a firewall, so that each case needs
+//! a separate lab; the cases run in parallel.
 
 use std::{sync::Arc, thread};
 
@@ -13,19 +14,20 @@ use crate::{
 
 pub(crate) const TESTS: &[(&str, fn())] = tests![a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check];
 
-/// What stands against a copy, and what is said.
+/// Obstacle of a copy, and the expected output.
 struct Case {
     against: &'static str,
     make: fn(&Scene) -> Option<Daemon>,
-    /// Whether the client has met the peer before.
+    /// True if the client has connected to the peer before.
     is_met: bool,
     arguments: &'static [&'static str],
     code: i32,
-    /// `[..]` stands for anything, `[ADD]` for the command that has our key trusted.
+    /// Expected lines: `[..]` matches anything, `[ADD]` is the command that makes the peer trust
+    /// the local key.
     printed: &'static [&'static str],
 }
 
-/// Two machines joined by two cables, who trust each other.
+/// Two machines that are joined by two cables and trust each other.
 struct Scene {
     lab: Arc<Lab>,
     client: Side,
@@ -94,7 +96,7 @@ fn a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check() {
 }
 
 impl Case {
-    /// Runs it, and returns what is not as it should be.
+    /// Runs the case; returns the deviations.
     fn difference(&self) -> Option<String> {
         let scene = Scene::new();
         if self.is_met {
@@ -163,7 +165,7 @@ fn pulled(scene: &Scene) -> Option<Daemon> {
     served(scene)
 }
 
-/// Whether a line is as expected, where `[..]` stands for anything.
+/// Returns true if a line matches, with `[..]` as a wildcard.
 fn is_like(expected: &str, line: &str) -> bool {
     let Some((head, rest)) = expected.split_once("[..]") else { return line == expected };
     let Some(line) = line.strip_prefix(head) else { return false };

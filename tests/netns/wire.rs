@@ -1,4 +1,4 @@
-//! A peer that says what a test wants: TLS by rustls alone, frames by hand.
+//! Peer that sends arbitrary messages: TLS by plain rustls, frames built by hand.
 
 use std::{
     io::{Read as _, Write as _},
@@ -27,14 +27,14 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-/// A peer's pair of keys.
+/// Key pair of a peer.
 pub(crate) struct Key {
     pub(crate) public: PublicKey,
     certified: Arc<CertifiedKey>,
 }
 
 impl Key {
-    /// Makes a new one.
+    /// Generates a key pair.
     pub(crate) fn generate() -> Self {
         let pair = Ed25519KeyPair::generate().unwrap();
         let public = pair.public_key().as_ref();
@@ -45,20 +45,21 @@ impl Key {
     }
 }
 
-/// How the SubjectPublicKeyInfo of an Ed25519 key begins (RFC 8410).
+/// Prefix of the SubjectPublicKeyInfo of an Ed25519 key (RFC 8410).
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// A connection that made a session.
+/// Connection that created a session.
 pub(crate) struct Wire {
     tls: StreamOwned<ClientConnection, TcpStream>,
     seq: u64,
     decoder: Decoder,
-    /// What was read and not decoded.
+    /// Received bytes that are not decoded yet.
     unread: Vec<u8>,
 }
 
 impl Wire {
-    /// Makes a session from the calling thread's host, and says that these interfaces are the peer's. Whoever answers is trusted.
+    /// Creates a session from the calling thread's host and claims these interfaces. Trusts any
+    /// server key.
     pub(crate) fn session(daemon: SocketAddr, key: &Key, session: [u8; 16], interfaces: Vec<PeerInterface>) -> Self {
         let tcp = TcpStream::connect_timeout(&daemon, TIMEOUT).unwrap();
         tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -80,7 +81,7 @@ impl Wire {
         wire
     }
 
-    /// Sends a control message under the next number.
+    /// Sends a control message with the next sequence number.
     pub(crate) fn say(&mut self, message: &Message) {
         self.seq += 1;
         self.send(&Frame::Control { seq: self.seq - 1, body: minicbor::to_vec(message).unwrap() });
@@ -93,7 +94,7 @@ impl Wire {
         self.tls.flush().unwrap();
     }
 
-    /// Reads control messages until there is such a one.
+    /// Reads control messages until one matches.
     pub(crate) fn wait_for(&mut self, is_it: impl Fn(&Message) -> bool) {
         loop {
             if let Frame::Control { body, .. } = self.frame()
@@ -140,7 +141,7 @@ fn config(key: &Key) -> ClientConfig {
     config
 }
 
-/// Trusts every server.
+/// Verifier that trusts every server.
 #[derive(Debug)]
 struct AnyKey;
 
