@@ -98,9 +98,8 @@ async fn first_of<C, K>(
 /// Time for a peer to answer once its name is resolved. An answer over a cable takes about 1 ms.
 const HEAD_START: Duration = Duration::from_millis(50);
 
-/// Time for a peer to answer if its name cannot be resolved. After a cable is plugged in, each end
-/// takes up to 2 s for duplicate address detection (RFC 4862, section 5.4), and is then asked
-/// within 1 s.
+/// Time for a peer to answer if its name cannot be resolved. A newly plugged cable needs up to 2 s
+/// for duplicate address detection (RFC 4862, section 5.4). The question follows within 1 s.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Time for answers on other cables after the first.

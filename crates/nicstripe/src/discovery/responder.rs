@@ -20,9 +20,7 @@ use crate::{
     trust::{Identity, PublicKey},
 };
 
-/// Configuration of a [`Responder`].
 pub(crate) struct ResponderConfig {
-    /// Identity of the daemon.
     pub(crate) identity: Identity,
     /// Keys to answer.
     pub(crate) accepts: KeyFilter,

@@ -30,7 +30,6 @@ pub(crate) struct Attributes {
     /// Permission bits (0o7777). Set-user-ID and set-group-ID stay unchanged unless `privileged`.
     /// They also stay if they would grant the rights of an owner other than the sender's.
     pub(crate) mode: Option<u32>,
-    /// Modification time.
     pub(crate) mtime: Option<Timestamp>,
     /// User and group, set if this process has the right to.
     pub(crate) owner: Option<Owner>,
@@ -51,7 +50,6 @@ impl Attributes {
         gives_bits || (rules.xattrs && rules.owners && is_root() && gives_xattrs())
     }
 
-    /// Sets whether the sender is privileged.
     pub(crate) fn privileged(self, privileged: bool) -> Self {
         Self { privileged, ..self }
     }
@@ -168,7 +166,6 @@ pub(crate) fn umask() -> u32 {
     mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
 }
 
-/// Returns the modification time.
 pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 }
 }

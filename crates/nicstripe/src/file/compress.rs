@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn on_a_slow_link_everything_that_shrinks_is_compressed() {
         let mut policy = Policy::new(2);
-        // 0.6 ms on two threads against 1.05 ms at 1 Gbit/s for half a chunk.
+        // 0.6 ms split over two threads, against 1.05 ms at 1 Gbit/s for half a chunk.
         assert_eq!(tried(&mut policy, Some(BitRate::from_gbit(1)), 2.0, micros(600)), 320);
     }
 

@@ -104,7 +104,6 @@ impl JournalFile {
         Ok(Self { file, header: replayed.header, end: Mutex::new(replayed.valid_len) })
     }
 
-    /// Starts an empty journal.
     pub(super) fn start(file: File, header: Header) -> io::Result<Self> {
         file.set_len(0)?;
         file.write_all_at(&header.encode(), 0)?;

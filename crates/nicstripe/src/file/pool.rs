@@ -26,7 +26,6 @@ const THREADS: (usize, usize) = (2, 8);
 /// disk.
 const SPARE_THREADS: usize = 1;
 
-/// Threads for background work.
 const BACKGROUND_THREADS: usize = 2;
 
 /// Nice value added to background threads: the scheduler gives them a tenth of a contended core

@@ -95,7 +95,6 @@ pub(crate) struct Lease {
 }
 
 impl Quota {
-    /// Creates a quota of `all` units.
     pub(crate) fn new(all: usize) -> Self {
         let state = State { all, free: all, owners: BTreeMap::new() };
         Self { state: Arc::new(Mutex::new(state)), owner: Owner::default() }
@@ -174,7 +173,6 @@ impl State {
 }
 
 impl Lease {
-    /// Returns the number of units.
     pub(crate) fn count(&self) -> usize {
         self.count
     }

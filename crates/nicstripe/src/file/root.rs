@@ -77,7 +77,6 @@ impl Root {
         }
     }
 
-    /// Opens a file beneath the root.
     pub(crate) fn open_file(&self, name: &Name, flags: OFlags) -> io::Result<OwnedFd> {
         self.open_sought(Some(name), flags)
     }

@@ -43,7 +43,6 @@ enum Content {
     Stored(Box<dyn StoredFile>),
 }
 
-/// Options for reading a source.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReadOptions {
     /// Send the bytes read even if the file changes meanwhile.
@@ -139,7 +138,6 @@ impl Source {
         self.identity
     }
 
-    /// Returns the permission bits.
     pub(crate) fn mode(&self) -> u32 {
         self.mode
     }

@@ -58,15 +58,10 @@ use super::{
 /// Parameters to open a target.
 #[derive(Debug)]
 pub(crate) struct TargetRequest<'a> {
-    /// Directory of the file.
     pub(crate) dir: OwnedFd,
-    /// File name in the directory.
     pub(crate) name: &'a OsStr,
-    /// The sender's offer.
     pub(crate) offer: &'a Offer,
-    /// Options of the transfer.
     pub(crate) options: PutOptions,
-    /// Public key of the sender.
     pub(crate) peer_key: [u8; 32],
     /// Random ID for a new journal.
     pub(crate) journal_id: [u8; 16],
@@ -81,7 +76,6 @@ impl TargetRequest<'_> {
     }
 }
 
-/// A target being received.
 #[derive(Debug)]
 pub(crate) struct Target {
     dir: OwnedFd,
@@ -127,7 +121,6 @@ struct Opened {
     spared: Spared,
 }
 
-/// State of syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Syncs {
     #[default]
@@ -587,8 +580,8 @@ fn final_mode(attributes: Option<&Attributes>, offer: &Offer, options: PutOption
     }
 }
 
-/// Bytes that may be written during a sync. The sync itself covers as many. So a crash loses at
-/// most 64 MiB plus the data in flight, even if the disk syncs more slowly than the links deliver.
+/// Bytes that may be written during a sync. The sync itself covers as many. A crash therefore loses
+/// at most 64 MiB plus the data in flight, even if the disk is slower than the links.
 const MOST_UNSYNCED: u64 = 32 << 20;
 
 /// Alignment and granularity of direct writes; see [`super::buffer`].
@@ -608,7 +601,6 @@ pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {
     Ok((dir.map_err(|cause| FileError::new("open directory", parent.display(), cause))?.into(), name))
 }
 
-/// Creates the parent directories of a local path.
 pub(crate) fn make_parents(path: &Path) -> Result<(), FileError> {
     let Some(parent) = path.parent() else { return Ok(()) };
     std::fs::create_dir_all(parent).map_err(|cause| FileError::new("make directory", escaped(parent.as_os_str().as_bytes()), cause))

@@ -31,7 +31,6 @@ impl SendBuffer {
         self.end - self.start
     }
 
-    /// Returns true if no bytes are unsent.
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -47,7 +46,6 @@ impl SendBuffer {
         }
     }
 
-    /// Drops all unsent bytes.
     pub(crate) fn clear(&mut self) {
         self.advance(self.len());
     }

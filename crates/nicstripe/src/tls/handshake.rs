@@ -17,7 +17,6 @@ use super::record::{Opener, Sealer, record_len};
 use super::{ALPN, BINDING_LABEL};
 use crate::trust::PublicKey;
 
-/// A handshake in progress.
 pub(super) struct Handshake {
     connection: Connection,
     exporter: Arc<ExporterSecret>,
@@ -223,7 +222,6 @@ pub(super) enum KeySchedule {
 }
 
 impl KeySchedule {
-    /// Returns the next sending keys.
     pub(super) fn next_sealer(&mut self) -> Result<Sealer, TlsError> {
         let (_, secrets) = match self {
             Self::Client(kernel) => kernel.update_tx_secret(),
@@ -233,7 +231,6 @@ impl KeySchedule {
         Sealer::new(secrets).map_err(|_| TlsError::Unusable("the cipher refuses its key"))
     }
 
-    /// Returns the next receiving keys.
     pub(super) fn next_opener(&mut self) -> Result<Opener, TlsError> {
         let (_, secrets) = match self {
             Self::Client(kernel) => kernel.update_rx_secret(),

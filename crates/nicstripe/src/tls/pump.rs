@@ -28,7 +28,6 @@ enum State {
     Failed,
 }
 
-/// An established connection.
 struct Open {
     sealer: Sealer,
     opener: Opener,

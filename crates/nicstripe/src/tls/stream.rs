@@ -193,7 +193,6 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Returns the peer's proved key.
     pub(crate) fn peer_key(&self) -> Result<PublicKey, TlsError> {
         self.tls.peer_key().ok_or(TlsError::Unusable("it has failed before"))
     }

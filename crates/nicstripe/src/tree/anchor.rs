@@ -105,7 +105,6 @@ impl Anchor {
         self.held().take();
     }
 
-    /// Opens `path` relative to this directory.
     pub(super) fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         let dir = self.dir()?;

@@ -53,7 +53,6 @@ pub(crate) trait SenderPort: TreePort {
     fn last(&mut self) -> bool;
 }
 
-/// Progress of a walk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WalkProgress {
     /// Regular files found.
@@ -87,7 +86,6 @@ pub(crate) enum SenderInput {
 
 /// Calls of a tree's receiver only.
 pub(crate) trait ReceiverPort: TreePort {
-    /// Sends a message to the sender.
     fn send(&mut self, message: TreeMessage) -> bool;
     /// Reports that a batch was consumed, so that another may be sent.
     fn consumed(&mut self) -> bool;
@@ -177,7 +175,6 @@ fn weight_of(message: &TreeMessage) -> usize {
 /// Callback for the answer to a request.
 pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, FileError>) + Send>;
 
-/// Failure of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EntryError {
     pub(crate) code: FailCode,

@@ -41,7 +41,7 @@ use crate::file::{FileError, IoPool, Source};
 
 /// Longest wait of a partial batch while files are being read.
 ///
-/// Without it each file read by the two I/O threads went in its own batch: 375 batches for 1000
+/// Without it each file read by the two I/O threads goes in its own batch: 375 batches for 1000
 /// files of 500 bytes on average. Longer than a read, too short to notice; picked by eye.
 const PARCEL_PATIENCE: Duration = Duration::from_millis(5);
 
@@ -67,7 +67,6 @@ pub(crate) struct SenderRequest {
     pub(crate) compress: bool,
     /// As in [`crate::TreeOptions::list`].
     pub(crate) list: bool,
-    /// Memory limits.
     pub(crate) allowance: Sending,
 }
 
@@ -83,8 +82,8 @@ impl SenderRequest {
 
 /// Sends a tree and returns when it has ended.
 ///
-/// Reports the result to the port, unless the port is closed or [`SenderInput::Stop`] arrives. The
-/// I/O threads answer through `self_handle`, which is connected to `inputs`.
+/// Reports the result through `port`, unless the channel is closed or [`SenderInput::Stop`]
+/// arrives. The I/O threads answer through `self_handle`, which is connected to `inputs`.
 fn run(
     request: SenderRequest,
     inputs: Receiver<SenderInput>,
@@ -108,7 +107,6 @@ fn run(
 enum Ended {
     /// Stopped, or the session has closed the channel.
     Stopped,
-    /// Failed.
     Failed(FileError),
 }
 
@@ -138,7 +136,7 @@ struct Sender {
     reads: Reads,
     inputs: Receiver<SenderInput>,
     outlet: Outlet,
-    /// True once the port knows that no batch follows.
+    /// True once the end of the batches was announced.
     is_last_told: bool,
     /// True once the receiver has everything in place.
     is_committed: bool,
@@ -186,7 +184,6 @@ impl Sender {
         }
     }
 
-    /// Handles all queued input.
     fn take_in(&mut self) -> Result<(), Ended> {
         loop {
             match self.inputs.try_recv() {

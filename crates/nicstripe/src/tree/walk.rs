@@ -32,14 +32,12 @@ use super::{
 };
 use crate::file::{FileError, Root, identity_of, tells_no_sizes, too_much_made};
 
-/// A source to send.
 #[derive(Debug, Clone)]
 pub(crate) enum SendSource {
     /// Path as typed by the local user; a trailing slash or `.` selects its contents.
     Path(PathBuf),
     /// Path beneath a daemon's root.
     Beneath {
-        /// Root directory of the daemon.
         root: Arc<Root>,
         /// Path beneath it; `None` selects the contents of the root itself.
         name: Option<Name>,
@@ -48,7 +46,6 @@ pub(crate) enum SendSource {
     },
 }
 
-/// Options of a walk.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WalkOptions {
     pub(super) recursive: bool,
@@ -114,7 +111,6 @@ pub(super) struct Walk {
     open_anchors: VecDeque<Weak<Anchor>>,
 }
 
-/// A directory being walked.
 struct Level {
     id: EntryId,
     directory: Arc<Directory>,
@@ -357,7 +353,6 @@ impl Walk {
         id
     }
 
-    /// Ends the current directory.
     fn leave(&mut self) {
         if let Some(level) = self.stack.pop() {
             self.found.push_back(Found::EndDirectory { id: level.id, complete: level.complete && !self.is_merging });

@@ -77,7 +77,6 @@ impl<T> Turns<T> {
         self.owners.retain(|_, jobs| !jobs.is_idle() || jobs.had > clock);
     }
 
-    /// Returns the number of waiting jobs.
     pub(super) fn len(&self) -> usize {
         self.owners.values().map(|jobs| jobs.waiting.len()).sum()
     }

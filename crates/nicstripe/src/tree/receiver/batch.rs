@@ -43,7 +43,6 @@ impl Batch {
         self.since.map(|since| if is_full { Duration::ZERO } else { LONGEST.saturating_sub(since.elapsed()) })
     }
 
-    /// Takes all waiting files.
     pub(super) fn take(&mut self) -> Vec<(EntryId, Arc<Part>)> {
         std::mem::take(self).parts
     }

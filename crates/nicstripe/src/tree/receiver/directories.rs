@@ -38,7 +38,7 @@ pub(super) struct Top {
     told: HashSet<Option<Vec<u8>>>,
 }
 
-/// An unfinished directory.
+/// An unfinished directory of the tree.
 #[derive(Debug)]
 pub(super) struct Directory {
     parent: Option<EntryId>,
@@ -57,15 +57,14 @@ pub(super) struct Directory {
     is_shared: bool,
 }
 
-/// Destination of an entry.
 pub(super) enum Spot {
     /// A name in a directory.
     Leaf(Leaf),
     /// The root directory itself.
     Whole,
-    /// None: its directory cannot be received, which was reported.
+    /// No destination: its directory cannot be received, which was reported.
     Blocked,
-    /// None: its name is not allowed.
+    /// No destination: its name is not allowed.
     Refused(Option<Name>, FileError),
 }
 
@@ -392,7 +391,6 @@ impl Receiver {
         Some((components.into_iter().collect(), name))
     }
 
-    /// Returns the existing file at an entry's place.
     pub(super) fn look(&self, leaf: &Leaf) -> io::Result<Option<(Existing, Stat)>> {
         match leaf.place.open() {
             // A dry run has not created the directory.

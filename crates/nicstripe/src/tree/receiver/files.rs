@@ -47,7 +47,6 @@ pub(super) struct Candidate {
     existing: Option<(Existing, Stat)>,
 }
 
-/// A wanted file.
 #[derive(Debug)]
 pub(super) struct Arriving {
     leaf: Leaf,
@@ -61,10 +60,8 @@ pub(super) struct Arriving {
     is_coming: bool,
 }
 
-/// Transport of a file.
 #[derive(Debug)]
 enum Way {
-    /// In pieces packed into batches.
     Packed {
         part: Arc<Part>,
         /// Offset of the next piece.
@@ -78,12 +75,10 @@ enum Way {
         /// True if the file is discarded after that write.
         is_abandoned: bool,
     },
-    /// As a standalone transfer.
     Alone(Attributes),
 }
 
 impl Arriving {
-    /// Removes the partial file.
     pub(super) fn discard(&self) {
         if let Way::Packed { part, .. } = &self.way {
             part.discard();

@@ -78,9 +78,7 @@ pub(crate) struct ReceiverRequest {
     /// True if the single top-level entry gets the target's name, unless the target is an existing
     /// directory.
     pub(crate) as_name: bool,
-    /// Rules for existing files.
     pub(crate) rules: TreeRules,
-    /// Public key of the sender.
     pub(crate) peer_key: [u8; 32],
     /// True if the sender may only add files.
     pub(crate) append_only: bool,
@@ -93,7 +91,6 @@ pub(crate) struct ReceiverRequest {
     pub(crate) promised: Option<Promised>,
     /// Filters of the rules.
     pub(crate) excludes: Excludes,
-    /// Memory limits.
     pub(crate) allowance: Receiving,
 }
 
@@ -111,7 +108,7 @@ impl ReceiverRequest {
     }
 }
 
-/// Receives a tree on its own thread, and reports the result to `port`.
+/// Receives a tree on its own thread, and reports the result through `port`.
 ///
 /// The I/O threads report finished jobs through `self_handle`, which is connected to `inputs`.
 fn run(
@@ -135,9 +132,7 @@ fn run(
 /// Reason for an early end.
 #[derive(Debug)]
 enum Halt {
-    /// The transfer was stopped.
     Stopped,
-    /// Failed.
     Failed(FileError),
 }
 
@@ -169,7 +164,6 @@ enum Job {
 
 struct Receiver {
     request: ReceiverRequest,
-    /// File creation mask.
     umask: u32,
     owners: Owners,
     jobs: mpsc::Sender<ReceiverInput>,
@@ -194,13 +188,11 @@ struct Receiver {
     hashing: usize,
     /// Set at an early end, to cancel running hashes.
     is_stopped: Arc<AtomicBool>,
-    /// Wanted files.
     files: HashMap<EntryId, Arriving>,
     /// Number of packed files that are not completely written.
     coming: usize,
     /// Sizes of failed files whose pieces still arrive.
     dropped: HashMap<EntryId, u64>,
-    /// Failed files.
     failed: HashSet<EntryId>,
     /// Keys of names that are undecided or wanted; a second file of that name is refused as busy.
     busy_names: HashSet<u64>,
@@ -444,7 +436,6 @@ impl Receiver {
         }
     }
 
-    /// Rejects an entry.
     fn refuse(&mut self, entry: Entry, shown: Option<Name>, error: FileError) -> Result<(), Halt> {
         self.out.decide(entry.id, Verdict::Refused);
         if entry.content == Content::Directory {
@@ -557,9 +548,7 @@ impl Receiver {
 /// Destination of an entry other than the root directory.
 #[derive(Debug, Clone)]
 struct Leaf {
-    /// The directory.
     place: Arc<Place>,
-    /// Name in the directory.
     name: OsString,
     /// The sender's name for it; `None` for a directory that is named by the target.
     told: Option<Vec<u8>>,
@@ -578,7 +567,6 @@ impl Leaf {
         self.shown().map_or_else(|| escaped(self.name.as_encoded_bytes()), |name| name.to_string())
     }
 
-    /// Creates an error about this entry.
     fn error(&self, operation: &'static str, error: io::Error) -> FileError {
         FileError::new(operation, self.text(), error)
     }

@@ -40,9 +40,7 @@ pub(super) struct Outbox {
     /// Counted in the report but not yet sent.
     stripped: u64,
     progress_told: Option<Instant>,
-    /// Result so far.
     pub(super) report: TreeReport,
-    /// Progress so far.
     pub(super) progress: WalkProgress,
 }
 
@@ -83,7 +81,6 @@ impl Outbox {
         self.failed_bytes + self.special_bytes
     }
 
-    /// Sets the verdict of an entry.
     pub(super) fn decide(&mut self, id: EntryId, verdict: Verdict) {
         let index = id.0.checked_sub(self.first_untold).and_then(|index| usize::try_from(index).ok());
         if let Some(slot) = index.and_then(|index| self.verdicts.get_mut(index)) {
@@ -161,12 +158,10 @@ impl Outbox {
         }
     }
 
-    /// Reports that a batch was consumed.
     pub(super) fn consumed(&mut self) -> Result<(), Halt> {
         go_on(self.port.consumed())
     }
 
-    /// Starts a standalone transfer.
     pub(super) fn start_alone(&mut self, id: EntryId, size: u64) -> Result<(), Halt> {
         // The sender must learn that the file is wanted before the transfer is requested.
         self.flush()?;

@@ -73,7 +73,6 @@ impl Part {
         stat.is_ok_and(|stat| self.identity() == Some((stat.st_dev, stat.st_ino)))
     }
 
-    /// Syncs this one file.
     pub(super) fn sync(&self) -> io::Result<()> {
         let dir = self.place.open()?;
         Ok(fsync(self.reopen(&dir, OFlags::RDONLY)?)?)
@@ -88,7 +87,6 @@ impl Part {
         if self.replace { Ok(renameat(&dir, &self.hidden, &dir, &self.name)?) } else { rename_to_free(&dir, &self.hidden, &self.name) }
     }
 
-    /// Removes the partial file, if it was created.
     pub(super) fn discard(&self) {
         if self.identity().is_none() {
             return;

@@ -35,12 +35,10 @@ impl Ground {
         Arc::new(Self { dir: dir.map(Arc::new), seed: RandomState::new(), open: Mutex::new(Some(VecDeque::new())) })
     }
 
-    /// Returns the directory.
     pub(super) fn dir(&self) -> io::Result<Arc<OwnedFd>> {
         self.dir.clone().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Opens a directory beneath it.
     pub(super) fn open_directory(&self, path: &Path) -> io::Result<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;

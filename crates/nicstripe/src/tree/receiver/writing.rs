@@ -34,7 +34,6 @@ impl Drop for Parcel {
     }
 }
 
-/// A piece of a file.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) id: EntryId,
@@ -104,7 +103,6 @@ impl Writing {
         Some(next)
     }
 
-    /// Records that a group was written.
     pub(super) fn finished(&mut self) {
         self.running -= 1;
     }
@@ -121,7 +119,6 @@ impl Writing {
     }
 }
 
-/// Result of writing a piece.
 #[derive(Debug)]
 pub(super) struct Wrote {
     pub(super) id: EntryId,

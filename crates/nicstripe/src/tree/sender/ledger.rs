@@ -109,7 +109,6 @@ pub(super) struct Ledger {
     /// First entry that is in no sent batch.
     unsent: u64,
     pending: BTreeMap<EntryId, Pending>,
-    /// Unsettled directories.
     directories: HashMap<EntryId, Unsettled>,
     /// Number of other unsettled entries.
     others: usize,
@@ -163,7 +162,6 @@ impl Ledger {
         self.undecided.is_empty() && self.alone.is_empty()
     }
 
-    /// Adds the next entry.
     pub(super) fn tell(&mut self, id: EntryId, told: Told) {
         if let Some(parent) = told.parent.and_then(|parent| self.directories.get_mut(&parent)) {
             parent.children += 1;

@@ -27,7 +27,7 @@ const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 /// Most characters kept of a peer's text.
 const MOST_TEXT: usize = 1024;
 
-/// The port, the batch being filled, and the report.
+/// The channel, the batch being filled, and the report.
 pub(super) struct Outlet {
     port: Box<dyn SenderPort>,
     parcel: Option<(ChunkBuffer, usize)>,
@@ -74,7 +74,6 @@ impl Outlet {
         self.parcel.as_ref().filter(|(_, len)| *len > 0).map(|_| self.parcel_begun.elapsed())
     }
 
-    /// Sends the batch.
     pub(super) fn flush(&mut self) -> Result<(), Ended> {
         match self.parcel.take() {
             Some((mut buffer, len)) if len > 0 => {
@@ -85,12 +84,10 @@ impl Outlet {
         }
     }
 
-    /// Announces that no batch follows.
     pub(super) fn last(&mut self) -> Result<(), Ended> {
         still(self.port.last())
     }
 
-    /// Starts a standalone transfer.
     pub(super) fn start_alone(&mut self, id: EntryId, size: u64) -> Result<(), Ended> {
         still(self.port.start_alone(id, size))
     }
@@ -224,7 +221,7 @@ impl Outlet {
         still(self.port.progress(self.progress)).map(|()| None)
     }
 
-    /// Reports the result to the port.
+    /// Reports the result to the session.
     pub(super) fn finish(mut self, ended: Result<(), Ended>) {
         let result = match ended {
             Err(Ended::Stopped) => return,
@@ -238,7 +235,7 @@ impl Outlet {
     }
 }
 
-/// Converts a closed port into [`Ended::Stopped`].
+/// Converts a closed channel into [`Ended::Stopped`].
 fn still(is_open: bool) -> Result<(), Ended> {
     if is_open { Ok(()) } else { Err(Ended::Stopped) }
 }

@@ -41,7 +41,6 @@ pub(super) struct Wanted {
     pub(super) identity: SourceIdentity,
 }
 
-/// A finished job.
 pub(super) enum Done {
     Content { id: EntryId, size: u64, content: Result<Vec<u8>, FileError> },
     Digest { id: EntryId, digest: Option<Digest> },
@@ -83,7 +82,6 @@ impl Reads {
         self.digests < MOST_DIGESTS
     }
 
-    /// Queues a file to be read.
     pub(super) fn want(&mut self, wanted: Wanted) {
         self.waiting.push_back(wanted);
     }
@@ -193,7 +191,6 @@ impl Digesting {
     }
 }
 
-/// Opens a standalone file.
 pub(super) fn open_alone(wanted: &Wanted, options: ReadOptions) -> Result<Source, FileError> {
     Source::of(open(wanted, options.allow_changing)?, wanted.location.label(), options)
 }

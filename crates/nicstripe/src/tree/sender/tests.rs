@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Call of the sender on its port.
+/// Call of the sender on its channel.
 enum Given {
     Parcel(Vec<u8>),
     Last,

@@ -9,7 +9,6 @@ use crate::{
 };
 
 impl Walk {
-    /// Starts a source.
     pub(super) fn begin(&mut self, source: SendSource) {
         let contents = means_contents(&source);
         let (base, leaf) = place_of(source, contents);

@@ -1,4 +1,4 @@
-//! Scripted sender, and a port that records the receiver's calls.
+//! Scripted sender, and a channel that records the receiver's calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// Recorded call on the port.
+/// Recorded call on the channel.
 pub(super) enum Told {
     Message(TreeMessage),
     Consumed,

@@ -218,8 +218,8 @@ fn a_link_to_a_file_that_is_reached_by_a_link_is_refused() {
     }
 }
 
-/// A protocol violation, by a function that gets a receiver with a directory `d` that contains an
-/// empty file `e` and a file `f` of 6 bytes.
+/// A protocol violation: a function on a receiver that has a directory `d`. The directory contains
+/// an empty file `e` and a file `f` of 6 bytes.
 type Breach = fn(&mut Sending);
 
 const D: EntryId = EntryId(0);
