@@ -1,15 +1,18 @@
-//! What `--delta`, `--inplace` and holes save: bytes on the cables, by the cables' counters, and time.
+//! Savings of `--delta`, `--inplace` and holes: bytes on the cables, by the cables' counters, and
+//! time.
 //!
-//! `cargo bench --bench deltas -- --case delta,inplace,sparse --size 4G --sparse-size 100G --data 1G --runs 3 --direction put,get`
+//! `cargo bench --bench deltas -- --case delta,inplace,sparse --size 4G --sparse-size 100G --data
+//! 1G --runs 3 --direction put,get`
 //!
 //! | case | the copy | compared |
 //! | --- | --- | --- |
 //! | delta | `cp --delta` of an image of `--size` over one of which 2 in 100 extents of 256 KiB differ | every byte, and the digest |
-//! | inplace | the same with `--inplace` | the same |
-//! | sparse | a file of `--sparse-size` whose `--data` bytes are in extents of 1 MiB all over it | data and the maps of `SEEK_DATA` |
+//! | inplace | like delta, with `--inplace` | every byte, and the digest |
+//! | sparse | a file of `--sparse-size` with `--data` bytes in extents of 1 MiB, spread evenly | data and the maps of `SEEK_DATA` |
 //!
-//! Source and target are in memory, or in `--disk`. Needs three times `--size`: source, target and the new target. Bytes on the cables
-//! count both ways, with all headers. Fails when a copy is wrong, never for speed or bytes.
+//! Source and target are in memory, or in `--disk`. Needs three times `--size`: source, target and
+//! the new target. Bytes on the cables count in both directions, with all headers. Fails if a copy
+//! is wrong, never for speed or bytes.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -35,7 +38,7 @@ use rustix::{
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// What to measure
+    /// Cases to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "delta,sparse")]
     case: Vec<Case>,
 
@@ -47,23 +50,23 @@ struct Arguments {
     #[arg(long, default_value = "100G", value_parser = parse_size)]
     sparse_size: u64,
 
-    /// Bytes in it that are data
+    /// Bytes of data in the sparse file
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     data: u64,
 
-    /// The cables: so many of 1 Gbit/s, or their rates in Mbit/s
+    /// Cables: a number of cables of 1 Gbit/s, or their rates in Mbit/s
     #[arg(long, default_value = "2")]
     links: Cables,
 
     #[command(flatten)]
     copies: Copies,
 
-    /// A folder on a disk for source and target [default: memory]
+    /// Folder on a disk for source and target [default: memory]
     #[arg(long)]
     disk: Option<PathBuf>,
 }
 
-/// What is measured.
+/// Measured case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Case {
     Delta,
@@ -113,7 +116,7 @@ fn delta(arguments: &Arguments, way: Way, option: &'static str) -> Result<Vec<St
     let new = Sample::of(old.path)?;
     let mut runs = Vec::new();
     for _ in 0..arguments.copies.runs {
-        // Undoes the copy before.
+        // Reverts the previous copy.
         if ends.target.exists() {
             fs::remove_file(&ends.target)?;
         }
@@ -128,7 +131,8 @@ fn delta(arguments: &Arguments, way: Way, option: &'static str) -> Result<Vec<St
     Ok(row(&case, way, arguments.size, &runs, "≤ 3 %".to_owned()))
 }
 
-/// Changes a page in one of each [`ONE_IN`] extents of a file, and returns how many bytes these extents have.
+/// Changes a page in one of each [`ONE_IN`] extents of a file, and returns the bytes in these
+/// extents.
 fn change(path: &Path) -> Result<u64> {
     let file = File::options().write(true).open(path)?;
     let extents = file.metadata()?.len() / EXTENT;
@@ -171,14 +175,14 @@ fn sparse(arguments: &Arguments, way: Way) -> Result<Vec<String>> {
     Ok(row(&case, way, arguments.sparse_size, &runs, format!("≤ {:.3} GiB", data as f64 * 1.01 / MIB / 1024.0)))
 }
 
-/// One place in each of equal parts of the file, at a page.
+/// Returns one page-aligned offset in each of equal parts of the file.
 fn data_offsets(arguments: &Arguments) -> impl Iterator<Item = u64> + use<> {
     let extents = (arguments.data / DATA_EXTENT).max(1);
     let part = arguments.sparse_size / extents;
     (0..extents).map(move |index| index * part + random(index, part.saturating_sub(DATA_EXTENT) / PAGE) * PAGE)
 }
 
-/// Where the data of a file is: from and to.
+/// Returns the data ranges of a file, start and end.
 fn data_map(file: &File) -> Result<Vec<(u64, u64)>> {
     let mut map = Vec::new();
     let mut offset = 0;
@@ -194,7 +198,11 @@ fn data_map(file: &File) -> Result<Vec<(u64, u64)>> {
     }
 }
 
-/// Errors: the copy's size, its map or its data is not that of the source. Outside of the maps both read as zeros.
+/// Compares the copy's size, map and data with the source. Outside of the maps both read as zeros.
+///
+/// # Errors
+///
+/// A size, map or byte differs.
 fn check_sparse(source: &File, map: &[(u64, u64)], copy: &File) -> Result<()> {
     let (size, found) = (source.metadata()?.len(), copy.metadata()?.len());
     if size != found {
@@ -222,7 +230,7 @@ fn check_sparse(source: &File, map: &[(u64, u64)], copy: &File) -> Result<()> {
     Ok(())
 }
 
-/// Where a file comes from and goes to.
+/// Source and target paths.
 #[derive(Debug)]
 struct Ends {
     source: PathBuf,
@@ -278,14 +286,14 @@ fn row(case: &str, way: Way, size: u64, runs: &[Measured], bar: String) -> Vec<S
     ]
 }
 
-/// Bytes of one extent of data, the same for the same number.
+/// Returns the bytes of one data extent, determined by the number.
 fn content(number: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK];
     Hasher::new().update(&number.to_le_bytes()).finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// A number below a limit, the same for the same seed; 0 where the limit is.
+/// Returns a number below `limit`, determined by the seed; 0 if `limit` is 0.
 fn random(seed: u64, limit: u64) -> u64 {
     let mut bytes = [0; 8];
     Hasher::new().update(b"where").update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
@@ -296,7 +304,7 @@ const NAME: &str = "image.bin";
 const MIB: f64 = 1_048_576.0;
 const BLOCK: usize = 1 << 20;
 
-/// What is compared and sent as one.
+/// Unit of comparison and transfer.
 const EXTENT: u64 = 256 << 10;
 
 /// 2 in 100.
@@ -304,8 +312,8 @@ const ONE_IN: u64 = 50;
 
 const PAGE: u64 = 4096;
 
-/// Of the sparse file.
+/// Data extents of the sparse file.
 const DATA_EXTENT: u64 = BLOCK as u64;
 
-/// After so long a copy is given up.
+/// Timeout of a copy.
 const TIME_LIMIT: Duration = Duration::from_secs(600);

@@ -1,9 +1,11 @@
-//! Real bytes from disk to disk: a tar of the Rust toolchain and, as far as that is too short, of /usr.
+//! Real data from disk to disk: a tar of the Rust toolchain, extended with /usr if it is too short.
 //!
-//! `cargo bench --bench disk -- --size 2G --runs 1 --links 1,2,4 --direction put,get --place /mnt/disk`
+//! `cargo bench --bench disk -- --size 2G --runs 1 --links 1,2,4 --direction put,get --place
+//! /mnt/disk`
 //!
-//! The file is read from disk, not from the page cache, and the copy is durable when the command ends. Each copy is compared byte by byte,
-//! and by `b3sum` where that is installed. Needs `tar`, and twice `--size` of disk.
+//! The file is read from disk, not from the page cache, and the copy is durable when the command
+//! ends. Each copy is compared byte by byte, and with `b3sum` if that is installed. Needs `tar`,
+//! and twice `--size` of disk.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -33,11 +35,11 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
     links: Vec<Cables>,
 
-    /// Which way the file goes
+    /// Direction of the file
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     direction: Vec<Way>,
 
-    /// A folder on the disk [default: cargo's, target/tmp]
+    /// Folder on the disk [default: cargo's, target/tmp]
     #[arg(long)]
     place: Option<PathBuf>,
 
@@ -76,7 +78,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Makes a tar of `size` bytes; its end is cut off, which makes it no less real.
+/// Creates a tar of `size` bytes. The end is truncated; the data is real nevertheless.
 fn archive(path: &Path, size: u64) -> Result<()> {
     let toolchain = Command::new("rustc").args(["--print", "sysroot"]).stderr(Stdio::inherit()).output()?;
     let toolchain = PathBuf::from(String::from_utf8(toolchain.stdout)?.trim());
@@ -89,9 +91,10 @@ fn archive(path: &Path, size: u64) -> Result<()> {
     }
 }
 
-/// Appends the tar of a folder, at most so many bytes of it, and returns how many.
+/// Appends the tar of a folder, truncated to `most` bytes, and returns the appended number of
+/// bytes.
 fn append_tar(file: &mut File, folder: &Path, most: u64) -> Result<u64> {
-    // What it says of files that change while it reads them, and of its output being closed, is no matter.
+    // Its messages about files that change meanwhile, and about its closed output, do not matter.
     let mut tar = Command::new("tar").arg("-cC").arg(folder).arg(".").stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let copied = tar.stdout.take().map_or(Ok(0), |output| io::copy(&mut output.take(most), file))?;
     tar.wait()?;
@@ -100,7 +103,7 @@ fn append_tar(file: &mut File, folder: &Path, most: u64) -> Result<u64> {
 
 fn copy(cables: &Cables, way: Way, place: &Place, sample: &mut Sample) -> Result<Copied> {
     let scene = Scene::build(cables, place, sample, way.from())?;
-    // What is not on disk yet would stay in memory.
+    // Dirty pages would stay in memory.
     let file = File::open(&scene.sample.path)?;
     file.sync_all()?;
     fadvise(&file, 0, None, Advice::DontNeed)?;
@@ -119,7 +122,7 @@ fn row(cables: &Cables, way: Way, runs: &[Copied]) -> Vec<String> {
         Spread::of(runs, |run| 100.0 * run.goodput() / theory).print(1),
         Spread::of(runs, |run| run.cpu_per_gb()[2]).middle(2),
         Copied::typical(runs).map_or_else(String::new, |run| run.shares(way.from())),
-        // One that differs ends the bench.
+        // A copy that differs ends the bench.
         "same".to_owned(),
         if Sample::b3sum_is_installed() { "same" } else { "not installed" }.to_owned(),
     ]

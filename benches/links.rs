@@ -1,19 +1,21 @@
-//! What links that set themselves up reach: each scene is two hosts that nobody, or hardly anybody, prepared, on gigabit cables.
+//! Throughput of self-configured links: each scene is two hosts with little or no configuration, on
+//! gigabit cables.
 //!
-//! `cargo bench --bench links -- --size 1G --runs 3 --scene switch,remedied,strict,bare,jumbo,plug --direction put,get`
+//! `cargo bench --bench links -- --size 1G --runs 3 --scene switch,remedied,strict,bare,jumbo,plug
+//! --direction put,get`
 //!
-//! | scene | what joins the hosts | nicstripe |
+//! | scene | between the hosts | nicstripe |
 //! | --- | --- | --- |
-//! | switch | 2 cables to one switch, in one subnet, the kernel's own settings | without any right |
-//! | remedied | the same without IPv6, after `arp_ignore=1` and `arp_announce=2` | without any right |
-//! | strict | the same without IPv6, `rp_filter=1` | with the right to change routes |
-//! | bare | 3 cables without IPv4, the daemon called by its name | without any right |
-//! | jumbo | 1 cable, MTU 9000 at the hosts and 1500 between them; then 1500 everywhere | without any right |
-//! | plug | 2 cables, and a third that is plugged in 2 s after the start | without any right |
+//! | switch | 2 cables to one switch, in one subnet, the kernel's default settings | without privilege |
+//! | remedied | like switch, without IPv6, after `arp_ignore=1` and `arp_announce=2` | without privilege |
+//! | strict | like switch, without IPv6, `rp_filter=1` | with the right to change routes |
+//! | bare | 3 cables without IPv4, the daemon called by its name | without privilege |
+//! | jumbo | 1 cable, MTU 9000 at the hosts and 1500 between them; then 1500 everywhere | without privilege |
+//! | plug | 2 cables, and a third that is plugged in 2 s after the start | without privilege |
 //!
-//! Fails when a copy is wrong, and when the report, the counters or the kernel's routes show that a scene was not used as it is meant to
-//! be: a link for each cable, each verified and with its share, routes there and gone. Source and target are in memory: needs three times
-//! `--size` times the cables.
+//! Fails if a copy is wrong, or if the report, the counters or the kernel's routes contradict the
+//! scene: expected are a verified link for each cable with its share, and routes that are removed
+//! at the end. Source and target are in memory: needs three times `--size` times the cables.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -38,14 +40,14 @@ use nicstripe_lab::{BitRate, Host, Lab, LabBuilder, LinkSpec};
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes a cable; for plug 1200M in all at least, which two cables carry in 5.3 s
+    /// Bytes a cable; for plug at least 1200M in all, which two cables carry in 5.3 s
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     size: u64,
 
     #[command(flatten)]
     copies: Copies,
 
-    /// What joins the hosts; jumbo is followed by a cable of 1500 everywhere, to compare with
+    /// Network between the hosts; jumbo is followed by a cable of 1500 everywhere, to compare with
     #[arg(long, value_enum, value_delimiter = ',', default_value = "switch,remedied,strict,bare,jumbo,plug")]
     scene: Vec<Setup>,
 }
@@ -79,7 +81,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
 }
 
-/// What joins the hosts, and how they are set up.
+/// Network between the hosts, and their settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Setup {
     Switch,
@@ -87,7 +89,7 @@ enum Setup {
     Strict,
     Bare,
     Jumbo,
-    /// What jumbo is compared with.
+    /// Baseline of jumbo.
     #[value(skip)]
     Plain,
     Plug,
@@ -97,7 +99,7 @@ enum Setup {
 #[derive(Debug)]
 struct Outcome {
     copied: Copied,
-    /// What the scene is about, in the unit of its row.
+    /// Measured value, in the unit of its row.
     value: f64,
 }
 
@@ -121,7 +123,7 @@ impl Setup {
         }
     }
 
-    /// Bytes of the file, for so many bytes a cable.
+    /// Returns the file size for `per_cable` bytes a cable.
     fn size(self, per_cable: u64) -> u64 {
         let size = per_cable * self.cables().count() as u64;
         if self == Self::Plug { size.max(LEAST_TO_PLUG) } else { size }
@@ -157,13 +159,13 @@ impl Setup {
         if self == Self::Strict { Rights::All } else { Rights::None }
     }
 
-    /// Copies once, and checks that it went as the scene is meant to.
+    /// Runs one copy, and checks that it used the links as intended.
     fn run(self, place: &Place, sample: &mut Sample, way: Way) -> Result<Outcome> {
         let cables = self.cables();
         let mut scene = Scene::in_lab(self.lab(&cables), &cables, place, sample, way.from())?;
         scene.rights = self.rights();
         if self == Self::Bare {
-            // As the client's list of peers has it.
+            // Name in the client's list of peers.
             scene.peer = Host::B.to_string();
         }
         let (copied, value) = match self {
@@ -184,7 +186,7 @@ impl Setup {
         Ok(Outcome { copied, value })
     }
 
-    /// Checks what nicstripe says of its links.
+    /// Checks the links in nicstripe's report.
     fn check(self, report: &CpReport, size: u64) -> Result<()> {
         let cables = self.cables().count();
         let path_mtu = (self == Self::Jumbo).then_some(SMALL);
@@ -194,7 +196,8 @@ impl Setup {
             let ends_meet = may_cross || link.peer_interface.as_ref() == Some(&link.interface);
             ends_meet && link.verified == Some(true) && link.path_mtu == path_mtu
         };
-        // In one subnet, what answered first may be no link, but carries data until the links are there.
+        // In one subnet, the first connection may not be a link, but carries data until the links
+        // are up.
         let by_first_contact = FIRST_CONTACT.min(size / cables as u64 / 4);
         let links: Vec<&LinkReport> = report.links.iter().filter(|link| link.bytes > by_first_contact).collect();
         let ends_here: BTreeSet<_> = links.iter().map(|link| &link.interface).collect();
@@ -205,14 +208,14 @@ impl Setup {
         }
     }
 
-    /// What each cable's share is compared with, in bits per second.
+    /// Returns the theoretical rate of one cable, in bits per second.
     fn theory_of_one(self) -> f64 {
         let of_ipv4 = LinkSpec::gigabit().goodput().map_or(f64::NAN, |rate| rate.bits_per_second() as f64);
-        // Where there can be no IPv4, its theory is not the measure: the header is 20 bytes longer, of 1448.
+        // Without IPv4 its theory does not apply: the IPv6 header is 20 bytes longer, of 1448.
         if self == Self::Bare { of_ipv4 * 1428.0 / 1448.0 } else { of_ipv4 }
     }
 
-    /// What the value of its row is.
+    /// Returns the unit of its row.
     fn unit(self) -> String {
         match self {
             Self::Plug => "s from the plug to its first MiB".to_owned(),
@@ -220,10 +223,10 @@ impl Setup {
         }
     }
 
-    /// What is asked of it for 1 GiB a cable (docs/DESIGN.md, section 9).
+    /// Threshold for 1 GiB a cable (docs/DESIGN.md, section 9).
     fn bar(self) -> &'static str {
         match self {
-            // IPv6, which sets itself up, can reach 98.6.
+            // IPv6, which the switch scene uses, can reach 98.6.
             Self::Switch => "≥ 97.5",
             Self::Remedied | Self::Strict => "≥ 99",
             Self::Bare => "≥ 98.8",
@@ -234,12 +237,13 @@ impl Setup {
     }
 }
 
-/// Checks by the counters of both hosts that each cable carried its share, and not another's.
+/// Checks by the counters of both hosts that each cable carried its own share.
 fn check_shares(copied: &Copied, way: Way) -> Result<()> {
     let share = copied.size as f64 / copied.cables.len() as f64;
     for cable in &copied.cables {
         for bytes in [cable.at(way.from()).sent_bytes, cable.at(way.from().peer()).received_bytes] {
-            // Headers add 6 %. Were a cable's packets to arrive by another, it would have next to nothing here and that one double.
+            // Headers add 6 %. If a cable's packets arrived by another, it would have almost
+            // nothing and the other one double.
             if !(0.8..1.3).contains(&(bytes as f64 / share)) {
                 return Err(format!("{share:.0} bytes are a cable's share, and MB by cable: {}", copied.shares(way.from())).into());
             }
@@ -248,10 +252,10 @@ fn check_shares(copied: &Copied, way: Way) -> Result<()> {
     Ok(())
 }
 
-/// Sees whether there are host routes of nicstripe during a copy, and none afterwards.
+/// Checks for nicstripe's host routes during a copy, and for none afterwards.
 #[derive(Debug, Default)]
 struct RouteWatch {
-    /// The most that were there at a time, on each host.
+    /// Maximum number of routes at a time, on each host.
     most: [usize; 2],
 }
 
@@ -284,12 +288,12 @@ impl Watch for RouteWatch {
     }
 }
 
-/// Plugs the last cable in, and waits for data on it.
+/// Plugs in the last cable, and waits for data on it.
 #[derive(Debug, Default)]
 struct PlugWatch {
-    /// When it was plugged in, and what it had brought to the receiver by then.
+    /// Time of plugging in, and the bytes that the receiver had got over the cable by then.
     plugged: Option<(Instant, u64)>,
-    /// From then until it had brought [`DATA`] more.
+    /// Time from plugging in until [`DATA`] more bytes arrived.
     took: Option<Duration>,
 }
 
@@ -341,24 +345,26 @@ fn row(setup: Setup, way: Way, runs: &[Outcome]) -> Vec<String> {
 const SMALL: u32 = 1500;
 const JUMBO: u32 = 9000;
 
-/// At this rate a shaper that is told of packets of 9000 bytes moves those of 1500 as a gigabit cable does: it charges each for 14 bytes of
-/// header, and its rate is lowered for the other 24 once in 9000 bytes only. 10⁹ × (1514 ÷ 1538) × (9038 ÷ 9014).
+/// Shaper rate that makes packets of 1500 bytes move like on a gigabit cable, if the shaper assumes
+/// packets of 9000 bytes. It charges each packet for 14 bytes of header, but its rate accounts for
+/// the other 24 only once in 9000 bytes. 10⁹ × (1514 ÷ 1538) × (9038 ÷ 9014).
 const GIGABIT_OF_SMALL_PACKETS: BitRate = BitRate::from_bits_per_second(987_016_296);
 
-/// The most data that may be under way on a path.
+/// Maximum data in flight on a path.
 const FIRST_CONTACT: u64 = 8 << 20;
 
-/// Marks the routes of nicstripe (docs/DESIGN.md, section 2).
+/// Protocol number of nicstripe's routes (docs/DESIGN.md, section 2).
 const OUR_PROTOCOL: u8 = 83;
 
-/// A daemon sees the end of a session within milliseconds; a machine under load gets more.
+/// Timeout for removing routes. A daemon sees the end of a session within milliseconds; a loaded
+/// machine needs more.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
-/// From the start of the command.
+/// Delay from the start of the command.
 const PLUG_AFTER: Duration = Duration::from_secs(2);
 
-/// What two gigabit cables carry in 5.3 s: 2 until the plug, and time to find the cable.
+/// Bytes that two gigabit cables carry in 5.3 s: 2 s until the plug, and time to detect the cable.
 const LEAST_TO_PLUG: u64 = 1200 << 20;
 
-/// A cable that has brought so many bytes carries data, not only handshakes.
+/// Bytes that prove data on a cable, beyond handshakes.
 const DATA: u64 = 1 << 20;

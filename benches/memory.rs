@@ -1,10 +1,11 @@
-//! Memory of both ends while a file goes through that is far larger than it.
+//! Memory of both ends during the transfer of a far larger file.
 //!
 //! `cargo bench --bench memory -- --size 20G --links 2 --direction put,get --place /mnt/disk`
 //!
-//! The source is a file that is stored, as holes are not sent; the cables are unshaped. Source and copy are on a disk, and need twice
-//! `--size` of room there. Printed is the most that was ever resident (VmHWM: with the program's code, as far as it was touched) and what
-//! of that was its own (RssAnon), as looked at every 20 ms.
+//! The source file is fully allocated, because holes are not sent; the cables are unshaped. Source
+//! and copy are on a disk, and need twice `--size` of space there. The output shows peak resident
+//! memory (VmHWM, including the used part of the program's code) and its anonymous part (RssAnon),
+//! sampled every 20 ms.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -23,7 +24,7 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes to copy; the disk needs room for twice as many
+    /// Bytes to copy; the disk needs space for twice as many
     #[arg(long, default_value = "20G", value_parser = parse_size)]
     size: u64,
 
@@ -31,11 +32,11 @@ struct Arguments {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     links: u8,
 
-    /// Which way the file goes
+    /// Direction of the file
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     direction: Vec<Way>,
 
-    /// A folder on a disk [default: cargo's, target/tmp]
+    /// Folder on a disk [default: cargo's, target/tmp]
     #[arg(long)]
     place: Option<PathBuf>,
 }
@@ -90,5 +91,5 @@ fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
 
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// What is asked of either end (docs/DESIGN.md, section 9: 32 MiB and 8 MiB a link, 64 MiB at first).
+/// Threshold for either end (docs/DESIGN.md, section 9: 32 MiB and 8 MiB a link, 64 MiB at first).
 const BAR: &str = "≤ 64";

@@ -1,10 +1,11 @@
-//! `kill -9` of client, daemon or both when half of a file has arrived, and what a second attempt costs.
+//! `kill -9` of client, daemon or both at half of a file, and the cost of the second attempt.
 //!
 //! `cargo bench --bench resume -- --size 2G --runs 3 --links 2 --direction put,get`
 //!
-//! With put the client sends and the daemon receives, with get the other way. What was killed is started again at once; a client whose
-//! daemon was killed is left alone, as it goes on by itself. What is sent again is counted at the sender's interfaces: all that left
-//! them, less what left them for a copy that nobody disturbed. Fails when anything stands under the file's name before the copy is whole.
+//! With put the client sends and the daemon receives, with get the other way round. A killed
+//! process is restarted at once; a client whose daemon was killed resumes by itself. Resent bytes
+//! are counted at the sender's interfaces: all bytes sent, less those of an undisturbed copy. Fails
+//! if a file has the final name before the copy is complete.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -27,15 +28,15 @@ struct Arguments {
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
-    /// Times that each end is killed
+    /// Number of kills of each end
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// The cables: so many of 1 Gbit/s, or their rates in Mbit/s
+    /// Cables: a number of cables of 1 Gbit/s, or their rates in Mbit/s
     #[arg(long, default_value = "2")]
     links: Cables,
 
-    /// Which way the file goes
+    /// Direction of the file
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     direction: Vec<Way>,
 }
@@ -74,7 +75,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
 }
 
-/// Who is killed.
+/// Killed process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Client,
@@ -92,29 +93,29 @@ impl Victim {
     }
 }
 
-/// A copy that is cut short and goes on.
+/// An interrupted and resumed copy.
 #[derive(Debug)]
 struct Attempt<'a> {
     scene: &'a Scene<'a>,
     victim: Victim,
-    /// Bytes that leave the sender for a copy that nobody disturbs.
+    /// Bytes that the sender sends in an undisturbed copy.
     cost: u64,
 }
 
-/// What came of it.
+/// Result of an interrupted copy.
 #[derive(Debug)]
 struct Outcome {
     /// Bytes of the file.
     size: u64,
-    /// Bytes of the file that had arrived when it was cut short, by the receiver's counters.
+    /// Bytes of the file that had arrived at the interruption, by the receiver's counters.
     arrived: f64,
-    /// Bytes of the file that did not have to be sent again, as the second attempt's report has it.
+    /// Bytes of the file that were not resent, by the report of the second attempt.
     kept: u64,
-    /// Bytes of the file that left the sender once more, by its counters; less than nothing within their precision.
+    /// Resent bytes of the file, by the sender's counters; may be negative within their precision.
     again: f64,
-    /// From the restart until each cable carried data.
+    /// Time from the restart until each cable carried data.
     flowing: Duration,
-    /// From the restart to the end.
+    /// Time from the restart to the end.
     rest: Duration,
 }
 
@@ -169,7 +170,7 @@ impl Attempt<'_> {
     fn await_bytes(&self, client: &Process, deadline: Instant, is_enough: impl Fn(&[u64]) -> bool) -> Result<()> {
         while !is_enough(&self.scene.received_bytes()?) {
             if client.has_ended_within(Duration::ZERO)? {
-                // A success would mean that there was nothing left to do.
+                // A successful end would mean that nothing was left to resume.
                 return Err("the copy ended before data flowed on all cables".into());
             }
             if Instant::now() > deadline {
@@ -180,7 +181,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Bytes that have left the sender.
+    /// Returns the bytes sent by the sender.
     fn sent(&self) -> Result<u64> {
         Ok(self.scene.lab.counters()?.iter().map(|cable| cable.at(self.scene.from).sent_bytes).sum())
     }
@@ -219,8 +220,8 @@ fn row(way: Way, victim: Victim, cables: &Cables, runs: &[Outcome]) -> Vec<Strin
 
 const MIB: f64 = 1_048_576.0;
 
-/// A cable that has brought so many bytes carries data, not only handshakes.
+/// Bytes that prove data on a cable, beyond handshakes.
 const DATA: u64 = 1 << 20;
 
-/// How often the counters are read.
+/// Polling interval of the counters.
 const INTERVAL: Duration = Duration::from_millis(2);

@@ -1,9 +1,11 @@
-//! Throughput over shaped cables: nicstripe beside its rivals, interleaved, in the time of the whole command.
+//! Throughput over shaped cables: nicstripe against its rivals, interleaved, by the time of the
+//! whole command.
 //!
-//! `cargo bench --bench throughput -- --size 256M --runs 3 --links 1,2,4,1000+100,1000+10 --direction put,get --tools nicstripe,iperf3`
+//! `cargo bench --bench throughput -- --size 256M --runs 3 --links 1,2,4,1000+100,1000+10
+//! --direction put,get --tools nicstripe,iperf3`
 //!
-//! Source and target are in memory. Each run has hosts and cables of its own; what arrives is compared with what was sent. Needs three
-//! times `--size` times the cables of memory.
+//! Source and target are in memory. Each run has new hosts and cables; the received data is
+//! compared with the source. Needs three times `--size` times the cables of memory.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -17,18 +19,18 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes a cable where all are equal, in all where they are not
+    /// Bytes a cable if all are equal, otherwise in all
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     size: u64,
 
     #[command(flatten)]
     copies: Copies,
 
-    /// Sets of cables: so many of 1 Gbit/s, or their rates in Mbit/s
+    /// Sets of cables: a number of cables of 1 Gbit/s, or their rates in Mbit/s
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,1000+100,1000+10")]
     links: Vec<Cables>,
 
-    /// The programs; those that are not installed are left out
+    /// Programs; those that are not installed are skipped
     #[arg(long, value_enum, value_delimiter = ',', default_value = "nicstripe,iperf3,aria2,axel")]
     tools: Vec<Contender>,
 }
@@ -59,7 +61,7 @@ fn bench(arguments: Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// Bytes of the file for a set of cables.
+    /// Returns the file size for a set of cables.
     fn size_over(&self, cables: &Cables) -> u64 {
         if cables.are_equal() { self.size * cables.count() as u64 } else { self.size }
     }
@@ -103,7 +105,7 @@ fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
     [&first[..], &values].concat()
 }
 
-/// What is asked of nicstripe for 1 GiB a cable (docs/DESIGN.md, section 9).
+/// Threshold for nicstripe at 1 GiB a cable (docs/DESIGN.md, section 9).
 fn bar(cables: &Cables) -> &'static str {
     match cables.name() {
         "1" | "2" => "≥ 99.2",

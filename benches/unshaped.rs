@@ -1,10 +1,12 @@
-//! Throughput and CPU cost where no cable limits: nicstripe beside its rivals, interleaved.
+//! Throughput and CPU cost on unlimited cables: nicstripe against its rivals, interleaved.
 //!
-//! `cargo bench --bench unshaped -- --size 2G --runs 3 --links 1,2 --direction put,get --tools nicstripe,iperf3,rsync,gridftp`
+//! `cargo bench --bench unshaped -- --size 2G --runs 3 --links 1,2 --direction put,get --tools
+//! nicstripe,iperf3,rsync,gridftp`
 //!
-//! Both hosts share this machine's CPUs, so the rate tells what one machine's worth of CPU moves, and CPU seconds per GB what a copy
-//! costs. nicstripe encrypts and hashes; the others do neither. The first copy by each does not count. Source and target
-//! are in memory. Needs three times `--size` of memory.
+//! Both hosts share this machine's CPUs: the rate is what the CPUs of one machine can move for both
+//! ends, and CPU seconds per GB are the cost of a copy. nicstripe encrypts and hashes; the others
+//! do neither. The first copy by each is a warm-up. Source and target are in memory. Needs three
+//! times `--size` of memory.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -29,7 +31,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u8).range(1..=16))]
     links: Vec<u8>,
 
-    /// The programs; those that are not installed are left out
+    /// Programs; those that are not installed are skipped
     #[arg(long, value_enum, value_delimiter = ',', default_value = "nicstripe,iperf3,rsync,gridftp")]
     tools: Vec<Contender>,
 }
@@ -81,5 +83,5 @@ fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
     [&first[..], &values].concat()
 }
 
-/// What is asked of nicstripe on two cores (docs/DESIGN.md, section 9).
+/// Thresholds for nicstripe on two cores (docs/DESIGN.md, section 9).
 const BARS: [&str; 2] = ["≥ 1.5", "≤ 1.05"];
