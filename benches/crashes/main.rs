@@ -1,4 +1,5 @@
-//! Crashes as many as one wants: `kill -9` at random moments, a kill at each system call that changes a file, and an error from each.
+//! Any number of crashes: `kill -9` at random moments, a kill at each system call that changes a
+//! file, and an error from each.
 //!
 //! ```text
 //! cargo bench --bench crashes -- --count 1000 --jobs 2        kills at random moments
@@ -7,9 +8,10 @@
 //! cargo bench --bench crashes -- --case errors                errors and short writes
 //! ```
 //!
-//! Real client and daemon on the loopback interface, with two links; needs no rights. After each kill every final name has its old content or
-//! the whole new one; after the rerun the target is right and nothing else is left. Fails when anything is wrong, and prints the seed. Files
-//! are where TMPDIR says: on a disk, what it says of syncs is true.
+//! Runs a real client and daemon on the loopback interface, with two links; needs no privilege.
+//! After each kill every final name has its old content or the complete new one; after the rerun
+//! the target is correct and nothing else remains. Fails on any violation, and prints the seed.
+//! Files are in TMPDIR; on a disk, the results for syncs are meaningful.
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code, unused_imports, reason = "shared with the tests, which use more of it")]
 #![forbid(unsafe_code)]
@@ -43,19 +45,19 @@ use crashes::{
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// What is tried
+    /// Kind of fault
     #[arg(long, value_enum, default_value = "kills")]
     case: Trial,
 
-    /// Kills of client or daemon that are to hit
+    /// Minimum number of kills that hit client or daemon
     #[arg(long, default_value_t = 1000)]
     count: u32,
 
-    /// The first round's seed; drawn if not given
+    /// Seed of the first round; random by default
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Rounds, or copies, at once
+    /// Concurrent rounds, or copies
     #[arg(long, default_value_t = 1)]
     jobs: usize,
 
@@ -63,7 +65,7 @@ struct Arguments {
     #[arg(long)]
     only: Option<String>,
 
-    /// Every so manieth call
+    /// Test every n-th call only
     #[arg(long, default_value_t = 1)]
     step: usize,
 
@@ -107,7 +109,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Rounds until enough kills have hit. Returns how many rounds went wrong.
+/// Runs rounds until enough kills have hit. Returns the number of failed rounds.
 fn kill_at_random(arguments: &Arguments) -> u32 {
     let first = arguments.seed.unwrap_or_else(Random::seed);
     let all = CASES.iter().chain(VAST);
@@ -121,7 +123,7 @@ fn kill_at_random(arguments: &Arguments) -> u32 {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             let case = (!only.is_empty()).then(|| Random::new(seed ^ u64::MAX).of(&only));
             let round = Round::of(seed, case);
-            // What is wrong is printed as it is found.
+            // The panic has already printed the error.
             if catch_unwind(AssertUnwindSafe(|| runner.run(&round))).is_err() {
                 println!("WRONG: --seed {seed} --count 1: {round:?}");
                 failed.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What is done to each call of a copy.
+//! Faults injected at each call of a copy.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -22,10 +22,10 @@ use super::{
     },
 };
 
-/// What calls are made to do by `--case calls`.
+/// Faults of `--case calls`.
 const KILLS: &[(Which, Fault)] = &[(Which::Changes, Fault::Kill)];
 
-/// What calls are made to do by `--case errors`.
+/// Faults of `--case errors`.
 const ERRORS: &[(Which, Fault)] = &[
     (Which::All, Fault::Fail(Errno::EIO)),
     (Which::Changes, Fault::Fail(Errno::ENOSPC)),
@@ -34,7 +34,7 @@ const ERRORS: &[(Which, Fault)] = &[
     (Which::Changes, Fault::Short),
 ];
 
-/// Each fault at each call of each case. Returns how many cases went wrong.
+/// Injects each fault at each call of each case. Returns the number of failed cases.
 pub(super) fn run(arguments: &Arguments) -> u32 {
     let faults = if arguments.case == Trial::Calls { KILLS } else { ERRORS };
     if let Some(obstacle) = obstacle() {

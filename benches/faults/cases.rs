@@ -1,4 +1,4 @@
-//! What happens in each case, and what is asked of it.
+//! Events and thresholds of each case.
 
 use std::{thread, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     play::{Play, Played, Start},
 };
 
-/// One fault.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Case {
     None,
@@ -36,13 +36,13 @@ pub(crate) enum Case {
     Opposite,
 }
 
-/// A value beside the time.
+/// A value besides the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Also {
     pub(crate) of_it: &'static str,
     pub(crate) decimals: usize,
     bar: f64,
-    /// Whether the bar is the least.
+    /// True if the threshold is a minimum.
     least: bool,
 }
 
@@ -56,15 +56,15 @@ impl Also {
     }
 }
 
-/// What came of one copy.
+/// Result of one copy.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Seconds.
+    /// Seconds over the ideal time.
     pub(crate) over_ideal: f64,
-    /// The values that [`Case::also`] lists.
+    /// Values listed by [`Case::also`].
     pub(crate) also: Vec<f64>,
     pub(crate) failovers: u64,
-    /// The most memory of client and daemon.
+    /// Peak memory of client and daemon.
     pub(crate) peaks: [Peak; 2],
 }
 
@@ -91,12 +91,12 @@ impl Case {
         Self::Opposite,
     ];
 
-    /// As one types it.
+    /// Returns the case as typed on the command line.
     pub(crate) fn name(self) -> String {
         clap::ValueEnum::to_possible_value(&self).map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Why it cannot be tried here.
+    /// Returns the reason why it cannot run on this machine.
     pub(crate) fn obstacle(self) -> Option<String> {
         match self {
             Self::Corrupt => can_corrupt().err().map(|error| nicstripe::chain(&error)),
@@ -106,7 +106,7 @@ impl Case {
         }
     }
 
-    /// The most seconds over ideal that are asked for.
+    /// Returns the maximum number of seconds over ideal.
     pub(crate) fn over_bar(self) -> Option<f64> {
         match self {
             Self::Cut | Self::Flap | Self::Slow => Some(0.5),
@@ -130,7 +130,7 @@ impl Case {
         }
     }
 
-    /// The most memory that an end may have, in MiB.
+    /// Returns the maximum memory of an end, in MiB.
     pub(crate) fn memory_bar(self) -> f64 {
         32.0 + 8.0 * self.cables().count() as f64
     }
@@ -140,15 +140,15 @@ impl Case {
         Cables::of(count.to_string(), vec![nicstripe_lab::LinkSpec::gigabit(); count])
     }
 
-    /// Bytes of the file, where so many were asked for.
+    /// Returns the file size of the case for a `--size`.
     fn size(self, size: u64) -> u64 {
         if matches!(self, Self::Heal | Self::Crossed) { 2 * size } else { size }
     }
 
-    /// Does it to a copy, and sees to its end.
+    /// Applies the fault to a copy, and waits for its end.
     fn play(self, mut play: Play<'_>, way: Way, disk: Option<&Disk>) -> Result<Outcome> {
         let lab = &play.scene.lab;
-        // Data goes one way and answers go the other.
+        // Data and answers have opposite directions.
         let [data, answers] = match way {
             Way::Put => [Direction::AToB, Direction::BToA],
             Way::Get => [Direction::BToA, Direction::AToB],
@@ -192,7 +192,7 @@ impl Case {
                 play.until_share(0.1)?;
                 lose_opposite_ends(&play)?;
                 play.watch_for(PAIRING)?;
-                // What is plugged in again pairs with what is left.
+                // The replugged interface pairs with a remaining one.
                 OPPOSITE_ENDS.iter().try_for_each(|&(host, link)| lab.set_plugged_at(host, link, true))?;
                 play.watch_for(PAIRING)?;
                 at_half(&mut play, |play| Ok(play.scene.lab.cut(0)?), 1.0)?;
@@ -213,7 +213,7 @@ impl Outcome {
     }
 }
 
-/// Lets a case happen so often; corrupting goes on until there were enough corruptions.
+/// Runs a case `runs` times; `corrupt` repeats until there were enough corruptions.
 pub(crate) fn run(case: Case, way: Way, size: u64, runs: u32, options: &[String]) -> Result<Vec<Outcome>> {
     let size = case.size(size);
     let place = if case == Case::Narrow { Place::on_disk(None, 2 * size)? } else { Place::in_memory(3 * size)? };
@@ -238,7 +238,7 @@ fn once(case: Case, way: Way, place: &Place, sample: &mut Sample, options: &[Str
     let lab = Lab::builder().links(cables.specs.iter().copied());
     let lab = if matches!(case, Case::Crossed | Case::Opposite) { lab.one_subnet() } else { lab };
     let scene = Scene::in_lab(lab, &cables, place, sample, way.from())?;
-    // After the scene, which makes the folder anew.
+    // Must come after the scene, which recreates the folder.
     let disk = match case {
         Case::Stall => Some(Disk::over(&place.files(scene.to()), place, scene.sample.size)?),
         _ => None,
@@ -267,7 +267,7 @@ fn once(case: Case, way: Way, place: &Place, sample: &mut Sample, options: &[Str
     Ok(outcome)
 }
 
-/// Does something when half of the file has arrived; from then on so many cables carry the rest.
+/// Runs an action at half of the file; from then on `cables` cables carry the rest.
 fn at_half(play: &mut Play<'_>, action: impl FnOnce(&Play<'_>) -> Result<()>, cables: f64) -> Result<()> {
     play.until_share(0.5)?;
     action(play)?;
@@ -275,12 +275,12 @@ fn at_half(play: &mut Play<'_>, action: impl FnOnce(&Play<'_>) -> Result<()>, ca
     Ok(())
 }
 
-/// Of two pairs that are straight, takes one end each.
+/// Unplugs one end each of two straight pairs.
 fn lose_opposite_ends(play: &Play<'_>) -> Result<()> {
     Ok(OPPOSITE_ENDS.iter().try_for_each(|&(host, link)| play.scene.lab.set_plugged_at(host, link, false))?)
 }
 
-/// Cuts a cable for 2 s, and looks at it and at the other.
+/// Cuts a cable for 2 s, and observes both cables.
 fn heal(mut play: Play<'_>) -> Result<Outcome> {
     play.until_share(0.3)?;
     let cut = play.now();
@@ -302,7 +302,7 @@ fn heal(mut play: Play<'_>) -> Result<Outcome> {
     Ok(Outcome::of(&played, vec![took, 100.0 * dip]))
 }
 
-/// Cuts a machine off without a word, kills what runs on it, and brings both back.
+/// Cuts off a machine silently, kills its processes, and brings both back.
 fn reboot(play: &mut Play<'_>, end: usize) -> Result<()> {
     play.until_share(0.5)?;
     let lab = &play.scene.lab;
@@ -327,7 +327,7 @@ fn stop(play: &mut Play<'_>, end: usize) -> Result<()> {
     Ok(())
 }
 
-/// Lets the receiver's disk stand still.
+/// Stalls the receiver's disk.
 fn stall(mut play: Play<'_>, way: Way, disk: &Disk) -> Result<Outcome> {
     let receiver = match way {
         Way::Put => 1,
@@ -359,15 +359,15 @@ fn stall(mut play: Play<'_>, way: Way, disk: &Disk) -> Result<Outcome> {
     Ok(Outcome::of(&played, vec![took]))
 }
 
-/// As many corruptions at least are asked for.
+/// Minimum number of corruptions.
 const CORRUPTIONS: u64 = 1000;
-/// Of the frames that are long: one in 50, a superpacket of up to 64 KiB each.
+/// Share of long frames to corrupt: one in 50, each a superpacket of up to 64 KiB.
 const CORRUPTED: f64 = 0.02;
 
 /// The second interface of A and the first of B.
 const OPPOSITE_ENDS: [(Host, usize); 2] = [(Host::A, 1), (Host::B, 0)];
 
-/// Time for interfaces to be paired.
+/// Time for pairing interfaces.
 const PAIRING: Duration = Duration::from_secs(2);
 
 const DARK: Duration = Duration::from_secs(60);
@@ -375,11 +375,11 @@ const STOPPED: Duration = Duration::from_secs(5);
 const SWITCHED_OFF: Duration = Duration::from_secs(3);
 const STALL: Duration = Duration::from_secs(30);
 
-/// What memory may grow by while a full pool waits: what allocators and the kernel round up.
+/// Permitted memory growth while a full pool waits: rounding by allocators and kernel.
 const GROWTH: u64 = 1 << 20;
 
-/// A memory cgroup's limit.
+/// Limit of a memory cgroup.
 const NARROW: u64 = 128 << 20;
 
-/// A cable that has brought so many bytes carries data, not only handshakes.
+/// Bytes that prove data on a cable, beyond handshakes.
 const DATA: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! A group of processes that gets so much memory and no more, page cache included: cgroup v1 or v2.
+//! Process groups with a memory limit that includes the page cache: cgroup v1 or v2.
 
 use std::{
     fs,
@@ -11,28 +11,28 @@ use nicstripe_lab::Host;
 
 use crate::bench_support::{Result, Scene};
 
-/// Two such groups, one an end. They are removed when this is dropped, and by a process of its own when this one dies.
+/// Two memory groups, one per end. Removed on drop, or by a separate process if this one dies.
 pub(crate) struct Groups {
     folders: [PathBuf; 2],
-    /// Removes them when its standard input ends.
+    /// Removes the groups when its standard input ends.
     sweeper: Child,
     lifeline: Option<ChildStdin>,
 }
 
 impl Groups {
-    /// Why there can be none.
+    /// Returns the reason why groups cannot be created.
     pub(crate) fn obstacle() -> Option<String> {
         Self::new(64 << 20).err().map(|error| error.to_string())
     }
 
-    /// Makes two groups with so many bytes each.
+    /// Creates two groups of `bytes` each.
     pub(crate) fn new(bytes: u64) -> Result<Self> {
         let (base, limit) = base()?;
         let folders = ["client", "daemon"].map(|end| base.join(format!("nicstripe-bench-{}-{end}", std::process::id())));
         let script = "cat; for round in 1 2 3 4 5 6 7 8 9 10; do rmdir \"$@\" 2> /dev/null; [ -d \"$1\" ] || [ -d \"$2\" ] || exit 0; sleep 0.2; done";
         let mut command = Command::new("sh");
         command.args(["-c", script, "sweep"]).args(&folders).stdin(Stdio::piped()).stdout(Stdio::null());
-        // Not of our process group: it is to outlive us.
+        // In its own process group, because it must outlive this process.
         let mut sweeper = command.process_group(0).spawn()?;
         let lifeline = sweeper.stdin.take();
         let groups = Self { folders, sweeper, lifeline };
@@ -43,7 +43,8 @@ impl Groups {
         Ok(groups)
     }
 
-    /// The command that runs in the group of an end, 0 for the client and 1 for the daemon, in the stead of one on that end's host.
+    /// Wraps a command of the host of `end` (0 for the client, 1 for the daemon), so that it runs
+    /// in that end's group.
     pub(crate) fn inside(&self, scene: &Scene<'_>, command: &Command, end: usize) -> Command {
         let mut inside = scene.lab.command(Host::ALL[end], "sh");
         inside.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&self.folders[end]);
@@ -57,7 +58,7 @@ impl Groups {
         inside
     }
 
-    /// The most memory that an end's group has had, page cache included, in bytes.
+    /// Returns the peak memory of an end's group, page cache included, in bytes.
     pub(crate) fn peak(&self, end: usize) -> Option<u64> {
         let folder = &self.folders[end];
         let text = ["memory.max_usage_in_bytes", "memory.peak"].iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
@@ -75,7 +76,7 @@ impl Drop for Groups {
     }
 }
 
-/// Where groups are made, and the file that has their limit.
+/// Returns the parent folder of the groups, and the name of the limit file.
 fn base() -> Result<(PathBuf, &'static str)> {
     let (old, new) = (Path::new("/sys/fs/cgroup/memory"), Path::new("/sys/fs/cgroup"));
     if old.join("memory.limit_in_bytes").exists() {

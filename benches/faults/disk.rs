@@ -1,4 +1,5 @@
-//! A disk that can stand still: an ext4 in a file in memory, mounted for this process alone, and frozen by FIFREEZE.
+//! A disk that can stall: ext4 on a file in memory, mounted only for this process, frozen by
+//! FIFREEZE.
 
 use std::{
     env,
@@ -11,7 +12,8 @@ use std::{
 
 use crate::bench_support::{Place, Result};
 
-/// Has this process run once more in a mount namespace of its own, by unshare(1). Where that cannot be, nothing happens.
+/// Restarts this process in a new mount namespace, with unshare(1). Does nothing if that is not
+/// permitted.
 pub(crate) fn enter_own_mounts() {
     let Ok(program) = env::current_exe() else { return };
     let may = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
@@ -23,14 +25,14 @@ pub(crate) fn enter_own_mounts() {
     }
 }
 
-/// Such a disk, mounted over a folder. Unmounted when dropped, and with the process.
+/// A disk mounted over a folder. Unmounted on drop, and when the process ends.
 pub(crate) struct Disk {
     folder: PathBuf,
     image: PathBuf,
 }
 
 impl Disk {
-    /// Why there can be none.
+    /// Returns the reason why the disk cannot be created.
     pub(crate) fn obstacle() -> Option<String> {
         if env::var_os(ENTERED).is_none() {
             return Some("no mount namespace of our own".to_owned());
@@ -40,7 +42,7 @@ impl Disk {
         (!missing.is_empty()).then(|| format!("{} is not installed", missing.join(", ")))
     }
 
-    /// Puts a disk with room for so many bytes over a folder.
+    /// Mounts a disk with `room` bytes over a folder.
     pub(crate) fn over(folder: &Path, place: &Place, room: u64) -> Result<Self> {
         let image = place.logs().join("disk");
         File::create(&image)?.set_len(room + room / 8 + (64 << 20))?;
@@ -50,7 +52,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Has it take nothing for so long, by a process of its own: it is thawed whatever becomes of this one. It stands still when this returns.
+    /// Freezes it for `time` with a separate process, which thaws it even if this process dies. The
+    /// disk is frozen on return.
     pub(crate) fn freeze(&self, time: Duration) -> Result<Child> {
         let frozen = self.image.with_extension("frozen");
         let script = "exec 3< \"$0\"; fsfreeze -f /proc/self/fd/3; : > \"$2\"; sleep \"$1\"; fsfreeze -u /proc/self/fd/3";

@@ -1,29 +1,32 @@
-//! What faults cost: one cable of two that is cut, falls silent, loses, corrupts, flaps or becomes slow; machines that reboot or stand
-//! still; a disk that stalls; all cables gone; little memory.
+//! Cost of faults: one of two cables that is cut, goes silent, loses, corrupts, flaps or slows
+//! down; machines that reboot or stop; a stalled disk; all cables lost; little memory.
 //!
-//! `cargo bench --bench faults -- --case cut,silent,oneway-there,oneway-back,loss,heal,flap,slow --size 1G --runs 3 --direction put,get`
+//! `cargo bench --bench faults -- --case cut,silent,oneway-there,oneway-back,loss,heal,flap,slow
+//! --size 1G --runs 3 --direction put,get`
 //!
-//! | case | what happens | value and bar |
+//! | case | event | value and threshold |
 //! | --- | --- | --- |
-//! | none | nothing | s over ideal |
+//! | none | none | s over ideal |
 //! | cut | the second cable loses its carrier at half | ≤ 0.5 s over ideal on the rest |
-//! | silent, oneway-there, oneway-back | it loses everything silently at half: both ways, the data, the answers | ≤ 1.5 s |
-//! | loss | it loses 0.5 % of the frames, both ways, from the start | ≥ 98 % of the sum |
+//! | silent, oneway-there, oneway-back | it silently drops everything at half: both ways, the data, the answers | ≤ 1.5 s |
+//! | loss | it drops 0.5 % of the frames, both ways, from the start | ≥ 98 % of the sum |
 //! | heal | it is cut for 2 s; the file is twice `--size` | data on it ≤ 2 s later, the other's rate dips ≤ 5 % |
-//! | flap | it is cut and healed again, a second each | no worse than without it, + 0.5 s |
+//! | flap | it is cut and healed repeatedly, a second each | at most 0.5 s worse than without it |
 //! | slow | its rate falls to 1 % at half | ≤ 0.5 s over ideal on the rest |
-//! | corrupt | both corrupt what TCP accepts, until 1,000 frames were corrupted; 8 connections each | every copy right |
-//! | reboot-daemon, reboot-client | all that it sends and gets vanishes, it is killed, and 3 s later is back | s over ideal |
-//! | stop-daemon, stop-client | it gets no processor for 5 s (SIGSTOP) | s over ideal |
+//! | corrupt | both corrupt data undetected by TCP, until 1,000 frames were corrupted; 8 connections each | every copy is correct |
+//! | reboot-daemon, reboot-client | all its traffic is dropped, it is killed, and returns 3 s later | s over ideal |
+//! | stop-daemon, stop-client | it gets no CPU for 5 s (SIGSTOP) | s over ideal |
 //! | dark | both cables are cut for 60 s | ≤ 2 s over ideal |
-//! | stall | the receiver's disk takes nothing for 30 s (fsfreeze) | full rate again ≤ 1 s after; no cable is given up, memory stays |
+//! | stall | the receiver's disk stalls for 30 s (fsfreeze) | full rate again ≤ 1 s after; no cable is given up, memory stays constant |
 //! | opposite | two interfaces of each machine at one switch; one end each of the two links is cut at half | ≤ 2 s over ideal |
-//! | crossed | the same, and both plugged in again, so that the pairs cross; then a cable of each machine is cut; the file is twice `--size` | ≤ 2 s |
-//! | narrow | 4 cables, each end in a memory cgroup of 128 MiB, files on a disk | it ends right |
+//! | crossed | like opposite, then both are plugged in again, so that the pairs cross; then a cable of each machine is cut; the file is twice `--size` | ≤ 2 s |
+//! | narrow | 4 cables, each end in a memory cgroup of 128 MiB, files on a disk | it succeeds |
 //!
-//! Ideal is what the cables that are left carry at their theory from the last event to the end. All cables are gigabit ones. Fails when a
-//! copy is wrong or does not end by itself, and when a cable is given up over a stall; a bar of speed or memory that is missed is marked.
-//! What a kernel or a machine does not let one do (eBPF, a loop device, fsfreeze, a memory cgroup) is left out with the reason.
+//! Ideal is the time of the remaining cables at theory from the last event to the end. All cables
+//! are gigabit ones. Fails if a copy is wrong or does not end by itself, and if a cable is given up
+//! because of a stall; a missed threshold of speed or memory is marked. Cases that the kernel or
+//! machine does not support (eBPF, a loop device, fsfreeze, a memory cgroup) are skipped with the
+//! reason.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -46,15 +49,15 @@ struct Arguments {
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     size: u64,
 
-    /// Copies of each case each way
+    /// Copies of each case in each direction
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// What happens
+    /// Faults
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Case::ALL)]
     case: Vec<Case>,
 
-    /// Which way the file goes
+    /// Direction of the file
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     direction: Vec<Way>,
 
@@ -64,7 +67,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // Mounts of ours are nobody else's business, and are gone with us.
+    // In its own mount namespace, so that the mounts are private and end with the process.
     disk::enter_own_mounts();
     bench_support::run(bench)
 }

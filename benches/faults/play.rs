@@ -1,4 +1,4 @@
-//! A copy that is watched while things are done to it: what has arrived by when, and how much memory both ends took.
+//! A monitored copy under faults: received bytes over time, and memory of both ends.
 
 use std::{
     process::Command,
@@ -12,12 +12,12 @@ use crate::{
     cgroup::Groups,
 };
 
-/// How the two commands are started.
+/// Start parameters of both commands.
 #[derive(Clone, Copy)]
 pub(crate) struct Start<'a> {
     /// Options for `cp`.
     pub(crate) options: &'a [String],
-    /// What limits their memory.
+    /// Memory limits.
     pub(crate) groups: Option<&'a Groups>,
 }
 
@@ -29,24 +29,24 @@ pub(crate) struct Play<'a> {
     daemon: Process,
     begun: Instant,
     deadline: Instant,
-    /// Bytes of the file for a byte that the receiver's counters count.
+    /// Bytes of the file per byte of the receiver's counters.
     scale: f64,
     before: Vec<u64>,
     samples: Vec<Sample>,
-    /// The most of client and daemon.
+    /// Peak memory of client and daemon.
     peaks: [Peak; 2],
-    /// When the file would end, were the cables to carry their theory from here on.
+    /// Expected end of the file, if the cables carry their theory from here on.
     ideal: Option<Duration>,
 }
 
-/// What each cable had brought by a moment.
+/// Bytes delivered by each cable up to one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) received: Vec<u64>,
 }
 
-/// What came of it.
+/// Result of the copy.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) wall: Duration,
@@ -79,12 +79,12 @@ impl<'a> Play<'a> {
         })
     }
 
-    /// Since the start of the client.
+    /// Returns the time since the start of the client.
     pub(crate) fn now(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Looks once, and tells whether the client has ended.
+    /// Takes a sample, and returns true if the client has ended.
     pub(crate) fn look(&mut self) -> Result<bool> {
         if Instant::now() > self.deadline {
             return Err("the copy did not end in time".into());
@@ -100,7 +100,7 @@ impl<'a> Play<'a> {
         Ok(ended)
     }
 
-    /// Looks for so long, or until the client has ended, and tells whether it has.
+    /// Samples for `time`, or until the client ends, and returns true if it has ended.
     pub(crate) fn watch_for(&mut self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -111,7 +111,11 @@ impl<'a> Play<'a> {
         Ok(false)
     }
 
-    /// Looks until something is so. Errors: the client ends before.
+    /// Samples until a condition holds.
+    ///
+    /// # Errors
+    ///
+    /// The client ends before.
     pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<()> {
         while !is_so(self) {
             if self.look()? {
@@ -121,23 +125,23 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Looks until this share of the file has arrived.
+    /// Samples until this share of the file has arrived.
     pub(crate) fn until_share(&mut self, share: f64) -> Result<()> {
         self.until("so much had arrived", |play| play.arrived() >= share * play.scene.sample.size as f64)
     }
 
-    /// What a cable has brought.
+    /// Returns the bytes delivered by a cable.
     pub(crate) fn received(&self, link: usize) -> u64 {
         self.samples.last().and_then(|sample| sample.received.get(link)).copied().unwrap_or(0)
     }
 
-    /// Bytes of the file that have arrived, each once unless a fault cost some.
+    /// Returns the received bytes of the file; a fault may make some count twice.
     pub(crate) fn arrived(&self) -> f64 {
         let received: u64 = self.samples.last().map_or(0, |sample| sample.received.iter().sum());
         received as f64 * self.scale
     }
 
-    /// From here on so many cables carry the rest.
+    /// Computes the ideal end, with `cables` cables for the rest.
     pub(crate) fn rest_on(&mut self, cables: f64) {
         let left = (self.scene.sample.size as f64 - self.arrived()).max(0.0);
         let theory = self.scene.cables.theory().unwrap_or(f64::NAN) / self.scene.cables.count() as f64;
@@ -149,13 +153,13 @@ impl<'a> Play<'a> {
         self.process(end).signal(signal)
     }
 
-    /// Kills an end with kill -9.
+    /// Kills an end with `kill -9`.
     pub(crate) fn kill(&mut self, end: usize) -> Result<()> {
         self.peak(end);
         if end == 0 { self.client.kill() } else { self.daemon.kill() }
     }
 
-    /// Starts an end that was killed again.
+    /// Restarts a killed end.
     pub(crate) fn start_again(&mut self, end: usize) -> Result<()> {
         match end {
             0 => self.client = start_client(self.scene, self.start)?,
@@ -164,14 +168,14 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// The most memory that an end has had so far, in bytes.
+    /// Returns the peak memory of an end so far, in bytes.
     pub(crate) fn peak(&mut self, end: usize) -> u64 {
         let process = if end == 0 { &self.client } else { &self.daemon };
         self.peaks[end].update(process);
         self.peaks[end].resident
     }
 
-    /// Waits for the end, and checks what arrived.
+    /// Waits for the end, and checks the copy.
     pub(crate) fn end(mut self) -> Result<Played> {
         while !self.look()? {}
         let wall = self.now();
@@ -190,12 +194,12 @@ impl<'a> Play<'a> {
 }
 
 impl Played {
-    /// Seconds that it took longer than is ideal.
+    /// Returns the seconds over the ideal time.
     pub(crate) fn over_ideal(&self) -> f64 {
         self.wall.as_secs_f64() - self.ideal.as_secs_f64()
     }
 
-    /// Bytes a second that a cable brought in each window of this length, by the windows' ends.
+    /// Returns the byte rate of a cable in each window of this length, with the window's end.
     pub(crate) fn rates(&self, link: usize, window: Duration) -> Vec<(Duration, f64)> {
         let mut first = 0;
         let mut rates = Vec::new();
@@ -232,11 +236,12 @@ fn limited(scene: &Scene<'_>, start: Start<'_>, command: Command, end: usize) ->
 
 const INTERVAL: Duration = Duration::from_millis(4);
 
-/// Reading what a process takes costs more than the counters.
+/// Counter samples per memory sample, because reading memory costs more.
 const SAMPLES_A_PEAK: usize = 8;
 
-/// What faults add to the time that a copy may take.
+/// Extra time for faults in a copy's timeout.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The rest is headers, of TLS's records and of packets (a superpacket of 64 KiB has one): measured, 0.4 %.
+/// Share of file bytes on the wire. The rest is headers, of TLS records and of packets (a
+/// superpacket of 64 KiB has one): measured, 0.4 %.
 const FILE_SHARE: f64 = 0.996;

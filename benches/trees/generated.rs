@@ -1,4 +1,4 @@
-//! Trees that are made for the purpose: many small files, the same once more, many empty ones.
+//! Generated trees: many small files, a second run over unchanged files, many empty files.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::{
     cells, check_same, percent_of_theory, time_limit,
 };
 
-/// Many small files into an empty directory.
+/// Copies many small files into an empty directory.
 pub(crate) fn small(arguments: &Arguments) -> Figures {
     let shape = Shape { files: arguments.files, size: arguments.size, per_directory: PER_DIRECTORY };
     let mut table = Table::new(&["way", "program", "s", "% of theory", "bar", "files/s", "MB/s", "× rsync", "bar", "CPU s, both"]);
@@ -41,7 +41,7 @@ pub(crate) fn small(arguments: &Arguments) -> Figures {
     Ok(table)
 }
 
-/// The second run over a tree in which nothing has changed.
+/// Measures a second run over an unchanged tree.
 pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
     let shape = Shape { files: arguments.many, size: 100, per_directory: PER_DIRECTORY };
     let mut table = Table::new(&["way", "program", "s", "files/s", "time ÷ rsync's", "bar", "MB on the cables", "CPU s, both"]);
@@ -50,7 +50,7 @@ pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
         shape.plant(&source(&place, *way))?;
         let contents = Contents::of(&source(&place, *way))?;
         let comparison = Comparison { arguments, place: &place, contents, way: *way, into: Into::SameTree };
-        // What the runs then find unchanged.
+        // First copy, which the measured runs find unchanged.
         comparison.copy(Contender::Nicstripe)?;
         let series = comparison.run()?;
         for (contender, runs) in &series {
@@ -70,7 +70,7 @@ pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
     Ok(table)
 }
 
-/// Memory of both ends while many empty files go through.
+/// Measures the memory of both ends for many empty files.
 pub(crate) fn empty(arguments: &Arguments) -> Figures {
     let shape = Shape { files: arguments.many, size: 0, per_directory: PER_DIRECTORY };
     let mut table = Table::new(&["way", "end", "peak resident, MiB", "of it own, MiB", "bar, MiB", "s"]);
@@ -94,11 +94,11 @@ pub(crate) fn empty(arguments: &Arguments) -> Figures {
     Ok(table)
 }
 
-/// What is at the target's place before a run.
+/// Content of the target before a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Into {
     Nothing,
-    /// What another run copied.
+    /// The copy of another run.
     SameTree,
 }
 
@@ -147,7 +147,11 @@ impl Comparison<'_> {
         Ok(measured)
     }
 
-    /// Errors: nicstripe copied what it was to leave, or the other way round.
+    /// Checks that nicstripe copied or skipped as expected.
+    ///
+    /// # Errors
+    ///
+    /// nicstripe copied unchanged files, or skipped new ones.
     fn check_work(&self, contender: Contender, measured: &Measured) -> Result<()> {
         if contender != Contender::Nicstripe {
             return Ok(());
@@ -159,7 +163,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Where the tree is that is copied.
+/// Returns the path of the source tree.
 fn source(place: &Place, way: Way) -> PathBuf {
     place.files(way.from()).join(TREE)
 }
@@ -168,7 +172,7 @@ fn shown(contender: Contender, cables: &Cables) -> String {
     format!("{contender}, {cables}")
 }
 
-/// Compares the median time of nicstripe with rsync's; nothing in other rows, and where rsync is not there.
+/// Compares the median time of nicstripe with rsync's; empty for other programs, and without rsync.
 fn beside_rsync(series: &[(Contender, Vec<Measured>)], contender: Contender, ratio: fn(f64, f64) -> f64) -> String {
     let median = |wanted: Contender| {
         let (_, runs) = series.iter().find(|(contender, _)| *contender == wanted)?;

@@ -1,4 +1,4 @@
-//! Archives through pipes, there and back, and a reader that is slower than any cable.
+//! Archives through pipes in both directions, and a reader slower than any cable.
 
 use std::{
     fs::File,
@@ -18,7 +18,7 @@ use crate::{
     cells, copy_aside, percent_of_theory, time_limit, toolchain,
 };
 
-/// Copies a tar through a pipe there, and through a pipe back.
+/// Copies a tar through a pipe to the daemon, and back through a pipe.
 pub(crate) fn bench(arguments: &Arguments) -> Figures {
     let tree = arguments.tree.first().map_or_else(toolchain, |tree| Ok(tree.clone()))?;
     let weighed = Contents::of(&tree)?;
@@ -48,15 +48,15 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
 struct Scene<'a> {
     arguments: &'a Arguments,
     place: &'a Place,
-    /// The tree that is archived.
+    /// Archived tree.
     source: &'a Path,
-    /// Of its archive.
+    /// Digest of its archive.
     digest: Hash,
     contents: Contents,
 }
 
 impl Scene<'_> {
-    /// Archives the tree into a file of the daemon's host.
+    /// Archives the tree into a file on the daemon's host.
     fn there(&self) -> Result<Measured> {
         self.place.clear(Host::B)?;
         let stage = Stage::build(&self.arguments.links, self.place, Contender::Nicstripe)?;
@@ -73,7 +73,7 @@ impl Scene<'_> {
         Ok(measured)
     }
 
-    /// Reads that file back, at most so many bytes a second.
+    /// Reads that file back, at most `rate` bytes a second.
     fn back(&self, rate: Option<u64>) -> Result<Measured> {
         let stage = Stage::build(&self.arguments.links, self.place, Contender::Nicstripe)?;
         let (reader, writer) = io::pipe()?;
@@ -88,7 +88,7 @@ impl Scene<'_> {
         Ok(measured)
     }
 
-    /// Cuts off the archive at the daemon's host what a slow reader would need minutes for.
+    /// Truncates the archive on the daemon's host, which a slow reader would need minutes for.
     fn shorten(&mut self) -> Result<()> {
         let path = self.place.files(Host::B).join(ARCHIVE);
         File::options().write(true).open(&path)?.set_len(self.contents.bytes.min(SLOW_SIZE))?;
@@ -118,13 +118,13 @@ impl Scene<'_> {
             mib(|run| run.peaks[0].resident).print(1),
             mib(|run| run.peaks[1].resident).print(1),
             growth.print(1),
-            // One that was lost ends the case.
+            // A lost link ends the case.
             "none".to_owned(),
         ])
     }
 }
 
-/// A reader that takes no more than so many bytes a second.
+/// A reader limited to a rate in bytes per second.
 struct Paced {
     from: PipeReader,
     rate: Option<u64>,
@@ -144,7 +144,7 @@ impl Read for Paced {
     }
 }
 
-/// `tar` of a tree, the same bytes each time as long as nobody changes the tree.
+/// Starts `tar` of a tree; its output is deterministic while the tree is unchanged.
 fn start_tar(tree: &Path) -> Result<Child> {
     Ok(Command::new("tar").arg("-cC").arg(tree).arg(".").stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
 }
@@ -154,7 +154,7 @@ fn succeeded(mut tar: Child) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("tar failed: {status}").into()) }
 }
 
-/// Digest and number of all bytes to the end.
+/// Reads to the end, and returns digest and number of bytes.
 fn digest_of(from: &mut impl Read) -> Result<(Hash, u64)> {
     let mut hasher = Hasher::new();
     let mut block = vec![0; BLOCK];
@@ -166,7 +166,11 @@ fn digest_of(from: &mut impl Read) -> Result<(Hash, u64)> {
     }
 }
 
-/// Errors: what `cp -v` says of its links tells that one was lost, or that there are not as many as cables.
+/// Checks the links in the output of `cp -v`.
+///
+/// # Errors
+///
+/// A link was lost, or the number of links differs from the cables.
 fn check_links(measured: &Measured) -> Result<()> {
     let cables = measured.cables.len();
     let states: Vec<&str> = measured.errors.lines().filter(|line| line.starts_with("  eth")).collect();
@@ -180,11 +184,11 @@ const HEADINGS: [&str; 10] =
 const ARCHIVE: &str = "x.tar";
 const MIB: f64 = 1_048_576.0;
 
-/// What a pipe of Linux holds, unless it is told otherwise (pipe(7)).
+/// Default capacity of a pipe on Linux (pipe(7)).
 const BLOCK: usize = 64 << 10;
 
 /// Bytes a second of the slow reader.
 const SLOW: u64 = 20_000_000;
 
-/// Bytes that it reads: 13 s, far more than both ends may hold in memory.
+/// Bytes of the slow read: 13 s, far more than both ends may hold in memory.
 const SLOW_SIZE: u64 = 256 << 20;

@@ -1,4 +1,4 @@
-//! Real trees, there and back, compared by every means at hand.
+//! Real trees copied in both directions, compared by all available programs.
 
 use std::{
     fs,
@@ -21,7 +21,8 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
     let aside = tempfile::tempdir()?;
     for tree in arguments.trees(aside.path())? {
         let weighed = Contents::of(&tree)?;
-        // The tree aside, there, back and the ballast; with small files, blocks cost more than what is in them.
+        // The reference tree, both copies and the ballast; small files take more space in blocks
+        // than in bytes.
         let place = arguments.place(4 * (weighed.bytes + 4096 * weighed.files))?;
         let scene = Scene::set(&tree, &place)?;
         let mut runs = [Vec::new(), Vec::new()];
@@ -37,7 +38,7 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
     Ok(table)
 }
 
-/// A tree aside, and where its copies go.
+/// A reference tree, and the targets of its copies.
 #[derive(Debug)]
 struct Scene<'a> {
     shown: String,
@@ -54,7 +55,7 @@ impl<'a> Scene<'a> {
         Ok(Self { shown: tree.display().to_string(), place, source, contents })
     }
 
-    /// Copies it there and back, and compares each copy with the tree aside.
+    /// Copies it to the daemon and back, and compares each copy with the reference.
     fn run(&self, arguments: &Arguments, means: &Means) -> Result<[Measured; 2]> {
         let (there, back) = (self.place.files(Host::B).join(TREE), self.place.files(Host::A).join("back"));
         self.place.clear(Host::B)?;
@@ -94,12 +95,12 @@ fn row(arguments: &Arguments, scene: &Scene<'_>, way: &str, runs: &[Measured]) -
         format!("{:.0}", contents.files as f64 / seconds.median()),
         format!("{:.1}", contents.bytes as f64 / 1e6 / seconds.median()),
         Spread::of(runs, |run| percent_of_theory(contents.bytes, run.wall, &arguments.links)).middle(1),
-        // One that differs ends the case.
+        // A difference ends the case.
         "none".to_owned(),
     ])
 }
 
-/// What trees are compared with, besides our own comparison.
+/// Installed programs that compare trees, in addition to this one.
 #[derive(Debug)]
 struct Means {
     diff: bool,
@@ -125,7 +126,7 @@ impl Means {
         }
         if self.rsync {
             for (from, to) in [(one, other), (other, one)] {
-                // A slash at the end: what is in it.
+                // A slash at the end selects the content.
                 let [from, to] = [from, to].map(|path| path.join(""));
                 prints_nothing(Command::new("rsync").args(["-aHAXn", "--itemize-changes", "--delete"]).args([from, to]))?;
             }
@@ -134,7 +135,11 @@ impl Means {
     }
 }
 
-/// Errors: the command failed, or printed something: what it printed first.
+/// Runs a command.
+///
+/// # Errors
+///
+/// The command failed, or printed something: the error has its first output.
 fn prints_nothing(command: &mut Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
