@@ -171,8 +171,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long a transfer waits without any link, and how long a session waits for a free
-    /// slot of a daemon at its limit.
+    /// Sets how long a transfer waits without any link. Also limits the wait for a session at a
+    /// daemon that is full.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().patience(std::time::Duration::from_secs(60));

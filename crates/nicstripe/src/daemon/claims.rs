@@ -2,8 +2,8 @@
 //! another interface; and the probation of these routes.
 //!
 //! The daemon sends a token to the address over the kernel's current route. A peer that returns it
-//! over the session already receives the traffic to that address, so a route to another of its
-//! interfaces takes nothing from other machines.
+//! over the session already receives the traffic to that address. A route to another of its
+//! interfaces then takes nothing from other machines.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -67,7 +67,6 @@ pub(super) struct Probations(Mutex<HashMap<PublicKey, HashMap<Way, Probation>>>)
 struct Probation {
     /// Time that the route existed without a connection.
     used: Duration,
-    /// Consecutive failed probations.
     failures: u32,
     /// End of the current hold-back.
     held_until: Option<Instant>,
@@ -175,7 +174,6 @@ const PROBATION: Duration = Duration::from_secs(10);
 /// each further one.
 const FIRST_PAUSE: Duration = PROBATION;
 
-/// Longest hold-back.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
 /// Time until the daemon forgets a connection, a failure (after its hold-back), or the used part of

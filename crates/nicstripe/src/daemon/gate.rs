@@ -242,8 +242,8 @@ impl Turns {
 /// Minimum time before a connection may be evicted.
 #[derive(Debug, Clone, Copy)]
 enum Haste {
-    /// The address has used up its share. 128 slots then admit 640 silent connections per second,
-    /// and leave each enough time for a client among 200 processes on two cores.
+    /// The address has used up its share. 128 slots then admit 640 silent connections per second.
+    /// Each has enough time for a client among 200 processes on two cores.
     Patient,
     /// All slots are taken. An answered connection keeps its slot for 100 ms; at 500 per second
     /// these hold 50 of 256 slots.
@@ -291,7 +291,6 @@ mod tests {
         PublicKey::from_bytes([number; 32])
     }
 
-    /// Ages all waiting connections.
     fn pass(gate: &Gate, millis: u64) {
         for waiting in &mut gate.state().waiting {
             waiting.since -= Duration::from_millis(millis);

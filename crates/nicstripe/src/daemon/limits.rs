@@ -45,7 +45,7 @@ pub struct Limits {
     /// Addresses at which a peer has proved its key share a separate limit of the same size.
     pub handshakes_per_second: u32,
     /// Concurrent sessions of all peers: 64. Further clients wait. When several keys use all of
-    /// them, a key with less than half as many as the largest evicts one of that key. The evicted
+    /// them, the key with the most loses one to any key with less than half as many. The evicted
     /// client waits and resumes.
     pub sessions: usize,
     /// Concurrent sessions per key: 32, so that no peer takes all. Its further clients wait.
@@ -60,8 +60,8 @@ pub struct Limits {
     /// chunk of 256 KiB, TLS buffers and two file descriptors. All other chunks come from one pool
     /// of 64 MiB for all sessions.
     ///
-    /// When several keys use all of them, a key with less than half as many as the largest evicts
-    /// one of that key.
+    /// When several keys use all of them, the key with the most loses one to any key with less than
+    /// half as many.
     pub paths: usize,
     /// Log lines per second about rejected connections: 10. One more line counts the rest.
     pub refusals_logged: u32,

@@ -171,7 +171,6 @@ impl JobCounts {
 /// Number of a reporting session.
 pub(crate) type MeterId = u64;
 
-/// Current values of one session.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Live {
     pub(crate) paths: PathCounts,

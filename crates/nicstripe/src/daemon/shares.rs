@@ -7,9 +7,9 @@ use crate::trust::PublicKey;
 /// Rule for sharing units of one resource between keys.
 ///
 /// A key gets at most `each` units, by default half of all, so that a single key leaves half to the
-/// others. When all units are taken, a key may take one from the largest if it then has at most
-/// half as many as that one had. A key without any thus always gets one, unless all keys have just
-/// one.
+/// others. When all units are taken, a key may take one from the largest. It must then have at most
+/// half as many as the largest had. A key without any thus always gets one, unless all keys have
+/// just one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares {
     pub(super) all: usize,

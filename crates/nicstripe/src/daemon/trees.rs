@@ -79,9 +79,9 @@ impl Service {
         Ok(request.into_run(tree_place))
     }
 
-    /// Reserves a tree's place in the session, its file descriptors and memory, until dropped. Also
-    /// returns the memory left after `asked`, the size of the request's filters and names, which
-    /// may be as large as a message.
+    /// Reserves a tree's place in the session, its file descriptors and memory, until dropped.
+    /// `asked` is the size of the request's filters and names, which may be as large as a message.
+    /// Also returns the memory left after it.
     async fn tree_place(
         &self,
         session: &SessionHandle,

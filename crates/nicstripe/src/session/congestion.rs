@@ -54,7 +54,6 @@ struct Counters {
     held_back: Duration,
 }
 
-/// Measurements of one window of a connection.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     /// Acknowledged bytes per second.

@@ -55,7 +55,6 @@ pub(crate) struct DriverConfig {
     pub(crate) connector: Option<Arc<Connector>>,
     /// Client: channel to the path planner.
     pub(crate) planner: Option<mpsc::Sender<LinkNews>>,
-    /// Subscribers to link events.
     pub(crate) audience: Audience,
 }
 
@@ -105,7 +104,6 @@ pub(crate) struct Driver {
     ends: Ends,
     /// Daemon only; a client's owner receives events instead.
     account: Option<Account>,
-    /// Running tree threads.
     threads: TaskTracker,
     hashing: u32,
     /// Chunks that wait until another copy of the same chunk is written.
@@ -467,9 +465,9 @@ impl Driver {
         self.handle.ended.cancel();
     }
 
-    /// Waits until the streams are flushed ([`LINGER`] at most) and the tree threads have removed
-    /// their unnamed files, which may need the disk ([`TIDYING`] at most). Meanwhile drains the
-    /// input channel, so that no sender blocks on it.
+    /// Waits until the streams are flushed, at most [`LINGER`], and until tree threads have removed
+    /// their unnamed files, at most [`TIDYING`]. The latter may wait for the disk. Meanwhile drains
+    /// the input channel, so that no sender blocks on it.
     async fn wait_for_others(&mut self) {
         let Self { streams, threads, inputs, .. } = self;
         streams.close();

@@ -38,7 +38,6 @@ use crate::{
     tunnel::Trunk,
 };
 
-/// Input of a session's event loop.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A path has connected.
@@ -67,7 +66,6 @@ pub(crate) enum Input {
     Carrier { interface: String, up: bool },
 }
 
-/// Commands of a session's owner.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Client: add paths and connect them.

@@ -49,7 +49,6 @@ pub(crate) enum ToRead {
     End,
 }
 
-/// Messages to a writer's thread.
 #[derive(Debug)]
 pub(super) enum ToWrite {
     Chunk(ChunkBuffer),

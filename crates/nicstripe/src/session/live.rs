@@ -22,7 +22,6 @@ pub(crate) const LIVE_CHUNKS: usize = 32;
 #[derive(Debug)]
 pub(crate) enum Given {
     Chunk(LiveChunk),
-    /// End of the data.
     End,
     Failed(FileError),
 }

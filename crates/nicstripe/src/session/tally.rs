@@ -33,7 +33,6 @@ pub(crate) struct Tally {
     history: VecDeque<Sample>,
     /// Totals of ended transfers.
     pub(crate) stats: TransferStats,
-    /// Progress of a tree's walk.
     walked: Option<WalkProgress>,
     pub(crate) links: Vec<LinkReport>,
 }
@@ -133,7 +132,6 @@ impl Tally {
         Some(progress)
     }
 
-    /// Returns the final statistics.
     pub(super) fn closed(mut self, slots: &BTreeMap<PathId, Slot>, session: &Session) -> Self {
         // The bytes of a retired path count for the link that replaced it between the same
         // interfaces.
@@ -228,7 +226,6 @@ mod tests {
     use super::*;
     use crate::session::PathPlan;
 
-    /// Returns a path's state, retired or not.
     fn slot(interface: &str, peer: Option<&str>, remote: [u8; 4], retired: bool) -> Slot {
         let mut slot = Slot::new(PathPlan {
             interface: interface.into(),

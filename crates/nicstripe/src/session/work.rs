@@ -46,7 +46,6 @@ pub(super) struct Keeping {
     digest: Option<Digest>,
 }
 
-/// Results of I/O jobs.
 #[derive(Debug)]
 pub(crate) enum WorkDone {
     SourceOpened {
@@ -302,8 +301,8 @@ impl Works {
         }
     }
 
-    /// Returns true if a chunk is for a reorder buffer and so short that handing it to a thread
-    /// costs more than verifying it.
+    /// Returns true if a chunk is for a reorder buffer and too short to be worth handing to a
+    /// thread.
     pub(super) fn is_verified_at_once(&self, header: &DataHeader) -> bool {
         header.chunk_len() <= AT_ONCE && matches!(self.open.get(&header.transfer), Some(Work::Kept(..)))
     }

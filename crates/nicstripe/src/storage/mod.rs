@@ -39,10 +39,13 @@ use crate::{file::FileError, trust::PublicKey};
 /// Files and directories below one root, each with a [`Name`].
 ///
 /// The daemon reports errors to the peer with their [`FileError::code`]:
-/// [`NotFound`](nicstripe_proto::FailCode::NotFound) if the name does not exist,
-/// [`Exists`](nicstripe_proto::FailCode::Exists) if it must not be replaced,
-/// [`NotAFile`](nicstripe_proto::FailCode::NotAFile) if it is a directory where a file is needed,
-/// or the reverse. The daemon checks a peer's rights before it calls the storage.
+///
+/// - [`NotFound`](nicstripe_proto::FailCode::NotFound) if the name does not exist
+/// - [`Exists`](nicstripe_proto::FailCode::Exists) if it must not be replaced
+/// - [`NotAFile`](nicstripe_proto::FailCode::NotAFile) if it is a directory where a file is needed,
+///   or the reverse
+///
+/// The daemon checks a peer's rights before it calls the storage.
 ///
 /// ```
 /// use nicstripe::{Name, storage::{MemoryStorage, Storage}};

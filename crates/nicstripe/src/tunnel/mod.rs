@@ -1,8 +1,8 @@
 //! Tunnels: TCP connections of other programs, carried over a session.
 //!
 //! `nicstripe_proto::tunnel` makes the decisions. [`trunk`] is one end of the multiplexer with its
-//! waiting tasks, [`stream`] is one connection as seen by a program, and [`dialer`] connects to
-//! targets in a daemon.
+//! waiting tasks. [`stream`] is one connection as seen by a program. [`dialer`] connects to targets
+//! in a daemon.
 
 mod dialer;
 mod stream;

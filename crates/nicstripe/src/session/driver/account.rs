@@ -52,7 +52,6 @@ struct Job {
     /// True for a file of a tree, which the tree's own record covers.
     is_entry: bool,
     begun: Instant,
-    /// Start of the pending sync, if any.
     sync_begun: Option<Instant>,
 }
 

@@ -249,13 +249,11 @@ impl Driver {
         });
     }
 
-    /// Daemon: returns the transfer counts of all its sessions.
     fn jobs(&self) -> Option<JobCounts> {
         let Access::Daemon(service) = &self.config.access else { return None };
         Some(service.meters().jobs())
     }
 
-    /// Samples all paths at one instant.
     fn sample(&mut self, last: bool, now: Instant) {
         let jobs = self.jobs();
         let Some(sampling) = &mut self.bench.sampling else { return };

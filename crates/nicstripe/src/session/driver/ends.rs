@@ -48,7 +48,6 @@ pub(super) struct Ends {
     starting: BTreeMap<TransferId, Start>,
     /// Sinks that start when the peer offers.
     awaited: BTreeMap<TransferId, Await>,
-    /// Channels to tree threads.
     trees: BTreeMap<TransferId, TreeThread>,
     /// Standalone files and the tree entries they stand for.
     entries: BTreeMap<TransferId, EntryRef>,
@@ -539,7 +538,6 @@ fn ask_for_target(
     async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
 }
 
-/// Requests the source of a standalone file from the tree's thread.
 fn ask_for_source(sender: &threads::Sender<SenderInput>, id: EntryId) -> impl Future<Output = Result<Source, FileError>> + use<> {
     let (reply, opened) = oneshot::channel();
     let answer = Box::new(move |result| drop(reply.send(result)));
