@@ -37,7 +37,6 @@ impl Corruptor {
         self.program.as_raw_fd()
     }
 
-    /// Returns the number of corrupted frames.
     pub(crate) fn count(&self) -> io::Result<u64> {
         let (key, mut value) = (0_u32, 0_u64);
         let mut attribute = Element {

@@ -76,7 +76,6 @@ impl Net {
         self.change(filter, NLM_F_CREATE, || format!("put a filter on {}", end.name))
     }
 
-    /// Removes a filter if it exists.
     fn unfilter(&mut self, end: &End, slot: Slot) -> Result<(), LabError> {
         self.remove(filter::remove(end.index, slot), || format!("remove a filter of {}", end.name))
     }
@@ -187,7 +186,6 @@ pub(crate) fn is_plugged(cables: &mut Net, host: Host, link: usize) -> Result<bo
     Ok(message::is_up(&cables.state(&cable_end(host, link))?))
 }
 
-/// Sets a host's interface administratively up or down.
 pub(crate) fn set_up(net: &mut Net, host: Host, link: usize, up: bool) -> Result<(), LabError> {
     net.set_up(&host_end(host, link), up)
 }
@@ -198,7 +196,6 @@ pub(crate) fn add_address(net: &mut Net, host: Host, link: usize, address: Assig
     net.change(message::add_address(end.index, address), NEW, || format!("add {address} to {}", end.name))
 }
 
-/// Removes an address from a host's interface.
 pub(crate) fn remove_address(net: &mut Net, host: Host, link: usize, address: Assigned) -> Result<(), LabError> {
     let end = host_end(host, link);
     net.change(message::remove_address(end.index, address), 0, || format!("remove {address} from {}", end.name))
@@ -222,7 +219,7 @@ pub(crate) fn await_carrier(nets: &mut Nets, link: usize, spec: LinkSpec, healed
     spec.hosts().try_for_each(|host| await_end(nets, host, link, spec, healed))
 }
 
-/// Waits for the same at one host.
+/// Like `await_carrier`, for one host.
 pub(crate) fn await_end(nets: &mut Nets, host: Host, link: usize, spec: LinkSpec, healed: bool) -> Result<(), LabError> {
     let deadline = Instant::now() + CARRIER_TIMEOUT;
     while !settled(nets, host, link, spec, healed)? {
@@ -234,7 +231,6 @@ pub(crate) fn await_end(nets: &mut Nets, host: Host, link: usize, spec: LinkSpec
     Ok(())
 }
 
-/// Returns true if a host sees a carrier.
 pub(crate) fn has_carrier(net: &mut Net, host: Host, link: usize) -> Result<bool, LabError> {
     Ok(message::is_running(&net.state(&host_end(host, link))?))
 }
@@ -289,7 +285,6 @@ pub(crate) fn shape(net: &mut Net, host: Host, link: usize, spec: LinkSpec) -> R
     }
 }
 
-/// Returns the traffic counters of a host's end.
 pub(crate) fn traffic(net: &mut Net, host: Host, link: usize) -> Result<Traffic, LabError> {
     let end = host_end(host, link);
     let missing = || LabError::Kernel { action: format!("find the counters of {}", end.name), source: Errno::NODATA.into() };

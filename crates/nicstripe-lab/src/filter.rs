@@ -35,7 +35,6 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Returns the slot of its filter.
     pub(crate) fn slot(self) -> Slot {
         match self {
             Self::Tcp => Slot::Tcp,

@@ -74,9 +74,9 @@
 //!
 //! # Side effects
 //!
-//! A lab leaves nothing behind. Its namespaces have no name, and only this process's file
-//! descriptors hold them. They vanish with the [`Lab`], and with the process however it ends. The
-//! group of a [`CpuQuota`] is removed when it is dropped or its process ends.
+//! Apart from one setting, a lab leaves nothing behind. Its namespaces have no name, and only this
+//! process's file descriptors hold them. They vanish with the [`Lab`], and with the process however
+//! it ends. The group of a [`CpuQuota`] is removed when it is dropped or its process ends.
 //!
 //! A lab of real root may change one setting of the machine: it adds cubic to
 //! `net.ipv4.tcp_allowed_congestion_control` if it is missing, because a namespace can use only the

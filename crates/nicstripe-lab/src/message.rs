@@ -74,19 +74,16 @@ pub(crate) fn add_ifb(ifb: &End) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewLink(message)
 }
 
-/// Removes an interface.
 pub(crate) fn remove(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::DelLink(interface(index))
 }
 
-/// Adds an interface to a bridge.
 pub(crate) fn join_bridge(index: u32, bridge: u32) -> RouteNetlinkMessage {
     let mut message = interface(index);
     message.attributes = vec![LinkAttribute::Controller(bridge)];
     RouteNetlinkMessage::SetLink(message)
 }
 
-/// Sets an interface administratively up or down.
 pub(crate) fn set_up(index: u32, up: bool) -> RouteNetlinkMessage {
     let mut message = interface(index);
     message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
@@ -115,7 +112,6 @@ pub(crate) fn add_address(index: u32, address: Assigned) -> RouteNetlinkMessage 
     RouteNetlinkMessage::NewAddress(message)
 }
 
-/// Removes an address from an interface.
 pub(crate) fn remove_address(index: u32, address: Assigned) -> RouteNetlinkMessage {
     RouteNetlinkMessage::DelAddress(address_of(index, address))
 }

@@ -41,7 +41,6 @@ impl Netlink {
         request(self.socket.as_fd(), &encode(message, flags | NLM_F_ACK))
     }
 
-    /// Reads the state of the interface with this index.
     pub(crate) fn link(&mut self, index: u32) -> io::Result<LinkMessage> {
         let mut question = LinkMessage::default();
         question.header.index = index;
@@ -55,7 +54,6 @@ impl Netlink {
         }
     }
 
-    /// Reads the IPv6 addresses of all interfaces.
     pub(crate) fn ipv6_addresses(&mut self) -> io::Result<Vec<AddressMessage>> {
         let mut question = AddressMessage::default();
         question.header.family = RouteFamily::Inet6;
@@ -88,7 +86,6 @@ fn read_addresses(mut part: &[u8], addresses: &mut Vec<AddressMessage>) -> io::R
     Ok(false)
 }
 
-/// Encodes a request.
 pub(crate) fn encode(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
     let mut message = NetlinkMessage::from(message);
     message.header.flags = NLM_F_REQUEST | flags;

@@ -86,6 +86,6 @@ pub(crate) const MAX_FRAME: usize = (64 << 10) + 14 + 10;
 /// Defined in `linux/if_packet.h`; supported since Linux 4.20.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// Buffer for frames that arrive while the relay is not scheduled. Covers at least 30 ms of a
-/// gigabit cable: the kernel counts the memory of a frame, not its length.
+/// Buffer for frames that arrive while the relay is not scheduled: 30 ms of a gigabit cable, with
+/// headroom, because the kernel counts the memory of a frame and not its length.
 const BUFFER_BYTES: libc::c_int = 8 << 20;

@@ -51,7 +51,6 @@ impl Drop for Relay {
     }
 }
 
-/// One direction of a relay.
 struct OneWay {
     from: Arc<PacketSocket>,
     to: Arc<PacketSocket>,

@@ -16,7 +16,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Parses a name as in sysctl(8), with slashes or dots. The first separator found is the
+    /// Parses a name as in sysctl(8), with slashes or dots. The first of them in the name is the
     /// separator, and the other character stands for a dot.
     pub(crate) fn new(name: &str, value: &str) -> Result<Self, LabError> {
         let path = match name.find(['.', '/']).and_then(|first| name.get(first..=first)) {
@@ -37,7 +37,6 @@ impl Setting {
         self.path.exists()
     }
 
-    /// Writes it in the calling thread's namespace.
     pub(crate) fn write(&self) -> Result<(), LabError> {
         let failed = |source| LabError::Sysctl { name: self.name.clone(), value: self.value.clone(), source };
         fs::write(&self.path, &self.value).map_err(failed)
@@ -125,8 +124,8 @@ const PROC_SYS: &str = "/proc/sys";
 /// it.
 const CONGESTION_CONTROL: &str = "cubic";
 
-/// Debian's values. `rp_filter` and the ARP settings have their defaults, because a new namespace
-/// inherits the machine's.
+/// Debian's values. `rp_filter` and the ARP settings are set to their defaults, because a new
+/// namespace inherits the machine's values.
 const HOST: &[(&str, &str)] = &[
     ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
     ("net.ipv4.tcp_wmem", "4096 16384 4194304"),

@@ -38,8 +38,8 @@ impl BitRate {
         self.0
     }
 
-    /// Returns tbf parameters for this rate, counted with the Ethernet header, and for packets of
-    /// up to `mtu` bytes.
+    /// Returns tbf parameters for this rate, which counts Ethernet headers, and for packets of up
+    /// to `mtu` bytes.
     pub(crate) fn shaping_of_frames(self, mtu: u32) -> Shaping {
         let bytes_per_second = (self.bits_per_second() / 8).max(1);
         let frame = u64::from(mtu + ETHERNET_HEADER);
@@ -258,7 +258,6 @@ impl LinkSpec {
         if self.has_narrow_middle() { self.middle_mtu() - VLAN_TAG } else { self.mtu }
     }
 
-    /// Returns the egress queue of the hosts.
     pub(crate) fn queue(self) -> Queue {
         match self.shaping() {
             Some(shaping) => Queue::Shaped(shaping),
@@ -282,7 +281,6 @@ impl LinkSpec {
         on_the_way.saturating_mul(2).saturating_add(4 << 20).min(MAX_ROOM)
     }
 
-    /// Returns true if the cable has a delay.
     pub(crate) fn is_delayed(self) -> bool {
         !self.delay.is_zero()
     }

@@ -36,7 +36,6 @@ impl Wiring {
         (0..bridges).map(move |link| self.middle(link))
     }
 
-    /// Returns the bridge in the middle of a link.
     pub(crate) fn middle(self, link: usize) -> End {
         match self {
             Self::Apart => end("cable", 4010, link),
@@ -74,7 +73,6 @@ pub(crate) fn cable_end(host: Host, link: usize) -> End {
     }
 }
 
-/// Returns the bus of a host's interfaces.
 pub(crate) fn bus(host: Host) -> End {
     match host {
         Host::A => End { name: "busa".to_owned(), index: 5010 },

@@ -123,7 +123,7 @@ pub fn streams_for(bond: &Bond) -> BondStreams {
     }
 }
 
-/// Returns the smallest number of draws that draws all of `kinds` equally likely kinds with
+/// Returns the smallest number of draws that yields all of `kinds` equally likely kinds with
 /// probability [`ENOUGH`].
 fn draws_for_all(kinds: usize) -> u8 {
     let all_drawn = |draws: &u8| probability_of_all(kinds, *draws) >= ENOUGH;

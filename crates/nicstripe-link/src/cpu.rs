@@ -211,7 +211,6 @@ fn times(fields: &str, tick: Duration) -> Option<Times> {
     })
 }
 
-/// Version of the control group hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GroupVersion {
     One,
@@ -261,7 +260,6 @@ fn group(groups: &str, mounts: &str) -> Option<GroupPlace> {
 
 /// A line of `mountinfo`.
 pub(crate) struct Mount<'t> {
-    /// Mount ID.
     pub(crate) id: u64,
     /// Device as `major:minor`.
     pub(crate) device: &'t str,
@@ -331,7 +329,6 @@ fn millicores(quota: u64, period: u64) -> Option<u64> {
     quota.checked_mul(1000)?.checked_div(period)
 }
 
-/// Returns the duration of one tick of `/proc/stat`.
 fn tick() -> Duration {
     // SAFETY: sysconf takes and returns integers only.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

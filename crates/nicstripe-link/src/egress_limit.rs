@@ -106,8 +106,7 @@ impl Htb {
     }
 
     /// Returns the rate limit if it is the same for every class, so that no filters must be read.
-    /// Requires that the default class is a leaf, that there is one top class, and that all leaves
-    /// have the same limit.
+    /// Requires a default class that is a leaf, a single top class, and equal limits of all leaves.
     pub(crate) fn limit(self, classes: &[Class]) -> Option<ByteRate> {
         let top = classes.iter().filter(|class| class.parent == TC_H_ROOT).count();
         if top != 1 || classes.len() > MAX_CLASSES {
@@ -121,7 +120,6 @@ impl Htb {
     }
 }
 
-/// Class of an htb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     handle: u32,
@@ -152,9 +150,9 @@ impl Class {
         })
     }
 
-    /// Returns the rate of the class while all others are idle. This is its own rate whatever its
-    /// parent's, more only by borrowing from the parent, and at most its ceiling. A class without a
-    /// parent cannot borrow, whatever its ceiling.
+    /// Returns the rate of the class while all others are idle: its own rate whatever its parent's,
+    /// more only by borrowing from the parent, and at most its ceiling. A class without a parent
+    /// cannot borrow.
     ///
     /// Verified on Linux 6.18 with rate and ceiling above and below the parent's, at 20 to 60
     /// Mbit/s.

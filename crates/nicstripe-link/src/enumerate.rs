@@ -99,7 +99,6 @@ pub enum InterfacesError {
     Addresses(#[source] io::Error),
 }
 
-/// Lists the links.
 pub(crate) fn links(netlink: &mut Netlink) -> io::Result<Vec<LinkMessage>> {
     let request = Request::new(RTM_GETLINK, &[0; IFINFO_LEN]).attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
     netlink.dump(&request, LinkMessage::parse)
@@ -124,7 +123,7 @@ pub(crate) struct LinkMessage {
     lower: Option<InterfaceIndex>,
     /// True if the root queueing discipline may limit the rate.
     limited: bool,
-    /// Settings of a kernel bond; the members name it as their master in their own messages.
+    /// Settings of a kernel bond. Its members name it as master in their own messages.
     bond: Option<Bond>,
     device: Device,
 }
@@ -137,7 +136,7 @@ impl LinkMessage {
             return None;
         }
         let (header, attributes) = message.split(IFINFO_LEN)?;
-        // A bridge port sends messages of the same type. A port that leaves its bridge still
+        // Bridges send such messages about their ports too. A port that leaves its bridge still
         // exists.
         if *header.first()? != libc::AF_UNSPEC as u8 {
             return None;
@@ -282,7 +281,6 @@ pub(crate) struct AddressMessage {
     pub(crate) usability: Usability,
 }
 
-/// Usability of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usability {
     /// Duplicate address detection is in progress.
@@ -451,8 +449,7 @@ mod tests {
             lower: Some(InterfaceIndex(lower)),
             ..interface(index, &format!("vlan{index}"), InterfaceKind::Vlan, &[])
         };
-        // 4 is on top of 3, and 3 of 2. 5 is on top of an interface of another namespace. 6 and 7
-        // are on top of each other.
+        // Stacks 4 on 3 on 2, 5 on an interface of another namespace, and 6 and 7 on each other.
         let mut all = [over(4, 3), over(3, 2), card, over(5, 99), over(6, 7), over(7, 6)];
         rate_vlans(&mut all);
         let rates = all.map(|interface| interface.speed.map(|rate| rate.0 / 1_000_000));

@@ -62,7 +62,6 @@ pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
     }
 }
 
-/// Supported ethtool queries.
 #[derive(Clone, Copy)]
 enum Question {
     /// `ETHTOOL_GDRVINFO`: `struct ethtool_drvinfo`, 196 bytes.
@@ -98,7 +97,6 @@ impl Question {
 /// Buffer for the longest answer, in the kernel's layout.
 type Answer = [u8; ANSWER_LEN];
 
-/// Runs one query for an interface.
 fn ask(socket: &OwnedFd, interface: &InterfaceName, question: Question) -> io::Result<Answer> {
     let mut answer = Aligned([0; ANSWER_LEN]);
     answer.0[..4].copy_from_slice(&question.command().to_ne_bytes());

@@ -122,7 +122,6 @@ impl Changes {
 }
 
 impl Changes {
-    /// Discards queued messages.
     fn drain(&mut self) {
         for _ in 0..DRAIN_LIMIT {
             match self.socket.get_ref().receive(&mut self.buffer) {
@@ -157,7 +156,6 @@ enum Event {
 }
 
 impl Table {
-    /// Reads the current state.
     fn read() -> io::Result<Self> {
         let mut netlink = Netlink::route()?;
         let links = enumerate::links(&mut netlink)?.into_iter().map(Event::link);

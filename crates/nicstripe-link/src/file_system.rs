@@ -28,7 +28,6 @@ fn mount_id(file: &impl AsFd) -> Option<u64> {
     is_told.then_some(found.stx_mnt_id)
 }
 
-/// Returns the type of the first mount for which `is_it` is true.
 fn named(mounts: &str, is_it: impl Fn(&Mount<'_>) -> bool) -> Option<String> {
     mounts.lines().filter_map(Mount::parse).find(is_it).map(|mount| mount.kind.to_owned())
 }

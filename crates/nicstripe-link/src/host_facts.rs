@@ -92,7 +92,6 @@ fn model(cpuinfo: &str) -> Option<String> {
     ["model name", "Model Name", "uarch", "cpu", "Model", "Hardware"].iter().find_map(|name| key(name))
 }
 
-/// Returns the value of the first line with this key.
 fn field<'t>(cpuinfo: &'t str, key: &str) -> Option<&'t str> {
     cpuinfo.lines().find_map(|line| {
         let (found, value) = line.split_once(':')?;

@@ -46,12 +46,13 @@ pub struct Interface {
     /// Ethernet frames. Each frame counts with its header of 14 bytes, but without preamble,
     /// checksum and gap.
     ///
-    /// `None` means no limit or unknown. Supports tbf, and htb if all its leaf classes have the
-    /// same limit and the default class is one of them. A limiter on a lower interface
-    /// ([`lower`](Self::lower)) or on a port is reported there.
+    /// `None` means no limit or unknown. Supports tbf, and htb if all leaf classes have one limit
+    /// and the default class is a leaf. A limiter on a lower interface ([`lower`](Self::lower)) or
+    /// on a port is reported there.
     pub egress_limit: Option<LineRate>,
-    /// Members of a bond ([`InterfaceKind::Bond`]). The kernel then derives [`speed`](Self::speed)
-    /// from its members: the sum of those with carrier, or the rate of the active one.
+    /// Members and settings of a bond ([`InterfaceKind::Bond`]). The kernel derives the bond's
+    /// [`speed`](Self::speed) from its members: the sum of those with carrier, or the rate of the
+    /// active one.
     pub bond: Option<Bond>,
 }
 

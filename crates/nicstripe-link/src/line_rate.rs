@@ -16,7 +16,6 @@ use crate::{
 pub(crate) struct LineRates(Option<Option<Ethtool>>);
 
 impl LineRates {
-    /// Returns the rate of an interface, or `None` if it is unknown.
     pub(crate) fn read(&mut self, name: InterfaceName, index: InterfaceIndex) -> Option<LineRate> {
         let ethtool = self.0.get_or_insert_with(|| Ethtool::open().ok());
         let megabits = match ethtool {

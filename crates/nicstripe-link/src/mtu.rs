@@ -222,7 +222,6 @@ fn put_back(record: &MtuRecord, all: &[Interface]) -> Result<Option<ChangedMtu>,
     }
 }
 
-/// Checks whether the MTU of this interface may be changed.
 fn may_set(interface: InterfaceIndex, mtu: u32, all: &[Interface]) -> Result<&Interface, MtuError> {
     let found = all.iter().find(|known| known.index == interface).ok_or(MtuError::NoInterface { interface })?;
     // A bridge with an explicit MTU never follows its ports again.

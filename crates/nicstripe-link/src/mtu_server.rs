@@ -12,7 +12,6 @@ use crate::{
     routes::MAX_ROUTES,
 };
 
-/// MTU changes of one helper.
 pub(crate) struct HeldMtus<'d> {
     state_dir: &'d Path,
     /// Interfaces and the expiry of their change. At most [`MAX_ROUTES`].
@@ -51,7 +50,6 @@ impl<'d> HeldMtus<'d> {
         Ok(changed)
     }
 
-    /// Returns the next expiry.
     pub(crate) fn next_end(&self) -> Option<Instant> {
         self.held.iter().map(|(_, end)| *end).min()
     }

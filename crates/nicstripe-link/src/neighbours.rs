@@ -11,14 +11,14 @@ use crate::{
 /// Deletes the neighbour entry of an on-link address if it is stale, so that the kernel resolves
 /// the address again.
 ///
-/// Applies to the interface through which the kernel would send to the address. A machine with
-/// several cards in one subnet may send ARP requests from any of its addresses on any of its cards.
-/// Receivers then learn the address with the wrong card. A strict reverse path filter drops packets
-/// sent to that card, and the kernel detects this only after 8 s (`delay_first_probe_time`,
-/// `ucast_solicit`; neighbour discovery in arp(7)).
+/// A machine with several cards in one subnet may send ARP requests from any of its addresses on
+/// any card. Receivers then learn the address with the wrong card. A strict reverse path filter
+/// drops packets sent to that card, and the kernel detects this only after 8 s
+/// (`delay_first_probe_time`, `ucast_solicit`; neighbour discovery in arp(7)).
 ///
-/// Keeps entries confirmed within the last half minute and entries set by the administrator. Needs
-/// `CAP_NET_ADMIN`. Returns true if an entry was deleted.
+/// Acts on the interface of the kernel's route to the address. Keeps entries confirmed within the
+/// last half minute or set by the administrator. Needs `CAP_NET_ADMIN`. Returns true if an entry
+/// was deleted.
 pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
     let way = route_to(address)?;
     let mut netlink = Netlink::route()?;
@@ -29,7 +29,6 @@ pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Returns a request with a `struct ndmsg` and the address.
 fn request(kind: u16, address: IpAddr, interface: InterfaceIndex) -> Request {
     let mut header = [0; HEADER_LEN];
     header[0] = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;

@@ -173,13 +173,11 @@ impl Request {
         Self { bytes, kind }
     }
 
-    /// Appends an attribute.
     pub(crate) fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
         push_attribute(&mut self.bytes, kind, value);
         self
     }
 
-    /// Appends an address attribute.
     pub(crate) fn address(self, kind: u16, address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => self.attribute(kind, &address.octets()),
@@ -187,7 +185,6 @@ impl Request {
         }
     }
 
-    /// Returns the message as sent.
     #[cfg(test)]
     pub(crate) fn for_test(&self) -> Vec<u8> {
         self.finish(0, 1)
@@ -301,22 +298,18 @@ fn name_timeout(error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("the kernel did not answer within {ANSWER_TIMEOUT:?}"))
 }
 
-/// Reads one byte.
 pub(crate) fn u8_at(bytes: &[u8], offset: usize) -> Option<u8> {
     bytes.get(offset).copied()
 }
 
-/// Reads two bytes in host order.
 pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-/// Reads four bytes in host order.
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-/// Reads eight bytes in host order.
 pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }

@@ -64,7 +64,8 @@ pub(crate) fn share_directory(directory: &Path) {
     let Ok(metadata) = std::fs::metadata(directory) else { return };
     let group = Gid::from_raw(metadata.st_gid());
     if group != getegid() {
-        // Only root may do this. Root does not need the group if it keeps its file capabilities.
+        // Only root may do this. Root does not need the group if it keeps its capabilities for file
+        // access.
         let _ = set_thread_gid(group);
     }
 }

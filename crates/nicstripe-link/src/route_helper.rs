@@ -25,11 +25,11 @@ use crate::{
 /// Helper that installs host routes and changes MTUs, and undoes both on drop or when this process
 /// ends.
 ///
-/// The helper enforces the whole policy itself ([`may_install`](crate::may_install), at most
+/// The helper enforces the policy itself ([`may_install`](crate::may_install), at most
 /// [`MAX_ROUTES`](crate::MAX_ROUTES)). It records each route before installation
 /// ([`Routes`](crate::Routes)), and restores routes that the kernel dropped when their interface
-/// comes up again. A separate helper process outlives this one until it has removed the routes,
-/// however this one ends. If both are killed, the next start removes them.
+/// comes up again. A helper process outlives this one, however that ends, until it has removed the
+/// routes. If both are killed, the next start removes them.
 ///
 /// Calls block: a request takes about a millisecond, and a few seconds at most. Unusable after
 /// [`RouteError::Helper`].
@@ -193,7 +193,6 @@ fn connection() -> io::Result<(UnixStream, UnixStream)> {
     Ok((ours, theirs))
 }
 
-/// Name of the helper's program.
 const PROGRAM: &str = "nicstripe-routes";
 
 /// Timeout for an answer: covers the lock on the records (2 s) and the kernel (5 s).

@@ -88,7 +88,6 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Describes this process.
     pub(crate) fn current() -> io::Result<Self> {
         let pid = std::process::id();
         let stat = Stat::read(pid)?.ok_or(io::ErrorKind::NotFound)?;
@@ -100,8 +99,8 @@ impl Owner {
         boot_id().is_ok_and(|boot| boot != self.boot)
     }
 
-    /// Returns true if the process still runs, or if that is unknown. The next start removes a
-    /// leftover route, but a route removed from a running transfer is not restored.
+    /// Returns true if the process still runs, or if that is unknown. A leftover route is removed
+    /// at the next start; removing the route of a running transfer is worse.
     pub(crate) fn is_alive(&self) -> bool {
         if self.is_of_another_boot() {
             return false;

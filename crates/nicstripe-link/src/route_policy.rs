@@ -23,7 +23,7 @@ pub struct Surroundings {
     pub gateways: BTreeSet<IpAddr>,
     /// Addresses of name servers.
     pub resolvers: BTreeSet<IpAddr>,
-    /// Destinations of host routes without our protocol number, with their protocol number.
+    /// Destinations of other programs' host routes, with their protocol number.
     pub host_routes: BTreeMap<IpAddr, u8>,
 }
 

@@ -55,7 +55,6 @@ pub(crate) enum Request {
 /// Longest time that an MTU stays changed without a new request.
 pub(crate) const MAX_MTU_SECONDS: u32 = 3600;
 
-/// Length of a request.
 pub(crate) const REQUEST_LEN: usize = 44;
 
 impl Request {
@@ -153,7 +152,6 @@ fn number<const N: usize>(bytes: &[u8; N], offset: usize) -> u32 {
     bytes.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
-/// Answer of a helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: Status,
@@ -162,7 +160,6 @@ pub(crate) struct Answer {
     pub(crate) address: Option<IpAddr>,
 }
 
-/// Length of an answer.
 pub(crate) const ANSWER_LEN: usize = 28;
 
 /// Result of a request.

@@ -257,7 +257,6 @@ fn forget_neighbour(route: &HostRoute) -> Result<bool, RouteError> {
     neighbours::forget_doubted(destination).map_err(|source| RouteError::Kernel { destination, interface, source })
 }
 
-/// Events that woke the server.
 struct Woken {
     asked: bool,
     changed: bool,

@@ -18,13 +18,13 @@ pub(crate) fn add(route: &HostRoute) -> io::Result<()> {
     Netlink::route()?.command(&request(RTM_NEWROUTE, route), NLM_F_CREATE | NLM_F_EXCL)
 }
 
-/// Deletes the route with this destination, interface, metric, source and our protocol; `ESRCH` if
-/// there is no such route.
+/// Deletes nicstripe's route with this destination, interface, metric and source; `ESRCH` if there
+/// is no such route.
 pub(crate) fn delete(route: &HostRoute) -> io::Result<()> {
     Netlink::route()?.command(&request(RTM_DELROUTE, route), 0)
 }
 
-/// Lists the host routes with our protocol number, by destination.
+/// Lists the host routes with [`ROUTE_PROTOCOL`], by destination.
 pub(crate) fn ours() -> io::Result<Vec<HostRoute>> {
     let mut routes = dump(ROUTE_PROTOCOL, |entry| entry.as_ours())?;
     routes.sort();
@@ -35,7 +35,7 @@ pub(crate) fn ours() -> io::Result<Vec<HostRoute>> {
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) gateways: Vec<IpAddr>,
-    /// Destinations of host routes without our protocol number, with their protocol.
+    /// Destinations of other programs' host routes, with their protocol.
     pub(crate) host_routes: Vec<(IpAddr, u8)>,
 }
 
@@ -185,8 +185,8 @@ impl Entry {
         (self.prefix_len == host_prefix_len(destination) && !self.cloned).then_some(destination)
     }
 
-    /// Returns the route if nicstripe could have installed it. Other routes with our number are
-    /// ignored.
+    /// Returns the route if nicstripe could have installed it. Other routes with its protocol
+    /// number are ignored.
     pub(crate) fn as_ours(&self) -> Option<HostRoute> {
         let ours = self.protocol == ROUTE_PROTOCOL && self.table == RT_TABLE_MAIN && self.kind == RTN_UNICAST && self.gateways.is_empty();
         if !ours {

@@ -45,14 +45,14 @@ impl HostRoute {
 ///
 /// Each route carries [`ROUTE_PROTOCOL`]. A file in the state directory records it with its owning
 /// process *before* the installation. After a kill at any point, [`clean`](Self::clean) finds and
-/// removes what is left. A route with two owners is installed once and removed with the last owner.
-/// Routes of other programs are never replaced or removed.
+/// removes what is left. A route with two owners is removed with the last one. Routes of other
+/// programs are never replaced or removed.
 ///
 /// All processes that install routes on a machine must share a state directory, preferably
 /// [`SHARED_STATE_DIR`]: a route without a record there counts as left over.
 ///
-/// Changes need `CAP_NET_ADMIN`; listing needs no privileges. A change takes 0.2 to 0.5 ms with the
-/// state directory on tmpfs, and 2 to 5 ms on ext4, which starts to write a replaced file at once
+/// Changes need `CAP_NET_ADMIN`; listing does not. A change takes 0.2 to 0.5 ms with the state
+/// directory on tmpfs, and 2 to 5 ms on ext4, which starts to write a replaced file at once
 /// (`tests/kernel`, unoptimised). It waits at most 2 s for another process that holds the lock.
 /// Each call acts on the calling thread's network namespace.
 ///
@@ -109,8 +109,8 @@ impl Routes {
 
     /// Undoes one [`add`](Self::add); the last owner's removal deletes the kernel's route.
     ///
-    /// Returns true if the kernel's route was deleted. It may be gone already, have another owner,
-    /// or belong to another program.
+    /// Returns true if that deleted it. It may be gone already, have another owner, or belong to
+    /// another program.
     pub fn remove(&self, route: &HostRoute) -> Result<bool, RouteError> {
         let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let record = self.record(*route)?;
@@ -121,11 +121,11 @@ impl Routes {
         Ok(deleted)
     }
 
-    /// Deletes nicstripe routes without a live owner, and returns them. Every nicstripe process
+    /// Deletes nicstripe's routes without a live owner, and returns them. Every nicstripe process
     /// calls this at startup.
     ///
-    /// Covers only host routes with our protocol number in the calling thread's network namespace.
-    /// Records in [`SHARED_STATE_DIR`] count as well, whichever directory this is.
+    /// Covers only host routes with [`ROUTE_PROTOCOL`] in the calling thread's network namespace.
+    /// Records in [`SHARED_STATE_DIR`] count as well.
     pub fn clean(&self) -> Result<Vec<HostRoute>, RouteError> {
         let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let recorded = ledger.records.len();
@@ -144,7 +144,7 @@ impl Routes {
         Ok(removed)
     }
 
-    /// Lists the kernel's host routes with our protocol number, by destination and for all owners.
+    /// Lists the kernel's host routes with [`ROUTE_PROTOCOL`], by destination and for all owners.
     pub fn list_ours(&self) -> Result<Vec<HostRoute>, RouteError> {
         route_table::ours().map_err(RouteError::List)
     }
@@ -208,9 +208,9 @@ pub enum RouteError {
     /// The interface is down or gone.
     #[error("cannot add a route to {destination}: interface {interface} is down or gone")]
     NoInterface {
-        /// The requested interface.
+        /// The address of the route.
         destination: IpAddr,
-        /// The interface asked for.
+        /// The requested interface.
         interface: InterfaceIndex,
     },
     /// The kernel refused for another reason.
@@ -325,6 +325,6 @@ pub const ROUTE_PROTOCOL: u8 = 83;
 /// eye: four sessions with four cables).
 pub const MAX_ROUTES: usize = 16;
 
-/// Maximum number of routes of all processes of a machine, so that no user can fill the table with
-/// many processes (picked by eye).
+/// Maximum number of routes of all processes of a machine, so that no user can fill the table
+/// (picked by eye).
 const MAX_RECORDS: usize = 256;

@@ -5,7 +5,6 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
-/// Sets an integer option.
 pub(crate) fn set_int(fd: &impl AsFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     // SAFETY: the descriptor is open as long as `fd` is borrowed. Pointer and length are those of
     // `value`, a live integer, which the kernel only reads.

@@ -24,8 +24,8 @@ pub struct StreamOptions {
     /// (`TCP_NOTSENT_LOWAT`); `None` keeps the system's value.
     ///
     /// Bounds the data committed to a slow link. 64 to 128 KiB cost a fast one nothing at LAN
-    /// round-trip times: 1 Gbit/s + 10 Mbit/s fell from 1.50 × ideal to 1.08 ×, 2 × 1 Gbit/s did
-    /// not change (256 MiB, 2 links, veth and tbf).
+    /// round-trip times: 1 Gbit/s + 10 Mbit/s improved from 1.50 × ideal to 1.08 ×, 2 × 1 Gbit/s
+    /// did not change (256 MiB, 2 links, veth and tbf).
     pub notsent_lowat: Option<u32>,
     /// Time without an acknowledgement after which the kernel closes the connection
     /// (`TCP_USER_TIMEOUT`).
@@ -180,8 +180,8 @@ pub fn change_congestion(socket: &impl AsFd, name: &str) -> io::Result<String> {
 /// Socket buffer sizes, in the units of setsockopt(2).
 ///
 /// The kernel doubles the requested size, because half of it goes to its own metadata (socket(7)),
-/// and getsockopt(2) returns the doubled size. These values are halved again, so that they compare
-/// with the requested ones.
+/// and getsockopt(2) returns the double. These values are halved, so that they compare with the
+/// requested ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
     /// Send buffer, in bytes.

@@ -198,7 +198,6 @@ fn total(flows: &[Flow]) -> f64 {
     goodput(flows, Duration::from_millis(700)).iter().sum()
 }
 
-/// Returns the number of relay threads in this process.
 fn relays() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     tasks.filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "lab-relay")).count()

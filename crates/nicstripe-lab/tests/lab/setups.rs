@@ -258,7 +258,7 @@ fn an_interface_that_is_down_keeps_its_ipv4_address_and_comes_back() {
     pairs[1].expect([false, false]);
     lab.set_up(Host::A, 1, true).unwrap();
     pairs[1].expect([true, true]);
-    // Immediately, each time.
+    // Without a pause, each time.
     for host in [Host::A, Host::B].repeat(10) {
         lab.set_up(host, 1, false).unwrap();
         lab.set_up(host, 1, true).unwrap();
@@ -302,7 +302,6 @@ fn a_link_on_one_host_is_missing_on_the_other() {
     }
 }
 
-/// Returns links of 1 Gbit/s on one switch.
 fn one_subnet(links: usize) -> LabBuilder {
     Lab::builder().links(vec![LinkSpec::gigabit(); links]).one_subnet()
 }

@@ -132,7 +132,6 @@ impl Pair {
         pair
     }
 
-    /// Returns the sockets of A and B.
     pub(crate) fn sockets(&self) -> [&UdpSocket; 2] {
         [&self.a, &self.b]
     }

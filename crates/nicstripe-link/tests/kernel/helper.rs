@@ -173,8 +173,8 @@ fn decoys_are_untouched_when_the_user_of_a_helper_is_killed() {
     let stage = Stage::new();
     let bench = &stage.bench;
     for number in 0..50_u8 {
-        // Every protocol number from 100 on, some with our metric, some at destinations we could
-        // use.
+        // Protocol numbers from 100 on, some with nicstripe's metric, some on an interface that it
+        // uses.
         let protocol = RouteProtocol::Other(100 + number);
         let metric = if number % 2 == 0 { 50 } else { u32::from(number) };
         bench.add_foreign(&format!("10.2.0.{}", 100 + number), 32, if number % 3 == 0 { "a0" } else { "a1" }, protocol, metric);
@@ -284,7 +284,7 @@ fn what_is_no_request_ends_the_helper_and_its_routes() {
     let mut add = [0; 44];
     add[..16].copy_from_slice(&[1, 1, 4, 0, 0, 0, 0, 0, 50, 0, 0, 0, 10, 2, 0, 2]);
     add[4..8].copy_from_slice(&stage.bench.index("a1").0.to_le_bytes());
-    // Sent in two halves with a delay in between.
+    // In two halves with a delay in between.
     input.write_all(&add[..20]).unwrap();
     thread::sleep(Duration::from_millis(20));
     input.write_all(&add[20..]).unwrap();
@@ -417,7 +417,6 @@ impl Stage {
         self.bench.run(|routes| routes.list_ours().unwrap())
     }
 
-    /// Waits until exactly these routes exist.
     #[track_caller]
     fn await_present(&self, expected: &[HostRoute]) {
         let start = Instant::now();

@@ -40,7 +40,6 @@ impl Namespace {
         thread::scope(|scope| scope.spawn(enter).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Runs `body` in this namespace in a tokio runtime.
     pub(crate) fn block_on<T: Send, F: Future<Output = T>>(&self, body: impl FnOnce() -> F + Send) -> T {
         self.run(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(body()))
     }
@@ -60,7 +59,6 @@ impl Namespace {
         self.netlink(|handle| async move { handle.link().add(link).execute().await.unwrap() });
     }
 
-    /// Changes an interface.
     pub(crate) fn set(&self, name: &str, change: impl FnOnce(LinkMessageBuilder<LinkUnspec>) -> LinkMessageBuilder<LinkUnspec> + Send) {
         let link = change(LinkUnspec::new_with_name(name)).build();
         self.netlink(|handle| async move { handle.link().set(link).execute().await.unwrap() });
@@ -114,7 +112,6 @@ impl Namespace {
         self.run(|| fs::write(format!("/proc/sys/net/{path}"), value).unwrap());
     }
 
-    /// Returns the number of bytes an interface has sent.
     pub(crate) fn sent_bytes(&self, name: &str) -> u64 {
         let table = self.run(|| fs::read_to_string("/proc/thread-self/net/dev").unwrap());
         let counters = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':')).unwrap();
@@ -122,7 +119,6 @@ impl Namespace {
     }
 }
 
-/// Two namespaces.
 pub(crate) struct Lab {
     pub(crate) near: Namespace,
     pub(crate) far: Namespace,

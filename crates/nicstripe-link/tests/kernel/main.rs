@@ -48,7 +48,6 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// Name and body of a test.
 type Test = (&'static str, fn());
 
 /// Lists functions as tests by name.

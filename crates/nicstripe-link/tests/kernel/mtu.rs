@@ -35,7 +35,6 @@ crate::tests![
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Returns the MTU of an interface of the near host.
 fn mtu_of(stage: &Stage, interface: &str) -> u32 {
     stage.bench.lab.near.interface(interface).mtu
 }

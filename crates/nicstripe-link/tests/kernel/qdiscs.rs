@@ -83,14 +83,12 @@ impl Namespace {
         self.qdisc(name, ROOT, ONE, "tbf", &options);
     }
 
-    /// Adds an htb as the root of an interface.
     fn htb(&self, name: &str, default: u32) {
         // struct tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts.
         let parameters = [3, 10, default, 0, 0].map(u32::to_ne_bytes).concat();
         self.qdisc(name, ROOT, ONE, "htb", &[(TCA_HTB_INIT, parameters)]);
     }
 
-    /// Adds a class to the htb of an interface.
     fn class(&self, name: &str, parent: TcHandle, handle: TcHandle, rate: u64, ceil: u64) {
         // After the rates: buffer and cbuffer (ticks of 64 ns), quantum (bytes), level and prio.
         let rest = [20_000, 20_000, 10_000, 0, 0].map(u32::to_ne_bytes).concat();

@@ -83,7 +83,7 @@ fn a_killed_owner_leaves_nothing_and_decoys_stay() {
         ("10.8.0.1", 32, RouteProtocol::Static),
         ("10.8.0.2", 32, RouteProtocol::Bird),
         ("10.8.0.3", 32, RouteProtocol::Other(84)),
-        // Our protocol number, but not a route that nicstripe installs.
+        // nicstripe's protocol number, but not a route it installs.
         ("10.8.1.0", 24, RouteProtocol::Other(83)),
     ] {
         bench.add_foreign(destination, prefix_len, "a0", protocol, 50);
@@ -274,7 +274,6 @@ impl Bench {
         Self { lab: Lab::two_cables(), state: tempfile::tempdir().unwrap() }
     }
 
-    /// Runs `body` in the near namespace.
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce(&Routes) -> T + Send) -> T {
         self.lab.near.run(|| body(&Routes::open(self.state.path()).unwrap()))
     }
@@ -389,7 +388,6 @@ pub(crate) fn wait_for_death(pid: u32) {
     }
 }
 
-/// Drops `CAP_NET_ADMIN` in the calling thread.
 fn drop_rights() {
     let mut sets = capabilities(None).unwrap();
     sets.effective.remove(CapabilitySet::NET_ADMIN);

@@ -172,7 +172,6 @@ fn connect(from: &Namespace, interface: Option<&InterfaceName>, remote: SocketAd
     Ok(socket.into())
 }
 
-/// Waits for a connection.
 fn accept(listener: &TcpListener) -> TcpStream {
     let deadline = Timespec { tv_sec: 10, tv_nsec: 0 };
     let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&deadline)).unwrap();
