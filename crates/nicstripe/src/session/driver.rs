@@ -112,7 +112,7 @@ pub(crate) struct Driver {
     comparing: u32,
     /// True if the peer has closed the session; its connections will end.
     is_taking_leave: bool,
-    /// Connections ended by protocol violations since the last valid chunk.
+    /// Protocol violations since the last valid chunk.
     breaches: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
