@@ -20,7 +20,6 @@ pub(crate) struct Lookup<'a> {
     /// Key that must answer.
     pub(crate) key: PublicKey,
     pub(crate) port: u16,
-    /// Interfaces to exclude.
     pub(crate) excluded: &'a [String],
 }
 

@@ -57,7 +57,6 @@ struct Place {
 }
 
 impl Responder {
-    /// Creates a responder that listens on no interface yet.
     pub(crate) fn new(config: ResponderConfig) -> Self {
         let ResponderConfig { identity, accepts, announce, port, only } = config;
         let host = rustix::system::uname().nodename().to_bytes().to_vec();
@@ -104,7 +103,6 @@ fn place(interface: &Interface) -> Option<Place> {
     Some(Place { index: interface.index, name: interface.name, address: interface.link_local()? })
 }
 
-/// Answers the questions on one interface.
 async fn answer(voice: Arc<Voice>, place: Place, socket: UdpSocket) {
     let mut limiter = Limiter::new(Instant::now());
     let mut reading = TokenBucket::new(READ_BURST, READ_PER_SECOND, Instant::now());

@@ -269,7 +269,6 @@ fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> 
     }
 }
 
-/// Interface and address to ask on.
 struct Place {
     index: InterfaceIndex,
     name: String,

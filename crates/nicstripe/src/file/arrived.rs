@@ -12,7 +12,6 @@ pub(crate) struct Arrived {
     pub(crate) buffer: ChunkBuffer,
 }
 
-/// Reason why a chunk was not written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     /// Its bytes do not match the hash in its header.

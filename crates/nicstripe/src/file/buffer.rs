@@ -47,7 +47,6 @@ impl ChunkBuffer {
         true
     }
 
-    /// Takes another buffer from the same pool.
     pub(crate) fn another(&self) -> ChunkBuffer {
         BufferPool(self.pool.clone()).take()
     }

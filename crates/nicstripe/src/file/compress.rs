@@ -14,7 +14,6 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use super::{BufferPool, ChunkBuffer};
 
-/// Compressor for the chunks of one transfer.
 #[derive(Debug)]
 pub(crate) struct Packer {
     /// True to try chunks without holes as well.
@@ -154,7 +153,6 @@ impl Policy {
         ratio >= LEAST_RATIO && takes <= saves
     }
 
-    /// Records that a chunk was compressed from `raw` to `packed` bytes.
     fn on_packed(&mut self, raw: u64, packed: u64, took: Duration) {
         let (ratio, cost) = (raw as f64 / packed.max(1) as f64, took.as_secs_f64() / raw.max(1) as f64);
         self.share += (1.0 / ratio - self.share) * SMOOTHING;

@@ -133,7 +133,6 @@ impl Quota {
         lease
     }
 
-    /// Grants free units to waiting requests.
     fn grant(&self) {
         loop {
             // The lock is released at the end of this line. A lease whose receiver is gone is

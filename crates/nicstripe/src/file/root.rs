@@ -48,7 +48,6 @@ impl Root {
         Ok(Self { dir: Arc::new(dir), links: Links::Followed })
     }
 
-    /// Creates a root from an open directory.
     pub(crate) fn of(dir: &OwnedFd) -> Result<Self, FileError> {
         let error = |cause: io::Error| FileError::new("serve", "the directory that was handed over", cause);
         let stat = fstat(dir).map_err(|cause| error(cause.into()))?;

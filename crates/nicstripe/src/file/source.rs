@@ -23,7 +23,6 @@ pub(crate) struct Source {
     name: String,
     /// Identity of the file; its size is that of the requested range.
     identity: SourceIdentity,
-    /// Offset of the range.
     start: u64,
     /// Size of the whole file in bytes.
     whole: u64,
@@ -81,7 +80,6 @@ impl Source {
         Self::of(file, name, options)
     }
 
-    /// Opens a file beneath a daemon's root.
     pub(crate) fn open_beneath(root: &Root, name: &Name, options: ReadOptions) -> Result<Self, FileError> {
         let file = root.open_file(name, FLAGS).map_err(|error| FileError::new("open", name, error))?;
         Self::of(file.into(), name.to_string(), options)
@@ -142,7 +140,6 @@ impl Source {
         self.mode
     }
 
-    /// Returns its holes, and whether it may change.
     pub(crate) fn offering(&self) -> &Offering {
         &self.offering
     }

@@ -55,7 +55,6 @@ use super::{
     umask,
 };
 
-/// Parameters to open a target.
 #[derive(Debug)]
 pub(crate) struct TargetRequest<'a> {
     pub(crate) dir: OwnedFd,
@@ -515,7 +514,6 @@ fn spare_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), Fil
     Err(FileError::new("try to receive", shown, io::Error::other(why)).with_code(FailCode::Exists))
 }
 
-/// Returns true if a journal belongs to the offered file.
 fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest<'_>) -> bool {
     let header = &replayed.header;
     header.grid == grid && header.source == request.offer.source && header.peer_key == request.peer_key

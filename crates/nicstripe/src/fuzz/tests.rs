@@ -48,7 +48,6 @@ fn handshake_corpus() {
     replay("handshake", handshake, seeds);
 }
 
-/// Writes the hellos of the corpus.
 #[test]
 #[ignore = "writes files of the corpus that differ each time"]
 fn write_hellos() {

@@ -19,7 +19,6 @@ use tokio::{
 
 use crate::CancellationToken;
 
-/// Position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     /// Number of the connection through this proxy, from 0.

@@ -88,7 +88,6 @@ impl Drop for Guarded {
     }
 }
 
-/// Change of the peers file.
 type Change = fn(&Guarded);
 
 /// Sends an ask, and returns the daemon's answer.

@@ -34,7 +34,6 @@ impl Wire {
         self.send_bytes(&frame).await.unwrap();
     }
 
-    /// Waits until both transfers have failed, and returns their codes.
     async fn failures(&mut self, of: [TransferId; 2]) -> [FailCode; 2] {
         let mut codes = Vec::new();
         for transfer in of {

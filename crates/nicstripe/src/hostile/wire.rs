@@ -24,7 +24,6 @@ pub(super) struct Wire {
     tls: TlsStream,
     decoder: Decoder,
     frames: VecDeque<Frame>,
-    /// Data frames received.
     pub(super) chunks: u64,
     seq: u64,
 }
@@ -57,7 +56,6 @@ impl Wire {
         }
     }
 
-    /// Opens a new session.
     pub(super) async fn session(from: [u8; 4], to: SocketAddr, identity: &Identity) -> Self {
         let mut wire = Self::connect(from, to, identity).await.unwrap();
         wire.greet(SessionId(crate::random_bytes()), true).await.unwrap().unwrap();

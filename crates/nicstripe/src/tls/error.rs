@@ -50,7 +50,8 @@ pub(crate) enum TlsError {
     /// The handshake did not finish before its deadline.
     #[error("handshake did not finish before its deadline")]
     TimedOut,
-    /// Random numbers or the cipher failed, or the connection is used after an earlier failure.
+    /// The random number generator or the cipher failed, or the connection is used after an earlier
+    /// failure.
     #[error("connection is unusable: {0}")]
     Unusable(&'static str),
     /// A system call failed.

@@ -26,7 +26,6 @@ pub(super) struct Handshake {
     spoke: bool,
 }
 
-/// Result of a finished handshake.
 pub(super) struct Established {
     pub(super) sealer: Sealer,
     pub(super) opener: Opener,
@@ -57,7 +56,6 @@ impl Handshake {
         Ok(handshake)
     }
 
-    /// Starts as the accepting end.
     pub(super) fn server(tls: &ServerTls) -> Result<Self, TlsError> {
         let exporter = ExporterSecret::new();
         let mut config = tls.0.clone();

@@ -183,7 +183,6 @@ impl Opener {
     }
 }
 
-/// Returns the algorithm and its key material.
 fn parts(secrets: ConnectionTrafficSecrets) -> Result<(&'static aead::Algorithm, AeadKey, Iv), Unspecified> {
     match secrets {
         ConnectionTrafficSecrets::Aes128Gcm { key, iv } => Ok((&aead::AES_128_GCM, key, iv)),

@@ -76,7 +76,6 @@ impl Sending {
     /// million while the caller reads no entry events.
     pub(crate) const OWN: Self = Self { given: MOST_CHUNKS, read: MOST_READ, entries: usize::MAX, messages: 64 << 20 };
 
-    /// Divides a lease.
     pub(crate) fn within(lease: usize) -> Self {
         // A file packed into batches is read as a whole.
         let read = (lease as u64 / 4).clamp(PACKED_MOST, MOST_READ);
@@ -85,7 +84,6 @@ impl Sending {
     }
 }
 
-/// Most bytes of small files read ahead.
 const MOST_READ: u64 = 8 << 20;
 
 impl Default for Sending {

@@ -22,7 +22,6 @@ pub(super) struct Anchor {
     base: Base,
     /// True if a symbolic link given as the source is followed.
     follows: bool,
-    /// Device and inode.
     identity: (u64, u64),
     dir: Mutex<Option<Arc<OwnedFd>>>,
 }
@@ -59,7 +58,6 @@ impl Base {
         matches!(self, Self::Beneath(..)) && is_hidden_name(leaf)
     }
 
-    /// Returns the location for display, escaped.
     pub(super) fn label(&self) -> String {
         match self {
             Self::Path(path) => escaped(path.as_os_str().as_bytes()),
@@ -168,13 +166,11 @@ impl Location {
         if path.is_empty() { Ok(None) } else { Name::parse(&path).map(Some) }
     }
 
-    /// Returns the path for display, escaped.
     pub(super) fn label(&self) -> String {
         let path = self.path();
         if path.is_empty() { self.directory.anchor.base.label() } else { escaped(&path) }
     }
 
-    /// Returns a source's path for display, escaped.
     pub(super) fn label_of(base: &Base, leaf: &[u8]) -> String {
         match (base.label(), escaped(leaf)) {
             (base, leaf) if leaf.is_empty() => base,

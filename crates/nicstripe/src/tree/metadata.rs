@@ -39,7 +39,6 @@ pub(super) fn node_of(kind: FileType, stat: &Stat) -> Option<Node> {
     Some(Node { kind, major, minor })
 }
 
-/// Returns the owner's user ID and group ID.
 pub(super) fn owner_of(stat: &Stat) -> Owner {
     Owner { uid: stat.st_uid, gid: stat.st_gid }
 }

@@ -130,7 +130,6 @@ pub struct TreeReport {
 pub(crate) const MOST_FAILURES: usize = 1000;
 
 impl TreeOptions {
-    /// Returns the rules for the receiver.
     pub(crate) fn rules(&self) -> TreeRules {
         TreeRules {
             // A delta or in-place copy replaces the target.

@@ -28,7 +28,6 @@ const GROUPS: Lookup = Lookup {
     id_of: |name| Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw()),
 };
 
-/// Lookup cache of one tree.
 pub(super) struct Owners {
     users: Kind,
     groups: Kind,
@@ -64,7 +63,6 @@ impl Owners {
         self.of(kind).name_of(id)
     }
 
-    /// Returns the local ID for one in an ACL.
     pub(super) fn local_in_acl(&mut self, AclName { kind, id, name }: &AclName) -> u32 {
         self.of(*kind).local(*id, Some(name.clone()))
     }
@@ -77,7 +75,6 @@ impl Owners {
     }
 }
 
-/// Cache of users or of groups.
 struct Kind {
     lookup: Lookup,
     names: HashMap<u32, Option<OwnerName>>,
@@ -109,7 +106,6 @@ impl Kind {
     }
 }
 
-/// ID of root and of its group.
 const ROOT: u32 = 0;
 
 fn remembered<K: Hash + Eq, V: Clone>(known: &mut HashMap<K, V>, key: K, look_up: impl FnOnce(&K) -> V) -> V {

@@ -119,7 +119,6 @@ pub(crate) struct Backlog {
     names: bool,
 }
 
-/// A message queued for its tree's thread.
 pub(crate) struct Queued {
     message: TreeMessage,
     /// Deletions whose names were dropped.
@@ -172,7 +171,6 @@ fn weight_of(message: &TreeMessage) -> usize {
     size_of::<SenderInput>() + parts
 }
 
-/// Callback for the answer to a request.
 pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, FileError>) + Send>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -103,7 +103,6 @@ fn run(
     sender.outlet.finish(ended);
 }
 
-/// Reason for an early end.
 enum Ended {
     /// Stopped, or the session has closed the channel.
     Stopped,
@@ -138,7 +137,6 @@ struct Sender {
     outlet: Outlet,
     /// True once the end of the batches was announced.
     is_last_told: bool,
-    /// True once the receiver has everything in place.
     is_committed: bool,
 }
 
@@ -288,7 +286,6 @@ impl Sender {
         Ok(true)
     }
 
-    /// Starts reads of wanted small files.
     fn begin_reads(&mut self) -> Result<(), Ended> {
         let unwanted = self.reads.begin(|id| self.ledger.is_pending(id));
         unwanted.into_iter().try_for_each(|id| self.push(&Record::Abandoned { id, reason: given_up() }))

@@ -36,7 +36,6 @@ use crate::file::{FileError, Root, identity_of, tells_no_sizes, too_much_made};
 pub(crate) enum SendSource {
     /// Path as typed by the local user; a trailing slash or `.` selects its contents.
     Path(PathBuf),
-    /// Path beneath a daemon's root.
     Beneath {
         root: Arc<Root>,
         /// Path beneath it; `None` selects the contents of the root itself.
@@ -184,7 +183,6 @@ impl Walk {
         Some(())
     }
 
-    /// Examines a name in the current directory.
     fn visit(&mut self, leaf: &[u8], selection: Selection) {
         let Some((parent, dir, directory)) = self.current() else { return };
         let location = Location { directory, leaf: leaf.into() };
@@ -377,7 +375,6 @@ impl Walk {
         }
     }
 
-    /// Matches the filters against the path relative to the source.
     fn is_excluded(&self, location: &Location, is_directory: bool) -> bool {
         self.filters.excludes(path_of_bytes(location.path().get(self.skip..).unwrap_or_default()), is_directory)
     }
@@ -398,7 +395,6 @@ impl Walk {
         self.found.push_back(Found::Failed { name, failure: failure("send", location, code, error) });
     }
 
-    /// Queues the failure of a source.
     fn fail_source(&mut self, label: String, code: FailCode, error: io::Error) {
         let text = FileError::new("send", &label, error).one_line();
         self.found.push_back(Found::Failed { name: None, failure: FailedEntry { name: label, code, text } });

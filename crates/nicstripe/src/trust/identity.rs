@@ -128,7 +128,7 @@ pub enum IdentityError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The system has no random numbers.
+    /// The system's random number generator failed.
     #[error("cannot make a key pair: the system gives no random numbers")]
     NoRandom,
 }

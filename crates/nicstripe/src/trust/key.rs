@@ -180,7 +180,7 @@ impl FromStr for PublicLine {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The first word is not the only supported key type.
+    /// The first word is not the supported key type.
     #[error("a public key begins with \"{}\", not with \"{text}\"", PublicKey::KIND)]
     Kind {
         /// Word found, shortened and escaped.

@@ -62,7 +62,6 @@ impl<T> Turns<T> {
         self.owners.values().any(|jobs| jobs.may_run(self.most_each))
     }
 
-    /// Records the duration of a finished job.
     pub(super) fn finish(&mut self, owner: Owner, took: Duration) {
         if let Some(jobs) = self.owners.get_mut(&owner) {
             jobs.running -= 1;

@@ -20,7 +20,6 @@ use crate::file::{
 /// Holes and reused data of a target.
 #[derive(Debug, Default)]
 pub(super) struct Spared {
-    /// Set once the sender has announced its holes.
     pub(super) holes: OnceLock<HoleMap>,
     /// Chunks written completely that may contain holes; punched before the commit.
     pub(super) written_whole: Mutex<ChunkSet>,
@@ -65,7 +64,6 @@ impl Basis {
         Self { copied_from: None, can_share: false, chunks: chunks_within(grid, size) }
     }
 
-    /// Returns true if the part file is a clone of it.
     pub(super) fn is_clone(&self) -> bool {
         self.copied_from.is_none()
     }

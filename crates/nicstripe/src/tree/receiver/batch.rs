@@ -48,7 +48,6 @@ impl Batch {
     }
 }
 
-/// Outcome of one file in a group commit.
 #[derive(Debug)]
 pub(super) struct Committed {
     pub(super) id: EntryId,

@@ -115,7 +115,6 @@ impl Receiver {
         }
     }
 
-    /// Opens the root directory, and creates it if requested.
     fn prepare(&mut self) -> Result<Top, Halt> {
         let (root, target) = (self.request.root.clone(), self.request.target.clone());
         let opened = match &target {
@@ -316,7 +315,7 @@ impl Receiver {
         self.finish_directories(parent)
     }
 
-    /// Finishes a directory if it is complete, and then its parents.
+    /// Finishes complete directories, from `first` up to the root.
     fn finish_directories(&mut self, first: EntryId) -> Result<(), Halt> {
         let mut next = Some(first);
         while let Some(id) = next {

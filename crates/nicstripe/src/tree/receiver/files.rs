@@ -64,7 +64,6 @@ pub(super) struct Arriving {
 enum Way {
     Packed {
         part: Arc<Part>,
-        /// Offset of the next piece.
         offset: u64,
         /// True once the last piece has arrived.
         is_whole: bool,
@@ -351,7 +350,6 @@ impl Receiver {
         Some(file)
     }
 
-    /// Finishes a file that has its final name.
     fn finish_file(&mut self, id: EntryId) -> Result<(), Halt> {
         let Some(file) = self.forget(id) else { return Ok(()) };
         self.out.done(id);

@@ -171,7 +171,6 @@ impl Receiver {
         }
     }
 
-    /// Creates a link to a file that is in place.
     fn make_link(&mut self, link: Link) -> Result<(), Halt> {
         let made = self.try_link(&link);
         let result = match made {

@@ -80,7 +80,6 @@ pub(crate) struct ReceiverRequest {
     pub(crate) as_name: bool,
     pub(crate) rules: TreeRules,
     pub(crate) peer_key: [u8; 32],
-    /// True if the sender may only add files.
     pub(crate) append_only: bool,
     /// True if the sender may set set-user-ID and similar attributes; see
     /// [`Attributes::privileged`](crate::file::Attributes).
@@ -89,7 +88,6 @@ pub(crate) struct ReceiverRequest {
     pub(crate) list: bool,
     /// Entries that the sender must announce, if the local side requested them.
     pub(crate) promised: Option<Promised>,
-    /// Filters of the rules.
     pub(crate) excludes: Excludes,
     pub(crate) allowance: Receiving,
 }
@@ -129,7 +127,6 @@ fn run(
     receiver.close(result);
 }
 
-/// Reason for an early end.
 #[derive(Debug)]
 enum Halt {
     Stopped,
@@ -152,7 +149,6 @@ impl Halt {
     }
 }
 
-/// Finished job of the I/O threads.
 enum Job {
     /// An existing file was hashed; `None` if it cannot be read.
     Hashed(EntryId, Option<Digest>),
@@ -171,9 +167,7 @@ struct Receiver {
     out: Outbox,
     /// Destination of top-level entries, set by the first one.
     top: Option<Top>,
-    /// ID of the next entry.
     next: u64,
-    /// Unfinished directories.
     directories: HashMap<EntryId, Directory>,
     /// Number of them whose end was not announced.
     open_directories: usize,
@@ -480,7 +474,6 @@ impl Receiver {
         self.pool.run(move || drop(jobs.send(ReceiverInput::Job(Box::new(job())))));
     }
 
-    /// Returns true if everything has arrived and has its final name.
     fn is_done(&self) -> Result<bool, Halt> {
         let is_working = self.hashing > 0 || !self.undecided.is_empty() || self.writing.is_busy() || self.is_committing;
         if !self.has_ended || is_working || !self.batch.is_empty() {

@@ -76,7 +76,6 @@ impl Receiver {
         self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, prepare)
     }
 
-    /// Sets the attributes that differ of an existing node.
     fn keep_node(&self, entry: &Entry, leaf: &Leaf, found: &Stat) -> io::Result<()> {
         let attributes = Attributes { xattrs: None, ..Attributes::of_same(entry, &self.request.rules, true) };
         if !attributes.differ(found) || self.request.append_only || self.request.rules.dry_run {

@@ -88,7 +88,6 @@ impl Outbox {
         }
     }
 
-    /// Queues the result of an entry that is in place.
     pub(super) fn done(&mut self, id: EntryId) {
         self.done.push(id.0);
     }
@@ -142,7 +141,6 @@ impl Outbox {
         self.stripped += 1;
     }
 
-    /// Queues a deletion, real or in a dry run.
     pub(super) fn deleted(&mut self, name: Name) -> Result<(), Halt> {
         self.report.deleted += 1;
         self.deleted.push(name.clone());
@@ -240,7 +238,6 @@ impl Outbox {
         go_on(self.port.send(TreeMessage::Results { done, failed, deleted, stripped }))
     }
 
-    /// Reports the result.
     pub(super) fn finish(self, result: Result<(), FileError>) {
         let report = self.report;
         self.port.finish(result.map(|()| report));
@@ -307,7 +304,6 @@ const MOST_TEXT: usize = 1024;
 /// Names of deleted files queued before they are sent.
 const MOST_UNTOLD_DELETED: usize = 256;
 
-/// Shortest interval between two progress reports.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Formats a failure reported by the sender.

@@ -133,7 +133,6 @@ impl Place {
         self.depth + 1 < MAX_COMPONENTS && self.len + name.len() + 1 < MAX_NAME
     }
 
-    /// Returns the path beneath the root directory.
     pub(super) fn path(&self) -> PathBuf {
         let mut path = self.parent.as_ref().map(|parent| parent.path()).unwrap_or_default();
         if !self.name.is_empty() {

@@ -38,7 +38,6 @@ pub(crate) struct Promised {
 struct Source {
     /// Name of its top-level entry; `None` if its contents were requested.
     top: Option<Vec<u8>>,
-    /// Path for display.
     label: String,
 }
 
@@ -52,7 +51,6 @@ struct Entered {
 }
 
 impl Promised {
-    /// Creates the set of entries that a request asks for.
     pub(crate) fn new(sources: &[TreeSource], walk: &WalkRules) -> Self {
         let source = |source: &TreeSource| {
             let top = source.name.as_ref().filter(|_| !source.content).map(|name| name.file_name().to_vec());
@@ -97,7 +95,6 @@ impl Promised {
         true
     }
 
-    /// Records the end of a directory.
     pub(super) fn ended(&mut self, id: EntryId, excludes: &Excludes) {
         let Some(directory) = self.directories.remove(&id) else { return };
         // The sender does not enter other file systems, and only the sender knows their boundaries.

@@ -31,7 +31,6 @@ impl ToldNames {
         self.0.entry(place.key()).or_default().0 += 1;
     }
 
-    /// Records a name announced in a directory.
     pub(super) fn insert(&mut self, place: &Place, name: &OsStr) {
         if let Some((_, names)) = self.0.get_mut(&place.key()) {
             names.insert(place.key_of(name));

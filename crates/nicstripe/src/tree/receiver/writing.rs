@@ -107,12 +107,10 @@ impl Writing {
         self.running -= 1;
     }
 
-    /// Returns true if pieces are being written or queued.
     pub(super) fn is_busy(&self) -> bool {
         self.running > 0 || !self.waiting.is_empty() || !self.group.is_empty()
     }
 
-    /// Drops the groups that have not begun.
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.clear();
         self.group.clear();

@@ -24,7 +24,6 @@ pub(super) struct Told {
     is_failed: bool,
 }
 
-/// Type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     File { size: u64, alone: bool, identity: SourceIdentity },
@@ -35,7 +34,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns the content's size in bytes.
     pub(super) fn size(self) -> u64 {
         match self {
             Self::File { size, .. } => size,
@@ -68,7 +66,6 @@ impl Told {
         self.content.as_ref().map_or(0, Vec::len)
     }
 
-    /// Returns true if the receiver reported a failure before its verdict.
     pub(super) fn is_failed(&self) -> bool {
         self.is_failed
     }
@@ -125,7 +122,6 @@ pub(super) struct Ledger {
     alone: BTreeSet<EntryId>,
 }
 
-/// An unsettled directory.
 #[derive(Debug)]
 struct Unsettled {
     parent: Option<EntryId>,
@@ -151,7 +147,6 @@ impl Ledger {
         self.undecided.len() < MOST_UNDECIDED && self.others + self.directories.len() < MOST_PENDING && !is_heavy
     }
 
-    /// Returns an entry without its result, if any.
     pub(super) fn without_result(&self) -> Option<EntryId> {
         self.pending.keys().next().copied()
     }
@@ -178,7 +173,6 @@ impl Ledger {
         self.undecided.push_back(told);
     }
 
-    /// Marks a directory as completely announced.
     pub(super) fn end_directory(&mut self, id: EntryId) {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_ended = true;
@@ -254,12 +248,10 @@ impl Ledger {
         }
     }
 
-    /// Records that a standalone transfer has started.
     pub(super) fn started_alone(&mut self, id: EntryId) {
         self.alone.insert(id);
     }
 
-    /// Records that a standalone transfer has ended.
     pub(super) fn ended_alone(&mut self, id: EntryId) {
         self.alone.remove(&id);
     }

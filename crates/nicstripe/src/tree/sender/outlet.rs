@@ -21,7 +21,6 @@ use crate::{
     },
 };
 
-/// Shortest interval between two progress reports.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Most characters kept of a peer's text.
@@ -64,7 +63,6 @@ impl Outlet {
         fits
     }
 
-    /// Returns the bytes left in the batch.
     pub(super) fn room(&self) -> usize {
         MAX_PAYLOAD - self.parcel.as_ref().map_or(0, |(_, len)| *len)
     }
@@ -92,7 +90,6 @@ impl Outlet {
         still(self.port.start_alone(id, size))
     }
 
-    /// Counts an entry that was found.
     pub(super) fn found(&mut self, kind: Kind) {
         if kind.is_file() {
             self.progress.files += 1;
@@ -118,7 +115,6 @@ impl Outlet {
         self.tell(told, EntryOutcome::Special)
     }
 
-    /// Records that the walk has ended.
     pub(super) fn complete(&mut self) {
         self.progress.complete = true;
         self.is_told = false;
@@ -221,7 +217,6 @@ impl Outlet {
         still(self.port.progress(self.progress)).map(|()| None)
     }
 
-    /// Reports the result to the session.
     pub(super) fn finish(mut self, ended: Result<(), Ended>) {
         let result = match ended {
             Err(Ended::Stopped) => return,

@@ -23,7 +23,6 @@ use crate::{
 /// Most files that are being read, or were read and are not packed.
 const MOST_READS: usize = 64;
 
-/// Most files hashed concurrently.
 const MOST_DIGESTS: usize = 64;
 
 /// Bytes hashed per turn before other jobs run: 5 ms at 1.5 GB/s.
@@ -32,7 +31,6 @@ const DIGEST_TURN: u64 = 8 << 20;
 /// Read size while hashing, in bytes.
 const DIGEST_BUFFER: usize = 256 * 1024;
 
-/// A file to read.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) id: EntryId,
@@ -72,12 +70,10 @@ impl Reads {
         self.waiting.is_empty() && self.files == 0
     }
 
-    /// Returns true if a read or digest is in progress.
     pub(super) fn is_reading(&self) -> bool {
         self.files > self.ready.len() || self.digests > 0
     }
 
-    /// Returns true if another digest may start.
     pub(super) fn has_room_for_digest(&self) -> bool {
         self.digests < MOST_DIGESTS
     }
@@ -128,7 +124,6 @@ impl Reads {
         Some((id, content))
     }
 
-    /// Starts computing a digest.
     pub(super) fn digest(&mut self, wanted: Wanted) {
         self.digests += 1;
         let (pool, done, stopped) = (self.pool.clone(), self.done.clone(), self.stopped.clone());
@@ -136,7 +131,6 @@ impl Reads {
         self.pool.run(move || digesting.turn(pool, done, stopped));
     }
 
-    /// Records that a digest was computed.
     pub(super) fn digested(&mut self) {
         self.digests = self.digests.saturating_sub(1);
     }

@@ -120,7 +120,6 @@ impl Peer {
         self.say(TreeMessage::Results { done: vec![(EntryId(first), count)], failed: vec![], deleted: vec![], stripped: None });
     }
 
-    /// Reports that everything is in place.
     fn commit(&self) {
         let _ = self.inputs.send(SenderInput::Committed);
     }
@@ -183,7 +182,6 @@ impl Peer {
         above.map_or(name.clone(), |above| format!("{above}/{name}"))
     }
 
-    /// Handles calls until `until` holds.
     fn take_until(&mut self, until: impl Fn(&Self) -> bool) {
         while !until(self) {
             assert!(self.take(DEADLINE), "nothing more came");

@@ -99,7 +99,6 @@ impl Walk {
         Ok(anchor)
     }
 
-    /// Announces a directory and descends into it.
     pub(super) fn enter(&mut self, looked: Looked, dir: &OwnedFd, selection: Selection) {
         if self.options.one_file_system && looked.stat.st_dev != self.device {
             let id = self.tell(looked, Content::Directory, None);

@@ -57,7 +57,6 @@ fn walk_of(sources: &[&Path], options: WalkOptions, filters: &[&str], files_from
     lines(Walk::new(options, Filters::new(&filters).unwrap(), sources, names.as_deref()))
 }
 
-/// Appends a slash to a path.
 fn contents(path: &Path) -> PathBuf {
     path.join("")
 }

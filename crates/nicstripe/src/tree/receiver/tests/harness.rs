@@ -256,7 +256,6 @@ impl Sending {
         self.push(&Record::Piece { id, offset, last, bytes });
     }
 
-    /// Sends a whole file.
     pub(super) fn content(&mut self, id: EntryId, bytes: &[u8]) {
         if bytes.is_empty() {
             return self.piece(id, 0, true, bytes);
@@ -318,7 +317,6 @@ impl Sending {
         self.verdicts[&id.0]
     }
 
-    /// Waits for the result of an entry.
     pub(super) fn wait_done(&mut self, id: EntryId) {
         self.flush();
         while !self.done.contains(&id.0) {
