@@ -1,4 +1,4 @@
-//! Cutting the power of what was logged, over and over.
+//! Repeated power cuts of a logged disk.
 
 use std::{
     fs,
@@ -18,55 +18,56 @@ use super::{
     workload::{self, Amount},
 };
 
-/// Power cuts on one file system.
+/// Parameters of the power cuts on one file system.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) room: &'a Room,
     pub(crate) kind: Kind,
     pub(crate) skipped: Skipped,
     pub(crate) cuts: u32,
-    /// So many in each log.
+    /// Cuts per log.
     pub(crate) per_log: u32,
     pub(crate) amount: Amount,
-    /// What is interrupted is run again after every so many cuts, and where a journal claims something; 0 for never.
+    /// Number of cuts after which interrupted copies are rerun, in addition to cuts where a journal
+    /// claims something; 0 for never.
     pub(crate) again_every: usize,
 }
 
-/// What they showed.
+/// Results of the cuts.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) cuts: u32,
-    /// Cuts that show any fault.
+    /// Cuts with any violation.
     pub(crate) bad_cuts: u32,
     pub(crate) findings: Findings,
-    /// Blocks that were lost, and those that had been written since the last flush.
+    /// Lost blocks, and blocks written since the last flush.
     pub(crate) blocks: [u64; 2],
-    /// Copies that were run again.
+    /// Rerun copies.
     pub(crate) again: u64,
-    /// Of these those that failed.
+    /// Failed reruns.
     pub(crate) again_failed: u64,
-    /// Bytes that the others did not have to send again.
+    /// Bytes that successful reruns did not resend.
     pub(crate) kept: u64,
 }
 
 impl Outcome {
-    /// Cuts with a fault, of 1.
+    /// Returns the share of cuts with a violation, 0 to 1.
     pub(crate) fn bad_share(&self) -> f64 {
         f64::from(self.bad_cuts) / f64::from(self.cuts.max(1))
     }
 }
 
-/// What was written, and why.
+/// A log and the copies that produced it.
 struct Recording {
     disk: Disk,
     history: History,
-    /// The log of what was copied: before it, the empty file system.
+    /// Start of the copies in the log: before it, the empty file system.
     begin: Position,
     end: Position,
 }
 
 impl Plan<'_> {
-    /// Logs and cuts until there were enough.
+    /// Logs and cuts until there are enough cuts.
     pub(crate) fn carry_out(&self, rng: &mut Rng) -> Result<Outcome> {
         let mut outcome = Outcome::default();
         while outcome.cuts < self.cuts {
@@ -128,7 +129,8 @@ impl Plan<'_> {
         outcome.blocks[1] += lost.of as u64;
         let mounted = match self.kind.mount(recording.disk.path(), &self.room.targets()) {
             Ok(mounted) => mounted,
-            // A file system that does not survive keeps nothing; without syncs from above it still flushes its own journal.
+            // A corrupt file system keeps nothing; without syncs from above it still flushes its
+            // own journal.
             Err(error) => return Ok(Findings { notes: vec![error.to_string()], ..Findings::default() }),
         };
         let mut findings = Findings::of(&mounted.folder, &recording.history, position)?;
@@ -151,18 +153,18 @@ impl Plan<'_> {
         Ok(findings)
     }
 
-    /// Runs a copy again that was interrupted; returns how many bytes had not to be sent again.
+    /// Reruns an interrupted copy, and returns the bytes that it did not resend.
     fn run_again(&self, daemons: &Daemons<'_>, copy: &Copy, mounted: &Mounted) -> Result<u64> {
         let mut copy = copy.clone();
-        // It lasts only so that it is cut.
+        // The limit only kept the copy running until the cut.
         if let Some(at) = copy.options.iter().position(|option| option == "--bwlimit") {
             copy.options.drain(at..at + 2);
         }
         if !copy.options.iter().any(|option| option == "--force") {
-            // It may have got its name just before.
+            // The file may have got its name just before.
             copy.options.push("--force".to_owned());
         }
-        // Whoever made the folder makes it again, if it is gone.
+        // Recreates the folder, which its creator would do.
         if let Some(folder) = Path::new(&copy.target).parent() {
             fs::create_dir_all(mounted.folder.join(folder))?;
         }
@@ -180,7 +182,8 @@ impl Plan<'_> {
 }
 
 impl Recording {
-    /// Where to cut, in ascending order: half of it right behind acknowledgements, each as often as another, the rest anywhere.
+    /// Returns the cut positions in ascending order: half of them right after acknowledgements,
+    /// each used equally often, the rest at random.
     fn positions(&self, count: usize, rng: &mut Rng) -> Vec<Position> {
         let acknowledgements = self.history.acknowledgements();
         let first = rng.below(acknowledgements.len() as u64) as usize;
@@ -194,8 +197,8 @@ impl Recording {
     }
 }
 
-/// Writes and flushes within which a cut is right behind an acknowledgement.
+/// Maximum distance of a cut right after an acknowledgement, in writes and flushes.
 const SOON: u64 = 8;
 
-/// For a copy on a machine under load.
+/// Timeout of a copy on a loaded machine.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(120);

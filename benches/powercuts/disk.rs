@@ -1,8 +1,9 @@
-//! A disk that remembers what was written to it, and when it was told to keep that: one file, served by FUSE, under a loop device.
+//! A disk that logs its writes and flushes: one file, served by FUSE, under a loop device.
 //!
-//! First it logs each write and each flush. Then it loses power, as often as one likes: [`Disk::lose_power`] makes it what it would be if
-//! that had happened at a place in the log. What was written before the last flush is there; of what came later the disk has as much as
-//! [`Loss`] lets it have. What is written after such a cut is gone with the next.
+//! After logging, it can lose power any number of times: [`Disk::lose_power`] sets its content to
+//! that after a power failure at a position in the log. Writes before the last flush are durable;
+//! of later writes the disk keeps the part that [`Loss`] defines. The next cut discards anything
+//! written after a cut.
 
 use std::{
     collections::HashMap,
@@ -24,27 +25,28 @@ use nicstripe_sim::Rng;
 
 use super::bench_support::Result;
 
-/// The disk; it vanishes when it is dropped, which nothing may use any more then.
+/// The disk. It disappears on drop, when nothing may use it any more.
 pub(crate) struct Disk {
     shared: Arc<Shared>,
     path: PathBuf,
     _session: BackgroundSession,
 }
 
-/// What a disk has of the writes that came after the last flush.
+/// Part of the writes after the last flush that survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// None of them.
     All,
-    /// Those up to some moment; of the one then under way, a part.
+    /// Those up to some moment, and a part of the write in progress.
     Tail,
-    /// About half of their blocks of 4 KiB, whichever: the cache of a disk keeps no order.
+    /// About half of their blocks of 4 KiB, at random: a disk's cache does not preserve order.
     ///
-    /// Not sectors of 512 bytes: ext4 and btrfs themselves do not survive that everywhere, and cannot be mounted then.
+    /// Sectors of 512 bytes are not used: ext4 and btrfs do not always survive that, and then
+    /// cannot be mounted.
     Blocks,
 }
 
-/// A place in the log: how many writes and flushes there were before.
+/// Position in the log: number of preceding writes and flushes.
 pub(crate) type Position = usize;
 
 impl Disk {
@@ -60,31 +62,32 @@ impl Disk {
         Ok(Self { shared, path: folder.join(NAME), _session: session })
     }
 
-    /// The file that a loop device is to be put on.
+    /// Returns the backing file for a loop device.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the log ends: what is written from here on comes later.
+    /// Returns the end of the log; later writes follow it.
     pub(crate) fn position(&self) -> Position {
         self.shared.lock().log.len()
     }
 
-    /// Bytes that were written since the disk was there.
+    /// Returns the bytes written since the disk was created.
     pub(crate) fn logged_bytes(&self) -> u64 {
         self.shared.lock().logged_bytes
     }
 
-    /// What is written from here on is not logged. Returns the end of the log.
+    /// Stops logging, and returns the end of the log.
     pub(crate) fn stop_logging(&self) -> Position {
         let mut state = self.shared.lock();
         state.is_logging = false;
         state.log.len()
     }
 
-    /// Makes the disk what it is when its power fails at `position`, which is not before that of an earlier cut.
+    /// Sets the disk's content to that after a power failure at `position`, which must not precede
+    /// an earlier cut.
     ///
-    /// Waits until nothing uses it. Returns how many blocks of how many were lost.
+    /// Waits until nothing uses the disk. Returns the number of lost blocks.
     pub(crate) fn lose_power(&self, position: Position, loss: Loss, rng: &mut Rng) -> Result<Lost> {
         let mut state = self.released()?;
         state.overlay.clear();
@@ -115,7 +118,7 @@ impl Disk {
         Ok(Lost { lost: cached.len() - kept.len(), of: cached.len() })
     }
 
-    /// Waits until the loop device has let go: what it kept in memory would pass for what the disk has.
+    /// Waits until the loop device is released: its cached data would be mistaken for the disk's.
     fn released(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.shared.lock();
         let (state, timeout) = self
@@ -126,7 +129,7 @@ impl Disk {
         if timeout.timed_out() { Err("the loop device was not given up".into()) } else { Ok(state) }
     }
 
-    /// How much there is in the log, for a line about it.
+    /// Describes the size of the log in one line.
     pub(crate) fn summary(&self) -> String {
         let state = self.shared.lock();
         let flushes = state.log.iter().filter(|entry| matches!(entry, Entry::Flush)).count();
@@ -140,23 +143,23 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// What a power cut took.
+/// Losses of a power cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lost {
-    /// Blocks that were lost,
+    /// Lost blocks.
     pub(crate) lost: usize,
-    /// of so many that had been written since the last flush.
+    /// Blocks written since the last flush.
     pub(crate) of: usize,
 }
 
-/// A part of a write that a disk keeps or loses as a whole.
+/// Part of a write that a disk keeps or loses as a whole.
 #[derive(Clone, Debug)]
 struct Piece {
     entry: Position,
     range: std::ops::Range<usize>,
 }
 
-/// Cuts a write at the borders of what is lost as a whole.
+/// Splits a write into the units of loss.
 fn pieces(entry: Position, logged: &Entry) -> Vec<Piece> {
     let Entry::Write { offset, bytes } = logged else { return Vec::new() };
     let mut pieces = Vec::new();
@@ -211,19 +214,19 @@ impl Shared {
 
 #[derive(Debug)]
 struct State {
-    /// What is durable: all writes before the flush at `applied`.
+    /// Durable content: all writes before the flush at `applied`.
     image: File,
-    /// Blocks that differ from it.
+    /// Blocks that differ from the image.
     overlay: Overlay,
     log: Vec<Entry>,
     logged_bytes: u64,
     is_logging: bool,
     applied: Position,
-    /// How often it is open.
+    /// Number of open handles.
     users: u32,
 }
 
-/// By the number of the block.
+/// Blocks by number.
 type Overlay = HashMap<u64, Box<[u8]>>;
 
 #[derive(Debug)]
@@ -232,7 +235,7 @@ enum Entry {
     Flush,
 }
 
-/// Changes bytes of blocks, which the image keeps as they are.
+/// Writes bytes to the overlay, without changing the image.
 fn write_over(image: &File, overlay: &mut Overlay, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -252,7 +255,7 @@ fn write_over(image: &File, overlay: &mut Overlay, offset: u64, bytes: &[u8]) ->
     Ok(())
 }
 
-/// The block of an offset, and where in it that is.
+/// Returns the block of an offset, and the offset within it.
 fn place_of(offset: u64) -> (u64, usize) {
     (offset / BLOCK as u64, (offset % BLOCK as u64) as usize)
 }
@@ -283,7 +286,7 @@ impl State {
     }
 }
 
-/// What the kernel talks to. What it does not know, such as to punch a hole, the loop device does without.
+/// FUSE server. The loop device works without unsupported operations, such as hole punching.
 struct Server(Arc<Shared>);
 
 impl Filesystem for Server {
@@ -303,7 +306,7 @@ impl Filesystem for Server {
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         self.0.lock().users += 1;
-        // Past the page cache: what is written is a message at once.
+        // Bypasses the page cache: each write arrives immediately as a message.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 
@@ -349,7 +352,7 @@ impl Filesystem for Server {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // A close: no program expects that to make anything durable.
+        // On close, which programs do not expect to make data durable.
         reply.ok();
     }
 }
@@ -357,14 +360,14 @@ impl Filesystem for Server {
 const FILE: INodeNo = INodeNo(2);
 const NAME: &str = "disk";
 
-/// Nothing of it changes.
+/// Attributes never change.
 const TTL: Duration = Duration::from_secs(3600);
 
-/// What a disk keeps or loses as a whole, unless less was written at once.
+/// Unit that a disk keeps or loses as a whole, unless a write was smaller.
 const BLOCK: usize = 4096;
 
 /// Unit of a file's blocks in stat(2).
 const SECTOR: u64 = 512;
 
-/// A loop device is given up by a kernel thread, in milliseconds.
+/// Timeout for a kernel thread to release the loop device, which takes milliseconds.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! What was copied when, and what must therefore be there after a power cut.
+//! History of the copies, and the required content after a power cut.
 
 use std::{
     collections::BTreeMap,
@@ -9,23 +9,23 @@ use std::{
 
 use super::{bench_support::Way, disk::Position};
 
-/// What has a name, or that nothing has.
+/// Object under a name, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Thing {
-    /// Nothing has the name.
+    /// The name does not exist.
     Absent,
     Directory,
     Link(PathBuf),
     File {
         len: u64,
         digest: blake3::Hash,
-        /// Seconds and nanoseconds; `None` where a copy does not keep it.
+        /// Seconds and nanoseconds; `None` if a copy does not preserve it.
         mtime: Option<(i64, i64)>,
     },
 }
 
 impl Thing {
-    /// Looks at what has a name; with its time.
+    /// Reads the object under a name, including its time.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         let metadata = match path.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Absent),
@@ -41,7 +41,7 @@ impl Thing {
         Ok(Self::File { len: metadata.len(), digest, mtime: Some((metadata.mtime(), metadata.mtime_nsec())) })
     }
 
-    /// The same for a copy that does not keep times.
+    /// Returns it without its time, for a copy that does not preserve times.
     pub(crate) fn without_time(self) -> Self {
         match self {
             Self::File { len, digest, .. } => Self::File { len, digest, mtime: None },
@@ -49,7 +49,7 @@ impl Thing {
         }
     }
 
-    /// Whether what was found is this.
+    /// Returns true if `found` matches this.
     pub(crate) fn is(&self, found: &Self) -> bool {
         match (self, found) {
             (Self::File { mtime: None, .. }, found) => *self == found.clone().without_time(),
@@ -61,48 +61,48 @@ impl Thing {
 /// One run of `cp`.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
-    /// Who ran it: a worker runs one after the other, and on names of its own.
+    /// Worker that ran it: each runs one copy after the other, on its own names.
     pub(crate) worker: usize,
     pub(crate) way: Way,
-    /// Its words but for addresses and ports.
+    /// Its arguments without addresses and ports.
     pub(crate) options: Vec<String>,
-    /// Beneath the folder of sources; with a slash at its end for what is in a directory.
+    /// Relative to the source folder; a slash at its end selects the content of a directory.
     pub(crate) source: String,
-    /// Beneath the folder of targets.
+    /// Relative to the target folder.
     pub(crate) target: String,
-    /// What it makes of names beneath that folder.
+    /// Objects that it creates, by name relative to the target folder.
     pub(crate) things: Vec<(PathBuf, Thing)>,
-    /// Whether it may leave a mixture when it is interrupted.
+    /// True if it may leave mixed content when interrupted.
     pub(crate) is_in_place: bool,
     pub(crate) started: Position,
-    /// When its success was known; never, where it was killed.
+    /// Position at which its success was known; `None` if it was killed.
     pub(crate) acknowledged: Option<Position>,
 }
 
 impl Copy {
-    /// Whether its success was known before a power cut.
+    /// Returns true if its success was known before a power cut.
     fn is_acknowledged_at(&self, cut: Position) -> bool {
         self.acknowledged.is_some_and(|acknowledged| acknowledged <= cut)
     }
 }
 
-/// All that was copied, in the order of the starts.
+/// All copies, in the order of their starts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     copies: Vec<Copy>,
 }
 
-/// What may have a name after a power cut.
+/// Permitted objects under one name after a power cut.
 #[derive(Debug)]
 pub(crate) struct Expected<'a> {
-    /// What the last acknowledged copy made of it, and whether there was one.
+    /// Result of the last acknowledged copy; `is_acknowledged` is false without one.
     pub(crate) durable: &'a Thing,
     pub(crate) is_acknowledged: bool,
-    /// What it was before that.
+    /// Earlier objects under this name.
     pub(crate) earlier: Vec<&'a Thing>,
-    /// What copies that were not acknowledged would make of it.
+    /// Results of unacknowledged copies.
     pub(crate) pending: Vec<&'a Thing>,
-    /// Whether one of those writes in place.
+    /// True if one of those writes in place.
     pub(crate) may_be_mixed: bool,
 }
 
@@ -112,12 +112,12 @@ impl History {
         Self { copies }
     }
 
-    /// When successes were known.
+    /// Returns the positions of all acknowledgements.
     pub(crate) fn acknowledgements(&self) -> Vec<Position> {
         self.copies.iter().filter_map(|copy| copy.acknowledged).collect()
     }
 
-    /// What may have which name when the power fails at `cut`.
+    /// Returns the permitted objects under each name if the power fails at `cut`.
     pub(crate) fn expected(&self, cut: Position) -> BTreeMap<&Path, Expected<'_>> {
         let mut expected = BTreeMap::new();
         for copy in self.copies.iter().filter(|copy| copy.started <= cut) {
@@ -134,7 +134,8 @@ impl History {
         expected
     }
 
-    /// The copies that the power cut interrupted: the last of each worker, unless it was acknowledged.
+    /// Returns the copies interrupted by the power cut: the last of each worker, unless it was
+    /// acknowledged.
     pub(crate) fn interrupted(&self, cut: Position) -> Vec<&Copy> {
         let mut last = BTreeMap::new();
         for copy in self.copies.iter().filter(|copy| copy.started <= cut) {
@@ -155,7 +156,7 @@ impl<'a> Expected<'a> {
         (self.durable, self.is_acknowledged, self.may_be_mixed) = (thing, true, false);
     }
 
-    /// Judges what was found.
+    /// Judges the object found.
     pub(crate) fn judge(&self, found: &Thing) -> Verdict {
         let is_allowed = self.durable.is(found) || self.pending.iter().any(|thing| thing.is(found));
         if is_allowed || (self.may_be_mixed && *found != Thing::Absent) {
@@ -168,14 +169,14 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// How what was found compares with what may be there.
+/// Comparison of the object found with the permitted ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Right,
-    /// An acknowledged copy is gone, or what it replaced is back.
+    /// An acknowledged copy is gone, or the object it replaced is back.
     Lost,
-    /// Under the name of an acknowledged copy there is something that never was copied there.
+    /// The name of an acknowledged copy has content that was never copied to it.
     Wrong,
-    /// The same while it was being copied, or replaced.
+    /// As `Wrong`, while the name was being copied or replaced.
     Partial,
 }

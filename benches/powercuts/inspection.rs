@@ -1,4 +1,4 @@
-//! What is on a file system after a power cut, compared with what must be.
+//! Compares a file system after a power cut with the required content.
 
 use std::{
     ffi::OsStr,
@@ -20,29 +20,29 @@ use super::{
     history::{History, Thing, Verdict},
 };
 
-/// What was found after one or more power cuts.
+/// Findings of one or more power cuts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
-    /// Names of acknowledged copies that were looked at.
+    /// Checked names of acknowledged copies.
     pub(crate) acknowledged: u64,
     pub(crate) lost: u64,
     pub(crate) wrong: u64,
     pub(crate) partial: u64,
-    /// Chunks of hidden files that journals say are durable.
+    /// Chunks of hidden files that journals claim to be durable.
     pub(crate) claimed: u64,
-    /// Journals of which that is not true.
+    /// Journals with a false claim.
     pub(crate) false_claims: u64,
-    /// A sentence for each of the above.
+    /// One sentence for each finding.
     pub(crate) notes: Vec<String>,
 }
 
 impl Findings {
-    /// Whether all is as it must be.
+    /// Returns true if there are no violations.
     pub(crate) fn is_clean(&self) -> bool {
         self.notes.is_empty()
     }
 
-    /// Takes in what another inspection found.
+    /// Adds the findings of another inspection.
     pub(crate) fn add(&mut self, other: Self) {
         self.acknowledged += other.acknowledged;
         self.lost += other.lost;
@@ -53,13 +53,13 @@ impl Findings {
         self.notes.extend(other.notes);
     }
 
-    /// Looks at all names, and at all journals, of a folder that lost power at `cut`.
+    /// Checks all names, and all journals, of a folder that lost power at `cut`.
     pub(crate) fn of(folder: &Path, history: &History, cut: Position) -> Result<Self> {
         let mut findings = Self::default();
         let expected = history.expected(cut);
         for (path, expected) in &expected {
             findings.acknowledged += u64::from(expected.is_acknowledged);
-            // What cannot be read is not what was copied.
+            // Unreadable content is not the copied content.
             let found = Thing::at(&folder.join(path));
             let verdict = found.as_ref().map_or(Verdict::Wrong, |found| expected.judge(found));
             let counter = match verdict {
@@ -86,14 +86,14 @@ impl Findings {
         Ok(findings)
     }
 
-    /// What a journal says is durable must be what its part file has.
+    /// Checks that the part file has all chunks that the journal claims to be durable.
     fn check_journal(&mut self, path: &Path) -> Result<()> {
-        // Not a journal, or not yet: then it says nothing.
+        // Not a journal, or not complete: it claims nothing.
         let Ok(replayed) = journal::replay(&fs::read(path)?) else { return Ok(()) };
         let Some(part) = part_of(path, &replayed)? else { return Ok(()) };
         let file = File::open(&part)?;
         if file.metadata()?.len() != replayed.header.grid.size {
-            // The receiver starts anew.
+            // The receiver starts from nothing.
             return Ok(());
         }
         self.claimed += replayed.tree.covered_chunks();
@@ -105,7 +105,7 @@ impl Findings {
     }
 }
 
-/// Whether a file has the chunks of a subtree, by their hash value.
+/// Returns true if a file has the chunks of a subtree, by their hash.
 fn is_there(file: &File, replayed: &Replayed, subtree: Subtree) -> io::Result<bool> {
     let grid = replayed.header.grid;
     let mut tree = HashTree::new(grid);
@@ -120,7 +120,7 @@ fn is_there(file: &File, replayed: &Replayed, subtree: Subtree) -> io::Result<bo
     Ok(tree.subtrees().eq([subtree]))
 }
 
-/// The hidden file that a journal is about; its name has the journal's number.
+/// Returns the hidden file of a journal; its name has the journal's id.
 fn part_of(journal: &Path, replayed: &Replayed) -> Result<Option<PathBuf>> {
     let tag: String = blake3::hash(&replayed.header.id.0).as_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
     let end = format!(".{tag}.nicstripe-part");
@@ -133,7 +133,7 @@ fn part_of(journal: &Path, replayed: &Replayed) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// What a name is for.
+/// Purpose of a name.
 enum Kind {
     Plain,
     Part,
@@ -151,12 +151,12 @@ impl Kind {
     }
 }
 
-/// All names beneath a folder.
+/// Lists all names beneath a folder.
 fn list(folder: &Path, beneath: &Path, names: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder.join(beneath))? {
         let entry = entry?;
         let name = beneath.join(entry.file_name());
-        // ext4 makes it.
+        // Created by ext4.
         if name == Path::new("lost+found") {
             continue;
         }

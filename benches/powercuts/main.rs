@@ -1,25 +1,30 @@
-//! Power cuts, simulated: what the disk has then of the files whose copy was acknowledged, and of what the journals claim.
+//! Simulated power cuts: checks the files of acknowledged copies, and the claims of the journals.
 //!
 //! `cargo bench --bench powercuts -- --cuts 1000 --control 100 --fs ext4,xfs,btrfs --seed 1`
 //!
-//! A daemon and clients receive files and trees of many kinds, side by side, on a file system whose disk is this program: it logs each
-//! write and each flush. Then the log is cut at a random place or right behind an acknowledgement, the disk is made what it may be when
-//! its power fails there (all that was written before the last flush, and of the writes after it none, the first, or any half), and the
-//! file system is mounted again. Looked for, of all names there ever were:
+//! A daemon and clients receive files and trees of many kinds concurrently, on a file system whose
+//! disk is this program, which logs each write and flush. The log is then cut at a random position
+//! or right after an acknowledgement. The disk gets a possible content after a power failure at
+//! that position: all writes before the last flush, and of the later ones none, the first, or any
+//! half. The file system is mounted again, and all names that ever existed are checked for:
 //!
-//! - lost: a copy was acknowledged (`cp` had ended with code 0) and is gone, or what it replaced is back;
-//! - wrong: what has the name of an acknowledged copy was never copied there;
-//! - partial: the same while it was being copied or replaced, but for `--inplace`;
-//! - false claim: a journal says that chunks are durable, and by their hash values the hidden file does not have them.
+//! - lost: a copy was acknowledged (`cp` had ended with code 0) and is gone, or the replaced file
+//!   is back;
+//! - wrong: the name of an acknowledged copy has content that was never copied to it;
+//! - partial: wrong content while it was being copied or replaced, except with `--inplace`;
+//! - false claim: a journal claims that chunks are durable, but by their hashes the hidden file
+//!   does not have them.
 //!
-//! Now and then, and where journals claim something, the copies that the cut interrupted are run again on that disk: they must succeed,
-//! and leave what they should.
+//! Every few cuts, and if journals claim something, the interrupted copies are rerun on that disk:
+//! they must succeed with the correct result.
 //!
-//! The control is the same with a receiver whose syncs do nothing (by strace(1)): it must lose something in 30 % of the cuts at least,
-//! else this would find nothing. `--skip fsync,fdatasync,syncfs` shows what each of these is needed for.
+//! The control is a receiver whose syncs do nothing (by strace(1)): it must lose something in at
+//! least 30 % of the cuts, otherwise the bench could not detect a loss. `--skip
+//! fsync,fdatasync,syncfs` shows the purpose of each call.
 //!
-//! Only root may do this: it mounts, in namespaces of its own, with loop devices and FUSE, all of which vanish with it. Fails when
-//! anything is lost, wrong, partial or claimed falsely, when a copy that is run again fails, and when the control does not.
+//! Requires root: it mounts, in its own namespaces, with loop devices and FUSE, all of which
+//! disappear with it. Fails if anything is lost, wrong, partial or falsely claimed, if a rerun
+//! fails, and if the control does not lose anything.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -56,31 +61,32 @@ struct Arguments {
     #[arg(long, default_value_t = 100)]
     control: u32,
 
-    /// Which syncs the controls skip; the bar is that of all
+    /// Syncs that the controls skip; the threshold is that of all
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     skip: Vec<Skipped>,
 
-    /// The file systems
+    /// File systems
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
     fs: Vec<Kind>,
 
-    /// What is copied, and where the power fails; when is not the same twice
+    /// Seed for the copies and the cut positions; timing still varies
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Power cuts in what was logged once
+    /// Power cuts in each log
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     per_log: u32,
 
-    /// What was interrupted is run again after every so many cuts, and where a journal claims something; 0 for never
+    /// Number of cuts after which interrupted copies are rerun, in addition to cuts where a journal
+    /// claims something; 0 for never
     #[arg(long, default_value_t = 10)]
     again: usize,
 
-    /// Bytes on the disk after which no further copy begins
+    /// Bytes on the disk after which no new copy starts
     #[arg(long, default_value = "96M", value_parser = parse_size)]
     log: u64,
 
-    /// Seconds after which none begins either
+    /// Seconds after which no new copy starts
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 
@@ -88,7 +94,7 @@ struct Arguments {
     #[arg(long)]
     each_once: bool,
 
-    /// What the bench passes to itself in its namespaces
+    /// Folder that the bench passes to itself in its namespaces
     #[arg(long, hide = true)]
     within: Option<PathBuf>,
 }
@@ -112,13 +118,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs this program again where no mount outlives it.
+/// Reruns this program in namespaces that no mount outlives.
 fn in_namespaces(arguments: &Arguments) -> Result<ExitCode> {
     let strace = (arguments.control > 0).then_some("strace");
     if let Some(obstacle) = namespaces::obstacle(&arguments.fs, strace) {
         return Err(format!("no power can be cut here: {obstacle}").into());
     }
-    // Log, image, what differs from it, sources, and as much to spare.
+    // Log, image, overlay, sources, and a reserve of the same size.
     let place = Place::in_memory(arguments.log * 6)?;
     let mut command = namespaces::command(&std::env::current_exe()?);
     let status = command.args(std::env::args_os().skip(1)).arg("--within").arg(place.base()).status();
@@ -204,8 +210,8 @@ fn row(plan: &Plan<'_>, outcome: &Outcome) -> Vec<String> {
     row
 }
 
-/// Part of the control's cuts that must show a fault.
+/// Minimum share of the control's cuts with a violation.
 const LEAST_BAD_SHARE: f64 = 0.3;
 
-/// Faults that are told one by one.
+/// Maximum number of reported violations.
 const MOST_SHOWN: usize = 10;

@@ -1,4 +1,4 @@
-//! Namespaces for one program, in which all that it mounts and starts ends with it.
+//! Namespaces for one program, in which all its mounts and processes end with it.
 
 use std::{
     fs::File,
@@ -8,7 +8,8 @@ use std::{
 
 use super::{bench_support::is_installed, volume::Kind};
 
-/// Why no power can be cut here, of disks with these file systems; `more` is a program that is needed besides.
+/// Returns the reason why power cuts cannot be simulated here with these file systems; `more` is
+/// another required program.
 pub(crate) fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("only root may mount".to_owned());
@@ -19,7 +20,7 @@ pub(crate) fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<Str
     if let Some(obstacle) = kinds.iter().find_map(|kind| kind.obstacle()) {
         return Some(obstacle);
     }
-    // Root of a container may be kept from these, and from namespaces.
+    // A container's root may lack access to these, and to namespaces.
     for device in ["/dev/fuse", "/dev/loop-control"] {
         if let Err(error) = File::options().read(true).write(true).open(device) {
             return Some(format!("cannot open {device}: {error}"));
@@ -32,8 +33,8 @@ pub(crate) fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<Str
     }
 }
 
-/// A program in namespaces of mounts and processes: however this process ends, the program ends, and with it all that it started; then
-/// its mounts are gone, and with the mounts their loop devices.
+/// Returns a command that runs a program in new mount and PID namespaces. However this process
+/// ends, the program and its children end, and then its mounts and their loop devices disappear.
 pub(crate) fn command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]).arg(program);

@@ -1,4 +1,4 @@
-//! Where all of it happens: folders, the daemons, and the commands of a client.
+//! Environment of the bench: folders, daemons, and client commands.
 
 use std::{
     fs,
@@ -14,28 +14,28 @@ use super::{
     history::Copy,
 };
 
-/// The folders of a bench, with keys that trust each other.
+/// Folders of a bench, with keys that trust each other.
 #[derive(Clone, Debug)]
 pub(crate) struct Room {
     base: PathBuf,
 }
 
-/// Which of the receiver's syncs do nothing: they return at once, with success, as strace(1) answers for the kernel.
+/// Syncs of the receiver that do nothing: strace(1) makes them return success at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Skipped {
     None,
-    /// Every system call that makes anything durable.
+    /// All system calls that make data durable.
     All,
-    /// That of a single file before it gets its name, and of its directory afterwards.
+    /// Sync of a single file before it gets its name, and of its directory afterwards.
     Fsync,
-    /// That of data and journal while a file is received.
+    /// Sync of data and journal while a file is received.
     Fdatasync,
-    /// That of many small files, and of all the names of a tree.
+    /// Sync of many small files, and of all names of a tree.
     Syncfs,
 }
 
 impl Skipped {
-    /// As strace wants them.
+    /// Returns the calls in strace's syntax.
     pub(crate) fn calls(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -52,27 +52,27 @@ impl Room {
         Self { base: base.to_owned() }
     }
 
-    /// The file system that the disk starts with.
+    /// Returns the initial file system image of the disk.
     pub(crate) fn image(&self) -> PathBuf {
         self.base.join("image")
     }
 
-    /// Where the disk is served.
+    /// Returns the folder in which the disk is served.
     pub(crate) fn disk(&self) -> PathBuf {
         self.base.join("disk")
     }
 
-    /// Where the file system on the disk is mounted: all targets.
+    /// Returns the mount point of the disk's file system, with all targets.
     pub(crate) fn targets(&self) -> PathBuf {
         self.base.join("targets")
     }
 
-    /// What is copied.
+    /// Returns the source folder.
     pub(crate) fn sources(&self) -> PathBuf {
         self.base.join("sources")
     }
 
-    /// Makes the folder of sources anew.
+    /// Recreates the source folder.
     pub(crate) fn clear_sources(&self) -> Result<()> {
         if self.sources().exists() {
             fs::remove_dir_all(self.sources())?;
@@ -80,12 +80,12 @@ impl Room {
         Ok(fs::create_dir(self.sources())?)
     }
 
-    /// What the programs print.
+    /// Returns the folder of the programs' output.
     pub(crate) fn logs(&self) -> PathBuf {
         self.base.join("logs")
     }
 
-    /// nicstripe with the key of a host.
+    /// Returns a nicstripe command with the key of a host.
     fn nicstripe(&self, host: Host, skipped: Skipped) -> Command {
         let mut command = match skipped {
             Skipped::None => Command::new(NICSTRIPE),
@@ -109,7 +109,7 @@ impl Room {
     }
 }
 
-/// Both daemons: one receives, the other sends to clients that receive.
+/// Both daemons: one receives, the other sends to receiving clients.
 #[derive(Debug)]
 pub(crate) struct Daemons<'a> {
     room: &'a Room,
@@ -125,19 +125,19 @@ struct Daemon {
 }
 
 impl<'a> Daemons<'a> {
-    /// Starts them, on the loopback interface alone.
+    /// Starts both on the loopback interface only.
     pub(crate) fn start(room: &'a Room, skipped: Skipped) -> Result<Self> {
         let receiver = Daemon::start(room, skipped, &room.targets(), "receiver")?;
         let sender = Daemon::start(room, Skipped::None, &room.sources(), "sender")?;
         Ok(Self { room, skipped, receiver, sender })
     }
 
-    /// Whether strace answers for the kernel.
+    /// Returns true if strace intercepts the syncs.
     pub(crate) fn are_traced(&self) -> bool {
         self.skipped != Skipped::None
     }
 
-    /// A `cp` that does what a copy did, or is to do.
+    /// Returns the `cp` command of a copy.
     pub(crate) fn client(&self, copy: &Copy) -> Command {
         let remote = |name: &str| format!("{PEER}:{name}");
         let (daemon, from, to, skipped) = match copy.way {
@@ -170,6 +170,6 @@ fn local(folder: &Path, name: &str) -> String {
 
 const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
 
-/// Every address of 127.0.0.0/8 is on the loopback interface, so two pairs of them make two links.
+/// All addresses of 127.0.0.0/8 are on the loopback interface, so two pairs make two links.
 const LINKS: [&str; 2] = ["127.0.0.2=127.0.1.2", "127.0.0.3=127.0.1.3"];
 const PEER: &str = "127.0.1.2";

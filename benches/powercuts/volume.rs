@@ -1,4 +1,4 @@
-//! File systems, made and mounted by the system's own programs.
+//! File systems created and mounted with the system's tools.
 
 use std::{
     fmt,
@@ -12,27 +12,27 @@ use super::bench_support::{Result, is_installed};
 /// A file system under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
-    /// With its default options: metadata alone is in the journal, and data is written before.
+    /// With its default options: only metadata is journaled, and data is written before it.
     Ext4,
     Xfs,
     Btrfs,
 }
 
 impl Kind {
-    /// Makes an empty file system in a new file.
+    /// Creates an empty file system in a new file.
     pub(crate) fn make(self, image: &Path) -> Result<()> {
         File::create(image)?.set_len(SIZE)?;
         let (program, options) = self.maker();
         run(Command::new(program).args(options).arg(image))
     }
 
-    /// Whether it can be made here.
+    /// Returns the reason why it cannot be created here.
     pub(crate) fn obstacle(self) -> Option<String> {
         let (program, _) = self.maker();
         (!is_installed(program)).then(|| format!("{program} is not installed"))
     }
 
-    /// All is written at once, and nothing later by a thread of the kernel.
+    /// The options make it write everything at once, and nothing later by a kernel thread.
     fn maker(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Ext4 => ("mkfs.ext4", &["-q", "-F", "-J", "size=8", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]),
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// Mounts the file system that a file holds.
+    /// Mounts the file system in a file.
     pub(crate) fn mount(self, file: &Path, folder: &Path) -> Result<Mounted> {
         fs::create_dir_all(folder)?;
         run(Command::new("mount").args(["-t", &self.to_string(), "-o", "loop"]).args([file, folder]))?;
@@ -59,7 +59,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A file system that is mounted; unmounted, and its loop device given up, when dropped.
+/// A mounted file system. Unmounted on drop, which also releases its loop device.
 #[derive(Debug)]
 pub(crate) struct Mounted {
     kind: Kind,
@@ -68,12 +68,12 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Unmounts it, which nothing may use any more.
+    /// Unmounts it; nothing may use it any more.
     pub(crate) fn unmount(mut self) -> Result<()> {
         self.is_mounted = false;
         run(Command::new("umount").arg(&self.folder))?;
         if self.kind == Kind::Btrfs {
-            // The kernel remembers which device had this file system, and in which state it was there.
+            // The kernel caches the device and state of this file system.
             run(Command::new("btrfs").args(["device", "scan", "--forget"]))?;
         }
         Ok(())
@@ -83,7 +83,8 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if self.is_mounted {
-            // Lazily: after an error something may still use it. The mount namespace takes the rest with it.
+            // Lazily, because it may still be in use after an error. The mount namespace cleans up
+            // the rest.
             let _ = Command::new("umount").arg("--lazy").arg(&self.folder).stderr(Stdio::null()).status();
         }
     }
@@ -98,5 +99,5 @@ fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Of the disk, in bytes; XFS wants 300 MiB at least. What is not written takes no space.
+/// Size of the disk in bytes; XFS needs at least 300 MiB. Unwritten parts take no space.
 const SIZE: u64 = 512 << 20;

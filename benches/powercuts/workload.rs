@@ -1,4 +1,4 @@
-//! What is copied while the disk logs: files and trees of many kinds, by workers side by side, over and over.
+//! Copies made while the disk logs: files and trees of many kinds, by concurrent workers.
 
 use std::{
     fs::{self, File},
@@ -17,16 +17,16 @@ use super::{
     room::{Daemons, Room},
 };
 
-/// How much is copied.
+/// Amount of copying.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
-    /// Any steps, until so many bytes were written to the disk, or so much time has passed.
+    /// Random steps, until `bytes` were written to the disk or `time` has passed.
     Until { bytes: u64, time: Duration },
     /// Each step once.
     EachOnce,
 }
 
-/// Lets workers copy; returns what they copied.
+/// Runs the workers, and returns their copies.
 pub(crate) fn run(room: &Room, disk: &Disk, daemons: &Daemons<'_>, amount: Amount, rng: &mut Rng) -> Result<Vec<Copy>> {
     let worker = |id, seed| Worker {
         id,
@@ -68,7 +68,7 @@ pub(crate) fn run(room: &Room, disk: &Disk, daemons: &Daemons<'_>, amount: Amoun
     })
 }
 
-/// What a worker does next; a file, where there is nothing yet that this needs.
+/// Next step of a worker; copies a file if the step lacks its precondition.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     File,
@@ -89,11 +89,11 @@ struct Worker<'a> {
     disk: &'a Disk,
     daemons: &'a Daemons<'a>,
     rng: Rng,
-    /// Sources so far.
+    /// Number of sources so far.
     made: u32,
-    /// Single files that were copied: target and source.
+    /// Copied single files: target and source.
     files: Vec<[String; 2]>,
-    /// The same of trees.
+    /// Copied trees: target and source.
     trees: Vec<[String; 2]>,
     copies: Vec<Copy>,
 }
@@ -116,7 +116,7 @@ impl Worker<'_> {
             Step::Tree => self.copy_tree(),
             Step::Update if !self.trees.is_empty() => self.update_tree(),
             Step::TreeThatIsThere => self.copy_tree_that_is_there(),
-            // What strace runs outlives it.
+            // The traced program would outlive strace.
             Step::Interruption if !self.daemons.are_traced() => self.interrupt(),
             _ => self.copy_file(),
         }
@@ -128,7 +128,7 @@ impl Worker<'_> {
         self.finish(copy)
     }
 
-    /// A file, under a name that is new.
+    /// Copies a file to a new name.
     fn new_file(&mut self) -> Result<Copy> {
         let source = self.name("file");
         let len = match self.rng.below(100) {
@@ -146,7 +146,7 @@ impl Worker<'_> {
         }
         let mut options = self.flavour();
         if len >= 16 << 20 {
-            // It lasts for some syncs of the journal, one a second.
+            // Slow enough for several syncs of the journal, one a second.
             options.extend(["--bwlimit".to_owned(), "6M".to_owned()]);
         }
         let mut target = self.name("target");
@@ -156,14 +156,14 @@ impl Worker<'_> {
         }
         let mut copy = self.single(options, source, target)?;
         if let Some(folder) = folder {
-            // Made just before by somebody else: a file that is durable has a way to it.
+            // Created just before by another program: a durable file needs a durable path.
             fs::create_dir(self.room.targets().join(&folder))?;
             copy.things.push((folder.into(), Thing::Directory));
         }
         Ok(copy)
     }
 
-    /// Half of it holes.
+    /// Writes a file that is half holes.
     fn write_sparse(&mut self, path: &Path, len: u64) -> Result<()> {
         let file = File::create(path)?;
         file.set_len(len)?;
@@ -174,7 +174,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Another content under a name that has one.
+    /// Copies new content to an existing name.
     fn replace_file(&mut self) -> Result<()> {
         let index = self.rng.below(self.files.len() as u64) as usize;
         let [target, before] = self.files[index].clone();
@@ -206,7 +206,7 @@ impl Worker<'_> {
         Copy { worker: self.id, way, options, source, target, things, is_in_place: false, started, acknowledged: None }
     }
 
-    /// Some of the options that change how a file is received.
+    /// Picks options that change how a file is received.
     fn flavour(&mut self) -> Vec<String> {
         let flavours: [&[&str]; 6] = [&[], &[], &[], &["-p"], &["--verify"], &["-z"]];
         flavours[self.rng.below(flavours.len() as u64) as usize].iter().map(|&option| option.to_owned()).collect()
@@ -226,7 +226,7 @@ impl Worker<'_> {
         self.tree(Vec::new(), source, target, &[])
     }
 
-    /// Directories, links and mostly small files.
+    /// Creates directories, links and mostly small files.
     fn plant(&mut self, root: &Path) -> Result<()> {
         let mut folders = vec![root.to_owned()];
         for index in 0..5 + self.rng.below(50) {
@@ -243,14 +243,14 @@ impl Worker<'_> {
                     let len = self.rng.below(60 << 10);
                     fs::write(&path, self.bytes(len))?;
                 }
-                // Larger ones are transfers of their own, with a journal.
+                // Larger ones are separate transfers with a journal.
                 _ => fs::write(&path, self.bytes(5 << 20))?,
             }
         }
         Ok(())
     }
 
-    /// A copy of a tree; `gone` is beneath the target and in no source any more.
+    /// Copies a tree; `gone` lists entries beneath the target that no source has any more.
     fn tree(&mut self, more: Vec<String>, source: String, target: String, gone: &[PathBuf]) -> Result<Copy> {
         let mut things = vec![(PathBuf::from(&target), Thing::Directory)];
         describe(&self.room.sources().join(&source), Path::new(&target), &mut things)?;
@@ -261,7 +261,7 @@ impl Worker<'_> {
         Ok(self.copy(options, format!("{source}/"), target, things))
     }
 
-    /// The same tree again with some files changed, some new, and some gone.
+    /// Copies the tree again with some files changed, added and removed.
     fn update_tree(&mut self) -> Result<()> {
         let index = self.rng.below(self.trees.len() as u64) as usize;
         let [target, before] = self.trees[index].clone();
@@ -290,9 +290,9 @@ impl Worker<'_> {
         self.finish(copy)
     }
 
-    /// What is there is not copied again, and yet success says that it is durable.
+    /// Copies a tree that already exists: nothing is sent, but success claims that it is durable.
     fn copy_tree_that_is_there(&mut self) -> Result<()> {
-        // Until then anything may be there: this program's own copy promises nothing.
+        // Before that anything is permitted: this program's own copy makes no promise.
         let copy = Copy { is_in_place: true, ..self.new_tree()? };
         let source = self.room.sources().join(copy.source.trim_end_matches('/'));
         replicate(&source, &self.room.targets().join(&copy.target))?;
@@ -300,7 +300,7 @@ impl Worker<'_> {
         self.finish(copy)
     }
 
-    /// A copy whose client is killed, and that is then run again.
+    /// Kills the client of a copy, and reruns the copy.
     fn interrupt(&mut self) -> Result<()> {
         let copy = if self.rng.below(2) == 0 { self.new_tree()? } else { self.new_file()? };
         let patience = Duration::from_millis(self.rng.below(400));
@@ -309,11 +309,11 @@ impl Worker<'_> {
             client.kill()?;
         }
         drop(client);
-        // Also where it had ended: nobody looked.
+        // Counts as interrupted even if it had ended, because its result was not read.
         self.copies.push(copy.clone());
         let mut again = Copy { started: self.disk.position(), ..copy };
         if !again.options.iter().any(|option| option == "--force") {
-            // It may have got its name before the client was killed.
+            // The file may have got its name before the client was killed.
             again.options.push("--force".to_owned());
         }
         self.finish(again)
@@ -322,7 +322,7 @@ impl Worker<'_> {
     fn finish(&mut self, mut copy: Copy) -> Result<()> {
         let mut client = self.spawn(&copy)?;
         client.await_end(Instant::now() + COPY_TIMEOUT)?;
-        // All that was written before its end is in the log by now.
+        // All writes before its end are in the log by now.
         copy.acknowledged = Some(self.disk.position());
         client.succeeded().map_err(|error| format!("{copy:?}: {error}"))?;
         self.copies.push(copy);
@@ -345,7 +345,7 @@ impl Worker<'_> {
     }
 }
 
-/// Lists what is in a folder, as it will be beneath another.
+/// Lists a folder's content, with its paths beneath another folder.
 fn describe(folder: &Path, beneath: &Path, things: &mut Vec<(PathBuf, Thing)>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -359,7 +359,7 @@ fn describe(folder: &Path, beneath: &Path, things: &mut Vec<(PathBuf, Thing)>) -
     Ok(())
 }
 
-/// Copies a tree with its times, and makes nothing durable.
+/// Copies a tree with its times, without making it durable.
 fn replicate(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
@@ -390,8 +390,9 @@ fn files_beneath(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// One alone shows what another's syncs would hide: on most file systems they write the journal for all.
+/// A single worker reveals what the syncs of another would hide: on most file systems they write
+/// the journal for all.
 const MOST_WORKERS: u64 = 2;
 
-/// For a copy on a machine under load.
+/// Timeout of a copy on a loaded machine.
 const COPY_TIMEOUT: Duration = Duration::from_secs(120);
