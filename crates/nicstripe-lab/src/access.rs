@@ -240,7 +240,7 @@ impl Step {
         result.map_err(|errno| Refusal { step: self, errno })
     }
 
-    /// Returns a text that completes "this process may not …" and "this kernel cannot …".
+    /// Completes "this process may not …" and "this kernel cannot …".
     fn action(self) -> &'static str {
         match self {
             Self::UserNamespace => "make a user namespace",

@@ -93,8 +93,8 @@ impl TransmitHash {
 /// Number of connections a bond needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BondStreams {
-    /// With this number and random ports, all members are in use with a probability of at least 99
-    /// %. 1 if more would change nothing.
+    /// Number of connections with random ports that use all members with a probability of at least
+    /// 99 %. 1 if more would change nothing.
     Enough(u8),
     /// All connections to one address use one member, whatever their number.
     NoNumberHelps,

@@ -9,7 +9,7 @@ use crate::{
 
 /// Bytes that an interface has carried since its creation, Ethernet headers included.
 ///
-/// The driver defines one increment, so only the growth between two readings is evidence. Most
+/// Each driver decides what it counts, so only the growth between two readings is evidence. Most
 /// drivers also count received frames that are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {

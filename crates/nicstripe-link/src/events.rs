@@ -89,8 +89,7 @@ impl Changes {
         Ok(Self { socket, table: Table::read()?, pending: VecDeque::new(), buffer: vec![0; BUFFER_LEN] })
     }
 
-    /// Waits for the next change. Cancel safe: the next call returns a change that this one did
-    /// not.
+    /// Waits for the next change. Cancel safe: a cancelled call loses no change.
     ///
     /// A carrier change arrives within a few milliseconds (`tests/kernel`). After an error the
     /// stream is unreliable, and the caller must open a new one.

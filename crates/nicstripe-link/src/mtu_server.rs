@@ -1,4 +1,4 @@
-//! MTU changes held by a helper: restored on expiry, on request, and at the end.
+//! MTU changes of a helper: restored on expiry, on request, and at the end.
 
 use std::{
     path::Path,

@@ -37,13 +37,13 @@ pub struct TcpInfo {
     pub retransmits: u8,
     /// Total retransmitted segments. Pairs with [`bytes_retrans`](Self::bytes_retrans).
     pub total_retrans: u32,
-    /// Time since the last acknowledgement, in milliseconds. Over 500 ms with
+    /// Time since the last acknowledgement, in whole milliseconds. Over 500 ms with
     /// [`unacked`](Self::unacked) above zero, the path is suspect: healthy ones, even with
     /// bufferbloat, stayed under 60 ms.
     pub last_ack_recv: Duration,
-    /// Time since the last received data, in milliseconds.
+    /// Time since the last received data, in whole milliseconds.
     pub last_data_recv: Duration,
-    /// Most recent delivery rate to the receiver (4.9).
+    /// Most recent delivery rate (4.9).
     pub delivery_rate_bytes_per_second: Option<u64>,
     /// True if the sender's lack of data limited that rate (4.9); it must not lower an estimate
     /// then.

@@ -350,5 +350,5 @@ fn setting(lab: &Lab, host: Host, name: &str) -> String {
 const HEADERS: usize = 28;
 /// Number of 1000-byte datagrams that fit into the buffer of a socket without a reader.
 const TRAIN: usize = 60;
-/// Payload of a train of datagrams.
+/// Payload of a train of datagrams, in bytes.
 const TRAIN_BYTES: u64 = 60_000;
