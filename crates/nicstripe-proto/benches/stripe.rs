@@ -37,7 +37,6 @@ fn main() {
     }
 }
 
-/// Costs in the middle of a transfer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Steady {
     assign: Stopwatch,

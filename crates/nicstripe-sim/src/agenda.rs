@@ -9,7 +9,6 @@ pub(crate) struct Key {
     number: u64,
 }
 
-/// Priority queue by time, with cancellation.
 #[derive(Debug)]
 pub(crate) struct Agenda<T> {
     entries: BTreeMap<Key, T>,

@@ -19,9 +19,8 @@ impl Message for Vec<u8> {
 /// Event of a network, from [`next`](Iterator::next).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<M> {
-    /// A connection is open at this end, which may send.
-    ///
-    /// The connecting end gets it first; the other one gets it before any data of the connection.
+    /// A connection is open at this end, which may send. The connecting end gets it first; the
+    /// other one before any data.
     Opened {
         /// The link.
         link: LinkId,
@@ -44,7 +43,7 @@ pub enum Event<M> {
         /// The end that may send.
         end: End,
     },
-    /// A connection, or an attempt at one, has ended at this end; no more data comes from it.
+    /// A connection, or an attempt, has ended at this end; no more data comes from it.
     Closed {
         /// The link.
         link: LinkId,
@@ -150,11 +149,10 @@ pub(crate) enum Due {
     Fault(Fault),
 }
 
-/// Returns the time of TCP's next retransmission, at or after `now`, in a silence that began at
-/// `since`.
+/// Returns the time of TCP's next retransmission, at or after `now`, in a silence since `since`.
 ///
-/// The first retransmission is `first_timeout` after `since`. The interval then doubles, up to
-/// [`LONGEST_TIMEOUT`] (RFC 6298, section 5.5).
+/// The first comes after `first_timeout`. The interval then doubles, up to [`LONGEST_TIMEOUT`] (RFC
+/// 6298, section 5.5).
 pub(crate) fn next_retransmission(since: Duration, first_timeout: Duration, now: Duration) -> Duration {
     if first_timeout.is_zero() {
         return now;

@@ -24,7 +24,6 @@ impl End {
     }
 }
 
-/// A pair of values, one for each end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PerEnd<T>([T; 2]);
 
@@ -116,9 +115,9 @@ impl LinkConfig {
         self
     }
 
-    /// Sets the size of each end's send buffer, from which messages are refused.
+    /// Sets the size of each end's send buffer.
     ///
-    /// The message that reaches this size is still accepted, so 0 equals 1: one message at a time.
+    /// The message that reaches it is still accepted, so 0 equals 1: one message at a time.
     pub fn send_buffer(mut self, bytes: u64) -> LinkConfig {
         self.send_buffer = bytes.max(1);
         self
@@ -144,9 +143,8 @@ impl LinkConfig {
         self
     }
 
-    /// Sets the time to the first retransmission; the interval then doubles, up to 120 s.
-    ///
-    /// With zero, silenced bytes move again as soon as the link is healed.
+    /// Sets the time to the first retransmission; the interval then doubles, up to 120 s. With
+    /// zero, silenced bytes move as soon as the link is healed.
     pub fn retransmission_timeout(mut self, first: Duration) -> LinkConfig {
         self.retransmission_timeout = first;
         self

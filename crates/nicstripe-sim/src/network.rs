@@ -10,13 +10,12 @@ use crate::{
     rng::Rng,
 };
 
-/// Two ends, the links between them, and virtual time.
+/// Two ends, the links between them, and virtual time. The crate's documentation describes the
+/// model.
 ///
-/// It is an iterator of [`Event`]s that ends when no event is left. Take one event with `next()`,
-/// respond to it, take the next. All methods act at the time of the last event. A [`LinkId`] is
-/// valid only for the network that created it; others may panic.
-///
-/// The crate's documentation describes the model and its use.
+/// An iterator of [`Event`]s that ends when none is left. Take one event with `next()`, respond,
+/// take the next; all methods act at the time of the last event. A [`LinkId`] of another network
+/// may panic.
 #[derive(Debug)]
 pub struct Network<M> {
     now: Duration,
@@ -33,7 +32,6 @@ struct Link<M> {
     has_carrier: bool,
     /// Data sent by each end.
     pipes: PerEnd<Pipe<M>>,
-    /// Connection state as seen by each end.
     views: PerEnd<View>,
     handshake: Option<Handshake>,
     /// Number of connection attempts so far, and of the latest one.
@@ -83,9 +81,7 @@ impl<M: Message> Network<M> {
     }
 
     /// Advances to the next event, if it is not after `limit`. Otherwise advances to `limit` and
-    /// returns `None`.
-    ///
-    /// For a caller that manages its deadlines without timers.
+    /// returns `None`. For callers that manage their deadlines without timers.
     pub fn next_until(&mut self, limit: Duration) -> Option<Event<M>> {
         let event = self.take_event(limit);
         if event.is_none() {
@@ -117,11 +113,10 @@ impl<M: Message> Network<M> {
     /// Starts to open a connection over `link`; [`Event::Opened`] or [`Event::Closed`] follows at
     /// `by`.
     ///
-    /// An existing connection of `by` on the link is [closed](Network::close) first. If the other
-    /// end still has one when the new one arrives, it gets [`CloseReason::Replaced`] just before.
-    /// If it was connecting itself, it gets that at once. Without a carrier the attempt fails with
-    /// [`CloseReason::NoCarrier`]. On a silent link it waits until [`close`](Network::close)
-    /// cancels it.
+    /// [Closes](Network::close) an existing connection of `by` first. If the other end still has
+    /// one when the new one arrives, it gets [`CloseReason::Replaced`] just before; at once if it
+    /// was connecting itself. Without a carrier the attempt fails with [`CloseReason::NoCarrier`].
+    /// On a silent link it waits until [`close`](Network::close) cancels it.
     pub fn connect(&mut self, link: LinkId, by: End) {
         self.close(link, by);
         let state = &mut self.links[link.0];
@@ -142,7 +137,7 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Ends the connection, or the attempt at one, at `end`, which gets no event for it.
+    /// Ends the connection or attempt at `end`, which gets no event for it.
     ///
     /// Data from `end` is still delivered, then the other end gets [`CloseReason::PeerClosed`].
     /// Data to `end` is lost.
@@ -187,10 +182,8 @@ impl<M: Message> Network<M> {
         self.links[link.0].pipes[from].traffic()
     }
 
-    /// Cuts the carrier: data on the link is lost, and both ends are notified after the carrier
-    /// detection time.
-    ///
-    /// They are notified even if the link is healed before that, like a system that watches for
+    /// Cuts the carrier: data on the link is lost. Both ends are notified after the carrier
+    /// detection time, even if the link is healed before that, like a system that watches for
     /// carrier changes.
     pub fn cut(&mut self, link: LinkId) {
         let state = &mut self.links[link.0];
@@ -218,8 +211,8 @@ impl<M: Message> Network<M> {
 
     /// Restores the carrier of a link that was cut, and ends its silence in both directions.
     ///
-    /// A connection that a cut has ended stays ended: open a new one. A silenced one continues with
-    /// TCP's next retransmission.
+    /// A connection that a cut has ended stays ended. A silenced one continues with TCP's next
+    /// retransmission.
     pub fn heal(&mut self, link: LinkId) {
         let state = &mut self.links[link.0];
         state.has_carrier = true;
@@ -232,7 +225,7 @@ impl<M: Message> Network<M> {
         state.start_handshake(link, self.now, &mut self.agenda);
     }
 
-    /// Changes the rate of data that `from` sends on `link`, including the current message; at rate
+    /// Changes the rate of data that `from` sends on `link`, also for the current message; at rate
     /// 0 nothing moves.
     pub fn set_rate(&mut self, link: LinkId, from: End, bits_per_second: u64) {
         self.links[link.0].pipes[from].set_rate(bits_per_second, self.now, &mut self.agenda);

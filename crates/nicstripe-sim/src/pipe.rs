@@ -9,16 +9,13 @@ use crate::{
     rng::Rng,
 };
 
-/// Data that one end sends over one link.
-///
-/// The cable's properties last as long as the link; the rest belongs to a connection and is reset
-/// with each.
+/// Data that one end sends over one link. The cable's state lasts as long as the link; the rest is
+/// reset with each connection.
 #[derive(Debug)]
 pub(crate) struct Pipe<M> {
     route: Route,
     config: LinkConfig,
     rng: Rng,
-    /// True if sent data is dropped.
     silent: bool,
     accepted_bytes: u64,
     delivered_bytes: u64,
@@ -36,8 +33,7 @@ pub(crate) enum Parcel<M> {
 #[derive(Debug)]
 struct Connection<M> {
     generation: u64,
-    /// False if nothing moves. The buffer of a dead connection still fills, as its end is not
-    /// notified yet.
+    /// False if nothing moves. The send buffer still fills until the end is notified.
     alive: bool,
     /// Segments that have not begun to leave.
     queue: VecDeque<Parcel<M>>,
@@ -107,7 +103,6 @@ impl<M: Message> Pipe<M> {
         }
     }
 
-    /// Starts a new connection and discards the previous one.
     pub(crate) fn open(&mut self, generation: u64, agenda: &mut Agenda<Due>) {
         self.kill(agenda);
         self.connection = Connection::new(generation, true);

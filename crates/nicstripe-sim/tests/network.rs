@@ -478,7 +478,6 @@ fn connected(config: LinkConfig) -> (Network<Parcel>, LinkId) {
     (net, link)
 }
 
-/// Returns all events until none is left.
 fn run(net: &mut Network<Parcel>) -> Vec<Event<Parcel>> {
     net.collect()
 }

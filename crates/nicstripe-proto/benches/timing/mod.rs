@@ -42,7 +42,6 @@ impl Stopwatch {
         result
     }
 
-    /// Returns the nanoseconds per operation.
     pub(crate) fn nanoseconds(self) -> f64 {
         self.total.as_secs_f64() * 1e9 / self.count as f64
     }

@@ -27,13 +27,13 @@ pub struct Change {
     pub verdict: Verdict,
 }
 
-/// Compares repeats of a rate with earlier ones of the same measurement. Returns `None` if either
-/// has no repeats, or if the earlier median is 0.
+/// Compares repeats of a rate with earlier ones. Returns `None` if either has none, or if the
+/// earlier median is 0.
 ///
 /// A difference is significant if the medians differ by more than the noise and the ranges do not
-/// overlap. The noise is [`LEAST_NOISE_PERCENT`], or three times the greater of the two median
-/// absolute deviations if that is more. Simulated with 6 repeats each: noise of 1 % is never taken
-/// for a regression, and a drop of a tenth always is (tests below).
+/// overlap. The noise is [`LEAST_NOISE_PERCENT`], or three times the greater median absolute
+/// deviation if that is more. Simulated with 6 repeats each: noise of 1 % is never taken for a
+/// regression, and a drop of a tenth always is (tests below).
 pub fn compare(now: &[BitRate], earlier: &[BitRate]) -> Option<Change> {
     let (values, before) = (as_values(now), as_values(earlier));
     let base = median(&before).filter(|base| *base > 0.0)?;
@@ -48,8 +48,7 @@ pub fn compare(now: &[BitRate], earlier: &[BitRate]) -> Option<Change> {
     Some(Change { percent, noise_percent, verdict })
 }
 
-/// Smallest noise, however well the repeats agree: two runs of one measurement differ by the
-/// machine's earlier load.
+/// Smallest noise, even if the repeats agree: the machine's earlier load affects a run.
 pub const LEAST_NOISE_PERCENT: f64 = 3.0;
 
 #[cfg(test)]

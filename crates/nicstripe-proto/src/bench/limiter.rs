@@ -55,7 +55,6 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Returns true if a quota limits the process.
     fn is_at_quota(&self) -> bool {
         let uses_it_up = self.process_cores.zip(self.quota_cores).is_some_and(|(used, quota)| used >= FULL_CORE * quota);
         self.throttled.is_some_and(|throttled| throttled >= THROTTLED_FROM) || uses_it_up
@@ -66,21 +65,20 @@ impl Processor {
         self.worst_core.is_some_and(|busy| busy >= FULL_CORE)
     }
 
-    /// Returns true if the bench process itself fills a core. Load of other processes does not slow
-    /// the bench if the scheduler is fair.
+    /// Returns true if the bench process itself fills a core. Other processes do not slow it if the
+    /// scheduler is fair.
     fn is_full_of_us(&self) -> bool {
         self.has_full_core() && self.process_cores.is_some_and(|cores| cores >= OWN_CORE)
     }
 }
 
-/// Socket buffer as reported by `getsockopt`. Linux reports twice the requested size and uses half
-/// of it for bookkeeping.
+/// Socket buffer as reported by `getsockopt`. Linux doubles the requested size, and uses half of it
+/// for bookkeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Size in bytes.
     pub bytes: u64,
-    /// True if the size was requested; otherwise the kernel sizes the buffer, and this is its
-    /// current size.
+    /// True if the size was requested; otherwise the kernel's current choice.
     pub is_fixed: bool,
 }
 
@@ -141,30 +139,29 @@ impl Finding {
 
 /// Returns the limiting factor of a link: the first of these that applies.
 ///
-/// The thresholds come from the diagnosis of web100 and NDT, from the times in `TCP_INFO` (busy,
-/// rwnd-limited, sndbuf-limited: since Linux 4.10), and from measurements in namespaces. Measured:
-/// a slow reader is 54 % rwnd-limited, a buffer of 16 KiB 100 %; a sender that sleeps is 2 % busy.
+/// Thresholds are those of web100 and NDT, applied to `TCP_INFO` (busy, rwnd-limited,
+/// sndbuf-limited: since Linux 4.10), and from measurements in namespaces: a slow reader is 54 %
+/// rwnd-limited, a buffer of 16 KiB 100 %; a sender that sleeps is 2 % busy.
 ///
-/// 1. At 97 % of theory: loss if 0.08 % of the bytes are retransmitted, otherwise the cable. This
-///    comes first, since at full rate a core may still be busy and a window closed for a while.
-///    Loss is reported anyway: one packet in a thousand costs TCP only 1 % on a cable, but shows a
-///    bad one. Loss that occurs only under load on other links is not the cable's.
+/// 1. At 97 % of theory: loss if 0.08 % of the bytes are retransmitted, otherwise the cable. Comes
+///    first, since at full rate a core may be busy and a window closed for a while. Loss is
+///    reported anyway: one packet in a thousand costs TCP only 1 %, but shows a bad cable. Loss
+///    that occurs only under load on other links is not the cable's.
 /// 2. A quota that throttles: a stopped process looks like a slow program, at either end.
-/// 3. A send buffer: one sized by the kernel that is below its initial size, or a requested one
-///    that is full. Reported as the window or the send buffer, unless the receiver's window is the
-///    limit (5). Its time in `TCP_INFO` stays 0 while the kernel always has unsent data
-///    (`tcp_cwnd_validate`), and a sender that waits for room may look idle.
-/// 4. Busy for less than 80 % of the time: the sender, or its processor if the bench process fills
-///    a core.
+/// 3. A send buffer below the kernel's initial size, or a requested one that is full: the window or
+///    the send buffer, unless the receiver's window is the limit (5). Its time in `TCP_INFO` stays
+///    0 while the kernel always has unsent data (`tcp_cwnd_validate`), and a sender that waits for
+///    room may look idle.
+/// 4. Busy for less than 80 % of the time: the sender, or its processor if the bench fills a core.
 /// 5. Limited by the receiver's window for 20 % of the busy time: the window or the receive buffer
-///    if that is small, otherwise the receiver or its processor.
+///    if that is small. Otherwise the receiver or its processor.
 /// 6. Limited by the send buffer for 20 % of the busy time: the window or the send buffer.
 /// 7. A core that is busy for 90 %: the processor.
 /// 8. Loss as above.
 /// 9. Below 95 % of the rate alone: a shared resource. Without theory, 97 % of that rate count as
 ///    the cable.
 /// 10. A buffer below bandwidth × delay: the window. A buffer that holds no more than one loaded
-///     round trip carries is full, and is the limit. Otherwise unknown.
+///     round trip carries: that buffer. Otherwise unknown.
 pub fn of_link(evidence: &Evidence) -> Finding {
     let reaches = |rate: Option<BitRate>| rate.is_some_and(|rate| evidence.goodput.0 as f64 >= FULL_RATE * rate.0 as f64);
     if reaches(evidence.theory) {
@@ -206,9 +203,8 @@ impl Evidence {
         found.or_else(|| is_full(self.receive_buffer).then_some(Limiter::ReceiveBuffer)).map(Finding::of)
     }
 
-    /// Returns true if the usable half of a buffer is no more than the bytes in flight. A buffer
-    /// sized by the kernel is larger, since the kernel leaves room to grow (`tcp_sndbuf_expand`,
-    /// `tcp_rcv_space_adjust`: twice of it).
+    /// Returns true if the usable half of a buffer is no more than the bytes in flight. One sized
+    /// by the kernel has room to grow (`tcp_sndbuf_expand`, `tcp_rcv_space_adjust`: twice of it).
     fn is_full(&self, buffer: Buffer) -> bool {
         self.loaded_round_trip.is_some_and(|round_trip| buffer.bytes / 2 <= theory::bdp(self.goodput, round_trip))
     }
@@ -246,8 +242,7 @@ impl Evidence {
         (buffer.bytes < enough).then(|| Finding::of(limiter))
     }
 
-    /// Returns true if the usable half of a buffer is below bandwidth × delay, on a link with a
-    /// long round trip.
+    /// Returns true if the usable half of a buffer is below bandwidth × delay at a long round trip.
     fn is_short_for_round_trip(&self, buffer: Buffer) -> bool {
         let is_short = |(rate, round_trip)| round_trip >= LONG_ROUND_TRIP && buffer.bytes / 2 < theory::bdp(rate, round_trip);
         self.expected().zip(self.round_trip).is_some_and(is_short)
@@ -312,9 +307,8 @@ pub struct Whole {
 
 /// Returns the limiting factor of all links under load; `None` without links.
 ///
-/// Chooses the factor with the largest shortfall, summed over the links that it limits. A link
-/// below its full rate is reported however small its effect on the total. The exception is an
-/// unknown factor while the total is at 97 % of the expected rate.
+/// Chooses the factor with the largest shortfall, summed over its links, however small. The
+/// exception is an unknown factor while the total is at 97 % of the expected rate.
 pub fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
     let all = || (0..links.len()).collect::<Vec<usize>>();
     let of = |limiter: Limiter| all().into_iter().filter(|place| links[*place].finding.limiter == limiter).collect::<Vec<usize>>();
@@ -419,19 +413,16 @@ const BUSY_FROM: f64 = 0.8;
 const HELD_BACK_FROM: f64 = 0.2;
 /// Load from which a core has no idle time.
 const FULL_CORE: f64 = 0.9;
-/// Busy cores from which a full core is due to the bench process: the kernel does a part of the
-/// work.
+/// Cores of the bench process that explain a full core; the kernel does a part of the work.
 const OWN_CORE: f64 = 0.7;
 /// Share of throttled time that is tolerated, since a quota throttles briefly when a load begins.
 const THROTTLED_FROM: f64 = 0.05;
-/// Retransmitted share of the bytes sent: 0.1 %, less the random deviation of a cable with that
-/// loss (3 σ of 240,000 packets).
+/// Retransmitted share of the bytes: 0.1 %, less random deviation (3 σ of 240,000 packets).
 const LOSS_FROM: f64 = 0.0008;
-/// Initial receive buffer of Linux (`tcp_rmem`, 128 KiB): a smaller buffer sized by the kernel was
-/// restricted.
+/// Initial receive buffer of Linux (`tcp_rmem`, 128 KiB): a smaller automatic one was restricted.
 const FIRST_BUFFER_BYTES: u64 = 128 * 1024;
 /// Minimum initial send buffer: twice the first 10 segments (`tcp_sndbuf_expand`) at 2304 bytes
-/// each, including kernel overhead. A smaller one sized by the kernel was restricted (`tcp_wmem`).
+/// each, with kernel overhead. A smaller automatic one was restricted (`tcp_wmem`).
 const FIRST_SEND_BUFFER_BYTES: u64 = 20 * 2304;
 /// Round trip below which no default window is too small: a gigabit needs 125 KB.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);

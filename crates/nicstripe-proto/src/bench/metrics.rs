@@ -3,19 +3,16 @@
 
 use crate::{bench::statistics::jain, units::BitRate};
 
-/// Returns the share of sent bytes that were no retransmissions, in percent: `(sent −
-/// retransmitted) / sent × 100` (RFC 6349, 4.2).
+/// Returns the share of sent bytes that were not retransmitted, in percent: `(sent − retransmitted)
+/// / sent × 100` (RFC 6349, 4.2).
 ///
 /// `sent` includes retransmissions, as `tcpi_bytes_sent` does.
 pub fn tcp_efficiency_pct(sent_bytes: u64, retransmitted_bytes: u64) -> Option<f64> {
     (sent_bytes > 0).then(|| sent_bytes.saturating_sub(retransmitted_bytes) as f64 / sent_bytes as f64 * 100.0)
 }
 
-/// Returns the duration of a transfer as a multiple of its theoretical duration (RFC 6349, 4.1); 1
-/// is perfect.
-///
-/// For loads of fixed duration it is the inverse of their efficiency: the same bytes at the two
-/// rates.
+/// Returns actual duration ÷ theoretical duration of a transfer (RFC 6349, 4.1); 1 is perfect. For
+/// loads of fixed duration it is the inverse of their efficiency.
 pub fn transfer_time_ratio(actual: BitRate, ideal: BitRate) -> Option<f64> {
     ratio(ideal, actual)
 }
@@ -23,15 +20,14 @@ pub fn transfer_time_ratio(actual: BitRate, ideal: BitRate) -> Option<f64> {
 /// Returns the increase of round trips under load, in percent: `(loaded − baseline) / baseline ×
 /// 100` (RFC 6349, 4.3).
 ///
-/// The baseline is the shortest round trip without load. On a cable thousands of percent are usual
+/// The baseline is the shortest round trip without load. On a cable thousands of percent are normal
 /// and harmless, so the times must be reported as well.
 pub fn buffer_delay_pct(loaded_us: f64, baseline_us: f64) -> Option<f64> {
     let delay = (loaded_us - baseline_us) / baseline_us * 100.0;
     (baseline_us > 0.0 && delay.is_finite()).then_some(delay)
 }
 
-/// Returns goodput as a share of theory, from 0; above 1 if theory is wrong. Returns `None` if
-/// theory is 0.
+/// Returns goodput as a share of theory; above 1 if theory is wrong, `None` if it is 0.
 pub fn efficiency(goodput: BitRate, theory: BitRate) -> Option<f64> {
     ratio(goodput, theory)
 }
@@ -41,11 +37,10 @@ pub fn scaling(together: BitRate, alone: impl IntoIterator<Item = BitRate>) -> O
     ratio(together, alone.into_iter().sum())
 }
 
-/// Returns Jain's index of the links' efficiencies: 1 if all reach an equal share of their maximum,
-/// 1/n if one gets everything.
+/// Returns Jain's index of the links' efficiencies: 1 if all are equal, 1/n if one gets everything.
 ///
-/// An index of the rates themselves would make a link of 100 Mbit/s next to a gigabit look unfair.
-/// Returns `None` without links, if the maximum of one is 0, or if all rates are 0.
+/// With plain rates, 100 Mbit/s next to a gigabit would look unfair. Returns `None` without links,
+/// if a link's maximum is 0, or if all rates are 0.
 pub fn fairness(links: &[(BitRate, BitRate)]) -> Option<f64> {
     let shares: Option<Vec<f64>> = links.iter().map(|(goodput, theory)| efficiency(*goodput, *theory)).collect();
     jain(&shares?)
@@ -56,8 +51,8 @@ pub fn cpu_seconds_per_gbit(busy_seconds: f64, bytes: u64) -> Option<f64> {
     (bytes > 0).then(|| busy_seconds / (bytes as f64 * 8.0 / 1e9))
 }
 
-/// Returns the MHz of processor per Mbit/s: the traditional rule of thumb is 1. `mhz` is the
-/// frequency of a core.
+/// Returns MHz of processor per Mbit/s; the old rule of thumb is 1. `mhz` is the frequency of a
+/// core.
 pub fn cpu_mhz_per_mbps(cpu_seconds_per_gbit: f64, mhz: u32) -> f64 {
     // Seconds per gigabit equal cores at 1 Gbit/s, of `mhz` each; 1 Gbit/s is 1000 Mbit/s.
     cpu_seconds_per_gbit * f64::from(mhz) / 1000.0

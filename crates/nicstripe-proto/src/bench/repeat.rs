@@ -31,8 +31,7 @@ pub enum Repeats {
     More,
     /// The repeats agree.
     Agree,
-    /// The repeats disagree at the maximum number: the result is unstable and must be reported as
-    /// such.
+    /// The repeats disagree at the maximum number; the result must be reported as unstable.
     Disagree,
 }
 
@@ -49,8 +48,8 @@ impl RepeatRule {
     }
 }
 
-/// Returns true if repeats agree. Either greatest and least differ by at most 2 % of the median, or
-/// the 95 % interval of the median (of 6 and more) lies within ± 2.5 % of it, as netperf requires.
+/// Returns true if repeats agree. Greatest and least differ by at most 2 % of the median, or its 95
+/// % interval (of 6 and more) lies within ± 2.5 % of it, as netperf requires.
 ///
 /// Always false for a single repeat.
 pub fn agree(rates: &[BitRate]) -> bool {
@@ -92,13 +91,13 @@ pub struct Planned {
 /// Schedule of measurements, based on the results so far.
 ///
 /// Call [`Schedule::next`], measure, and call [`Schedule::record`] or [`Schedule::fail`], until
-/// `next` returns `None`. [`Schedule::spread`] and [`Schedule::sharing`] return the results at any
+/// `next` returns `None`. [`Schedule::spread`] and [`Schedule::sharing`] return results at any
 /// time.
 ///
 /// Round trips are measured first and once. Then loads alternate (ABAB, not AABB), so that drift
-/// affects all of them equally; each ends by the rule separately. A single link is not measured
-/// both alone and together. If more than two links together carry less than [`GOOD_SCALING`] of the
-/// sum alone, pairs of them follow. Memory: one rate per repeat, and at most 28 pairs.
+/// affects all of them; each ends by the rule. A single link is not measured both alone and
+/// together. If more than two links carry less than [`GOOD_SCALING`] of their sum alone, pairs of
+/// them follow. Memory: one rate per repeat, and at most 28 pairs.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     links: Vec<u32>,
@@ -108,8 +107,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Returns the schedule of these phases over these links, each phase at most once and in the
-    /// order of [`Phase`].
+    /// Returns the schedule of these phases over these links, each phase once and in the order of
+    /// [`Phase`].
     pub fn new(phases: &[Phase], links: &[u32], rule: RepeatRule) -> Schedule {
         let mut schedule = Schedule { links: links.to_vec(), rule, series: Vec::new(), has_planned_pairs: false };
         let is_meant = |phase| phases.contains(&phase) && !links.is_empty();
@@ -136,15 +135,14 @@ impl Schedule {
         Some(Planned { phase: series.phase, repeat: series.rates.len() as u32 + 1, links: series.links.clone() })
     }
 
-    /// Returns the least number of loads left, without round trips: the rule's minimum, and one for
-    /// each that scatters.
+    /// Returns the minimum number of loads left, without round trips. A load that scatters counts
+    /// as one.
     pub fn loads_left(&self) -> u32 {
         let open = self.series.iter().filter(|series| series.phase != Phase::Idle && !series.is_done());
         open.map(|series| series.rule.least.saturating_sub(series.turns() as u32).max(1)).sum()
     }
 
-    /// Records a result: the total of all links of the load and both directions; any rate for
-    /// [`Phase::Idle`].
+    /// Records a result: the total of all links and both directions; any rate for [`Phase::Idle`].
     pub fn record(&mut self, planned: &Planned, rate: BitRate) {
         if let Some(series) = self.series_of(planned) {
             series.rates.push(rate);
@@ -160,7 +158,7 @@ impl Schedule {
         self.plan_pairs();
     }
 
-    /// Returns true if a load was given up after too many failures, so that results are missing.
+    /// Returns true if a load was given up after too many failures.
     pub fn has_given_up(&self) -> bool {
         self.series.iter().any(|series| series.failures >= MOST_FAILURES)
     }
@@ -171,15 +169,15 @@ impl Schedule {
         Spread::of(&series.rates)
     }
 
-    /// Returns the rate of all links together as a share of their sum alone, once all are measured.
+    /// Returns the rate of all links together ÷ the sum of their rates alone, once measured.
     pub fn scaling(&self) -> Option<f64> {
         self.scaling_of(Phase::Together, &self.links)
     }
 
-    /// Returns the groups of links that a shared resource limits; empty if there are none.
+    /// Returns the groups of links that a shared resource limits.
     ///
-    /// Returns one group of all links if they are limited together but no pair is: the resource
-    /// suffices for two, but not for all.
+    /// Returns one group of all links if no pair is limited: the resource suffices for two, but not
+    /// for all.
     pub fn sharing(&self) -> Vec<Vec<u32>> {
         if self.scaling().is_none_or(|scaling| scaling >= GOOD_SCALING) {
             return Vec::new();
@@ -216,7 +214,6 @@ impl Schedule {
     }
 }
 
-/// Repeats of one load.
 #[derive(Clone, Debug)]
 struct Series {
     phase: Phase,
@@ -236,8 +233,7 @@ impl Series {
     }
 }
 
-/// Merges pairs of links with a shared resource into groups: pairs with a common link form one
-/// group.
+/// Merges pairs of links into groups: pairs with a common link form one group.
 pub fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for mut group in pairs {
@@ -257,8 +253,8 @@ pub const GOOD_SCALING: f64 = 0.95;
 
 /// Limit in [`agree`] of greatest − least, as a share of the median.
 const MOST_EXTENT: f64 = 0.02;
-/// Limit in [`agree`] of half the median's interval, as a share of the median. netperf's `-I 95,5`
-/// is the equivalent for the mean.
+/// Limit in [`agree`] of half the median's interval, as a share of the median, like netperf's `-I
+/// 95,5` for the mean.
 const HALF_INTERVAL: f64 = 0.025;
 /// Repeats of a pair: they only identify it, and there are many pairs.
 const PAIR_REPEATS: u32 = 2;

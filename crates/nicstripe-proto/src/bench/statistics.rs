@@ -106,8 +106,8 @@ pub fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
     median(&distances)
 }
 
-/// Returns the mean of the best tenth, at least of one value: the "maximum" of the first sweeps of
-/// windows × streams.
+/// Returns the mean of the best tenth, at least of one value: the "maximum" of early window ×
+/// stream sweeps.
 pub fn top_decile(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     mean(&values[values.len() - values.len().div_ceil(10)..])
@@ -127,9 +127,9 @@ pub fn jain(values: &[f64]) -> Option<f64> {
 /// Returns two values that enclose the median with at least 95 % confidence, for any distribution;
 /// `None` for fewer than 6 values.
 ///
-/// Order statistics: the k-th least and the k-th greatest of n repeats enclose it with 1 − 2 ×
-/// P(fewer than k of n tosses are heads). Of 6 repeats these are the least and the greatest, with
-/// 96.9 %: the smallest number with such an interval.
+/// Order statistics: the k-th least and greatest of n repeats enclose it with 1 − 2 × P(fewer than
+/// k of n tosses are heads). Of 6 repeats these are the least and the greatest, with 96.9 %: the
+/// smallest number with such an interval.
 pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     let values = sorted(values);
     let rank = interval_rank(values.len())?;
@@ -163,7 +163,6 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     values
 }
 
-/// Confidence of [`median_interval`].
 const CONFIDENCE: f64 = 0.95;
 
 /// Most values for the exact binomial computation: 2⁻ⁿ must not underflow.

@@ -52,17 +52,15 @@ impl Theory {
     /// Returns the greatest goodput, rounded down: `L × (MTU − IP − TCP) / (MTU + 38 + 4·v)` (RFC
     /// 6349, 4.1).
     ///
-    /// The 38 bytes of Ethernet per packet are 14 of header, 4 of checksum, 8 of preamble and 12 of
-    /// gap.
+    /// The 38 bytes are Ethernet's header (14), checksum (4), preamble (8) and gap (12).
     pub fn goodput(&self) -> BitRate {
         self.share(ETHERNET_BYTES)
     }
 
-    /// Returns the greatest goodput if `line` is the rate of a shaper in front of the wire, rounded
-    /// down.
+    /// Returns the greatest goodput if `line` is the rate of a shaper, rounded down.
     ///
-    /// A shaper (tc-tbf) counts packets as the kernel has them: with the header of 14 bytes,
-    /// without the interface's additions.
+    /// A shaper (tc-tbf) counts a packet with its header of 14 bytes, without the interface's
+    /// additions.
     pub fn goodput_of_shaper(&self) -> BitRate {
         self.share(HEADER_BYTES)
     }
@@ -70,8 +68,7 @@ impl Theory {
     /// Returns the line rate with the same goodput if `line` is the rate of a shaper: `R × (MTU +
     /// 38 + 4·v) / (MTU + 14 + 4·v)`.
     ///
-    /// This makes line and shaper comparable. Rounded up, so that the goodput is not rounded down
-    /// twice.
+    /// Makes line and shaper comparable. Rounded up, so that the goodput is not rounded down twice.
     pub fn line_of_shaper(&self) -> BitRate {
         BitRate(saturate(
             (u128::from(self.line.0) * u128::from(self.wire_bytes(ETHERNET_BYTES))).div_ceil(self.wire_bytes(HEADER_BYTES).into()),
@@ -94,8 +91,8 @@ impl Theory {
     }
 }
 
-/// Returns bandwidth × delay in bytes, rounded down: the bytes in flight that keep the link busy
-/// (RFC 6349, 3.1).
+/// Returns bandwidth × delay in bytes, rounded down: the bytes in flight on a busy link (RFC 6349,
+/// 3.1).
 pub fn bdp(rate: BitRate, round_trip: Duration) -> u64 {
     rate.bytes_in(round_trip)
 }
@@ -106,21 +103,21 @@ pub fn window_limited_rate(window_bytes: u64, round_trip: Duration) -> BitRate {
     BitRate::from_bytes_over(window_bytes, round_trip)
 }
 
-/// Returns the socket buffer to request so that it does not limit a link: four times bandwidth ×
-/// delay, at least 256 KiB.
+/// Returns the socket buffer that does not limit a link: four times bandwidth × delay, at least 256
+/// KiB.
 ///
-/// The round trip is that under load. A factor of two is for Linux, which uses half of a buffer for
-/// bookkeeping, and another for variation. The minimum is the plateau of a cable without delay
-/// (measured: 64 KiB give 874 and 256 KiB 941 of 941.5 Mbit/s).
+/// The round trip is that under load. One factor of two is for the bookkeeping of Linux, the other
+/// for variation. The minimum is the plateau of a cable without delay (measured: 64 KiB give 874
+/// and 256 KiB 941 of 941.5 Mbit/s).
 pub fn buffer_to_ask_for(rate: BitRate, round_trip: Duration) -> u64 {
     bdp(rate, round_trip).saturating_mul(4).max(SUFFICIENT_BUFFER_BYTES)
 }
 
-/// Returns the greatest rate of Reno TCP at random loss of `loss` packets (0 to 1): `1.22 × MSS × 8
-/// / (RTT × √p)` (Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP congestion
+/// Returns the greatest rate of Reno TCP at a random packet loss of `loss` (0 to 1): `1.22 × MSS ×
+/// 8 / (RTT × √p)` (Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP congestion
 /// avoidance algorithm", 1997).
 ///
-/// Returns the maximum value if the loss or the round trip is 0.
+/// Saturates if the loss or the round trip is 0.
 pub fn loss_limited_rate(segment_bytes: u64, round_trip: Duration, loss: f64) -> BitRate {
     // A float that is too large, or a division by 0, saturates.
     BitRate((1.22 * segment_bytes as f64 * 8.0 / (round_trip.as_secs_f64() * loss.max(0.0).sqrt())) as u64)

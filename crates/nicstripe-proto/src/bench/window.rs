@@ -1,8 +1,8 @@
-//! Common window of a run: all links are loaded, and all of them are counted.
+//! Common window of a run, in which all links are loaded and counted.
 //!
-//! The receiver periodically reads all its counters at one instant. A rate covers the bytes between
-//! two of these instants, which are equal for all paths. The rates of the paths therefore sum up to
-//! the total; averages over different times are never added. Lengths are measured, not nominal.
+//! The receiver periodically reads all counters at one instant. A rate covers the bytes between two
+//! such instants, equal for all paths, so that the paths' rates sum up to the total. Averages over
+//! different times are never added. Lengths are measured, not nominal.
 
 use std::time::Duration;
 
@@ -13,8 +13,7 @@ use crate::{bench::statistics, units::BitRate};
 pub struct Snapshot {
     /// Time on the receiver's clock, relative to an arbitrary instant that is fixed for the run.
     pub at: Duration,
-    /// Payload bytes of the run so far, by path. The paths and their order are equal in all
-    /// snapshots of a run.
+    /// Payload bytes so far, by path. All snapshots of a run have equal paths in equal order.
     pub bytes: Vec<u64>,
 }
 
@@ -69,9 +68,8 @@ pub fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
 /// Returns the common window: from the first snapshot with all paths past warm-up, to the last one
 /// before the first sender `stopped`.
 ///
-/// The first snapshot must precede any load. A path warms up from its last snapshot without data. A
-/// path without data for twice the warm-up is not awaited, and counts as 0. Returns `None` while
-/// the window is empty.
+/// The first snapshot must precede any load. A path warms up from its last snapshot without data;
+/// after twice the warm-up it counts as 0. Returns `None` while the window is empty.
 pub fn common(snapshots: &[Snapshot], warm_up: Duration, stopped: Option<Duration>) -> Option<Span> {
     let from = snapshots.get(warm_from(snapshots, warm_up)?)?;
     let is_before_stop = |at: Duration| stopped.is_none_or(|stopped| at <= stopped);
@@ -92,25 +90,22 @@ fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
     snapshots.iter().position(|snapshot| snapshot.at >= all_warm)
 }
 
-/// Condition under which a load may end.
-///
-/// Modelled on fio's `steadystate`: the slope of a line through the last samples, and their
-/// deviation from the mean.
+/// Condition under which a load may end: slope and deviation of the last samples, as in fio's
+/// `steadystate`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SettleRule {
-    /// Length of a sample, 0.5 s. If snapshots are more frequent, a sample ends with the first that
-    /// completes this length, with a tolerance of a tenth for jitter.
+    /// Length of a sample, 0.5 s, with a tolerance of a tenth for jitter. Snapshots may be more
+    /// frequent.
     pub sample: Duration,
     /// Number of last samples to examine, 5.
     pub samples: usize,
     /// Shortest window, 3 s.
     pub least: Duration,
-    /// Longest window, 10 s. A load that has not settled by then ends anyway, and is reported as
-    /// unsettled.
+    /// Longest window, 10 s. The load then ends as unsettled.
     pub longest: Duration,
-    /// Most that the fitted line may rise or fall over all samples, as a share of their mean; 1 %.
+    /// Most that the fitted line may rise or fall over all samples, relative to their mean; 1 %.
     pub slope: f64,
-    /// Most that a sample may deviate from the mean, as a share of the mean; 2 %.
+    /// Most that a sample may deviate from the mean, relative to it; 2 %.
     pub deviation: f64,
 }
 
@@ -139,10 +134,9 @@ pub enum Progress {
 }
 
 impl SettleRule {
-    /// Returns the progress of a load with these snapshots so far.
+    /// Returns the progress of a load with these snapshots.
     ///
-    /// Only the total must settle: links with a shared resource may shift rate between them while
-    /// their sum is constant.
+    /// Only the total must settle: links with a shared resource may shift rate between them.
     pub fn progress(&self, snapshots: &[Snapshot], warm_up: Duration) -> Progress {
         let Some(window) = common(snapshots, warm_up, None) else { return Progress::Going };
         if window.length < self.least.min(self.longest) {
@@ -182,8 +176,7 @@ impl SettleRule {
     }
 }
 
-/// Returns the slope of the least-squares line through these values, per step. There are at least
-/// two values.
+/// Returns the slope of the least-squares line through at least two values, per step.
 fn slope(values: &[f64]) -> f64 {
     let middle = (values.len() - 1) as f64 / 2.0;
     let places = || (0..values.len()).map(|place| place as f64 - middle);

@@ -9,14 +9,12 @@ use std::{
 
 use crate::message::{PeerAddress, PeerInterface};
 
-/// Class of a candidate, best first. The order is by what can go wrong (measured; `docs/DESIGN.md`,
-/// section 2).
+/// Class of a candidate, most robust first (measured; `docs/DESIGN.md`, section 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Preference {
     /// IPv4 in a subnet with only one interface on either side.
     OwnSubnet,
-    /// IPv6 link-local on both ends. The addresses do not reveal the cabling, so the candidate must
-    /// be probed.
+    /// IPv6 link-local on both ends. Must be probed, since the addresses do not reveal the cabling.
     LinkLocal,
     /// IPv6 with a prefix of only one interface on either side.
     OwnPrefix,
@@ -26,7 +24,6 @@ pub enum Preference {
 }
 
 impl Preference {
-    /// Number of classes.
     pub(super) const COUNT: usize = Self::SharedSubnet as usize + 1;
 }
 
@@ -50,9 +47,8 @@ pub struct Candidate {
     pub remote: PathEnd,
     /// The candidate's class.
     pub preference: Preference,
-    /// Rate of the slower end in bit/s, by its line rate or shaper, if known.
-    ///
-    /// A cable has one rate at both ends, so one known line rate suffices.
+    /// Rate of the slower end in bit/s, by line rate or shaper. One known line rate suffices, since
+    /// a cable has one rate at both ends.
     pub rate_bps: Option<u64>,
 }
 
@@ -62,16 +58,16 @@ impl Candidate {
         CandidateId { local: (self.local.index, self.local.address), remote: (self.remote.index, self.remote.address) }
     }
 
-    /// Returns true if both use the same local interface, or both the same interface of the peer.
+    /// Returns true if both use the same local interface, or the same interface of the peer.
     pub(super) fn shares_an_end(&self, other: &Self) -> bool {
         self.local.interface == other.local.interface || self.remote.interface == other.remote.interface
     }
 }
 
-/// Identity of a [`Candidate`]: the interface index and the address of both ends.
+/// Identity of a [`Candidate`]: interface index and address of both ends.
 ///
-/// Unaffected by changes of the rate or of other interfaces, and by an interface that returns with
-/// the same index.
+/// Unaffected by changes of rates or other interfaces, and by an interface that returns with the
+/// same index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CandidateId {
     local: (u32, IpAddr),
@@ -93,12 +89,11 @@ impl fmt::Display for CandidateId {
     }
 }
 
-/// Returns the candidates between enabled interfaces of both sides, best first: every pair of
-/// addresses in one subnet, and of link-local addresses.
+/// Returns the candidates between enabled interfaces, best first: pairs of addresses in one subnet,
+/// and of link-local addresses.
 ///
 /// Within a class, the higher known rate comes first. Excludes addresses that both sides have, such
-/// as a bridge of the same container system. No two candidates have the same identity, whatever the
-/// peer announces.
+/// as a container bridge. Identities are unique, whatever the peer announces.
 pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> Vec<Candidate> {
     let mut found = Vec::new();
     for ours in local.iter().filter(|interface| interface.candidate) {
@@ -128,8 +123,8 @@ fn preference(address: &PeerAddress, local: &[PeerInterface], remote: &[PeerInte
     }
 }
 
-/// Pairs the first link-local address of each. Returns `None` if they are equal, since packets to
-/// it would not leave the machine.
+/// Pairs the first link-local address of each. Returns `None` if they are equal, since packets
+/// would not leave the machine.
 fn link_local(ours: &PeerInterface, theirs: &PeerInterface) -> Option<Candidate> {
     let first = |interface: &PeerInterface| {
         let is_link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -150,8 +145,8 @@ fn has_address(interfaces: &[PeerInterface], ip: IpAddr) -> bool {
     interfaces.iter().flat_map(|interface| &interface.addresses).any(|address| address.ip == ip)
 }
 
-/// Returns true if both sides see the two addresses in one subnet. Always false for link-local
-/// addresses, which reveal nothing about cabling.
+/// Returns true if both sides see the addresses in one subnet. Always false for link-local
+/// addresses, which reveal no cabling.
 fn in_one_subnet(a: &PeerAddress, b: &PeerAddress) -> bool {
     if a.prefix_len != b.prefix_len {
         return false;
@@ -165,8 +160,7 @@ fn in_one_subnet(a: &PeerAddress, b: &PeerAddress) -> bool {
     }
 }
 
-/// Returns the first `len` bits. Returns all bits if `len` exceeds the address, as only an invalid
-/// announcement does.
+/// Returns the first `len` bits, or all if an invalid announcement has a larger `len`.
 fn prefix4(ip: Ipv4Addr, len: u8) -> u32 {
     u32::from(ip) & u32::MAX.checked_shl(32_u32.saturating_sub(len.into())).unwrap_or(0)
 }

@@ -37,8 +37,7 @@ pub enum Fact {
         candidate: Candidate,
         /// The link's state.
         state: State,
-        /// Best of its other candidates that may be planned, to any interface of the peer, whether
-        /// used or idle.
+        /// Best of its other usable candidates, to any interface of the peer, used or idle.
         next_best: Option<Box<Candidate>>,
     },
     /// It was taken before the plan was made.
@@ -55,15 +54,13 @@ pub enum Fact {
 pub enum LeftOut {
     /// Its machine does not use it by default.
     NoCandidateHere,
-    /// No enabled interface of the other machine shares a subnet with it, or has a link-local
-    /// address as it does.
+    /// No enabled interface of the other machine shares a subnet with it, or link-local addressing.
     NothingInCommon,
     /// All its candidates are excluded by [`Pairing::restrict`].
     NotPermitted,
     /// It has candidates that wait for a probe.
     AwaitsProbe,
-    /// All matching interfaces of the other machine are taken, or have links that are as good or
-    /// better.
+    /// All matching interfaces of the other machine are taken or have links at least as good.
     PeerHasNoMore,
     /// All its candidates failed, or all those to free interfaces. Lists the failed ones, best
     /// first.
@@ -71,8 +68,8 @@ pub enum LeftOut {
 }
 
 impl Pairing {
-    /// Explains the result of [`plan`](Self::plan) for each local interface, and for each of the
-    /// peer's that has no link.
+    /// Explains [`plan`](Self::plan) for each local interface, and for each of the peer's without a
+    /// link.
     pub fn explain(&self, taken: &[(String, String)]) -> Vec<Explanation> {
         let plan = self.plan(taken);
         let local = self.local.iter().map(|interface| self.explain_one(Side::Local, interface, &plan, taken));

@@ -1,10 +1,8 @@
-//! Maximum-weight matching of a table: at most one cell of each row and column, with the greatest
-//! sum.
+//! Maximum-weight matching of a table: at most one cell per row and column.
 //!
-//! Implements the Hungarian method (Kuhn 1955, Munkres 1957) with prices, in O(n³). For each row it
-//! finds a shortest augmenting path under prices that keep every cell's reduced cost at zero or
-//! above. It only adds, subtracts and compares, so a weight may have several parts, the most
-//! important first.
+//! Hungarian method (Kuhn 1955, Munkres 1957) with prices, O(n³): shortest augmenting paths, row by
+//! row, under prices that keep each cell's reduced cost at zero or above. It only adds, subtracts
+//! and compares, so a weight may have several parts, the most important first.
 
 use std::ops::{Add, Sub};
 
@@ -15,9 +13,9 @@ pub(super) trait Weight: Copy + Ord + Add<Output = Self> + Sub<Output = Self> {
 }
 
 /// Returns the column chosen for each row of a table of `rows` and `columns`, if any.
+/// Deterministic.
 ///
-/// `cell` returns the weight of a cell, above zero, or `None` if it cannot be chosen. Equal input
-/// gives equal output.
+/// `cell` returns a weight above zero, or `None` if the cell cannot be chosen.
 pub(super) fn heaviest<W: Weight>(rows: usize, columns: usize, cell: impl Fn(usize, usize) -> Option<W>) -> Vec<Option<usize>> {
     // An unmatched row gets a cell of weight zero, possibly in a column added for this purpose.
     let weight = |row: usize, column: usize| if row < rows && column < columns { cell(row, column) } else { None };
@@ -36,10 +34,10 @@ pub(super) fn heaviest<W: Weight>(rows: usize, columns: usize, cell: impl Fn(usi
     chosen
 }
 
-/// A square cost table, and the cheapest assignment found so far for the first rows.
+/// Square cost table with the cheapest assignment of the first rows so far.
 ///
-/// Invariant: the cost of a cell is at least the sum of its row's and column's prices. It is equal
-/// if the column is assigned to the row.
+/// Invariant: a cell costs at least the sum of its row's and column's prices, and exactly that if
+/// assigned.
 struct Table<W, F> {
     size: usize,
     cost: F,
@@ -48,8 +46,8 @@ struct Table<W, F> {
     row_of: Vec<Option<usize>>,
 }
 
-/// Entry of the shortest-path search: the total reduced cost of a column, and the previous column
-/// on the path. `None` means the row being placed.
+/// Shortest-path entry of a column: total reduced cost and previous column. `None` means the row
+/// being placed.
 #[derive(Clone, Copy)]
 struct Reach<W> {
     distance: W,
@@ -70,8 +68,8 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
             self.relax(at, from, distance, &settled, &mut reached);
             let open = (0..self.size).filter(|&column| !settled[column]);
             let nearest = open.filter_map(|column| reached[column].map(|reach| (reach.distance, column))).min();
-            // Never `None`: the square has a free column while a row is unassigned, and every
-            // column can be reached from every row.
+            // Never `None`: a free column exists while a row is unassigned, and every row reaches
+            // every column.
             let Some((least, column)) = nearest else { return };
             settled[column] = true;
             distance = least;
@@ -95,8 +93,8 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
         }
     }
 
-    /// Restores the invariant along the augmenting path. Each settled column and its row are
-    /// repriced by the column's distance to the end.
+    /// Restores the invariant along the augmenting path: reprices each settled column and its row
+    /// by the distance to the end.
     fn reprice(&mut self, row: usize, end: W, settled: &[bool], reached: &[Option<Reach<W>>]) {
         self.row_price[row] = self.row_price[row] + end;
         for column in (0..self.size).filter(|&column| settled[column]) {

@@ -1,5 +1,4 @@
-//! Selection of the candidates with the greatest total rate, each interface used at most once on
-//! either side.
+//! Selection of candidates by total rate, each interface used at most once on either side.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,12 +10,11 @@ use super::{
     hungarian::{Weight, heaviest},
 };
 
-/// Assumed rate of a candidate if neither end knows its rate, in bit/s: that of the commonest
-/// cable.
+/// Assumed rate in bit/s if neither end knows it: that of the commonest cable.
 pub const UNKNOWN_RATE_BPS: u64 = 1_000_000_000;
 
-/// Upper bound of a candidate's rate, in bit/s: 281 Tbit/s. Only an invalid announcement exceeds
-/// it, and sums of it stay far from overflow.
+/// Upper bound of a rate: 281 Tbit/s. Only an invalid announcement exceeds it, and sums of it do
+/// not overflow.
 const MOST_RATE_BPS: u64 = 1 << 48;
 
 /// A selectable candidate with its state.
@@ -31,8 +29,8 @@ pub(super) struct Offer<'a> {
 }
 
 impl Offer<'_> {
-    /// Returns the contribution to a choice in which the candidate joins interfaces number `ours`
-    /// and `theirs`. Always above zero, because of the preference.
+    /// Returns the value of joining interfaces number `ours` and `theirs`. Always above zero,
+    /// because of the preference.
     pub(super) fn worth(&self, ours: usize, theirs: usize) -> Worth {
         let mut preferences = [0; Preference::COUNT];
         preferences[self.candidate.preference as usize] = 1;
@@ -44,15 +42,15 @@ impl Offer<'_> {
     }
 }
 
-/// Value of a choice, its most important part first.
+/// Value of a choice, most important part first.
 ///
 /// 1. Total rate in bit/s.
-/// 2. Number of candidates in use: a working link is not replaced by another of the same rate.
-/// 3. Number of candidates of each [`Preference`], the best first.
-/// 4. Number of candidates that a probe reached.
-/// 5. Lack of crossing, so that equal interfaces pair in order: minus the squared differences of
-///    the two ends' numbers. Of two ways to pair two interfaces with two others, the one that does
-///    not cross always has the smaller sum of squares.
+/// 2. Candidates in use: a working link is not replaced by another of the same rate.
+/// 3. Candidates of each [`Preference`], the best first.
+/// 4. Candidates that a probe reached.
+/// 5. Minus the squared differences of the ends' numbers, so that equal interfaces pair in order.
+///    Of two ways to pair two interfaces with two others, the one without crossing has the smaller
+///    sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth([i64; Preference::COUNT + 4]);
 
@@ -78,12 +76,10 @@ impl Weight for Worth {
     const ZERO: Self = Self([0; Preference::COUNT + 4]);
 }
 
-/// Chooses from untried `candidates` for the greatest total rate, without the interfaces `taken`
-/// already.
+/// Chooses from untried `candidates` for the greatest total rate, excluding the interfaces `taken`.
 ///
-/// Returns them in the order given. Each interface is used at most once on either side. Ties go to
-/// the choice with more of the better preferences, then to the pairing in the order of interface
-/// indices and names.
+/// Keeps the given order. Uses each interface at most once on either side. Ties go to the better
+/// preferences, then to the order of interface indices and names.
 pub fn choose(candidates: &[Candidate], taken: &[(String, String)]) -> Vec<Candidate> {
     let offer = |candidate| Offer { candidate, is_in_use: false, was_reached: false, rate_bps: rate(candidate) };
     let offers: Vec<Offer<'_>> = candidates.iter().filter(|candidate| is_free(candidate, taken)).map(offer).collect();
@@ -100,9 +96,8 @@ pub(super) fn is_free(candidate: &Candidate, taken: &[(String, String)]) -> bool
     taken.iter().all(|(ours, theirs)| *ours != candidate.local.interface && *theirs != candidate.remote.interface)
 }
 
-/// Returns the best choice from `offers`, in the order given.
-///
-/// Interfaces are numbered by `all`, so that their order does not depend on the offers.
+/// Returns the best choice from `offers`, in the given order. Numbers interfaces by `all`,
+/// independent of the offers.
 pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>> {
     let ours = numbered(all.iter().map(|candidate| &candidate.local));
     let theirs = numbered(all.iter().map(|candidate| &candidate.remote));

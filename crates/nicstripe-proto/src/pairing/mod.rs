@@ -1,13 +1,12 @@
 //! Pairing: selects which local interface connects to which interface of the peer.
 //!
 //! A plan derived from two lists of interfaces is a hypothesis. A link is used once a connection
-//! over it was made, authenticated, and arrived at the intended interface. A [`Pairing`] plans,
-//! takes the results, and plans again.
+//! over it was authenticated and arrived at the intended interface. A [`Pairing`] plans, takes the
+//! results, and plans again.
 //!
-//! Link-local addresses could join any two interfaces, so those pairs are
-//! [probed](Pairing::to_probe) first. Pairs that would replace a working or a lost link are probed
-//! as well, so that a pair that never answers closes no link. A [`Planner`] decides when to probe,
-//! which connections to make and which to end.
+//! Link-local pairs are [probed](Pairing::to_probe) first, since the addresses fit any two
+//! interfaces. Pairs that would replace a working or lost link are also probed, so that an
+//! unreachable pair closes no link. A [`Planner`] decides when to probe, connect and disconnect.
 
 mod candidate;
 mod explain;
@@ -34,8 +33,8 @@ pub use self::{
 };
 use crate::message::PeerInterface;
 
-/// Limit of announced and paired interfaces on either side; with [`MOST_ADDRESSES`] each, all of
-/// them fit into a greeting.
+/// Limit of interfaces announced and paired per side; with [`MOST_ADDRESSES`] each they fit into a
+/// greeting.
 pub const MOST_INTERFACES: usize = 64;
 /// Limit of addresses per interface. See [`MOST_INTERFACES`].
 pub const MOST_ADDRESSES: usize = 8;
@@ -43,12 +42,12 @@ pub const MOST_ADDRESSES: usize = 8;
 /// Limit of candidates probed at a time.
 pub const MOST_PROBES: usize = 64;
 
-/// The interfaces of two peers, the candidates between them, and the state of each.
+/// Interfaces of two peers, the candidates between them, and their states.
 ///
-/// Call [`plan`](Self::plan) for the links to use. Call it again after [`update`](Self::update) or
-/// a verdict: [`reached`](Self::reached) for an answered probe, or [`verified`](Self::verified),
-/// [`lost`](Self::lost) and [`failed`](Self::failed) for a connection. Close candidates that the
-/// new plan dropped once they are no longer [in use](Self::is_in_use).
+/// Call [`plan`](Self::plan) for the links to use, and again after [`update`](Self::update) or a
+/// verdict: [`reached`](Self::reached) after a probe, or [`verified`](Self::verified),
+/// [`lost`](Self::lost) and [`failed`](Self::failed) after a connection. Close candidates that left
+/// the plan once they are no longer [in use](Self::is_in_use).
 #[derive(Debug, Clone)]
 pub struct Pairing {
     local: Vec<PeerInterface>,
@@ -60,8 +59,8 @@ pub struct Pairing {
     /// Best links among the verified candidates. Invariant: they share no interface, and each is
     /// verified.
     in_use: BTreeMap<CandidateId, Candidate>,
-    /// Links that were in use and lost their connection or an address, while an interface of theirs is
-    /// idle.
+    /// Links that lost their connection or an address. Kept until verified again, or until both
+    /// interfaces are in use or gone.
     lost: BTreeMap<CandidateId, Candidate>,
     permits: fn(&IpAddr) -> bool,
     caps: BTreeMap<String, u64>,
@@ -70,8 +69,7 @@ pub struct Pairing {
 impl Pairing {
     /// Returns the pairing of two machines by their lists of interfaces.
     ///
-    /// Of interfaces with the same name it uses the first. It uses at most [`MOST_INTERFACES`] and
-    /// [`MOST_ADDRESSES`].
+    /// Ignores duplicate names, and all beyond [`MOST_INTERFACES`] and [`MOST_ADDRESSES`].
     pub fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>) -> Self {
         let (local, remote) = (sensible(local), sensible(remote));
         let candidates = candidate::candidates(&local, &remote);
@@ -88,21 +86,21 @@ impl Pairing {
     }
 
     /// Restricts the peer's addresses to those that `permits` accepts, such as `IpAddr::is_ipv4`.
-    /// Verdicts on others are kept.
+    /// Keeps verdicts on others.
     pub fn restrict(&mut self, permits: fn(&IpAddr) -> bool) {
         self.permits = permits;
     }
 
-    /// Caps the rate of local interface `name` at `bps` bit/s, as the user has limited it.
+    /// Caps the rate of local interface `name` at `bps` bit/s, a limit of the user.
     pub fn cap(&mut self, name: &str, bps: u64) {
         self.caps.insert(name.to_owned(), bps);
     }
 
     /// Replaces the lists of interfaces after a change on either side.
     ///
-    /// Keeps verdicts on candidates that still exist. A failure is forgotten if the sharing of its
-    /// subnet changed, or if either interface came back. An interface came back if it is new,
-    /// became a candidate, got another address, or changed its line rate.
+    /// Keeps verdicts on existing candidates. Forgets a failure if the sharing of its subnet
+    /// changed or an interface came back: it is new, became a candidate, got another address, or
+    /// changed its line rate.
     pub fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
         let (local, remote) = (sensible(local), sensible(remote));
         let candidates = candidate::candidates(&local, &remote);
@@ -144,11 +142,11 @@ impl Pairing {
         self.states.get(&id).unwrap_or(&State::Untried)
     }
 
-    /// Returns the candidates to probe before they can be planned, at most [`MOST_PROBES`].
+    /// Returns up to [`MOST_PROBES`] candidates to probe before they can be planned, with an early
+    /// probe for each interface.
     ///
-    /// First come candidates between interfaces without a link: link-local ones, and replacements
-    /// of a lost link. When these are probed, candidates follow that may replace a link in use for
-    /// a greater total rate. The order gives each interface an early probe.
+    /// First come link-local candidates and replacements of a lost link, between idle interfaces.
+    /// Then come candidates that may replace a link in use for a greater total rate.
     pub fn to_probe(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let place = |side: &[PeerInterface], name: &str| side.iter().position(|interface| interface.name == name).unwrap_or_default();
         let turn = |candidate: &&Candidate| {
@@ -164,8 +162,8 @@ impl Pairing {
 
     /// Records that the intended interface answered a probe.
     ///
-    /// If the candidate would replace a link in use, forgets the failures of idle pairs that share
-    /// an end with it: a cable may be back since.
+    /// If the candidate would replace a link in use, forgets failures of idle pairs that share an
+    /// end: a cable may be back.
     pub fn reached(&mut self, id: CandidateId) {
         if *self.state(id) == State::Verified {
             return;
@@ -187,10 +185,11 @@ impl Pairing {
         self.choose_in_use();
     }
 
-    /// Records that a verified candidate has lost its connection.
+    /// Records that a verified candidate has lost its connection. Its interfaces are paired again
+    /// after probes.
     ///
-    /// Its interfaces are paired again after probes. Earlier failures between interfaces without a
-    /// link are forgotten, since with a link gone another interface may reach an address.
+    /// Forgets earlier failures between idle interfaces, since with a link gone another interface
+    /// may reach an address.
     pub fn lost(&mut self, id: CandidateId) {
         let Some(candidate) = self.candidate(id).cloned() else { return };
         self.lost.insert(id, candidate);
@@ -210,8 +209,8 @@ impl Pairing {
         }
     }
 
-    /// Returns true if a candidate is one of the best verified links. Only a greater total of
-    /// verified links replaces a link in use.
+    /// Returns true if a candidate is one of the best verified links. Only a greater total rate
+    /// replaces it.
     pub fn is_in_use(&self, id: CandidateId) -> bool {
         self.in_use.contains_key(&id)
     }
@@ -226,9 +225,8 @@ impl Pairing {
         self.states.values().any(|state| state.failure() == Some(&Failure::Unrouted))
     }
 
-    /// Forgets the failures of unanswered candidates that need a probe, so that they are probed
-    /// again. The ends of a cable detect it, configure addresses and begin to listen at different
-    /// times.
+    /// Forgets failures of unanswered candidates that need a probe. The ends of a cable detect it,
+    /// configure addresses and begin to listen at different times.
     ///
     /// Also forgets missing routes, since a full queue may have dropped a proof.
     pub fn forgive(&mut self) {
@@ -242,19 +240,19 @@ impl Pairing {
         });
     }
 
-    /// Chooses the links to use without the interfaces `taken` already, best first.
+    /// Chooses the links to use, excluding the interfaces `taken`, best first.
     ///
-    /// Considers candidates that have not failed and await no probe. The choice has the greatest
-    /// total rate, with each interface used at most once on either side. Only a greater total
-    /// replaces a link in use. Ties go to the choice with more of the better preferences, then with
-    /// more that were reached, then to the pairing in interface order.
+    /// Considers candidates that have not failed and await no probe, for the greatest total rate.
+    /// Uses each interface at most once on either side. Only a greater total replaces a link in
+    /// use. Ties go to the better preferences, then to more reached candidates, then to interface
+    /// order.
     pub fn plan(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let offers = self.offers(taken, |candidate| self.is_usable(candidate));
         best(&self.candidates, &offers).into_iter().map(|offer| offer.candidate.clone()).collect()
     }
 
-    /// Returns true if a strict reverse path filter may drop a connection's packets until one or
-    /// both ends install a host route. No probe can detect this.
+    /// Returns true if a strict reverse path filter may drop a connection's packets until host
+    /// routes are installed. No probe can detect this.
     pub fn is_filtered(&self, candidate: &Candidate) -> bool {
         let is_strict = |interface: &PeerInterface| interface.settings.is_some_and(|settings| settings.rp_filter == 1);
         candidate.preference == Preference::SharedSubnet && self.local.iter().chain(&self.remote).any(is_strict)
@@ -296,7 +294,7 @@ impl Pairing {
         self.in_use.values().any(|other| other.shares_an_end(candidate))
     }
 
-    /// Returns true if it was lost or may replace a lost link. False if a filter would drop the
+    /// Returns true if it was lost or may replace a lost link, unless a filter would drop the
     /// probe.
     fn follows_a_loss(&self, candidate: &Candidate) -> bool {
         self.is_beside_a_loss(candidate) && !self.is_filtered(candidate)
@@ -345,10 +343,10 @@ fn sensible(mut interfaces: Vec<PeerInterface>) -> Vec<PeerInterface> {
     interfaces
 }
 
-/// Returns the interfaces whose earlier failures are obsolete. A replugged cable negotiates its
-/// line rate again.
+/// Returns the interfaces whose earlier failures are obsolete, for example by a new line rate after
+/// replugging.
 ///
-/// Omits an interface that was no candidate for a while, since it has no states.
+/// Omits an interface that was no candidate before, since it has no states.
 fn came_back<'a>(before: &[PeerInterface], after: &'a [PeerInterface]) -> BTreeSet<&'a str> {
     let is_back = |interface: &&PeerInterface| {
         let old = before.iter().find(|old| old.name == interface.name);

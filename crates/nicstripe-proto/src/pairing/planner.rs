@@ -12,13 +12,11 @@ use super::{
 };
 use crate::message::PeerInterface;
 
-/// Tracks the connections of a [`Pairing`], and pairs the interfaces again when one is lost.
+/// Tracks the connections of a [`Pairing`], and pairs interfaces again after a loss.
 ///
-/// After each input call [`probe`](Self::probe), then [`poll_step`](Self::poll_step) until it
-/// returns `None`. At [`poll_timeout`](Self::poll_timeout) call
-/// [`handle_timeout`](Self::handle_timeout).
-///
-/// The caller retries a lost connection until a step [retires](Step::Retire) it.
+/// After each input call [`probe`](Self::probe), then [`poll_step`](Self::poll_step) until `None`.
+/// At [`poll_timeout`](Self::poll_timeout) call [`handle_timeout`](Self::handle_timeout). The
+/// caller retries lost connections until a step [retires](Step::Retire) them.
 #[derive(Debug, Clone)]
 pub struct Planner {
     pairing: Pairing,
@@ -36,8 +34,8 @@ struct Made {
     candidate: Candidate,
     is_up: bool,
     was_up: bool,
-    /// True if a probe was answered while an attempt may have been in progress that began before
-    /// the cable was back. The failure of that attempt is ignored.
+    /// True if a probe was answered during an attempt that may have begun before the cable was
+    /// back. The attempt's failure is then ignored.
     is_overtaken: bool,
 }
 
@@ -97,15 +95,14 @@ impl Planner {
         }
     }
 
-    /// Records that a candidate leads to the wrong place. The caller ends its connections and does
-    /// not retry them.
+    /// Records that a candidate leads to the wrong place. Its connections are ended without
+    /// retries.
     pub fn handle_astray(&mut self, id: CandidateId, why: Failure) {
         self.made.remove(&id);
         self.pairing.failed(id, why);
     }
 
-    /// Records that a candidate lacks a route at either end. Its connections are ended or not made,
-    /// and planned again in the next round.
+    /// Records that a candidate lacks a route at either end. It is planned again in the next round.
     pub fn handle_unrouted(&mut self, id: CandidateId) {
         self.made.remove(&id);
         self.pairing.failed(id, Failure::Unrouted);
@@ -129,9 +126,8 @@ impl Planner {
         }
     }
 
-    /// Starts the probes that are due. `start` returns false if too many probes are in progress.
-    ///
-    /// Postponed probes are due with the next input, or after 1 s at the latest.
+    /// Starts the probes that are due. `start` returns false if too many are in progress; the rest
+    /// is due with the next input, or after 1 s.
     pub fn probe(&mut self, taken: &[(String, String)], now: Instant, mut start: impl FnMut(&Candidate) -> bool) {
         let wanted = self.pairing.to_probe(taken);
         let mut all_begun = true;
@@ -147,7 +143,6 @@ impl Planner {
         self.again = self.again.into_iter().chain(pause.map(|pause| now + pause)).min();
     }
 
-    /// Returns the time until the next round of probes.
     fn pause(&self) -> Option<Duration> {
         match PAUSES.get(self.rounds) {
             Some(pause) if self.has_links() || !self.pairing.misses_a_link() => Some(*pause),
@@ -173,8 +168,7 @@ impl Planner {
             return;
         }
         self.again = None;
-        // A round ends when all candidates were probed, which may take several calls with many
-        // interfaces.
+        // With many interfaces a round may take several calls.
         if self.pairing.to_probe(taken).iter().all(|candidate| self.probing.contains(&candidate.id())) {
             self.rounds += 1;
             self.pairing.forgive();
@@ -203,13 +197,13 @@ impl Planner {
         Some(Step::Connect(candidate))
     }
 
-    /// Returns false for an untried candidate in a shared subnet while a probe is in progress. The
-    /// probe soon shows if a link-local candidate, which is safer, works instead.
+    /// Returns false for an untried candidate in a shared subnet while a probe is in progress,
+    /// since a link-local path, which is safer, may be found.
     fn may_be_made(&self, candidate: &Candidate) -> bool {
         candidate.preference != Preference::SharedSubnet || *self.pairing.state(candidate.id()) != State::Untried || !self.is_probing()
     }
 
-    /// Returns true if another link replaced this one: a working link, or a planned one if this one
+    /// Returns true if another link replaced this one: a working link, or a planned one if this
     /// never worked.
     fn loses(&self, id: CandidateId, plan: &[Candidate]) -> bool {
         let is_planned = |id: CandidateId| plan.iter().any(|candidate| candidate.id() == id);
@@ -224,9 +218,8 @@ impl Planner {
     }
 }
 
-/// Pauses between rounds of probes of candidates that did not answer: duplicate address detection
-/// takes the kernel 1 to 2 s. The last pause repeats while a link is missing, or lacks a route
-/// although another works.
+/// Pauses between rounds of unanswered probes: duplicate address detection takes the kernel 1 to 2
+/// s. The last one repeats while a link or a route is missing.
 const PAUSES: [Duration; 4] = [Duration::from_millis(700), Duration::from_millis(700), Duration::from_millis(1500), Duration::from_secs(5)];
 
 /// Longest pause while every link is lost.

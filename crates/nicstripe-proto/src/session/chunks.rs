@@ -1,4 +1,4 @@
-//! Chunk handling of a session: chunk selection per path, arrivals, writes and syncs.
+//! Chunk handling: selection per path, arrivals, writes and syncs.
 
 use std::time::Instant;
 
@@ -34,10 +34,10 @@ pub enum Incoming {
 }
 
 impl Session {
-    /// Returns a chunk to read and hash without sending it, because the receiver has it already.
-    /// Then call [`Session::handle_chunk_hashed`].
+    /// Returns a chunk that the receiver already has, to read and hash. Then call
+    /// [`Session::handle_chunk_hashed`].
     ///
-    /// Returns `None` while no path is connected, so that an unreachable peer causes no work.
+    /// Returns `None` while no path is connected.
     pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
         if !self.is_connected() {
             return None;
@@ -55,7 +55,7 @@ impl Session {
     }
 
     /// Handles the read of a chunk that was polled for a path. Returns the header of its data
-    /// frame, or `None` if the chunk need not be sent.
+    /// frame, or `None` if the chunk is no longer needed.
     pub fn handle_chunk_read(
         &mut self,
         id: PathId,
@@ -124,10 +124,8 @@ impl Session {
         Ok(incoming)
     }
 
-    /// Records that a chunk was verified and written.
-    ///
-    /// Returns true if the chunk is new. A receiver that buffers chunks in memory drops it
-    /// otherwise.
+    /// Records that a chunk was verified and written. Returns false for a duplicate, which must not
+    /// be buffered.
     pub fn handle_chunk_written(&mut self, id: PathId, header: &DataHeader, now: Instant) -> bool {
         let DataHeader { transfer, chunk, value, .. } = *header;
         let ack_on = self.paths.get_mut(&id).and_then(|path| {
@@ -141,16 +139,15 @@ impl Session {
         news
     }
 
-    /// Records that a chunk did not match the value in its header, so that it is requested again.
+    /// Records that a chunk did not match the value in its header, so that it is retransmitted.
     ///
-    /// The caller must end the path on which it arrived, with
-    /// [`PathLoss::Damaged`](crate::PathLoss).
+    /// The caller must end the path with [`PathLoss::Damaged`](crate::PathLoss).
     pub fn handle_chunk_damaged(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
         self.handle_chunk_unwritten(id, transfer, chunk);
     }
 
     /// Records that a chunk was not written because its file failed or is closed. The caller must
-    /// also fail the transfer, unless it did so before.
+    /// also fail the transfer.
     pub fn handle_chunk_unwritten(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.flow.on_released();
@@ -170,11 +167,11 @@ impl Session {
         }
     }
 
-    /// Takes the subtrees that were written and are not yet durable, even if no sync is due, for an
-    /// orderly shutdown.
+    /// Takes the written subtrees that are not durable, for an orderly shutdown; also from an ended
+    /// transfer.
     ///
-    /// Also works for a transfer that has ended. Does not include a sync in progress. Returns
-    /// `None` if nothing is left.
+    /// Ignores the sync interval, and excludes a sync in progress. Returns `None` if nothing is
+    /// left.
     pub fn take_unsynced(&mut self, transfer: TransferId) -> Option<Vec<Subtree>> {
         let unsynced = match self.transfers.get_mut(&transfer)? {
             Transfer::Receiving(receiver) => receiver.take_fresh(),
@@ -208,8 +205,7 @@ impl Session {
         Ok(())
     }
 
-    /// Pauses the rate measurement of paths with nothing in flight, so that idle time does not
-    /// lower their rate.
+    /// Pauses the rate estimate of idle paths, so that idle time does not lower it.
     fn pause_idle_rates(&mut self) {
         for (id, path) in &mut self.paths {
             let mut senders = self.transfers.values().filter_map(Transfer::sender);
@@ -268,9 +264,9 @@ impl Session {
     /// Returns true if the next chunk of a stream would arrive earlier on another path that can
     /// take it now.
     ///
-    /// A consumer that reads in order waits for the slowest path and may bound the data in flight
-    /// (2 MiB for ssh). If the first path with a free permit took each chunk, its queue would grow
-    /// while others idle. Files of known size keep all paths busy anyway.
+    /// An in-order consumer waits for the slowest path and may bound the data in flight (2 MiB for
+    /// ssh). If the first path with a free permit took each chunk, its queue would grow while
+    /// others idle. Files of known size keep all paths busy anyway.
     fn goes_sooner_elsewhere(&self, id: PathId, transfer: TransferId, chunk_bytes: u64, now: Instant) -> bool {
         let sender = self.transfers.get(&transfer).and_then(Transfer::sender).filter(|sender| sender.grid().is_open());
         let Some(bytes) = sender.and_then(Sender::next_bytes) else { return false };

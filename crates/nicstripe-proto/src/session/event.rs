@@ -27,7 +27,7 @@ pub enum Transmit {
         /// The chunk.
         chunk: ChunkId,
     },
-    /// Load that the connection sends from now on whenever it is otherwise idle; `None` stops it.
+    /// Load to send whenever the connection is otherwise idle; `None` stops it.
     Load(Option<LoadOrder>),
 }
 
@@ -49,9 +49,8 @@ pub enum Event {
         /// Reason, if it lost its connection.
         loss: Option<PathLoss>,
     },
-    /// A path delivered damaged data and was closed.
-    ///
-    /// It is reconnected, and carries no data for `pause` while another path can.
+    /// A path delivered damaged data. It is reconnected, but carries no data for `pause` while
+    /// another path can.
     Damaged {
         /// The path.
         path: PathId,
@@ -60,18 +59,17 @@ pub enum Event {
         /// Time without data; 0 for the first damage.
         pause: Duration,
     },
-    /// The peer wants to send a file: open the target, then call [`crate::Session::accept`] or
+    /// Incoming file: open the target, then call [`crate::Session::accept`] or
     /// [`crate::Session::fail`].
     PutRequested(Put),
-    /// The peer requests a file: open the source, then call [`crate::Session::offer`] or
+    /// Requested file: open the source, then call [`crate::Session::offer`] or
     /// [`crate::Session::fail`].
     GetRequested(Get),
-    /// The peer wants to send a tree: call [`crate::Session::accept`] with room, or
-    /// [`crate::Session::fail`].
+    /// Incoming tree: call [`crate::Session::accept`] with room, or [`crate::Session::fail`].
     TreePutRequested(PutTree),
-    /// The peer requests trees: call [`crate::Session::offer`] or [`crate::Session::fail`].
+    /// Requested trees: call [`crate::Session::offer`] or [`crate::Session::fail`].
     TreeRequested(GetTree),
-    /// The peer requests tunnels. Call [`crate::Session::accept`] with room for one transfer and
+    /// Requested tunnels: call [`crate::Session::accept`] with room for one transfer and
     /// [`crate::Session::offer`] batches for the other, or [`crate::Session::fail`] for both.
     TrunkRequested(Trunk),
     /// Message from the receiver of a tree to its sender.
@@ -81,7 +79,7 @@ pub enum Event {
         /// The message.
         message: TreeMessage,
     },
-    /// The peer offers the requested file: open the target, then call [`crate::Session::accept`] or
+    /// Offer of the requested file: open the target, then call [`crate::Session::accept`] or
     /// [`crate::Session::fail`].
     Offered(Offer),
     /// The receiver has accepted the transfer.
@@ -90,10 +88,10 @@ pub enum Event {
         transfer: TransferId,
         /// Bytes that are durable at the receiver and need not be sent.
         resumed_bytes: u64,
-        /// For a tree: bytes of memory that the receiver has for entries, if it reports them.
+        /// For a tree: the receiver's memory for entries in bytes, if reported.
         memory: Option<u64>,
     },
-    /// A path need not send this chunk; the driver may drop it unless its frame has begun.
+    /// A path need not send this chunk; it may be dropped unless its frame has begun.
     Superseded {
         /// The path.
         path: PathId,
@@ -102,15 +100,14 @@ pub enum Event {
         /// The chunk.
         chunk: ChunkId,
     },
-    /// A chunk that was queued by [`crate::Session::give`] was acknowledged and may leave the
-    /// retransmit buffer.
+    /// A chunk of [`crate::Session::give`] was acknowledged and may leave the retransmit buffer.
     Released {
         /// The transfer.
         transfer: TransferId,
         /// The chunk.
         chunk: ChunkId,
     },
-    /// Make the data written so far durable and append these subtrees to the journal. Then call
+    /// Make the written data durable and append these subtrees to the journal. Then call
     /// [`crate::Session::handle_synced`].
     Sync {
         /// The transfer.
@@ -118,16 +115,15 @@ pub enum Event {
         /// The subtrees that are durable afterwards.
         subtrees: Vec<Subtree>,
     },
-    /// Punch these holes, or make sure that they read as zeros. Then call
-    /// [`crate::Session::handle_holes_made`].
+    /// Punch these holes or fill them with zeros, then call [`crate::Session::handle_holes_made`].
     Holes {
         /// The transfer.
         transfer: TransferId,
         /// All holes of the file.
         holes: HoleMap,
     },
-    /// The whole source was read: check that it did not change, then call
-    /// [`crate::Session::complete`] or [`crate::Session::fail`].
+    /// The source was read: if it did not change call [`crate::Session::complete`], otherwise
+    /// [`crate::Session::fail`].
     SourceRead {
         /// The transfer.
         transfer: TransferId,
@@ -144,8 +140,7 @@ pub enum Event {
         /// The digest of both ends.
         digest: Digest,
     },
-    /// Everything is written, but the digests differ: discard the file, then call
-    /// [`crate::Session::fail`].
+    /// The digests differ: discard the file, then call [`crate::Session::fail`].
     Mismatch {
         /// The transfer.
         transfer: TransferId,

@@ -1,7 +1,7 @@
-//! Bench state of a session: admission, the current run, and the paths under load.
+//! Bench state of a session: admission, current run, and paths under load.
 //!
-//! Loads bypass the session. It orders each connection to send a load ([`Transmit::Load`]) and
-//! defines which received loads count ([`Session::load_gate`]).
+//! Loads bypass the session. It only orders connections to send them ([`Transmit::Load`]) and
+//! defines which ones count ([`Session::load_gate`]).
 
 use super::{Event, PathError, Role, Session, Transmit};
 use crate::{
@@ -11,7 +11,6 @@ use crate::{
     units::BitRate,
 };
 
-/// State of a bench.
 #[derive(Debug, Default)]
 pub(super) struct Bench {
     standing: Standing,
@@ -45,8 +44,8 @@ impl Session {
     /// Sends a bench message to the peer and applies its effects. Returns false if the message is
     /// not allowed now.
     ///
-    /// A client's messages need admission. A run needs a number above all earlier ones, and no
-    /// other current run.
+    /// A client needs admission. A run needs a number above all earlier ones, and no other current
+    /// run.
     pub fn tell_bench(&mut self, body: BenchBody) -> bool {
         if body.is_clients() != (self.role == Role::Client) || !body.is_bounded() {
             return false;
@@ -70,8 +69,8 @@ impl Session {
         may
     }
 
-    /// Ends the current run locally: its loads stop, and nothing is counted. The caller must inform
-    /// the peer.
+    /// Ends the current run locally: stops its loads and counts nothing more. The caller must
+    /// inform the peer.
     pub fn end_run(&mut self) {
         self.bench.run = None;
     }

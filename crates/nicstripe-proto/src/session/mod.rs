@@ -1,11 +1,11 @@
-//! The session: an association of two authenticated peers. It has any number of paths and outlives
+//! The session: an association of two authenticated peers over any number of paths, which outlives
 //! each of them.
 //!
-//! A [`Session`] does no I/O. [`handle_*`](Session::handle_frame) calls report what happened,
-//! [`poll_transmit`](Session::poll_transmit) returns what to send on a path, and
-//! [`poll_event`](Session::poll_event) returns all other actions. After one or more `handle_*`
-//! calls, poll events until `None`, then each path whose connection can take more. Then sleep at
-//! most until [`poll_timeout`](Session::poll_timeout) and call
+//! A [`Session`] does no I/O. [`handle_*`](Session::handle_frame) calls are its inputs,
+//! [`poll_transmit`](Session::poll_transmit) returns data to send, and
+//! [`poll_event`](Session::poll_event) all other actions. After `handle_*` calls, poll events until
+//! `None`, then each path whose connection can take more. Then sleep until
+//! [`poll_timeout`](Session::poll_timeout) at the latest and call
 //! [`handle_timeout`](Session::handle_timeout).
 
 mod asks;
@@ -74,8 +74,8 @@ pub struct SessionConfig {
     /// Written bytes that trigger a sync: 16 MiB. A crash costs the retransmission of at most that
     /// and the bytes in flight.
     ///
-    /// Less than 1 % of 2 GiB. At 1 Gbit/s this means seven syncs a second, without measurable cost
-    /// on a disk behind the page cache.
+    /// At 1 Gbit/s this means seven syncs a second, without measurable cost on a disk behind the
+    /// page cache. 16 MiB are less than 1 % of 2 GiB.
     pub sync_bytes: u64,
     /// Time until written data is made durable: 1 s.
     pub sync_interval: Duration,
@@ -205,19 +205,17 @@ pub struct Session {
     /// Highest transfer number so far. A lower number that is not in `transfers` has ended.
     last_transfer: Option<TransferId>,
     events: VecDeque<Event>,
-    /// Start of the time without a connection on which the peer was heard.
+    /// Time since which the peer is unreachable; `None` once it was heard on a connection.
     alone_since: Option<Instant>,
     closed: Option<CloseCode>,
     /// True once [`Event::Closed`] was emitted; the peer sends a close on each path.
     peer_closed: bool,
-    /// Limit on the rate of all paths together.
     pace: Option<Pace>,
     /// Time at which a rate limit admits what it held back.
     paced_until: Option<Instant>,
-    /// Time at which an idle path may hedge a late chunk.
     hedge_at: Option<Instant>,
-    /// Time of the last timeout. Frames due by then go out as soon as their path can take them; the
-    /// timer does not fire for them again.
+    /// Time of the last timeout. Frames due by then are sent when their path is ready, without
+    /// another timeout.
     reminded: Instant,
     bench: Bench,
     asks: Asks,
@@ -297,8 +295,8 @@ impl Session {
         }
     }
 
-    /// Records that a path is connected and has exchanged `Hello` and `Welcome`. Replaces the
-    /// path's connection if it had one.
+    /// Records that a path is connected and has exchanged `Hello` and `Welcome`. Replaces its
+    /// previous connection.
     pub fn handle_path_open(&mut self, id: PathId, now: Instant) {
         if self.paths.get(&id).is_some_and(|path| path.state().is_connected()) {
             self.handle_path_lost(id, PathLoss::Reset, now);
@@ -308,8 +306,8 @@ impl Session {
             path.on_retry(now);
         }
         if path.on_opened(now) {
-            // `alone_since` stays set: a peer that accepts connections but sends nothing counts as
-            // absent. See `handle_heard`.
+            // `alone_since` stays set until data is received: a peer that accepts connections but
+            // sends nothing is unreachable.
             self.changed(id, None);
         }
     }
@@ -437,31 +435,30 @@ impl Session {
         path.heartbeat_is_due(now).then(|| Frame::Heartbeat { sent_us: now_us, echo_us: path.take_echo().unwrap_or(0) })
     }
 
-    /// Send window of each path in chunks: its share of the session's budget, at least one so that
-    /// no path stalls.
+    /// Chunks that each path may have in memory: its share of the session's budget. At least one,
+    /// so that no path stalls.
     fn window(&self) -> u64 {
         let sharing = self.paths.values().filter(|path| path.state().is_connected() && path.carries_data).count() as u64;
         (self.chunk_budget / sharing.max(1)).clamp(1, self.config.credit_window.max(1))
     }
 
-    /// Receive window of each path in chunks. With a limited budget it is one chunk unless a
-    /// transfer receives, so that no memory is reserved for data that do not come.
+    /// Receive window of each path in chunks. One chunk if the budget is limited and no transfer
+    /// receives, to reserve no memory for data that do not come.
     fn window_to_grant(&self) -> u64 {
         let receives = self.transfers.values().any(|transfer| transfer.receiver().is_some());
         if receives || self.chunk_budget == u64::MAX { self.window() } else { 1 }
     }
 
-    /// Sets the number of chunks that the session may have in memory, in each direction and over
-    /// all paths; at least one per path.
+    /// Sets the number of chunks in memory, per direction and over all paths; at least one per
+    /// path.
     ///
-    /// Chunks above the limit stay, and credit granted earlier stays valid. The session reads and
-    /// grants no more until it is within the limit.
+    /// Chunks above the limit stay, and granted credit stays valid. The session reads and grants no
+    /// more until it is within the limit.
     pub fn set_chunk_budget(&mut self, chunks: u64) {
         self.chunk_budget = chunks;
     }
 
-    /// Returns the number of chunks in memory, plus those that the peer may still send on its
-    /// credit.
+    /// Returns the number of chunks in memory, plus those that the peer has credit for.
     pub fn committed_chunks(&self) -> u64 {
         let of_path = |path: &Path| if path.state().is_connected() { path.flow.committed() } else { path.held_chunks() };
         self.paths.values().map(of_path).sum()
@@ -472,17 +469,16 @@ impl Session {
         self.transfers.keys().any(|transfer| self.is_under_way(*transfer))
     }
 
-    /// Returns true if no other path would deliver a control message earlier: behind two chunks on
-    /// a 10 Mbit/s link it is 0.4 s late.
+    /// Returns true if no other path delivers a control message earlier: behind two chunks at 10
+    /// Mbit/s it is 0.4 s late.
     fn is_best_for_control(&self, id: PathId, now: Instant) -> bool {
         let delay = |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay(now));
         let Some(own) = self.paths.get(&id).and_then(delay) else { return false };
         self.paths.values().filter_map(delay).all(|other| own <= other)
     }
 
-    /// Returns true if data may use a path, in either direction.
-    ///
-    /// Excludes a path that recently damaged data, unless no other path may carry data.
+    /// Returns true if data may use a path in either direction. Excludes a path that recently
+    /// damaged data, unless no other path may carry data.
     fn may_carry_data(&self, id: PathId, now: Instant) -> bool {
         let may = |path: &Path| path.carries_data && path.quarantined_until(now).is_none();
         let Some(path) = self.paths.get(&id) else { return false };
@@ -494,8 +490,8 @@ impl Session {
         self.events.pop_front()
     }
 
-    /// Returns the deadline for [`handle_timeout`](Self::handle_timeout) and its cause. A closed
-    /// session has none.
+    /// Returns the deadline for [`handle_timeout`](Self::handle_timeout) and its cause; `None`
+    /// after a close.
     pub fn poll_timeout(&self) -> Option<(Instant, Reason)> {
         if self.closed.is_some() {
             return None;
@@ -576,8 +572,8 @@ impl Session {
         own.into_iter().chain(self.pace.as_mut()).for_each(|pace| pace.on_sent(bytes, now));
     }
 
-    /// Returns the time at which the last connection that heard the peer was lost, if the peer was
-    /// not heard since.
+    /// Returns the time since which the peer is unreachable; `None` once it was heard on a
+    /// connection.
     pub fn alone_since(&self) -> Option<Instant> {
         self.alone_since
     }
@@ -587,7 +583,6 @@ impl Session {
         self.paths.values().any(|path| path.state().is_connected())
     }
 
-    /// Returns true if no other path is connected.
     fn is_only_connected(&self, id: PathId) -> bool {
         !self.paths.iter().any(|(other, path)| *other != id && path.state().is_connected())
     }

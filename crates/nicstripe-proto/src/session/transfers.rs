@@ -29,8 +29,8 @@ pub(super) enum Transfer {
     /// Receiver: offered, the driver opens the target. To: `Receiving`, `Ended`.
     Deciding {
         shape: Shape,
-        /// True if the receiver's digest may replace the sender's: the user allowed a source that
-        /// changes, or the sender is the user's end.
+        /// True if the receiver's digest may replace the sender's: the user allows a changing
+        /// source, or is at the sender.
         may_change: bool,
     },
     /// Sender: offered. To: `Sending`, `Ended`.
@@ -45,7 +45,6 @@ pub(super) enum Transfer {
     Receiving(Receiver),
     /// Committed or failed.
     Ended {
-        /// Final statistics.
         stats: TransferStats,
         /// Subtrees that were written and are not durable, until the driver takes them.
         unsynced: Vec<Subtree>,
@@ -151,7 +150,7 @@ fn size_of(grid: Grid) -> u64 {
 }
 
 impl Session {
-    /// Client: requests that the daemon receives a file.
+    /// Client: offers a file to the daemon.
     pub fn put(&mut self, put: Put) -> Result<(), PathError> {
         let shape = shape_of(&put.offer)?;
         self.insert(put.offer.transfer, Transfer::Offered(shape));
@@ -166,8 +165,7 @@ impl Session {
         self.send(&Message::Get(get));
     }
 
-    /// Client: requests that the daemon receives a tree. The caller sends its batches by
-    /// [`give`](Self::give).
+    /// Client: offers a tree to the daemon; its batches follow by [`give`](Self::give).
     pub fn put_tree(&mut self, put: PutTree) {
         self.insert(put.transfer, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
         self.send(&Message::PutTree(put));
@@ -179,8 +177,7 @@ impl Session {
         self.send(&Message::GetTree(get));
     }
 
-    /// Client: requests tunnels from the daemon. The caller sends batches by [`give`](Self::give)
-    /// and receives others.
+    /// Client: requests tunnels from the daemon; batches follow by [`give`](Self::give).
     pub fn open_trunk(&mut self, trunk: Trunk) {
         self.insert(trunk.up, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
         self.insert(trunk.down, Transfer::Asked { may_change: false });
@@ -197,8 +194,8 @@ impl Session {
     /// Sender: queues the next chunk of a stream, of `len` bytes and this value, and returns its
     /// number.
     ///
-    /// The source keeps the chunk in its retransmit buffer until [`Event::Released`]. `last` also
-    /// closes the source.
+    /// The source keeps it for retransmission until [`Event::Released`]. `last` also closes the
+    /// source.
     pub fn give(&mut self, transfer: TransferId, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
         let chunk = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)?.give(len, value, last);
         self.poll_read(transfer);
@@ -233,12 +230,11 @@ impl Session {
         Ok(())
     }
 
-    /// Receiver: accepts a file in answer to [`Event::PutRequested`] or [`Event::Offered`], except
-    /// for `have`.
+    /// Receiver: accepts a file except for `have`, in answer to [`Event::PutRequested`] or
+    /// [`Event::Offered`].
     ///
-    /// Joins sibling subtrees and keeps the [`MAX_HAVE`] largest; the sender sends the rest again.
-    /// With `room`, arriving chunks are buffered in memory: at most this many that were not
-    /// [consumed](Self::taken).
+    /// Joins sibling subtrees and keeps the [`MAX_HAVE`] largest; the others are sent again. `room`
+    /// limits the arriving chunks in memory that were not [consumed](Self::taken).
     pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>, room: Option<u64>) {
         self.accept_with(transfer, have, Acceptance { room, ..Acceptance::default() });
     }
@@ -262,7 +258,7 @@ impl Session {
         receiver.compare_first(delta.unwrap_or(0));
         self.insert(transfer, Transfer::Receiving(receiver));
         // Sends the subtrees that the receiver kept: a chunk that only one end counts as present
-        // would never be sent.
+        // would never arrive.
         self.send(&Message::Accept(Accept {
             transfer,
             have: have.iter().map(Into::into).collect(),
@@ -286,7 +282,7 @@ impl Session {
     }
 
     /// Receiver: reports that the file is durable under its name, in answer to [`Event::Commit`].
-    /// Does nothing if the transfer has ended.
+    /// Does nothing after the transfer's end.
     pub fn committed(&mut self, committed: Committed) {
         if matches!(self.transfers.get(&committed.transfer), Some(Transfer::Receiving(_))) {
             self.end(committed.transfer);
@@ -396,14 +392,13 @@ pub(super) fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
     }
 }
 
-/// Returns the failure to send to the peer if a transfer fails locally.
+/// Builds the failure to send if a transfer fails locally; truncates the text.
 pub fn failure(transfer: TransferId, code: FailCode, text: impl Into<String>, resumable: bool) -> Fail {
     let mut text: String = text.into();
     cut(&mut text);
     Fail { transfer, code, text, resumable }
 }
 
-/// Truncates a failure's text to [`MAX_FAIL_TEXT`] bytes.
 pub(super) fn cut(text: &mut String) {
     if text.len() > MAX_FAIL_TEXT {
         let end = (0..=MAX_FAIL_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
@@ -411,8 +406,7 @@ pub(super) fn cut(text: &mut String) {
     }
 }
 
-/// Limit of concurrent transfers in a session: far more than the open files of a copy (picked by
-/// eye).
+/// Limit of concurrent transfers in a session: far above a copy's open files (picked by eye).
 pub const MAX_OPEN_TRANSFERS: usize = 1024;
 
 /// Number of ended transfers whose statistics [`Session::stats`] still returns.

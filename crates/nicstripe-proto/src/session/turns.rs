@@ -23,7 +23,6 @@ impl Turns {
         self.trees.insert(entry, tree);
     }
 
-    /// Removes a transfer that has ended.
     pub(super) fn forget(&mut self, transfer: TransferId) {
         self.trees.remove(&transfer);
     }

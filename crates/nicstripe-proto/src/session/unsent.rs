@@ -26,15 +26,15 @@ pub struct Offering {
 /// Options with which a receiver accepts a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Acceptance {
-    /// Size of the reorder buffer in memory: most chunks that arrived and were not
-    /// [consumed](Session::taken). `None` writes them to a file. `holes` and `delta` have no effect
-    /// if this is set.
+    /// Size of the in-memory reorder buffer: chunks that arrived and were not
+    /// [consumed](Session::taken). `None` writes chunks to a file. If set, `holes` and `delta` have
+    /// no effect.
     pub room: Option<u64>,
     /// Wait for the source's holes: [`crate::Offer::data`] was set.
     pub holes: bool,
     /// Number of leading chunks to compare with those of the existing file.
     pub delta: Option<u64>,
-    /// For a tree: limit in bytes of the memory for entries, which its sender enforces; see
+    /// For a tree: limit in bytes of the memory for entries; see
     /// [`crate::message::Accept::memory`].
     pub memory: Option<u64>,
 }
@@ -48,7 +48,7 @@ impl Session {
     /// Returns zeros to hash, with the grid of their transfer. Then call
     /// [`Session::handle_zeros_hashed`].
     ///
-    /// Returns `None` while no path is connected, so that an unreachable peer causes no work.
+    /// Returns `None` while no path is connected.
     pub fn poll_zeros(&mut self) -> Option<(TransferId, Grid, Zeros)> {
         if !self.is_connected() {
             return None;
@@ -83,8 +83,8 @@ impl Session {
         }
     }
 
-    /// Returns a chunk to read from the existing file and to copy to its place in the new file.
-    /// Then call [`Session::handle_compared`].
+    /// Returns a chunk to read from the existing file and copy into the new one. Then call
+    /// [`Session::handle_compared`].
     ///
     /// Returns `None` while no path is connected.
     pub fn poll_compare(&mut self) -> Option<(TransferId, ChunkId)> {
@@ -94,8 +94,7 @@ impl Session {
         self.transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.receiver_mut()?.next_to_compare()?)))
     }
 
-    /// Handles the value of a chunk that [`Session::poll_compare`] returned; `None` if it could not
-    /// be read.
+    /// Handles the value of a chunk from [`Session::poll_compare`]; `None` if it could not be read.
     pub fn handle_compared(&mut self, transfer: TransferId, chunk: ChunkId, value: Option<ChainingValue>) {
         let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) else { return };
         receiver.on_compared(chunk, value);

@@ -20,8 +20,8 @@ pub struct Entry {
     /// Its directory, which must not have ended; `None` for an entry directly in the target.
     #[n(1)]
     pub parent: Option<EntryId>,
-    /// Its name in that directory, one component. `None` for a directory without a parent whose
-    /// content goes into the target itself.
+    /// Its name in that directory, one component. `None` for a root directory whose content goes
+    /// into the target itself.
     #[n(2)]
     pub name: Option<Name>,
     /// The entry's type and content.
@@ -52,9 +52,8 @@ impl Entry {
         self.xattrs.as_deref().map_or(0, weight_of)
     }
 
-    /// Returns the memory charged while a receiver holds the entry, in bytes. This is
-    /// [`ENTRY_FOOTPRINT`], four times its name, the path of a hard link's file, and its
-    /// [weight](Self::weight).
+    /// Returns the memory charged while a receiver holds the entry, in bytes: [`ENTRY_FOOTPRINT`],
+    /// four times its name, a hard link's path, and its [weight](Self::weight).
     pub fn footprint(&self) -> usize {
         let name = self.name.as_ref().map_or(0, |name| name.file_name().len());
         let path = match &self.content {
@@ -65,8 +64,7 @@ impl Entry {
     }
 }
 
-/// Approximate memory of an entry that waits for its content and name, without its names and
-/// attributes, in bytes.
+/// Approximate memory of a pending entry in bytes, without its names and attributes.
 pub const ENTRY_FOOTPRINT: usize = 1024;
 
 /// Approximate memory of a name's component without its bytes.
@@ -80,8 +78,7 @@ pub fn weight_of(xattrs: &[Xattr]) -> usize {
 /// Approximate memory of an extended attribute without its bytes.
 const XATTR_OVERHEAD: usize = 64;
 
-/// Limit of the names and values of one entry's extended attributes, in bytes: fits into a batch
-/// with room to spare.
+/// Limit of an entry's extended attributes, names and values, in bytes: fits into a batch.
 pub const MOST_XATTR_BYTES: usize = 128 * 1024;
 
 /// Type and content of an entry.
@@ -93,8 +90,7 @@ pub enum Content {
         /// Its size in bytes.
         #[n(0)]
         size: u64,
-        /// True for a standalone file: it is large or has holes, and gets a separate transfer if it
-        /// is wanted.
+        /// True for a standalone file: it is large or has holes, and gets a separate transfer.
         #[n(1)]
         alone: bool,
         /// Its BLAKE3, if files are compared by digest.

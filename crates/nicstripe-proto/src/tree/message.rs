@@ -30,14 +30,14 @@ pub enum TreeMessage {
         /// Paths beneath the target that were deleted as surplus, or would be in a dry run.
         #[n(2)]
         deleted: Vec<Name>,
-        /// Number of further entries that lose set-ID bits or root's attributes, because the sender
-        /// is not permitted to set them.
+        /// Number of further entries that lose set-ID bits or root's attributes, which the sender
+        /// may not set.
         #[n(3)]
         stripped: Option<u64>,
     },
 }
 
-/// Limit of a message's CBOR form, in bytes: fits into a control message with room to spare.
+/// Limit of a message's CBOR form, in bytes: fits into a control message.
 pub const MOST_MESSAGE: usize = 60 * 1024;
 
 /// Failure of an entry at the receiver.
@@ -50,8 +50,8 @@ pub struct EntryFailure {
     /// Category of the failure.
     #[n(1)]
     pub code: FailCode,
-    /// Human-readable text in one line: what failed, on which object. At most 1 KiB; the program
-    /// that prints it must escape it.
+    /// Text for users in one line, at most 1 KiB: what failed, on which object. Escape it before
+    /// display.
     #[n(2)]
     pub text: String,
 }

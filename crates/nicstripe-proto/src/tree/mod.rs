@@ -1,13 +1,13 @@
 //! Tree protocol: entries, contents of small files, verdicts, results.
 //!
-//! A tree is one transfer whose chunks are batches (see [`parcel`]): ordered records, as many as
-//! fit. The sender walks its tree and announces an [`Entry`] for each object. The receiver compares
-//! it with its own state and answers with a [`Verdict`] in a [`TreeMessage`]. The content of a
-//! small file that is wanted follows as pieces in later batches; a large file gets a separate
-//! transfer. The receiver reports finished entries in [`TreeMessage::Results`].
+//! A tree is one transfer whose chunks are batches of records (see [`parcel`]). The sender walks
+//! its tree and announces an [`Entry`] for each object; the receiver compares it with its own state
+//! and answers with a [`Verdict`] in a [`TreeMessage`]. Contents of wanted small files follow as
+//! pieces in later batches; a large file gets a separate transfer. [`TreeMessage::Results`] reports
+//! finished entries.
 //!
-//! Neither side holds an unbounded number of entries. The sender pauses its walk while
-//! [`MOST_UNDECIDED`] entries have no verdict or [`MOST_PENDING`] have no result.
+//! The number of pending entries is bounded: the sender pauses its walk at [`MOST_UNDECIDED`]
+//! entries without a verdict or [`MOST_PENDING`] without a result.
 
 pub mod entry;
 pub mod message;
@@ -23,11 +23,11 @@ pub use self::{
     rules::{Existing, TreeRules, Verdict, decide},
 };
 
-/// Largest file whose content travels in batches, in bytes: 4 MiB.
+/// Largest file whose content travels in batches: 4 MiB.
 ///
 /// A larger file gets a separate transfer with a journal, so that an interruption costs little.
-/// This costs a round trip and three system calls on directories, 1 % of the time that 4 MiB take
-/// at 1 Gbit/s (calculated).
+/// This costs a round trip and three system calls on directories, 1 % of the time of 4 MiB at 1
+/// Gbit/s (calculated).
 pub const PACKED_MOST: u64 = 4 << 20;
 
 /// Limit of a sender's entries without a verdict.
@@ -36,10 +36,10 @@ pub const MOST_UNDECIDED: usize = 8192;
 /// Limit of a sender's wanted entries without a result.
 pub const MOST_PENDING: usize = 16_384;
 
-/// Limit of the [weight](Entry::weight) of entries without a result, in bytes: 16 MiB.
+/// Limit of the [weight](Entry::weight) of entries without a result: 16 MiB.
 ///
-/// Does not count the last of these entries, nor directories that have not ended, which are at most
-/// as many as a name has components.
+/// Excludes the last of these entries and open directories, at most as many as a name has
+/// components.
 pub const MOST_PENDING_WEIGHT: usize = 16 << 20;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Owners of an entry, by number and by name, since a user's number usually differs between
-//! machines.
+//! Owners of an entry, by number and by name, since IDs differ between machines.
 
 use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 
@@ -87,7 +86,7 @@ impl<'b, C> Decode<'b, C> for AclNames {
 }
 
 /// Name of a user or group: 1 to [`OwnerName::MOST`] bytes without control characters and colons,
-/// which no user database permits.
+/// as in user databases.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OwnerName(Box<str>);
 

@@ -32,7 +32,7 @@ pub enum Record<'a> {
     EndDirectory {
         /// The directory.
         id: EntryId,
-        /// True if the whole directory could be read. Only then are other entries at the target
+        /// True if the whole directory could be read. Only then are other entries of the target
         /// surplus.
         complete: bool,
     },
@@ -67,8 +67,8 @@ pub struct Reason {
     /// Category of the failure.
     #[n(0)]
     pub code: FailCode,
-    /// Human-readable text in one line: what failed, on which object. At most 1 KiB; the program
-    /// that prints it must escape it.
+    /// Text for users in one line, at most 1 KiB: what failed, on which object. Escape it before
+    /// display.
     #[n(1)]
     pub text: String,
 }
@@ -83,8 +83,7 @@ pub struct Trouble {
     /// The reason.
     #[n(1)]
     pub reason: Reason,
-    /// The sender's name of an object without a valid name, for display. At most 1 KiB; the program
-    /// that prints it must escape it.
+    /// Display name of an object without a valid name, at most 1 KiB. Escape it before display.
     #[n(2)]
     pub label: Option<String>,
 }

@@ -34,8 +34,8 @@ pub struct TreeRules {
     /// Decide and report, but change nothing.
     #[n(7)]
     pub dry_run: bool,
-    /// Exclude patterns in the user's order; a leading `!` includes again. Excluded entries are
-    /// neither expected from the sender nor deleted.
+    /// Exclude patterns in order; a leading `!` includes again. Excluded entries are neither
+    /// expected nor deleted.
     #[n(8)]
     pub filters: Vec<String>,
     /// Preserve FIFOs, sockets and devices.
@@ -107,11 +107,11 @@ pub enum Existing {
     Other,
 }
 
-/// Decides on an entry. A hard link is not decided here; its file's verdict applies.
+/// Decides on an entry other than a hard link, which gets its file's verdict.
 ///
-/// Times are equal if the seconds are and the receiver's time has no nanoseconds, as some file
-/// systems store none. A directory never replaces a file, nor a file a directory, since that would
-/// delete more than requested.
+/// Times are equal if the seconds are and the receiver's time has no nanoseconds, as on some file
+/// systems. Directories and files never replace each other, since that would delete more than
+/// requested.
 pub fn decide(rules: &TreeRules, entry: &Entry, existing: Option<&Existing>) -> Verdict {
     let Some(existing) = existing else { return Verdict::Create };
     match (&entry.content, existing) {

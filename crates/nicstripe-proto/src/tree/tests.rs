@@ -256,7 +256,6 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     })
 }
 
-/// A record that owns its bytes.
 #[derive(Debug, Clone)]
 enum Owned {
     Entry(Box<Entry>),

@@ -29,21 +29,17 @@ pub(super) struct Connection {
     /// The local user will write no more.
     pub(super) is_finishing: bool,
     pub(super) end_sent: bool,
-    /// A writer waits for room.
     pub(super) wants_room: bool,
     pub(super) inbound: Inbound,
     pub(super) unread: ByteQueue,
     /// The peer sends no more.
     pub(super) has_ended: bool,
-    /// A reader waits for bytes.
     pub(super) wants_bytes: bool,
     /// The local user has closed the connection.
     pub(super) is_let_go: bool,
-    /// A reset is to be sent to the peer.
     pub(super) reset_due: bool,
     /// The connection has failed: the peer reset it, or the mux has ended.
     pub(super) is_broken: bool,
-    /// True if it is queued to send.
     pub(super) is_queued: bool,
 }
 
@@ -67,7 +63,6 @@ impl Connection {
         }
     }
 
-    /// Returns true if there is something to send.
     pub(super) fn is_due(&self) -> bool {
         match self.stage {
             _ if self.is_broken => false,
@@ -86,8 +81,8 @@ impl Connection {
         if self.stage == Stage::Open { queue.min(usize::try_from(self.credit).unwrap_or(usize::MAX)) } else { 0 }
     }
 
-    /// Returns true if a waiting writer should be woken, and clears its wait. Waits until the queue
-    /// is at most half full, to save wake-ups.
+    /// Returns true if a waiting writer should be woken, and clears its wait. To save wake-ups, the
+    /// queue must be half empty.
     pub(super) fn take_room_wish(&mut self, pool: &Pool) -> bool {
         let worth = self.room(pool) > 0 && self.unsent.len() <= pool.queue_limit() / 2;
         worth && std::mem::take(&mut self.wants_room)
@@ -123,8 +118,8 @@ pub(super) struct Inbound {
 
 impl Inbound {
     fn first(pool: &mut Pool) -> Self {
-        // A sixty-fourth of the free memory: the first few hundred connections get the full window,
-        // and none takes all.
+        // A sixty-fourth of the free memory: a few hundred connections get the full window, and
+        // none takes all.
         let share = u32::try_from(pool.free() / 64).unwrap_or(u32::MAX);
         let target = share.clamp(LEAST_WINDOW, FIRST_WINDOW);
         pool.extra += u64::from(target - LEAST_WINDOW);
@@ -183,7 +178,7 @@ impl Inbound {
         let wanted = u64::from(self.target).saturating_sub(held);
         let most = held.max(LEAST_WINDOW.into()) + pool.free() - held;
         let grant = wanted.min(most);
-        // If memory is short, a small update is sent as well, before the peer's window is empty.
+        // If memory is short, a small update is sent before the peer's window is empty.
         let is_worth_it = grant >= u64::from(self.target / GRANTS) || held <= u64::from(LEAST_WINDOW / 2);
         if grant == 0 || !is_worth_it {
             return;
@@ -210,12 +205,10 @@ pub(super) fn extra(held: u64) -> u64 {
 pub(super) struct Pool {
     /// Bytes of all windows beyond their guaranteed minimum.
     pub(super) extra: u64,
-    /// Bytes written and not sent.
     pub(super) unsent: u64,
 }
 
 impl Pool {
-    /// Limit of `extra`.
     pub(super) const EXTRA: u64 = MOST_RECEIVED - MOST_CONNECTIONS as u64 * LEAST_WINDOW as u64;
 
     fn free(&self) -> u64 {
@@ -231,10 +224,10 @@ impl Pool {
 /// Fraction of a window that triggers an update: a quarter, so that the peer seldom stalls.
 const GRANTS: u32 = 4;
 
-/// Limit of a connection's send queue, in bytes: one batch, which is full as soon as the mux is the
+/// Limit of a connection's send queue: one batch, which is full as soon as the mux is the
 /// bottleneck.
 const QUEUE: usize = crate::frame::MAX_PAYLOAD;
 
-/// Limit of the send queue when half of [`MOST_UNSENT`] is queued, in bytes: all connections share
-/// the other half.
+/// Limit of the send queue while half of [`MOST_UNSENT`] is queued: all connections share the other
+/// half.
 const SHORT_QUEUE: usize = (MOST_UNSENT / 2) as usize / MOST_CONNECTIONS;

@@ -11,11 +11,11 @@ use super::{
 use super::{MOST_RECEIVED, MOST_UNSENT, connection::extra};
 use crate::session::Role;
 
-/// One end of the tunnel multiplexer: its connections, and the records to send.
+/// One end of the tunnel multiplexer.
 ///
 /// After each call that may change something, poll events until `None`. Whenever
 /// [`Tunnels::is_due`] and the transfer can take a batch, [fill](Tunnels::fill) one. Records of
-/// unknown connections are not errors, since a closed connection may still have records in flight.
+/// closed connections are ignored, as they may have been in flight.
 #[derive(Debug)]
 pub struct Tunnels {
     role: Role,
@@ -200,8 +200,8 @@ impl Tunnels {
         Ok(count)
     }
 
-    /// Queues bytes for which [room](Self::room) was returned before they were read from elsewhere.
-    /// Ignores what other connections have queued since.
+    /// Queues bytes that were read from elsewhere after [room](Self::room) had permitted them,
+    /// whatever others have queued since.
     ///
     /// The caller must not write to this connection in between.
     pub fn push(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), Broken> {
@@ -226,10 +226,10 @@ impl Tunnels {
         }
     }
 
-    /// Copies the next received bytes into `into`, without removing them; see [`Tunnels::consume`].
+    /// Copies received bytes into `into` without removing them; see [`Tunnels::consume`].
     ///
-    /// Returns `None` if nothing has arrived yet, and [`TunnelEvent::Readable`] follows. Returns
-    /// `Some(0)` if the peer has ended and everything was read.
+    /// Returns `None` if nothing has arrived; [`TunnelEvent::Readable`] follows. Returns `Some(0)`
+    /// at the end of the stream.
     pub fn peek(&mut self, conn: ConnId, into: &mut [u8]) -> Result<Option<usize>, Broken> {
         let connection = self.connections.get_mut(&conn).ok_or(Broken)?;
         match connection.unread.peek(into) {
@@ -258,8 +258,8 @@ impl Tunnels {
 
     /// Closes a connection for reading and writing.
     ///
-    /// Sends queued bytes if writing was [finished](Self::finish) before, and discards them
-    /// otherwise. The peer gets a reset unless both directions have ended.
+    /// Sends queued bytes if writing was [finished](Self::finish), and discards them otherwise. The
+    /// peer gets a reset unless both directions have ended.
     pub fn close(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.is_let_go = true;
@@ -297,10 +297,8 @@ impl Tunnels {
         self.pool.unsent + self.connections.values().map(|connection| connection.unread.len() as u64).sum::<u64>()
     }
 
-    /// Fills a batch with records, round-robin over the connections, and returns its length in
-    /// bytes.
-    ///
-    /// `parcel` has at least [`LEAST_PARCEL`] bytes.
+    /// Fills a batch of at least [`LEAST_PARCEL`] bytes, round-robin over the connections, and
+    /// returns its length.
     pub fn fill(&mut self, parcel: &mut [u8]) -> usize {
         let mut writer = RecordWriter::new(parcel);
         while let Some(conn) = self.turns.pop_front() {
@@ -381,8 +379,8 @@ impl Tunnels {
         if window > MOST_WINDOW {
             return Err(TunnelError::TooWide(conn.0));
         }
-        // The client may have closed connections that are not closed here yet, and each refused one
-        // needs an answer. Hence twice the limit.
+        // Twice the limit: closes of the client may be in flight, and refused opens await their
+        // answer.
         let count = self.connections.len();
         if count >= 2 * MOST_CONNECTIONS {
             return Err(TunnelError::TooMany);

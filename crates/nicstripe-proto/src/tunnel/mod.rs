@@ -1,14 +1,13 @@
-//! Tunnels: many TCP connections of other programs over one session, each a byte stream in both
+//! Tunnels: TCP connections of other programs over one session, each a byte stream in both
 //! directions.
 //!
-//! A session with tunnels has one tunnel multiplexer (mux): two endless transfers, one in each
-//! direction, whose chunks are consumed in order. Each chunk is a batch of [`Record`]s shared by
-//! all connections. [`Tunnels`] is one end of the mux. It packs written bytes into batches,
-//! round-robin over the connections, and queues received bytes for their readers.
+//! A session has one tunnel multiplexer (mux): two endless transfers, one per direction, whose
+//! chunks are consumed in order. Each chunk is a batch of [`Record`]s of all connections.
+//! [`Tunnels`] is one end of the mux: it packs written bytes into batches, round-robin over the
+//! connections, and queues received bytes for their readers.
 //!
-//! Each connection has a separate window in each direction, granted by its receiver, so that a slow
-//! reader stops only its own writer. [`MOST_RECEIVED`] and [`MOST_UNSENT`] bound the memory of all
-//! connections of an end.
+//! Each receiver grants a window per connection and direction, so that a slow reader stops only its
+//! own writer. [`MOST_RECEIVED`] and [`MOST_UNSENT`] bound the memory of an end.
 
 mod connection;
 mod machine;
@@ -38,8 +37,7 @@ pub const LEAST_WINDOW: u32 = 4 << 10;
 /// Limit of unread bytes that an end has received or permitted: 48 MiB over all connections.
 pub const MOST_RECEIVED: u64 = 48 << 20;
 
-/// Limit of bytes written and not sent at an end: 16 MiB over all connections, which one write may
-/// exceed.
+/// Limit of bytes written and not sent at an end: 16 MiB over all connections, plus one write.
 pub const MOST_UNSENT: u64 = 16 << 20;
 
 #[cfg(test)]

@@ -37,7 +37,6 @@ impl ByteQueue {
         }
     }
 
-    /// Copies the first bytes into `into` without removing them. Returns their number.
     pub(super) fn peek(&self, into: &mut [u8]) -> usize {
         let (mut len, mut skip) = (0, self.taken);
         for piece in &self.pieces {
@@ -74,7 +73,7 @@ impl ByteQueue {
     }
 }
 
-/// Bounds of a piece in bytes: small for a keystroke, large enough for many packets at full rate.
+/// Bounds of a piece in bytes: small for a keystroke, many packets at full rate.
 const LEAST_PIECE: usize = 512;
 const MOST_PIECE: usize = 16 << 10;
 

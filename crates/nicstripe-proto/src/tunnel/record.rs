@@ -70,8 +70,8 @@ pub enum Record<'a> {
         /// Additional bytes, at least one.
         bytes: u32,
     },
-    /// Either side: the window limits the sender. Only the sender can detect this, since the
-    /// receiver may have an update in flight.
+    /// Either side: the window limits the sender. Only the sender can detect this, since an update
+    /// may be in flight.
     UsedUp {
         /// The connection.
         conn: ConnId,
@@ -100,8 +100,7 @@ impl TargetRefusal {
 /// Size of a record's header in bytes.
 pub(super) const RECORD_HEADER: usize = 12;
 
-/// Limit of a target in bytes: the longest host name (RFC 1035), a colon and a port, with room to
-/// spare.
+/// Limit of a target in bytes: the longest host name (RFC 1035), a colon and a port, with reserve.
 pub const MAX_TARGET: usize = 270;
 
 /// Limit of a refusal's text, in bytes.

@@ -14,7 +14,6 @@ use crate::{
     seeds::run_all,
 };
 
-/// Seeds of a normal run.
 const SEEDS: u64 = 60;
 
 #[test]
@@ -51,7 +50,6 @@ fn what_is_asked_survives_the_loss_of_its_path_at_any_moment() {
 }
 
 impl Lab {
-    /// Sends a request from the client, if permitted.
     pub(crate) fn ask(&mut self, id: u32) {
         let peer = self.peer_mut(End::A);
         let ask = AskKind::Stat { name: name("a") };
@@ -64,7 +62,6 @@ impl Lab {
         }
     }
 
-    /// Answers a request from the daemon.
     pub(crate) fn answer(&mut self, end: End, ask: Ask) {
         let answer = Answer { id: ask.id, answer: expected(ask.id) };
         self.peer_mut(end).session.answer(answer.clone());
@@ -73,7 +70,6 @@ impl Lab {
     }
 }
 
-/// Returns the answer to the request with this number.
 fn expected(id: u32) -> AnswerKind {
     AnswerKind::Stat { stat: stat(id.into()) }
 }

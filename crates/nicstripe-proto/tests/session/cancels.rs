@@ -12,10 +12,8 @@ use crate::{
     seeds::run_all,
 };
 
-/// Cancelled transfers per session.
 const CANCELS: u64 = 200;
 
-/// Seeds of a normal run.
 const SEEDS: u64 = 20;
 
 #[test]

@@ -18,7 +18,6 @@ use nicstripe_sim::Rng;
 /// Version of a file's content. Two versions differ in every chunk.
 pub(crate) type Version = u64;
 
-/// Contents of a file's versions.
 #[derive(Debug, Clone)]
 pub(crate) struct Contents {
     pub(crate) grid: Grid,
@@ -208,7 +207,6 @@ impl Disk {
         self.restart();
     }
 
-    /// Starts a new session.
     pub(crate) fn restart(&mut self) {
         self.synced = ChunkSet::new();
         self.poisoned = false;

@@ -14,7 +14,6 @@ use crate::{
     ratios::ideal,
 };
 
-/// Kind of a link's outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Away {
     Cut,

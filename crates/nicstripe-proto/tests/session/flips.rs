@@ -30,7 +30,6 @@ use crate::{
     seeds::{number, run_all},
 };
 
-/// Flips of a normal run.
 const FLIPS: u64 = 1_500;
 
 /// Three chunks, of which the last is short.
@@ -43,7 +42,6 @@ const PATHS: [PathId; 2] = [PathId(0), PathId(1)];
 /// Timeouts after which a transfer counts as stuck.
 const TURNS: u32 = 600;
 
-/// Frames of a transfer without a flip.
 static FRAMES: LazyLock<u64> = LazyLock::new(|| {
     let mut pair = Pair::new(u64::MAX, Rng::new(0));
     assert!(pair.run(), "without a flip the file arrives");
@@ -91,7 +89,6 @@ struct Half {
     committed: Option<Digest>,
 }
 
-/// Receive side of a connection.
 #[derive(Default)]
 struct Incomplete {
     decoder: Decoder,

@@ -23,7 +23,6 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seed(pub u64);
 
-/// Direction of the transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Put,
@@ -43,7 +42,6 @@ const LIVELOCK: u32 = 50;
 
 type Action = Box<dyn FnOnce(&mut Lab)>;
 
-/// Predicate on a message's kind.
 pub(crate) type Kind = fn(&Message) -> bool;
 
 pub(crate) struct Lab {
@@ -64,9 +62,7 @@ pub(crate) struct Lab {
     pub(crate) damage: BTreeSet<ChunkId>,
     /// Links that damage one chunk in this number.
     pub(crate) damages: BTreeMap<PathId, u64>,
-    /// Random numbers for faults of disks and links.
     pub(crate) chaos: Rng,
-    /// Number of checked steps.
     steps: u64,
     /// Subtrees that the receiver claims to have, regardless of its disk.
     pub(crate) lie: Option<Vec<Subtree>>,
@@ -180,7 +176,6 @@ impl Lab {
         self.contents.holes.insert(range);
     }
 
-    /// Connects all links and starts a transfer.
     pub(crate) fn start(&mut self) {
         let now = self.now();
         for index in 0..self.links.len() {
@@ -248,7 +243,6 @@ impl Lab {
         self.peers[end as usize].disk.crash(grid, &under_way, &mut self.chaos);
     }
 
-    /// Simulates a power loss of both machines.
     pub(crate) fn crash_both(&mut self) {
         self.crash(self.direction.sender().other());
         self.begin_anew();
@@ -313,7 +307,6 @@ impl Lab {
         disk.restart();
     }
 
-    /// Returns the syncs in progress.
     fn syncs(&self, of: End) -> Vec<Vec<Subtree>> {
         let syncs = self.jobs.values().filter_map(|job| match job {
             Job::Work { work: Work::Sync { subtrees, .. }, end, process } => {
@@ -372,7 +365,6 @@ impl Lab {
         }
     }
 
-    /// Processes the next event.
     fn step(&mut self, limit: Duration) {
         let before = self.net.now();
         let deadline =
@@ -404,7 +396,6 @@ impl Lab {
         }
     }
 
-    /// Returns the end that the event concerns, if any.
     fn on_event(&mut self, event: Event<Packet>) -> Option<End> {
         if self.verbose {
             let text = format!("{event:?}");
@@ -439,7 +430,6 @@ impl Lab {
         }
     }
 
-    /// Checks the invariants after each step.
     fn check(&mut self) {
         self.steps += 1;
         if self.steps.is_multiple_of(16) {
@@ -485,7 +475,6 @@ impl Lab {
         assert!(!is_there || by_reading, "committed, and said to have failed: {}", self.describe());
     }
 
-    /// Checks that the receiver has the file and both ends report it.
     pub(crate) fn assert_delivered(&self) {
         let digest = self.contents.digest(self.offered);
         for peer in &self.peers {

@@ -57,7 +57,6 @@ impl Victim {
         self.session.handle_chunk_written(P, &header(chunk, len, last), self.now)
     }
 
-    /// Returns all events and transmits of the session.
     pub(crate) fn drain(&mut self) -> (Vec<Event>, Vec<Transmit>) {
         let events = std::iter::from_fn(|| self.session.poll_event()).collect();
         (events, std::iter::from_fn(|| self.session.poll_transmit(P, self.now)).take(1000).collect())

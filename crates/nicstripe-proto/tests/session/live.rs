@@ -46,7 +46,6 @@ impl Plan {
     }
 }
 
-/// State of the transfer.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) plan: Plan,
@@ -204,7 +203,6 @@ impl Lab {
         false
     }
 
-    /// Handles an event of such a transfer.
     pub(crate) fn on_live(&mut self, end: End, wanted: Wanted) {
         match wanted {
             Wanted::Accepted { transfer, .. } => self.start_source(end, transfer),
@@ -225,7 +223,6 @@ impl Lab {
         }
     }
 
-    /// Checks the invariants after each step.
     pub(crate) fn check_live(&self) {
         let Some(live) = &self.live else { return };
         assert!(live.unacknowledged.len() <= live.plan.ahead);
@@ -235,7 +232,6 @@ impl Lab {
         assert!(last <= live.taken + room, "chunk {last} has come, {} were taken", live.taken);
     }
 
-    /// Checks the final state.
     pub(crate) fn assert_all_given_and_taken(&self) {
         let Some(live) = &self.live else { return };
         let chunks = self.contents.chunks();

@@ -19,7 +19,6 @@ use crate::{
 pub(crate) const LOAD_LEN: u64 = 1024;
 
 impl Lab {
-    /// Handles a bench message of the peer, as a driver does.
     pub(crate) fn on_bench(&mut self, end: End, body: BenchBody) {
         let session = &mut self.peer_mut(end).session;
         match &body {
@@ -46,7 +45,6 @@ impl Lab {
         *counted += if gate.counted == Some(run) { bytes } else { 0 };
     }
 
-    /// Connects all links and gets the client admitted.
     fn admitted(mut self) -> Self {
         let now = self.now();
         for index in 0..self.links.len() {

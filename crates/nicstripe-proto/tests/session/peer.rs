@@ -34,7 +34,6 @@ pub(crate) enum Packet {
         content: Version,
         wire_len: u64,
     },
-    /// A load frame of a bench's run.
     Load {
         session: u64,
         run: u32,
@@ -52,7 +51,6 @@ impl Message for Packet {
     }
 }
 
-/// Work of the I/O threads.
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
     OpenTarget(TransferId),
@@ -105,13 +103,11 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Returns true if it waits for a disk.
     pub(crate) fn is_disk(&self) -> bool {
         !matches!(self, Self::ConnectTimeout { .. } | Self::CarrierUp(_))
     }
 }
 
-/// Outcome of a transfer at one end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Committed(Digest),
@@ -119,7 +115,6 @@ pub(crate) enum Outcome {
     FailedThere(FailCode),
 }
 
-/// An established connection.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     /// Packets that the network has not accepted yet; a chunk is several packets.
@@ -134,7 +129,6 @@ impl Connection {
     }
 }
 
-/// One end.
 pub(crate) struct Peer {
     pub(crate) end: End,
     pub(crate) session: Session,
@@ -144,7 +138,6 @@ pub(crate) struct Peer {
     pub(crate) disk: Disk,
     /// Version of the source, if this end is the sender.
     pub(crate) source: Version,
-    /// Transfers whose file is open.
     pub(crate) open: BTreeSet<TransferId>,
     pub(crate) hashing: u32,
     pub(crate) outcomes: BTreeMap<TransferId, Outcome>,
@@ -153,7 +146,6 @@ pub(crate) struct Peer {
     pub(crate) completed: Option<Complete>,
     /// Number of this process's session; work and packets of an earlier one are ignored.
     pub(crate) process: u64,
-    /// Writes in progress by path.
     pub(crate) writing: BTreeMap<PathId, u64>,
     pub(crate) most_writing: u64,
     pub(crate) sent_chunks: u64,
@@ -162,7 +154,6 @@ pub(crate) struct Peer {
     pub(crate) suspicions: u64,
     pub(crate) damages: u64,
     pub(crate) control_sent: Vec<(Duration, PathId)>,
-    /// Bench messages from the other end.
     pub(crate) bench: Vec<BenchBody>,
     /// Received filler by run and path: total and counted.
     pub(crate) loads: BTreeMap<(u32, PathId), (u64, u64)>,

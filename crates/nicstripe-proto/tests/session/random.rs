@@ -12,13 +12,11 @@ use crate::{
     seeds::run_all,
 };
 
-/// Seeds of a normal run of each kind.
 const SEEDS: u64 = 120;
 
 /// Time by which all faults have begun and ended, except for cuts of all links together.
 const FAULTS_UNTIL: Duration = secs(12);
 
-/// Longest cut of all links.
 const ALL_CUT_FOR: Duration = secs(60);
 
 /// Time limit for the rest without faults: 110 MiB at 5 Mbit/s take 185 s.
@@ -146,7 +144,6 @@ fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
     of[rng.below(of.len() as u64) as usize]
 }
 
-/// Adds holes of whole chunks at random positions.
 fn add_holes(lab: &mut Lab, rng: &mut Rng) {
     let (chunks, mut first) = (lab.contents.grid.chunk_count(), rng.below(9));
     while first < chunks {
@@ -211,7 +208,6 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
     }
 }
 
-/// Kills one process, or cuts the power of both machines.
 fn kill(lab: &mut Lab, end: Option<End>) {
     if lab.live.is_some() || lab.peers.iter().any(|peer| !peer.outcomes.is_empty()) || lab.receiver().disk.committed.is_some() {
         return;
@@ -246,7 +242,6 @@ fn swizzle(lab: &mut Lab, rng: &mut Rng, at: Duration) {
     }
 }
 
-/// Cuts and heals a link repeatedly.
 fn flap(lab: &mut Lab, rng: &mut Rng, mut at: Duration, until: Duration, index: usize) {
     let (there, away, with_carrier) = (10 + rng.below(2_000), 10 + rng.below(2_000), rng.below(2) == 0);
     while at < until {

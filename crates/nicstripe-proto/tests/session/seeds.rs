@@ -56,7 +56,6 @@ fn threads() -> usize {
     number("NICSTRIPE_THREADS").map_or(all, |count| count as usize)
 }
 
-/// Returns a number from an environment variable.
 pub(crate) fn number(name: &str) -> Option<u64> {
     Some(env::var(name).ok()?.parse().unwrap())
 }

@@ -8,17 +8,16 @@ use crate::{
 
 /// Sweeps socket buffers from 16 KiB by doubling, until two doublings bring nothing.
 ///
-/// Each size is measured three times, interleaved with the kernel's auto-tuning, so that both see
-/// equal conditions. The plateau is the smallest size that later ones exceed by less than 2 %, or
-/// by less than the scatter of repeats. A size that beats the kernel by more than 3 % is compared
-/// once again, in the order ABBA, before it is advised.
+/// Each size is measured three times, interleaved with the kernel's auto-tuning for equal
+/// conditions. The plateau is the smallest size that later ones exceed by less than 2 %, or by less
+/// than the scatter of repeats. A size is advised if it beats the kernel by more than 3 %, also in
+/// a second comparison (ABBA).
 #[derive(Clone, Debug)]
 pub struct BufferSweep {
     sizes: Vec<u64>,
     bdp_bytes: Option<u64>,
     table: Table,
     state: State,
-    /// True if a size has won the last comparison.
     has_won: bool,
     stopped: Stopped,
 }
@@ -55,8 +54,8 @@ impl BufferSweep {
     /// Returns the sweep for a link with this bandwidth × delay under load and buffers of up to
     /// `allowed` bytes.
     ///
-    /// The largest size is eight times bandwidth × delay, at least 1 MiB so that a cable shows its
-    /// plateau; 64 MiB if it is unknown.
+    /// Ends at eight times bandwidth × delay, at least 1 MiB to show a cable's plateau; 64 MiB if
+    /// unknown.
     pub fn new(bdp_bytes: Option<u64>, allowed: Option<u64>) -> BufferSweep {
         let wanted = bdp_bytes.map_or(LARGEST, |bdp| bdp.saturating_mul(8).clamp(SUFFICIENT, LARGEST));
         let largest = wanted.min(allowed.unwrap_or(u64::MAX)).max(SMALLEST);
@@ -210,9 +209,9 @@ const LARGEST: u64 = 64 << 20;
 const CONFIRMING: usize = 2;
 /// Smallest relevant gain, as a share of the rate.
 const LEAST_GAIN: f64 = 0.02;
-/// Smallest relevant gain, as a multiple of the range of three repeats, which is 1.7 standard
-/// deviations. It is the smallest value by which medians of three never differed in 100 simulated
-/// sweeps. Uses the median range of all sizes, so that one disturbed repeat does not count.
+/// Smallest relevant gain, relative to the range of three repeats (1.7 standard deviations). The
+/// smallest value by which medians of three never differed in 100 simulated sweeps. Uses the median
+/// range of all sizes, so that one disturbed repeat does not count.
 const CHANCE: f64 = 2.5;
 /// Factor from which a size is better than the kernel.
 const BETTER: f64 = 1.03;

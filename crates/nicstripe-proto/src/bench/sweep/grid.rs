@@ -1,5 +1,5 @@
-//! Sweep of buffer sizes × connections: the oldest way to find the capacity of a long path (SLAC's
-//! bulk throughput measurements, 2002).
+//! Sweep of buffer sizes × connections: the oldest way to find a long path's capacity (SLAC's bulk
+//! throughput measurements, 2002).
 
 use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, sized, streams::COUNTS};
 use crate::{
@@ -9,9 +9,9 @@ use crate::{
 
 /// Sweeps socket buffers × connections per link.
 ///
-/// For each number of connections it measures ascending sizes, until two in a row bring less than 2
-/// %. Then it measures all points twice more in the same order, so that repeats of a point are far
-/// apart in time.
+/// For each number of connections, sizes ascend until two in a row bring less than 2 %. All points
+/// are then measured twice more in the same order, so that repeats of a point are far apart in
+/// time.
 #[derive(Clone, Debug)]
 pub struct GridSweep {
     sizes: Vec<u64>,
@@ -33,8 +33,7 @@ enum State {
 }
 
 impl GridSweep {
-    /// Returns the sweep up to buffers of `largest` bytes: 64 KiB and upwards by factors of four,
-    /// at most six sizes.
+    /// Returns the sweep up to `largest` bytes: from 64 KiB by factors of four, at most six sizes.
     pub fn new(largest: u64) -> GridSweep {
         let sizes = (0..6).map(|step: u32| SMALLEST << (2 * step)).filter(|size| *size <= largest.max(SMALLEST)).collect();
         GridSweep { sizes, table: Table::default(), state: State::Upwards { column: 0, row: 0 }, failures: 0 }
@@ -54,7 +53,7 @@ impl GridSweep {
         self.advance(false);
     }
 
-    /// See [`super::Planner::fail`]. Continues with the next number of connections; the second
+    /// See [`super::Planner::fail`]. Continues with the next number of connections; a second
     /// failure ends the sweep.
     pub fn fail(&mut self, _point: &Point) {
         self.failures += 1;

@@ -1,5 +1,5 @@
-//! Sweep of message sizes in the style of NetPIPE (Snell, Mikler and Gustafson, "NetPIPE: a network
-//! protocol independent performance evaluator", 1996): powers of two, and the sizes next to packet
+//! Sweep of message sizes after NetPIPE (Snell, Mikler and Gustafson, "NetPIPE: a network protocol
+//! independent performance evaluator", 1996). Sizes are powers of two, and the neighbours of packet
 //! and buffer boundaries.
 
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::{bench::statistics::median, units::BitRate};
 
 /// Sweeps message sizes from 1 byte to 64 MiB: ping-pong up to 64 KiB, one direction above.
 ///
-/// Measures ascending sizes, three times each. It stops after three doublings in a row that change
-/// the median by less than 1 %, at 95 % of the streaming rate. It also stops if one message takes
-/// more than a second, or at the end of the budget. Then each point below 90 % of its neighbours is
-/// measured again, at most twice, before it counts as a dropout.
+/// Sizes ascend, with three measurements each. The sweep stops after three doublings that change
+/// the median by less than 1 %, at 95 % of the streaming rate. It also stops if a message takes
+/// more than a second, or at the end of the budget. Points below 90 % of their neighbours are then
+/// measured again, at most twice, before they count as dropouts.
 #[derive(Clone, Debug)]
 pub struct MessageSweep {
     sizes: Vec<u64>,
@@ -44,9 +44,7 @@ struct Suspect {
 
 impl MessageSweep {
     /// Returns the sweep over a link with this segment payload (1448 if unknown) and streaming
-    /// rate.
-    ///
-    /// `budget` is the time after which no larger size is begun: 60 s.
+    /// rate. No larger size begins after `budget`: 60 s.
     pub fn new(segment_bytes: Option<u64>, streaming: Option<BitRate>, budget: Duration) -> MessageSweep {
         MessageSweep {
             sizes: sizes(segment_bytes.unwrap_or(USUAL_SEGMENT)),
@@ -278,8 +276,7 @@ const FLAT_CHANGE: f64 = 0.01;
 const FLAT_RATE: f64 = 0.95;
 /// Share of its neighbours below which a point is a dropout.
 const DROPOUT: f64 = 0.9;
-/// Confirmations required.
 const CONFIRMATIONS: u32 = 2;
-/// Most points that are measured again. Bounds the time beyond the budget to 4 s: a permanently
-/// disturbed link has more suspects.
+/// Most points measured again; bounds the time beyond the budget to 4 s. A permanently disturbed
+/// link has more.
 const MOST_SUSPECTS: usize = 8;

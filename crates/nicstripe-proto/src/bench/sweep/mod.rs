@@ -1,9 +1,8 @@
-//! Sweeps of a rate over a size or a number: points to measure, stop conditions, and results.
+//! Sweeps of a rate over a size or a number: points to measure, stop conditions, results.
 //!
 //! [`Planner::next`] returns a point to measure, and [`Planner::record`] or [`Planner::fail`] takes
-//! its result, until none is left. [`Planner::outcome`] is available at any time, also for an
-//! interrupted sweep. The five planners are separate, since they stop by different rules; this
-//! module holds their common parts.
+//! its result, until none is left. [`Planner::outcome`] is available at any time. The five planners
+//! stop by different rules; this module holds their common parts.
 
 use std::{fmt, time::Duration};
 
@@ -38,8 +37,7 @@ pub struct Point {
 /// Kind of load for a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// Messages to and fro, one after the other; more than `messages` if they take less than the
-    /// point's time.
+    /// Messages to and fro, one after the other; more than `messages` to fill the point's time.
     PingPong {
         /// Number of messages, at least 3.
         messages: u64,
@@ -130,8 +128,7 @@ pub struct PointResult {
 pub struct Outcome {
     /// The points in ascending order of size; the system's default comes first.
     pub points: Vec<PointResult>,
-    /// Start of the plateau: the smallest size that reaches 98 % of the best. `None` if the rate
-    /// still rises at the end.
+    /// Smallest size that reaches 98 % of the best rate. `None` if the rate still rises at the end.
     pub plateau: Option<u64>,
     /// Bandwidth × delay under load in bytes, as given.
     pub bdp_bytes: Option<u64>,
@@ -186,8 +183,7 @@ impl Planner {
         }
     }
 
-    /// Records that this point cannot be measured: it is skipped, or the sweep ends with its
-    /// results so far.
+    /// Records that this point cannot be measured: it is skipped, or ends the sweep.
     pub fn fail(&mut self, point: &Point) {
         match self {
             Planner::Message(sweep) => sweep.fail(point),
@@ -210,7 +206,6 @@ impl Planner {
     }
 }
 
-/// Size and number of connections of a point.
 type Key = (Option<u64>, Option<u32>);
 
 /// Repeats of one point so far.
@@ -309,7 +304,6 @@ fn plateau(rates: &[f64]) -> Option<usize> {
     rates.iter().position(|rate| best > 0.0 && *rate >= PLATEAU * best)
 }
 
-/// Returns an outcome with only points, to be completed.
 fn outcome_of(points: Vec<PointResult>, stopped: Stopped) -> Outcome {
     Outcome { points, plateau: None, bdp_bytes: None, latency: None, half_size: None, top_decile: None, advice: String::new(), stopped }
 }

@@ -8,9 +8,8 @@ use crate::{
 
 /// Sweeps the MTU: 1500, 4000, 9000 and the current one, alternating, three times each.
 ///
-/// Never exceeds the current MTU of the ends, since larger packets could be dropped on the path.
-/// The rate of larger packets is computed from their share of payload. Without permission to set
-/// the MTU, so is that of smaller ones.
+/// Never exceeds the current MTU, since the path could drop larger packets; their rate is computed
+/// from the share of payload. So is that of smaller ones without permission to set the MTU.
 #[derive(Clone, Debug)]
 pub struct MtuSweep {
     sizes: Vec<u32>,
@@ -21,11 +20,11 @@ pub struct MtuSweep {
 }
 
 impl MtuSweep {
-    /// Returns the sweep over a link with the current parameters of `theory` (its line rate does
-    /// not matter), up to packets of `largest` bytes.
+    /// Returns the sweep over a link with the parameters of `theory`, up to packets of `largest`
+    /// bytes.
     ///
-    /// The MTU of `theory` is the smallest of both ends and the path between them. `may_set` is
-    /// true if the local one may be lowered.
+    /// The MTU of `theory` is the smallest of both ends and the path; its line rate does not
+    /// matter. `may_set` is true if the local MTU may be lowered.
     pub fn new(theory: Theory, largest: u32, may_set: bool) -> MtuSweep {
         let mut sizes: Vec<u32> = SIZES.into_iter().filter(|size| *size <= largest).chain([theory.mtu]).collect();
         sizes.sort_unstable();
@@ -81,8 +80,7 @@ impl MtuSweep {
         size == self.theory.mtu || self.may_set && size < self.theory.mtu
     }
 
-    /// Computes the rate of a size that may not be tried: the current rate, scaled by the shares of
-    /// payload.
+    /// Computes the rate of an untested size: the current rate, scaled by the shares of payload.
     fn computed(&self, size: u32) -> Option<PointResult> {
         if self.may_be_tried(size) {
             return None;

@@ -80,7 +80,6 @@ fn key(streams: u32) -> Key {
     (None, Some(streams))
 }
 
-/// Numbers of connections per link.
 pub(super) const COUNTS: [u32; 4] = [1, 2, 4, 8];
 /// Smallest relevant gain of a doubling, as a share.
 const LEAST_GAIN: f64 = 0.02;

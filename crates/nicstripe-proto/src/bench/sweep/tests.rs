@@ -35,7 +35,6 @@ fn messages(streaming: Option<f64>) -> Planner {
     Planner::Message(MessageSweep::new(Some(1448), streaming, Duration::from_secs(60)))
 }
 
-/// Between −1 and 1.
 fn noise(rng: &mut Rng) -> f64 {
     rng.below(1 << 32) as f64 / f64::from(1_u32 << 31) - 1.0
 }
@@ -319,7 +318,6 @@ fn packets_that_vanish_are_left_out_and_told() {
     assert_eq!(found.advice, "an MTU of 9000 is as good as any for the rate; packets of 4000 bytes do not get through");
 }
 
-/// One of each kind.
 fn one_of_each() -> [Planner; 5] {
     let theory = Theory::usual(BitRate::from_gbit(1), 9000);
     [

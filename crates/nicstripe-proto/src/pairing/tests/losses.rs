@@ -1,5 +1,5 @@
 //! Loss of every subset of ends on every topology, in virtual time: data must flow again if any
-//! pair of ends can carry them.
+//! pair of ends works.
 
 use std::{
     cmp::Reverse,
@@ -341,8 +341,8 @@ fn all_subsets(topology: Topology) -> Tried {
     tried
 }
 
-/// Returns the time until data flowed again. All usable ends must have links again within `pause`
-/// after the loss and after the heal.
+/// Returns the time until data flowed again. All usable ends must have links within `pause` after
+/// the loss and after the heal.
 fn lose_and_heal(world: &mut World, ends: u32, loss: Loss, pause: Duration, case: &str) -> Duration {
     world.closed = 0;
     world.lose(ends, loss);
