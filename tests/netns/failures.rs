@@ -76,8 +76,8 @@ fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
     within(&report, quarter, 2.0 * allowed);
 }
 
-/// Panics unless the copy took at most `allowed` seconds more than the ideal time, with `over_both`
-/// bytes over two cables and the rest over one.
+/// Panics if the copy took over `allowed` seconds more than ideal, with `over_both` bytes over two
+/// cables and the rest over one.
 #[track_caller]
 fn within(report: &Value, over_both: usize, allowed: f64) {
     let over_one = number(report, "bytes") as f64 - over_both as f64;

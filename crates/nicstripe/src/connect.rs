@@ -32,8 +32,8 @@ use crate::{
     trust::{Identity, Peers, PublicKey},
 };
 
-/// Timeout of the TCP handshake. SYN retransmissions fall at 0.2, 0.6 and 1.4 s; this covers the
-/// first two.
+/// Timeout of the TCP handshake. SYN retransmissions at 0.2 and 0.6 s fall within it, the next one
+/// (1.4 s) does not.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Timeout of the first connection to a host, which may have to wake up or may be far away.
@@ -134,8 +134,8 @@ impl Connector {
 
     /// Creates a connection for a path of the session.
     ///
-    /// The first attempt on a link named by the user has the timeout of the first connection to a
-    /// host, so that one lost packet does not fail it.
+    /// One lost packet must not fail a link named by the user: its first attempt has
+    /// [`FIRST_CONNECT_TIMEOUT`].
     pub(crate) async fn join(&self, path: PathId, plan: &PathPlan, first: bool) -> Result<Established, (PathLoss, Error)> {
         let timeout = if first && plan.named { FIRST_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
         let greeted = self.greet(path, plan, None, timeout).await;
@@ -386,9 +386,10 @@ const PROBE_MARGIN: usize = 256;
 /// retransmission (0.2 s).
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Maximum unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`). Keeps little data committed to a slow
-/// link (0.1 s at 10 Mbit/s) and does not starve a fast one between two wake-ups (measured without
-/// loss down to 16 KiB at LAN round trips).
+/// Maximum unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`).
+///
+/// Little data stays committed to a slow link: 0.1 s at 10 Mbit/s. A fast link does not starve
+/// between two wake-ups (measured without loss down to 16 KiB at LAN round trips).
 const NOTSENT_LOWAT: u32 = 128 * 1024;
 
 /// Sets the socket options of every connection, at both ends. Skips options that the kernel does

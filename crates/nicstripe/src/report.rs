@@ -98,7 +98,7 @@ pub struct LinkReport {
     /// State at the end.
     pub state: LinkState,
     /// True if each connection arrived at the peer's interface it was aimed at, and the local
-    /// interface carried at least the `wire_bytes` of all its links; `None` if either is unknown.
+    /// interface carried at least the `wire_bytes` of its links. `None` if either is unknown.
     pub verified: Option<bool>,
     /// Bytes that the local interface carried in the direction of the data during the transfer,
     /// headers included (kernel counter).

@@ -257,7 +257,7 @@ pub(crate) fn acl() -> Vec<u8> {
     [&2_u32.to_le_bytes()[..], &entries.concat()].concat()
 }
 
-/// Children before their directories, whose times would change again.
+/// Sets the times of children before those of their directories, which would change again.
 fn age_all(path: &Path, seconds: u64) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         fs::read_dir(path).unwrap().for_each(|entry| age_all(&entry.unwrap().path(), seconds + 1));

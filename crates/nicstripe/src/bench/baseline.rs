@@ -7,8 +7,8 @@ use nicstripe_proto::{
 
 use super::report::{BenchLink, BenchReport, Comparison, Phase, Spread, Verdict};
 
-/// Compares a report with an earlier one by the rate of all links together, falling back to reverse
-/// and then both directions, whichever both reports have.
+/// Compares a report with an earlier one by the rate of all links together. Falls back to reverse,
+/// then to both directions, if either report lacks a phase.
 ///
 /// Reports are not comparable if links, packet sizes, directions or the document version differ. A
 /// baseline without such a load counts as a spread of zero repeats. See

@@ -161,8 +161,8 @@ pub(crate) struct WritePlace<'a> {
 ///
 /// # Errors
 ///
-/// There is too little space, another transfer is writing to that name, an interrupted copy to it
-/// would lose its resume state, or the name is a directory. The source is
+/// There is too little space, or the name is a directory. Another transfer is writing to that name,
+/// or an interrupted copy to it would lose its resume state. The source is
 /// [`io::ErrorKind::Interrupted`] if `stop` was set.
 pub(crate) fn write_stage(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     if bytes == 0 {

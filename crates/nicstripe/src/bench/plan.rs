@@ -8,9 +8,15 @@ use super::report::{Phase, PlanSummary, SweepKind};
 
 /// Plan of a benchmark.
 ///
-/// Defaults: all phases except pairs, which are added if links share a bottleneck; loads of at most
-/// 10 s after a warm-up of 1 s, sampled every 0.5 s and ended once the rate has settled; 6 to 12
-/// repeats; messages of 256 KiB; 200 round trips per link; no sweeps, no disks.
+/// Defaults:
+///
+/// - all phases except pairs, which are added if links share a bottleneck;
+/// - loads of at most 10 s after a warm-up of 1 s, sampled every 0.5 s, ended once the rate has
+///   settled;
+/// - 6 to 12 repeats;
+/// - messages of 256 KiB;
+/// - 200 round trips per link;
+/// - no sweeps, no disks.
 #[derive(Debug, Clone)]
 pub struct BenchPlan {
     /// Phases to run. `Idle` measures round trips.
