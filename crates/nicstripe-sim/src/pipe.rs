@@ -48,7 +48,7 @@ struct Connection<M> {
     /// Bytes that arrived while the other direction was silent, so that their acknowledgement was
     /// lost.
     held_acknowledgements: u64,
-    /// Start of the time in which silence has blocked or dropped data.
+    /// Time since which silence has blocked or dropped data.
     stalled_since: Option<Duration>,
     /// Time of TCP's retransmission after the silence.
     resumes: Option<Key>,

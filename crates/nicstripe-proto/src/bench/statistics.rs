@@ -76,7 +76,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Returns the population standard deviation, divided by n and not by n − 1: `mdev` of ping.
+/// Returns the population standard deviation (divided by n, not n − 1), like `mdev` of ping.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     let mean = mean(&values)?;

@@ -62,7 +62,7 @@ impl Planner {
     /// Replaces the lists of interfaces after a change on either side.
     pub fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
         self.pairing.update(local, remote);
-        // A candidate that was gone for a while has no state in the pairing.
+        // The pairing has no state for a candidate that had disappeared.
         let up = self.made.iter().filter(|(_, made)| made.is_up).map(|(id, _)| *id);
         up.for_each(|id| self.pairing.verified(id));
         self.rounds = 0;

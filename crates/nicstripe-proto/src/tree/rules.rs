@@ -61,7 +61,7 @@ pub enum Verdict {
     /// The existing object has equal content; attributes may have been set.
     #[n(2)]
     Same,
-    /// The existing object is newer and is kept.
+    /// The existing object is not older, and is kept.
     #[n(3)]
     Newer,
     /// The existing object differs and may not be replaced: counts as failed.

@@ -101,7 +101,8 @@ fn a_whole_file_that_was_durable_is_only_hashed() {
     for direction in Direction::BOTH {
         let mut lab = Lab::scaled(Seed(3), mib(256)).direction(direction).link(1000);
         lab.start();
-        // The receiver has everything and the sender's `Complete`, but dies before the commit.
+        // Everything is written and the sender's `Complete` has arrived. The sender is killed
+        // before the commit, and the receiver shuts down in order.
         let receiver = direction.sender().other();
         lab.run_while(secs(60), |lab| lab.receiver().disk.written.len() < 1024);
         lab.run_until(lab.net.now() + ms(1));

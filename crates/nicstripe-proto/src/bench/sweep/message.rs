@@ -44,7 +44,7 @@ struct Suspect {
 
 impl MessageSweep {
     /// Returns the sweep over a link with this segment payload (1448 if unknown) and streaming
-    /// rate. No larger size begins after `budget`: 60 s.
+    /// rate. No larger size begins after `budget` (60 s).
     pub fn new(segment_bytes: Option<u64>, streaming: Option<BitRate>, budget: Duration) -> MessageSweep {
         MessageSweep {
             sizes: sizes(segment_bytes.unwrap_or(USUAL_SEGMENT)),

@@ -86,7 +86,7 @@ pub enum Stopped {
     Failed,
 }
 
-/// The reason in a few words.
+/// Short text for each reason.
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
