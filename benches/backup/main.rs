@@ -1,13 +1,17 @@
-//! The backup tool of `examples/` at the size of a real tree: what a second backup sends, what comes back, and what kills leave.
+//! The backup tool of `examples/` with a realistic tree: traffic of a second backup, restore, and
+//! kills.
 //!
 //! `cargo bench --bench backup -- --size 5G --kills 50`
 //!
-//! Two hosts and two gigabit cables; files are in memory. A tree is backed up, one file in a hundred is written anew, it is backed up again,
-//! and restored. Then before each kill one file in a hundred is written anew, and the tool, or in each third round its daemon, is killed at
-//! a random moment of the backup that follows; after each the repository has to be whole, and a backup whose daemon was killed has to end
-//! well. At the end the last tree is restored from what all of that has left.
+//! Two hosts and two gigabit cables; files are in memory. A tree is backed up, one file in a
+//! hundred is rewritten, and it is backed up again and restored. Then, before each kill, one file
+//! in a hundred is rewritten, and the tool, or in each third round its daemon, is killed at a
+//! random moment of the next backup. After each kill the repository must be intact, and a backup
+//! whose daemon was killed must succeed. At the end the last tree is restored from the surviving
+//! repository.
 //!
-//! Fails when anything is wrong, or when the second backup sends more than two parts in a hundred of the tree, by the cables' counters.
+//! Fails if anything is wrong, or if the second backup sends more than two percent of the tree, by
+//! the cables' counters.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -30,15 +34,15 @@ use self::tree::{Tree, random};
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes of the tree, in files of 1 MiB that repeat nowhere
+    /// Bytes of the tree, in files of 1 MiB without repeated content
     #[arg(long, default_value = "5G", value_parser = parse_size)]
     size: u64,
 
-    /// Kills
+    /// Number of kills
     #[arg(long, default_value_t = 50)]
     kills: u32,
 
-    /// Says when is killed
+    /// Seed for the moments of the kills
     #[arg(long, default_value_t = 1)]
     seed: u32,
 }
@@ -50,7 +54,7 @@ fn main() -> std::process::ExitCode {
 fn bench(arguments: Arguments) -> Result<()> {
     build_example()?;
     let rounds = 2 + u64::from(arguments.kills);
-    // The tree, what is backed up of it, and what is restored.
+    // The tree, its backup, and the restored tree.
     let place = Place::in_memory(3 * arguments.size + arguments.size * rounds / 100)?;
     let tree = Tree::plant(&place.files(Host::A).join(SOURCE), arguments.size)?;
     let mut bench =
@@ -83,7 +87,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Two hosts, a repository at one, the tree at the other.
+/// Two hosts: the tree on one, the repository on the other.
 struct Bench<'a> {
     stage: Stage<'a>,
     place: &'a Place,
@@ -91,7 +95,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Runs the tool, and writes a line about it.
+    /// Runs the tool, and adds a row with its result.
     fn step(&self, table: &mut Table, name: &str, words: &[&str]) -> Result<Measured> {
         let measured = self.stage.measure(self.tool(words), time_limit(4 * self.tree.size()))?;
         let carried = measured.wire_bytes() as f64;
@@ -115,7 +119,8 @@ impl Bench<'_> {
         if found.is_empty() { Ok(()) } else { Err(format!("what was restored is not what was backed up: {}", found.join("; ")).into()) }
     }
 
-    /// Kills tool or daemon at random moments of backups, and has the repository checked after each; returns how many kills hit.
+    /// Kills tool or daemon at random moments of backups, and checks the repository after each;
+    /// returns the number of kills that hit.
     fn kill_often(&mut self, arguments: &Arguments, whole: Duration) -> Result<u32> {
         let mut hits = 0;
         for round in 0..arguments.kills {
@@ -153,7 +158,7 @@ impl Bench<'_> {
     }
 }
 
-/// `cargo bench` does not build what is in `examples/`.
+/// Builds the example, because `cargo bench` does not build `examples/`.
 fn build_example() -> Result<()> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
@@ -162,13 +167,13 @@ fn build_example() -> Result<()> {
     if status.success() { Ok(()) } else { Err("the example cannot be built".into()) }
 }
 
-/// Where cargo puts it.
+/// Returns the path of the built example.
 fn example() -> PathBuf {
     Path::new(NICSTRIPE).with_file_name("examples").join("backup")
 }
 
-/// What is backed up, in the folder of host A.
+/// Source tree, in the folder of host A.
 const SOURCE: &str = "source";
 
-/// Of the tree, when a hundredth of it has changed.
+/// Maximum sent share of the tree after a hundredth of it has changed.
 const MOST_AFTER_CHANGE: f64 = 0.02;

@@ -1,4 +1,4 @@
-//! The tree that is backed up, and how it changes.
+//! The source tree, and its changes.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Makes it; `size` is cut to whole files.
+    /// Creates it; `size` is rounded down to whole files.
     pub(crate) fn plant(root: &Path, size: u64) -> Result<Self> {
         let shape = Shape { files: (size / FILE).max(1), size: FILE, per_directory: 64 };
         shape.plant(root)?;
@@ -28,12 +28,12 @@ impl Tree {
         &self.root
     }
 
-    /// Bytes of all files.
+    /// Returns the bytes of all files.
     pub(crate) fn size(&self) -> u64 {
         self.shape.files * self.shape.size
     }
 
-    /// Writes one file in a hundred anew, others for each number, with bytes that were nowhere before.
+    /// Rewrites one file in a hundred with new content; the number selects the files.
     pub(crate) fn change(&self, number: u32) -> Result<()> {
         let first = u64::from(number) % PART;
         for index in (first..self.shape.files).step_by(PART as usize) {
@@ -45,7 +45,7 @@ impl Tree {
     }
 }
 
-/// The same number for the same seed and round.
+/// Returns a number determined by seed and round.
 pub(crate) fn random(seed: u32, round: u32) -> u32 {
     let hash = blake3::hash(&[seed.to_le_bytes(), round.to_le_bytes()].concat());
     let [a, b, c, d, ..] = *hash.as_bytes();
@@ -55,5 +55,5 @@ pub(crate) fn random(seed: u32, round: u32) -> u32 {
 /// Bytes of a file.
 const FILE: u64 = 1 << 20;
 
-/// One file in so many changes.
+/// One file in this many changes.
 const PART: u64 = 100;

@@ -1,4 +1,4 @@
-//! What is done to the hosts or to one end of a load, for nicstripe and iperf3 alike.
+//! Impairments of the hosts or of one end of a load, for nicstripe and iperf3 alike.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -11,19 +11,19 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench_support::{Process, Result};
 
-/// The cables, and what makes the way harder. The data go from host A to host B.
+/// Cables and impairments. Data flows from host A to host B.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Burden {
     pub(crate) cables: Vec<LinkSpec>,
-    /// Of all that goes to B over all cables.
+    /// Rate limit of all traffic to B over all cables.
     pub(crate) bus: Option<BitRate>,
-    /// The share of frames to B that each cable loses.
+    /// Share of frames to B that each cable drops.
     pub(crate) loss: f64,
     /// Host, name, value.
     pub(crate) sysctls: Vec<(Host, &'static str, &'static str)>,
-    /// Which end is stopped most of the time.
+    /// End that is stopped most of the time.
     pub(crate) stopped: Option<Host>,
-    /// What host B's program gets of a core, in thousandths.
+    /// CPU quota of host B's program, in thousandths of a core.
     pub(crate) millicores: Option<u32>,
 }
 
@@ -47,7 +47,7 @@ impl Burden {
         Ok(lab)
     }
 
-    /// Rations what runs on host B, until the quota is dropped.
+    /// Limits the CPU of programs on host B, until the quota is dropped.
     pub(crate) fn ration(&self, receivers: &[&Process]) -> Result<Option<CpuQuota>> {
         let Some(millicores) = self.millicores else { return Ok(None) };
         let quota = CpuQuota::new(millicores)?;
@@ -57,7 +57,7 @@ impl Burden {
         Ok(Some(quota))
     }
 
-    /// Does something while one end is stopped most of the time, if that is part of the burden.
+    /// Runs an action, and stops one end most of the time if that is part of the burden.
     pub(crate) fn while_stopped<T>(&self, ends: [&[&Process]; 2], action: impl FnOnce() -> Result<T>) -> Result<T> {
         let pids: Vec<Pid> = match self.stopped {
             None => return action(),
@@ -73,7 +73,7 @@ impl Burden {
     }
 }
 
-/// Stops processes and lets them go on, again and again; they run when this returns.
+/// Stops and continues processes repeatedly; they run on return.
 fn stop_and_go(pids: &[Pid], is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         for (signal, time) in [(Signal::CONT, RUNNING), (Signal::STOP, STOPPED)] {
@@ -86,12 +86,13 @@ fn stop_and_go(pids: &[Pid], is_over: &AtomicBool) {
 
 fn send(pids: &[Pid], signal: Signal) {
     for pid in pids {
-        // Fails for one that has ended.
+        // Fails if the process has ended.
         let _ = kill_process(*pid, signal);
     }
 }
 
-/// In 50 ms a gigabit cable fills a buffer of 6 MiB, and for the rest of the time the window is shut: with 150 ms the sender's kernel
-/// counted 26 % of the time as that, too near to the 20 that count. A session that is silent is suspected after 500 ms.
+/// In 50 ms a gigabit cable fills a buffer of 6 MiB, and the window stays closed for the rest of
+/// the time. With 150 ms the sender's kernel counted 26 % of the time as limited by the window, too
+/// close to the threshold of 20 %. A silent session becomes suspect after 500 ms.
 const STOPPED: Duration = Duration::from_millis(250);
 const RUNNING: Duration = Duration::from_millis(50);

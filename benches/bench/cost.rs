@@ -1,4 +1,4 @@
-//! What a gigabit costs, where no cable limits.
+//! CPU cost of a gigabit on unlimited cables.
 
 use nicstripe_lab::{Host, LinkSpec};
 
@@ -11,7 +11,7 @@ use crate::{
     rig::Rig,
 };
 
-/// Encrypted against plain, in turn.
+/// Compares encrypted with plain, interleaved.
 pub(crate) fn unshaped(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let burden = Burden::of([LinkSpec::unshaped()]);
     let mut rounds = Vec::new();

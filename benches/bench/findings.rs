@@ -1,4 +1,4 @@
-//! What was found, line by line, and whether it is what was asked.
+//! Results, line by line, with their thresholds.
 
 use std::fmt::Debug;
 
@@ -6,7 +6,7 @@ use nicstripe::bench::{BenchReport, Limiter, Run};
 
 use crate::bench_support::{Result, Spread, Table};
 
-/// The lines of all cases.
+/// Lines of all cases.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     rows: Vec<[String; 4]>,
@@ -14,17 +14,17 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// A value of several runs, each of which is to be within bounds; `bar` says which.
+    /// Adds a value of several runs, each of which must be within bounds; `bar` describes them.
     pub(crate) fn value(&mut self, what: &str, spread: &Spread, decimals: usize, bar: &str, is_met: impl Fn(f64) -> bool) {
         self.row(what, spread.print(decimals), bar, is_met(spread.median()));
     }
 
-    /// A value that nothing is asked of.
+    /// Adds a value without a threshold.
     pub(crate) fn note(&mut self, what: &str, value: String) {
         self.row(what, value, "", true);
     }
 
-    /// What was to be named, and what was, one run after the other.
+    /// Adds the expected bottleneck and those diagnosed, run by run.
     pub(crate) fn named(&mut self, what: &str, expected: &[Limiter], found: &[Option<Limiter>]) {
         let right = found.iter().filter(|limiter| limiter.is_some_and(|limiter| expected.contains(&limiter))).count();
         let mut value = format!("{right} of {}", found.len());
@@ -37,7 +37,7 @@ impl Findings {
         self.row(what, value, &names.join(" or "), right == found.len());
     }
 
-    /// How often something held.
+    /// Adds the number of times that a condition held.
     pub(crate) fn count(&mut self, what: &str, right: usize, of: usize) {
         self.row(what, format!("{right} of {of}"), "all", right == of);
     }
@@ -48,14 +48,14 @@ impl Findings {
         self.rows.push([what.to_owned(), value, bar.to_owned(), mark.to_owned()]);
     }
 
-    /// Something that may not be, however fast the machine is.
+    /// Adds a failure that does not depend on the speed of the machine.
     pub(crate) fn fail(&mut self, failure: impl Into<String>) {
         let failure = failure.into();
         eprintln!("{failure}");
         self.failures.push(failure);
     }
 
-    /// Checks that a report does not contradict itself.
+    /// Checks that a report is consistent.
     pub(crate) fn check(&mut self, report: &BenchReport) {
         let wrong: Vec<&Run> = report.runs.iter().filter(|run| !adds_up(run)).collect();
         if let Some(run) = wrong.first() {
@@ -72,7 +72,7 @@ impl Findings {
         }
     }
 
-    /// Takes what became of a case.
+    /// Adds the result of a case.
     pub(crate) fn end_of(&mut self, case: impl Debug, outcome: Result<()>) {
         if let Err(error) = outcome {
             self.fail(format!("{case:?}: {error}"));
@@ -92,14 +92,15 @@ impl Findings {
     }
 }
 
-/// Whether the bytes of a run's flows are its total, but for a bit a second that rounding takes.
+/// Returns true if the bytes of a run's flows add up to its total, within a rounding error of 1
+/// bit/s.
 fn adds_up(run: &Run) -> bool {
     let bytes: u64 = run.flows.iter().map(|flow| flow.bytes).sum();
     let rate = u128::from(bytes) * 8_000_000 / u128::from(run.window_us.max(1));
     u128::from(run.total_bps).abs_diff(rate) <= 1
 }
 
-/// A limiter as the report has it.
+/// Returns a limiter as named in the report.
 fn name(limiter: &impl serde::Serialize) -> String {
     serde_json::to_value(limiter).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_else(|| "none".to_owned())
 }

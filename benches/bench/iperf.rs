@@ -1,4 +1,4 @@
-//! iperf3 as one has to use it for several cables: a server and a client a cable.
+//! iperf3 over several cables, which takes one server and one client per cable.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,16 @@ use crate::{
     burden::Burden,
 };
 
-/// What the processes of one load found.
+/// Results of the processes of one load.
 #[derive(Debug)]
 pub(crate) struct Load {
-    /// Of each cable, what its receiver counted, in bits a second.
+    /// Rate of each cable by its receiver, in bits a second.
     pub(crate) rates: Vec<f64>,
-    /// Segments that were sent again, of all.
+    /// Retransmitted segments of all processes.
     pub(crate) retransmits: u64,
     /// CPU time of all processes.
     pub(crate) cpu: Duration,
-    /// Bytes that the cables brought, headers included.
+    /// Bytes that the cables delivered, headers included.
     pub(crate) carried: u64,
 }
 
@@ -28,13 +28,14 @@ impl Load {
         self.rates.iter().sum()
     }
 
-    /// Seconds of CPU time for a gigabit on the cables.
+    /// Returns the CPU seconds per gigabit on the cables.
     pub(crate) fn cpu_per_gbit(&self) -> f64 {
         self.cpu.as_secs_f64() / (self.carried as f64 * 8.0 / 1e9)
     }
 }
 
-/// Loads these cables at the same time for so many seconds, after one that does not count. The data come from host `from`.
+/// Loads these cables concurrently for `seconds`, after one second of warm-up. Data flows from host
+/// `from`.
 pub(crate) fn load(lab: &Lab, burden: &Burden, place: &Place, links: &[usize], from: Host, seconds: u32) -> Result<Load> {
     let logs = place.logs();
     let before = carried(lab)?;
@@ -74,7 +75,7 @@ pub(crate) fn load(lab: &Lab, burden: &Burden, place: &Place, links: &[usize], f
     Ok(load)
 }
 
-/// Bytes that all cables have brought to both hosts.
+/// Returns the bytes that all cables delivered to both hosts.
 pub(crate) fn carried(lab: &Lab) -> Result<u64> {
     Ok(lab.counters()?.iter().map(|link| link.a.received_bytes + link.b.received_bytes).sum())
 }
@@ -83,5 +84,5 @@ fn port(link: usize) -> u16 {
     5201 + u16::try_from(link).unwrap_or(0)
 }
 
-/// For the start and the end of a load.
+/// Extra time for the start and end of a load.
 const GRACE: Duration = Duration::from_secs(30);

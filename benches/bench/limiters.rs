@@ -1,4 +1,4 @@
-//! What is named as the limit, where it is known what it is.
+//! Diagnosed bottlenecks against known ones.
 
 use std::time::Duration;
 
@@ -25,12 +25,13 @@ pub(crate) fn starved_sender(settings: &Settings, place: &Place, findings: &mut 
     Trial { what: "starved sender", burden, expected: &[Limiter::Sender] }.run(settings, place, findings).map(drop)
 }
 
-/// The kernel's own bounds of the buffers: a program that sets none gets no more.
+/// Limits the buffers with the kernel's own maxima, which also bound programs that set none.
 ///
-/// Of a send buffer that is the limit the kernel may count nothing as such (`tcp_cwnd_validate`: only while nothing is left unsent, which
-/// Nagle's rule prevents; measured with iperf3: 0 of 3.8 s), so that it is known by what it holds: less than bandwidth × delay.
+/// The kernel may report no limited time for a send buffer (`tcp_cwnd_validate` counts only while
+/// nothing is unsent, which Nagle's algorithm prevents; measured with iperf3: 0 of 3.8 s). The
+/// diagnosis therefore uses its content: less than bandwidth × delay.
 pub(crate) fn small_buffer(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
-    // Where a round trip is as short as between namespaces the cable is full with them: 8 KiB carry 98 %.
+    // With the short round trip between namespaces, 8 KiB carry 98 % and the cable is full.
     let small =
         |host, name| Burden { sysctls: vec![(host, name, "4096 16384 16384")], ..Burden::of([LinkSpec::gigabit().with_delay(ONE_WAY)]) };
     let receiver = small(Host::B, "net/ipv4/tcp_rmem");
@@ -46,7 +47,8 @@ pub(crate) fn cpu(settings: &Settings, place: &Place, findings: &mut Findings) -
     Trial { what: "quota of the daemon", burden, expected: &[Limiter::Cpu] }.run(settings, place, findings).map(drop)
 }
 
-/// On a short cable TCP hides such a loss but for 1 %, and then the cable is full. On a long one it cannot: Mathis's bound is 44 Mbit/s.
+/// Drops frames. On a short cable TCP hides all but 1 % of the loss, and the cable is full. On a
+/// long one it cannot: Mathis's bound is 44 Mbit/s.
 pub(crate) fn loss(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let short = Burden { loss: LOSS, ..one_gigabit() };
     let short = Trial { what: "0.1 % lost", burden: short, expected: &[Limiter::Loss, Limiter::Cable] };
@@ -62,7 +64,7 @@ pub(crate) fn loss(settings: &Settings, place: &Place, findings: &mut Findings) 
     Trial { what: "0.1 % lost, 10 ms", burden: long, expected: &[Limiter::Loss] }.run(settings, place, findings).map(drop)
 }
 
-/// A long cable is no limit with the buffers of today; with those of yesterday it is.
+/// Adds delay. A long cable is no bottleneck with today's default buffers, but is with older ones.
 pub(crate) fn delay(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let long = Burden::of([gigabit_of_10_ms()]);
     let of_theory = theory(&long);
@@ -78,7 +80,7 @@ pub(crate) fn delay(settings: &Settings, place: &Place, findings: &mut Findings)
     plateau(&long, settings, place, findings)
 }
 
-/// A sweep of buffers, whose plateau is to be where bandwidth × delay is.
+/// Sweeps the buffers; the plateau must start at bandwidth × delay.
 fn plateau(burden: &Burden, settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let rig = Rig::build(burden, settings, place)?;
     let swept = bench(&rig, findings, &["--sweep", "buffer"])?;
@@ -86,7 +88,7 @@ fn plateau(burden: &Burden, settings: &Settings, place: &Place, findings: &mut F
         findings.fail("10 ms: no sweep of buffers in the report");
         return Ok(());
     };
-    // Of the cable as it is, not of its queue: what the report takes may be greater.
+    // Delay of the cable without its queue; the report may use a greater one.
     let bdp = burden.cables[0].line_rate().map_or(f64::NAN, |rate| rate.bits_per_second() as f64) / 8.0 * 0.01;
     findings.note("10 ms, bandwidth × delay under load, KiB", format!("{:.0}", sweep.bdp_bytes.unwrap_or(0) as f64 / 1024.0));
     let doublings = Spread::of(&[sweep.plateau], |plateau| plateau.map_or(f64::NAN, |bytes| (bytes as f64 / bdp).log2()));
@@ -95,7 +97,7 @@ fn plateau(burden: &Burden, settings: &Settings, place: &Place, findings: &mut F
     Ok(())
 }
 
-/// Fails where a cable is named that is not full.
+/// Fails if a cable that is not full is named.
 fn check_full(rounds: &[(Benched, Load)], findings: &mut Findings) {
     for (bench, _) in rounds {
         let summary = &bench.report.summary;
@@ -105,7 +107,7 @@ fn check_full(rounds: &[(Benched, Load)], findings: &mut Findings) {
     }
 }
 
-/// One burden, and what may be named.
+/// A burden, and the acceptable diagnoses.
 struct Trial {
     what: &'static str,
     burden: Burden,
@@ -113,7 +115,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// nicstripe and iperf3 in turn, each time between hosts that are new.
+    /// Runs nicstripe and iperf3 alternately, each time between new hosts.
     fn run(&self, settings: &Settings, place: &Place, findings: &mut Findings) -> Result<Vec<(Benched, Load)>> {
         let mut rounds = Vec::new();
         for _ in 0..settings.runs {
@@ -144,8 +146,8 @@ fn gigabit_of_10_ms() -> LinkSpec {
 
 const LOSS: f64 = 0.001;
 
-/// From this part of its theory on a cable is full.
+/// Share of its theory above which a cable counts as full.
 const FULL: f64 = 0.97;
 
-/// So long that 16 KiB are 65 Mbit/s at most.
+/// Delay with which 16 KiB carry at most 65 Mbit/s.
 const ONE_WAY: Duration = Duration::from_millis(1);

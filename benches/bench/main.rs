@@ -1,29 +1,31 @@
-//! `nicstripe bench` held against what is known: iperf3 on the same cables, theory, and what was done to them.
+//! `nicstripe bench` against known values: iperf3 on the same cables, theory, and injected faults.
 //!
-//! `cargo bench --bench bench -- --case equal,shared,slow-receiver,starved-sender,small-buffer,cpu,mixed,loss,delay,jumbo,unshaped,regression`
+//! `cargo bench --bench bench -- --case
+//! equal,shared,slow-receiver,starved-sender,small-buffer,cpu,mixed,loss,delay,jumbo,unshaped,regression`
 //!
-//! | case | what | bar |
+//! | case | scenario | threshold |
 //! | --- | --- | --- |
 //! | equal | 1, 2 and 4 gigabit cables, both ways | total within 1 % of iperf3's and 2 % of theory; the links' bytes are the total's |
 //! | shared | 2 gigabit cables behind a bus of 1.2 Gbit/s | alone ≥ 99 % of theory, scaling 0.61 ± 0.03, `shared` named |
 //! | slow-receiver | the daemon is stopped five sixths of the time (SIGSTOP) | `receiver` named |
-//! | starved-sender | the client is | `sender` named |
+//! | starved-sender | the client is stopped five sixths of the time | `sender` named |
 //! | small-buffer | a round trip of 2 ms; `tcp_rmem` of the receiver, then `tcp_wmem` of the sender ends at 16 KiB | `receive_buffer`, `send_buffer` named, or `window` |
 //! | cpu | the daemon has a quota of `--millicores` | `cpu` named |
 //! | mixed | cables of 1000 and 100 Mbit/s | each within 2 % of theory, `cable` named |
-//! | loss | 0.1 % of the frames are lost; then with a round trip of 10 ms too | `loss` named, or `cable` from 97 % of theory |
+//! | loss | 0.1 % of the frames are lost; then also with a round trip of 10 ms | `loss` named, or `cable` from 97 % of theory |
 //! | delay | a round trip of 10 ms; then with windows of 256 KiB; then a sweep of buffers | ≥ 97 %, `cable`; `window`; plateau within one doubling of bandwidth × delay |
-//! | jumbo | 2 gigabit cables, MTU 9000; a sweep of messages | 990 Mbit/s ± 1 % each; no size slower than a lesser one but for dropouts |
+//! | jumbo | 2 gigabit cables, MTU 9000; a sweep of messages | 990 Mbit/s ± 1 % each; no size slower than a smaller one except for dropouts |
 //! | unshaped | one cable without a rate | CPU time of both ends per Gbit ≤ 2 × that of iperf3 |
 //! | regression | `--noise` benches against a report of the same cable, then one of a cable that is 10 % slower | none exits 41, the last does |
 //!
-//! The iperf3 beside it is one process a cable and end, each client bound to its device, all at the same time; it runs after each bench of
-//! nicstripe, under the same burden, so that what else the machine does hits both. Its rate is the receiver's, its first second does not
-//! count. CPU time is that of the processes, from `/proc/PID/stat`, once they have ended (the same as getrusage, cut to 10 ms), by what the
-//! cables' counters say, so that nothing that is told by a program about itself is compared.
+//! iperf3 runs as one process per cable and end, each client bound to its device, all concurrently.
+//! It runs after each bench of nicstripe, under the same burden, so that other load on the machine
+//! affects both. Its rate is the receiver's, without the first second. CPU time is that of the
+//! processes, from `/proc/PID/stat` after their end (equal to getrusage, truncated to 10 ms),
+//! divided by the cables' counters, so that no program's own figures are compared.
 //!
-//! With `--recorded FILE` nicstripe is not run: what it would have printed is in the file. A bar that is missed is marked; the bench fails
-//! when a report contradicts itself, or an exit code is not the one of the manual.
+//! With `--recorded FILE` nicstripe does not run; the file has its output. A missed threshold is
+//! marked; the bench fails if a report is inconsistent, or an exit code differs from the manual.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -46,7 +48,7 @@ use crate::findings::Findings;
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// What to measure
+    /// Cases to measure
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Case::ALL)]
     case: Vec<Case>,
 
@@ -54,14 +56,14 @@ struct Arguments {
     settings: Settings,
 }
 
-/// How much of each case.
+/// Number and length of the benches.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
     /// Benches of each case
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
 
-    /// Longest time of one load in seconds, of nicstripe and of iperf3
+    /// Maximum time of one load in seconds, of nicstripe and of iperf3
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
 
@@ -73,15 +75,15 @@ pub(crate) struct Settings {
     #[arg(long, value_delimiter = ',', default_value = "1,2,4", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) links: Vec<u8>,
 
-    /// Thousandths of a core that the daemon has in the case cpu
+    /// CPU quota of the daemon in the case cpu, in thousandths of a core
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(10..))]
     pub(crate) millicores: u32,
 
-    /// Benches that have nothing but noise to find, in the case regression
+    /// Benches without a real change, in the case regression
     #[arg(long, default_value_t = 20)]
     pub(crate) noise: u32,
 
-    /// Take this report for that of every bench, and run iperf3 alone
+    /// Use this report for every bench, and run only iperf3
     #[arg(long)]
     pub(crate) recorded: Option<PathBuf>,
 }

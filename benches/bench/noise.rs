@@ -1,4 +1,4 @@
-//! Benches against an earlier report: chance is not taken for a change, and a change not for chance.
+//! Benches against an earlier report: noise is no regression, and a real change is one.
 
 use std::fs;
 
@@ -39,5 +39,5 @@ pub(crate) fn regression(settings: &Settings, place: &Place, findings: &mut Find
     Ok(())
 }
 
-/// The exit code of the manual.
+/// Exit code of the manual.
 const REGRESSION: i32 = 41;

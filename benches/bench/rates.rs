@@ -1,4 +1,4 @@
-//! Rates: of nicstripe, of iperf3 on the same cables, and of theory.
+//! Rates of nicstripe, against iperf3 on the same cables and against theory.
 
 use nicstripe::bench::{BenchReport, Limiter, SweepKind, SweepPoint};
 use nicstripe_lab::{BitRate, Host, LinkSpec};
@@ -12,7 +12,7 @@ use crate::{
     rig::{Benched, Rig},
 };
 
-/// So many equal cables, both ways.
+/// Measures equal cables, in both directions.
 pub(crate) fn equal(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     for count in &settings.links {
         let burden = Burden::of(vec![LinkSpec::gigabit(); usize::from(*count)]);
@@ -26,7 +26,7 @@ pub(crate) fn equal(settings: &Settings, place: &Place, findings: &mut Findings)
     Ok(())
 }
 
-/// Two cables whose frames to the receiver share a bus.
+/// Measures two cables whose frames to the receiver share a bus.
 pub(crate) fn shared(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let burden = Burden { bus: Some(BUS), ..Burden::of([LinkSpec::gigabit(); 2]) };
     let mut benches = Vec::new();
@@ -53,7 +53,7 @@ pub(crate) fn shared(settings: &Settings, place: &Place, findings: &mut Findings
     Ok(())
 }
 
-/// A cable of 100 Mbit/s beside one of a gigabit.
+/// Measures a cable of 100 Mbit/s together with one of a gigabit.
 pub(crate) fn mixed(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let burden = Burden::of([LinkSpec::gigabit(), LinkSpec::mbit(100)]);
     let rig = Rig::build(&burden, settings, place)?;
@@ -64,7 +64,7 @@ pub(crate) fn mixed(settings: &Settings, place: &Place, findings: &mut Findings)
     Ok(())
 }
 
-/// Packets of 9000 bytes.
+/// Measures packets of 9000 bytes.
 pub(crate) fn jumbo(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let burden = Burden::of([LinkSpec::gigabit().with_mtu(9000); 2]);
     let rig = Rig::build(&burden, settings, place)?;
@@ -81,12 +81,12 @@ pub(crate) fn jumbo(settings: &Settings, place: &Place, findings: &mut Findings)
     Ok(())
 }
 
-/// The points of a sweep; none when it was not made.
+/// Returns the points of a sweep; none if it did not run.
 pub(crate) fn points(report: &BenchReport, kind: SweepKind) -> &[SweepPoint] {
     report.sweeps.iter().find(|sweep| sweep.kind == kind).map_or(&[], |sweep| &sweep.points)
 }
 
-/// A bench whose report is checked.
+/// Runs a bench and checks its report.
 pub(crate) fn bench(rig: &Rig<'_>, findings: &mut Findings, words: &[&str]) -> Result<Benched> {
     let benched = rig.bench(words)?;
     findings.check(&benched.report);
@@ -96,7 +96,7 @@ pub(crate) fn bench(rig: &Rig<'_>, findings: &mut Findings, words: &[&str]) -> R
     Ok(benched)
 }
 
-/// nicstripe and iperf3 in turn; of iperf3 a load each way.
+/// Runs nicstripe and iperf3 alternately; iperf3 runs one load in each direction.
 fn rounds(rig: &Rig<'_>, settings: &Settings, findings: &mut Findings, words: &[&str]) -> Result<Vec<Round>> {
     (0..settings.runs).map(|_| Ok((bench(rig, findings, words)?, [rig.iperf3(Host::A)?, rig.iperf3(Host::B)?]))).collect()
 }
@@ -104,14 +104,14 @@ fn rounds(rig: &Rig<'_>, settings: &Settings, findings: &mut Findings, words: &[
 type Round = (Benched, [Load; 2]);
 type Rate = fn(&Round) -> f64;
 
-/// Name of a way, what nicstripe and iperf3 moved that way.
+/// Returns the name of each direction, with nicstripe's and iperf3's rate.
 fn ways() -> [(&'static str, Rate, Rate); 2] {
     let to: (_, Rate, Rate) = ("to the daemon", |(bench, _)| bench.together(), |(_, loads)| loads[0].total());
     let from: (_, Rate, Rate) = ("from the daemon", |(bench, _)| bench.reverse(), |(_, loads)| loads[1].total());
     [to, from]
 }
 
-/// What one total is held against.
+/// A total, and its reference values.
 struct Compared {
     what: String,
     theory: f64,
@@ -129,7 +129,7 @@ impl Compared {
     }
 }
 
-/// Each cable's part of what all carry together, which is to be its theory but for so many percent.
+/// Checks each cable's part of the total, which must be within `percent` of its theory.
 fn of_each_link(case: &str, burden: &Burden, rounds: &[Round], findings: &mut Findings, percent: f64) {
     for (link, spec) in burden.cables.iter().enumerate() {
         let theory = spec.goodput().map_or(f64::NAN, |rate| rate.bits_per_second() as f64);
@@ -141,9 +141,11 @@ fn of_each_link(case: &str, burden: &Burden, rounds: &[Round], findings: &mut Fi
     }
 }
 
-/// How many points are as fast as the fastest before them, but for 5 %, or are said to be dropouts.
+/// Counts the points that are as fast as the fastest before them, within 5 %, or are marked as
+/// dropouts.
 ///
-/// No more is asked than the cable carries: its shaper lets 256 KiB pass at once, so that messages up to there are faster than any line.
+/// The required rate is at most the cable's: its shaper has a burst of 256 KiB, so that messages up
+/// to that size exceed the line rate.
 fn rises(points: &[SweepPoint], cable: f64) -> usize {
     let mut most: f64 = 0.0;
     let mut right = 0;
@@ -159,5 +161,6 @@ pub(crate) fn theory(burden: &Burden) -> f64 {
     burden.cables.iter().filter_map(|spec| spec.goodput()).map(|rate| rate.bits_per_second() as f64).sum()
 }
 
-/// Of frames with their header: 1147.7 Mbit/s of payload, and 0.61 of what two gigabit cables carry.
+/// Rate of frames with their header: 1147.7 Mbit/s of payload, and 0.61 of the capacity of two
+/// gigabit cables.
 const BUS: BitRate = BitRate::mbit(1200);

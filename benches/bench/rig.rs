@@ -15,25 +15,25 @@ use crate::{
     iperf::{self, Load},
 };
 
-/// A lab with a daemon on host B, which the burden is on.
+/// A lab with a daemon on host B and the burden applied.
 pub(crate) struct Rig<'a> {
     pub(crate) lab: Lab,
     pub(crate) burden: &'a Burden,
     settings: &'a Settings,
     place: &'a Place,
-    /// None where reports are recorded ones.
+    /// `None` for recorded reports.
     daemon: Option<Process>,
     _quota: Option<CpuQuota>,
 }
 
-/// What one bench of nicstripe left.
+/// Result of one bench of nicstripe.
 #[derive(Debug)]
 pub(crate) struct Benched {
     pub(crate) report: BenchReport,
     pub(crate) exit_code: Option<i32>,
     /// CPU time of client and daemon.
     cpu: Duration,
-    /// Bytes that the cables brought, headers included.
+    /// Bytes that the cables delivered, headers included.
     carried: u64,
 }
 
@@ -45,7 +45,11 @@ impl<'a> Rig<'a> {
         Ok(Self { lab, burden, settings, place, daemon, _quota: quota })
     }
 
-    /// Runs `nicstripe bench` to its end. Errors: it printed no report.
+    /// Runs `nicstripe bench` to its end.
+    ///
+    /// # Errors
+    ///
+    /// It printed no report.
     pub(crate) fn bench(&self, words: &[&str]) -> Result<Benched> {
         let Some(daemon) = &self.daemon else { return self.recorded() };
         let (cpu_before, carried_before) = (daemon.cpu()?, iperf::carried(&self.lab)?);
@@ -66,12 +70,12 @@ impl<'a> Rig<'a> {
         Ok(Benched { report, exit_code, cpu, carried: iperf::carried(&self.lab)? - carried_before })
     }
 
-    /// Loads all cables by iperf3, with data to the daemon's host, or from it.
+    /// Loads all cables with iperf3, with data to the daemon's host, or from it.
     pub(crate) fn iperf3(&self, from: Host) -> Result<Load> {
         self.iperf3_on(&(0..self.burden.cables.len()).collect::<Vec<_>>(), from)
     }
 
-    /// The same for some of the cables.
+    /// Like [`iperf3`](Self::iperf3), for some of the cables.
     pub(crate) fn iperf3_on(&self, links: &[usize], from: Host) -> Result<Load> {
         iperf::load(&self.lab, self.burden, self.place, links, from, self.settings.seconds)
     }
@@ -82,7 +86,7 @@ impl<'a> Rig<'a> {
         Ok(Benched { report, exit_code: Some(0), cpu: Duration::ZERO, carried: 1 })
     }
 
-    /// Twice what all loads take, and what a sweep may.
+    /// Timeout: twice the time of all loads, plus that of a sweep.
     fn time_limit(&self, words: &[&str]) -> Duration {
         let loads = 2 * self.burden.cables.len() + 4;
         let load = Duration::from_secs(u64::from(self.settings.seconds + 2));
@@ -92,32 +96,35 @@ impl<'a> Rig<'a> {
 }
 
 impl Benched {
-    /// Seconds of CPU time for a gigabit on the cables.
+    /// Returns the CPU seconds per gigabit on the cables.
     pub(crate) fn cpu_per_gbit(&self) -> f64 {
         self.cpu.as_secs_f64() / (self.carried as f64 * 8.0 / 1e9)
     }
 
-    /// All cables together, to the daemon, in bits a second; NaN where that was not measured.
+    /// Returns the rate of all cables together, to the daemon, in bits a second; NaN if not
+    /// measured.
     pub(crate) fn together(&self) -> f64 {
         self.report.summary.together.map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// The same from the daemon.
+    /// Returns the rate of all cables together, from the daemon, in bits a second; NaN if not
+    /// measured.
     pub(crate) fn reverse(&self) -> f64 {
         self.report.summary.reverse.map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// What one link did alone, in bits a second.
+    /// Returns the rate of one link alone, in bits a second.
     pub(crate) fn alone(&self, link: usize) -> f64 {
         self.link(link).and_then(|link| link.alone).map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// What one link did of `together`.
+    /// Returns one link's part of `together`.
     pub(crate) fn part(&self, link: usize) -> f64 {
         self.link(link).and_then(|link| link.together).map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// The report's links are in the order of its ids, which is that of the interfaces here.
+    /// Returns a link's summary; the report lists links by id, which is the order of the interfaces
+    /// here.
     fn link(&self, link: usize) -> Option<&LinkSummary> {
         let interface = format!("eth{}", link + 1);
         let id = self.report.links.iter().find(|link| link.ends.client.name == interface)?.id;

@@ -1,4 +1,5 @@
-//! Many honest clients at once from one address, by the loopback interface of the daemon's host.
+//! Many concurrent honest clients from one address, over the loopback interface of the daemon's
+//! host.
 
 use std::{
     collections::BTreeMap,
@@ -14,26 +15,26 @@ use serde::Deserialize;
 
 use crate::bench_support::{NICSTRIPE, Process, Result, Sample, Scene, serve, start_daemon};
 
-/// A crowd to measure.
+/// Parameters of a crowd.
 pub(crate) struct Crowd<'a> {
     pub(crate) clients: u32,
-    /// Folders with keys that they have, in turns.
+    /// Folders with their keys, assigned round-robin.
     pub(crate) homes: &'a [PathBuf],
-    /// Sessions that the daemon allows instead of its own limits.
+    /// Session limit of the daemon, instead of its default.
     pub(crate) sessions: Option<u32>,
 }
 
-/// What became of a crowd.
+/// Result of a crowd.
 pub(crate) struct Served {
     pub(crate) seconds: f64,
     pub(crate) failed: usize,
     /// Clients that were connected later than 2 s after their start.
     pub(crate) late: usize,
-    /// Those of them that did not say so.
+    /// Late clients that did not report that they wait.
     pub(crate) silent: usize,
-    /// Most sessions at once.
+    /// Maximum number of concurrent sessions.
     pub(crate) sessions: usize,
-    /// The daemon's memory at most (VmHWM), in bytes.
+    /// Peak memory of the daemon (VmHWM), in bytes.
     pub(crate) memory: u64,
 }
 
@@ -45,11 +46,11 @@ struct Client {
 }
 
 impl Crowd<'_> {
-    /// Has all copy `sample` at once, each under a name of its own, and checks what arrived.
+    /// Makes all clients copy `sample` at once, each to a different name, and checks the copies.
     pub(crate) fn measure(&self, scene: &Scene<'_>, sample: &Sample) -> Result<Served> {
         let settings = scene.place.home(Host::B).config_file();
         if let Some(sessions) = self.sessions {
-            // Half of the connections are one key's at most.
+            // At most half of the connections may belong to one key.
             fs::write(&settings, format!("[limits]\nsessions = {sessions}\nsessions-per-peer = {sessions}\npaths = {}\n", 2 * sessions))?;
         }
         let daemon = start_daemon(serve(scene), scene.place)?;
@@ -88,7 +89,7 @@ impl Crowd<'_> {
         Ok(served)
     }
 
-    /// Sessions at once that the daemon allows.
+    /// Returns the daemon's session limit.
     fn allowed(&self) -> usize {
         let limits = Limits::default();
         self.sessions.map_or(limits.sessions.min(limits.sessions_per_peer * self.homes.len()), |sessions| sessions as usize)
@@ -117,11 +118,11 @@ fn await_all(clients: &mut [Client]) -> Result<()> {
     Ok(())
 }
 
-/// What a client says of its connection.
+/// A client's report about its connection.
 struct Story {
-    /// After its start.
+    /// Time after its start.
     connected: Duration,
-    /// Whether it said that it waits.
+    /// True if it reported that it waits.
     is_told: bool,
 }
 
@@ -140,8 +141,8 @@ impl Story {
     }
 }
 
-/// A client that waits longer says so; it does after 2 s.
+/// Waiting time after which a client must report that it waits; it does so after 2 s.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
-/// Longest that a crowd may take.
+/// Timeout of a crowd.
 const LONGEST: Duration = Duration::from_secs(300);

@@ -1,23 +1,27 @@
-//! Ten thousand connections of strangers while a file is copied over gigabit cables.
+//! Ten thousand connections of strangers during a copy over gigabit cables.
 //!
 //! `cargo bench --bench flood -- --size 2G --links 2 --strangers 10000`
 //!
-//! The strangers are on the daemon's own host and connect by its loopback interface, so that they take no room on the cables and have as many
-//! addresses as they like; each connects again some seconds after it was turned away. They run in two processes of their own, nice 10: both
-//! hosts share the machine's cores, and what the strangers burn themselves is no cost of the daemon's. A quarter of them is idle, a quarter
-//! sends a byte a second, a quarter garbage, and a quarter a first message that is in order, which costs the daemon a key exchange, and
-//! nothing after that.
+//! The strangers run on the daemon's own host and connect over its loopback interface, so that they
+//! use no capacity of the cables and have any number of addresses. Each reconnects some seconds
+//! after it was rejected. They run in two separate processes, nice 10: both hosts share the
+//! machine's cores, and the CPU time of the strangers is no cost of the daemon's. A quarter of them
+//! is idle, a quarter sends a byte a second, a quarter garbage, and a quarter a valid first
+//! message, which costs the daemon a key exchange, and nothing after that.
 //!
-//! Rates are those of whole commands. The daemon is a new one when the flood begins: no address is known to it.
+//! Rates are those of whole commands. The daemon is restarted before the flood: it knows no
+//! address.
 //!
-//! `cargo bench --bench flood -- --size 300M --attack connections,unsaid,sessions,unread,puts,holes,trees`
+//! `cargo bench --bench flood -- --size 300M --attack
+//! connections,unsaid,sessions,unread,puts,holes,trees`
 //!
-//! measures a **trusted** peer instead that takes what it can get of the daemon, in one process on the daemon's host, nice 10.
+//! measures a **trusted** peer instead that takes all it can get from the daemon, in one process on
+//! the daemon's host, nice 10.
 //!
 //! `cargo bench --bench flood -- --size 1M --crowd 40,200 --crowd-size 50M`
 //!
-//! measures honest clients that copy at once, over loopback from one address; `--crowd-keys` and `--crowd-sessions` say how many keys they
-//! have, and how many sessions the daemon allows.
+//! measures honest clients that copy concurrently, over loopback from one address; `--crowd-keys`
+//! and `--crowd-sessions` set their number of keys, and the daemon's session limit.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -52,11 +56,11 @@ struct Arguments {
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
-    /// Copies of it, undisturbed and during the flood
+    /// Copies of it, without and during the flood
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// The cables: so many of 1 Gbit/s, or their rates in Mbit/s
+    /// Cables: a number of cables of 1 Gbit/s, or their rates in Mbit/s
     #[arg(long, default_value = "2")]
     links: Cables,
 
@@ -68,15 +72,15 @@ struct Arguments {
     #[arg(long, default_value_t = 20)]
     clients: u32,
 
-    /// Seconds until a stranger that was turned away connects again
+    /// Seconds until a rejected stranger reconnects
     #[arg(long, default_value_t = 5)]
     pause: u64,
 
-    /// Instead: what a trusted peer takes, one after the other
+    /// Instead: attacks of a trusted peer, one after the other
     #[arg(long, value_enum, value_delimiter = ',')]
     attack: Vec<Greed>,
 
-    /// Instead, or after that: honest clients at once, one crowd after the other
+    /// Instead, or after that: concurrent honest clients, one crowd after the other
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     crowd: Vec<u32>,
 
@@ -84,11 +88,11 @@ struct Arguments {
     #[arg(long, default_value = "1000", value_parser = parse_size)]
     crowd_size: u64,
 
-    /// Keys that they have together
+    /// Number of keys that they share
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     crowd_keys: u32,
 
-    /// Sessions at once that the daemon allows them [default: its own limits]
+    /// Session limit of the daemon for them [default: its own limits]
     #[arg(long)]
     crowd_sessions: Option<u32>,
 }
@@ -97,7 +101,7 @@ fn main() -> ExitCode {
     if let Some(part) = Part::of_this_process() {
         return part.play();
     }
-    // Outside the lab, where the processes of the bench can still be reached.
+    // Outside the lab, where the bench's processes are still reachable.
     let hello = first_message();
     bench_support::run(|arguments| bench(arguments, &hello?))
 }
@@ -162,7 +166,7 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Copies beside a trusted peer that takes what it can get.
+/// Measures copies during the attacks of a trusted peer.
 fn greedy_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Result<()> {
     let place = scene.place;
     let mut table = Table::new(&["beside", "large, MB/s", "share, %", "small, s", "failed", "daemon, MiB", "its CPU, s", "attacker's"]);
@@ -198,7 +202,7 @@ fn greedy_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Re
     Ok(())
 }
 
-/// Copies of honest clients at once.
+/// Measures concurrent copies of honest clients.
 fn crowds(arguments: &Arguments, scene: &Scene<'_>) -> Result<()> {
     let (size, keys, sessions) = (arguments.crowd_size, arguments.crowd_keys, arguments.crowd_sessions);
     let sample = Sample::incompressible(scene.place.base().join("crowd"), size)?;
@@ -216,7 +220,8 @@ fn crowds(arguments: &Arguments, scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Has the daemon trust another peer, and returns the folder with that peer's key and the daemon's.
+/// Makes the daemon trust another peer, and returns the folder with that peer's key and the
+/// daemon's.
 fn befriend(scene: &Scene<'_>, name: &str) -> Result<PathBuf> {
     let folder = scene.place.base().join(name);
     fs::create_dir_all(&folder)?;
@@ -230,11 +235,11 @@ fn befriend(scene: &Scene<'_>, name: &str) -> Result<PathBuf> {
 
 /// One copy of the large file.
 struct Copied {
-    /// In MB/s.
+    /// Rate in MB/s.
     rate: f64,
 }
 
-/// Copies the large file so many times; each copy is checked and removed.
+/// Copies the large file `runs` times; each copy is checked and removed.
 fn copies(scene: &Scene<'_>, daemon: &Process, runs: u32) -> Result<Vec<Copied>> {
     let size = scene.sample.size;
     let mut copied = Vec::new();
@@ -253,7 +258,7 @@ fn copies(scene: &Scene<'_>, daemon: &Process, runs: u32) -> Result<Vec<Copied>>
     Ok(copied)
 }
 
-/// Copies a file of 1000 bytes under a name of its own; returns how many seconds the command took.
+/// Copies a file of 1000 bytes to a new name; returns the seconds of the command.
 fn small_copy(scene: &Scene<'_>, small: &PathBuf, number: u32) -> Result<f64> {
     let begun = Instant::now();
     let mut client = Process::spawn(small_cp(scene, small, &format!("small-{number}")), "small", &scene.place.logs())?;
@@ -270,7 +275,7 @@ fn small_cp(scene: &Scene<'_>, small: &PathBuf, name: &str) -> Command {
     command
 }
 
-/// TCP connections that the daemon's host has taken so far (`PassiveOpens`, RFC 4022).
+/// Returns the TCP connections accepted by the daemon's host so far (`PassiveOpens`, RFC 4022).
 fn accepted(scene: &Scene<'_>) -> Result<u64> {
     let output = scene.lab.command(Host::B, "cat").arg("/proc/net/snmp").output()?;
     let text = String::from_utf8(output.stdout)?;
@@ -280,13 +285,13 @@ fn accepted(scene: &Scene<'_>) -> Result<u64> {
     Ok(values.split(' ').nth(at).unwrap_or_default().parse()?)
 }
 
-/// Anonymous memory of the daemon, in bytes.
+/// Returns the anonymous memory of the daemon, in bytes.
 fn resident(daemon: &Process) -> Result<u64> {
     let [_, own] = daemon.memory().ok_or("the daemon has ended")?;
     Ok(own)
 }
 
-/// Starts the strangers, in two processes: one may not have file descriptors for all.
+/// Starts the strangers in two processes, because one may lack file descriptors for all.
 fn flood(scene: &Scene<'_>, arguments: &Arguments, hello: &std::path::Path) -> Result<Vec<Process>> {
     let spawn = |number: u8| {
         let strangers = Part::Strangers(Strangers {
@@ -301,7 +306,7 @@ fn flood(scene: &Scene<'_>, arguments: &Arguments, hello: &std::path::Path) -> R
     Ok(vec![spawn(0)?, spawn(1)?])
 }
 
-/// The first message of a real client: what it would say to any daemon.
+/// Returns the first message of a real client, which is the same for any daemon.
 fn first_message() -> Result<Vec<u8>> {
     use std::io::Read as _;
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -321,10 +326,10 @@ fn first_message() -> Result<Vec<u8>> {
     Ok(hello)
 }
 
-/// Until most strangers have connected.
+/// Time until most strangers have connected.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// Until what they left is gone: their time is 5 s.
+/// Time until the daemon has dropped the last strangers, whose timeout is 5 s.
 const RECOVERY: Duration = Duration::from_secs(6);
 
 const MIB: f64 = 1048576.0;

@@ -1,4 +1,4 @@
-//! The bench's own processes: the environment of each says which part it plays.
+//! Child processes of the bench: an environment variable selects the part of each.
 
 use std::process::{Command, ExitCode};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{bench_support::Result, strangers::Strangers, trusted::Attacker};
 
-/// A process's part.
+/// Part of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Part {
     Strangers(Strangers),

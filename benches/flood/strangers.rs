@@ -1,4 +1,4 @@
-//! The strangers.
+//! Connections of strangers.
 
 use std::{
     fs, io,
@@ -19,7 +19,7 @@ use crate::bench_support::Result;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Strangers {
     pub(crate) daemon: SocketAddr,
-    /// They come from 127.N.x.y, four of each address.
+    /// Second byte of their addresses 127.N.x.y, each used by four strangers.
     pub(crate) network: u8,
     pub(crate) count: usize,
     /// Pause after a connection, until the next one.
@@ -29,7 +29,7 @@ pub(crate) struct Strangers {
 }
 
 impl Strangers {
-    /// Connects again and again.
+    /// Reconnects forever.
     pub(crate) fn run(self) -> Result<()> {
         let hello: &'static [u8] = fs::read(&self.hello)?.leak();
         tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -38,10 +38,10 @@ impl Strangers {
                 let address = number as u32 / 4;
                 let from = Ipv4Addr::from([127, self.network, (address >> 8) as u8, address as u8]);
                 tokio::spawn(async move {
-                    // Not all at once, and not in step for ever.
+                    // Staggered, so that they do not stay in step.
                     tokio::time::sleep(pause.mul_f64(number as f64 / 10_000.0)).await;
                     loop {
-                        // Whatever becomes of it.
+                        // Any result is fine.
                         let _ = visit(number, from, daemon, hello).await;
                         tokio::time::sleep(pause).await;
                     }
@@ -52,7 +52,7 @@ impl Strangers {
     }
 }
 
-/// One connection, until it is turned away.
+/// Makes one connection, until the daemon closes it.
 async fn visit(number: usize, from: Ipv4Addr, daemon: SocketAddr, hello: &[u8]) -> io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;
@@ -80,5 +80,5 @@ async fn read_to_end(tcp: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Another protocol, records of TLS with nonsense in them, and a record of which most is missing.
+/// Another protocol, invalid TLS records, and a truncated record.
 const GARBAGE: [&[u8]; 4] = [b"GET / HTTP/1.1\r\n", &[22, 3, 1, 0, 8, 1, 0, 0, 4, 9, 9, 9, 9], &[23, 3, 3, 0, 17], &[22, 3, 1, 60, 0]];

@@ -1,4 +1,4 @@
-//! One trusted peer that takes what it can get.
+//! A trusted peer that takes all it can get.
 
 use std::{
     fs, io,
@@ -22,27 +22,27 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What it takes.
+/// Resource that the peer exhausts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Greed {
-    /// Sessions with 16 connections each, which do nothing.
+    /// Idle sessions with 16 connections each.
     Connections,
-    /// Connections that prove the key and never say hello.
+    /// Connections that prove the key and never send a hello.
     Unsaid,
     /// Sessions with one connection each.
     Sessions,
-    /// Connections by which it asks for a large file, and that it does not read.
+    /// Connections that request a large file and do not read it.
     Unread,
-    /// Sessions with 1,000 puts of small files under way each.
+    /// Sessions with 1,000 concurrent puts of small files each.
     Puts,
-    /// 32 puts of files of 15 TiB that are holes only.
+    /// 32 puts of files of 15 TiB that consist of holes.
     Holes,
     /// Trees of 10,000 small files: listed, fetched, and sent.
     Trees,
 }
 
 impl Greed {
-    /// How many clients try at once.
+    /// Returns the number of concurrent clients.
     fn clients(self) -> u32 {
         match self {
             Self::Connections => 40,
@@ -56,7 +56,7 @@ impl Greed {
     }
 }
 
-/// The peer's process.
+/// Process of the peer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Attacker {
     pub(crate) greed: Greed,
@@ -66,7 +66,8 @@ pub(crate) struct Attacker {
 }
 
 impl Attacker {
-    /// Makes the files that the attack needs: the peer's own beneath its home, and those that the daemon serves.
+    /// Creates the files of the attack: the peer's own beneath its home, and those that the daemon
+    /// serves.
     pub(crate) fn prepare(greed: Greed, home: &Path, served: &Path) -> io::Result<()> {
         match greed {
             Greed::Connections | Greed::Unsaid | Greed::Sessions => Ok(()),
@@ -77,7 +78,7 @@ impl Attacker {
         }
     }
 
-    /// Takes what it can get.
+    /// Runs the attack.
     pub(crate) fn run(self) -> crate::bench_support::Result<()> {
         let home = Home::at(&self.home);
         let identity = Identity::load_or_create(&home.identity_file())?;
@@ -110,7 +111,7 @@ impl Attacker {
     }
 }
 
-/// Takes what one client can get, as long as its session lasts.
+/// Takes all that one client can get, until its session ends.
 async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
     match greed {
         Greed::Unread => drop(client.get_pipe(name(BAIT), io::sink(), CopyOptions::default()).finish().await),
@@ -125,7 +126,7 @@ async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
     }
 }
 
-/// Puts a file under so many names at once, again and again.
+/// Puts a file under `names` names concurrently, forever.
 async fn put(client: &Arc<Client>, file: &Path, names: u32, name_of: impl Fn(u32) -> String) {
     let mut puts = JoinSet::new();
     for index in 0..names {
@@ -135,7 +136,7 @@ async fn put(client: &Arc<Client>, file: &Path, names: u32, name_of: impl Fn(u32
     puts.join_all().await;
 }
 
-/// Lists the daemon's tree, fetches it, or sends two that differ in turn.
+/// Lists the daemon's tree, fetches it, or alternately sends two different ones.
 async fn trees(client: &Client, number: u32, home: &Path) {
     let own = format!("trees-{number}");
     let listing = TreeOptions { recursive: true, dry_run: true, ..TreeOptions::default() };
@@ -157,7 +158,7 @@ async fn trees(client: &Client, number: u32, home: &Path) {
     }
 }
 
-/// Makes 100 directories of 100 small files.
+/// Creates 100 directories of 100 small files.
 fn make_tree(tree: &Path) -> io::Result<()> {
     for dir in 0..100 {
         let dir = tree.join(format!("dir{dir}"));
@@ -175,20 +176,21 @@ fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).expect("a relative name")
 }
 
-/// What is wrong with a peer's connections.
+/// Fault of a peer's connections.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// Each record of TLS is sent when the next one is there: the handshake is done, and its hello never comes.
+    /// Delays each TLS record until the next one exists: the handshake completes, and the hello
+    /// never arrives.
     KeepsTheLastRecord,
-    /// After the first of its data nothing is read.
+    /// Reads nothing after the first data.
     StopsReading,
 }
 
-/// Passes on what a client and the daemon say, with a fault.
+/// Relay between client and daemon, with a fault.
 struct Relay;
 
 impl Relay {
-    /// Returns where it listens.
+    /// Returns its listening address.
     async fn start(daemon: SocketAddr, fault: Fault) -> io::Result<(String, u16)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -219,7 +221,7 @@ impl Relay {
 }
 
 async fn pass_but_last(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
-    // The first message is answered before there is another.
+    // The daemon answers the first message before the client sends another.
     to.write_all(&next_record(&mut from).await?).await?;
     let mut last = next_record(&mut from).await?;
     loop {
@@ -237,7 +239,7 @@ async fn next_record(from: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
     Ok(record)
 }
 
-/// Passes on so many bytes, then nothing for ever.
+/// Relays up to `most` bytes, then blocks forever.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, most: u64) -> io::Result<()> {
     let mut buffer = vec![0; 16 << 10];
     let mut passed = 0;
@@ -264,8 +266,8 @@ const HOLES: &str = "holes";
 /// Two trees whose files differ in their times; the daemon serves the first.
 const TREES: [&str; 2] = ["tree", "other-tree"];
 
-/// Until it takes what it has lost again.
+/// Delay before it replaces lost resources.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes that are read of a connection that is not read: its handshake, its welcome, and the first chunks.
+/// Bytes read from a stalled connection: its handshake, its welcome, and the first chunks.
 const READ_AT_FIRST: u64 = 1 << 20;

@@ -32,7 +32,8 @@ impl Kind {
         (!is_installed(program)).then(|| format!("{program} is not installed"))
     }
 
-    /// The options make it write everything at once, and nothing later by a kernel thread.
+    /// Returns the mkfs program and options. They write everything at once, and leave nothing to a
+    /// kernel thread.
     fn maker(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Ext4 => ("mkfs.ext4", &["-q", "-F", "-J", "size=8", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]),

@@ -1,23 +1,23 @@
-//! What held a run back.
+//! Bottleneck of a run.
 
 use std::{fmt, thread};
 
 use crate::{bench_support::Spread, rig::Measured};
 
-/// What there was no more of.
+/// The exhausted resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limiter {
     /// The cables were full.
     Cables,
-    /// The processors of the machine that both hosts share were.
+    /// Both hosts' shared processors were busy.
     Cpu,
-    /// Something else ran on the machine: measure again.
+    /// Other load on the machine: measure again.
     Others,
-    /// Neither: the tool waits for something else, or one thread of it is busy.
+    /// None of these: the tool waits for something else, or one of its threads is busy.
     Tool,
 }
 
-/// Judges by the median of each.
+/// Determines the bottleneck from the median of each value.
 pub(crate) fn limiter(runs: &[Measured]) -> Limiter {
     let cpus = thread::available_parallelism().map_or(1, usize::from) as f64;
     let others = Spread::of(runs, |run| run.cpus()[2]).median();
@@ -43,11 +43,12 @@ impl fmt::Display for Limiter {
     }
 }
 
-/// Of what the cables carry, over the whole time of the command, its start and end included.
+/// Share of the cables' capacity, over the whole time of the command, start and end included.
 const FULL: f64 = 0.93;
 
-/// Processors that others kept busy; what the kernel does for the cables in the context of nobody is a third of one at 2 Gbit/s.
+/// Processors kept busy by other work; kernel work for the cables outside any process is a third of
+/// one at 2 Gbit/s.
 const DISTURBED: f64 = 0.6;
 
-/// Of the processors; the rest is what scheduling leaves.
+/// Share of the processors; the rest is lost to scheduling.
 const BUSY: f64 = 0.9;

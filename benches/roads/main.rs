@@ -1,14 +1,17 @@
-//! The roads by which today's tools ride on nicstripe, each beside the same tool without it.
+//! Existing tools over nicstripe, each compared with the tool alone.
 //!
-//! `cargo bench --bench roads -- --size 2G --runs 3 --roads backup,restore,rsync,scp,borg,git,iperf3`
+//! `cargo bench --bench roads -- --size 2G --runs 3 --roads
+//! backup,restore,rsync,scp,borg,git,iperf3`
 //!
-//! Alone a tool has one gigabit cable, as it would use of several; by its road it has two. restic goes through `serve restic`, and alone over
-//! sftp; iperf3 goes through `forward`; all else goes over ssh, with `dial` as its ProxyCommand. Runs are interleaved, files are in memory, and
-//! each run has hosts and cables of its own. What arrives is compared with what was sent, or checked by the tool that keeps it. Both hosts
-//! share the processors of one machine: a road that is held back by them says so.
+//! Alone, a tool has one gigabit cable, the most that it can use; with nicstripe it has two. restic
+//! uses `serve restic`, and sftp when alone; iperf3 uses `forward`; all others use ssh, with `dial`
+//! as its ProxyCommand. Runs are interleaved, files are in memory, and each run has new hosts and
+//! cables. The result is compared with the source, or checked by the tool that stores it. Both
+//! hosts share the processors of one machine; the output names them if they are the bottleneck.
 //!
-//! Needs five times `--size` of memory, and the tools; a road whose tools are not installed is left out. ssh logs in at the other host as the
-//! user who runs this, with a key and a configuration made for it.
+//! Needs five times `--size` of memory, and the tools; entries whose tools are not installed are
+//! skipped. ssh logs in at the other host as the current user, with a temporary key and
+//! configuration.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -37,20 +40,20 @@ use self::{
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Bytes of the files that a tool moves, in files of 16 MiB that repeat nowhere
+    /// Bytes of the files that a tool moves, in files of 16 MiB without repeated content
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
-    /// Runs of each road each way
+    /// Runs of each tool in each configuration
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// The roads
+    /// Tools
     #[arg(long, value_enum, value_delimiter = ',', default_value = "backup,restore,rsync,scp,borg,git,iperf3")]
     roads: Vec<Road>,
 
-    /// What is beside what; `twice` is the tool alone with two cables, which it makes nothing of; `unshaped` with one
-    /// that carries what the processors move, which is the most it can have here
+    /// Compared configurations; `twice` is the tool alone with two cables, which it cannot use;
+    /// `unshaped` with one limited only by the processors, the maximum on this machine
     #[arg(long, value_enum, value_delimiter = ',', default_value = "alone,road")]
     ways: Vec<Way>,
 }
@@ -59,7 +62,7 @@ fn main() -> ExitCode {
     bench_support::run(bench)
 }
 
-/// The runs of one road one way.
+/// Runs of one tool in one configuration.
 struct Series {
     road: Road,
     way: Way,
@@ -92,7 +95,7 @@ fn bench(arguments: Arguments) -> Result<()> {
 }
 
 impl Series {
-    /// Runs once more. What fails is out from then on.
+    /// Runs it again. A tool that fails is excluded from then on.
     fn run(&mut self, round: u32, place: &Place, size: u64) {
         let Ok(runs) = &mut self.runs else { return };
         let Self { road, way, .. } = *self;
@@ -137,7 +140,7 @@ fn table(all: &[Series]) -> Table {
     table
 }
 
-/// Gives all files a time of whole seconds, which is what scp keeps.
+/// Sets the times of all files to whole seconds, the resolution of scp.
 fn age(path: &Path) -> Result<()> {
     if path.is_dir() {
         fs::read_dir(path)?.try_for_each(|entry| age(&entry?.path()))?;
@@ -145,5 +148,5 @@ fn age(path: &Path) -> Result<()> {
     Ok(File::open(path)?.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000))?)
 }
 
-/// What backup tools call a large file, and several of which they read at a time.
+/// Large file for backup tools; they read several at a time.
 const FILE_SIZE: u64 = 16 << 20;

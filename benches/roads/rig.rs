@@ -1,4 +1,4 @@
-//! Two hosts with what a road needs on both, and one command measured on them.
+//! Two hosts with the daemons of a tool on both, and measurement of a command.
 
 use std::{
     fmt, fs,
@@ -15,20 +15,20 @@ use crate::{
     ssh::{self, Ssh},
 };
 
-/// How a tool goes.
+/// Configuration of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Way {
     /// Over one cable, without nicstripe.
     Alone,
     /// Over two cables, without nicstripe.
     Twice,
-    /// Over a cable that carries what the processors move, without nicstripe.
+    /// Over an unlimited cable, without nicstripe.
     Unshaped,
-    /// Over two cables, by nicstripe.
+    /// Over two cables, with nicstripe.
     Road,
 }
 
-/// A lab with the daemons of a way on host B.
+/// A lab with the required daemons on host B.
 pub(crate) struct Rig<'a> {
     pub(crate) lab: Lab,
     pub(crate) place: &'a Place,
@@ -39,17 +39,17 @@ pub(crate) struct Rig<'a> {
     daemon: Option<Process>,
 }
 
-/// What one run took.
+/// Cost of one run.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) wall: Duration,
-    /// Of the files, or of what iperf3 moved.
+    /// Bytes of the files, or those that iperf3 moved.
     pub(crate) bytes: u64,
-    /// CPU time at host A, at host B, and of all else on the machine meanwhile.
+    /// CPU time at host A, at host B, and of all other work on the machine meanwhile.
     cpu: [Duration; 3],
-    /// Bytes that the cables brought in the direction that had more, headers included.
+    /// Bytes that the cables delivered in the busier direction, headers included.
     carried: u64,
-    /// What all cables can bring in one direction, in bytes a second; infinite without a bound.
+    /// Capacity of all cables in one direction, in bytes a second; infinite if unlimited.
     capacity: f64,
 }
 
@@ -67,29 +67,30 @@ impl<'a> Rig<'a> {
         Ok(Self { lab, place, way, size, ssh, daemon })
     }
 
-    /// The address of host B by the first cable.
+    /// Returns the address of host B on the first cable.
     pub(crate) fn peer(&self) -> String {
         self.lab.address(Host::B, 0).to_string()
     }
 
-    /// A command on host A that finds our keys, and keeps what it keeps where the bench does.
+    /// Returns a command on host A that uses this bench's keys, and the bench's folder for its own
+    /// files.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = self.lab.command(Host::A, program);
         command.env("NICSTRIPE_HOME", self.place.home(Host::A).config()).env("HOME", self.scratch()).current_dir(self.place.files(Host::A));
         command
     }
 
-    /// A command of nicstripe on host A.
+    /// Returns a nicstripe command on host A.
     pub(crate) fn nicstripe(&self, subcommand: &str) -> Command {
         as_nicstripe(self.lab.command(Host::A, NICSTRIPE), self.place, Host::A, subcommand)
     }
 
-    /// A folder for caches and what is received, empty at the start of each run.
+    /// Returns the folder for caches and received files, empty at the start of each run.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.place.base().join("scratch")
     }
 
-    /// Empties that folder.
+    /// Empties the scratch folder.
     pub(crate) fn clear_scratch(&self) -> Result<()> {
         if self.scratch().exists() {
             fs::remove_dir_all(self.scratch())?;
@@ -97,24 +98,25 @@ impl<'a> Rig<'a> {
         Ok(fs::create_dir(self.scratch())?)
     }
 
-    /// A folder of host B.
+    /// Returns a folder of host B.
     pub(crate) fn there(&self, name: &str) -> PathBuf {
         self.place.files(Host::B).join(name)
     }
 
-    /// Runs a command to its end, unmeasured.
+    /// Runs a command to its end, without measuring it.
     pub(crate) fn prepare(&self, command: Command, name: &str) -> Result<()> {
         let mut process = Process::spawn(command, name, &self.place.logs())?;
         process.await_end(Instant::now() + time_limit(self.size))?;
         process.succeeded()
     }
 
-    /// Runs a command to its end. `helpers` are processes of host A, `servers` of host B, that work for it.
+    /// Runs a command to its end. `helpers` are processes of host A and `servers` of host B that
+    /// work for it.
     pub(crate) fn measure(&self, command: Command, helpers: &[&Process], servers: &[&Process]) -> Result<(Measured, Process)> {
         let of = |processes: &[&Process]| processes.iter().map(|process| process.cpu()).sum::<Result<Duration>>();
         let daemon: Vec<&Process> = self.daemon.iter().collect();
         let far = || Ok::<_, crate::bench_support::Error>(of(servers)? + of(&daemon)? + self.ssh.cpu()?);
-        // What the tool writes it writes to memory that has been used before, as on a machine of one's own.
+        // The tool's files go to memory that has been used before, as on a physical machine.
         let _ballast = self.place.ballast(self.size)?;
         let (near_before, far_before, busy_before, counters_before) = (of(helpers)?, far()?, busy()?, self.lab.counters()?);
         let begun = Instant::now();
@@ -142,17 +144,18 @@ impl<'a> Rig<'a> {
 }
 
 impl Measured {
-    /// Bits of the files a second.
+    /// Returns the file bits per second.
     pub(crate) fn rate(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.wall.as_secs_f64()
     }
 
-    /// How much of what the cables carry was used, 0 to 1; headers count as the lab counts them, up to Ethernet's.
+    /// Returns the used share of the cables' capacity, 0 to 1; headers count as in the lab, up to
+    /// Ethernet's.
     pub(crate) fn fullness(&self) -> f64 {
         self.carried as f64 / self.wall.as_secs_f64() / self.capacity
     }
 
-    /// Processors that host A, host B and others kept busy.
+    /// Returns the number of processors kept busy by host A, host B and others.
     pub(crate) fn cpus(&self) -> [f64; 3] {
         self.cpu.map(|cpu| cpu.as_secs_f64() / self.wall.as_secs_f64())
     }
@@ -169,7 +172,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// A daemon; where `dials`, one that lets host A reach sshd and iperf3.
+/// Starts a daemon; if `dials`, it lets host A reach sshd and iperf3.
 fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
     let peers = place.home(Host::B).peers_file();
     let text = fs::read_to_string(&peers)?;
@@ -182,5 +185,5 @@ fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
     serve_in(lab, place)
 }
 
-/// The word before a key in a list of peers.
+/// Prefix of a key in a list of peers.
 const KEY: &str = "nicstripe-ed25519";

@@ -1,4 +1,4 @@
-//! The tools, and what each is asked to do.
+//! The tools and their tasks.
 
 use std::{
     fmt, fs,
@@ -15,16 +15,16 @@ use crate::{
     ssh::SSHD,
 };
 
-/// A tool at its work.
+/// A tool and its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Road {
     /// restic, a first backup.
     Backup,
-    /// restic, all of it back.
+    /// restic, a complete restore.
     Restore,
-    /// A tree to the other host.
+    /// A tree to the other host, with rsync.
     Rsync,
-    /// The same.
+    /// A tree to the other host, with scp.
     Scp,
     /// A first archive.
     Borg,
@@ -46,17 +46,17 @@ impl Road {
         }
     }
 
-    /// Those of its programs that are not installed.
+    /// Returns its programs that are not installed.
     pub(crate) fn missing_programs(self) -> Vec<&'static str> {
         self.programs().iter().copied().filter(|program| !is_installed(program)).collect()
     }
 
-    /// Whether its way by nicstripe is `dial` or `forward`.
+    /// Returns true if it uses `dial` or `forward`.
     pub(crate) fn dials(self) -> bool {
         !matches!(self, Self::Backup | Self::Restore)
     }
 
-    /// Does it once.
+    /// Runs the task once.
     pub(crate) fn run(self, rig: &Rig<'_>) -> Result<Measured> {
         rig.clear_scratch()?;
         match self {
@@ -71,12 +71,13 @@ impl Road {
     }
 }
 
-/// Each tool with its version, once.
+/// Returns each tool with its version, once.
 pub(crate) fn versions(roads: &[Road]) -> Vec<String> {
     let mut programs: Vec<&str> = roads.iter().map(|road| road.programs()[0]).filter(|program| *program != "scp").chain(["ssh"]).collect();
     programs.dedup();
     let version = |program: &&str| {
-        // restic has a command for it, ssh says it on standard error; the first line that has a digit is it.
+        // restic has a command for it, ssh prints it on standard error; the first line with a digit
+        // counts.
         let flag = match *program {
             "restic" => "version",
             "ssh" => "-V",
@@ -156,7 +157,7 @@ fn borg(rig: &Rig<'_>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// The repository has one commit, of all the files, in one pack that is sent as it is.
+/// Clones a repository with one commit of all files, in one pack that is sent unmodified.
 fn git(rig: &Rig<'_>) -> Result<Measured> {
     let repository = rig.there("source.git");
     let source = rig.place.files(Host::A).join(SOURCE);
@@ -217,12 +218,16 @@ fn iperf3(rig: &Rig<'_>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Host B's files as rsync and scp call them.
+/// Returns rsync's and scp's name for host B's files.
 fn remote(rig: &Rig<'_>) -> String {
     format!("{}:{}/", rig.peer(), rig.place.files(Host::B).display())
 }
 
-/// Errors: what arrived is not what was sent.
+/// Compares the result with the source.
+///
+/// # Errors
+///
+/// They differ.
 fn same(rig: &Rig<'_>, target: &Path) -> Result<()> {
     let found = differences(&rig.place.files(Host::A).join(SOURCE), target)?;
     fs::remove_dir_all(target)?;
@@ -243,10 +248,10 @@ impl fmt::Display for Road {
     }
 }
 
-/// What is moved, in the folder of host A.
+/// Source data, in the folder of host A.
 pub(crate) const SOURCE: &str = "source";
 
-/// Where backups are, in the folder of host B.
+/// Backups, in the folder of host B.
 const REPOSITORY: &str = "repository";
 
 pub(crate) const IPERF3_PORT: u16 = 5201;

@@ -1,4 +1,4 @@
-//! An sshd on host B with a key and a configuration of its own, and an ssh on host A that knows them.
+//! An sshd on host B with a temporary key and configuration, and a matching ssh on host A.
 
 use std::{
     fs,
@@ -11,15 +11,15 @@ use nicstripe_lab::{Host, Lab};
 
 use crate::bench_support::{NICSTRIPE, Place, Process, Result};
 
-/// The daemon, and how it is reached.
+/// The daemon, and its client configuration.
 pub(crate) struct Ssh {
     daemon: Process,
-    /// Of the client.
+    /// Configuration file of the client.
     pub(crate) config: PathBuf,
 }
 
 impl Ssh {
-    /// Starts the daemon. `by_dial` lets the client come by `nicstripe dial`.
+    /// Starts the daemon. `by_dial` makes the client connect through `nicstripe dial`.
     pub(crate) fn start(lab: &Lab, place: &Place, by_dial: bool) -> Result<Self> {
         let folder = place.base().join("ssh");
         if !folder.exists() {
@@ -33,7 +33,7 @@ impl Ssh {
             path("user.pub")
         );
         fs::write(path("sshd_config"), settings)?;
-        // Where sshd locks up what it does before a login; Debian makes it with the service.
+        // sshd's privilege separation directory; Debian creates it with the service.
         fs::create_dir_all("/run/sshd")?;
         let mut command = lab.command(Host::B, SSHD);
         command.args(["-D", "-e", "-f", &path("sshd_config")]);
@@ -51,12 +51,12 @@ impl Ssh {
         Ok(Self { daemon, config })
     }
 
-    /// CPU time of the daemon and of all that logged in.
+    /// Returns the CPU time of the daemon and of all logins.
     pub(crate) fn cpu(&self) -> Result<std::time::Duration> {
         self.daemon.cpu()
     }
 
-    /// `ssh` as a shell would read it.
+    /// Returns `ssh` in shell syntax.
     pub(crate) fn command(&self) -> String {
         format!("ssh -F {}", self.config.display())
     }
@@ -75,8 +75,8 @@ fn make_keys(folder: &std::path::Path) -> Result<()> {
     Ok(())
 }
 
-/// Of the daemon.
+/// Port of the daemon.
 pub(crate) const PORT: u16 = 2222;
 
-/// It wants to be called by its whole path.
+/// sshd requires its absolute path.
 pub(crate) const SSHD: &str = "/usr/sbin/sshd";
