@@ -19,7 +19,6 @@ const HALF: u64 = LEN as u64 / 2;
 const PAST_A_SYNC: u64 = LEN as u64 * 3 / 4;
 const PACE: [&str; 3] = ["--bwlimit", "16M", "--json-stream"];
 
-/// Direction of a copy.
 #[derive(Clone, Copy)]
 enum Way {
     Put,

@@ -40,7 +40,6 @@ use std::{env, os::unix::fs::PermissionsExt as _};
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
-/// A test with its name.
 type Test = (&'static str, fn() -> Completion);
 
 /// Result of a test that does not panic.

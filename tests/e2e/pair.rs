@@ -4,7 +4,6 @@ use std::process::Command;
 
 use crate::harness::{Daemon, Outcome, Process, Side};
 
-/// Two sides and the daemon between them.
 pub(crate) struct Pair {
     pub(crate) client: Side,
     pub(crate) server: Side,
@@ -75,5 +74,4 @@ pub(crate) const LOOPBACK: [&str; 2] = ["--interface", "lo"];
 /// interface.
 pub(crate) const LINKS: [&str; 2] = ["127.0.0.2=127.0.1.2", "127.0.0.3=127.0.1.3"];
 
-/// Bytes in a MiB.
 pub(crate) const MIB: usize = 1 << 20;

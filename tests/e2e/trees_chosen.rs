@@ -11,7 +11,6 @@ use crate::{
     pair::Pair,
 };
 
-/// Direction of a tree copy.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Put,
@@ -45,7 +44,6 @@ impl Way {
         }
     }
 
-    /// Runs `cp` with options, sources and a target.
     fn cp(self, pair: &Pair, options: &[&str], sources: &[&str], target: &str) -> crate::harness::Outcome {
         let words = self.words(sources, target);
         let words: Vec<&str> = options.iter().copied().chain(words.iter().map(String::as_str)).collect();

@@ -169,7 +169,6 @@ fn a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes() -> Compl
     Completion::Completed
 }
 
-/// Reads an extended attribute.
 fn xattr(path: &Path, name: &str) -> Vec<u8> {
     let mut value = [0; 256];
     let len = lgetxattr(path, name, &mut value).unwrap();

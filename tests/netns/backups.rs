@@ -95,7 +95,6 @@ fn start(hosts: &Hosts, arguments: &[&str]) -> Process {
     Process::spawn(command)
 }
 
-/// Runs the tool successfully.
 #[track_caller]
 fn run(hosts: &Hosts, arguments: &[&str]) -> Outcome {
     start(hosts, arguments).finish().expect(0)

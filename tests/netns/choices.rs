@@ -172,7 +172,6 @@ fn the_version_of_ip_may_be_chosen() {
     hosts.client.run(["links", "--port", &port, "-4", "-6", "b"]).expect(2);
 }
 
-/// Returns the interfaces of the links in a survey.
 fn interfaces(survey: &Value) -> Vec<&str> {
     let mut interfaces: Vec<&str> = survey["links"].as_array().unwrap().iter().map(|link| text(link, "interface")).collect();
     interfaces.sort();

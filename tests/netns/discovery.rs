@@ -167,7 +167,6 @@ fn discover(from: &Side, port: u16, options: &[&str]) -> Outcome {
     from.run([&["discover", "--timeout", "1", "--port", &port], options].concat())
 }
 
-/// Runs `discover` and returns its document.
 fn discovered(from: &Side, port: u16, options: &[&str]) -> Value {
     let outcome = discover(from, port, &[&["--json"], options].concat()).expect(0);
     serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}\n{outcome}"))

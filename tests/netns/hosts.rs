@@ -99,7 +99,6 @@ pub(crate) fn introduce(client: &Side, server: &Side) {
     server.trust(client, "a", "");
 }
 
-/// Direction of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     /// From A to B.
@@ -109,10 +108,8 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Both directions.
     pub(crate) const BOTH: [Self; 2] = [Self::Put, Self::Get];
 
-    /// Returns the sending host.
     pub(crate) fn sender(self) -> Host {
         match self {
             Self::Put => Host::A,
@@ -145,5 +142,4 @@ impl Way {
     }
 }
 
-/// Bytes in a MiB.
 pub(crate) const MIB: usize = 1 << 20;

@@ -20,7 +20,6 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 ];
 
 const RATE: u64 = 200;
-/// Log message of the daemon for a removed interface.
 const GONE: &str = "no longer listening: the interface is gone";
 
 fn an_interface_that_appears_is_listened_on_until_it_is_gone() {
@@ -81,7 +80,6 @@ fn a_copy_survives_an_interface_that_comes_back_with_another_index() {
     assert!(number(link, "bytes") as usize > 32 * MIB, "{report:#}");
 }
 
-/// Returns the links of a report over an interface.
 fn links_on(report: &Value, interface: &str) -> Vec<Value> {
     report["links"].as_array().unwrap().iter().filter(|link| link["interface"] == interface).cloned().collect()
 }

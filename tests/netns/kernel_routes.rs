@@ -11,7 +11,6 @@ use rustix::net::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KernelRoute {
     pub(crate) destination: Ipv4Addr,
-    /// Interface index.
     pub(crate) interface: u32,
     /// Routing protocol that installed it: `/etc/iproute2/rt_protos`.
     pub(crate) protocol: u8,

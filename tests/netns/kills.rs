@@ -87,7 +87,6 @@ impl Kill {
     }
 }
 
-/// Statistics of the kills.
 #[derive(Debug, Default)]
 struct Figures {
     client: u64,
@@ -264,5 +263,4 @@ const KILLS: u64 = 50;
 const DECOYS: u8 = 50;
 /// Deadline for routes to appear or vanish.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Target of the large file.
 const TARGET: &str = "10.9.0.21:large";

@@ -35,7 +35,6 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 
 const HELPER: &str = env!("CARGO_BIN_EXE_nicstripe-routes");
 
-/// Host whose first interface has a changed MTU.
 struct Changed {
     hosts: Hosts,
     user: Child,

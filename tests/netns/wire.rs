@@ -27,14 +27,12 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-/// Key pair of a peer.
 pub(crate) struct Key {
     pub(crate) public: PublicKey,
     certified: Arc<CertifiedKey>,
 }
 
 impl Key {
-    /// Generates a key pair.
     pub(crate) fn generate() -> Self {
         let pair = Ed25519KeyPair::generate().unwrap();
         let public = pair.public_key().as_ref();
@@ -105,7 +103,6 @@ impl Wire {
         }
     }
 
-    /// Reads a frame.
     fn frame(&mut self) -> Frame {
         let mut buffer = [0; 4096];
         loop {

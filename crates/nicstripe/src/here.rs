@@ -6,7 +6,6 @@ use nicstripe_link::{Interface, InterfaceKind, interfaces};
 
 use crate::error::Error;
 
-/// Returns all local interfaces.
 pub(crate) fn listed() -> Result<Vec<Interface>, Error> {
     interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })
 }

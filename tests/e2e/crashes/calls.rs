@@ -18,7 +18,6 @@ pub(crate) struct Sweep<'a> {
     pub(crate) is_told: bool,
 }
 
-/// Results of a sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Swept {
     /// Calls of an undisturbed copy.
@@ -122,7 +121,6 @@ fn shown(outcome: Option<&Outcome>) -> String {
     outcome.map_or_else(|| "the daemon did not start".into(), Outcome::to_string)
 }
 
-/// Calls and outcome of one copy.
 struct Attempt {
     calls: Vec<String>,
     hit: Option<String>,

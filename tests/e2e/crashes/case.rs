@@ -23,7 +23,6 @@ pub(crate) struct Case {
     replaces: bool,
 }
 
-/// Direction of the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Put,
@@ -34,7 +33,6 @@ pub(crate) enum Way {
 enum What {
     /// One file of that many bytes.
     File(usize),
-    /// A folder.
     Tree,
 }
 
@@ -76,7 +74,6 @@ pub(crate) const VAST: &[Case] =
 const VAST_LEN: usize = 192 << 20;
 
 impl Case {
-    /// Returns the case of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         CASES.iter().chain(VAST).find(|case| case.name == name).copied()
     }
@@ -111,17 +108,14 @@ impl Case {
         self.options.iter().copied().chain(words).collect()
     }
 
-    /// Returns the receiving side.
     pub(crate) fn receiver<'a>(&self, field: &'a Field) -> &'a Side {
         self.sides(field).1
     }
 
-    /// Returns the direction.
     pub(crate) fn way(&self) -> Way {
         self.way
     }
 
-    /// Returns true for a copy of a single file.
     pub(crate) fn is_file(&self) -> bool {
         self.what != What::Tree
     }
@@ -178,7 +172,6 @@ impl Case {
         }
     }
 
-    /// Returns the files and their contents.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
         let tree = [("empty", 0), ("small", 10_000), ("deep/one", 1), ("deep/er/middle", 700_000), ("large", (5 << 20) + 3)];
         match self.what {

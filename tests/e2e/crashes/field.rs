@@ -25,7 +25,6 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Creates both sides and starts the daemon.
     pub(crate) fn new() -> Self {
         Self::between(Side::here(), Side::here())
     }
@@ -60,7 +59,6 @@ impl Field {
         }
     }
 
-    /// Kills the daemon.
     pub(crate) fn kill_daemon(&mut self) {
         if let Some(daemon) = self.daemon.take() {
             daemon.process.kill();
@@ -82,12 +80,10 @@ impl Field {
         Some(daemon)
     }
 
-    /// Starts a copy.
     pub(crate) fn start_cp(&self, case: &Case, options: &[&str]) -> Process {
         self.client.start(self.cp_words(case, options))
     }
 
-    /// Runs a copy to its end.
     pub(crate) fn cp(&self, case: &Case) -> Outcome {
         self.start_cp(case, &["--json"]).finish()
     }

@@ -32,7 +32,6 @@ pub(crate) struct Round {
     kills: Vec<(Victim, u64)>,
 }
 
-/// Statistics of the rounds.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Figures {
     pub(crate) rounds: u32,
@@ -50,7 +49,6 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Returns the kills of both sides.
     pub(crate) fn kills(&self) -> u32 {
         self.clients + self.daemons
     }
@@ -87,7 +85,6 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// Creates both sides.
     pub(crate) fn new() -> Self {
         Self { field: Field::new(), took: BTreeMap::new(), figures: Figures::default() }
     }

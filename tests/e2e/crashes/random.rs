@@ -7,17 +7,14 @@ use std::hash::{BuildHasher, RandomState};
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Starts a sequence.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Returns a random seed.
     pub(crate) fn seed() -> u64 {
         RandomState::new().hash_one(0) >> 16
     }
 
-    /// Returns the next number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut number = self.0;

@@ -125,7 +125,6 @@ impl Traced {
         }
     }
 
-    /// Returns true if the program has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.tracer.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -194,7 +193,6 @@ enum Doing {
     Calling { fails: Option<Errno> },
 }
 
-/// Tracer of one program.
 struct Tracer {
     folder: PathBuf,
     plan: Plan,

@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::schema::Schema;
 
-/// Exit status and output of a process.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) command: String,

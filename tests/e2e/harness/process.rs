@@ -111,7 +111,6 @@ impl Process {
         self.await_event("progress", |event| event["bytes"].as_u64().unwrap() >= bytes);
     }
 
-    /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -122,7 +121,6 @@ impl Process {
         self.finish()
     }
 
-    /// Waits until the process ends.
     pub(crate) fn finish(self) -> Outcome {
         let (outcome, stdout) = self.finish_raw();
         Outcome { stdout: String::from_utf8(stdout).unwrap(), ..outcome }
@@ -144,13 +142,11 @@ impl Process {
         line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
     }
 
-    /// Returns true if the process has ended.
     #[allow(dead_code, reason = "the tests that kill it use it")]
     pub(crate) fn has_ended(&self) -> bool {
         self.output.captured.lock().unwrap().ended == 2
     }
 
-    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

@@ -44,7 +44,6 @@ impl Side {
         command
     }
 
-    /// Starts nicstripe.
     pub(crate) fn start<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Process {
         let mut command = self.command(NICSTRIPE);
         command.args(arguments);
@@ -83,22 +82,18 @@ impl Side {
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     }
 
-    /// Returns the path of a file.
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.files().join(name)
     }
 
-    /// Creates a file.
     pub(crate) fn write(&self, name: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
         fs::write(self.path(name), bytes).unwrap();
     }
 
-    /// Creates a folder.
     pub(crate) fn make_dir(&self, name: &str) {
         fs::create_dir(self.path(name)).unwrap();
     }
 
-    /// Reads a file.
     #[track_caller]
     pub(crate) fn read(&self, name: impl AsRef<Path>) -> Vec<u8> {
         let path = self.path(name);

@@ -34,7 +34,6 @@ impl Aspects {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tree(BTreeMap<PathBuf, Thing>);
 
-/// One entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Thing {
     kind: Kind,

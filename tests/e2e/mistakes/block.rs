@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// A command line, its output and its exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Block {
     /// Blank lines and comments before it.

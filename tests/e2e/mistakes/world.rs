@@ -49,7 +49,6 @@ impl World {
         Self { pair: Pair { client, server, daemon }, placeholders }
     }
 
-    /// Runs a block's command line.
     pub(super) fn run(&self, block: &Block) -> Block {
         let side = if block.machine == "nas" { &self.pair.server } else { &self.pair.client };
         let mut command = side.command("/bin/sh");

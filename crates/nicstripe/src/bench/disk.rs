@@ -39,7 +39,6 @@ use crate::file::{Arrived, Attributes, BufferPool, FileError, ReadOptions, Root,
 pub(crate) struct Moved {
     pub(crate) bytes: u64,
     pub(crate) elapsed: Duration,
-    /// Name of the file system.
     pub(crate) file_system: Option<String>,
 }
 
@@ -54,7 +53,6 @@ impl Moved {
 pub(crate) struct StopOnDrop(Arc<AtomicBool>);
 
 impl StopOnDrop {
-    /// Returns the stop flag for the stage.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         self.0.clone()
     }

@@ -107,7 +107,6 @@ impl Track {
         self.samples.len()
     }
 
-    /// Returns the times of all samples.
     fn times(&self) -> impl DoubleEndedIterator<Item = u64> {
         (0..self.len()).map(|index| self.at(index))
     }
@@ -156,7 +155,6 @@ impl Track {
         indices.filter_map(|index| value(self.samples.get(index)?.paths.get(path)?.tcp.as_ref()?)).collect()
     }
 
-    /// Returns the processor time in a window.
     pub(crate) fn cpu(&self, window: Window) -> Option<CpuUse> {
         let rise =
             |counter: fn(&nicstripe_proto::message::CpuSample) -> Option<u64>| self.rise(window, |sample| counter(sample.cpu.as_ref()?));

@@ -36,7 +36,6 @@ impl Links {
         Self { links, paths: groups.iter().map(|group| group.iter().map(|path| path.id).collect()).collect() }
     }
 
-    /// Returns the ids of all links.
     pub(super) fn ids(&self) -> Vec<u32> {
         self.links.iter().map(|link| link.id).collect()
     }
@@ -46,7 +45,6 @@ impl Links {
         self.paths.iter().map(|paths| paths.len() as u32).max().unwrap_or(1)
     }
 
-    /// Returns one path of a link.
     pub(super) fn path(&self, id: u32) -> Option<PathId> {
         self.paths.get(id.checked_sub(1)? as usize)?.first().copied()
     }

@@ -244,7 +244,6 @@ impl Runner {
         self.links = links;
     }
 
-    /// Sends a remark.
     pub(super) fn note(&self, text: String) {
         let _ = self.events.try_send(BenchEvent::Note(text));
     }

@@ -55,7 +55,6 @@ impl InterfaceCounters {
         Self(names.filter_map(index).collect())
     }
 
-    /// Reads all counters.
     pub(crate) fn read(&self) -> BTreeMap<String, (u64, u64)> {
         let read = |(name, index): (&String, &InterfaceIndex)| {
             let counted = counters(*index).ok()?;

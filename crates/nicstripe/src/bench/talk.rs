@@ -317,14 +317,12 @@ impl Talk {
 }
 
 impl LoadOrder {
-    /// Returns the progress of the load.
     pub(super) fn progress(&self, loaded: &Loaded) -> Progress {
         let default = SettleRule::default();
         let rule = SettleRule { least: self.settle_after.unwrap_or(default.least), longest: self.longest, ..default };
         rule.progress(&snapshots(&self.ways(loaded), &self.links), self.warm_up)
     }
 
-    /// Returns the loaded directions.
     pub(super) fn ways<'a>(&self, loaded: &'a Loaded) -> Vec<Loading<'a>> {
         let ways = [(self.to_daemon, loaded.to_daemon()), (self.to_client, loaded.to_client())];
         ways.into_iter().filter_map(|(is_loaded, loading)| is_loaded.then_some(loading)).collect()

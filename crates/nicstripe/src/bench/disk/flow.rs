@@ -49,7 +49,6 @@ fn own_name(file: &Path) -> Option<Name> {
     Name::new(file.file_name().map(|name| name.as_bytes().to_vec())).ok()
 }
 
-/// Stage of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Read,

@@ -194,7 +194,6 @@ fn has_all(wanted: &[BenchLink], found: &[BenchLink]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the processor time of both ends per gigabit, in seconds.
 fn cpu_per_gbit(run: &Run) -> Option<f64> {
     let of = |cpu: &CpuUse| cpu.user_us + cpu.system_us + cpu.softirq_us;
     let micros = of(run.cpu.client.as_ref()?) + of(run.cpu.daemon.as_ref()?);
