@@ -118,8 +118,8 @@ fn announced(from: Ipv4Addr, interface: u32, socket: &UdpSocket) -> Expected {
     Expected { from: from.into(), interface, port: Some(socket.local_addr().unwrap().port()), token: None }
 }
 
-/// Announces a connection from its own address and returns the received token. Announces another
-/// one in the same message that has no proof yet.
+/// Announces a connection from the peer's own address and answers with the token received there. The
+/// same message announces another connection that has no proof yet.
 fn prove(mut wire: Wire, eth2: u32) -> Wire {
     let socket = UdpSocket::bind((OWN, 0)).unwrap();
     socket.set_read_timeout(Some(WAIT)).unwrap();

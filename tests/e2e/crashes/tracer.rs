@@ -231,7 +231,7 @@ impl Tracer {
         }
     }
 
-    /// Fails if the thread was killed meanwhile.
+    /// Resumes a stopped thread; ignores one that was killed meanwhile.
     fn go_on(thread: Pid, signal: Option<nix::sys::signal::Signal>) {
         let _ = ptrace::syscall(thread, signal);
     }
