@@ -93,7 +93,7 @@ fn a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once() {
         assert!(Instant::now() < deadline, "no route: {:?}", routes());
         thread::sleep(Duration::from_millis(20));
     }
-    // Another session of the peer starts no new probation.
+    // The session ends without a connection; the probation removes the route.
     drop(ended);
     thread::sleep(PROBATION);
     assert_eq!(routes(), [], "a probation that did not end");
