@@ -10,7 +10,7 @@ use super::Inner;
 use crate::{
     error::Error,
     file::ChunkBuffer,
-    session::{Giver, Input, Outcome, SessionHandle, Tally, ToRead, WorkDone},
+    session::{Giver, Input, IoResult, Outcome, SessionHandle, Tally, ToRead},
 };
 
 /// Final result of a transfer.
@@ -66,7 +66,7 @@ pub(super) async fn to_reader(
                 Ok(()) => Input::Taken { transfer, chunks: 1 },
                 Err(_) => break,
             },
-            ToRead::End => Input::Work(WorkDone::Emptied { transfer, result: Ok(()) }),
+            ToRead::End => Input::Io(IoResult::Emptied { transfer, result: Ok(()) }),
         };
         let _ = session.inputs.send(input).await;
     }

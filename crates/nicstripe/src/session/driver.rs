@@ -28,10 +28,10 @@ use self::{account::Account, asks::Asks, bench::Bench, ends::Ends, trunk::TrunkE
 use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
+    open_files::{Access, OpenFiles},
     shares::ChunkShare,
     slot::Slot,
     waiters::Waiters,
-    work::{Access, Works},
 };
 use crate::{
     connect::{Connector, shown_interface},
@@ -99,7 +99,7 @@ pub(crate) struct Driver {
     handle: SessionHandle,
     slots: BTreeMap<PathId, Slot>,
     streams: TaskTracker,
-    works: Works,
+    files: OpenFiles,
     waiters: Waiters,
     ends: Ends,
     /// Daemon only; a client's owner receives events instead.
@@ -129,7 +129,7 @@ impl Driver {
         let now = Instant::now();
         let driver = Self {
             session: Session::new(config.role, config.session.clone(), now),
-            works: Works::new(config.pool.clone(), config.buffers.clone(), handle.inputs.clone()),
+            files: OpenFiles::new(config.pool.clone(), config.buffers.clone(), handle.inputs.clone()),
             inputs,
             handle: handle.clone(),
             slots: BTreeMap::new(),
@@ -204,7 +204,7 @@ impl Driver {
                     }
                 }
             }
-            Input::Work(done) => self.on_work(done, now),
+            Input::Io(done) => self.on_io(done, now),
             Input::Given { transfer, given } => self.on_given(transfer, given),
             Input::Taken { transfer, chunks } => self.session.taken(transfer, chunks),
             Input::Tree { transfer, said } => self.on_tree_said(transfer, said),
@@ -291,16 +291,16 @@ impl Driver {
     fn hash_ahead(&mut self) {
         while self.hashing < HASHING_AT_ONCE {
             let Some((transfer, chunk)) = self.session.poll_hash() else { break };
-            self.hashing += u32::from(self.works.hash(transfer, chunk));
+            self.hashing += u32::from(self.files.hash(transfer, chunk));
         }
         while self.zeroing < ZEROING_AT_ONCE {
             let Some((transfer, grid, zeros)) = self.session.poll_zeros() else { break };
             self.zeroing += 1;
-            self.works.hash_zeros(transfer, grid, zeros);
+            self.files.hash_zeros(transfer, grid, zeros);
         }
         while self.comparing < COMPARING_AT_ONCE {
             let Some((transfer, chunk)) = self.session.poll_compare() else { break };
-            self.comparing += u32::from(self.works.compare(transfer, chunk));
+            self.comparing += u32::from(self.files.compare(transfer, chunk));
         }
     }
 
@@ -338,7 +338,7 @@ impl Driver {
                 Some(Transmit::Load(order)) => slot.send_bench(Outgoing::Load(order)),
                 Some(Transmit::Chunk { transfer, chunk }) => {
                     chunks += 1;
-                    let Some((buffer, value)) = self.works.read(path, transfer, chunk, rate) else { continue };
+                    let Some((buffer, value)) = self.files.read(path, transfer, chunk, rate) else { continue };
                     let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) else { continue };
                     self.waiters.on_wire(path, &header);
                     slot.send_chunk(header, buffer)
@@ -387,26 +387,26 @@ impl Driver {
             }
             Wanted::Superseded { .. } => {}
             Wanted::Released { transfer, chunk } => {
-                if let Some(live) = self.works.live_mut(transfer) {
+                if let Some(live) = self.files.live_mut(transfer) {
                     live.chunks.remove(&chunk);
                 }
             }
             Wanted::Sync { transfer, subtrees } => {
                 self.account_mut(|account| account.sync_begun(transfer));
-                self.works.sync(transfer, subtrees);
+                self.files.sync(transfer, subtrees);
             }
-            Wanted::Holes { transfer, holes } => self.works.make_holes(transfer, holes),
+            Wanted::Holes { transfer, holes } => self.files.make_holes(transfer, holes),
             Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
             Wanted::Asked(ask) => self.serve_ask(ask),
             Wanted::Answered(answer) => self.on_answered(answer),
             Wanted::Bench(body) => self.on_bench_said(body, now),
             Wanted::Completed(complete) => self.waiters.told_streams(complete.transfer, &complete.streams),
             Wanted::Commit { transfer, digest } => {
-                self.works.commit(transfer, digest);
+                self.files.commit(transfer, digest);
                 self.tend_trunk(transfer);
             }
             Wanted::Mismatch { transfer, received, sent } => {
-                if let Some(target) = self.works.target(transfer) {
+                if let Some(target) = self.files.target(transfer) {
                     target.discard();
                 }
                 self.account_mut(|account| account.digest_mismatch());
@@ -455,7 +455,7 @@ impl Driver {
         self.slots.values_mut().for_each(Slot::release);
         self.stop_trees();
         self.trunk.take().into_iter().for_each(|ends| ends.end());
-        self.works.close_sources();
+        self.files.close_sources();
         self.settle().await;
         Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Cancelled { resumable: true });
         self.wait_for_others().await;
@@ -523,7 +523,7 @@ fn close_text(code: CloseCode) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::work::Fault;
+    use crate::session::open_files::Fault;
 
     fn started() -> SessionHandle {
         Driver::start(DriverConfig {

@@ -23,9 +23,9 @@ use super::{
     driver::{AskReply, BenchCommand},
     kept::ToRead,
     live::{Given, Giver},
+    open_files::{IoResult, LocalTarget},
     slot::{Established, PathPlan},
     waiters::Waiter,
-    work::{LocalTarget, WorkDone},
 };
 use crate::{
     error::Error,
@@ -47,7 +47,7 @@ pub(crate) enum Input {
     /// Events of a connection.
     Stream { path: PathId, generation: u64, events: Vec<StreamEvent> },
     /// Result of an I/O job.
-    Work(WorkDone),
+    Io(IoResult),
     /// Item of a streamed source.
     Given { transfer: TransferId, given: Given },
     /// A sink has consumed chunks.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::input::Input;
 use crate::{
     file::{ChunkBuffer, FileError},
-    session::work::{Fault, WorkDone},
+    session::open_files::{Fault, IoResult},
     tree::port::ReceiverInput,
     tunnel::Trunk,
 };
@@ -45,7 +45,7 @@ pub(crate) enum ToRead {
     /// The peer has opened this source.
     Begun(SourceIdentity),
     Chunk(ChunkBuffer),
-    /// All data has arrived. Answer with [`WorkDone::Emptied`].
+    /// All data has arrived. Answer with [`IoResult::Emptied`].
     End,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn start_writer(
         let result = write_all(&mut *writer, &chunks, || inputs.blocking_send(Input::Taken { transfer, chunks: 1 }).is_ok());
         if let Some(result) = result.transpose() {
             let result = result.map_err(|error| FileError::new("write", "standard output", error));
-            drop(inputs.blocking_send(Input::Work(WorkDone::Emptied { transfer, result })));
+            drop(inputs.blocking_send(Input::Io(IoResult::Emptied { transfer, result })));
         }
     };
     thread::Builder::new().name("nicstripe-pipe".into()).spawn(run)?;

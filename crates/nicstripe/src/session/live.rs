@@ -11,7 +11,7 @@ use std::{
 use nicstripe_proto::{ChainingValue, ChunkId, ChunkSize, Grid, TransferId, hash_tree::piece_value};
 use tokio::sync::{Notify, mpsc};
 
-use super::{input::Input, work::Fault};
+use super::{input::Input, open_files::Fault};
 use crate::file::{BufferPool, ChunkBuffer, FileError};
 
 /// Send window of a streamed source, in chunks: 8 MiB, which four gigabit links carry in 18 ms, or

@@ -2,7 +2,7 @@
 //! commands.
 //!
 //! `nicstripe-proto` makes the decisions, this module carries them out. [`driver`] is the event
-//! loop and [`input`] its inputs. [`work`] holds open files, [`live`] and [`kept`] the retransmit
+//! loop and [`input`] its inputs. [`open_files`] holds open files, [`live`] and [`kept`] the retransmit
 //! and reorder buffers of streamed data. [`ports`] connects tree threads, [`slot`] holds a path's
 //! connections, [`congestion`] selects their congestion control.
 
@@ -12,12 +12,12 @@ mod driver;
 mod input;
 mod kept;
 mod live;
+mod open_files;
 mod ports;
 mod shares;
 mod slot;
 mod tally;
 mod waiters;
-mod work;
 
 pub(crate) use self::{
     audience::Audience,
@@ -25,9 +25,9 @@ pub(crate) use self::{
     input::{Alone, Arriving, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
     kept::ToRead,
     live::Giver,
+    open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
     shares::ChunkShares,
     slot::{Capacities, Capacity, Established, LinkRates, PathPlan},
     tally::{Tally, all_verified},
     waiters::{SharedProgress, Waiter},
-    work::{Access, Fault, LocalTarget, Outcome, WorkDone, offer_of},
 };

@@ -10,7 +10,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::{
     input::{Alone, Input, TreeSaid},
     live::Giver,
-    work::Fault,
+    open_files::Fault,
 };
 use crate::{
     event::Event,

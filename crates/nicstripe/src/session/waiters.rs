@@ -9,7 +9,7 @@ use std::{
 use nicstripe_proto::{DataHeader, PathId, Session, TransferId, TransferStats, message::StreamReport};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{slot::Slot, tally::Tally, work::Outcome};
+use super::{open_files::Outcome, slot::Slot, tally::Tally};
 use crate::{
     error::Error,
     event::{Event, Progress},

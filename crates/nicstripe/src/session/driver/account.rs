@@ -17,7 +17,7 @@ use crate::{
     daemon::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts},
     error::Error,
     logged::{logged, logged_error},
-    session::work::{Access, Outcome},
+    session::open_files::{Access, Outcome},
 };
 
 #[derive(Debug)]

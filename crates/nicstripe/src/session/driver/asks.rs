@@ -10,8 +10,8 @@ use super::{Driver, Input};
 use crate::{
     error::Error,
     session::{
+        open_files::{Access, Fault},
         waiters::Waiters,
-        work::{Access, Fault},
     },
 };
 
@@ -90,7 +90,7 @@ impl Driver {
         let (service, inputs) = (service.clone(), self.handle.inputs.clone());
         let fault = Fault::of(&inputs);
         let last = asks.len();
-        self.works.aside(move || {
+        self.files.aside(move || {
             let _fault = fault;
             for (index, ask) in asks.into_iter().enumerate() {
                 let answer = service.answer(&ask.ask);

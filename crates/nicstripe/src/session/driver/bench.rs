@@ -23,8 +23,8 @@ use crate::{
     event::LinkName,
     session::{
         SessionHandle,
+        open_files::Access,
         slot::{Capacities, Slot},
-        work::Access,
     },
     stream::{Outgoing, PingOrder, SharedGate},
 };
@@ -174,7 +174,7 @@ impl Driver {
             let names = self.slots.values().map(|slot| slot.plan.interface.clone()).collect::<std::collections::BTreeSet<_>>();
             let session = self.handle.clone();
             // A network driver may be slow to answer.
-            self.works.aside(move || tell_aside(&session, BenchBody::Facts(facts(names.into_iter()))));
+            self.files.aside(move || tell_aside(&session, BenchBody::Facts(facts(names.into_iter()))));
         }
     }
 
@@ -297,7 +297,7 @@ impl Driver {
         let stopped = stop.flag();
         // Replacing the handle stops a running test.
         self.bench.disk = Some(stop);
-        self.works.aside(move || {
+        self.files.aside(move || {
             let done = service.work_for_bench(&order, &stopped).unwrap_or_else(|error| DiskDone {
                 number,
                 bytes: 0,

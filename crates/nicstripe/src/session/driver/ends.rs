@@ -1,7 +1,7 @@
 //! Sources and sinks of a session's transfers: files, pipes, trees and their entries.
 //!
 //! Holds everything that waits for the peer's answer, and the channels to tree threads.
-//! [`Works`](crate::session::work) holds the files that are open while bytes move.
+//! [`OpenFiles`](crate::session::open_files) holds the files that are open while bytes move.
 
 use std::{
     collections::BTreeMap,
@@ -29,9 +29,9 @@ use crate::{
         input::{Alone, GetInto, Input, PutFrom, TreeRun, TreeSaid},
         kept::{KEPT_CHUNKS, Kept, Taker, ToRead, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
+        open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
         ports::{Giving, Owner, Port, Receiving},
         waiters::Waiter,
-        work::{Access, Fault, LocalTarget, Outcome, WorkDone, offer_of},
     },
     storage,
     tree::{
@@ -110,7 +110,7 @@ impl Driver {
         match from {
             PutFrom::File { source, put } => {
                 self.session.prepare(transfer, source.offering().clone());
-                self.works.insert_source(transfer, source, put.offer.source.size);
+                self.files.insert_source(transfer, source, put.offer.source.size);
                 self.offer_put(*put);
             }
             PutFrom::Pipe { reader, put } => {
@@ -185,7 +185,7 @@ impl Driver {
                 let source = Arc::new(source);
                 let offer = offer_of(transfer, &source);
                 self.session.prepare(transfer, source.offering().clone());
-                self.works.insert_source(transfer, source, offer.source.size);
+                self.files.insert_source(transfer, source, offer.source.size);
                 let entry = self.ends.entries.get(&transfer).copied();
                 self.offer_put(Put { name: entry_name(), offer, options, into: None, entry });
             }
@@ -215,12 +215,12 @@ impl Driver {
                         let offer = offer_of(transfer, &source);
                         (Arc::new(source), offer)
                     });
-                    let _ = session.inputs.send(Input::Work(WorkDone::SourceOpened { transfer, result })).await;
+                    let _ = session.inputs.send(Input::Io(IoResult::SourceOpened { transfer, result })).await;
                 });
             }
             (Access::Daemon(service), None) => {
                 let options = ReadOptions { allow_changing: get.allow_changing, compress: get.compress, range: get.range };
-                self.works.open_served(service.clone(), self.handle.clone(), transfer, get.name, options);
+                self.files.open_served(service.clone(), self.handle.clone(), transfer, get.name, options);
             }
         }
     }
@@ -237,7 +237,7 @@ impl Driver {
         };
         if let Some(answer) = refused {
             // On another thread, because the answer blocks while this loop's queue is full.
-            self.works.aside(move || answer(Err(no_tree())));
+            self.files.aside(move || answer(Err(no_tree())));
         }
     }
 
@@ -245,10 +245,10 @@ impl Driver {
         let transfer = offer.transfer;
         let is_tree = offer.kind == Some(OfferKind::Parcels);
         match self.ends.awaited.remove(&transfer) {
-            Some(Await::File(wanted)) if !is_tree => self.works.open_local(wanted, offer, crate::random_bytes()),
+            Some(Await::File(wanted)) if !is_tree => self.files.open_local(wanted, offer, crate::random_bytes()),
             Some(Await::Pipe(writer)) if !is_tree => match start_writer(transfer, writer, self.handle.inputs.clone()) {
                 Ok(writer) => {
-                    self.works.insert_kept(transfer, Kept::new(Taker::Writer(writer)), offer.source.size);
+                    self.files.insert_kept(transfer, Kept::new(Taker::Writer(writer)), offer.source.size);
                     self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
                     self.on_started(transfer, 0, Instant::now());
                 }
@@ -257,7 +257,7 @@ impl Driver {
             Some(Await::Reader(reader)) if !is_tree => {
                 // Fails if the reader is gone, which cancels the transfer.
                 let _ = reader.send(ToRead::Begun(offer.source));
-                self.works.insert_kept(transfer, Kept::new(Taker::Reader(reader)), offer.source.size);
+                self.files.insert_kept(transfer, Kept::new(Taker::Reader(reader)), offer.source.size);
                 self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
                 self.on_started(transfer, 0, Instant::now());
             }
@@ -298,7 +298,7 @@ impl Driver {
                 None => attempt().await.map(|(target, have)| (target.into(), have)),
             };
             let result = opened.map(|(target, have)| (Arc::new(target), have));
-            let _ = session.inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
+            let _ = session.inputs.send(Input::Io(IoResult::TargetOpened { transfer, result })).await;
         });
     }
 
@@ -363,7 +363,7 @@ impl Driver {
         let allowance = run.allowance;
         match run.start(self.config.pool.clone(), port) {
             Ok(inputs) => {
-                self.works.insert_kept(transfer, Kept::new(Taker::Tree(inputs.clone())), 0);
+                self.files.insert_kept(transfer, Kept::new(Taker::Tree(inputs.clone())), 0);
                 self.ends.trees.insert(transfer, TreeThread::Receiver(inputs));
                 let how = Acceptance { room: Some(allowance.kept), memory: allowance.told, ..Acceptance::default() };
                 self.session.accept_with(transfer, Vec::new(), how);
@@ -380,7 +380,7 @@ impl Driver {
         let Some(start) = self.ends.starting.remove(&transfer) else { return };
         let room = Room::new(if let Start::Tree(run, _) = &start { run.allowance.given } else { LIVE_CHUNKS });
         let giver = Giver::new(transfer, self.handle.inputs.clone(), self.config.buffers.clone(), room.clone());
-        self.works.insert_live(transfer, Live::new(room));
+        self.files.insert_live(transfer, Live::new(room));
         let started = match start {
             Start::Pipe(reader) => read_pipe(giver, reader),
             Start::Writer(writer) => {
@@ -415,7 +415,7 @@ impl Driver {
         match given {
             Given::Chunk(chunk) => {
                 let number = self.session.give(transfer, chunk.buffer.bytes().len() as u32, chunk.value, chunk.last);
-                if let (Some(live), Some(number)) = (self.works.live_mut(transfer), number) {
+                if let (Some(live), Some(number)) = (self.files.live_mut(transfer), number) {
                     live.chunks.insert(number, chunk);
                 }
             }
@@ -501,7 +501,7 @@ impl Driver {
     }
 
     pub(super) fn receive_trunk(&mut self, transfer: TransferId, trunk: Arc<Trunk>) {
-        self.works.insert_kept(transfer, Kept::new(Taker::Trunk(trunk)), 0);
+        self.files.insert_kept(transfer, Kept::new(Taker::Trunk(trunk)), 0);
         self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
     }
 

@@ -13,8 +13,8 @@ use crate::{
     logged::{logged, logged_error},
     session::{
         input::{Input, LinkNews},
+        open_files::Fault,
         slot::{Established, PathPlan, Slot},
-        work::Fault,
     },
     stream::{EventSink, Loads, Stream, StreamEnd, StreamEvent},
 };

@@ -21,14 +21,14 @@ use crate::{
     file::{ChunkBuffer, FileError, Source, WriteError},
     logged::logged,
     session::{
+        open_files::{Access, Fault, IoResult, Outcome, verified},
         slot::Slot,
-        work::{Access, Fault, Outcome, WorkDone, verified},
     },
     storage::Target,
 };
 
 impl Driver {
-    pub(super) fn on_work(&mut self, done: WorkDone, now: Instant) {
+    pub(super) fn on_io(&mut self, done: IoResult, now: Instant) {
         let (transfer, result) = self.take_work(done, now);
         if let Err(error) = result {
             self.fail(transfer, error);
@@ -36,57 +36,57 @@ impl Driver {
     }
 
     /// Handles the result of an I/O job. An error ends the transfer.
-    fn take_work(&mut self, done: WorkDone, now: Instant) -> (TransferId, Result<(), FileError>) {
+    fn take_work(&mut self, done: IoResult, now: Instant) -> (TransferId, Result<(), FileError>) {
         match done {
-            WorkDone::SourceOpened { transfer, result } => {
+            IoResult::SourceOpened { transfer, result } => {
                 (transfer, result.map(|(source, offer)| self.on_source_opened(transfer, source, offer)))
             }
-            WorkDone::TargetOpened { transfer, result } => {
+            IoResult::TargetOpened { transfer, result } => {
                 (transfer, result.map(|(target, have)| self.on_target_opened(transfer, target, have, now)))
             }
-            WorkDone::Read { path, transfer, chunk, result } => {
+            IoResult::Read { path, transfer, chunk, result } => {
                 (transfer, result.map(|(value, buffer)| self.on_read(path, transfer, chunk, value, buffer, now)))
             }
-            WorkDone::Hashed { transfer, chunk, result } => {
+            IoResult::Hashed { transfer, chunk, result } => {
                 self.hashing -= 1;
                 (transfer, result.map(|value| self.session.handle_chunk_hashed(transfer, chunk, value)))
             }
-            WorkDone::ZerosHashed { transfer, result } => {
+            IoResult::ZerosHashed { transfer, result } => {
                 self.zeroing -= 1;
                 (transfer, result.map(|subtree| self.session.handle_zeros_hashed(transfer, subtree, now)))
             }
-            WorkDone::HolesMade { transfer, result } => (transfer, result.map(|()| self.session.handle_holes_made(transfer))),
-            WorkDone::Compared { transfer, chunk, result } => {
+            IoResult::HolesMade { transfer, result } => (transfer, result.map(|()| self.session.handle_holes_made(transfer))),
+            IoResult::Compared { transfer, chunk, result } => {
                 self.comparing -= 1;
                 (transfer, result.map(|value| self.session.handle_compared(transfer, chunk, value)))
             }
-            WorkDone::Written { path, header, result } => {
+            IoResult::Written { path, header, result } => {
                 self.on_written(path, &header, result, now);
                 (header.transfer, Ok(()))
             }
-            WorkDone::Verified { path, header, buffer, result } => {
+            IoResult::Verified { path, header, buffer, result } => {
                 if self.on_written(path, &header, result, now)
-                    && let Some(kept) = self.works.kept_mut(header.transfer)
+                    && let Some(kept) = self.files.kept_mut(header.transfer)
                 {
                     kept.insert(header.chunk, buffer);
                     self.tend_trunk(header.transfer);
                 }
                 (header.transfer, Ok(()))
             }
-            WorkDone::Emptied { transfer, result } => {
-                let digest = result.and_then(|()| self.works.ending(transfer));
+            IoResult::Emptied { transfer, result } => {
+                let digest = result.and_then(|()| self.files.ending(transfer));
                 (transfer, digest.map(|digest| self.on_in_place(transfer, digest)))
             }
-            WorkDone::Synced { transfer, result } => {
+            IoResult::Synced { transfer, result } => {
                 self.account_mut(|account| account.synced(transfer));
                 (transfer, result.map(|()| self.session.handle_synced(transfer, now)))
             }
-            WorkDone::Checked { transfer, result } => (transfer, result.map(|()| self.complete(transfer))),
-            WorkDone::LetGo { transfer, error } => {
+            IoResult::Checked { transfer, result } => (transfer, result.map(|()| self.complete(transfer))),
+            IoResult::Flushed { transfer, error } => {
                 self.end_transfer(transfer, Err(*error));
                 (transfer, Ok(()))
             }
-            WorkDone::Committed { transfer, digest, result } => (transfer, result.map(|()| self.on_in_place(transfer, digest))),
+            IoResult::Committed { transfer, digest, result } => (transfer, result.map(|()| self.on_in_place(transfer, digest))),
         }
     }
 
@@ -96,7 +96,7 @@ impl Driver {
             return;
         }
         self.session.prepare(transfer, source.offering().clone());
-        self.works.insert_source(transfer, source, offer.source.size);
+        self.files.insert_source(transfer, source, offer.source.size);
         let offered = self.session.offer(offer);
         debug_assert!(offered.is_ok(), "{offered:?}");
     }
@@ -106,7 +106,7 @@ impl Driver {
             return;
         }
         let how = Acceptance { room: None, holes: target.awaits_holes(), delta: target.delta(), ..Acceptance::default() };
-        self.works.insert_target(transfer, target);
+        self.files.insert_target(transfer, target);
         self.session.accept_with(transfer, have, how);
         let resumed = self.session.stats(transfer).resumed_bytes;
         self.on_started(transfer, resumed, now);
@@ -128,7 +128,7 @@ impl Driver {
 
     /// Checks a source after the last read for changes. A streamed source cannot be checked.
     pub(super) fn on_source_read(&mut self, transfer: TransferId) {
-        if !self.works.check(transfer) {
+        if !self.files.check(transfer) {
             self.complete(transfer);
         }
     }
@@ -148,10 +148,10 @@ impl Driver {
         now: Instant,
     ) {
         match incoming {
-            Ok(Incoming::Write { grid, .. }) if self.works.is_verified_at_once(&header) => {
-                self.on_work(verified(path, grid, header, buffer), now);
+            Ok(Incoming::Write { grid, .. }) if self.files.is_verified_at_once(&header) => {
+                self.on_io(verified(path, grid, header, buffer), now);
             }
-            Ok(Incoming::Write { grid, .. }) => self.works.write(path, grid, header, buffer),
+            Ok(Incoming::Write { grid, .. }) => self.files.write(path, grid, header, buffer),
             Ok(Incoming::Later) => self.later.push((path, header, buffer)),
             Ok(Incoming::Drop) => {}
             Err(error) => self.on_misbehaved(path, &error, now),
@@ -216,7 +216,7 @@ impl Driver {
                 tokio::spawn(async move {
                     let _fault = fault;
                     let result = service.open_target(put, &session).await;
-                    let _ = session.inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
+                    let _ = session.inputs.send(Input::Io(IoResult::TargetOpened { transfer, result })).await;
                 });
             }
             Access::Client => self.refuse(transfer, "a client takes no files"),
@@ -225,15 +225,15 @@ impl Driver {
 
     pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
         self.account_started(transfer, resumed);
-        let Some(size) = self.works.size(transfer) else { return };
-        let is_sized = self.works.live_mut(transfer).is_none() && !self.ends.is_tree(transfer);
+        let Some(size) = self.files.size(transfer) else { return };
+        let is_sized = self.files.live_mut(transfer).is_none() && !self.ends.is_tree(transfer);
         self.waiters.started(transfer, size, is_sized, resumed, now);
     }
 
     fn account_started(&mut self, transfer: TransferId, resumed: u64) {
-        let is_sized = self.works.live_mut(transfer).is_none() && !self.ends.is_tree(transfer);
-        let size = self.works.size(transfer).filter(|_| is_sized);
-        let name = self.works.target(transfer).map(|target| target.shown().to_owned());
+        let is_sized = self.files.live_mut(transfer).is_none() && !self.ends.is_tree(transfer);
+        let size = self.files.size(transfer).filter(|_| is_sized);
+        let name = self.files.target(transfer).map(|target| target.shown().to_owned());
         self.account_mut(|account| account.started(transfer, size, resumed, name.as_deref()));
     }
 
@@ -277,9 +277,9 @@ impl Driver {
         let stats = self.session.stats(transfer);
         self.account_mut(|account| account.ended(transfer, &result, &stats));
         if result.is_err() {
-            self.works.discard_unfinishable(transfer);
+            self.files.discard_unfinishable(transfer);
         }
-        self.works.remove(transfer);
+        self.files.remove(transfer);
         for (path, header, _) in self.later.extract_if(.., |(_, header, _)| header.transfer == transfer) {
             self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
         }
@@ -310,12 +310,12 @@ impl Driver {
     /// Ends a transfer that failed elsewhere. First syncs what was written, so that a retry can
     /// resume.
     pub(super) fn let_go(&mut self, transfer: TransferId, error: Error) {
-        let target = self.works.target(transfer).filter(|target| target.is_resumable()).cloned();
+        let target = self.files.target(transfer).filter(|target| target.is_resumable()).cloned();
         match target.zip(self.session.take_unsynced(transfer)) {
-            Some((target, subtrees)) => self.works.run(move || {
+            Some((target, subtrees)) => self.files.run(move || {
                 // Data that cannot be synced is retransmitted on resume.
                 let _ = target.sync(subtrees);
-                WorkDone::LetGo { transfer, error: Box::new(error) }
+                IoResult::Flushed { transfer, error: Box::new(error) }
             }),
             None => self.end_transfer(transfer, Err(error)),
         }
@@ -341,8 +341,8 @@ impl Driver {
 
     /// Waits for outstanding I/O jobs, then syncs what was written.
     pub(super) async fn settle(&mut self) {
-        for transfer in self.works.targets() {
-            let Some(target) = self.works.target(transfer).cloned() else { continue };
+        for transfer in self.files.targets() {
+            let Some(target) = self.files.target(transfer).cloned() else { continue };
             let mut held: VecDeque<Input> = VecDeque::new();
             let mut quiet_since = Instant::now();
             // Two handles are the session's and this one; others belong to running jobs. A job
@@ -358,15 +358,15 @@ impl Driver {
             }
             let now = Instant::now();
             for input in held {
-                if let Input::Work(done @ (WorkDone::Written { .. } | WorkDone::Synced { .. })) = input {
-                    self.on_work(done, now);
+                if let Input::Io(done @ (IoResult::Written { .. } | IoResult::Synced { .. })) = input {
+                    self.on_io(done, now);
                 }
             }
-            self.works.discard_unfinishable(transfer);
+            self.files.discard_unfinishable(transfer);
             if let Some(subtrees) = self.session.take_unsynced(transfer).filter(|_| target.is_resumable()) {
                 self.config.pool.call(move || target.sync(subtrees)).await;
             }
-            self.works.remove(transfer);
+            self.files.remove(transfer);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::Driver;
 use crate::{
     error::Error,
     file::FileError,
-    session::work::Access,
+    session::open_files::Access,
     tunnel::{Dialer, Trunk},
 };
 

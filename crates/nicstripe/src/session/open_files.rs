@@ -31,23 +31,23 @@ pub(crate) enum Access {
 
 /// Open source or target of a transfer.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum OpenFile {
     Source(Arc<Source>, Grid),
     Target(Arc<Target>),
     Live(Live),
-    Kept(Kept, Keeping),
+    Kept(Kept, Expected),
 }
 
 /// Size and digest of a transfer with a reorder buffer.
 #[derive(Debug)]
-pub(super) struct Keeping {
+pub(super) struct Expected {
     size: u64,
     /// Agreed digest, once all data has arrived.
     digest: Option<Digest>,
 }
 
 #[derive(Debug)]
-pub(crate) enum WorkDone {
+pub(crate) enum IoResult {
     SourceOpened {
         transfer: TransferId,
         result: Result<(Arc<Source>, Offer), FileError>,
@@ -110,7 +110,7 @@ pub(crate) enum WorkDone {
         result: Result<(), FileError>,
     },
     /// A transfer that failed elsewhere has synced what it could.
-    LetGo {
+    Flushed {
         transfer: TransferId,
         error: Box<Error>,
     },
@@ -135,47 +135,47 @@ pub(crate) struct LocalTarget {
 
 /// Open files of one session, with the pool that works on them.
 #[derive(Debug)]
-pub(super) struct Works {
-    open: BTreeMap<TransferId, Work>,
+pub(super) struct OpenFiles {
+    open: BTreeMap<TransferId, OpenFile>,
     pool: IoPool,
     buffers: BufferPool,
     done: mpsc::Sender<Input>,
 }
 
-impl Works {
+impl OpenFiles {
     pub(super) fn new(pool: IoPool, buffers: BufferPool, done: mpsc::Sender<Input>) -> Self {
         Self { open: BTreeMap::new(), pool, buffers, done }
     }
 
     pub(super) fn insert_source(&mut self, transfer: TransferId, source: Arc<Source>, size: u64) {
-        self.open.insert(transfer, Work::Source(source, Grid::new(size, ChunkSize::DEFAULT)));
+        self.open.insert(transfer, OpenFile::Source(source, Grid::new(size, ChunkSize::DEFAULT)));
     }
 
     pub(super) fn insert_live(&mut self, transfer: TransferId, live: Live) {
-        self.open.insert(transfer, Work::Live(live));
+        self.open.insert(transfer, OpenFile::Live(live));
     }
 
     pub(super) fn insert_kept(&mut self, transfer: TransferId, kept: Kept, size: u64) {
-        self.open.insert(transfer, Work::Kept(kept, Keeping { size, digest: None }));
+        self.open.insert(transfer, OpenFile::Kept(kept, Expected { size, digest: None }));
     }
 
     pub(super) fn live_mut(&mut self, transfer: TransferId) -> Option<&mut Live> {
         match self.open.get_mut(&transfer) {
-            Some(Work::Live(live)) => Some(live),
+            Some(OpenFile::Live(live)) => Some(live),
             _ => None,
         }
     }
 
     pub(super) fn kept_mut(&mut self, transfer: TransferId) -> Option<&mut Kept> {
         match self.open.get_mut(&transfer) {
-            Some(Work::Kept(kept, _)) => Some(kept),
+            Some(OpenFile::Kept(kept, _)) => Some(kept),
             _ => None,
         }
     }
 
     fn source(&self, transfer: TransferId) -> Option<(Arc<Source>, Grid)> {
         match self.open.get(&transfer) {
-            Some(Work::Source(source, grid)) => Some((source.clone(), *grid)),
+            Some(OpenFile::Source(source, grid)) => Some((source.clone(), *grid)),
             _ => None,
         }
     }
@@ -183,22 +183,22 @@ impl Works {
     /// Returns the agreed digest of a stream that its writer has written completely.
     pub(super) fn ending(&self, transfer: TransferId) -> Result<Digest, FileError> {
         match self.open.get(&transfer) {
-            Some(Work::Kept(_, Keeping { digest: Some(digest), .. })) => Ok(*digest),
+            Some(OpenFile::Kept(_, Expected { digest: Some(digest), .. })) => Ok(*digest),
             _ => Err(FileError::new("write", "standard output", std::io::ErrorKind::UnexpectedEof.into())),
         }
     }
 
     pub(super) fn insert_target(&mut self, transfer: TransferId, target: Arc<Target>) {
-        self.open.insert(transfer, Work::Target(target));
+        self.open.insert(transfer, OpenFile::Target(target));
     }
 
-    pub(super) fn remove(&mut self, transfer: TransferId) -> Option<Work> {
+    pub(super) fn remove(&mut self, transfer: TransferId) -> Option<OpenFile> {
         self.open.remove(&transfer)
     }
 
     pub(super) fn target(&self, transfer: TransferId) -> Option<&Arc<Target>> {
         match self.open.get(&transfer) {
-            Some(Work::Target(target)) => Some(target),
+            Some(OpenFile::Target(target)) => Some(target),
             _ => None,
         }
     }
@@ -212,19 +212,19 @@ impl Works {
 
     /// Drops all streamed sources. Those that wait for the send window fail.
     pub(super) fn close_sources(&mut self) {
-        self.open.retain(|_, work| !matches!(work, Work::Live(_)));
+        self.open.retain(|_, file| !matches!(file, OpenFile::Live(_)));
     }
 
     pub(super) fn targets(&self) -> Vec<TransferId> {
-        self.open.iter().filter(|(_, work)| matches!(work, Work::Target(_))).map(|(id, _)| *id).collect()
+        self.open.iter().filter(|(_, file)| matches!(file, OpenFile::Target(_))).map(|(id, _)| *id).collect()
     }
 
     pub(super) fn size(&self, transfer: TransferId) -> Option<u64> {
-        self.open.get(&transfer).map(|work| match work {
-            Work::Source(_, grid) => grid.size,
-            Work::Target(target) => target.size(),
-            Work::Live(_) => 0,
-            Work::Kept(_, keeping) => keeping.size,
+        self.open.get(&transfer).map(|file| match file {
+            OpenFile::Source(_, grid) => grid.size,
+            OpenFile::Target(target) => target.size(),
+            OpenFile::Live(_) => 0,
+            OpenFile::Kept(_, expected) => expected.size,
         })
     }
 
@@ -238,12 +238,12 @@ impl Works {
         chunk: ChunkId,
         rate: Option<BitRate>,
     ) -> Option<(Arc<ChunkBuffer>, ChainingValue)> {
-        if let Some(Work::Live(live)) = self.open.get(&transfer) {
+        if let Some(OpenFile::Live(live)) = self.open.get(&transfer) {
             return live.chunks.get(&chunk).map(|chunk| (chunk.buffer.clone(), chunk.value));
         }
         let (source, grid) = self.source(transfer)?;
         let buffers = self.buffers.clone();
-        self.run(move || WorkDone::Read { path, transfer, chunk, result: source.read_to_send(grid, chunk, &buffers, rate) });
+        self.run(move || IoResult::Read { path, transfer, chunk, result: source.read_to_send(grid, chunk, &buffers, rate) });
         None
     }
 
@@ -253,14 +253,14 @@ impl Works {
         self.pool.run_in_background(self.reporting(move || {
             let result = zeros_subtree(grid, zeros);
             let result = result.map_err(|error| FileError::new("hash the holes of", transfer.0, std::io::Error::other(error)));
-            WorkDone::ZerosHashed { transfer, result }
+            IoResult::ZerosHashed { transfer, result }
         }));
     }
 
     /// Punches the holes that the sender announced.
     pub(super) fn make_holes(&self, transfer: TransferId, holes: HoleMap) {
         let Some(target) = self.target(transfer).cloned() else { return };
-        self.run(move || WorkDone::HolesMade { transfer, result: target.make_holes(holes) });
+        self.run(move || IoResult::HolesMade { transfer, result: target.make_holes(holes) });
     }
 
     /// Compares a chunk of the existing file, copying it into the new file. Returns false if no
@@ -268,7 +268,7 @@ impl Works {
     pub(super) fn compare(&self, transfer: TransferId, chunk: ChunkId) -> bool {
         let Some(target) = self.target(transfer).cloned() else { return false };
         let buffers = self.buffers.clone();
-        self.run(move || WorkDone::Compared { transfer, chunk, result: target.compare_chunk(chunk, &mut buffers.take()) });
+        self.run(move || IoResult::Compared { transfer, chunk, result: target.compare_chunk(chunk, &mut buffers.take()) });
         true
     }
 
@@ -277,7 +277,7 @@ impl Works {
     pub(super) fn hash(&self, transfer: TransferId, chunk: ChunkId) -> bool {
         let Some((source, grid)) = self.source(transfer) else { return false };
         let buffers = self.buffers.clone();
-        self.run(move || WorkDone::Hashed { transfer, chunk, result: source.read_chunk(grid, chunk, &mut buffers.take()) });
+        self.run(move || IoResult::Hashed { transfer, chunk, result: source.read_chunk(grid, chunk, &mut buffers.take()) });
         true
     }
 
@@ -286,17 +286,17 @@ impl Works {
     pub(super) fn write(&self, path: PathId, grid: Grid, header: DataHeader, buffer: ChunkBuffer) {
         let done = self.done.clone();
         match self.open.get(&header.transfer) {
-            Some(Work::Target(target)) => {
+            Some(OpenFile::Target(target)) => {
                 let target = target.clone();
                 let fault = Fault::of(&done);
                 self.pool.run(move || {
                     let _fault = fault;
                     target.write_chunk(Arrived { path, header, buffer }, |Arrived { path, header, .. }, result| {
-                        drop(done.blocking_send(Input::Work(WorkDone::Written { path, header, result })));
+                        drop(done.blocking_send(Input::Io(IoResult::Written { path, header, result })));
                     });
                 });
             }
-            Some(Work::Kept(..)) => self.run(move || verified(path, grid, header, buffer)),
+            Some(OpenFile::Kept(..)) => self.run(move || verified(path, grid, header, buffer)),
             _ => {}
         }
     }
@@ -304,30 +304,30 @@ impl Works {
     /// Returns true if a chunk is for a reorder buffer and too short to be worth handing to a
     /// thread.
     pub(super) fn is_verified_at_once(&self, header: &DataHeader) -> bool {
-        header.chunk_len() <= AT_ONCE && matches!(self.open.get(&header.transfer), Some(Work::Kept(..)))
+        header.chunk_len() <= AT_ONCE && matches!(self.open.get(&header.transfer), Some(OpenFile::Kept(..)))
     }
 
     pub(super) fn sync(&self, transfer: TransferId, subtrees: Vec<Subtree>) {
         let Some(target) = self.target(transfer).cloned() else { return };
-        self.run(move || WorkDone::Synced { transfer, result: target.sync(subtrees) });
+        self.run(move || IoResult::Synced { transfer, result: target.sync(subtrees) });
     }
 
     /// Checks that the source is unchanged. Returns false if no source is open.
     pub(super) fn check(&self, transfer: TransferId) -> bool {
         let Some((source, _)) = self.source(transfer) else { return false };
-        self.run(move || WorkDone::Checked { transfer, result: source.check_unchanged() });
+        self.run(move || IoResult::Checked { transfer, result: source.check_unchanged() });
         true
     }
 
     /// Completes a transfer with all data received: commits a file, or signals the end to a sink.
     pub(super) fn commit(&mut self, transfer: TransferId, digest: Digest) {
         match self.open.get_mut(&transfer) {
-            Some(Work::Target(target)) => {
+            Some(OpenFile::Target(target)) => {
                 let target = target.clone();
-                self.run(move || WorkDone::Committed { transfer, digest, result: target.commit(digest) });
+                self.run(move || IoResult::Committed { transfer, digest, result: target.commit(digest) });
             }
-            Some(Work::Kept(kept, keeping)) => {
-                keeping.digest = Some(digest);
+            Some(OpenFile::Kept(kept, expected)) => {
+                expected.digest = Some(digest);
                 kept.end();
             }
             _ => {}
@@ -348,7 +348,7 @@ impl Works {
                 let LocalTarget { options, peer_key, .. } = wanted;
                 file::Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: None })
             });
-            WorkDone::TargetOpened { transfer, result: opened.map(|(target, have)| (Arc::new(target.into()), have)) }
+            IoResult::TargetOpened { transfer, result: opened.map(|(target, have)| (Arc::new(target.into()), have)) }
         });
     }
 
@@ -374,7 +374,7 @@ impl Works {
                 let offer = offer_of(transfer, &source);
                 (Arc::new(source), offer)
             });
-            let _ = session.inputs.send(Input::Work(WorkDone::SourceOpened { transfer, result })).await;
+            let _ = session.inputs.send(Input::Io(IoResult::SourceOpened { transfer, result })).await;
         });
     }
 
@@ -384,27 +384,27 @@ impl Works {
     }
 
     /// Runs a job and reports its result to the session.
-    pub(super) fn run(&self, job: impl FnOnce() -> WorkDone + Send + 'static) {
+    pub(super) fn run(&self, job: impl FnOnce() -> IoResult + Send + 'static) {
         self.pool.run(self.reporting(job));
     }
 
     /// Wraps a job so that it reports its result, or its panic, to the session.
-    fn reporting(&self, job: impl FnOnce() -> WorkDone + Send + 'static) -> impl FnOnce() + Send + 'static {
+    fn reporting(&self, job: impl FnOnce() -> IoResult + Send + 'static) -> impl FnOnce() + Send + 'static {
         let done = self.done.clone();
         let fault = Fault::of(&done);
         move || {
             let _fault = fault;
             // Fails if the session has ended; the result is then irrelevant.
-            drop(done.blocking_send(Input::Work(job())));
+            drop(done.blocking_send(Input::Io(job())));
         }
     }
 }
 
 /// Verifies a chunk for a reorder buffer.
-pub(super) fn verified(path: PathId, grid: Grid, header: DataHeader, buffer: ChunkBuffer) -> WorkDone {
+pub(super) fn verified(path: PathId, grid: Grid, header: DataHeader, buffer: ChunkBuffer) -> IoResult {
     let mut arrived = Arrived { path, header, buffer };
     let result = arrived.verify(grid);
-    WorkDone::Verified { path, header, buffer: arrived.buffer, result }
+    IoResult::Verified { path, header, buffer: arrived.buffer, result }
 }
 
 /// Longest chunk verified in the session's own task, in bytes. Takes about 10 µs, as long as
