@@ -10,7 +10,7 @@ use super::Inner;
 use crate::{
     error::Error,
     file::ChunkBuffer,
-    session::{Giver, Input, IoResult, Outcome, SessionHandle, Tally, ToRead},
+    session::{ChunkSender, Input, IoResult, Outcome, SessionHandle, Tally, ToRead},
 };
 
 /// Final result of a transfer.
@@ -44,7 +44,7 @@ pub(super) enum Feed {
     /// From the session to a reader.
     Reader { from: mpsc::UnboundedReceiver<ToRead>, to: mpsc::Sender<Read> },
     /// From a writer to the session, which provides the chunk sender on acceptance.
-    Writer { from: mpsc::Receiver<Written>, giver: oneshot::Receiver<Giver> },
+    Writer { from: mpsc::Receiver<Written>, chunks: oneshot::Receiver<ChunkSender> },
 }
 
 /// Forwards a session's chunks to a reader until the transfer ends.
@@ -77,12 +77,12 @@ pub(super) async fn to_reader(
 pub(super) async fn from_writer(
     inner: &Arc<Inner>,
     mut from: mpsc::Receiver<Written>,
-    giver: oneshot::Receiver<Giver>,
+    chunks: oneshot::Receiver<ChunkSender>,
     mut answer: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
 ) -> Ending {
     let gave = async {
         // The daemon has rejected the transfer.
-        let Ok(mut giver) = giver.await else { return };
+        let Ok(mut chunks) = chunks.await else { return };
         // Holds the latest chunk back until the next: a chunk's hash depends on whether it is the
         // only one.
         let mut held = None;
@@ -92,15 +92,15 @@ pub(super) async fn from_writer(
                 Written::End => (held.take(), true),
             };
             if let Some(buffer) = chunk {
-                let hashed = inner.pool.call(move || giver.hash(buffer, is_end).map(|given| (giver, given))).await.flatten();
+                let hashed = inner.pool.call(move || chunks.hash(buffer, is_end).map(|given| (chunks, given))).await.flatten();
                 let Some((back, given)) = hashed else { return };
-                giver = back;
-                if !giver.give_hashed(given).await {
+                chunks = back;
+                if !chunks.send_hashed(given).await {
                     return;
                 }
             }
             if is_end {
-                giver.end_of_all().await;
+                chunks.end_async().await;
                 return;
             }
         }

@@ -168,9 +168,9 @@ impl Job {
             Self::Object(object, options) => match object.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(ObjectJob::Write { name, from }) => {
                     let put = Box::new(Put { name, offer: open_ended(transfer), options: with(*options), into: None, entry: None });
-                    let (giver, taken) = oneshot::channel();
-                    let command = Command::Put { transfer, from: PutFrom::Writer { giver, put }, waiter };
-                    return Ok((command, Feed::Writer { from, giver: taken }));
+                    let (chunks, taken) = oneshot::channel();
+                    let command = Command::Put { transfer, from: PutFrom::Writer { chunks, put }, waiter };
+                    return Ok((command, Feed::Writer { from, chunks: taken }));
                 }
                 Some(ObjectJob::Read { name, range, to }) => {
                     let (reader, from) = mpsc::unbounded_channel();

@@ -279,7 +279,7 @@ impl Run {
             match feed {
                 Feed::None => self.job.move_entries(&self.inner, &session, self.restart, transfer, entries, answer).await,
                 Feed::Reader { from, to } => feed::to_reader(transfer, &session.handle, from, to, answer).await,
-                Feed::Writer { from, giver } => feed::from_writer(&self.inner, from, giver, answer).await,
+                Feed::Writer { from, chunks } => feed::from_writer(&self.inner, from, chunks, answer).await,
             }
         });
         let result = tokio::select! {

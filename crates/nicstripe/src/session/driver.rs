@@ -205,7 +205,7 @@ impl Driver {
                 }
             }
             Input::Io(done) => self.on_io(done, now),
-            Input::Given { transfer, given } => self.on_given(transfer, given),
+            Input::Produced { transfer, produced } => self.on_produced(transfer, produced),
             Input::Taken { transfer, chunks } => self.session.taken(transfer, chunks),
             Input::Tree { transfer, said } => self.on_tree_said(transfer, said),
             Input::TreeReady { transfer, result } => self.on_tree_ready(transfer, result),
@@ -387,8 +387,8 @@ impl Driver {
             }
             Wanted::Superseded { .. } => {}
             Wanted::Released { transfer, chunk } => {
-                if let Some(live) = self.files.live_mut(transfer) {
-                    live.chunks.remove(&chunk);
+                if let Some(buffer) = self.files.retransmit_mut(transfer) {
+                    buffer.chunks.remove(&chunk);
                 }
             }
             Wanted::Sync { transfer, subtrees } => {

@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     driver::{AskReply, BenchCommand},
     kept::ToRead,
-    live::{Given, Giver},
     open_files::{IoResult, LocalTarget},
+    retransmit::{ChunkSender, Produced},
     slot::{Established, PathPlan},
     waiters::Waiter,
 };
@@ -49,7 +49,7 @@ pub(crate) enum Input {
     /// Result of an I/O job.
     Io(IoResult),
     /// Item of a streamed source.
-    Given { transfer: TransferId, given: Given },
+    Produced { transfer: TransferId, produced: Produced },
     /// A sink has consumed chunks.
     Taken { transfer: TransferId, chunks: u64 },
     /// Message of a tree's thread.
@@ -110,7 +110,7 @@ pub(crate) enum PutFrom {
     /// Reader, read until its end.
     Pipe { reader: Box<dyn io::Read + Send>, put: Box<Put> },
     /// Chunk sender, handed out through the channel when the daemon accepts.
-    Writer { giver: oneshot::Sender<Giver>, put: Box<Put> },
+    Writer { chunks: oneshot::Sender<ChunkSender>, put: Box<Put> },
     /// Tree. Standalone files are announced on `alone`.
     Tree { run: SenderRun, put: Box<PutTree>, alone: Alone },
     /// Entry of a tree that is being sent.

@@ -11,9 +11,9 @@ mod congestion;
 mod driver;
 mod input;
 mod kept;
-mod live;
 mod open_files;
 mod ports;
+mod retransmit;
 mod shares;
 mod slot;
 mod tally;
@@ -24,8 +24,8 @@ pub(crate) use self::{
     driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig, sleep_until},
     input::{Alone, Arriving, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
     kept::ToRead,
-    live::Giver,
     open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
+    retransmit::ChunkSender,
     shares::ChunkShares,
     slot::{Capacities, Capacity, Established, LinkRates, PathPlan},
     tally::{Tally, all_verified},

@@ -8,7 +8,7 @@ use nicstripe_proto::{
 };
 use tokio::sync::mpsc;
 
-use super::{Command, Input, SessionHandle, kept::Kept, live::Live};
+use super::{Command, Input, SessionHandle, kept::Kept, retransmit::RetransmitBuffer};
 use crate::{
     daemon::Service,
     error::Error,
@@ -34,7 +34,7 @@ pub(crate) enum Access {
 pub(super) enum OpenFile {
     Source(Arc<Source>, Grid),
     Target(Arc<Target>),
-    Live(Live),
+    Retransmit(RetransmitBuffer),
     Kept(Kept, Expected),
 }
 
@@ -151,17 +151,17 @@ impl OpenFiles {
         self.open.insert(transfer, OpenFile::Source(source, Grid::new(size, ChunkSize::DEFAULT)));
     }
 
-    pub(super) fn insert_live(&mut self, transfer: TransferId, live: Live) {
-        self.open.insert(transfer, OpenFile::Live(live));
+    pub(super) fn insert_retransmit(&mut self, transfer: TransferId, buffer: RetransmitBuffer) {
+        self.open.insert(transfer, OpenFile::Retransmit(buffer));
     }
 
     pub(super) fn insert_kept(&mut self, transfer: TransferId, kept: Kept, size: u64) {
         self.open.insert(transfer, OpenFile::Kept(kept, Expected { size, digest: None }));
     }
 
-    pub(super) fn live_mut(&mut self, transfer: TransferId) -> Option<&mut Live> {
+    pub(super) fn retransmit_mut(&mut self, transfer: TransferId) -> Option<&mut RetransmitBuffer> {
         match self.open.get_mut(&transfer) {
-            Some(OpenFile::Live(live)) => Some(live),
+            Some(OpenFile::Retransmit(buffer)) => Some(buffer),
             _ => None,
         }
     }
@@ -212,7 +212,7 @@ impl OpenFiles {
 
     /// Drops all streamed sources. Those that wait for the send window fail.
     pub(super) fn close_sources(&mut self) {
-        self.open.retain(|_, file| !matches!(file, OpenFile::Live(_)));
+        self.open.retain(|_, file| !matches!(file, OpenFile::Retransmit(_)));
     }
 
     pub(super) fn targets(&self) -> Vec<TransferId> {
@@ -223,7 +223,7 @@ impl OpenFiles {
         self.open.get(&transfer).map(|file| match file {
             OpenFile::Source(_, grid) => grid.size,
             OpenFile::Target(target) => target.size(),
-            OpenFile::Live(_) => 0,
+            OpenFile::Retransmit(_) => 0,
             OpenFile::Kept(_, expected) => expected.size,
         })
     }
@@ -238,8 +238,8 @@ impl OpenFiles {
         chunk: ChunkId,
         rate: Option<BitRate>,
     ) -> Option<(Arc<ChunkBuffer>, ChainingValue)> {
-        if let Some(OpenFile::Live(live)) = self.open.get(&transfer) {
-            return live.chunks.get(&chunk).map(|chunk| (chunk.buffer.clone(), chunk.value));
+        if let Some(OpenFile::Retransmit(buffer)) = self.open.get(&transfer) {
+            return buffer.chunks.get(&chunk).map(|chunk| (chunk.buffer.clone(), chunk.value));
         }
         let (source, grid) = self.source(transfer)?;
         let buffers = self.buffers.clone();

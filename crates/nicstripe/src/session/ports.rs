@@ -9,8 +9,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{
     input::{Alone, Input, TreeSaid},
-    live::Giver,
     open_files::Fault,
+    retransmit::ChunkSender,
 };
 use crate::{
     event::Event,
@@ -40,7 +40,7 @@ pub(super) struct Receiving;
 
 /// Role of a tree's sender.
 pub(super) struct Giving {
-    pub(super) giver: Giver,
+    pub(super) chunks: ChunkSender,
     /// Receiver's memory for entries in bytes, if announced.
     pub(super) memory: Option<u64>,
 }
@@ -86,15 +86,15 @@ impl SenderPort for Port<Giving> {
     }
 
     fn buffer(&self) -> ChunkBuffer {
-        self.end.giver.buffer()
+        self.end.chunks.buffer()
     }
 
     fn send(&mut self, parcel: ChunkBuffer) -> bool {
-        self.end.giver.give(parcel, false)
+        self.end.chunks.send(parcel, false)
     }
 
     fn last(&mut self) -> bool {
-        self.end.giver.end(Ok(()))
+        self.end.chunks.end(Ok(()))
     }
 }
 

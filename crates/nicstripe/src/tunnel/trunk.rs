@@ -16,7 +16,7 @@ use nicstripe_proto::{
 use tokio::sync::Notify;
 
 use super::{Dialer, Tunnel};
-use crate::{error::Error, session::Giver};
+use crate::{error::Error, session::ChunkSender};
 
 pub(crate) struct Trunk {
     state: Mutex<State>,
@@ -101,10 +101,10 @@ impl Trunk {
     }
 
     /// Sends pending data until the session or the multiplexer ends.
-    pub(crate) async fn pump(self: Arc<Self>, mut giver: Giver) {
+    pub(crate) async fn pump(self: Arc<Self>, mut chunks: ChunkSender) {
         let _guard = EndAtDrop(&self);
-        let room = giver.room();
-        self.lock().under_way = Some(Arc::new(move || !room.is_free()));
+        let window = chunks.window();
+        self.lock().under_way = Some(Arc::new(move || !window.is_free()));
         loop {
             // Sends a batch as soon as there is data. Data that arrives while the send window is
             // full enlarges the next batch.
@@ -114,11 +114,11 @@ impl Trunk {
                 }
                 self.work.notified().await;
             }
-            let Some(place) = giver.enter().await else { return };
-            let mut buffer = giver.buffer();
+            let Some(permit) = chunks.acquire().await else { return };
+            let mut buffer = chunks.buffer();
             let len = self.with(|state| state.tunnels.fill(buffer.bytes_mut(MAX_PAYLOAD)));
             buffer.bytes_mut(len);
-            if len > 0 && !giver.give_into(place, buffer).await {
+            if len > 0 && !chunks.send_with(permit, buffer).await {
                 return;
             }
         }

@@ -28,9 +28,9 @@ use crate::{
     session::{
         input::{Alone, GetInto, Input, PutFrom, TreeRun, TreeSaid},
         kept::{KEPT_CHUNKS, Kept, Taker, ToRead, start_writer},
-        live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
         open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
         ports::{Giving, Owner, Port, Receiving},
+        retransmit::{ChunkSender, Produced, RETRANSMIT_CHUNKS, RetransmitBuffer, SendWindow, read_pipe},
         waiters::Waiter,
     },
     storage,
@@ -63,7 +63,7 @@ impl Ends {
 
 enum Start {
     Pipe(Box<dyn io::Read + Send>),
-    Writer(oneshot::Sender<Giver>),
+    Writer(oneshot::Sender<ChunkSender>),
     Tree(SenderRun, Option<Alone>),
     Trunk(Arc<Trunk>),
 }
@@ -117,8 +117,8 @@ impl Driver {
                 self.ends.starting.insert(transfer, Start::Pipe(reader));
                 self.offer_put(*put);
             }
-            PutFrom::Writer { giver, put } => {
-                self.ends.starting.insert(transfer, Start::Writer(giver));
+            PutFrom::Writer { chunks, put } => {
+                self.ends.starting.insert(transfer, Start::Writer(chunks));
                 self.offer_put(*put);
             }
             PutFrom::Tree { run, put, alone } => {
@@ -378,24 +378,24 @@ impl Driver {
     /// `memory` is the receiver's memory for entries of a tree, if announced.
     pub(super) fn start_source(&mut self, transfer: TransferId, memory: Option<u64>) {
         let Some(start) = self.ends.starting.remove(&transfer) else { return };
-        let room = Room::new(if let Start::Tree(run, _) = &start { run.allowance.given } else { LIVE_CHUNKS });
-        let giver = Giver::new(transfer, self.handle.inputs.clone(), self.config.buffers.clone(), room.clone());
-        self.files.insert_live(transfer, Live::new(room));
+        let window = SendWindow::new(if let Start::Tree(run, _) = &start { run.allowance.given } else { RETRANSMIT_CHUNKS });
+        let chunks = ChunkSender::new(transfer, self.handle.inputs.clone(), self.config.buffers.clone(), window.clone());
+        self.files.insert_retransmit(transfer, RetransmitBuffer::new(window));
         let started = match start {
-            Start::Pipe(reader) => read_pipe(giver, reader),
+            Start::Pipe(reader) => read_pipe(chunks, reader),
             Start::Writer(writer) => {
                 // Fails if the writer is gone, which cancels the transfer.
-                let _ = writer.send(giver);
+                let _ = writer.send(chunks);
                 Ok(())
             }
             Start::Trunk(trunk) => {
-                tokio::spawn(trunk.pump(giver));
+                tokio::spawn(trunk.pump(chunks));
                 Ok(())
             }
             Start::Tree(run, alone) => {
                 // Only a client's owner requests the names of entries.
                 let backlog = Backlog::new(run.allowance.messages, alone.is_some());
-                let port = self.port(transfer, alone, Giving { giver, memory });
+                let port = self.port(transfer, alone, Giving { chunks, memory });
                 let thread = |inputs| TreeThread::Sender(inputs, backlog);
                 run.start(self.config.pool.clone(), port).map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
             }
@@ -411,16 +411,16 @@ impl Driver {
         Box::new(Port { transfer, inputs: self.handle.inputs.clone(), owner, _running, _fault, end })
     }
 
-    pub(super) fn on_given(&mut self, transfer: TransferId, given: Given) {
-        match given {
-            Given::Chunk(chunk) => {
+    pub(super) fn on_produced(&mut self, transfer: TransferId, produced: Produced) {
+        match produced {
+            Produced::Chunk(chunk) => {
                 let number = self.session.give(transfer, chunk.buffer.bytes().len() as u32, chunk.value, chunk.last);
-                if let (Some(live), Some(number)) = (self.files.live_mut(transfer), number) {
-                    live.chunks.insert(number, chunk);
+                if let (Some(buffer), Some(number)) = (self.files.retransmit_mut(transfer), number) {
+                    buffer.chunks.insert(number, chunk);
                 }
             }
-            Given::End => self.session.close_source(transfer),
-            Given::Failed(error) => self.fail(transfer, error),
+            Produced::End => self.session.close_source(transfer),
+            Produced::Failed(error) => self.fail(transfer, error),
         }
     }
 

@@ -226,12 +226,12 @@ impl Driver {
     pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
         self.account_started(transfer, resumed);
         let Some(size) = self.files.size(transfer) else { return };
-        let is_sized = self.files.live_mut(transfer).is_none() && !self.ends.is_tree(transfer);
+        let is_sized = self.files.retransmit_mut(transfer).is_none() && !self.ends.is_tree(transfer);
         self.waiters.started(transfer, size, is_sized, resumed, now);
     }
 
     fn account_started(&mut self, transfer: TransferId, resumed: u64) {
-        let is_sized = self.files.live_mut(transfer).is_none() && !self.ends.is_tree(transfer);
+        let is_sized = self.files.retransmit_mut(transfer).is_none() && !self.ends.is_tree(transfer);
         let size = self.files.size(transfer).filter(|_| is_sized);
         let name = self.files.target(transfer).map(|target| target.shown().to_owned());
         self.account_mut(|account| account.started(transfer, size, resumed, name.as_deref()));

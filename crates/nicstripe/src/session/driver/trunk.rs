@@ -102,7 +102,7 @@ mod tests {
     use crate::{
         error::Error,
         file::BufferPool,
-        session::live::{Giver, Room},
+        session::retransmit::{ChunkSender, SendWindow},
         tunnel::Trunk,
     };
 
@@ -110,7 +110,7 @@ mod tests {
     async fn whoever_waits_for_a_trunk_hears_that_nobody_sends_for_it_any_more() {
         let trunk = Trunk::of_client();
         let (inputs, _session) = mpsc::channel(1);
-        let pump = tokio::spawn(trunk.clone().pump(Giver::new(TransferId(1), inputs, BufferPool::default(), Room::new(1))));
+        let pump = tokio::spawn(trunk.clone().pump(ChunkSender::new(TransferId(1), inputs, BufferPool::default(), SendWindow::new(1))));
         let waiting = tokio::spawn(async move { trunk.open("peer", "127.0.0.1:1").await });
         tokio::task::yield_now().await;
         // Simulates a panic in it.

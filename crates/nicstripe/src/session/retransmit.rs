@@ -16,59 +16,59 @@ use crate::file::{BufferPool, ChunkBuffer, FileError};
 
 /// Send window of a streamed source, in chunks: 8 MiB, which four gigabit links carry in 18 ms, or
 /// one 10 Gbit/s link in 7 ms.
-pub(crate) const LIVE_CHUNKS: usize = 32;
+pub(crate) const RETRANSMIT_CHUNKS: usize = 32;
 
 /// Items of a streamed source.
 #[derive(Debug)]
-pub(crate) enum Given {
-    Chunk(LiveChunk),
+pub(crate) enum Produced {
+    Chunk(BufferedChunk),
     End,
     Failed(FileError),
 }
 
 /// Chunk that cannot be read again.
 #[derive(Debug)]
-pub(crate) struct LiveChunk {
+pub(crate) struct BufferedChunk {
     pub(super) buffer: Arc<ChunkBuffer>,
     pub(super) value: ChainingValue,
     /// True if the source knows of no data after it.
     pub(super) last: bool,
-    _place: Place,
+    _permit: Permit,
 }
 
 /// Retransmit buffer of one transfer.
 #[derive(Debug)]
-pub(super) struct Live {
-    pub(super) chunks: BTreeMap<ChunkId, LiveChunk>,
-    room: Room,
+pub(super) struct RetransmitBuffer {
+    pub(super) chunks: BTreeMap<ChunkId, BufferedChunk>,
+    window: SendWindow,
 }
 
-impl Live {
-    pub(super) fn new(room: Room) -> Self {
-        Self { chunks: BTreeMap::new(), room }
+impl RetransmitBuffer {
+    pub(super) fn new(window: SendWindow) -> Self {
+        Self { chunks: BTreeMap::new(), window }
     }
 }
 
 /// Wakes a source that waits for the send window; its wait fails.
-impl Drop for Live {
+impl Drop for RetransmitBuffer {
     fn drop(&mut self) {
-        self.room.close();
+        self.window.close();
     }
 }
 
 /// Sends the chunks of one source to its session. Used by one thread or task.
 #[derive(Debug)]
-pub(crate) struct Giver {
+pub(crate) struct ChunkSender {
     transfer: TransferId,
     inputs: mpsc::Sender<Input>,
     buffers: BufferPool,
-    room: Room,
+    window: SendWindow,
     next: ChunkId,
 }
 
-impl Giver {
-    pub(super) fn new(transfer: TransferId, inputs: mpsc::Sender<Input>, buffers: BufferPool, room: Room) -> Self {
-        Self { transfer, inputs, buffers, room, next: ChunkId(0) }
+impl ChunkSender {
+    pub(super) fn new(transfer: TransferId, inputs: mpsc::Sender<Input>, buffers: BufferPool, window: SendWindow) -> Self {
+        Self { transfer, inputs, buffers, window, next: ChunkId(0) }
     }
 
     pub(crate) fn buffer(&self) -> ChunkBuffer {
@@ -76,30 +76,30 @@ impl Giver {
     }
 
     /// Returns the send window.
-    pub(crate) fn room(&self) -> Room {
-        self.room.clone()
+    pub(crate) fn window(&self) -> SendWindow {
+        self.window.clone()
     }
 
     /// Waits for a permit, in a task. Returns `None` if the transfer has ended.
-    pub(crate) async fn enter(&self) -> Option<Place> {
-        self.room.enter_async().await
+    pub(crate) async fn acquire(&self) -> Option<Permit> {
+        self.window.acquire_async().await
     }
 
     /// Hashes and sends a chunk that has its permit, in a task. Returns false if the transfer has
     /// ended.
-    pub(crate) async fn give_into(&mut self, place: Place, buffer: ChunkBuffer) -> bool {
+    pub(crate) async fn send_with(&mut self, permit: Permit, buffer: ChunkBuffer) -> bool {
         let Some(hashed) = self.hash(buffer, false) else { return false };
-        let chunk = self.next_chunk(hashed, place);
-        self.tell(chunk).await
+        let chunk = self.next_chunk(hashed, permit);
+        self.push(chunk).await
     }
 
     /// Hashes a chunk and sends it when the send window has room. Blocks the thread. Pass `last` if
     /// no data is known to follow. Returns false if the transfer has ended.
-    pub(crate) fn give(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
+    pub(crate) fn send(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
         let Some(hashed) = self.hash(buffer, last) else { return false };
-        let Some(place) = self.room.enter() else { return false };
-        let chunk = self.next_chunk(hashed, place);
-        self.say(chunk)
+        let Some(permit) = self.window.acquire() else { return false };
+        let chunk = self.next_chunk(hashed, permit);
+        self.push_blocking(chunk)
     }
 
     /// Hashes the chunk that will be sent next.
@@ -110,32 +110,32 @@ impl Giver {
 
     /// Sends a hashed chunk when the send window has room, in a task. Returns false if the transfer
     /// has ended.
-    pub(crate) async fn give_hashed(&mut self, hashed: Hashed) -> bool {
-        let Some(place) = self.enter().await else { return false };
-        let chunk = self.next_chunk(hashed, place);
-        self.tell(chunk).await
+    pub(crate) async fn send_hashed(&mut self, hashed: Hashed) -> bool {
+        let Some(permit) = self.acquire().await else { return false };
+        let chunk = self.next_chunk(hashed, permit);
+        self.push(chunk).await
     }
 
-    fn next_chunk(&mut self, Hashed { buffer, value, last }: Hashed, place: Place) -> Given {
+    fn next_chunk(&mut self, Hashed { buffer, value, last }: Hashed, permit: Permit) -> Produced {
         self.next = ChunkId(self.next.0 + 1);
-        Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last, _place: place })
+        Produced::Chunk(BufferedChunk { buffer: Arc::new(buffer), value, last, _permit: permit })
     }
 
     /// Signals the end of the data.
-    pub(crate) async fn end_of_all(&self) -> bool {
-        self.tell(Given::End).await
+    pub(crate) async fn end_async(&self) -> bool {
+        self.push(Produced::End).await
     }
 
-    async fn tell(&self, given: Given) -> bool {
-        self.inputs.send(Input::Given { transfer: self.transfer, given }).await.is_ok()
+    async fn push(&self, produced: Produced) -> bool {
+        self.inputs.send(Input::Produced { transfer: self.transfer, produced }).await.is_ok()
     }
 
     pub(crate) fn end(&self, result: Result<(), FileError>) -> bool {
-        self.say(result.map_or_else(Given::Failed, |()| Given::End))
+        self.push_blocking(result.map_or_else(Produced::Failed, |()| Produced::End))
     }
 
-    fn say(&self, given: Given) -> bool {
-        self.inputs.blocking_send(Input::Given { transfer: self.transfer, given }).is_ok()
+    fn push_blocking(&self, produced: Produced) -> bool {
+        self.inputs.blocking_send(Input::Produced { transfer: self.transfer, produced }).is_ok()
     }
 }
 
@@ -148,33 +148,33 @@ pub(crate) struct Hashed {
 }
 
 /// Starts a thread that sends the bytes of `reader` until its end.
-pub(super) fn read_pipe(mut giver: Giver, mut reader: Box<dyn io::Read + Send>) -> io::Result<()> {
-    let fault = Fault::of(&giver.inputs);
+pub(super) fn read_pipe(mut chunks: ChunkSender, mut reader: Box<dyn io::Read + Send>) -> io::Result<()> {
+    let fault = Fault::of(&chunks.inputs);
     let run = move || {
         let _fault = fault;
-        let result = give_all(&mut giver, &mut *reader).map_err(|error| FileError::new("read", "standard input", error));
-        giver.end(result);
+        let result = send_all(&mut chunks, &mut *reader).map_err(|error| FileError::new("read", "standard input", error));
+        chunks.end(result);
     };
     thread::Builder::new().name("nicstripe-pipe".into()).spawn(run).map(drop)
 }
 
 /// Sends all bytes of a reader. Holds the first chunk back until the next read, since its hash
 /// depends on whether it is the only one.
-fn give_all(giver: &mut Giver, reader: &mut dyn io::Read) -> io::Result<()> {
+fn send_all(chunks: &mut ChunkSender, reader: &mut dyn io::Read) -> io::Result<()> {
     let full = ChunkSize::DEFAULT.bytes() as usize;
     let mut first = None;
     loop {
-        let mut buffer = giver.buffer();
+        let mut buffer = chunks.buffer();
         let begun = read_some(reader, buffer.bytes_mut(full))?;
-        let going_on = first.take().is_none_or(|first| giver.give(first, begun == 0));
-        if begun == 0 || !going_on {
+        let goes_on = first.take().is_none_or(|first| chunks.send(first, begun == 0));
+        if begun == 0 || !goes_on {
             return Ok(());
         }
         let len = begun + fill(reader, &mut buffer.bytes_mut(full)[begun..])?;
         buffer.bytes_mut(len);
-        if len == full && giver.next == ChunkId(0) {
+        if len == full && chunks.next == ChunkId(0) {
             first = Some(buffer);
-        } else if !giver.give(buffer, len < full) || len < full {
+        } else if !chunks.send(buffer, len < full) || len < full {
             return Ok(());
         }
     }
@@ -203,35 +203,35 @@ fn read_some(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
 
 /// Send window: a fixed number of permits.
 #[derive(Clone)]
-pub(crate) struct Room(Arc<Places>);
+pub(crate) struct SendWindow(Arc<WindowInner>);
 
-struct Places {
-    state: Mutex<RoomState>,
+struct WindowInner {
+    state: Mutex<WindowState>,
     changed: Condvar,
     /// Wakes the task that waits for a permit. At most one task waits.
     task: Notify,
 }
 
-struct RoomState {
+struct WindowState {
     free: usize,
     is_closed: bool,
     taken: usize,
 }
 
 /// Permit for one chunk in flight; returned on drop.
-pub(crate) struct Place(Room);
+pub(crate) struct Permit(SendWindow);
 
-impl Room {
-    pub(super) fn new(places: usize) -> Self {
-        Self(Arc::new(Places {
-            state: Mutex::new(RoomState { free: places, taken: 0, is_closed: false }),
+impl SendWindow {
+    pub(super) fn new(permits: usize) -> Self {
+        Self(Arc::new(WindowInner {
+            state: Mutex::new(WindowState { free: permits, taken: 0, is_closed: false }),
             changed: Condvar::new(),
             task: Notify::new(),
         }))
     }
 
     /// Blocks until a permit is free. Returns `None` if the window is closed.
-    fn enter(&self) -> Option<Place> {
+    fn acquire(&self) -> Option<Permit> {
         let mut state = self.lock();
         while state.free == 0 && !state.is_closed {
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -239,8 +239,8 @@ impl Room {
         self.take(state)
     }
 
-    /// Like [`enter`](Self::enter), for a task.
-    async fn enter_async(&self) -> Option<Place> {
+    /// Like [`acquire`](Self::acquire), for a task.
+    async fn acquire_async(&self) -> Option<Permit> {
         loop {
             {
                 let state = self.lock();
@@ -253,13 +253,13 @@ impl Room {
         }
     }
 
-    fn take(&self, mut state: MutexGuard<'_, RoomState>) -> Option<Place> {
+    fn take(&self, mut state: MutexGuard<'_, WindowState>) -> Option<Permit> {
         if state.is_closed {
             return None;
         }
         state.free -= 1;
         state.taken += 1;
-        Some(Place(self.clone()))
+        Some(Permit(self.clone()))
     }
 
     /// Returns true if no permit is in use.
@@ -275,12 +275,12 @@ impl Room {
         self.0.task.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, RoomState> {
+    fn lock(&self) -> MutexGuard<'_, WindowState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.free += 1;
@@ -291,13 +291,13 @@ impl Drop for Place {
     }
 }
 
-impl fmt::Debug for Room {
+impl fmt::Debug for SendWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Room").field("free", &self.lock().free).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Place")
     }
