@@ -10,7 +10,7 @@ use super::Inner;
 use crate::{
     error::Error,
     file::ChunkBuffer,
-    session::{ChunkSender, Input, IoResult, Outcome, SessionHandle, Tally, ToRead},
+    session::{ChunkSender, Input, IoResult, Outcome, ReadItem, SessionHandle, Tally},
 };
 
 /// Final result of a transfer.
@@ -42,7 +42,7 @@ pub(super) enum Feed {
     /// No flow: the session accesses files itself.
     None,
     /// From the session to a reader.
-    Reader { from: mpsc::UnboundedReceiver<ToRead>, to: mpsc::Sender<Read> },
+    Reader { from: mpsc::UnboundedReceiver<ReadItem>, to: mpsc::Sender<Read> },
     /// From a writer to the session, which provides the chunk sender on acceptance.
     Writer { from: mpsc::Receiver<Written>, chunks: oneshot::Receiver<ChunkSender> },
 }
@@ -51,22 +51,22 @@ pub(super) enum Feed {
 pub(super) async fn to_reader(
     transfer: TransferId,
     session: &SessionHandle,
-    mut from: mpsc::UnboundedReceiver<ToRead>,
+    mut from: mpsc::UnboundedReceiver<ReadItem>,
     to: mpsc::Sender<Read>,
     answer: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
 ) -> Ending {
     while let Some(told) = from.recv().await {
         let input = match told {
-            ToRead::Begun(identity) => {
+            ReadItem::Begun(identity) => {
                 let _ = to.send(Read::Begun(identity)).await;
                 continue;
             }
             // Fails if the reader is gone, which cancels the transfer.
-            ToRead::Chunk(buffer) => match to.send(Read::Chunk(buffer)).await {
-                Ok(()) => Input::Taken { transfer, chunks: 1 },
+            ReadItem::Chunk(buffer) => match to.send(Read::Chunk(buffer)).await {
+                Ok(()) => Input::Consumed { transfer, chunks: 1 },
                 Err(_) => break,
             },
-            ToRead::End => Input::Io(IoResult::Emptied { transfer, result: Ok(()) }),
+            ReadItem::End => Input::Io(IoResult::Drained { transfer, result: Ok(()) }),
         };
         let _ = session.inputs.send(input).await;
     }

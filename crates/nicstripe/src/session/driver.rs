@@ -206,7 +206,7 @@ impl Driver {
             }
             Input::Io(done) => self.on_io(done, now),
             Input::Produced { transfer, produced } => self.on_produced(transfer, produced),
-            Input::Taken { transfer, chunks } => self.session.taken(transfer, chunks),
+            Input::Consumed { transfer, chunks } => self.session.taken(transfer, chunks),
             Input::Tree { transfer, said } => self.on_tree_said(transfer, said),
             Input::TreeReady { transfer, result } => self.on_tree_ready(transfer, result),
             Input::AloneOpened { transfer, options, result } => self.on_alone_opened(transfer, options, result),

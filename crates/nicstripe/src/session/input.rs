@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     driver::{AskReply, BenchCommand},
-    kept::ToRead,
     open_files::{IoResult, LocalTarget},
+    reorder::ReadItem,
     retransmit::{ChunkSender, Produced},
     slot::{Established, PathPlan},
     waiters::Waiter,
@@ -51,7 +51,7 @@ pub(crate) enum Input {
     /// Item of a streamed source.
     Produced { transfer: TransferId, produced: Produced },
     /// A sink has consumed chunks.
-    Taken { transfer: TransferId, chunks: u64 },
+    Consumed { transfer: TransferId, chunks: u64 },
     /// Message of a tree's thread.
     Tree { transfer: TransferId, said: TreeSaid },
     /// Daemon: a tree put or requested by the peer is admitted or rejected.
@@ -124,7 +124,7 @@ pub(crate) enum GetInto {
     /// Writer that receives the bytes in order.
     Pipe { get: Box<Get>, writer: Box<dyn io::Write + Send> },
     /// Channel that receives chunks in order; its reader reports each as consumed.
-    Reader { get: Box<Get>, reader: mpsc::UnboundedSender<ToRead> },
+    Reader { get: Box<Get>, reader: mpsc::UnboundedSender<ReadItem> },
     /// Tree. Standalone files are announced on `alone`.
     Tree { run: ReceiverRun, get: Box<GetTree>, alone: Alone },
     /// Entry of a tree that is being received.

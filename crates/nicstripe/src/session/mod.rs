@@ -10,9 +10,9 @@ mod audience;
 mod congestion;
 mod driver;
 mod input;
-mod kept;
 mod open_files;
 mod ports;
+mod reorder;
 mod retransmit;
 mod shares;
 mod slot;
@@ -23,8 +23,8 @@ pub(crate) use self::{
     audience::Audience,
     driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig, sleep_until},
     input::{Alone, Arriving, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
-    kept::ToRead,
     open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
+    reorder::ReadItem,
     retransmit::ChunkSender,
     shares::ChunkShares,
     slot::{Capacities, Capacity, Established, LinkRates, PathPlan},

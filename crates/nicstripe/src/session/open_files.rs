@@ -8,7 +8,7 @@ use nicstripe_proto::{
 };
 use tokio::sync::mpsc;
 
-use super::{Command, Input, SessionHandle, kept::Kept, retransmit::RetransmitBuffer};
+use super::{Command, Input, SessionHandle, reorder::ReorderBuffer, retransmit::RetransmitBuffer};
 use crate::{
     daemon::Service,
     error::Error,
@@ -35,7 +35,7 @@ pub(super) enum OpenFile {
     Source(Arc<Source>, Grid),
     Target(Arc<Target>),
     Retransmit(RetransmitBuffer),
-    Kept(Kept, Expected),
+    Reorder(ReorderBuffer, Expected),
 }
 
 /// Size and digest of a transfer with a reorder buffer.
@@ -92,7 +92,7 @@ pub(crate) enum IoResult {
         result: Result<(), WriteError>,
     },
     /// A sink has written everything, or failed.
-    Emptied {
+    Drained {
         transfer: TransferId,
         result: Result<(), FileError>,
     },
@@ -155,8 +155,8 @@ impl OpenFiles {
         self.open.insert(transfer, OpenFile::Retransmit(buffer));
     }
 
-    pub(super) fn insert_kept(&mut self, transfer: TransferId, kept: Kept, size: u64) {
-        self.open.insert(transfer, OpenFile::Kept(kept, Expected { size, digest: None }));
+    pub(super) fn insert_reorder(&mut self, transfer: TransferId, buffer: ReorderBuffer, size: u64) {
+        self.open.insert(transfer, OpenFile::Reorder(buffer, Expected { size, digest: None }));
     }
 
     pub(super) fn retransmit_mut(&mut self, transfer: TransferId) -> Option<&mut RetransmitBuffer> {
@@ -166,9 +166,9 @@ impl OpenFiles {
         }
     }
 
-    pub(super) fn kept_mut(&mut self, transfer: TransferId) -> Option<&mut Kept> {
+    pub(super) fn reorder_mut(&mut self, transfer: TransferId) -> Option<&mut ReorderBuffer> {
         match self.open.get_mut(&transfer) {
-            Some(OpenFile::Kept(kept, _)) => Some(kept),
+            Some(OpenFile::Reorder(buffer, _)) => Some(buffer),
             _ => None,
         }
     }
@@ -183,7 +183,7 @@ impl OpenFiles {
     /// Returns the agreed digest of a stream that its writer has written completely.
     pub(super) fn ending(&self, transfer: TransferId) -> Result<Digest, FileError> {
         match self.open.get(&transfer) {
-            Some(OpenFile::Kept(_, Expected { digest: Some(digest), .. })) => Ok(*digest),
+            Some(OpenFile::Reorder(_, Expected { digest: Some(digest), .. })) => Ok(*digest),
             _ => Err(FileError::new("write", "standard output", std::io::ErrorKind::UnexpectedEof.into())),
         }
     }
@@ -224,7 +224,7 @@ impl OpenFiles {
             OpenFile::Source(_, grid) => grid.size,
             OpenFile::Target(target) => target.size(),
             OpenFile::Retransmit(_) => 0,
-            OpenFile::Kept(_, expected) => expected.size,
+            OpenFile::Reorder(_, expected) => expected.size,
         })
     }
 
@@ -296,7 +296,7 @@ impl OpenFiles {
                     });
                 });
             }
-            Some(OpenFile::Kept(..)) => self.run(move || verified(path, grid, header, buffer)),
+            Some(OpenFile::Reorder(..)) => self.run(move || verified(path, grid, header, buffer)),
             _ => {}
         }
     }
@@ -304,7 +304,7 @@ impl OpenFiles {
     /// Returns true if a chunk is for a reorder buffer and too short to be worth handing to a
     /// thread.
     pub(super) fn is_verified_at_once(&self, header: &DataHeader) -> bool {
-        header.chunk_len() <= AT_ONCE && matches!(self.open.get(&header.transfer), Some(OpenFile::Kept(..)))
+        header.chunk_len() <= AT_ONCE && matches!(self.open.get(&header.transfer), Some(OpenFile::Reorder(..)))
     }
 
     pub(super) fn sync(&self, transfer: TransferId, subtrees: Vec<Subtree>) {
@@ -326,9 +326,9 @@ impl OpenFiles {
                 let target = target.clone();
                 self.run(move || IoResult::Committed { transfer, digest, result: target.commit(digest) });
             }
-            Some(OpenFile::Kept(kept, expected)) => {
+            Some(OpenFile::Reorder(buffer, expected)) => {
                 expected.digest = Some(digest);
-                kept.end();
+                buffer.end();
             }
             _ => {}
         }

@@ -104,6 +104,6 @@ impl ReceiverPort for Port<Receiving> {
     }
 
     fn consumed(&mut self) -> bool {
-        self.inputs.blocking_send(Input::Taken { transfer: self.transfer, chunks: 1 }).is_ok()
+        self.inputs.blocking_send(Input::Consumed { transfer: self.transfer, chunks: 1 }).is_ok()
     }
 }

@@ -27,9 +27,9 @@ use crate::{
     file::{FileError, OF_SOURCE, OF_TARGET, ReadOptions, Source, Target},
     session::{
         input::{Alone, GetInto, Input, PutFrom, TreeRun, TreeSaid},
-        kept::{KEPT_CHUNKS, Kept, Taker, ToRead, start_writer},
         open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
         ports::{Giving, Owner, Port, Receiving},
+        reorder::{REORDER_CHUNKS, ReadItem, ReorderBuffer, Sink, start_writer},
         retransmit::{ChunkSender, Produced, RETRANSMIT_CHUNKS, RetransmitBuffer, SendWindow, read_pipe},
         waiters::Waiter,
     },
@@ -71,7 +71,7 @@ enum Start {
 enum Await {
     File(LocalTarget),
     Pipe(Box<dyn io::Write + Send>),
-    Reader(tokio::sync::mpsc::UnboundedSender<ToRead>),
+    Reader(tokio::sync::mpsc::UnboundedSender<ReadItem>),
     Tree(ReceiverRun, Alone),
     Entry(EntryRef, PutOptions),
     Trunk(Arc<Trunk>),
@@ -248,17 +248,17 @@ impl Driver {
             Some(Await::File(wanted)) if !is_tree => self.files.open_local(wanted, offer, crate::random_bytes()),
             Some(Await::Pipe(writer)) if !is_tree => match start_writer(transfer, writer, self.handle.inputs.clone()) {
                 Ok(writer) => {
-                    self.files.insert_kept(transfer, Kept::new(Taker::Writer(writer)), offer.source.size);
-                    self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
+                    self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Writer(writer)), offer.source.size);
+                    self.session.accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
                     self.on_started(transfer, 0, Instant::now());
                 }
                 Err(error) => self.fail_to_start(transfer, error),
             },
             Some(Await::Reader(reader)) if !is_tree => {
                 // Fails if the reader is gone, which cancels the transfer.
-                let _ = reader.send(ToRead::Begun(offer.source));
-                self.files.insert_kept(transfer, Kept::new(Taker::Reader(reader)), offer.source.size);
-                self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
+                let _ = reader.send(ReadItem::Begun(offer.source));
+                self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Reader(reader)), offer.source.size);
+                self.session.accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
                 self.on_started(transfer, 0, Instant::now());
             }
             Some(Await::Trunk(trunk)) if is_tree => self.receive_trunk(transfer, trunk),
@@ -363,7 +363,7 @@ impl Driver {
         let allowance = run.allowance;
         match run.start(self.config.pool.clone(), port) {
             Ok(inputs) => {
-                self.files.insert_kept(transfer, Kept::new(Taker::Tree(inputs.clone())), 0);
+                self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Tree(inputs.clone())), 0);
                 self.ends.trees.insert(transfer, TreeThread::Receiver(inputs));
                 let how = Acceptance { room: Some(allowance.kept), memory: allowance.told, ..Acceptance::default() };
                 self.session.accept_with(transfer, Vec::new(), how);
@@ -501,8 +501,8 @@ impl Driver {
     }
 
     pub(super) fn receive_trunk(&mut self, transfer: TransferId, trunk: Arc<Trunk>) {
-        self.files.insert_kept(transfer, Kept::new(Taker::Trunk(trunk)), 0);
-        self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
+        self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Trunk(trunk)), 0);
+        self.session.accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
     }
 
     /// Rejects a request that this end never serves. No local owner waits for it.

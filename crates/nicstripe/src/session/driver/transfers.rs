@@ -66,14 +66,14 @@ impl Driver {
             }
             IoResult::Verified { path, header, buffer, result } => {
                 if self.on_written(path, &header, result, now)
-                    && let Some(kept) = self.files.kept_mut(header.transfer)
+                    && let Some(reorder) = self.files.reorder_mut(header.transfer)
                 {
-                    kept.insert(header.chunk, buffer);
+                    reorder.insert(header.chunk, buffer);
                     self.tend_trunk(header.transfer);
                 }
                 (header.transfer, Ok(()))
             }
-            IoResult::Emptied { transfer, result } => {
+            IoResult::Drained { transfer, result } => {
                 let digest = result.and_then(|()| self.files.ending(transfer));
                 (transfer, digest.map(|digest| self.on_in_place(transfer, digest)))
             }

@@ -20,44 +20,44 @@ use crate::{
 };
 
 /// Capacity of a pipe's reorder buffer, in chunks: received and not yet consumed.
-pub(crate) const KEPT_CHUNKS: u64 = crate::client::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
+pub(crate) const REORDER_CHUNKS: u64 = crate::client::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
 
 /// Reorder buffer of one transfer, with its sink.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct ReorderBuffer {
     waiting: BTreeMap<ChunkId, ChunkBuffer>,
     next: ChunkId,
-    taker: Taker,
+    sink: Sink,
 }
 
 /// Sink of in-order chunks.
 #[derive(Debug, Clone)]
-pub(super) enum Taker {
+pub(super) enum Sink {
     Tree(threads::Sender<ReceiverInput>),
-    Writer(threads::Sender<ToWrite>),
+    Writer(threads::Sender<WriteItem>),
     Trunk(Arc<Trunk>),
-    Reader(mpsc::UnboundedSender<ToRead>),
+    Reader(mpsc::UnboundedSender<ReadItem>),
 }
 
-/// Messages to a reader. At most [`KEPT_CHUNKS`] chunks are queued.
+/// Messages to a reader. At most [`REORDER_CHUNKS`] chunks are queued.
 #[derive(Debug)]
-pub(crate) enum ToRead {
+pub(crate) enum ReadItem {
     /// The peer has opened this source.
     Begun(SourceIdentity),
     Chunk(ChunkBuffer),
-    /// All data has arrived. Answer with [`IoResult::Emptied`].
+    /// All data has arrived. Answer with [`IoResult::Drained`].
     End,
 }
 
 #[derive(Debug)]
-pub(super) enum ToWrite {
+pub(super) enum WriteItem {
     Chunk(ChunkBuffer),
     End,
 }
 
-impl Kept {
-    pub(super) fn new(taker: Taker) -> Self {
-        Self { waiting: BTreeMap::new(), next: ChunkId(0), taker }
+impl ReorderBuffer {
+    pub(super) fn new(sink: Sink) -> Self {
+        Self { waiting: BTreeMap::new(), next: ChunkId(0), sink }
     }
 
     /// Inserts a new chunk and passes all in-order chunks to the sink.
@@ -66,24 +66,24 @@ impl Kept {
         while let Some(buffer) = self.waiting.remove(&self.next) {
             self.next = ChunkId(self.next.0 + 1);
             // A sink that has ended has reported why.
-            match &self.taker {
-                Taker::Tree(tree) => drop(tree.send(ReceiverInput::Parcel(buffer))),
-                Taker::Writer(writer) => drop(writer.send(ToWrite::Chunk(buffer))),
-                Taker::Reader(reader) => drop(reader.send(ToRead::Chunk(buffer))),
-                Taker::Trunk(trunk) => trunk.take_in(buffer.bytes()),
+            match &self.sink {
+                Sink::Tree(tree) => drop(tree.send(ReceiverInput::Parcel(buffer))),
+                Sink::Writer(writer) => drop(writer.send(WriteItem::Chunk(buffer))),
+                Sink::Reader(reader) => drop(reader.send(ReadItem::Chunk(buffer))),
+                Sink::Trunk(trunk) => trunk.take_in(buffer.bytes()),
             }
         }
     }
 
     /// Signals the end of the data to the sink.
     pub(super) fn end(&self) {
-        match &self.taker {
-            Taker::Tree(tree) => drop(tree.send(ReceiverInput::End)),
-            Taker::Writer(writer) => drop(writer.send(ToWrite::End)),
-            Taker::Reader(reader) => drop(reader.send(ToRead::End)),
+        match &self.sink {
+            Sink::Tree(tree) => drop(tree.send(ReceiverInput::End)),
+            Sink::Writer(writer) => drop(writer.send(WriteItem::End)),
+            Sink::Reader(reader) => drop(reader.send(ReadItem::End)),
             // A carrying transfer must last as long as the session. `tend_trunk` reports the
             // violation.
-            Taker::Trunk(trunk) => trunk.end(),
+            Sink::Trunk(trunk) => trunk.end(),
         }
     }
 }
@@ -93,15 +93,15 @@ pub(super) fn start_writer(
     transfer: TransferId,
     mut writer: Box<dyn io::Write + Send>,
     inputs: mpsc::Sender<Input>,
-) -> io::Result<threads::Sender<ToWrite>> {
+) -> io::Result<threads::Sender<WriteItem>> {
     let (sender, chunks) = threads::channel();
     let fault = Fault::of(&inputs);
     let run = move || {
         let _fault = fault;
-        let result = write_all(&mut *writer, &chunks, || inputs.blocking_send(Input::Taken { transfer, chunks: 1 }).is_ok());
+        let result = write_all(&mut *writer, &chunks, || inputs.blocking_send(Input::Consumed { transfer, chunks: 1 }).is_ok());
         if let Some(result) = result.transpose() {
             let result = result.map_err(|error| FileError::new("write", "standard output", error));
-            drop(inputs.blocking_send(Input::Io(IoResult::Emptied { transfer, result })));
+            drop(inputs.blocking_send(Input::Io(IoResult::Drained { transfer, result })));
         }
     };
     thread::Builder::new().name("nicstripe-pipe".into()).spawn(run)?;
@@ -109,11 +109,11 @@ pub(super) fn start_writer(
 }
 
 /// Returns `None` if the transfer ended before all its data.
-fn write_all(writer: &mut dyn io::Write, chunks: &threads::Receiver<ToWrite>, mut taken: impl FnMut() -> bool) -> io::Result<Option<()>> {
+fn write_all(writer: &mut dyn io::Write, chunks: &threads::Receiver<WriteItem>, mut taken: impl FnMut() -> bool) -> io::Result<Option<()>> {
     for told in chunks {
         match told {
-            ToWrite::Chunk(buffer) => writer.write_all(buffer.bytes())?,
-            ToWrite::End => return writer.flush().map(Some),
+            WriteItem::Chunk(buffer) => writer.write_all(buffer.bytes())?,
+            WriteItem::End => return writer.flush().map(Some),
         }
         if !taken() {
             break;
