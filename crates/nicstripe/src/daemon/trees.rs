@@ -13,8 +13,8 @@ use crate::{
     session::SessionHandle,
     tree::{
         allowance::{Receiving, Sending, of_request},
+        channel::{ReceiverRun, SenderRun},
         filter::Filters,
-        port::{ReceiverRun, SenderRun},
         receiver::ReceiverRequest,
         sender::SenderRequest,
         walk::SendSource,

@@ -33,7 +33,7 @@ use crate::{
     stream::StreamEvent,
     tree::{
         TreeReport,
-        port::{ReceiverRun, SenderRun, WalkProgress},
+        channel::{ReceiverRun, SenderRun, WalkProgress},
     },
     tunnel::Trunk,
 };

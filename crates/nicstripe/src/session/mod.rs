@@ -11,12 +11,12 @@ mod congestion;
 mod driver;
 mod input;
 mod open_files;
-mod ports;
 mod reorder;
 mod retransmit;
 mod shares;
 mod slot;
 mod tally;
+mod tree_channel;
 mod waiters;
 
 pub(crate) use self::{

@@ -15,7 +15,7 @@ use super::input::Input;
 use crate::{
     file::{ChunkBuffer, FileError},
     session::open_files::{Fault, IoResult},
-    tree::port::ReceiverInput,
+    tree::channel::ReceiverInput,
     tunnel::Trunk,
 };
 

@@ -11,7 +11,7 @@ use super::slot::{Slot, view_of};
 use crate::{
     event::{LinkName, LinkProgress, LinkState, Progress},
     report::{KernelView, LinkReport},
-    tree::port::WalkProgress,
+    tree::channel::WalkProgress,
 };
 
 /// Averaging period of displayed rates.

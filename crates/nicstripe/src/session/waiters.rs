@@ -13,7 +13,7 @@ use super::{open_files::Outcome, slot::Slot, tally::Tally};
 use crate::{
     error::Error,
     event::{Event, Progress},
-    tree::port::WalkProgress,
+    tree::channel::WalkProgress,
 };
 
 /// Receives the result of a transfer with its statistics.

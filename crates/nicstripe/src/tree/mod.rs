@@ -8,11 +8,11 @@
 mod acl;
 pub(crate) mod allowance;
 pub(crate) mod anchor;
+pub(crate) mod channel;
 pub(crate) mod filter;
 mod metadata;
 mod options;
 mod owners;
-pub(crate) mod port;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 pub(crate) mod walk;

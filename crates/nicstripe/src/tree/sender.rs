@@ -33,8 +33,8 @@ use self::{
 };
 use super::{
     allowance::Sending,
+    channel::{Answer, EntryError, SenderChannel, SenderInput, SenderRun},
     filter::Filters,
-    port::{Answer, EntryError, SenderInput, SenderPort, SenderRun},
     walk::{Found, FoundEntry, SendSource, Walk, WalkOptions},
 };
 use crate::file::{FileError, IoPool, Source};
@@ -73,8 +73,8 @@ pub(crate) struct SenderRequest {
 impl SenderRequest {
     /// Prepares the tree for its thread, which drops `held` when the tree has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> SenderRun {
-        SenderRun::new(self.allowance, move |inputs, pool, port| {
-            run(self, inputs.receiver, inputs.sender, pool, port);
+        SenderRun::new(self.allowance, move |inputs, pool, channel| {
+            run(self, inputs.receiver, inputs.sender, pool, channel);
             drop(held);
         })
     }
@@ -82,16 +82,16 @@ impl SenderRequest {
 
 /// Sends a tree and returns when it has ended.
 ///
-/// Reports the result through `port`, unless the channel is closed or [`SenderInput::Stop`]
+/// Reports the result through `channel`, unless the channel is closed or [`SenderInput::Stop`]
 /// arrives. The I/O threads answer through `self_handle`, which is connected to `inputs`.
 fn run(
     request: SenderRequest,
     inputs: Receiver<SenderInput>,
     self_handle: InputSender<SenderInput>,
     pool: IoPool,
-    port: Box<dyn SenderPort>,
+    channel: Box<dyn SenderChannel>,
 ) {
-    let outlet = Outlet::new(port, request.list, request.rules.dry_run);
+    let outlet = Outlet::new(channel, request.list, request.rules.dry_run);
     let filters = match Filters::new(&request.rules.filters) {
         Ok(filters) => filters,
         Err(error) => return outlet.finish(Err(Ended::Failed(error))),

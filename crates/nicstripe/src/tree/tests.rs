@@ -17,8 +17,8 @@ use nicstripe_proto::{
 use super::{
     EntryOutcome, TreeReport,
     allowance::{Receiving, Sending},
+    channel::{Backlog, ReceiverChannel, ReceiverInput, SenderChannel, SenderInput, TreeChannel, WalkProgress},
     filter::Filters,
-    port::{Backlog, ReceiverInput, ReceiverPort, SenderInput, SenderPort, TreePort, WalkProgress},
     receiver::ReceiverRequest,
     sender::SenderRequest,
     walk::SendSource,
@@ -35,7 +35,7 @@ struct There {
     done: mpsc::Sender<Result<TreeReport>>,
 }
 
-impl SenderPort for There {
+impl SenderChannel for There {
     fn receivers_memory(&self) -> Option<u64> {
         self.memory
     }
@@ -53,7 +53,7 @@ impl SenderPort for There {
     }
 }
 
-impl TreePort for There {
+impl TreeChannel for There {
     fn start_alone(&mut self, _: EntryId, _: u64) -> bool {
         panic!("a large file");
     }
@@ -83,7 +83,7 @@ impl Back {
     }
 }
 
-impl ReceiverPort for Back {
+impl ReceiverChannel for Back {
     fn send(&mut self, message: TreeMessage) -> bool {
         self.say(SenderInput::Message(Backlog::new(64 << 20, true).queue(message).unwrap()))
     }
@@ -93,7 +93,7 @@ impl ReceiverPort for Back {
     }
 }
 
-impl TreePort for Back {
+impl TreeChannel for Back {
     fn start_alone(&mut self, _: EntryId, _: u64) -> bool {
         true
     }
@@ -142,8 +142,8 @@ fn copy_within(source: &Path, target: &Path, rules: &TreeRules, receiving: Recei
     let sources = vec![SendSource::Path(source.join(""))];
     let request =
         SenderRequest { sources, rules: rules.clone(), recursive: true, hard_links: true, allowance: sending, ..SenderRequest::default() };
-    let port = Box::new(There { memory: receiving.told, buffers: BufferPool::default(), receiver, done });
-    sender.set(request.into_run(()).start(pool, port).unwrap()).ok().unwrap();
+    let channel = Box::new(There { memory: receiving.told, buffers: BufferPool::default(), receiver, done });
+    sender.set(request.into_run(()).start(pool, channel).unwrap()).ok().unwrap();
 
     let sent = there.recv_timeout(DEADLINE).unwrap().unwrap();
     let received = here.recv_timeout(DEADLINE).unwrap().unwrap();

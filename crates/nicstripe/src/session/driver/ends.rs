@@ -28,15 +28,15 @@ use crate::{
     session::{
         input::{Alone, GetInto, Input, PutFrom, TreeRun, TreeSaid},
         open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
-        ports::{Giving, Owner, Port, Receiving},
         reorder::{REORDER_CHUNKS, ReadItem, ReorderBuffer, Sink, start_writer},
         retransmit::{ChunkSender, Produced, RETRANSMIT_CHUNKS, RetransmitBuffer, SendWindow, read_pipe},
+        tree_channel::{ReceiverEnd, SenderEnd, SessionChannel, TransferOwner},
         waiters::Waiter,
     },
     storage,
     tree::{
         TreeReport,
-        port::{Backlog, EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
+        channel::{Backlog, EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
     },
     tunnel::Trunk,
 };
@@ -359,9 +359,9 @@ impl Driver {
     }
 
     fn receive_tree(&mut self, transfer: TransferId, run: ReceiverRun, alone: Option<Alone>) {
-        let port = self.port(transfer, alone, Receiving);
+        let channel = self.tree_channel(transfer, alone, ReceiverEnd);
         let allowance = run.allowance;
-        match run.start(self.config.pool.clone(), port) {
+        match run.start(self.config.pool.clone(), channel) {
             Ok(inputs) => {
                 self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Tree(inputs.clone())), 0);
                 self.ends.trees.insert(transfer, TreeThread::Receiver(inputs));
@@ -395,9 +395,9 @@ impl Driver {
             Start::Tree(run, alone) => {
                 // Only a client's owner requests the names of entries.
                 let backlog = Backlog::new(run.allowance.messages, alone.is_some());
-                let port = self.port(transfer, alone, Giving { chunks, memory });
+                let channel = self.tree_channel(transfer, alone, SenderEnd { chunks, memory });
                 let thread = |inputs| TreeThread::Sender(inputs, backlog);
-                run.start(self.config.pool.clone(), port).map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
+                run.start(self.config.pool.clone(), channel).map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
             }
         };
         if let Err(error) = started {
@@ -405,10 +405,10 @@ impl Driver {
         }
     }
 
-    fn port<T>(&self, transfer: TransferId, alone: Option<Alone>, end: T) -> Box<Port<T>> {
-        let owner = alone.map(|alone| Owner { events: self.waiters.events(transfer), alone });
+    fn tree_channel<T>(&self, transfer: TransferId, alone: Option<Alone>, end: T) -> Box<SessionChannel<T>> {
+        let owner = alone.map(|alone| TransferOwner { events: self.waiters.events(transfer), alone });
         let (_running, _fault) = (self.threads.token(), Fault::of(&self.handle.inputs));
-        Box::new(Port { transfer, inputs: self.handle.inputs.clone(), owner, _running, _fault, end })
+        Box::new(SessionChannel { transfer, inputs: self.handle.inputs.clone(), owner, _running, _fault, end })
     }
 
     pub(super) fn on_produced(&mut self, transfer: TransferId, produced: Produced) {

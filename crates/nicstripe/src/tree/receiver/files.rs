@@ -34,8 +34,8 @@ use crate::{
     file::{Attributes, FileError, Target, TargetRequest, hidden_name, mtime_of, remove_earlier},
     tree::{
         EntryOutcome,
+        channel::{Answer, EntryError},
         metadata::node_of,
-        port::{Answer, EntryError},
     },
 };
 

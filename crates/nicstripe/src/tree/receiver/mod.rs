@@ -64,8 +64,8 @@ use self::{
 use super::{
     acl,
     allowance::Receiving,
+    channel::{ReceiverChannel, ReceiverInput, ReceiverRun},
     owners::Owners,
-    port::{ReceiverInput, ReceiverPort, ReceiverRun},
 };
 use crate::file::{Attributes, FileError, IoPool, Root, umask};
 
@@ -99,14 +99,14 @@ pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
 impl ReceiverRequest {
     /// Prepares the tree for its thread, which drops `held` when the tree has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> ReceiverRun {
-        ReceiverRun::new(self.allowance, move |inputs, pool, port| {
-            run(self, inputs.receiver, inputs.sender, pool, port);
+        ReceiverRun::new(self.allowance, move |inputs, pool, channel| {
+            run(self, inputs.receiver, inputs.sender, pool, channel);
             drop(held);
         })
     }
 }
 
-/// Receives a tree on its own thread, and reports the result through `port`.
+/// Receives a tree on its own thread, and reports the result through `channel`.
 ///
 /// The I/O threads report finished jobs through `self_handle`, which is connected to `inputs`.
 fn run(
@@ -114,9 +114,9 @@ fn run(
     inputs: mpsc::Receiver<ReceiverInput>,
     self_handle: mpsc::Sender<ReceiverInput>,
     pool: IoPool,
-    port: Box<dyn ReceiverPort>,
+    channel: Box<dyn ReceiverChannel>,
 ) {
-    let mut receiver = Receiver::new(request, self_handle, pool, port);
+    let mut receiver = Receiver::new(request, self_handle, pool, channel);
     let result = match receiver.receive(&inputs) {
         Ok(()) => Ok(()),
         Err(halt) => {
@@ -209,8 +209,8 @@ struct Receiver {
 }
 
 impl Receiver {
-    fn new(request: ReceiverRequest, jobs: mpsc::Sender<ReceiverInput>, pool: IoPool, port: Box<dyn ReceiverPort>) -> Self {
-        let out = Outbox::new(port, request.list, request.allowance.entries / SHARE_OF_SPECIALS);
+    fn new(request: ReceiverRequest, jobs: mpsc::Sender<ReceiverInput>, pool: IoPool, channel: Box<dyn ReceiverChannel>) -> Self {
+        let out = Outbox::new(channel, request.list, request.allowance.entries / SHARE_OF_SPECIALS);
         Self {
             request,
             umask: umask(),

@@ -16,7 +16,7 @@ use crate::{
     file::FileError,
     tree::{
         EntryOutcome, FailedEntry, TreeReport,
-        port::{ReceiverPort, WalkProgress},
+        channel::{ReceiverChannel, WalkProgress},
     },
 };
 
@@ -29,7 +29,7 @@ pub(super) struct Outbox {
     /// Bytes of these names, and their limit. Above it nothing counts as surplus.
     special_bytes: usize,
     most_special_bytes: usize,
-    port: Box<dyn ReceiverPort>,
+    channel: Box<dyn ReceiverChannel>,
     list: bool,
     first_untold: u64,
     verdicts: VecDeque<Option<Verdict>>,
@@ -46,9 +46,9 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// Creates an empty outbox; names of special files may take `most_special_bytes`.
-    pub(super) fn new(port: Box<dyn ReceiverPort>, list: bool, most_special_bytes: usize) -> Self {
+    pub(super) fn new(channel: Box<dyn ReceiverChannel>, list: bool, most_special_bytes: usize) -> Self {
         Self {
-            port,
+            channel,
             list,
             first_untold: 0,
             verdicts: VecDeque::new(),
@@ -151,19 +151,19 @@ impl Outbox {
     /// Reports the outcome of an entry to the local user.
     pub(super) fn tell(&mut self, name: Option<Name>, outcome: EntryOutcome) -> Result<(), Halt> {
         match name {
-            Some(name) if self.list => go_on(self.port.tell(&name, outcome)),
+            Some(name) if self.list => go_on(self.channel.tell(&name, outcome)),
             _ => Ok(()),
         }
     }
 
     pub(super) fn consumed(&mut self) -> Result<(), Halt> {
-        go_on(self.port.consumed())
+        go_on(self.channel.consumed())
     }
 
     pub(super) fn start_alone(&mut self, id: EntryId, size: u64) -> Result<(), Halt> {
         // The sender must learn that the file is wanted before the transfer is requested.
         self.flush()?;
-        go_on(self.port.start_alone(id, size))
+        go_on(self.channel.start_alone(id, size))
     }
 
     /// Sends all verdicts and results that are ready.
@@ -178,7 +178,7 @@ impl Outbox {
 
     pub(super) fn tell_progress(&mut self) -> Result<(), Halt> {
         self.progress_told = Some(Instant::now());
-        go_on(self.port.progress(self.progress))
+        go_on(self.channel.progress(self.progress))
     }
 
     fn flush_verdicts(&mut self) -> Result<(), Halt> {
@@ -187,7 +187,7 @@ impl Outbox {
         for part in verdicts.chunks(MOST_VERDICTS) {
             let message = TreeMessage::Verdicts { first: EntryId(self.first_untold), verdicts: part.to_vec() };
             self.first_untold += part.len() as u64;
-            go_on(self.port.send(message))?;
+            go_on(self.channel.send(message))?;
         }
         Ok(())
     }
@@ -235,12 +235,12 @@ impl Outbox {
         if len == 0 {
             return Ok(());
         }
-        go_on(self.port.send(TreeMessage::Results { done, failed, deleted, stripped }))
+        go_on(self.channel.send(TreeMessage::Results { done, failed, deleted, stripped }))
     }
 
     pub(super) fn finish(self, result: Result<(), FileError>) {
         let report = self.report;
-        self.port.finish(result.map(|()| report));
+        self.channel.finish(result.map(|()| report));
     }
 }
 

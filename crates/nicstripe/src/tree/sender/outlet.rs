@@ -17,7 +17,7 @@ use crate::{
     file::{ChunkBuffer, FileError},
     tree::{
         EntryOutcome, FailedEntry, TreeReport,
-        port::{SenderPort, WalkProgress},
+        channel::{SenderChannel, WalkProgress},
     },
 };
 
@@ -28,7 +28,7 @@ const MOST_TEXT: usize = 1024;
 
 /// The channel, the batch being filled, and the report.
 pub(super) struct Outlet {
-    port: Box<dyn SenderPort>,
+    channel: Box<dyn SenderChannel>,
     parcel: Option<(ChunkBuffer, usize)>,
     parcel_begun: Instant,
     list: bool,
@@ -40,21 +40,21 @@ pub(super) struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn new(port: Box<dyn SenderPort>, list: bool, is_dry_run: bool) -> Self {
+    pub(super) fn new(channel: Box<dyn SenderChannel>, list: bool, is_dry_run: bool) -> Self {
         let (report, progress) = (TreeReport::default(), WalkProgress::default());
-        Self { port, parcel: None, parcel_begun: Instant::now(), list, is_dry_run, report, progress, is_told: true, told_at: None }
+        Self { channel, parcel: None, parcel_begun: Instant::now(), list, is_dry_run, report, progress, is_told: true, told_at: None }
     }
 
     /// Returns the receiver's memory for entries in bytes; unlimited if not announced.
     pub(super) fn receivers_memory(&self) -> usize {
-        self.port.receivers_memory().map_or(usize::MAX, |memory| usize::try_from(memory).unwrap_or(usize::MAX))
+        self.channel.receivers_memory().map_or(usize::MAX, |memory| usize::try_from(memory).unwrap_or(usize::MAX))
     }
 
     /// Adds a record to the batch; returns false if it does not fit.
     pub(super) fn try_push(&mut self, record: &Record<'_>) -> bool {
         let (mut buffer, len) = self.parcel.take().unwrap_or_else(|| {
             self.parcel_begun = Instant::now();
-            (self.port.buffer(), 0)
+            (self.channel.buffer(), 0)
         });
         let mut writer = ParcelWriter::new(buffer.bytes_mut(MAX_PAYLOAD), len);
         let fits = writer.push(record);
@@ -76,18 +76,18 @@ impl Outlet {
         match self.parcel.take() {
             Some((mut buffer, len)) if len > 0 => {
                 buffer.bytes_mut(len);
-                still(self.port.send(buffer))
+                still(self.channel.send(buffer))
             }
             _ => Ok(()),
         }
     }
 
     pub(super) fn last(&mut self) -> Result<(), Ended> {
-        still(self.port.last())
+        still(self.channel.last())
     }
 
     pub(super) fn start_alone(&mut self, id: EntryId, size: u64) -> Result<(), Ended> {
-        still(self.port.start_alone(id, size))
+        still(self.channel.start_alone(id, size))
     }
 
     pub(super) fn found(&mut self, kind: Kind) {
@@ -106,7 +106,7 @@ impl Outlet {
     /// Counts a special file that is not copied.
     pub(super) fn special(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.special += 1;
-        if self.list { still(self.port.tell(name, EntryOutcome::Special)) } else { Ok(()) }
+        if self.list { still(self.channel.tell(name, EntryOutcome::Special)) } else { Ok(()) }
     }
 
     /// Counts a device that the receiver does not create.
@@ -181,7 +181,7 @@ impl Outlet {
         let outcome = self.list.then(|| EntryOutcome::Failed { code: failure.code, text: failure.text.clone() });
         self.report.fail(failure);
         match (name, outcome) {
-            (Some(name), Some(outcome)) => still(self.port.tell(&name, outcome)),
+            (Some(name), Some(outcome)) => still(self.channel.tell(&name, outcome)),
             _ => Ok(()),
         }
     }
@@ -194,12 +194,12 @@ impl Outlet {
     /// Counts a deletion at the receiver, or what would be one in a dry run.
     pub(super) fn deleted(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.deleted += 1;
-        if self.list { still(self.port.tell(name, EntryOutcome::Deleted)) } else { Ok(()) }
+        if self.list { still(self.channel.tell(name, EntryOutcome::Deleted)) } else { Ok(()) }
     }
 
     fn tell(&mut self, told: &Told, outcome: EntryOutcome) -> Result<(), Ended> {
         match told.location.name() {
-            Ok(Some(name)) if self.list => still(self.port.tell(&name, outcome)),
+            Ok(Some(name)) if self.list => still(self.channel.tell(&name, outcome)),
             _ => Ok(()),
         }
     }
@@ -214,7 +214,7 @@ impl Outlet {
             return Ok(Some(wait));
         }
         (self.is_told, self.told_at) = (true, Some(Instant::now()));
-        still(self.port.progress(self.progress)).map(|()| None)
+        still(self.channel.progress(self.progress)).map(|()| None)
     }
 
     pub(super) fn finish(mut self, ended: Result<(), Ended>) {
@@ -223,10 +223,10 @@ impl Outlet {
             Err(Ended::Failed(error)) => Err(error),
             Ok(()) => Ok(std::mem::take(&mut self.report)),
         };
-        if result.is_ok() && !self.is_told && !self.port.progress(self.progress) {
+        if result.is_ok() && !self.is_told && !self.channel.progress(self.progress) {
             return;
         }
-        self.port.finish(result);
+        self.channel.finish(result);
     }
 }
 

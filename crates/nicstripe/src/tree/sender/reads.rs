@@ -17,7 +17,7 @@ use rustix::fs::{FileType, OFlags, fstat};
 
 use crate::{
     file::{FileError, IoPool, ReadOptions, Source, identity_of},
-    tree::{anchor::Location, port::SenderInput, walk::code_of},
+    tree::{anchor::Location, channel::SenderInput, walk::code_of},
 };
 
 /// Most files that are being read, or were read and are not packed.

@@ -15,7 +15,7 @@ use crate::{
     file::{BufferPool, ChunkBuffer},
     tree::{
         EntryOutcome, TreeReport,
-        port::{Backlog, TreePort, WalkProgress},
+        channel::{Backlog, TreeChannel, WalkProgress},
     },
 };
 
@@ -29,12 +29,12 @@ enum Given {
     Finished(Result<TreeReport, FileError>),
 }
 
-struct FakePort {
+struct FakeChannel {
     buffers: BufferPool,
     given: mpsc::Sender<Given>,
 }
 
-impl SenderPort for FakePort {
+impl SenderChannel for FakeChannel {
     fn buffer(&self) -> ChunkBuffer {
         self.buffers.take()
     }
@@ -49,7 +49,7 @@ impl SenderPort for FakePort {
     }
 }
 
-impl TreePort for FakePort {
+impl TreeChannel for FakeChannel {
     fn start_alone(&mut self, id: EntryId, _: u64) -> bool {
         self.given.send(Given::Alone(id)).is_ok()
     }
@@ -88,9 +88,9 @@ impl Peer {
     fn start(request: SenderRequest) -> Self {
         let (inputs, receiver) = mpsc::channel();
         let (given, taken) = mpsc::channel();
-        let port = Box::new(FakePort { buffers: BufferPool::default(), given });
+        let channel = Box::new(FakeChannel { buffers: BufferPool::default(), given });
         let (pool, handle) = (IoPool::start().unwrap(), inputs.clone());
-        let thread = thread::spawn(move || run(request, receiver, handle, pool, port));
+        let thread = thread::spawn(move || run(request, receiver, handle, pool, channel));
         Self {
             inputs,
             given: taken,

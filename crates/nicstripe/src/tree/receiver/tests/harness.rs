@@ -29,7 +29,7 @@ use crate::{
     tree::{
         EntryOutcome, TreeReport,
         allowance::Receiving,
-        port::{ReceiverInput, ReceiverPort, TreePort, WalkProgress},
+        channel::{ReceiverChannel, ReceiverInput, TreeChannel, WalkProgress},
     },
 };
 
@@ -43,15 +43,15 @@ pub(super) enum Told {
     Finished(Result<TreeReport, FileError>),
 }
 
-struct FakePort(Sender<Told>);
+struct FakeChannel(Sender<Told>);
 
-impl FakePort {
+impl FakeChannel {
     fn say(&self, told: Told) -> bool {
         self.0.send(told).is_ok()
     }
 }
 
-impl ReceiverPort for FakePort {
+impl ReceiverChannel for FakeChannel {
     fn send(&mut self, message: TreeMessage) -> bool {
         assert!(minicbor::to_vec(&message).unwrap().len() <= MOST_MESSAGE);
         self.say(Told::Message(message))
@@ -62,7 +62,7 @@ impl ReceiverPort for FakePort {
     }
 }
 
-impl TreePort for FakePort {
+impl TreeChannel for FakeChannel {
     fn start_alone(&mut self, id: EntryId, _: u64) -> bool {
         self.say(Told::Alone(id))
     }
@@ -201,9 +201,9 @@ pub(super) fn name(path: &str) -> Name {
 impl Sending {
     pub(super) fn start(request: ReceiverRequest) -> Self {
         let (inputs, receiver) = mpsc::channel();
-        let (port, told) = mpsc::channel();
+        let (channel, told) = mpsc::channel();
         let (pool, handle) = (IoPool::start().unwrap(), inputs.clone());
-        std::thread::spawn(move || run(request, receiver, handle, pool, Box::new(FakePort(port))));
+        std::thread::spawn(move || run(request, receiver, handle, pool, Box::new(FakeChannel(channel))));
         Self {
             inputs,
             told,

@@ -10,7 +10,7 @@ use nicstripe_proto::{
 
 use super::harness::{Ground, RawContent, RawName, Sending, file, name, symlink};
 use super::{ReceiverRequest, abandoned};
-use crate::tree::{allowance::Receiving, port::ReceiverInput};
+use crate::tree::{allowance::Receiving, channel::ReceiverInput};
 
 /// Returns rules that replace and delete as much as a sender can request.
 fn eager() -> TreeRules {

@@ -26,7 +26,7 @@ use crate::{
     file::{Arrived, BufferPool},
     tree::{
         EntryOutcome,
-        port::{EntryError, ReceiverInput},
+        channel::{EntryError, ReceiverInput},
     },
 };
 

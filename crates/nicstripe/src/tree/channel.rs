@@ -24,7 +24,7 @@ use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 
 /// Calls from a tree's thread into its session. They may block; once one has returned `false` the
 /// transfer has ended.
-pub(crate) trait TreePort: Send {
+pub(crate) trait TreeChannel: Send {
     /// Starts the transfer of a standalone file, or requests it. A daemon's channel ignores this
     /// call.
     fn start_alone(&mut self, id: EntryId, size: u64) -> bool;
@@ -37,7 +37,7 @@ pub(crate) trait TreePort: Send {
 }
 
 /// Calls of a tree's sender only.
-pub(crate) trait SenderPort: TreePort {
+pub(crate) trait SenderChannel: TreeChannel {
     /// Returns the receiver's memory for entries in bytes, if announced.
     fn receivers_memory(&self) -> Option<u64> {
         None
@@ -85,7 +85,7 @@ pub(crate) enum SenderInput {
 }
 
 /// Calls of a tree's receiver only.
-pub(crate) trait ReceiverPort: TreePort {
+pub(crate) trait ReceiverChannel: TreeChannel {
     fn send(&mut self, message: TreeMessage) -> bool;
     /// Reports that a batch was consumed, so that another may be sent.
     fn consumed(&mut self) -> bool;
@@ -183,13 +183,13 @@ pub(crate) struct EntryError {
 /// Thread function of a tree's sender, not yet started.
 pub(crate) struct SenderRun {
     pub(crate) allowance: Sending,
-    run: Run<SenderInput, dyn SenderPort>,
+    run: Run<SenderInput, dyn SenderChannel>,
 }
 
 /// Thread function of a tree's receiver, not yet started.
 pub(crate) struct ReceiverRun {
     pub(crate) allowance: Receiving,
-    run: Run<ReceiverInput, dyn ReceiverPort>,
+    run: Run<ReceiverInput, dyn ReceiverChannel>,
 }
 
 type Run<I, P> = Box<dyn FnOnce(Inputs<I>, IoPool, Box<P>) + Send>;
@@ -208,14 +208,14 @@ impl<T> Inputs<T> {
 }
 
 impl SenderRun {
-    pub(crate) fn new(allowance: Sending, run: impl FnOnce(Inputs<SenderInput>, IoPool, Box<dyn SenderPort>) + Send + 'static) -> Self {
+    pub(crate) fn new(allowance: Sending, run: impl FnOnce(Inputs<SenderInput>, IoPool, Box<dyn SenderChannel>) + Send + 'static) -> Self {
         Self { allowance, run: Box::new(run) }
     }
 
-    pub(crate) fn start(self, pool: IoPool, port: Box<dyn SenderPort>) -> io::Result<mpsc::Sender<SenderInput>> {
+    pub(crate) fn start(self, pool: IoPool, channel: Box<dyn SenderChannel>) -> io::Result<mpsc::Sender<SenderInput>> {
         let inputs = Inputs::new();
         let sender = inputs.sender.clone();
-        thread::Builder::new().name("nicstripe-send".into()).spawn(move || (self.run)(inputs, pool, port))?;
+        thread::Builder::new().name("nicstripe-send".into()).spawn(move || (self.run)(inputs, pool, channel))?;
         Ok(sender)
     }
 }
@@ -223,15 +223,15 @@ impl SenderRun {
 impl ReceiverRun {
     pub(crate) fn new(
         allowance: Receiving,
-        run: impl FnOnce(Inputs<ReceiverInput>, IoPool, Box<dyn ReceiverPort>) + Send + 'static,
+        run: impl FnOnce(Inputs<ReceiverInput>, IoPool, Box<dyn ReceiverChannel>) + Send + 'static,
     ) -> Self {
         Self { allowance, run: Box::new(run) }
     }
 
-    pub(crate) fn start(self, pool: IoPool, port: Box<dyn ReceiverPort>) -> io::Result<mpsc::Sender<ReceiverInput>> {
+    pub(crate) fn start(self, pool: IoPool, channel: Box<dyn ReceiverChannel>) -> io::Result<mpsc::Sender<ReceiverInput>> {
         let inputs = Inputs::new();
         let sender = inputs.sender.clone();
-        thread::Builder::new().name("nicstripe-receive".into()).spawn(move || (self.run)(inputs, pool, port))?;
+        thread::Builder::new().name("nicstripe-receive".into()).spawn(move || (self.run)(inputs, pool, channel))?;
         Ok(sender)
     }
 }

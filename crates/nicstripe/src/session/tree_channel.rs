@@ -17,17 +17,17 @@ use crate::{
     file::{ChunkBuffer, FileError},
     tree::{
         EntryOutcome, TreeReport,
-        port::{ReceiverPort, SenderPort, TreePort, WalkProgress},
+        channel::{ReceiverChannel, SenderChannel, TreeChannel, WalkProgress},
     },
 };
 
 /// Channel of a tree's thread: to its session and the transfer's owner, plus the state of its role
 /// (`end`).
-pub(super) struct Port<T> {
+pub(super) struct SessionChannel<T> {
     pub(super) transfer: TransferId,
     pub(super) inputs: mpsc::Sender<Input>,
     /// Client only; a daemon's transfers have no local owner.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<TransferOwner>,
     /// Held while the thread runs, so that an ending session waits for it.
     pub(super) _running: TaskTrackerToken,
     /// Reports a panic of the thread to the session.
@@ -36,28 +36,28 @@ pub(super) struct Port<T> {
 }
 
 /// Role of a tree's receiver, which has no state here.
-pub(super) struct Receiving;
+pub(super) struct ReceiverEnd;
 
 /// Role of a tree's sender.
-pub(super) struct Giving {
+pub(super) struct SenderEnd {
     pub(super) chunks: ChunkSender,
     /// Receiver's memory for entries in bytes, if announced.
     pub(super) memory: Option<u64>,
 }
 
 /// Subscriptions of a tree's owner.
-pub(super) struct Owner {
+pub(super) struct TransferOwner {
     pub(super) events: Option<mpsc::Sender<Event>>,
     pub(super) alone: Alone,
 }
 
-impl<T> Port<T> {
+impl<T> SessionChannel<T> {
     fn say(&self, said: TreeSaid) -> bool {
         self.inputs.blocking_send(Input::Tree { transfer: self.transfer, said }).is_ok()
     }
 }
 
-impl<T: Send> TreePort for Port<T> {
+impl<T: Send> TreeChannel for SessionChannel<T> {
     fn start_alone(&mut self, id: EntryId, size: u64) -> bool {
         self.owner.as_ref().is_none_or(|owner| owner.alone.send((id, size)).is_ok())
     }
@@ -80,7 +80,7 @@ impl<T: Send> TreePort for Port<T> {
     }
 }
 
-impl SenderPort for Port<Giving> {
+impl SenderChannel for SessionChannel<SenderEnd> {
     fn receivers_memory(&self) -> Option<u64> {
         self.end.memory
     }
@@ -98,7 +98,7 @@ impl SenderPort for Port<Giving> {
     }
 }
 
-impl ReceiverPort for Port<Receiving> {
+impl ReceiverChannel for SessionChannel<ReceiverEnd> {
     fn send(&mut self, message: TreeMessage) -> bool {
         self.say(TreeSaid::Message(message))
     }
