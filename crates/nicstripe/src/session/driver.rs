@@ -29,8 +29,8 @@ use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
     open_files::{Access, OpenFiles},
+    path_connection::PathConnection,
     shares::ChunkShare,
-    slot::Slot,
     waiters::Waiters,
 };
 use crate::{
@@ -97,7 +97,7 @@ pub(crate) struct Driver {
     config: DriverConfig,
     inputs: mpsc::Receiver<Input>,
     handle: SessionHandle,
-    slots: BTreeMap<PathId, Slot>,
+    connections: BTreeMap<PathId, PathConnection>,
     streams: TaskTracker,
     files: OpenFiles,
     waiters: Waiters,
@@ -132,7 +132,7 @@ impl Driver {
             files: OpenFiles::new(config.pool.clone(), config.buffers.clone(), handle.inputs.clone()),
             inputs,
             handle: handle.clone(),
-            slots: BTreeMap::new(),
+            connections: BTreeMap::new(),
             streams: TaskTracker::new(),
             waiters: Waiters::default(),
             ends: Ends::default(),
@@ -180,7 +180,7 @@ impl Driver {
                     self.tell_progress();
                     self.report_now_and_then();
                     self.let_go_of_bench(Instant::now());
-                    self.slots.values_mut().for_each(|slot| slot.tend(Instant::now()));
+                    self.connections.values_mut().for_each(|connection| connection.update_congestion(Instant::now()));
                 }
             }
             let now = Instant::now();
@@ -198,7 +198,7 @@ impl Driver {
             Input::Connected { path, plan, established } => self.on_connected(path, plan, *established, now),
             Input::NotConnected { path, loss, error } => self.on_not_connected(path, loss, *error, now),
             Input::Stream { path, generation, events } => {
-                if self.slots.get(&path).is_some_and(|slot| slot.generation == generation) {
+                if self.connections.get(&path).is_some_and(|connection| connection.generation == generation) {
                     for event in events {
                         self.on_stream(path, event, now);
                     }
@@ -222,7 +222,7 @@ impl Driver {
                 for (path, plan) in paths {
                     self.session.add_path(path, now);
                     self.session.limit_path(path, plan.cap, now);
-                    self.add_slot(path, plan);
+                    self.add_connection(path, plan);
                     self.connect(path);
                 }
             }
@@ -234,9 +234,9 @@ impl Driver {
             Command::Close(code) => self.closing = Some(code),
             Command::GiveUp(error) => self.give_up(*error),
             Command::Retire(path) => {
-                let slot = self.slots.get(&path);
-                let contact_only = slot.is_some_and(|slot| slot.plan.contact_only);
-                let is_told = slot.is_some_and(|slot| matches!(slot.state, LinkState::Down(_) | LinkState::LeftOut(_)));
+                let connection = self.connections.get(&path);
+                let contact_only = connection.is_some_and(|connection| connection.plan.contact_only);
+                let is_told = connection.is_some_and(|connection| matches!(connection.state, LinkState::Down(_) | LinkState::LeftOut(_)));
                 let why = if contact_only { "it only served to meet the peer" } else { "another took its place" };
                 // A reported loss or connection failure is more informative.
                 if !is_told {
@@ -307,12 +307,12 @@ impl Driver {
     /// Polls the paths until none sends a chunk. A path that left a chunk to another may be the
     /// best one for the next.
     fn transmit(&mut self, now: Instant) {
-        let rates = self.slots.keys().filter_map(|path| self.session.path_rate(*path));
+        let rates = self.connections.keys().filter_map(|path| self.session.path_rate(*path));
         let measured = rates.map(|rate| rate.0).reduce(|sum, rate| sum + rate).map(BitRate);
         // A rate limit below the links' capacity makes their measured rates too high (bursts
         // between pauses) or missing.
         let rate = measured.into_iter().chain(self.session.rate_limit()).min();
-        let mut paths: Vec<PathId> = self.slots.keys().copied().collect();
+        let mut paths: Vec<PathId> = self.connections.keys().copied().collect();
         let mut goes_on = true;
         while std::mem::take(&mut goes_on) {
             paths.retain(|path| match self.transmit_on(*path, rate, now) {
@@ -331,17 +331,17 @@ impl Driver {
     /// Hands one connection what it may send and returns the number of chunks.
     fn transmit_on(&mut self, path: PathId, rate: Option<BitRate>, now: Instant) -> Result<u32, Hung> {
         let mut chunks = 0;
-        let Some(slot) = self.slots.get_mut(&path) else { return Ok(0) };
-        while slot.has_room() {
+        let Some(connection) = self.connections.get_mut(&path) else { return Ok(0) };
+        while connection.has_room() {
             let is_taken = match self.session.poll_transmit(path, now) {
-                Some(Transmit::Frame(frame)) => slot.send_frame(frame),
-                Some(Transmit::Load(order)) => slot.send_bench(Outgoing::Load(order)),
+                Some(Transmit::Frame(frame)) => connection.send_frame(frame),
+                Some(Transmit::Load(order)) => connection.send_bench(Outgoing::Load(order)),
                 Some(Transmit::Chunk { transfer, chunk }) => {
                     chunks += 1;
                     let Some((buffer, value)) = self.files.read(path, transfer, chunk, rate) else { continue };
                     let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) else { continue };
                     self.waiters.on_wire(path, &header);
-                    slot.send_chunk(header, buffer)
+                    connection.send_chunk(header, buffer)
                 }
                 None => break,
             };
@@ -452,7 +452,7 @@ impl Driver {
         let (now, code) = (Instant::now(), self.closing.unwrap_or(CloseCode::Cancelled));
         self.session.close(code);
         self.pump(now);
-        self.slots.values_mut().for_each(Slot::release);
+        self.connections.values_mut().for_each(PathConnection::release);
         self.stop_trees();
         self.trunk.take().into_iter().for_each(|ends| ends.end());
         self.files.close_sources();

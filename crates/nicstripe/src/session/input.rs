@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     driver::{AskReply, BenchCommand},
     open_files::{IoResult, LocalTarget},
+    path_connection::{Established, PathPlan},
     reorder::ReadItem,
     retransmit::{ChunkSender, Produced},
-    slot::{Established, PathPlan},
     waiters::Waiter,
 };
 use crate::{

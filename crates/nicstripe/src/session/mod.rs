@@ -11,10 +11,10 @@ mod congestion;
 mod driver;
 mod input;
 mod open_files;
+mod path_connection;
 mod reorder;
 mod retransmit;
 mod shares;
-mod slot;
 mod tally;
 mod tree_channel;
 mod waiters;
@@ -24,10 +24,10 @@ pub(crate) use self::{
     driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig, sleep_until},
     input::{Alone, Arriving, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
     open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
+    path_connection::{Capacities, Capacity, Established, LinkRates, PathPlan},
     reorder::ReadItem,
     retransmit::ChunkSender,
     shares::ChunkShares,
-    slot::{Capacities, Capacity, Established, LinkRates, PathPlan},
     tally::{Tally, all_verified},
     waiters::{SharedProgress, Waiter},
 };

@@ -7,7 +7,7 @@ use std::{
 
 use nicstripe_proto::{BitRate, DataHeader, PathId, Session, TransferStats, message::StreamReport, path::Path};
 
-use super::slot::{Slot, view_of};
+use super::path_connection::{PathConnection, view_of};
 use crate::{
     event::{LinkName, LinkProgress, LinkState, Progress},
     report::{KernelView, LinkReport},
@@ -91,7 +91,12 @@ impl Tally {
     /// Returns the progress of a started transfer.
     ///
     /// `running` holds the statistics of its transfers that have not ended.
-    pub(super) fn progress(&mut self, now: Instant, running: &[TransferStats], slots: &BTreeMap<PathId, Slot>) -> Option<Progress> {
+    pub(super) fn progress(
+        &mut self,
+        now: Instant,
+        running: &[TransferStats],
+        connections: &BTreeMap<PathId, PathConnection>,
+    ) -> Option<Progress> {
         self.moving_since?;
         let mut stats = self.stats.clone();
         running.iter().for_each(|other| stats.add(other));
@@ -104,16 +109,16 @@ impl Tally {
         let rate_since = |bytes: u64, at: Instant| BitRate::from_bytes_over(bytes, now.duration_since(at));
         let first = self.history.front()?;
         let mut links: Vec<LinkProgress> = Vec::new();
-        for (path, slot) in slots.iter().filter(|(_, slot)| !slot.retired) {
+        for (path, connection) in connections.iter().filter(|(_, connection)| !connection.retired) {
             let bytes = sample.by_path.get(path).copied().unwrap_or(0);
             let rate = rate_since(bytes - first.by_path.get(path).copied().unwrap_or(0).min(bytes), first.at);
-            let link = slot.plan.link();
+            let link = connection.plan.link();
             match links.iter_mut().find(|other| is_one_link(&other.link, &link)) {
                 Some(other) => {
                     other.bytes += bytes;
                     other.rate = BitRate(other.rate.0 + rate.0);
                 }
-                None => links.push(LinkProgress { link, bytes, rate, state: slot.state.clone() }),
+                None => links.push(LinkProgress { link, bytes, rate, state: connection.state.clone() }),
             }
         }
         // Batches hold more than file bytes, and their content is in place a moment later.
@@ -132,31 +137,31 @@ impl Tally {
         Some(progress)
     }
 
-    pub(super) fn closed(mut self, slots: &BTreeMap<PathId, Slot>, session: &Session) -> Self {
+    pub(super) fn closed(mut self, connections: &BTreeMap<PathId, PathConnection>, session: &Session) -> Self {
         // The bytes of a retired path count for the link that replaced it between the same
         // interfaces.
-        let (retired, others): (Vec<_>, Vec<_>) = slots.iter().partition(|(_, slot)| slot.retired);
-        for (path, slot) in others.into_iter().chain(retired) {
+        let (retired, others): (Vec<_>, Vec<_>) = connections.iter().partition(|(_, connection)| connection.retired);
+        for (path, connection) in others.into_iter().chain(retired) {
             let bytes = self.stats.by_path.get(path).copied().unwrap_or(0);
-            if slot.retired && bytes == 0 {
+            if connection.retired && bytes == 0 {
                 continue;
             }
             let known = session.path(*path);
-            let kernel = self.peer_streams.get(&path.0).copied().unwrap_or_else(|| slot.view(known));
+            let kernel = self.peer_streams.get(&path.0).copied().unwrap_or_else(|| connection.view(known));
             let wire_bytes = bytes.saturating_sub(self.saved_by_path.get(path).copied().unwrap_or(0));
-            self.add_link(slot, (bytes, wire_bytes), kernel, known);
+            self.add_link(connection, (bytes, wire_bytes), kernel, known);
         }
         self
     }
 
-    fn add_link(&mut self, slot: &Slot, (bytes, wire_bytes): (u64, u64), kernel: KernelView, path: Option<&Path>) {
+    fn add_link(&mut self, connection: &PathConnection, (bytes, wire_bytes): (u64, u64), kernel: KernelView, path: Option<&Path>) {
         let (failures, damaged) = path.map_or((0, 0), |path| (path.failures(), path.damages()));
-        let link = slot.plan.link();
+        let link = connection.plan.link();
         let receiving = !self.peer_streams.is_empty();
-        let theory = slot.plan.capacity.through(slot.path_mtu);
+        let theory = connection.plan.capacity.through(connection.path_mtu);
         let theory = if receiving { theory.incoming } else { theory.outgoing };
         let is_same_pair = |other: &LinkName| {
-            slot.retired
+            connection.retired
                 && link.peer_interface.is_some()
                 && (&other.interface, &other.peer_interface) == (&link.interface, &link.peer_interface)
         };
@@ -168,9 +173,9 @@ impl Tally {
                 other.damaged += damaged;
                 other.kernel = sum(&other.kernel, &kernel);
                 other.theory = other.theory.min(theory);
-                other.path_mtu = [other.path_mtu, slot.path_mtu].into_iter().flatten().min();
-                other.verified = all_verified(other.verified, slot.verified);
-                if slot.state == LinkState::Up {
+                other.path_mtu = [other.path_mtu, connection.path_mtu].into_iter().flatten().min();
+                other.verified = all_verified(other.verified, connection.verified);
+                if connection.state == LinkState::Up {
                     other.state = LinkState::Up;
                 }
             }
@@ -180,10 +185,10 @@ impl Tally {
                 wire_bytes,
                 goodput: BitRate(0),
                 theory,
-                state: slot.state.clone(),
-                verified: slot.verified,
+                state: connection.state.clone(),
+                verified: connection.verified,
                 interface_bytes: None,
-                path_mtu: slot.path_mtu,
+                path_mtu: connection.path_mtu,
                 failures,
                 damaged,
                 kernel,
@@ -226,8 +231,8 @@ mod tests {
     use super::*;
     use crate::session::PathPlan;
 
-    fn slot(interface: &str, peer: Option<&str>, remote: [u8; 4], retired: bool) -> Slot {
-        let mut slot = Slot::new(PathPlan {
+    fn connection(interface: &str, peer: Option<&str>, remote: [u8; 4], retired: bool) -> PathConnection {
+        let mut connection = PathConnection::new(PathPlan {
             interface: interface.into(),
             local: None,
             remote: (remote, 7747).into(),
@@ -238,23 +243,23 @@ mod tests {
             contact_only: false,
             no_data: false,
         });
-        slot.retired = retired;
-        slot
+        connection.retired = retired;
+        connection
     }
 
     #[test]
     fn a_path_that_was_given_up_counts_for_the_link_that_took_its_place() {
         let mut tally = Tally::new(Instant::now());
-        for (slot, bytes) in [
-            (slot("eth1", Some("eth3"), [10, 0, 0, 1], false), 100),
-            (slot("eth2", Some("eth4"), [10, 0, 0, 2], false), 200),
+        for (connection, bytes) in [
+            (connection("eth1", Some("eth3"), [10, 0, 0, 1], false), 100),
+            (connection("eth2", Some("eth4"), [10, 0, 0, 2], false), 200),
             // Another address on the same cable.
-            (slot("eth1", Some("eth3"), [169, 254, 0, 1], true), 30),
+            (connection("eth1", Some("eth3"), [169, 254, 0, 1], true), 30),
             // Other or unknown cables.
-            (slot("eth1", Some("eth4"), [169, 254, 0, 2], true), 5),
-            (slot("eth2", None, [169, 254, 0, 3], true), 7),
+            (connection("eth1", Some("eth4"), [169, 254, 0, 2], true), 5),
+            (connection("eth2", None, [169, 254, 0, 3], true), 7),
         ] {
-            tally.add_link(&slot, (bytes, bytes), KernelView::default(), None);
+            tally.add_link(&connection, (bytes, bytes), KernelView::default(), None);
         }
         let links: Vec<(&str, u64)> = tally.links.iter().map(|link| (link.link.interface.as_str(), link.bytes)).collect();
         assert_eq!(links, [("eth1", 130), ("eth2", 200), ("eth1", 5), ("eth2", 7)]);

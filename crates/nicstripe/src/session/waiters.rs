@@ -9,7 +9,7 @@ use std::{
 use nicstripe_proto::{DataHeader, PathId, Session, TransferId, TransferStats, message::StreamReport};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{open_files::Outcome, slot::Slot, tally::Tally};
+use super::{open_files::Outcome, path_connection::PathConnection, tally::Tally};
 use crate::{
     error::Error,
     event::{Event, Progress},
@@ -156,7 +156,7 @@ impl Waiters {
         }
     }
 
-    pub(super) fn tell_progress(&mut self, now: Instant, session: &Session, slots: &BTreeMap<PathId, Slot>) {
+    pub(super) fn tell_progress(&mut self, now: Instant, session: &Session, connections: &BTreeMap<PathId, PathConnection>) {
         let mut running: BTreeMap<TransferId, Vec<TransferStats>> = BTreeMap::new();
         for (transfer, awaited) in &self.0 {
             let whole = match awaited {
@@ -167,7 +167,7 @@ impl Waiters {
         }
         for (transfer, awaited) in &mut self.0 {
             if let Awaited::Whole { waiter, tally } = awaited
-                && let Some(progress) = tally.progress(now, running.get(transfer).map_or(&[], Vec::as_slice), slots)
+                && let Some(progress) = tally.progress(now, running.get(transfer).map_or(&[], Vec::as_slice), connections)
             {
                 waiter.progress.set(&progress);
                 waiter.tell(Event::Progress(progress));

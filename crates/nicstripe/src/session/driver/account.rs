@@ -259,14 +259,14 @@ impl Driver {
         let Some(account) = &mut self.account else { return };
         let mut paths = PathCounts::default();
         let mut moved: Vec<(String, InterfaceBytes)> = Vec::new();
-        for slot in self.slots.values_mut() {
-            if !slot.retired {
-                paths.count(&slot.state);
+        for connection in self.connections.values_mut() {
+            if !connection.retired {
+                paths.count(&connection.state);
             }
-            let bytes = std::mem::take(&mut slot.moved);
+            let bytes = std::mem::take(&mut connection.moved);
             account.moved.received += bytes.received;
             account.moved.sent += bytes.sent;
-            moved.push((slot.plan.interface.clone(), bytes));
+            moved.push((connection.plan.interface.clone(), bytes));
         }
         let running: u64 = account.jobs.keys().map(|transfer| self.session.stats(*transfer).repeated_bytes).sum();
         let repeated = account.repeated_bytes + running;
@@ -292,7 +292,7 @@ impl Driver {
             self.account_mut(|account| account.ended(transfer, &result, &stats));
         }
         self.report();
-        let links = self.slots.values().filter(|slot| slot.generation > 0).count();
+        let links = self.connections.values().filter(|connection| connection.generation > 0).count();
         if let Some(account) = &mut self.account {
             account.closed(code, links);
         }

@@ -24,7 +24,7 @@ use crate::{
     session::{
         SessionHandle,
         open_files::Access,
-        slot::{Capacities, Slot},
+        path_connection::{Capacities, PathConnection},
     },
     stream::{Outgoing, PingOrder, SharedGate},
 };
@@ -116,7 +116,12 @@ impl Driver {
         match command {
             BenchCommand::Attach(owner) => {
                 self.bench.owner = Some(owner);
-                let paths = self.slots.iter().filter(|(_, slot)| slot.can_bench()).map(|(id, slot)| slot.bench_path(*id)).collect();
+                let paths = self
+                    .connections
+                    .iter()
+                    .filter(|(_, connection)| connection.can_bench())
+                    .map(|(id, connection)| connection.bench_path(*id))
+                    .collect();
                 self.bench.tell(BenchNews::Paths(paths, self.session.load_gate().latest));
             }
             BenchCommand::Tell(body) => {
@@ -135,7 +140,7 @@ impl Driver {
                 self.session.tell_bench(*body);
             }
             BenchCommand::Ping { path, order } => {
-                let sent = self.slots.get(&path).is_some_and(|slot| slot.send_bench(Outgoing::Ping(order)));
+                let sent = self.connections.get(&path).is_some_and(|connection| connection.send_bench(Outgoing::Ping(order)));
                 if !sent {
                     self.bench.tell(BenchNews::Pinged { path, times: Vec::new() });
                 }
@@ -171,7 +176,8 @@ impl Driver {
         }
         if let BenchBody::Admitted(admitted) = body {
             self.bench.over_at = Some(now + Duration::from_secs(admitted.seconds.into()));
-            let names = self.slots.values().map(|slot| slot.plan.interface.clone()).collect::<std::collections::BTreeSet<_>>();
+            let names =
+                self.connections.values().map(|connection| connection.plan.interface.clone()).collect::<std::collections::BTreeSet<_>>();
             let session = self.handle.clone();
             // A network driver may be slow to answer.
             self.files.aside(move || tell_aside(&session, BenchBody::Facts(facts(names.into_iter()))));
@@ -234,7 +240,7 @@ impl Driver {
 
     fn begin_sampling(&mut self, order: &RunOrder, now: Instant) {
         let paths: Vec<PathId> = order.paths.iter().copied().map(PathId).collect();
-        let names = paths.iter().filter_map(|path| self.slots.get(path)).map(|slot| slot.plan.interface.clone());
+        let names = paths.iter().filter_map(|path| self.connections.get(path)).map(|connection| connection.plan.interface.clone());
         let interval = Duration::from_millis(order.interval_ms.into());
         self.bench.sampling = Some(Sampling {
             run: order.run,
@@ -258,11 +264,11 @@ impl Driver {
         let jobs = self.jobs();
         let Some(sampling) = &mut self.bench.sampling else { return };
         let at = Instant::now();
-        let carried = |path: &PathId| self.slots.get(path).map_or_else(PathSample::default, Slot::load_sample);
+        let carried = |path: &PathId| self.connections.get(path).map_or_else(PathSample::default, PathConnection::load_sample);
         let mut paths: Vec<PathSample> = sampling.paths.iter().map(carried).collect();
         let counted: BTreeMap<String, (u64, u64)> = sampling.interfaces.read();
         for (path, sample) in sampling.paths.iter().zip(&mut paths) {
-            let interface = self.slots.get(path).and_then(|slot| counted.get(&slot.plan.interface));
+            let interface = self.connections.get(path).and_then(|connection| counted.get(&connection.plan.interface));
             (sample.interface_received, sample.interface_sent) =
                 (interface.map(|(received, _)| *received), interface.map(|(_, sent)| *sent));
         }
@@ -280,8 +286,8 @@ impl Driver {
     }
 
     fn set_buffers(&self, order: &RunOrder, bytes: u64) -> RunReady {
-        let slots = order.paths.iter().filter_map(|path| self.slots.get(&PathId(*path)));
-        let got: Vec<(u64, u64)> = slots.filter_map(|slot| slot.set_buffers(bytes)).collect();
+        let connections = order.paths.iter().filter_map(|path| self.connections.get(&PathId(*path)));
+        let got: Vec<(u64, u64)> = connections.filter_map(|connection| connection.set_buffers(bytes)).collect();
         RunReady {
             run: order.run,
             send_buffer: got.iter().map(|(send, _)| *send).min(),
@@ -332,7 +338,7 @@ fn tell_aside(session: &SessionHandle, body: BenchBody) {
     drop(session.inputs.blocking_send(crate::session::Input::Command(told)));
 }
 
-impl Slot {
+impl PathConnection {
     /// Returns true if the path carries data.
     fn can_bench(&self) -> bool {
         self.is_open() && !self.retired && !self.plan.contact_only && !self.plan.no_data

@@ -14,34 +14,34 @@ use crate::{
     session::{
         input::{Input, LinkNews},
         open_files::Fault,
-        slot::{Established, PathPlan, Slot},
+        path_connection::{Established, PathConnection, PathPlan},
     },
     stream::{EventSink, Loads, Stream, StreamEnd, StreamEvent},
 };
 
 impl Driver {
     /// Adds a path. A retired path with the same number is reused and keeps its byte counts.
-    pub(super) fn add_slot(&mut self, path: PathId, plan: PathPlan) {
-        let Some(slot) = self.slots.get_mut(&path).filter(|slot| slot.retired) else {
-            self.slots.insert(path, Slot::new(plan));
+    pub(super) fn add_connection(&mut self, path: PathId, plan: PathPlan) {
+        let Some(connection) = self.connections.get_mut(&path).filter(|connection| connection.retired) else {
+            self.connections.insert(path, PathConnection::new(plan));
             return;
         };
         // A new generation, so that late events of the previous connection are ignored.
         self.next_generation += 1;
-        slot.generation = self.next_generation;
-        (slot.plan, slot.retired) = (plan, false);
-        if matches!(slot.state, LinkState::LeftOut(_)) {
-            slot.state = LinkState::Connecting;
+        connection.generation = self.next_generation;
+        (connection.plan, connection.retired) = (plan, false);
+        if matches!(connection.state, LinkState::LeftOut(_)) {
+            connection.state = LinkState::Connecting;
         }
     }
 
     pub(super) fn connect(&mut self, path: PathId) {
-        let (Some(connector), Some(slot)) = (&self.config.connector, self.slots.get_mut(&path)) else { return };
-        if slot.retired || slot.is_open() || std::mem::replace(&mut slot.connecting, true) {
+        let (Some(connector), Some(connection)) = (&self.config.connector, self.connections.get_mut(&path)) else { return };
+        if connection.retired || connection.is_open() || std::mem::replace(&mut connection.connecting, true) {
             return;
         }
-        let (connector, plan, inputs) = (connector.clone(), slot.plan.clone(), self.handle.inputs.clone());
-        let (first, fault) = (slot.generation == 0, Fault::of(&inputs));
+        let (connector, plan, inputs) = (connector.clone(), connection.plan.clone(), self.handle.inputs.clone());
+        let (first, fault) = (connection.generation == 0, Fault::of(&inputs));
         tokio::spawn(async move {
             let _fault = fault;
             let input = match connector.join(path, &plan, first).await {
@@ -54,44 +54,44 @@ impl Driver {
 
     pub(super) fn on_connected(&mut self, path: PathId, plan: Option<PathPlan>, established: Established, now: Instant) {
         if let Some(plan) = plan {
-            match self.slots.get_mut(&path) {
-                Some(slot) => slot.plan = plan,
-                None => _ = self.slots.insert(path, Slot::new(plan)),
+            match self.connections.get_mut(&path) {
+                Some(connection) => connection.plan = plan,
+                None => _ = self.connections.insert(path, PathConnection::new(plan)),
             }
         }
-        let Some(slot) = self.slots.get_mut(&path) else { return };
-        slot.connecting = false;
+        let Some(connection) = self.connections.get_mut(&path) else { return };
+        connection.connecting = false;
         // A path retired meanwhile may be added again later.
-        if slot.retired {
+        if connection.retired {
             return;
         }
-        slot.close();
+        connection.close();
         self.next_generation += 1;
-        slot.generation = self.next_generation;
-        (slot.verified, slot.path_mtu) = (established.verified, established.path_mtu);
-        slot.plan.local = established.local.or(slot.plan.local);
-        let (outgoing, queue) = Slot::queue();
-        let sink = PathSink { path, generation: slot.generation, inputs: self.handle.inputs.clone() };
-        let loads = Loads { gate: self.bench.gate.clone(), counters: slot.load_counters.clone() };
+        connection.generation = self.next_generation;
+        (connection.verified, connection.path_mtu) = (established.verified, established.path_mtu);
+        connection.plan.local = established.local.or(connection.plan.local);
+        let (outgoing, queue) = PathConnection::queue();
+        let sink = PathSink { path, generation: connection.generation, inputs: self.handle.inputs.clone() };
+        let loads = Loads { gate: self.bench.gate.clone(), counters: connection.load_counters.clone() };
         let task = self.streams.spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, loads, sink).run());
-        slot.open(outgoing, task.abort_handle(), established.probe);
+        connection.open(outgoing, task.abort_handle(), established.probe);
         self.session.handle_path_open(path, now);
         drop(established.arriving);
-        let cap = self.slots.get(&path).and_then(|slot| slot.plan.cap);
+        let cap = self.connections.get(&path).and_then(|connection| connection.plan.cap);
         self.session.limit_path(path, cap, now);
-        if self.slots.get(&path).is_some_and(|slot| slot.plan.no_data) {
+        if self.connections.get(&path).is_some_and(|connection| connection.plan.no_data) {
             self.session.keep_data_off(path);
         }
         self.plan(LinkNews::Opened { path, verified: established.verified, path_mtu: established.path_mtu });
     }
 
     pub(super) fn on_not_connected(&mut self, path: PathId, loss: PathLoss, error: Error, now: Instant) {
-        let Some(slot) = self.slots.get_mut(&path) else { return };
-        slot.connecting = false;
+        let Some(connection) = self.connections.get_mut(&path) else { return };
+        connection.connecting = false;
         let reason = crate::chain(&error);
-        let first = slot.generation == 0;
-        if slot.plan.named && first {
-            let link = slot.plan.interface.clone();
+        let first = connection.generation == 0;
+        if connection.plan.named && first {
+            let link = connection.plan.interface.clone();
             self.give_up(Error::Link { link, why: reason });
             return;
         }
@@ -106,7 +106,7 @@ impl Driver {
         } else {
             let state = if first { LinkState::LeftOut(reason.clone()) } else { LinkState::Down(reason.clone()) };
             // A link already reported as lost gains nothing from a timeout.
-            if first || !is_unanswered(&error) || !matches!(slot.state, LinkState::Down(_)) {
+            if first || !is_unanswered(&error) || !matches!(connection.state, LinkState::Down(_)) {
                 self.tell_link(path, state);
             }
             self.session.handle_path_lost(path, loss, now);
@@ -115,12 +115,12 @@ impl Driver {
     }
 
     pub(super) fn on_carrier(&mut self, interface: &str, up: bool, now: Instant) {
-        let on_it = |(path, slot): (&PathId, &Slot)| (slot.plan.interface == interface).then_some(*path);
-        let paths: Vec<PathId> = self.slots.iter().filter_map(on_it).collect();
+        let on_it = |(path, connection): (&PathId, &PathConnection)| (connection.plan.interface == interface).then_some(*path);
+        let paths: Vec<PathId> = self.connections.iter().filter_map(on_it).collect();
         for path in paths {
             if !up {
                 self.lose(path, PathLoss::CarrierLost, now);
-            } else if self.slots.get(&path).is_some_and(|slot| !slot.is_open() && !slot.retired) {
+            } else if self.connections.get(&path).is_some_and(|connection| !connection.is_open() && !connection.retired) {
                 self.connect(path);
             }
         }
@@ -145,8 +145,8 @@ impl Driver {
                 let incoming = self.session.handle_chunk(path, &header, now);
                 if incoming.is_ok() {
                     self.waiters.on_wire(path, &header);
-                    if let Some(slot) = self.slots.get_mut(&path) {
-                        slot.moved.received += u64::from(header.len);
+                    if let Some(connection) = self.connections.get_mut(&path) {
+                        connection.moved.received += u64::from(header.len);
                     }
                 }
                 self.on_incoming(path, header, buffer, incoming, now);
@@ -183,9 +183,9 @@ impl Driver {
         self.lose(path, loss, now);
         self.breaches += 1;
         if self.breaches >= MOST_BREACHES
-            && let Some(slot) = self.slots.get(&path)
+            && let Some(connection) = self.connections.get(&path)
         {
-            self.give_up(Error::Protocol { address: slot.plan.remote, why });
+            self.give_up(Error::Protocol { address: connection.plan.remote, why });
         }
     }
 
@@ -197,24 +197,24 @@ impl Driver {
     /// Closes a lost connection and reports it to the planner at once, since a reconnect takes a
     /// second to fail.
     pub(super) fn disconnect(&mut self, path: PathId, loss: PathLoss) {
-        if let Some(slot) = self.slots.get_mut(&path) {
-            slot.close();
+        if let Some(connection) = self.connections.get_mut(&path) {
+            connection.close();
         }
         self.plan(LinkNews::Lost { path, why: loss_text(loss).into() });
     }
 
     /// Retires a path permanently, after flushing its queue.
     pub(super) fn retire(&mut self, path: PathId, loss: PathLoss, now: Instant) {
-        let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
-        slot.retired = true;
-        slot.release();
+        let Some(connection) = self.connections.get_mut(&path).filter(|connection| !connection.retired) else { return };
+        connection.retired = true;
+        connection.release();
         self.session.retire_path(path, loss, now);
     }
 
     pub(super) fn on_damaged(&self, path: PathId, times: u32, pause: Duration) {
-        let Some(slot) = self.slots.get(&path) else { return };
+        let Some(connection) = self.connections.get(&path) else { return };
         let seconds = pause.as_secs();
-        tracing::warn!(interface = %slot.plan.interface, times, seconds, "what came by a link was damaged: no data for so many seconds");
+        tracing::warn!(interface = %connection.plan.interface, times, seconds, "what came by a link was damaged: no data for so many seconds");
     }
 
     pub(super) fn on_path_changed(&mut self, path: PathId, state: PathState, loss: Option<PathLoss>) {
@@ -222,9 +222,9 @@ impl Driver {
             (PathState::Open, _) => LinkState::Up,
             (PathState::Suspect, _) => LinkState::Suspect,
             (PathState::Failed { .. }, Some(loss)) => {
-                if let Some(slot) = self.slots.get(&path)
-                    && matches!(slot.state, LinkState::Up | LinkState::Suspect)
-                    && !slot.retired
+                if let Some(connection) = self.connections.get(&path)
+                    && matches!(connection.state, LinkState::Up | LinkState::Suspect)
+                    && !connection.retired
                 {
                     self.waiters.failed_over();
                     self.account_mut(|account| account.path_lost(loss));
@@ -234,23 +234,23 @@ impl Driver {
             _ => return,
         };
         // A failed reconnect must not replace the reason for the loss.
-        let is_down = self.slots.get(&path).is_some_and(|slot| matches!(slot.state, LinkState::Down(_)));
+        let is_down = self.connections.get(&path).is_some_and(|connection| matches!(connection.state, LinkState::Down(_)));
         if !(is_down && loss == Some(PathLoss::Unreachable)) {
             self.tell_link(path, state);
         }
     }
 
     pub(super) fn tell_link(&mut self, path: PathId, state: LinkState) {
-        let Some(slot) = self.slots.get_mut(&path) else { return };
-        if slot.retired || slot.state == state {
+        let Some(connection) = self.connections.get_mut(&path) else { return };
+        if connection.retired || connection.state == state {
             return;
         }
-        slot.state = state.clone();
+        connection.state = state.clone();
         // The record of the session's end covers its connections.
         if !self.is_taking_leave {
-            log_link(&self.config.host, slot, &state);
+            log_link(&self.config.host, connection, &state);
         }
-        let link = slot.plan.link();
+        let link = connection.plan.link();
         self.config.audience.tell(&Event::Link { link, state });
     }
 
@@ -288,8 +288,8 @@ fn stray(error: &Error, is_connected: bool) -> Option<Option<String>> {
     }
 }
 
-fn log_link(peer: &str, slot: &Slot, state: &LinkState) {
-    let (interface, remote) = (&slot.plan.interface, &slot.plan.remote);
+fn log_link(peer: &str, connection: &PathConnection, state: &LinkState) {
+    let (interface, remote) = (&connection.plan.interface, &connection.plan.remote);
     let (state, why) = match state {
         LinkState::Connecting => ("connecting", None),
         LinkState::Up => ("up", None),

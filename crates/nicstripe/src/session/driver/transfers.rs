@@ -22,7 +22,7 @@ use crate::{
     logged::logged,
     session::{
         open_files::{Access, Fault, IoResult, Outcome, verified},
-        slot::Slot,
+        path_connection::PathConnection,
     },
     storage::Target,
 };
@@ -135,7 +135,7 @@ impl Driver {
 
     /// Sends the receiver the sender's completion.
     pub(super) fn complete(&mut self, transfer: TransferId) {
-        let streams = self.slots.iter().map(|(id, slot)| slot.stream_report(*id, self.session.path(*id))).collect();
+        let streams = self.connections.iter().map(|(id, connection)| connection.stream_report(*id, self.session.path(*id))).collect();
         self.session.complete(transfer, streams);
     }
 
@@ -196,7 +196,7 @@ impl Driver {
 
     pub(super) fn send_chunk(&mut self, path: PathId, header: DataHeader, buffer: Arc<ChunkBuffer>, now: Instant) {
         self.waiters.on_wire(path, &header);
-        let sent = self.slots.get_mut(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
+        let sent = self.connections.get_mut(&path).is_some_and(|connection| connection.send_chunk(header, buffer));
         if !sent {
             self.lose(path, PathLoss::Reset, now);
         }
@@ -287,15 +287,15 @@ impl Driver {
         if self.waiters.has_moved_for(transfer, TIME_TO_CONNECT) {
             self.leave_out_late_links();
         }
-        let Self { waiters, slots, session, .. } = self;
-        waiters.end(transfer, result, &stats, |tally| tally.closed(slots, session));
+        let Self { waiters, connections, session, .. } = self;
+        waiters.end(transfer, result, &stats, |tally| tally.closed(connections, session));
     }
 
     /// Reports requested links that had time to connect and did not, even if the transfer
     /// succeeded.
     fn leave_out_late_links(&mut self) {
-        let never = |(path, slot): (&PathId, &Slot)| (slot.plan.named && slot.generation == 0).then_some(*path);
-        for path in self.slots.iter().filter_map(never).collect::<Vec<_>>() {
+        let never = |(path, connection): (&PathId, &PathConnection)| (connection.plan.named && connection.generation == 0).then_some(*path);
+        for path in self.connections.iter().filter_map(never).collect::<Vec<_>>() {
             self.tell_link(path, LinkState::LeftOut("it was still connecting when the transfer ended".into()));
         }
     }
@@ -336,7 +336,7 @@ impl Driver {
         if let Some(since) = self.session.alone_since().filter(|_| !self.session.is_connected() && !self.waiters.is_empty()) {
             self.config.audience.tell(&Event::Waiting { since: now.saturating_duration_since(since) });
         }
-        self.waiters.tell_progress(now, &self.session, &self.slots);
+        self.waiters.tell_progress(now, &self.session, &self.connections);
     }
 
     /// Waits for outstanding I/O jobs, then syncs what was written.

@@ -111,7 +111,7 @@ pub(crate) struct Established {
 
 /// State of one path and its current connection.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct PathConnection {
     pub(super) plan: PathPlan,
     pub(super) state: LinkState,
     pub(super) verified: Option<bool>,
@@ -146,7 +146,7 @@ const BBR: &str = "bbr";
 /// control frames are few, so a full queue means that the task is stuck.
 const OUTGOING_QUEUE: usize = 256;
 
-impl Slot {
+impl PathConnection {
     pub(super) fn new(plan: PathPlan) -> Self {
         Self {
             plan,
@@ -233,7 +233,7 @@ impl Slot {
     }
 
     /// Adapts the congestion control to random loss. Call several times a second.
-    pub(super) fn tend(&mut self, now: Instant) {
+    pub(super) fn update_congestion(&mut self, now: Instant) {
         let Some(open) = self.open.as_mut().filter(|open| !open.congestion.is_settled()) else { return };
         let Some((probe, info)) = open.probe.as_ref().and_then(|probe| Some((probe, tcp_info(probe).ok()?))) else { return };
         let (name, advice) = match open.congestion.on_info(&info, now) {
