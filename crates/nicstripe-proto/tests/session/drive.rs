@@ -289,7 +289,7 @@ impl Lab {
 
     pub(crate) fn pump(&mut self, end: End) {
         let now = self.now();
-        self.do_wanted(end);
+        self.handle_events(end);
         while self.peer(end).hashing < HASHING_AT_ONCE {
             let Some((transfer, chunk)) = self.peer_mut(end).session.poll_hash() else { break };
             self.peer_mut(end).hashing += 1;
@@ -327,7 +327,7 @@ impl Lab {
                 self.flush(end, path);
             }
         }
-        self.do_wanted(end);
+        self.handle_events(end);
     }
 
     fn queue_frame(&mut self, end: End, path: PathId, frame: Frame) {
@@ -364,16 +364,16 @@ impl Lab {
         }
     }
 
-    fn do_wanted(&mut self, end: End) {
+    fn handle_events(&mut self, end: End) {
         while let Some(wanted) = self.peer_mut(end).session.poll_event() {
             if self.verbose {
                 eprintln!("{:?} {end:?} wants {wanted:?}", self.net.now());
             }
-            self.do_one(end, wanted);
+            self.handle_event(end, wanted);
         }
     }
 
-    fn do_one(&mut self, end: End, wanted: Wanted) {
+    fn handle_event(&mut self, end: End, wanted: Wanted) {
         let at = self.net.now();
         let peer = &mut self.peers[end as usize];
         match wanted {

@@ -16,7 +16,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, DataHeader, Event as Wanted, FailCode, PathId, PathLoss, PathState, Role, Session, SessionConfig, Transmit,
+    BitRate, DataHeader, Event as SessionEvent, FailCode, PathId, PathLoss, PathState, Role, Session, SessionConfig, Transmit,
     message::CloseCode, session::failure,
 };
 use tokio::{sync::mpsc, time::timeout};
@@ -174,7 +174,7 @@ impl Driver {
                 }
                 () = sleep_until(timeout) => {
                     self.session.handle_timeout(Instant::now());
-                    self.tend_bench(Instant::now());
+                    self.poll_bench(Instant::now());
                 }
                 _ = progress.tick() => {
                     self.tell_progress();
@@ -266,23 +266,23 @@ impl Driver {
 
     /// Handles pending events, then hands each connection the frames it may send.
     fn pump(&mut self, now: Instant) {
-        self.tend_share();
+        self.update_share();
         loop {
-            self.do_wanted(now);
+            self.handle_events(now);
             self.hash_ahead();
             self.sync_gate();
             self.transmit(now);
             // The last events may have queued frames.
-            if !self.do_wanted(now) {
+            if !self.handle_events(now) {
                 break;
             }
         }
-        self.tend_share();
+        self.update_share();
         self.handle.presence.is_connected.store(self.session.is_connected(), Ordering::Release);
     }
 
     /// Reports the session's memory use to its share and applies the resulting budget.
-    fn tend_share(&mut self) {
+    fn update_share(&mut self) {
         if let Some(share) = &mut self.config.share {
             self.session.set_chunk_budget(share.update(self.session.committed_chunks(), self.session.is_busy()));
         }
@@ -320,7 +320,7 @@ impl Driver {
                     goes_on |= chunks > 0;
                     true
                 }
-                Err(Hung) => {
+                Err(QueueFull) => {
                     self.lose(*path, PathLoss::Reset, now);
                     false
                 }
@@ -329,7 +329,7 @@ impl Driver {
     }
 
     /// Hands one connection what it may send and returns the number of chunks.
-    fn transmit_on(&mut self, path: PathId, rate: Option<BitRate>, now: Instant) -> Result<u32, Hung> {
+    fn transmit_on(&mut self, path: PathId, rate: Option<BitRate>, now: Instant) -> Result<u32, QueueFull> {
         let mut chunks = 0;
         let Some(connection) = self.connections.get_mut(&path) else { return Ok(0) };
         while connection.has_room() {
@@ -346,66 +346,66 @@ impl Driver {
                 None => break,
             };
             if !is_taken {
-                return Err(Hung);
+                return Err(QueueFull);
             }
         }
         Ok(chunks)
     }
 
     /// Handles all pending events. Returns true if there were any.
-    fn do_wanted(&mut self, now: Instant) -> bool {
+    fn handle_events(&mut self, now: Instant) -> bool {
         let mut any = false;
-        while let Some(wanted) = self.session.poll_event() {
+        while let Some(event) = self.session.poll_event() {
             any = true;
-            self.do_one(wanted, now);
+            self.handle_event(event, now);
         }
         any
     }
 
-    fn do_one(&mut self, wanted: Wanted, now: Instant) {
-        match wanted {
-            Wanted::Connect(path) => self.connect(path),
-            Wanted::Disconnect(path) => self.disconnect(path, PathLoss::Silent),
-            Wanted::PathChanged { path, state, loss } => self.on_path_changed(path, state, loss),
-            Wanted::Damaged { path, times, pause } => self.on_damaged(path, times, pause),
-            Wanted::PutRequested(put) => self.on_put_requested(put),
-            Wanted::GetRequested(get) => {
+    fn handle_event(&mut self, event: SessionEvent, now: Instant) {
+        match event {
+            SessionEvent::Connect(path) => self.connect(path),
+            SessionEvent::Disconnect(path) => self.disconnect(path, PathLoss::Silent),
+            SessionEvent::PathChanged { path, state, loss } => self.on_path_changed(path, state, loss),
+            SessionEvent::Damaged { path, times, pause } => self.on_damaged(path, times, pause),
+            SessionEvent::PutRequested(put) => self.on_put_requested(put),
+            SessionEvent::GetRequested(get) => {
                 get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
                 self.on_get_requested(get);
             }
-            Wanted::TreePutRequested(put) => self.on_tree_put_requested(put),
-            Wanted::TreeRequested(get) => {
+            SessionEvent::TreePutRequested(put) => self.on_tree_put_requested(put),
+            SessionEvent::TreeRequested(get) => {
                 get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
                 self.on_tree_requested(get);
             }
-            Wanted::TrunkRequested(trunk) => self.on_trunk_requested(trunk),
-            Wanted::TreeTold { transfer, message } => self.on_tree_told(transfer, message),
-            Wanted::Offered(offer) => self.on_offered(offer),
-            Wanted::Accepted { transfer, resumed_bytes, memory } => {
+            SessionEvent::TrunkRequested(trunk) => self.on_trunk_requested(trunk),
+            SessionEvent::TreeTold { transfer, message } => self.on_tree_told(transfer, message),
+            SessionEvent::Offered(offer) => self.on_offered(offer),
+            SessionEvent::Accepted { transfer, resumed_bytes, memory } => {
                 self.start_source(transfer, memory);
                 self.on_started(transfer, resumed_bytes, now);
             }
-            Wanted::Superseded { .. } => {}
-            Wanted::Released { transfer, chunk } => {
+            SessionEvent::Superseded { .. } => {}
+            SessionEvent::Released { transfer, chunk } => {
                 if let Some(buffer) = self.files.retransmit_mut(transfer) {
                     buffer.chunks.remove(&chunk);
                 }
             }
-            Wanted::Sync { transfer, subtrees } => {
+            SessionEvent::Sync { transfer, subtrees } => {
                 self.account_mut(|account| account.sync_begun(transfer));
                 self.files.sync(transfer, subtrees);
             }
-            Wanted::Holes { transfer, holes } => self.files.make_holes(transfer, holes),
-            Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
-            Wanted::Asked(ask) => self.serve_ask(ask),
-            Wanted::Answered(answer) => self.on_answered(answer),
-            Wanted::Bench(body) => self.on_bench_said(body, now),
-            Wanted::Completed(complete) => self.waiters.told_streams(complete.transfer, &complete.streams),
-            Wanted::Commit { transfer, digest } => {
+            SessionEvent::Holes { transfer, holes } => self.files.make_holes(transfer, holes),
+            SessionEvent::SourceRead { transfer, .. } => self.on_source_read(transfer),
+            SessionEvent::Asked(ask) => self.serve_ask(ask),
+            SessionEvent::Answered(answer) => self.on_answered(answer),
+            SessionEvent::Bench(body) => self.on_bench_said(body, now),
+            SessionEvent::Completed(complete) => self.waiters.told_streams(complete.transfer, &complete.streams),
+            SessionEvent::Commit { transfer, digest } => {
                 self.files.commit(transfer, digest);
-                self.tend_trunk(transfer);
+                self.poll_mux(transfer);
             }
-            Wanted::Mismatch { transfer, received, sent } => {
+            SessionEvent::Mismatch { transfer, received, sent } => {
                 if let Some(target) = self.files.target(transfer) {
                     target.discard();
                 }
@@ -414,25 +414,25 @@ impl Driver {
                 self.session.fail(failure(transfer, FailCode::Digest, error.to_string(), false));
                 self.end_transfer(transfer, Err(error));
             }
-            Wanted::Committed { transfer, digest } => self.on_peer_committed(transfer, digest),
-            Wanted::Failed(fail) => {
+            SessionEvent::Committed { transfer, digest } => self.on_peer_committed(transfer, digest),
+            SessionEvent::Failed(fail) => {
                 let error = Error::Peer { host: self.config.host.clone(), code: fail.code, text: fail.text, resumable: fail.resumable };
                 self.let_go(fail.transfer, error);
             }
-            Wanted::Abandoned => {
+            SessionEvent::Abandoned => {
                 let (host, waited) = (&self.config.host, self.config.session.patience);
                 Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Abandoned { host: host.clone(), waited });
                 self.closing = Some(CloseCode::Cancelled);
             }
-            Wanted::PeerInterfaces(interfaces) => {
+            SessionEvent::PeerInterfaces(interfaces) => {
                 self.plan(LinkNews::PeerInterfaces(interfaces.into_iter().map(shown_interface).collect()));
             }
-            Wanted::Expected(connections) => {
+            SessionEvent::Expected(connections) => {
                 if let Access::Daemon(service) = &self.config.access {
                     service.expect(connections, self.handle.clone());
                 }
             }
-            Wanted::Closed(code) => {
+            SessionEvent::Closed(code) => {
                 let (host, why) = (&self.config.host, close_text(code));
                 Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Ended { host: host.clone(), why: why.clone() });
                 self.closing = Some(code);
@@ -485,7 +485,7 @@ impl Driver {
 }
 
 /// The connection's queue is full or its task has ended.
-struct Hung;
+struct QueueFull;
 
 /// Marks the session as ended when its task finishes or panics. A panic thus affects no other
 /// session and frees the session's quota.

@@ -81,7 +81,7 @@ impl ReorderBuffer {
             Sink::Tree(tree) => drop(tree.send(ReceiverInput::End)),
             Sink::Writer(writer) => drop(writer.send(WriteItem::End)),
             Sink::Reader(reader) => drop(reader.send(ReadItem::End)),
-            // A carrying transfer must last as long as the session. `tend_trunk` reports the
+            // A carrying transfer must last as long as the session. `poll_mux` reports the
             // violation.
             Sink::Trunk(trunk) => trunk.end(),
         }

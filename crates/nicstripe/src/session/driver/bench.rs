@@ -185,7 +185,7 @@ impl Driver {
     }
 
     /// Handles a deadline: takes a sample, or ends the run or the benchmark.
-    pub(super) fn tend_bench(&mut self, now: Instant) {
+    pub(super) fn poll_bench(&mut self, now: Instant) {
         if self.bench.over_at.is_some_and(|at| at <= now) {
             self.refuse_bench(BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: None });
         }

@@ -69,7 +69,7 @@ impl Driver {
                     && let Some(reorder) = self.files.reorder_mut(header.transfer)
                 {
                     reorder.insert(header.chunk, buffer);
-                    self.tend_trunk(header.transfer);
+                    self.poll_mux(header.transfer);
                 }
                 (header.transfer, Ok(()))
             }

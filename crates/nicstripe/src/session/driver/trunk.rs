@@ -58,7 +58,7 @@ impl Driver {
 
     /// Reports consumed batches to the peer. Ends the multiplexer if the peer violated its
     /// protocol.
-    pub(super) fn tend_trunk(&mut self, transfer: TransferId) {
+    pub(super) fn poll_mux(&mut self, transfer: TransferId) {
         let Some(ends) = self.trunk.as_ref().filter(|ends| ends.transfers.contains(&transfer)) else { return };
         let tidings = ends.trunk.tidings();
         let has_ended = ends.trunk.has_ended();
