@@ -26,7 +26,7 @@ use super::{
 use crate::{
     error::Error,
     file::{Opened, ReadOptions},
-    session::{Alone, Command, GetInto, LocalTarget, Outcome, PutFrom, SharedProgress, Tally, Waiter, offer_of},
+    session::{Command, GetInto, LocalTarget, Outcome, PutFrom, SharedProgress, StandaloneFiles, Tally, Waiter, offer_of},
     tree::TreeOptions,
 };
 
@@ -67,7 +67,7 @@ pub(super) struct Asked {
     pub(super) transfer: TransferId,
     pub(super) peer_key: [u8; 32],
     pub(super) limit_bps: Option<u64>,
-    pub(super) alone: Alone,
+    pub(super) standalone: StandaloneFiles,
     pub(super) waiter: Waiter,
 }
 
@@ -103,7 +103,7 @@ impl Job {
         session: &LiveSession,
         transfer: TransferId,
         restart: bool,
-        alone: Alone,
+        standalone: StandaloneFiles,
         waiter: Waiter,
     ) -> Result<(Command, Feed), Error> {
         let limit_bps = inner.settings.bandwidth.map(|BitRate(bps)| bps);
@@ -158,11 +158,11 @@ impl Job {
                 None => return Err(Error::Cancelled { resumable: false }),
             },
             Self::Tree(TreeJob::Put { sources, name, as_name }, options) => {
-                let asked = Asked { transfer, peer_key, limit_bps, alone, waiter };
+                let asked = Asked { transfer, peer_key, limit_bps, standalone, waiter };
                 trees::put(asked, sources, name.clone(), *as_name, options)
             }
             Self::Tree(TreeJob::Get { sources, target, as_name }, options) => {
-                let asked = Asked { transfer, peer_key, limit_bps, alone, waiter };
+                let asked = Asked { transfer, peer_key, limit_bps, standalone, waiter };
                 trees::get(asked, sources, target, *as_name, options)?
             }
             Self::Object(object, options) => match object.lock().unwrap_or_else(PoisonError::into_inner).take() {

@@ -42,9 +42,9 @@ pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_na
         list: options.list,
         allowance: Sending::OWN,
     };
-    let Asked { transfer, alone, waiter, .. } = asked;
+    let Asked { transfer, standalone, waiter, .. } = asked;
     let put = Box::new(PutTree { transfer, target, as_name, rules: options.rules(), heeds_memory: true });
-    Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(()), put, alone }, waiter }
+    Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(()), put, standalone }, waiter }
 }
 
 pub(super) fn get(
@@ -62,7 +62,7 @@ pub(super) fn get(
     let sources: Vec<TreeSource> = sources.collect();
     let filters = Filters::new(&options.filters)?;
     let (root, name) = local_target(target)?;
-    let Asked { transfer, peer_key, limit_bps, alone, waiter } = asked;
+    let Asked { transfer, peer_key, limit_bps, standalone, waiter } = asked;
     let walk = WalkRules {
         recursive: options.recursive,
         hard_links: options.hard_links,
@@ -86,7 +86,7 @@ pub(super) fn get(
         allowance: Receiving::OWN,
     };
     let get = Box::new(GetTree { transfer, sources, walk, rules: options.rules(), limit_bps });
-    Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(()), get, alone }, waiter })
+    Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(()), get, standalone }, waiter })
 }
 
 /// Returns the nearest existing directory on a user's path, and the remaining names.

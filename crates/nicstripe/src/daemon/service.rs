@@ -150,7 +150,7 @@ impl Service {
 
     /// Waits until earlier sessions of this peer without a connection have ended. One interrupted
     /// in the middle of a tree may still rename files.
-    pub(crate) async fn alone(&self, session: &SessionHandle) {
+    pub(crate) async fn earlier_sessions_ended(&self, session: &SessionHandle) {
         let earlier = self.shared.give_way_to(session, &self.key).await;
         let ended = async {
             for session in earlier {

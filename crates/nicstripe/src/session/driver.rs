@@ -209,7 +209,7 @@ impl Driver {
             Input::Consumed { transfer, chunks } => self.session.taken(transfer, chunks),
             Input::Tree { transfer, said } => self.on_tree_said(transfer, said),
             Input::TreeReady { transfer, result } => self.on_tree_ready(transfer, result),
-            Input::AloneOpened { transfer, options, result } => self.on_alone_opened(transfer, options, result),
+            Input::StandaloneOpened { transfer, options, result } => self.on_standalone_opened(transfer, options, result),
             Input::Done { ask, answer, ends_changes } => self.on_done(&ask, answer, ends_changes),
             Input::Command(command) => self.on_command(command, now),
             Input::Carrier { interface, up } => self.on_carrier(&interface, up, now),

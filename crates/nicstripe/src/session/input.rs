@@ -57,7 +57,7 @@ pub(crate) enum Input {
     /// Daemon: a tree put or requested by the peer is admitted or rejected.
     TreeReady { transfer: TransferId, result: Result<TreeRun, FileError> },
     /// A tree's sender has opened a standalone file, or failed to.
-    AloneOpened { transfer: TransferId, options: PutOptions, result: Result<Source, FileError> },
+    StandaloneOpened { transfer: TransferId, options: PutOptions, result: Result<Source, FileError> },
     /// Daemon: answer to a name request. `ends_changes` marks the last change of a batch.
     Done { ask: Ask, answer: AnswerKind, ends_changes: bool },
     /// Command of the session's owner.
@@ -112,7 +112,7 @@ pub(crate) enum PutFrom {
     /// Chunk sender, handed out through the channel when the daemon accepts.
     Writer { chunks: oneshot::Sender<ChunkSender>, put: Box<Put> },
     /// Tree. Standalone files are announced on `alone`.
-    Tree { run: SenderRun, put: Box<PutTree>, alone: Alone },
+    Tree { run: SenderRun, put: Box<PutTree>, standalone: StandaloneFiles },
     /// Entry of a tree that is being sent.
     Entry { entry: EntryRef, options: PutOptions },
 }
@@ -126,7 +126,7 @@ pub(crate) enum GetInto {
     /// Channel that receives chunks in order; its reader reports each as consumed.
     Reader { get: Box<Get>, reader: mpsc::UnboundedSender<ReadItem> },
     /// Tree. Standalone files are announced on `alone`.
-    Tree { run: ReceiverRun, get: Box<GetTree>, alone: Alone },
+    Tree { run: ReceiverRun, get: Box<GetTree>, standalone: StandaloneFiles },
     /// Entry of a tree that is being received.
     Entry { entry: EntryRef, options: PutOptions, allow_changing: bool },
 }
@@ -157,7 +157,7 @@ pub(crate) enum TreeRun {
 }
 
 /// Channel on which a tree announces its standalone files, with their sizes.
-pub(crate) type Alone = mpsc::UnboundedSender<(EntryId, u64)>;
+pub(crate) type StandaloneFiles = mpsc::UnboundedSender<(EntryId, u64)>;
 
 /// Messages of a tree's thread to its session.
 #[derive(Debug)]

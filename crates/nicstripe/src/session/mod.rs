@@ -22,7 +22,7 @@ mod waiters;
 pub(crate) use self::{
     audience::Audience,
     driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig, sleep_until},
-    input::{Alone, Arriving, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
+    input::{Arriving, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle, StandaloneFiles},
     open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
     path_connection::{Capacities, Capacity, Established, LinkRates, PathPlan},
     reorder::ReadItem,

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{
-    input::{Alone, Input, TreeSaid},
+    input::{Input, StandaloneFiles, TreeSaid},
     open_files::Fault,
     retransmit::ChunkSender,
 };
@@ -48,7 +48,7 @@ pub(super) struct SenderEnd {
 /// Subscriptions of a tree's owner.
 pub(super) struct TransferOwner {
     pub(super) events: Option<mpsc::Sender<Event>>,
-    pub(super) alone: Alone,
+    pub(super) standalone: StandaloneFiles,
 }
 
 impl<T> SessionChannel<T> {
@@ -58,8 +58,8 @@ impl<T> SessionChannel<T> {
 }
 
 impl<T: Send> TreeChannel for SessionChannel<T> {
-    fn start_alone(&mut self, id: EntryId, size: u64) -> bool {
-        self.owner.as_ref().is_none_or(|owner| owner.alone.send((id, size)).is_ok())
+    fn start_standalone(&mut self, id: EntryId, size: u64) -> bool {
+        self.owner.as_ref().is_none_or(|owner| owner.standalone.send((id, size)).is_ok())
     }
 
     /// Blocks while the event channel is full, because the list of entries must be complete.

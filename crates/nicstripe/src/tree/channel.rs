@@ -27,7 +27,7 @@ use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 pub(crate) trait TreeChannel: Send {
     /// Starts the transfer of a standalone file, or requests it. A daemon's channel ignores this
     /// call.
-    fn start_alone(&mut self, id: EntryId, size: u64) -> bool;
+    fn start_standalone(&mut self, id: EntryId, size: u64) -> bool;
     /// Reports the outcome of an entry to the owner; a daemon's channel ignores it.
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool;
     /// Reports the progress of the walk; a daemon's channel ignores it.
@@ -72,9 +72,9 @@ pub(crate) enum SenderInput {
     /// Message from the receiver.
     Message(Queued),
     /// Open this standalone file, and answer.
-    OpenAlone { id: EntryId, answer: Answer<Source> },
+    OpenStandalone { id: EntryId, answer: Answer<Source> },
     /// The transfer of this standalone file has ended locally.
-    AloneEnded { id: EntryId, result: Result<(), EntryError> },
+    StandaloneEnded { id: EntryId, result: Result<(), EntryError> },
     /// The receiver has everything in place and durable, and has sent all results. Deletions and
     /// failures arrive without being awaited.
     Committed,
@@ -98,9 +98,9 @@ pub(crate) enum ReceiverInput {
     /// No batch follows.
     End,
     /// Open the target of this standalone file, and answer.
-    OpenAlone { id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)> },
+    OpenStandalone { id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)> },
     /// The transfer of this standalone file has ended locally: the file is committed, or failed.
-    AloneEnded { id: EntryId, result: Result<(), EntryError> },
+    StandaloneEnded { id: EntryId, result: Result<(), EntryError> },
     /// A job of the receiver is done; boxed because its type is private to the receiver.
     Job(Box<dyn std::any::Any + Send>),
     /// The transfer has ended.

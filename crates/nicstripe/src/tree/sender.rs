@@ -29,7 +29,7 @@ use nicstripe_proto::{
 use self::{
     ledger::{Kind, Ledger, LedgerError, Told},
     outlet::Outlet,
-    reads::{Done, Reads, Wanted, open_alone},
+    reads::{Done, Reads, Wanted, open_standalone},
 };
 use super::{
     allowance::Sending,

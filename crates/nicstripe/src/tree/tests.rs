@@ -54,7 +54,7 @@ impl SenderChannel for There {
 }
 
 impl TreeChannel for There {
-    fn start_alone(&mut self, _: EntryId, _: u64) -> bool {
+    fn start_standalone(&mut self, _: EntryId, _: u64) -> bool {
         panic!("a large file");
     }
 
@@ -94,7 +94,7 @@ impl ReceiverChannel for Back {
 }
 
 impl TreeChannel for Back {
-    fn start_alone(&mut self, _: EntryId, _: u64) -> bool {
+    fn start_standalone(&mut self, _: EntryId, _: u64) -> bool {
         true
     }
 

@@ -26,7 +26,7 @@ use crate::{
     error::Error,
     file::{FileError, OF_SOURCE, OF_TARGET, ReadOptions, Source, Target},
     session::{
-        input::{Alone, GetInto, Input, PutFrom, TreeRun, TreeSaid},
+        input::{GetInto, Input, PutFrom, StandaloneFiles, TreeRun, TreeSaid},
         open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
         reorder::{REORDER_CHUNKS, ReadItem, ReorderBuffer, Sink, start_writer},
         retransmit::{ChunkSender, Produced, RETRANSMIT_CHUNKS, RetransmitBuffer, SendWindow, read_pipe},
@@ -64,7 +64,7 @@ impl Ends {
 enum Start {
     Pipe(Box<dyn io::Read + Send>),
     Writer(oneshot::Sender<ChunkSender>),
-    Tree(SenderRun, Option<Alone>),
+    Tree(SenderRun, Option<StandaloneFiles>),
     Trunk(Arc<Trunk>),
 }
 
@@ -72,7 +72,7 @@ enum Await {
     File(LocalTarget),
     Pipe(Box<dyn io::Write + Send>),
     Reader(tokio::sync::mpsc::UnboundedSender<ReadItem>),
-    Tree(ReceiverRun, Alone),
+    Tree(ReceiverRun, StandaloneFiles),
     Entry(EntryRef, PutOptions),
     Trunk(Arc<Trunk>),
 }
@@ -85,10 +85,10 @@ enum TreeThread {
 
 impl TreeThread {
     /// Reports the end of a standalone file to the tree's thread. Ignored if the thread has ended.
-    fn alone_ended(&self, entry: EntryRef, result: Result<(), EntryError>) {
+    fn standalone_ended(&self, entry: EntryRef, result: Result<(), EntryError>) {
         match self {
-            Self::Sender(sender, _) => drop(sender.send(SenderInput::AloneEnded { id: entry.id, result })),
-            Self::Receiver(receiver) => drop(receiver.send(ReceiverInput::AloneEnded { id: entry.id, result })),
+            Self::Sender(sender, _) => drop(sender.send(SenderInput::StandaloneEnded { id: entry.id, result })),
+            Self::Receiver(receiver) => drop(receiver.send(ReceiverInput::StandaloneEnded { id: entry.id, result })),
         }
     }
 
@@ -121,15 +121,15 @@ impl Driver {
                 self.ends.starting.insert(transfer, Start::Writer(chunks));
                 self.offer_put(*put);
             }
-            PutFrom::Tree { run, put, alone } => {
-                self.ends.starting.insert(transfer, Start::Tree(run, Some(alone)));
+            PutFrom::Tree { run, put, standalone } => {
+                self.ends.starting.insert(transfer, Start::Tree(run, Some(standalone)));
                 self.session.put_tree(*put);
             }
             PutFrom::Entry { entry, options } => {
                 self.ends.entries.insert(transfer, entry);
                 let inputs = self.handle.inputs.clone();
                 self.open_entry_source(entry, move |result| {
-                    drop(inputs.blocking_send(Input::AloneOpened { transfer, options, result }));
+                    drop(inputs.blocking_send(Input::StandaloneOpened { transfer, options, result }));
                 });
             }
         }
@@ -156,8 +156,8 @@ impl Driver {
                 self.ends.awaited.insert(transfer, Await::Reader(reader));
                 self.session.get(*get);
             }
-            GetInto::Tree { run, get, alone } => {
-                self.ends.awaited.insert(transfer, Await::Tree(run, alone));
+            GetInto::Tree { run, get, standalone } => {
+                self.ends.awaited.insert(transfer, Await::Tree(run, standalone));
                 self.session.get_tree(*get);
             }
             GetInto::Entry { entry, options, allow_changing } => {
@@ -177,7 +177,7 @@ impl Driver {
     }
 
     /// Offers a standalone file that the tree's sender has opened.
-    pub(super) fn on_alone_opened(&mut self, transfer: TransferId, options: PutOptions, result: Result<Source, FileError>) {
+    pub(super) fn on_standalone_opened(&mut self, transfer: TransferId, options: PutOptions, result: Result<Source, FileError>) {
         match result {
             // The tree has ended meanwhile.
             Ok(_) if !self.waiters.contains(transfer) => {}
@@ -228,8 +228,8 @@ impl Driver {
     fn open_entry_source(&self, entry: EntryRef, answer: impl FnOnce(Result<Source, FileError>) + Send + 'static) {
         let refused = match self.ends.trees.get(&entry.tree) {
             Some(TreeThread::Sender(sender, _)) => {
-                sender.send(SenderInput::OpenAlone { id: entry.id, answer: Box::new(answer) }).err().and_then(|error| match error.0 {
-                    SenderInput::OpenAlone { answer, .. } => Some(answer),
+                sender.send(SenderInput::OpenStandalone { id: entry.id, answer: Box::new(answer) }).err().and_then(|error| match error.0 {
+                    SenderInput::OpenStandalone { answer, .. } => Some(answer),
                     _ => None,
                 })
             }
@@ -262,7 +262,7 @@ impl Driver {
                 self.on_started(transfer, 0, Instant::now());
             }
             Some(Await::Trunk(trunk)) if is_tree => self.receive_trunk(transfer, trunk),
-            Some(Await::Tree(run, alone)) if is_tree => self.receive_tree(transfer, run, Some(alone)),
+            Some(Await::Tree(run, standalone)) if is_tree => self.receive_tree(transfer, run, Some(standalone)),
             Some(Await::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
             _ => {
                 let cause = io::Error::other("peer offered something else than was asked for");
@@ -314,7 +314,7 @@ impl Driver {
                 let session = self.handle.clone();
                 tokio::spawn(async move {
                     let _fault = fault;
-                    service.alone(&session).await;
+                    service.earlier_sessions_ended(&session).await;
                     let result = service.receive_tree(put, &session).await.map(TreeRun::Receiver);
                     let _ = inputs.send(Input::TreeReady { transfer, result }).await;
                 });
@@ -358,8 +358,8 @@ impl Driver {
         }
     }
 
-    fn receive_tree(&mut self, transfer: TransferId, run: ReceiverRun, alone: Option<Alone>) {
-        let channel = self.tree_channel(transfer, alone, ReceiverEnd);
+    fn receive_tree(&mut self, transfer: TransferId, run: ReceiverRun, standalone: Option<StandaloneFiles>) {
+        let channel = self.tree_channel(transfer, standalone, ReceiverEnd);
         let allowance = run.allowance;
         match run.start(self.config.pool.clone(), channel) {
             Ok(inputs) => {
@@ -392,10 +392,10 @@ impl Driver {
                 tokio::spawn(trunk.pump(chunks));
                 Ok(())
             }
-            Start::Tree(run, alone) => {
+            Start::Tree(run, standalone) => {
                 // Only a client's owner requests the names of entries.
-                let backlog = Backlog::new(run.allowance.messages, alone.is_some());
-                let channel = self.tree_channel(transfer, alone, SenderEnd { chunks, memory });
+                let backlog = Backlog::new(run.allowance.messages, standalone.is_some());
+                let channel = self.tree_channel(transfer, standalone, SenderEnd { chunks, memory });
                 let thread = |inputs| TreeThread::Sender(inputs, backlog);
                 run.start(self.config.pool.clone(), channel).map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
             }
@@ -405,8 +405,8 @@ impl Driver {
         }
     }
 
-    fn tree_channel<T>(&self, transfer: TransferId, alone: Option<Alone>, end: T) -> Box<SessionChannel<T>> {
-        let owner = alone.map(|alone| TransferOwner { events: self.waiters.events(transfer), alone });
+    fn tree_channel<T>(&self, transfer: TransferId, standalone: Option<StandaloneFiles>, end: T) -> Box<SessionChannel<T>> {
+        let owner = standalone.map(|standalone| TransferOwner { events: self.waiters.events(transfer), standalone });
         let (_running, _fault) = (self.threads.token(), Fault::of(&self.handle.inputs));
         Box::new(SessionChannel { transfer, inputs: self.handle.inputs.clone(), owner, _running, _fault, end })
     }
@@ -470,7 +470,7 @@ impl Driver {
         self.forget_trunk(transfer);
         let Some(entry) = self.ends.entries.remove(&transfer) else { return };
         if let Some(tree) = self.ends.trees.get(&entry.tree) {
-            tree.alone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
+            tree.standalone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
         }
     }
 
@@ -534,7 +534,7 @@ fn ask_for_target(
     // Fails if the session has ended.
     let answer = Box::new(move |result| drop(reply.send(result)));
     // A thread that has ended drops the request and its reply channel.
-    let _ = receiver.send(ReceiverInput::OpenAlone { id, offer: Box::new(offer), options, answer });
+    let _ = receiver.send(ReceiverInput::OpenStandalone { id, offer: Box::new(offer), options, answer });
     async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
 }
 
@@ -542,7 +542,7 @@ fn ask_for_source(sender: &threads::Sender<SenderInput>, id: EntryId) -> impl Fu
     let (reply, opened) = oneshot::channel();
     let answer = Box::new(move |result| drop(reply.send(result)));
     // A thread that has ended drops the request and its reply channel.
-    let _ = sender.send(SenderInput::OpenAlone { id, answer });
+    let _ = sender.send(SenderInput::OpenStandalone { id, answer });
     async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
 }
 

@@ -74,7 +74,7 @@ enum Way {
         /// True if the file is discarded after that write.
         is_abandoned: bool,
     },
-    Alone(Attributes),
+    Standalone(Attributes),
 }
 
 impl Arriving {
@@ -229,7 +229,7 @@ impl Receiver {
         self.keep_entry(weight, footprint)?;
         self.busy_names.insert(leaf.key());
         let way = if alone {
-            Way::Alone(attributes)
+            Way::Standalone(attributes)
         } else {
             let hidden = hidden_name(&leaf.name, &self.request.peer_key, "part");
             let part = Part::new(leaf.place.clone(), leaf.name.clone(), hidden, verdict == Verdict::Replace, attributes);
@@ -237,7 +237,7 @@ impl Receiver {
         };
         self.files.insert(entry.id, Arriving { leaf, parent: entry.parent, size, verdict, way, weight, footprint, is_coming: !alone });
         self.coming += usize::from(!alone);
-        if alone { self.out.start_alone(entry.id, size) } else { Ok(()) }
+        if alone { self.out.start_standalone(entry.id, size) } else { Ok(()) }
     }
 
     /// Accounts for an entry; fails if too many attributes are pending.
@@ -403,9 +403,9 @@ impl Receiver {
     }
 
     /// Opens the target of a standalone file on an I/O thread, and answers.
-    pub(super) fn open_alone(&self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
+    pub(super) fn open_standalone(&self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
         let refused = |text| FileError::new("receive", "a file", io::Error::other(text)).with_code(FailCode::Protocol);
-        let Some(Arriving { leaf, verdict, way: Way::Alone(attributes), .. }) = self.files.get(&id) else {
+        let Some(Arriving { leaf, verdict, way: Way::Standalone(attributes), .. }) = self.files.get(&id) else {
             return answer(Err(refused(format!("entry {} is not a wanted transfer of its own", id.0))));
         };
         let leaf = leaf.clone();
@@ -424,8 +424,8 @@ impl Receiver {
         });
     }
 
-    pub(super) fn on_alone_ended(&mut self, id: EntryId, result: Result<(), EntryError>) -> Result<(), Halt> {
-        if !matches!(self.files.get(&id), Some(Arriving { way: Way::Alone(_), .. })) {
+    pub(super) fn on_standalone_ended(&mut self, id: EntryId, result: Result<(), EntryError>) -> Result<(), Halt> {
+        if !matches!(self.files.get(&id), Some(Arriving { way: Way::Standalone(_), .. })) {
             return Ok(());
         }
         let Err(EntryError { code, text }) = result else { return self.finish_file(id) };

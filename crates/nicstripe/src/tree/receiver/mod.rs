@@ -293,11 +293,11 @@ impl Receiver {
                 self.out.progress.complete = true;
                 Ok(())
             }
-            ReceiverInput::OpenAlone { id, offer, options, answer } => {
-                self.open_alone(id, offer, options, answer);
+            ReceiverInput::OpenStandalone { id, offer, options, answer } => {
+                self.open_standalone(id, offer, options, answer);
                 Ok(())
             }
-            ReceiverInput::AloneEnded { id, result } => self.on_alone_ended(id, result),
+            ReceiverInput::StandaloneEnded { id, result } => self.on_standalone_ended(id, result),
             ReceiverInput::Job(job) => match job.downcast() {
                 Ok(job) => self.on_job(*job),
                 Err(_) => Ok(()),

@@ -160,10 +160,10 @@ impl Outbox {
         go_on(self.channel.consumed())
     }
 
-    pub(super) fn start_alone(&mut self, id: EntryId, size: u64) -> Result<(), Halt> {
+    pub(super) fn start_standalone(&mut self, id: EntryId, size: u64) -> Result<(), Halt> {
         // The sender must learn that the file is wanted before the transfer is requested.
         self.flush()?;
-        go_on(self.channel.start_alone(id, size))
+        go_on(self.channel.start_standalone(id, size))
     }
 
     /// Sends all verdicts and results that are ready.

@@ -11,8 +11,8 @@ impl Sender {
                 self.outlet.deleted_unnamed(deleted);
                 self.take_message(message)
             }
-            SenderInput::OpenAlone { id, answer } => self.open_alone(id, answer),
-            SenderInput::AloneEnded { id, result } => self.alone_ended(id, result),
+            SenderInput::OpenStandalone { id, answer } => self.open_standalone(id, answer),
+            SenderInput::StandaloneEnded { id, result } => self.standalone_ended(id, result),
             SenderInput::Committed => self.committed(),
             SenderInput::Job(job) => {
                 if let Ok(done) = job.downcast() {
@@ -101,8 +101,8 @@ impl Sender {
         match kind {
             Kind::File { alone: true, .. } if is_failed => Ok(()),
             Kind::File { alone: true, size, .. } => {
-                self.ledger.started_alone(id);
-                self.outlet.start_alone(id, size)
+                self.ledger.started_standalone(id);
+                self.outlet.start_standalone(id, size)
             }
             Kind::File { .. } if is_failed => self.push(&Record::Abandoned { id, reason: given_up() }),
             // Empty when the walk saw it: nothing to read.
@@ -147,21 +147,21 @@ impl Sender {
         }
     }
 
-    fn open_alone(&mut self, id: EntryId, answer: Answer<Source>) -> Result<(), Ended> {
+    fn open_standalone(&mut self, id: EntryId, answer: Answer<Source>) -> Result<(), Ended> {
         let Some(Told { kind: Kind::File { alone: true, identity, .. }, location, .. }) = self.ledger.told(id) else {
             let error = io::Error::other(format!("peer asked for entry {}, which is no file of its own transfer", id.0));
             answer(Err(FileError::new("send", "the tree", error).with_code(FailCode::Protocol)));
             return Ok(());
         };
         let options = ReadOptions { allow_changing: self.allow_changing, compress: self.compress, range: None };
-        let result = open_alone(&Wanted { id, location: location.clone(), identity: *identity }, options);
+        let result = open_standalone(&Wanted { id, location: location.clone(), identity: *identity }, options);
         let failure = result.as_ref().err().map(|error| EntryError { code: error.code, text: error.one_line() });
         answer(result);
-        failure.map_or(Ok(()), |failure| self.alone_ended(id, Err(failure)))
+        failure.map_or(Ok(()), |failure| self.standalone_ended(id, Err(failure)))
     }
 
-    fn alone_ended(&mut self, id: EntryId, result: Result<(), EntryError>) -> Result<(), Ended> {
-        self.ledger.ended_alone(id);
+    fn standalone_ended(&mut self, id: EntryId, result: Result<(), EntryError>) -> Result<(), Ended> {
+        self.ledger.ended_standalone(id);
         match result {
             Err(failure) if self.ledger.is_pending(id) => self.abandon(id, failure.code, failure.text),
             Err(_) => Ok(()),

@@ -248,11 +248,11 @@ impl Ledger {
         }
     }
 
-    pub(super) fn started_alone(&mut self, id: EntryId) {
+    pub(super) fn started_standalone(&mut self, id: EntryId) {
         self.alone.insert(id);
     }
 
-    pub(super) fn ended_alone(&mut self, id: EntryId) {
+    pub(super) fn ended_standalone(&mut self, id: EntryId) {
         self.alone.remove(&id);
     }
 

@@ -86,8 +86,8 @@ impl Outlet {
         still(self.channel.last())
     }
 
-    pub(super) fn start_alone(&mut self, id: EntryId, size: u64) -> Result<(), Ended> {
-        still(self.channel.start_alone(id, size))
+    pub(super) fn start_standalone(&mut self, id: EntryId, size: u64) -> Result<(), Ended> {
+        still(self.channel.start_standalone(id, size))
     }
 
     pub(super) fn found(&mut self, kind: Kind) {

@@ -185,7 +185,7 @@ impl Digesting {
     }
 }
 
-pub(super) fn open_alone(wanted: &Wanted, options: ReadOptions) -> Result<Source, FileError> {
+pub(super) fn open_standalone(wanted: &Wanted, options: ReadOptions) -> Result<Source, FileError> {
     Source::of(open(wanted, options.allow_changing)?, wanted.location.label(), options)
 }
 

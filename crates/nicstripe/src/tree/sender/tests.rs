@@ -23,7 +23,7 @@ use crate::{
 enum Given {
     Parcel(Vec<u8>),
     Last,
-    Alone(EntryId),
+    Standalone(EntryId),
     Told(String, EntryOutcome),
     Progress(WalkProgress),
     Finished(Result<TreeReport, FileError>),
@@ -50,8 +50,8 @@ impl SenderChannel for FakeChannel {
 }
 
 impl TreeChannel for FakeChannel {
-    fn start_alone(&mut self, id: EntryId, _: u64) -> bool {
-        self.given.send(Given::Alone(id)).is_ok()
+    fn start_standalone(&mut self, id: EntryId, _: u64) -> bool {
+        self.given.send(Given::Standalone(id)).is_ok()
     }
 
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
@@ -134,7 +134,7 @@ impl Peer {
         match self.given.recv_timeout(timeout) {
             Ok(Given::Parcel(parcel)) => self.take_parcel(&parcel),
             Ok(Given::Last) => self.is_last = true,
-            Ok(Given::Alone(id)) => self.alone.push(id),
+            Ok(Given::Standalone(id)) => self.alone.push(id),
             Ok(Given::Told(name, outcome)) => self.told.push((name, outcome)),
             Ok(Given::Progress(progress)) => self.progress = progress,
             Ok(Given::Finished(result)) => self.result = Some(result),
@@ -390,9 +390,9 @@ fn files_of_their_own_transfers_are_opened_on_demand_and_end_with_their_results(
     assert_eq!(open(&peer, 3).unwrap_err().code, FailCode::SourceChanged);
     assert_eq!(open(&peer, 0).unwrap_err().code, FailCode::Protocol);
     let broken = EntryError { code: FailCode::Digest, text: "broken".into() };
-    peer.inputs.send(SenderInput::AloneEnded { id: EntryId(1), result: Ok(()) }).ok().unwrap();
+    peer.inputs.send(SenderInput::StandaloneEnded { id: EntryId(1), result: Ok(()) }).ok().unwrap();
     assert!(!peer.is_last, "a file that fails is still to be abandoned");
-    peer.inputs.send(SenderInput::AloneEnded { id: EntryId(2), result: Err(broken) }).ok().unwrap();
+    peer.inputs.send(SenderInput::StandaloneEnded { id: EntryId(2), result: Err(broken) }).ok().unwrap();
     peer.take_until(|peer| peer.is_last);
     // A failure the receiver reports for an abandoned file does not count twice.
     peer.fail(Some(2), FailCode::Digest, "broken");
@@ -406,7 +406,7 @@ fn files_of_their_own_transfers_are_opened_on_demand_and_end_with_their_results(
 fn open(peer: &Peer, id: u64) -> Result<Source, FileError> {
     let (answer, answered) = mpsc::channel();
     let answer: Answer<Source> = Box::new(move |result| drop(answer.send(result)));
-    peer.inputs.send(SenderInput::OpenAlone { id: EntryId(id), answer }).ok().unwrap();
+    peer.inputs.send(SenderInput::OpenStandalone { id: EntryId(id), answer }).ok().unwrap();
     answered.recv_timeout(DEADLINE).unwrap()
 }
 

@@ -37,7 +37,7 @@ use crate::{
 pub(super) enum Told {
     Message(TreeMessage),
     Consumed,
-    Alone(EntryId),
+    Standalone(EntryId),
     Entry(Name, EntryOutcome),
     Progress(WalkProgress),
     Finished(Result<TreeReport, FileError>),
@@ -63,8 +63,8 @@ impl ReceiverChannel for FakeChannel {
 }
 
 impl TreeChannel for FakeChannel {
-    fn start_alone(&mut self, id: EntryId, _: u64) -> bool {
-        self.say(Told::Alone(id))
+    fn start_standalone(&mut self, id: EntryId, _: u64) -> bool {
+        self.say(Told::Standalone(id))
     }
 
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
@@ -343,7 +343,7 @@ impl Sending {
                 self.deleted.extend(deleted.iter().map(Name::to_string));
             }
             Told::Consumed => self.consumed += 1,
-            Told::Alone(id) => self.alone.push(id),
+            Told::Standalone(id) => self.alone.push(id),
             Told::Entry(name, outcome) => self.listed.push((name.to_string(), outcome)),
             Told::Progress(progress) => self.progress = progress,
             Told::Finished(result) => self.result = Some(result),

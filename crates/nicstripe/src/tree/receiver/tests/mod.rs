@@ -280,11 +280,11 @@ fn offer(size: u64) -> Offer {
 }
 
 /// Opens the target of a standalone file, as a session does.
-fn open_alone(sending: &Sending, id: EntryId, size: u64) -> Result<crate::file::Target, crate::file::FileError> {
+fn open_standalone(sending: &Sending, id: EntryId, size: u64) -> Result<crate::file::Target, crate::file::FileError> {
     let (answer, opened) = std::sync::mpsc::channel();
     let answer = Box::new(move |result: Result<_, _>| answer.send(result).unwrap());
     let (offer, options) = (Box::new(offer(size)), PutOptions::default());
-    sending.inputs.send(ReceiverInput::OpenAlone { id, offer, options, answer }).unwrap();
+    sending.inputs.send(ReceiverInput::OpenStandalone { id, offer, options, answer }).unwrap();
     opened.recv_timeout(Duration::from_secs(20)).unwrap().map(|(target, _)| target)
 }
 
@@ -301,9 +301,9 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
     let orphan = sending.entry(None, "orphan", Content::HardLink { to: failing, path: name("failing") });
     sending.decide();
     assert_eq!(sending.alone, [id, failing]);
-    assert!(open_alone(&sending, link, 5).is_err());
+    assert!(open_standalone(&sending, link, 5).is_err());
 
-    let target = open_alone(&sending, id, 5).unwrap();
+    let target = open_standalone(&sending, id, 5).unwrap();
     let grid = Grid::new(5, ChunkSize::DEFAULT);
     let mut buffer = BufferPool::default().take();
     buffer.bytes_mut(5).copy_from_slice(b"alone");
@@ -312,9 +312,9 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
     let header = DataHeader { transfer: TransferId(9), chunk, value, len: 5, raw_len: 0, last: true };
     target.write_chunk(Arrived { path: PathId(0), header, buffer }, |_, result| result.unwrap());
     target.commit(Digest(*blake3::hash(b"alone").as_bytes())).unwrap();
-    sending.inputs.send(ReceiverInput::AloneEnded { id, result: Ok(()) }).unwrap();
+    sending.inputs.send(ReceiverInput::StandaloneEnded { id, result: Ok(()) }).unwrap();
     let error = EntryError { code: FailCode::SourceChanged, text: "it changed".into() };
-    sending.inputs.send(ReceiverInput::AloneEnded { id: failing, result: Err(error) }).unwrap();
+    sending.inputs.send(ReceiverInput::StandaloneEnded { id: failing, result: Err(error) }).unwrap();
 
     let report = sending.report();
     assert_eq!((report.files, report.hard_links, report.failed), (1, 1, 2));
