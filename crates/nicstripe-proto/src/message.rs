@@ -8,9 +8,9 @@ mod bench;
 mod greeting;
 mod interface;
 mod object;
+mod open_tunnels;
 mod transfer;
 mod tree;
-mod trunk;
 mod unsent;
 
 use minicbor::{Decode, Encode};
@@ -24,9 +24,9 @@ pub use self::{
     greeting::{CloseCode, Hello, MAX_PADDING, Refusal, RefusalCode, Welcome},
     interface::{Expect, Expected, Interfaces, Ipv4Settings, MAX_EXPECTED, PeerAddress, PeerInterface, Token},
     object::{Answer, AnswerKind, Ask, AskKind, GetRange, MOST_ANSWER, MOST_ASKS, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat},
+    open_tunnels::OpenTunnels,
     transfer::{Accept, Committed, Complete, Fail, FailCode, Get, Have, MAX_HAVE, Offer, OfferKind, Put, PutOptions, StreamReport, Window},
     tree::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeBody, TreeSource, WalkRules},
-    trunk::Trunk,
     unsent::{Holes, Keep, MAX_KEEP, MAX_VALUES, Values},
 };
 
@@ -95,7 +95,7 @@ pub enum Message {
     Answer(#[n(0)] Answer),
     /// Client: opens the tunnel multiplexer.
     #[n(19)]
-    Trunk(#[n(0)] Trunk),
+    OpenTunnels(#[n(0)] OpenTunnels),
 }
 
 /// Returns true if the option is encoded by its absence.

@@ -16,7 +16,7 @@ pub use self::{
     disk::{extents, journal},
     hostile::session,
     pair::sessions,
-    tunnels::{trunk, tunnels},
+    tunnels::{mux, tunnels},
     wire::{discovery, frames, greetings, messages, names, parcels},
 };
 

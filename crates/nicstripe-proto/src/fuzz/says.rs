@@ -8,8 +8,8 @@ use crate::{
     message::{
         Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchQueued, BenchRefusal, BenchRefused,
         BenchSample, Committed, Complete, DiskOrder, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces,
-        Keep, Message, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, PathSample, PeerInterface, Put, PutOptions, PutTree,
-        RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Trunk, Values, WalkRules, Window,
+        Keep, Message, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels, PathSample, PeerInterface, Put, PutOptions,
+        PutTree, RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window,
     },
     name::Name,
     sender::End,
@@ -116,7 +116,7 @@ impl Tape<'_> {
                 false => Message::Answer(Answer { id: self.below(6) as u32, answer: self.answer() }),
             },
             16 => Message::Bench(self.bench()),
-            _ => Message::Trunk(Trunk { up: transfer, down: self.transfer() }),
+            _ => Message::OpenTunnels(OpenTunnels { up: transfer, down: self.transfer() }),
         }
     }
 

@@ -512,7 +512,7 @@ fn sessions_corpus() {
 }
 
 #[test]
-fn trunk_corpus() {
+fn mux_corpus() {
     let record = |kind: u8, code: u8, conn: u8, body: &[u8]| {
         [&[kind, code, 0, 0, conn, 0, 0, 0][..], &(body.len() as u32).to_le_bytes(), body].concat()
     };
@@ -535,7 +535,7 @@ fn trunk_corpus() {
         ("reserved-byte", [&[4, 0, 1][..], &record(4, 0, 0, b"bytes")[3..]].concat()),
         ("header-cut-short", record(5, 0, 0, b"")[..11].to_vec()),
     ];
-    replay("trunk", trunk, seeds);
+    replay("mux", mux, seeds);
 }
 
 #[test]

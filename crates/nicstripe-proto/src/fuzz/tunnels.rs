@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Decodes a batch of the multiplexer: encoding the records again must yield the same bytes.
-pub fn trunk(data: &[u8]) {
+pub fn mux(data: &[u8]) {
     let mut again = vec![0; data.len()];
     let mut writer = RecordWriter::new(&mut again);
     for record in RecordReader::new(data).map_while(Result::ok) {

@@ -57,8 +57,8 @@ fn messages_are_pinned_byte_for_byte() {
     assert_eq!(hex(&minicbor::to_vec(interfaces).unwrap()), "820781a10080");
     let welcome = Welcome { version: 1, arrival: None, interfaces: None, padding: Some(vec![0; 2]) };
     assert_eq!(hex(&minicbor::to_vec(welcome).unwrap()), "a2000103420000");
-    let trunk = Message::Trunk(Trunk { up: TransferId(1), down: TransferId(2) });
-    assert_eq!(hex(&minicbor::to_vec(trunk).unwrap()), "821381a200010102");
+    let mux = Message::OpenTunnels(OpenTunnels { up: TransferId(1), down: TransferId(2) });
+    assert_eq!(hex(&minicbor::to_vec(mux).unwrap()), "821381a200010102");
     let refusal = Refusal { code: RefusalCode::UnknownSession, version: 1, most: None };
     assert_eq!(hex(&minicbor::to_vec(refusal).unwrap()), "a200010101");
 }

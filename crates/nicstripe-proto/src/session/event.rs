@@ -9,7 +9,7 @@ use crate::{
     hash_tree::Subtree,
     hole::HoleMap,
     load::LoadOrder,
-    message::{Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, PeerInterface, Put, PutTree, Trunk},
+    message::{Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, OpenTunnels, PeerInterface, Put, PutTree},
     path::{PathId, PathLoss, PathState},
     session::TransferId,
     tree::TreeMessage,
@@ -71,7 +71,7 @@ pub enum Event {
     TreeRequested(GetTree),
     /// Requested tunnels: call [`crate::Session::accept`] with room for one transfer and
     /// [`crate::Session::offer`] batches for the other, or [`crate::Session::fail`] for both.
-    TrunkRequested(Trunk),
+    TunnelsRequested(OpenTunnels),
     /// Message from the receiver of a tree to its sender.
     TreeTold {
         /// The tree's transfer.

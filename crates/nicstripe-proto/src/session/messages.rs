@@ -9,7 +9,9 @@ use super::{
 use crate::{
     grid::{ChunkSize, Shape},
     hash_tree::Subtree,
-    message::{Accept, Committed, Complete, Expect, FailCode, Interfaces, MAX_EXPECTED, Message, Offer, Put, TreeBody, Trunk, Window},
+    message::{
+        Accept, Committed, Complete, Expect, FailCode, Interfaces, MAX_EXPECTED, Message, Offer, OpenTunnels, Put, TreeBody, Window,
+    },
     sender::Sender,
 };
 
@@ -30,7 +32,7 @@ impl Session {
                 self.fresh(get.transfer, "get tree", Transfer::Requested)?;
                 self.events.push_back(Event::TreeRequested(get));
             }
-            Message::Trunk(trunk) => self.handle_trunk(trunk)?,
+            Message::OpenTunnels(mux) => self.handle_open_tunnels(mux)?,
             Message::Tree(body) => self.handle_tree_told(body)?,
             Message::Window(window) => self.handle_window(window)?,
             Message::Offer(offer) => self.handle_offer(offer)?,
@@ -62,16 +64,16 @@ impl Session {
         Ok(())
     }
 
-    fn handle_trunk(&mut self, trunk: Trunk) -> Result<(), PathError> {
+    fn handle_open_tunnels(&mut self, mux: OpenTunnels) -> Result<(), PathError> {
         if self.role != Role::Daemon {
             return Err(PathError::Unexpected("a trunk to a client"));
         }
-        if trunk.down <= trunk.up {
-            return Err(PathError::Transfer { what: "trunk", transfer: trunk.down.0, expected: "new" });
+        if mux.down <= mux.up {
+            return Err(PathError::Transfer { what: "trunk", transfer: mux.down.0, expected: "new" });
         }
-        self.fresh(trunk.up, "trunk", parcels())?;
-        self.fresh(trunk.down, "trunk", Transfer::Requested)?;
-        self.events.push_back(Event::TrunkRequested(trunk));
+        self.fresh(mux.up, "trunk", parcels())?;
+        self.fresh(mux.down, "trunk", Transfer::Requested)?;
+        self.events.push_back(Event::TunnelsRequested(mux));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use crate::{
     hash_tree::{ChainingValue, Subtree},
     message::{
         Accept, Committed, Complete, Expect, Expected, Fail, FailCode, Get, GetTree, Interfaces, MAX_EXPECTED, MAX_HAVE, Message, Offer,
-        OfferKind, PeerInterface, Put, PutTree, StreamReport, TreeBody, Trunk, Window,
+        OfferKind, OpenTunnels, PeerInterface, Put, PutTree, StreamReport, TreeBody, Window,
     },
     path::PathId,
     receiver::Receiver,
@@ -178,10 +178,10 @@ impl Session {
     }
 
     /// Client: requests tunnels from the daemon; batches follow by [`give`](Self::give).
-    pub fn open_trunk(&mut self, trunk: Trunk) {
-        self.insert(trunk.up, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
-        self.insert(trunk.down, Transfer::Asked { may_change: false });
-        self.send(&Message::Trunk(trunk));
+    pub fn open_tunnels(&mut self, mux: OpenTunnels) {
+        self.insert(mux.up, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
+        self.insert(mux.down, Transfer::Asked { may_change: false });
+        self.send(&Message::OpenTunnels(mux));
     }
 
     /// Receiver of a tree: sends a message to the tree's sender.

@@ -3,7 +3,7 @@
 use nicstripe_proto::{
     ChainingValue, ChunkId, DataHeader, Digest, Event, Frame, Incoming, Message, Name, Offer, PathError, Role, TransferId, Transmit,
     grid::MOST_SIZE,
-    message::{Complete, GetTree, MOST_SOURCES, OfferKind, Put, PutTree, TreeBody, TreeSource, Trunk, WalkRules, Window},
+    message::{Complete, GetTree, MOST_SOURCES, OfferKind, OpenTunnels, Put, PutTree, TreeBody, TreeSource, WalkRules, Window},
     sender::{End, NO_DIGEST},
     tree::{EntryFailure, EntryId, TreeMessage, TreeRules, Verdict},
 };
@@ -401,16 +401,16 @@ fn random_frames_never_panic_and_keep_no_more_than_the_window() {
 }
 
 #[test]
-fn a_trunk_needs_two_new_numbers_and_a_daemon() {
-    let trunk = |up, down| Message::Trunk(Trunk { up: TransferId(up), down: TransferId(down) });
+fn a_mux_needs_two_new_numbers_and_a_daemon() {
+    let mux = |up, down| Message::OpenTunnels(OpenTunnels { up: TransferId(up), down: TransferId(down) });
     let mut victim = Victim::new(Role::Daemon);
-    victim.say(&trunk(3, 4)).unwrap();
-    assert!(matches!(&victim.drain().0[..], [Event::TrunkRequested(_)]));
-    for wrong in [trunk(3, 4), trunk(4, 5), trunk(6, 6), trunk(6, 5), trunk(u32::MAX, 0)] {
+    victim.say(&mux(3, 4)).unwrap();
+    assert!(matches!(&victim.drain().0[..], [Event::TunnelsRequested(_)]));
+    for wrong in [mux(3, 4), mux(4, 5), mux(6, 6), mux(6, 5), mux(u32::MAX, 0)] {
         assert!(matches!(victim.say(&wrong), Err(PathError::Transfer { .. })), "{wrong:?}");
         assert_eq!(victim.drain().0, []);
     }
-    victim.say(&trunk(7, 8)).unwrap();
+    victim.say(&mux(7, 8)).unwrap();
     victim.is_healthy();
-    assert!(matches!(Victim::new(Role::Client).say(&trunk(1, 2)), Err(PathError::Unexpected(_))));
+    assert!(matches!(Victim::new(Role::Client).say(&mux(1, 2)), Err(PathError::Unexpected(_))));
 }

@@ -83,7 +83,7 @@ impl Inner {
             let _fault = fault;
             linker.run(news, requests).await;
         });
-        Ok(LiveSession { handle, key, audience, routes, survey, trunk: Arc::default() })
+        Ok(LiveSession { handle, key, audience, routes, survey, mux: Arc::default() })
     }
 
     /// Plans the named links, except the one that made the first contact.

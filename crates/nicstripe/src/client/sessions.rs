@@ -13,7 +13,7 @@ use crate::{
     path_routes::RouteKeeper,
     session::{Audience, Command, SessionHandle},
     trust::{Identity, Peers, PublicKey},
-    tunnel::Trunk,
+    tunnel::TunnelMux,
 };
 
 /// Shared state of a client.
@@ -50,7 +50,7 @@ pub(super) struct LiveSession {
     /// Channel for requests to its linker.
     pub(super) survey: mpsc::Sender<SurveyRequest>,
     /// Tunnel multiplexer, once opened.
-    pub(super) trunk: Arc<Mutex<Option<Arc<Trunk>>>>,
+    pub(super) mux: Arc<Mutex<Option<Arc<TunnelMux>>>>,
 }
 
 impl Inner {

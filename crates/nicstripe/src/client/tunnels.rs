@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use nicstripe_proto::message::Trunk as Asked;
+use nicstripe_proto::message::OpenTunnels as Asked;
 
 use super::{CLOSE_TIMEOUT, Client, Inner, LiveSession};
 use crate::{
     error::Error,
     session::Command,
-    tunnel::{Trunk, Tunnel},
+    tunnel::{Tunnel, TunnelMux},
 };
 
 impl Client {
@@ -34,9 +34,9 @@ impl Client {
     /// ```
     pub async fn dial(&self, target: &str) -> Result<Tunnel, Error> {
         let session = self.inner.session(None).await?;
-        let trunk = session.trunk(&self.inner).await?;
+        let mux = session.mux(&self.inner).await?;
         tokio::select! {
-            opened = trunk.open(&self.inner.host, target) => opened,
+            opened = mux.open(&self.inner.host, target) => opened,
             () = session.handle.ended.cancelled() => {
                 Err(Error::Ended { host: self.inner.host.clone(), why: "before it answered".into() })
             }
@@ -46,26 +46,26 @@ impl Client {
 
 impl LiveSession {
     /// Returns the running tunnel multiplexer, or opens a new one.
-    async fn trunk(&self, inner: &Inner) -> Result<Arc<Trunk>, Error> {
-        let mut slot = self.trunk.lock().await;
-        if let Some(trunk) = slot.as_ref().filter(|trunk| !trunk.has_ended()) {
-            return Ok(trunk.clone());
+    async fn mux(&self, inner: &Inner) -> Result<Arc<TunnelMux>, Error> {
+        let mut slot = self.mux.lock().await;
+        if let Some(mux) = slot.as_ref().filter(|mux| !mux.has_ended()) {
+            return Ok(mux.clone());
         }
-        let trunk = Trunk::of_client();
+        let mux = TunnelMux::of_client();
         let mut numbers = inner.numbers.lock().await;
         let asked = Asked { up: numbers.next(), down: numbers.next() };
-        if !self.handle.command(Command::OpenTrunk { asked, trunk: trunk.clone() }).await {
+        if !self.handle.command(Command::OpenMux { asked, mux: mux.clone() }).await {
             return Err(Error::Ended { host: inner.host.clone(), why: "before the connection began".into() });
         }
-        *slot = Some(trunk.clone());
-        Ok(trunk)
+        *slot = Some(mux.clone());
+        Ok(mux)
     }
 
     /// Waits until data written to tunnels has arrived, for a limited time.
     pub(super) async fn flush_tunnels(&self) {
-        let trunk = self.trunk.lock().await.clone();
-        if let Some(trunk) = trunk {
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, trunk.flush()).await;
+        let mux = self.mux.lock().await.clone();
+        if let Some(mux) = mux {
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, mux.flush()).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 use nicstripe_proto::{
     ChunkId, ChunkSize, DataHeader, FailCode, Grid, Message, TransferId,
     hash_tree::piece_value,
-    message::{Fail, OfferKind, Trunk},
+    message::{Fail, OfferKind, OpenTunnels},
 };
 
 use super::{Stage, wire::Wire, within};
@@ -13,9 +13,9 @@ const DOWN: TransferId = TransferId(2);
 
 impl Wire {
     /// Opens a session and its tunnel multiplexer.
-    async fn with_trunk(stage: &Stage) -> Self {
+    async fn with_mux(stage: &Stage) -> Self {
         let mut wire = Self::session([127, 0, 3, 1], stage.address(), &stage.client).await;
-        wire.say(&Message::Trunk(Trunk { up: UP, down: DOWN })).await.unwrap();
+        wire.say(&Message::OpenTunnels(OpenTunnels { up: UP, down: DOWN })).await.unwrap();
         for _ in 0..2 {
             match within(wire.message()).await.unwrap() {
                 Message::Accept(accept) => assert!(accept.transfer == UP && accept.window.is_some()),
@@ -47,7 +47,7 @@ impl Wire {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parcel_that_breaks_the_rules_ends_the_trunk_and_not_the_connection() {
+async fn a_parcel_that_breaks_the_rules_ends_the_mux_and_not_the_connection() {
     let record = |kind: u8, conn: u8, body: &[u8]| [&[kind, 0, 0, 0, conn, 0, 0, 0, body.len() as u8, 0, 0, 0], body].concat();
     let open = record(1, 0, b"\0\0\x01\0localhost:1");
     for evil in [
@@ -61,23 +61,23 @@ async fn a_parcel_that_breaks_the_rules_ends_the_trunk_and_not_the_connection() 
         record(1, 0, &[255; 20]),
     ] {
         let stage = Stage::new().await;
-        let mut wire = Wire::with_trunk(&stage).await;
+        let mut wire = Wire::with_mux(&stage).await;
         wire.parcel(0, &evil).await;
         assert_eq!(wire.failures([UP, DOWN]).await, [FailCode::Protocol; 2], "{evil:?}");
         // The same connection may request another multiplexer.
         let [up, down] = [TransferId(3), TransferId(4)];
-        wire.say(&Message::Trunk(Trunk { up, down })).await.unwrap();
+        wire.say(&Message::OpenTunnels(OpenTunnels { up, down })).await.unwrap();
         assert!(matches!(within(wire.message()).await.unwrap(), Message::Accept(accept) if accept.transfer == up));
         stage.still_serves("file").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_has_one_trunk() {
+async fn a_session_has_one_mux() {
     let stage = Stage::new().await;
-    let mut wire = Wire::with_trunk(&stage).await;
+    let mut wire = Wire::with_mux(&stage).await;
     let [up, down] = [TransferId(3), TransferId(4)];
-    wire.say(&Message::Trunk(Trunk { up, down })).await.unwrap();
+    wire.say(&Message::OpenTunnels(OpenTunnels { up, down })).await.unwrap();
     assert_eq!(wire.failures([up, down]).await, [FailCode::Refused; 2]);
     stage.still_serves("file").await;
 }

@@ -4,9 +4,9 @@ mod account;
 mod asks;
 mod bench;
 mod ends;
+mod mux;
 mod paths;
 mod transfers;
-mod trunk;
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::asks::AskReply;
 pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
-use self::{account::Account, asks::Asks, bench::Bench, ends::Ends, trunk::TrunkEnds};
+use self::{account::Account, asks::Asks, bench::Bench, ends::Ends, mux::MuxEnds};
 use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
@@ -118,7 +118,7 @@ pub(crate) struct Driver {
     next_generation: u64,
     bench: Bench,
     asks: Asks,
-    trunk: Option<TrunkEnds>,
+    mux: Option<MuxEnds>,
 }
 
 impl Driver {
@@ -148,7 +148,7 @@ impl Driver {
             next_generation: 0,
             bench: Bench::default(),
             asks: Asks::default(),
-            trunk: None,
+            mux: None,
             config,
         };
         let ending = Ending(handle.clone());
@@ -229,7 +229,7 @@ impl Driver {
             Command::Put { transfer, from, waiter } => self.put(transfer, from, waiter),
             Command::Get { transfer, into, waiter } => self.get(transfer, into, waiter),
             Command::Ask { ask, reply } => self.ask(ask, reply),
-            Command::OpenTrunk { asked, trunk } => self.open_trunk(asked, trunk),
+            Command::OpenMux { asked, mux } => self.open_mux(asked, mux),
             Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),
             Command::GiveUp(error) => self.give_up(*error),
@@ -378,7 +378,7 @@ impl Driver {
                 get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
                 self.on_tree_requested(get);
             }
-            SessionEvent::TrunkRequested(trunk) => self.on_trunk_requested(trunk),
+            SessionEvent::TunnelsRequested(mux) => self.on_tunnels_requested(mux),
             SessionEvent::TreeTold { transfer, message } => self.on_tree_told(transfer, message),
             SessionEvent::Offered(offer) => self.on_offered(offer),
             SessionEvent::Accepted { transfer, resumed_bytes, memory } => {
@@ -454,7 +454,7 @@ impl Driver {
         self.pump(now);
         self.connections.values_mut().for_each(PathConnection::release);
         self.stop_trees();
-        self.trunk.take().into_iter().for_each(|ends| ends.end());
+        self.mux.take().into_iter().for_each(|ends| ends.end());
         self.files.close_sources();
         self.settle().await;
         Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Cancelled { resumable: true });

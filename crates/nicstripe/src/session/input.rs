@@ -11,8 +11,8 @@ use std::{
 use nicstripe_proto::{
     PathId, PathLoss, TransferId,
     message::{
-        AnswerKind, Ask, AskKind, BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree,
-        Trunk as AskedTrunk,
+        AnswerKind, Ask, AskKind, BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, OpenTunnels, PeerInterface, Put, PutOptions,
+        PutTree,
     },
     tree::{EntryId, TreeMessage},
 };
@@ -35,7 +35,7 @@ use crate::{
         TreeReport,
         channel::{ReceiverRun, SenderRun, WalkProgress},
     },
-    tunnel::Trunk,
+    tunnel::TunnelMux,
 };
 
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub(crate) enum Command {
     /// Client: send a name request.
     Ask { ask: AskKind, reply: AskReply },
     /// Client: request tunnels.
-    OpenTrunk { asked: AskedTrunk, trunk: Arc<Trunk> },
+    OpenMux { asked: OpenTunnels, mux: Arc<TunnelMux> },
     /// Client: cancel a transfer in a way that allows a resume.
     Cancel(TransferId),
     /// Close the session and send the peer the reason.

@@ -16,7 +16,7 @@ use crate::{
     file::{ChunkBuffer, FileError},
     session::open_files::{Fault, IoResult},
     tree::channel::ReceiverInput,
-    tunnel::Trunk,
+    tunnel::TunnelMux,
 };
 
 /// Capacity of a pipe's reorder buffer, in chunks: received and not yet consumed.
@@ -35,7 +35,7 @@ pub(super) struct ReorderBuffer {
 pub(super) enum Sink {
     Tree(threads::Sender<ReceiverInput>),
     Writer(threads::Sender<WriteItem>),
-    Trunk(Arc<Trunk>),
+    TunnelMux(Arc<TunnelMux>),
     Reader(mpsc::UnboundedSender<ReadItem>),
 }
 
@@ -70,7 +70,7 @@ impl ReorderBuffer {
                 Sink::Tree(tree) => drop(tree.send(ReceiverInput::Parcel(buffer))),
                 Sink::Writer(writer) => drop(writer.send(WriteItem::Chunk(buffer))),
                 Sink::Reader(reader) => drop(reader.send(ReadItem::Chunk(buffer))),
-                Sink::Trunk(trunk) => trunk.take_in(buffer.bytes()),
+                Sink::TunnelMux(mux) => mux.take_in(buffer.bytes()),
             }
         }
     }
@@ -83,7 +83,7 @@ impl ReorderBuffer {
             Sink::Reader(reader) => drop(reader.send(ReadItem::End)),
             // A carrying transfer must last as long as the session. `poll_mux` reports the
             // violation.
-            Sink::Trunk(trunk) => trunk.end(),
+            Sink::TunnelMux(mux) => mux.end(),
         }
     }
 }

@@ -19,7 +19,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::Trunk;
+use super::TunnelMux;
 
 /// Connection to a TCP service at the peer, over all cables.
 ///
@@ -29,13 +29,13 @@ use super::Trunk;
 /// [`Client`](crate::Client) ends, reads and writes fail with `ConnectionReset`. At most 8 MiB may
 /// be unread by the peer.
 pub struct Tunnel {
-    trunk: Arc<Trunk>,
+    mux: Arc<TunnelMux>,
     conn: ConnId,
 }
 
 impl Tunnel {
-    pub(super) fn new(trunk: Arc<Trunk>, conn: ConnId) -> Self {
-        Self { trunk, conn }
+    pub(super) fn new(mux: Arc<TunnelMux>, conn: ConnId) -> Self {
+        Self { mux, conn }
     }
 
     /// Relays both directions between this and a TCP connection until both have ended.
@@ -56,8 +56,8 @@ impl Tunnel {
     /// direction reports the reason.
     async fn send_from(&self, tcp: &TcpStream) -> io::Result<()> {
         loop {
-            let Ok(room) = poll_fn(|context| self.trunk.poll_room(self.conn, context)).await else { return Ok(()) };
-            let is_there = poll_fn(|context| match self.trunk.poll_gone(self.conn, context) {
+            let Ok(room) = poll_fn(|context| self.mux.poll_room(self.conn, context)).await else { return Ok(()) };
+            let is_there = poll_fn(|context| match self.mux.poll_gone(self.conn, context) {
                 Poll::Ready(()) => Poll::Ready(Ok(false)),
                 Poll::Pending => tcp.poll_read_ready(context).map_ok(|()| true),
             });
@@ -68,12 +68,12 @@ impl Tunnel {
                 let most = room.min(scratch.len());
                 let read = tcp.try_read(&mut scratch[..most])?;
                 // A vanished tunnel is detected in the next iteration.
-                let _ = self.trunk.push(self.conn, &scratch[..read]);
+                let _ = self.mux.push(self.conn, &scratch[..read]);
                 Ok(read)
             });
             match read {
                 Ok(0) => {
-                    self.trunk.finish(self.conn);
+                    self.mux.finish(self.conn);
                     return Ok(());
                 }
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
@@ -85,7 +85,7 @@ impl Tunnel {
     async fn receive_into(&self, tcp: &TcpStream) -> io::Result<()> {
         loop {
             let mut one = [0];
-            if poll_fn(|context| self.trunk.poll_peek(self.conn, &mut one, context)).await.map_err(gone)? == 0 {
+            if poll_fn(|context| self.mux.poll_peek(self.conn, &mut one, context)).await.map_err(gone)? == 0 {
                 // Fails if the program has closed its connection.
                 let _ = SockRef::from(tcp).shutdown(Shutdown::Write);
                 return Ok(());
@@ -93,9 +93,9 @@ impl Tunnel {
             tcp.writable().await?;
             let written: io::Result<usize> = with_scratch(|scratch| {
                 let context = Context::from_waker(std::task::Waker::noop());
-                let Poll::Ready(peeked) = self.trunk.poll_peek(self.conn, scratch, &context) else { return Ok(0) };
+                let Poll::Ready(peeked) = self.mux.poll_peek(self.conn, scratch, &context) else { return Ok(0) };
                 let written = tcp.try_write(&scratch[..peeked.map_err(gone)?])?;
-                self.trunk.consume(self.conn, written);
+                self.mux.consume(self.conn, written);
                 Ok(written)
             });
             match written {
@@ -107,17 +107,17 @@ impl Tunnel {
 
     /// Daemon: accepts the tunnel, now that the target is connected.
     pub(super) fn accept(&self) {
-        self.trunk.accept(self.conn);
+        self.mux.accept(self.conn);
     }
 
     /// Daemon: rejects the tunnel.
     pub(super) fn refuse(&self, code: TargetRefusal, why: &str) {
-        self.trunk.refuse(self.conn, code, why);
+        self.mux.refuse(self.conn, code, why);
     }
 
     /// Waits until the peer or the session has ended the tunnel.
     pub(super) async fn gone(&self) {
-        poll_fn(|context| self.trunk.poll_gone(self.conn, context)).await;
+        poll_fn(|context| self.mux.poll_gone(self.conn, context)).await;
     }
 }
 
@@ -126,8 +126,8 @@ impl AsyncRead for Tunnel {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        let count = ready!(self.trunk.poll_peek(self.conn, buffer.initialize_unfilled(), context)).map_err(gone)?;
-        self.trunk.consume(self.conn, count);
+        let count = ready!(self.mux.poll_peek(self.conn, buffer.initialize_unfilled(), context)).map_err(gone)?;
+        self.mux.consume(self.conn, count);
         buffer.advance(count);
         Poll::Ready(Ok(()))
     }
@@ -138,9 +138,9 @@ impl AsyncWrite for Tunnel {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let room = ready!(self.trunk.poll_room(self.conn, context)).map_err(gone)?;
+        let room = ready!(self.mux.poll_room(self.conn, context)).map_err(gone)?;
         let count = room.min(bytes.len());
-        self.trunk.push(self.conn, &bytes[..count]).map_err(gone)?;
+        self.mux.push(self.conn, &bytes[..count]).map_err(gone)?;
         Poll::Ready(Ok(count))
     }
 
@@ -150,14 +150,14 @@ impl AsyncWrite for Tunnel {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.trunk.finish(self.conn);
+        self.mux.finish(self.conn);
         Poll::Ready(Ok(()))
     }
 }
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        self.trunk.close(self.conn);
+        self.mux.close(self.conn);
     }
 }
 

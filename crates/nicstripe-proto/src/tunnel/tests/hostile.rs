@@ -15,9 +15,9 @@ fn parcel(records: &[Record<'_>]) -> Vec<u8> {
 
 /// A daemon with one open connection.
 fn daemon() -> (Tunnels, ConnId) {
-    let mut trunk = Trunk::new();
-    let conn = trunk.opened();
-    (trunk.daemon, conn)
+    let mut mux = Mux::new();
+    let conn = mux.opened();
+    (mux.daemon, conn)
 }
 
 fn breach(records: &[Record<'_>]) -> TunnelError {

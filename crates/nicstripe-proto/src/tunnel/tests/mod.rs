@@ -10,7 +10,7 @@ use super::*;
 use crate::session::Role;
 
 /// Two ends, and the batches in flight between them.
-pub(super) struct Trunk {
+pub(super) struct Mux {
     pub(super) client: Tunnels,
     pub(super) daemon: Tunnels,
     pub(super) up: VecDeque<Vec<u8>>,
@@ -20,7 +20,7 @@ pub(super) struct Trunk {
 /// Batches in flight that the mux permits.
 const PLACES: usize = 4;
 
-impl Trunk {
+impl Mux {
     pub(super) fn new() -> Self {
         Self { client: Tunnels::new(Role::Client), daemon: Tunnels::new(Role::Daemon), up: VecDeque::new(), down: VecDeque::new() }
     }
@@ -86,86 +86,86 @@ pub(super) fn read(end: &mut Tunnels, conn: ConnId, most: usize) -> (Vec<u8>, bo
 
 #[test]
 fn bytes_go_both_ways_and_each_way_ends_by_itself() {
-    let mut trunk = Trunk::new();
-    let conn = trunk.opened();
-    assert_eq!(events(&mut trunk.daemon), [TunnelEvent::Asked { conn, target: "host:22".into() }]);
-    assert_eq!(events(&mut trunk.client), [TunnelEvent::Opened(conn)]);
-    assert_eq!(trunk.client.write(conn, b"question"), Ok(8));
-    trunk.client.finish(conn);
-    trunk.settle();
-    assert_eq!(read(&mut trunk.daemon, conn, 3), (b"question".to_vec(), true));
-    assert_eq!(trunk.daemon.write(conn, b"answer"), Ok(6));
-    trunk.settle();
-    assert_eq!(read(&mut trunk.client, conn, 100), (b"answer".to_vec(), false));
-    trunk.daemon.finish(conn);
-    trunk.settle();
-    assert_eq!(read(&mut trunk.client, conn, 100), (Vec::new(), true));
-    trunk.client.close(conn);
-    trunk.daemon.close(conn);
-    trunk.settle();
-    assert!(trunk.client.is_empty() && trunk.daemon.is_empty());
-    assert_eq!((trunk.client.pool.extra, trunk.daemon.pool.extra), (0, 0));
+    let mut mux = Mux::new();
+    let conn = mux.opened();
+    assert_eq!(events(&mut mux.daemon), [TunnelEvent::Asked { conn, target: "host:22".into() }]);
+    assert_eq!(events(&mut mux.client), [TunnelEvent::Opened(conn)]);
+    assert_eq!(mux.client.write(conn, b"question"), Ok(8));
+    mux.client.finish(conn);
+    mux.settle();
+    assert_eq!(read(&mut mux.daemon, conn, 3), (b"question".to_vec(), true));
+    assert_eq!(mux.daemon.write(conn, b"answer"), Ok(6));
+    mux.settle();
+    assert_eq!(read(&mut mux.client, conn, 100), (b"answer".to_vec(), false));
+    mux.daemon.finish(conn);
+    mux.settle();
+    assert_eq!(read(&mut mux.client, conn, 100), (Vec::new(), true));
+    mux.client.close(conn);
+    mux.daemon.close(conn);
+    mux.settle();
+    assert!(mux.client.is_empty() && mux.daemon.is_empty());
+    assert_eq!((mux.client.pool.extra, mux.daemon.pool.extra), (0, 0));
 }
 
 #[test]
 fn a_refusal_says_why_and_leaves_nothing() {
-    let mut trunk = Trunk::new();
-    let conn = trunk.client.open("no:1").unwrap();
-    trunk.settle();
-    trunk.daemon.refuse(conn, TargetRefusal::NotAllowed, "no");
-    trunk.settle();
+    let mut mux = Mux::new();
+    let conn = mux.client.open("no:1").unwrap();
+    mux.settle();
+    mux.daemon.refuse(conn, TargetRefusal::NotAllowed, "no");
+    mux.settle();
     let refused = TunnelEvent::Refused { conn, code: TargetRefusal::NotAllowed, why: "no".into() };
-    assert_eq!(events(&mut trunk.client), [refused]);
-    trunk.client.close(conn);
-    assert!(trunk.client.is_empty() && trunk.daemon.is_empty());
+    assert_eq!(events(&mut mux.client), [refused]);
+    mux.client.close(conn);
+    assert!(mux.client.is_empty() && mux.daemon.is_empty());
 }
 
 #[test]
 fn what_was_written_before_a_way_ended_arrives_although_its_writer_is_gone() {
-    let mut trunk = Trunk::new();
-    let conn = trunk.opened();
-    trunk.client.write(conn, b"last words").unwrap();
-    trunk.client.finish(conn);
-    trunk.client.close(conn);
-    trunk.settle();
-    assert_eq!(read(&mut trunk.daemon, conn, 100), (b"last words".to_vec(), true));
-    assert_eq!(trunk.daemon.write(conn, b"too late"), Err(Broken));
-    trunk.daemon.close(conn);
-    assert!(trunk.client.is_empty() && trunk.daemon.is_empty());
+    let mut mux = Mux::new();
+    let conn = mux.opened();
+    mux.client.write(conn, b"last words").unwrap();
+    mux.client.finish(conn);
+    mux.client.close(conn);
+    mux.settle();
+    assert_eq!(read(&mut mux.daemon, conn, 100), (b"last words".to_vec(), true));
+    assert_eq!(mux.daemon.write(conn, b"too late"), Err(Broken));
+    mux.daemon.close(conn);
+    assert!(mux.client.is_empty() && mux.daemon.is_empty());
 }
 
 #[test]
-fn the_end_of_the_trunk_takes_what_is_not_whole_and_leaves_what_is() {
-    let mut trunk = Trunk::new();
-    let (whole, torn) = (trunk.opened(), trunk.opened());
-    trunk.client.write(whole, b"all of it").unwrap();
-    trunk.client.finish(whole);
-    trunk.client.write(torn, b"part of it").unwrap();
-    trunk.settle();
-    trunk.daemon.end();
-    assert_eq!(read(&mut trunk.daemon, whole, 100), (b"all of it".to_vec(), true));
-    assert_eq!(read(&mut trunk.daemon, torn, 100), (Vec::new(), false));
-    assert_eq!(trunk.daemon.write(torn, b"x"), Err(Broken));
-    trunk.daemon.close(whole);
-    trunk.daemon.close(torn);
-    trunk.daemon.check();
-    assert!(trunk.daemon.is_empty() && trunk.daemon.pool.extra == 0);
+fn the_end_of_the_mux_takes_what_is_not_whole_and_leaves_what_is() {
+    let mut mux = Mux::new();
+    let (whole, torn) = (mux.opened(), mux.opened());
+    mux.client.write(whole, b"all of it").unwrap();
+    mux.client.finish(whole);
+    mux.client.write(torn, b"part of it").unwrap();
+    mux.settle();
+    mux.daemon.end();
+    assert_eq!(read(&mut mux.daemon, whole, 100), (b"all of it".to_vec(), true));
+    assert_eq!(read(&mut mux.daemon, torn, 100), (Vec::new(), false));
+    assert_eq!(mux.daemon.write(torn, b"x"), Err(Broken));
+    mux.daemon.close(whole);
+    mux.daemon.close(torn);
+    mux.daemon.check();
+    assert!(mux.daemon.is_empty() && mux.daemon.pool.extra == 0);
 }
 
 #[test]
 fn one_slow_reader_stops_its_own_writer_and_no_other() {
-    let mut trunk = Trunk::new();
-    let (slow, quick) = (trunk.opened(), trunk.opened());
+    let mut mux = Mux::new();
+    let (slow, quick) = (mux.opened(), mux.opened());
     let block = vec![7; 1 << 20];
     let (mut to_slow, mut to_quick) = (0, 0);
     for _ in 0..500 {
-        to_slow += trunk.client.write(slow, &block).unwrap();
-        to_quick += trunk.client.write(quick, &block).unwrap();
-        trunk.settle();
-        read(&mut trunk.daemon, quick, 1 << 20);
-        trunk.settle();
-        trunk.client.check();
-        trunk.daemon.check();
+        to_slow += mux.client.write(slow, &block).unwrap();
+        to_quick += mux.client.write(quick, &block).unwrap();
+        mux.settle();
+        read(&mut mux.daemon, quick, 1 << 20);
+        mux.settle();
+        mux.client.check();
+        mux.daemon.check();
     }
     assert_eq!(to_slow, FIRST_WINDOW as usize, "it read nothing");
     // A write is at most the send queue's limit, so 500 of them are at most 125 MiB.
@@ -174,94 +174,94 @@ fn one_slow_reader_stops_its_own_writer_and_no_other() {
 
 #[test]
 fn a_window_grows_with_use_and_not_with_a_slow_reader() {
-    let mut trunk = Trunk::new();
-    let conn = trunk.opened();
+    let mut mux = Mux::new();
+    let conn = mux.opened();
     let block = vec![7; 16 << 20];
     let mut most = 0;
     for _ in 0..100 {
         let mut written = 0;
         // Fills the window before the reader starts.
-        while let Ok(count @ 1..) = trunk.client.write(conn, &block) {
+        while let Ok(count @ 1..) = mux.client.write(conn, &block) {
             written += count;
-            trunk.settle();
+            mux.settle();
         }
         most = most.max(written);
-        read(&mut trunk.daemon, conn, 16 << 20);
-        trunk.settle();
-        trunk.daemon.check();
+        read(&mut mux.daemon, conn, 16 << 20);
+        mux.settle();
+        mux.daemon.check();
     }
     assert_eq!(most, MOST_WINDOW as usize);
-    let conn = trunk.opened();
+    let conn = mux.opened();
     let mut into = vec![0; 1000];
     for _ in 0..1000 {
-        trunk.client.write(conn, &block).unwrap();
-        trunk.settle();
-        let count = trunk.daemon.peek(conn, &mut into).unwrap().unwrap();
-        trunk.daemon.consume(conn, count);
-        trunk.settle();
+        mux.client.write(conn, &block).unwrap();
+        mux.settle();
+        let count = mux.daemon.peek(conn, &mut into).unwrap().unwrap();
+        mux.daemon.consume(conn, count);
+        mux.settle();
     }
-    assert!(trunk.daemon.connections[&conn].inbound.held() <= u64::from(FIRST_WINDOW));
+    assert!(mux.daemon.connections[&conn].inbound.held() <= u64::from(FIRST_WINDOW));
 }
 
 #[test]
 fn a_window_grows_although_the_next_one_is_always_under_way() {
-    let mut trunk = Trunk::new();
-    let conn = trunk.opened();
+    let mut mux = Mux::new();
+    let conn = mux.opened();
     let block = vec![7; 64 << 10];
     for _ in 0..200 {
         // A writer that is always ahead, a reader that reads at once, and batches with latency.
-        while let Ok(1..) = trunk.client.write(conn, &block) {}
-        let has_sent = trunk.send(crate::frame::MAX_PAYLOAD);
-        if !has_sent || trunk.up.len() == PLACES {
-            trunk.arrive();
-            read(&mut trunk.daemon, conn, 64 << 10);
+        while let Ok(1..) = mux.client.write(conn, &block) {}
+        let has_sent = mux.send(crate::frame::MAX_PAYLOAD);
+        if !has_sent || mux.up.len() == PLACES {
+            mux.arrive();
+            read(&mut mux.daemon, conn, 64 << 10);
         }
     }
     // The capacity of the mux; a larger window gains nothing.
-    let held = trunk.daemon.connections[&conn].inbound.held();
+    let held = mux.daemon.connections[&conn].inbound.held();
     assert!(held >= (PLACES * crate::frame::MAX_PAYLOAD) as u64, "{held}");
 }
 
 #[test]
 fn as_many_connections_as_there_may_be_all_move_and_stay_within_the_bounds() {
-    let mut trunk = Trunk::new();
-    let conns: Vec<ConnId> = (0..MOST_CONNECTIONS).map(|_| trunk.client.open("host:22").unwrap()).collect();
-    assert_eq!(trunk.client.open("host:22"), Err(OpenError::TooMany));
-    trunk.settle();
-    conns.iter().for_each(|conn| trunk.daemon.accept(*conn));
-    trunk.settle();
+    let mut mux = Mux::new();
+    let conns: Vec<ConnId> = (0..MOST_CONNECTIONS).map(|_| mux.client.open("host:22").unwrap()).collect();
+    assert_eq!(mux.client.open("host:22"), Err(OpenError::TooMany));
+    mux.settle();
+    conns.iter().for_each(|conn| mux.daemon.accept(*conn));
+    mux.settle();
     let block = vec![1; 1 << 20];
     let mut moved = vec![0; conns.len()];
     for round in 0..4 {
         for conn in &conns {
-            trunk.client.write(*conn, &block).unwrap();
+            mux.client.write(*conn, &block).unwrap();
         }
-        trunk.client.check();
-        trunk.settle();
-        trunk.daemon.check();
-        assert!(trunk.daemon.buffered_bytes() <= MOST_RECEIVED, "round {round}");
+        mux.client.check();
+        mux.settle();
+        mux.daemon.check();
+        assert!(mux.daemon.buffered_bytes() <= MOST_RECEIVED, "round {round}");
         for (conn, moved) in conns.iter().zip(&mut moved) {
-            *moved += read(&mut trunk.daemon, *conn, 1 << 20).0.len();
+            *moved += read(&mut mux.daemon, *conn, 1 << 20).0.len();
         }
-        trunk.settle();
+        mux.settle();
     }
     assert!(moved.iter().all(|bytes| *bytes >= 4 * (LEAST_WINDOW as usize / 2)), "{:?}", moved.iter().min());
-    conns.iter().for_each(|conn| trunk.client.close(*conn));
-    trunk.settle();
-    conns.iter().for_each(|conn| trunk.daemon.close(*conn));
-    assert!(trunk.client.is_empty() && trunk.daemon.is_empty());
-    assert_eq!((trunk.client.pool.extra, trunk.daemon.pool.extra), (0, 0));
+    conns.iter().for_each(|conn| mux.client.close(*conn));
+    mux.settle();
+    conns.iter().for_each(|conn| mux.daemon.close(*conn));
+    assert!(mux.client.is_empty() && mux.daemon.is_empty());
+    assert_eq!((mux.client.pool.extra, mux.daemon.pool.extra), (0, 0));
 }
 
 #[test]
 fn connections_have_turns_within_a_parcel() {
-    let mut trunk = Trunk::new();
-    let conns: Vec<ConnId> = (0..8).map(|_| trunk.opened()).collect();
+    let mut mux = Mux::new();
+    let conns: Vec<ConnId> = (0..8).map(|_| mux.opened()).collect();
     for conn in &conns {
-        trunk.client.write(*conn, &vec![1; 64 << 10]).unwrap();
+        mux.client.write(*conn, &vec![1; 64 << 10]).unwrap();
     }
     let last = conns[7];
-    trunk.send(crate::frame::MAX_PAYLOAD);
-    trunk.arrive();
-    assert!(!read(&mut trunk.daemon, last, 1 << 20).0.is_empty(), "the last has some of the first parcel");
+    mux.send(crate::frame::MAX_PAYLOAD);
+    mux.arrive();
+    assert!(!read(&mut mux.daemon, last, 1 << 20).0.is_empty(), "the last has some of the first parcel");
 }

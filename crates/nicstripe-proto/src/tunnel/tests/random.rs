@@ -53,14 +53,14 @@ fn byte(conn: ConnId, end: usize, at: u64) -> u8 {
 }
 
 struct World {
-    trunk: Trunk,
+    mux: Mux,
     lives: Vec<Life>,
     random: Random,
 }
 
 impl World {
     fn end(&mut self, end: usize) -> &mut Tunnels {
-        if end == 0 { &mut self.trunk.client } else { &mut self.trunk.daemon }
+        if end == 0 { &mut self.mux.client } else { &mut self.mux.daemon }
     }
 
     fn take_events(&mut self) {
@@ -69,14 +69,14 @@ impl World {
                 match event {
                     TunnelEvent::Asked { conn, .. } => match self.random.below(8) {
                         0 => {
-                            self.trunk.daemon.refuse(conn, TargetRefusal::NotAllowed, "no");
+                            self.mux.daemon.refuse(conn, TargetRefusal::NotAllowed, "no");
                             self.life(conn).users[1].has_closed = true;
                         }
-                        _ => self.trunk.daemon.accept(conn),
+                        _ => self.mux.daemon.accept(conn),
                     },
                     TunnelEvent::Opened(conn) => self.life(conn).is_open = true,
                     TunnelEvent::Refused { conn, .. } => {
-                        self.trunk.client.close(conn);
+                        self.mux.client.close(conn);
                         let life = self.life(conn);
                         life.users.iter_mut().for_each(|user| user.has_closed = true);
                         life.is_over = true;
@@ -144,7 +144,7 @@ impl World {
     fn step(&mut self) {
         match self.random.below(10) {
             0 if self.lives.len() < 60 => {
-                let conn = self.trunk.client.open("host:1").unwrap();
+                let conn = self.mux.client.open("host:1").unwrap();
                 let mut life = Life { conn, is_open: false, is_over: false, users: Default::default() };
                 for user in &mut life.users {
                     user.pace = [0, 1, 100, 5000, 1 << 20][self.random.below(5) as usize];
@@ -153,10 +153,10 @@ impl World {
             }
             1 | 2 => {
                 let parcel = if self.random.one_in(2) { LEAST_PARCEL } else { crate::frame::MAX_PAYLOAD };
-                self.trunk.send(parcel);
+                self.mux.send(parcel);
             }
             3 | 4 => {
-                self.trunk.arrive();
+                self.mux.arrive();
                 self.take_events();
             }
             _ if self.lives.is_empty() => {}
@@ -195,14 +195,14 @@ impl World {
             }
         }
         for _ in 0..20_000 {
-            self.trunk.settle();
+            self.mux.settle();
             self.take_events();
             let before: u64 = self.lives.iter().flat_map(|life| &life.users).map(|user| user.read + u64::from(user.has_seen_end)).sum();
             for at in 0..self.lives.len() {
                 (0..2).for_each(|end| self.read(at, end));
             }
             let after: u64 = self.lives.iter().flat_map(|life| &life.users).map(|user| user.read + u64::from(user.has_seen_end)).sum();
-            if before == after && !self.trunk.send(LEAST_PARCEL) {
+            if before == after && !self.mux.send(LEAST_PARCEL) {
                 break;
             }
         }
@@ -215,21 +215,21 @@ impl World {
         for at in 0..self.lives.len() {
             (0..2).for_each(|end| self.close(at, end));
         }
-        self.trunk.settle();
+        self.mux.settle();
         self.take_events();
-        self.trunk.settle();
-        assert!(self.trunk.client.is_empty() && self.trunk.daemon.is_empty(), "{} {}", self.trunk.client.len(), self.trunk.daemon.len());
-        assert_eq!((self.trunk.client.pool.extra, self.trunk.daemon.pool.extra), (0, 0));
+        self.mux.settle();
+        assert!(self.mux.client.is_empty() && self.mux.daemon.is_empty(), "{} {}", self.mux.client.len(), self.mux.daemon.len());
+        assert_eq!((self.mux.client.pool.extra, self.mux.daemon.pool.extra), (0, 0));
     }
 }
 
 fn live(seed: u64) {
-    let mut world = World { trunk: Trunk::new(), lives: Vec::new(), random: Random(seed) };
+    let mut world = World { mux: Mux::new(), lives: Vec::new(), random: Random(seed) };
     for step in 0..3000 {
         world.step();
         if step % 64 == 0 {
-            world.trunk.client.check();
-            world.trunk.daemon.check();
+            world.mux.client.check();
+            world.mux.daemon.check();
         }
     }
     world.drain();

@@ -38,7 +38,7 @@ use crate::{
         TreeReport,
         channel::{Backlog, EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
     },
-    tunnel::Trunk,
+    tunnel::TunnelMux,
 };
 
 /// Sources and sinks of transfers, except open files.
@@ -65,7 +65,7 @@ enum Start {
     Pipe(Box<dyn io::Read + Send>),
     Writer(oneshot::Sender<ChunkSender>),
     Tree(SenderRun, Option<StandaloneFiles>),
-    Trunk(Arc<Trunk>),
+    TunnelMux(Arc<TunnelMux>),
 }
 
 enum Await {
@@ -74,7 +74,7 @@ enum Await {
     Reader(tokio::sync::mpsc::UnboundedSender<ReadItem>),
     Tree(ReceiverRun, StandaloneFiles),
     Entry(EntryRef, PutOptions),
-    Trunk(Arc<Trunk>),
+    TunnelMux(Arc<TunnelMux>),
 }
 
 #[derive(Debug)]
@@ -261,7 +261,7 @@ impl Driver {
                 self.session.accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
                 self.on_started(transfer, 0, Instant::now());
             }
-            Some(Await::Trunk(trunk)) if is_tree => self.receive_trunk(transfer, trunk),
+            Some(Await::TunnelMux(mux)) if is_tree => self.receive_mux(transfer, mux),
             Some(Await::Tree(run, standalone)) if is_tree => self.receive_tree(transfer, run, Some(standalone)),
             Some(Await::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
             _ => {
@@ -388,8 +388,8 @@ impl Driver {
                 let _ = writer.send(chunks);
                 Ok(())
             }
-            Start::Trunk(trunk) => {
-                tokio::spawn(trunk.pump(chunks));
+            Start::TunnelMux(mux) => {
+                tokio::spawn(mux.pump(chunks));
                 Ok(())
             }
             Start::Tree(run, standalone) => {
@@ -467,7 +467,7 @@ impl Driver {
             tree.stop();
         }
         self.fail_orphans(transfer);
-        self.forget_trunk(transfer);
+        self.forget_mux(transfer);
         let Some(entry) = self.ends.entries.remove(&transfer) else { return };
         if let Some(tree) = self.ends.trees.get(&entry.tree) {
             tree.standalone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
@@ -495,13 +495,13 @@ impl Driver {
     }
 
     /// Starts the tunnel multiplexer when the peer accepts `out` and offers `back`.
-    pub(super) fn await_trunk(&mut self, out: Option<TransferId>, back: Option<TransferId>, trunk: &Arc<Trunk>) {
-        out.into_iter().for_each(|transfer| drop(self.ends.starting.insert(transfer, Start::Trunk(trunk.clone()))));
-        back.into_iter().for_each(|transfer| drop(self.ends.awaited.insert(transfer, Await::Trunk(trunk.clone()))));
+    pub(super) fn await_mux(&mut self, out: Option<TransferId>, back: Option<TransferId>, mux: &Arc<TunnelMux>) {
+        out.into_iter().for_each(|transfer| drop(self.ends.starting.insert(transfer, Start::TunnelMux(mux.clone()))));
+        back.into_iter().for_each(|transfer| drop(self.ends.awaited.insert(transfer, Await::TunnelMux(mux.clone()))));
     }
 
-    pub(super) fn receive_trunk(&mut self, transfer: TransferId, trunk: Arc<Trunk>) {
-        self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Trunk(trunk)), 0);
+    pub(super) fn receive_mux(&mut self, transfer: TransferId, mux: Arc<TunnelMux>) {
+        self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::TunnelMux(mux)), 0);
         self.session.accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
     }
 
@@ -562,7 +562,7 @@ impl std::fmt::Debug for Start {
             Self::Pipe(_) => "Start::Pipe",
             Self::Writer(_) => "Start::Writer",
             Self::Tree(..) => "Start::Tree",
-            Self::Trunk(_) => "Start::Trunk",
+            Self::TunnelMux(_) => "Start::Trunk",
         })
     }
 }
@@ -575,7 +575,7 @@ impl std::fmt::Debug for Await {
             Self::Reader(_) => "Await::Reader",
             Self::Tree(..) => "Await::Tree",
             Self::Entry(..) => "Await::Entry",
-            Self::Trunk(_) => "Await::Trunk",
+            Self::TunnelMux(_) => "Await::Trunk",
         })
     }
 }

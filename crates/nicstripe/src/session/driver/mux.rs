@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use nicstripe_proto::{
     ChunkSize, FailCode, Offer, SourceIdentity, TransferId,
-    message::{OfferKind, Trunk as Asked},
+    message::{OfferKind, OpenTunnels as Asked},
     session::failure,
 };
 
@@ -13,43 +13,43 @@ use crate::{
     error::Error,
     file::FileError,
     session::open_files::Access,
-    tunnel::{Dialer, Trunk},
+    tunnel::{Dialer, TunnelMux},
 };
 
 /// Active multiplexer and the two transfers that carry it.
 #[derive(Debug)]
-pub(super) struct TrunkEnds {
+pub(super) struct MuxEnds {
     transfers: [TransferId; 2],
-    trunk: Arc<Trunk>,
+    mux: Arc<TunnelMux>,
 }
 
-impl TrunkEnds {
+impl MuxEnds {
     pub(super) fn end(self) {
-        self.trunk.end();
+        self.mux.end();
     }
 }
 
 impl Driver {
     /// Client: requests tunnels. Ends the given multiplexer if the session already has one.
-    pub(super) fn open_trunk(&mut self, asked: Asked, trunk: Arc<Trunk>) {
-        if self.trunk.is_some() {
-            return trunk.end();
+    pub(super) fn open_mux(&mut self, asked: Asked, mux: Arc<TunnelMux>) {
+        if self.mux.is_some() {
+            return mux.end();
         }
-        self.await_trunk(Some(asked.up), Some(asked.down), &trunk);
-        self.trunk = Some(TrunkEnds { transfers: [asked.up, asked.down], trunk });
-        self.session.open_trunk(asked);
+        self.await_mux(Some(asked.up), Some(asked.down), &mux);
+        self.mux = Some(MuxEnds { transfers: [asked.up, asked.down], mux });
+        self.session.open_tunnels(asked);
     }
 
     /// Daemon: accepts the client's multiplexer. Destinations are checked per tunnel.
-    pub(super) fn on_trunk_requested(&mut self, asked: Asked) {
+    pub(super) fn on_tunnels_requested(&mut self, asked: Asked) {
         let Access::Daemon(service) = &self.config.access else { return };
-        if self.trunk.is_some() {
+        if self.mux.is_some() {
             return [asked.up, asked.down].into_iter().for_each(|transfer| self.refuse(transfer, "there is a trunk already"));
         }
-        let trunk = Trunk::of_daemon(Arc::new(Dialer::new(self.config.host.clone(), service.dial_targets().to_vec(), service.files())));
-        self.trunk = Some(TrunkEnds { transfers: [asked.up, asked.down], trunk: trunk.clone() });
-        self.await_trunk(Some(asked.down), None, &trunk);
-        self.receive_trunk(asked.up, trunk);
+        let mux = TunnelMux::of_daemon(Arc::new(Dialer::new(self.config.host.clone(), service.dial_targets().to_vec(), service.files())));
+        self.mux = Some(MuxEnds { transfers: [asked.up, asked.down], mux: mux.clone() });
+        self.await_mux(Some(asked.down), None, &mux);
+        self.receive_mux(asked.up, mux);
         let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Parcels));
         let offer = Offer { transfer: asked.down, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None };
         let offered = self.session.offer(offer);
@@ -59,29 +59,29 @@ impl Driver {
     /// Reports consumed batches to the peer. Ends the multiplexer if the peer violated its
     /// protocol.
     pub(super) fn poll_mux(&mut self, transfer: TransferId) {
-        let Some(ends) = self.trunk.as_ref().filter(|ends| ends.transfers.contains(&transfer)) else { return };
-        let tidings = ends.trunk.tidings();
-        let has_ended = ends.trunk.has_ended();
-        if tidings.taken > 0 {
-            self.session.taken(transfer, tidings.taken);
+        let Some(ends) = self.mux.as_ref().filter(|ends| ends.transfers.contains(&transfer)) else { return };
+        let status = ends.mux.status();
+        let has_ended = ends.mux.has_ended();
+        if status.taken > 0 {
+            self.session.taken(transfer, status.taken);
         }
-        if let Some(breach) = tidings.breach {
+        if let Some(breach) = status.breach {
             tracing::warn!(peer = self.config.host, error = %breach, "tunnels end");
-            self.end_trunk(FailCode::Protocol, &breach.to_string());
+            self.end_mux(FailCode::Protocol, &breach.to_string());
         } else if has_ended {
-            self.end_trunk(FailCode::Protocol, "peer ended a trunk");
+            self.end_mux(FailCode::Protocol, "peer ended a trunk");
         }
     }
 
     /// Ends the multiplexer if one of its two transfers has ended.
-    pub(super) fn forget_trunk(&mut self, transfer: TransferId) {
-        if self.trunk.as_ref().is_some_and(|ends| ends.transfers.contains(&transfer)) {
-            self.end_trunk(FailCode::Cancelled, "the other half of the trunk has ended");
+    pub(super) fn forget_mux(&mut self, transfer: TransferId) {
+        if self.mux.as_ref().is_some_and(|ends| ends.transfers.contains(&transfer)) {
+            self.end_mux(FailCode::Cancelled, "the other half of the trunk has ended");
         }
     }
 
-    fn end_trunk(&mut self, code: FailCode, why: &str) {
-        let Some(ends) = self.trunk.take() else { return };
+    fn end_mux(&mut self, code: FailCode, why: &str) {
+        let Some(ends) = self.mux.take() else { return };
         let transfers = ends.transfers;
         ends.end();
         for transfer in transfers {
@@ -103,15 +103,15 @@ mod tests {
         error::Error,
         file::BufferPool,
         session::retransmit::{ChunkSender, SendWindow},
-        tunnel::Trunk,
+        tunnel::TunnelMux,
     };
 
     #[tokio::test]
-    async fn whoever_waits_for_a_trunk_hears_that_nobody_sends_for_it_any_more() {
-        let trunk = Trunk::of_client();
+    async fn a_waiter_for_a_mux_hears_that_its_chunks_have_no_sender_left() {
+        let mux = TunnelMux::of_client();
         let (inputs, _session) = mpsc::channel(1);
-        let pump = tokio::spawn(trunk.clone().pump(ChunkSender::new(TransferId(1), inputs, BufferPool::default(), SendWindow::new(1))));
-        let waiting = tokio::spawn(async move { trunk.open("peer", "127.0.0.1:1").await });
+        let pump = tokio::spawn(mux.clone().pump(ChunkSender::new(TransferId(1), inputs, BufferPool::default(), SendWindow::new(1))));
+        let waiting = tokio::spawn(async move { mux.open("peer", "127.0.0.1:1").await });
         tokio::task::yield_now().await;
         // Simulates a panic in it.
         pump.abort();

@@ -4,11 +4,11 @@ use minicbor::{Decode, Encode};
 
 use crate::session::TransferId;
 
-/// Body of [`crate::Message::Trunk`]: the two transfers that carry the batches of
+/// Body of [`crate::Message::OpenTunnels`]: the two transfers that carry the batches of
 /// [`crate::tunnel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
-pub struct Trunk {
+pub struct OpenTunnels {
     /// Transfer from the client to the daemon; counts as offered.
     #[n(0)]
     pub up: TransferId,

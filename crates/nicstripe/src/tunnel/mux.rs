@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::{Dialer, Tunnel};
 use crate::{error::Error, session::ChunkSender};
 
-pub(crate) struct Trunk {
+pub(crate) struct TunnelMux {
     state: Mutex<State>,
     /// Signalled when there is data to send, and at the end.
     work: Notify,
@@ -54,13 +54,13 @@ struct User {
 
 /// Mux status for the session.
 #[derive(Debug)]
-pub(crate) struct Tidings {
+pub(crate) struct MuxStatus {
     /// Batches consumed since the last status.
     pub(crate) taken: u64,
     pub(crate) breach: Option<TunnelError>,
 }
 
-impl Trunk {
+impl TunnelMux {
     pub(crate) fn of_client() -> Arc<Self> {
         Arc::new(Self::new(Role::Client, None))
     }
@@ -144,9 +144,9 @@ impl Trunk {
     }
 
     /// Returns the mux status since the last call.
-    pub(crate) fn tidings(&self) -> Tidings {
+    pub(crate) fn status(&self) -> MuxStatus {
         let mut state = self.lock();
-        Tidings { taken: std::mem::take(&mut state.taken), breach: state.breach.take() }
+        MuxStatus { taken: std::mem::take(&mut state.taken), breach: state.breach.take() }
     }
 
     /// Ends all tunnels, at the end of the session or of a carrying transfer.
@@ -270,7 +270,7 @@ impl Trunk {
 }
 
 /// Ends the multiplexer when its sending task ends for any reason, so that no task waits forever.
-struct EndAtDrop<'a>(&'a Trunk);
+struct EndAtDrop<'a>(&'a TunnelMux);
 
 impl Drop for EndAtDrop<'_> {
     fn drop(&mut self) {
@@ -319,11 +319,11 @@ impl State {
     }
 }
 
-impl fmt::Debug for Trunk {
+impl fmt::Debug for TunnelMux {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trunk").field("connections", &self.lock().tunnels.len()).finish_non_exhaustive()
+        f.debug_struct("TunnelMux").field("connections", &self.lock().tunnels.len()).finish_non_exhaustive()
     }
 }
 
-/// Pause between two checks of [`Trunk::flush`].
+/// Pause between two checks of [`TunnelMux::flush`].
 const FLUSH_PAUSE: Duration = Duration::from_millis(2);
