@@ -201,7 +201,7 @@ pub enum Shape {
     /// Chunks of a stream whose size is known at its end: full size except for the last.
     Pipe(ChunkSize),
     /// Batches of a tree: any length up to the full size, in their own order, without a digest.
-    Parcels(ChunkSize),
+    Batches(ChunkSize),
 }
 
 impl Shape {
@@ -209,13 +209,13 @@ impl Shape {
     pub const fn grid(self) -> Grid {
         match self {
             Shape::File(grid) => grid,
-            Shape::Pipe(chunk_size) | Shape::Parcels(chunk_size) => Grid::open(chunk_size),
+            Shape::Pipe(chunk_size) | Shape::Batches(chunk_size) => Grid::open(chunk_size),
         }
     }
 
     /// Returns true if the transfer has a digest.
     pub const fn has_digest(self) -> bool {
-        !matches!(self, Shape::Parcels(_))
+        !matches!(self, Shape::Batches(_))
     }
 }
 

@@ -360,7 +360,7 @@ impl Receiver {
         let extent = whole.ok_or(ArrivalError::OutOfRange { chunk: chunk.0, count })?;
         let wrong = ArrivalError::WrongLength { chunk: chunk.0, len, expected: extent.len };
         match self.shape {
-            Shape::Parcels(_) if u64::from(len) <= extent.len => {}
+            Shape::Batches(_) if u64::from(len) <= extent.len => {}
             Shape::Pipe(_) if last && self.grid.is_open() && u64::from(len) <= extent.len => {
                 let end = *self.last.get_or_insert((chunk, len));
                 if end != (chunk, len) || self.written.last().is_some_and(|written| written > chunk) {
@@ -382,7 +382,7 @@ impl Receiver {
     /// Returns the extent of a chunk of full size.
     fn extent_within(&self, chunk: ChunkId) -> Option<Extent> {
         match self.shape {
-            Shape::Parcels(_) => self.shape.grid().extent_of(chunk),
+            Shape::Batches(_) => self.shape.grid().extent_of(chunk),
             _ => self.grid.extent_of(chunk),
         }
     }
@@ -549,7 +549,7 @@ impl Receiver {
 
     fn poll_ack_of(&mut self, key: Option<PathId>, now: Instant) -> Option<Vec<ChunkRange>> {
         // A tree's sender may wait for permits, and picks the path with the least in flight.
-        let urgent = self.is_whole() || matches!(self.shape, Shape::Parcels(_));
+        let urgent = self.is_whole() || matches!(self.shape, Shape::Batches(_));
         let pending = self.acks.get_mut(&key)?;
         let due = pending.chunks.len() >= ACK_EVERY || urgent || now.saturating_duration_since(pending.since) >= ACK_DELAY;
         if !due {

@@ -254,7 +254,7 @@ impl Sender {
             Shape::File(_) => None,
             _ if self.grid.is_open() => None,
             Shape::Pipe(_) => Some(End { chunks: self.given, size: self.grid.size }),
-            Shape::Parcels(_) => Some(End { chunks: self.given, size: 0 }),
+            Shape::Batches(_) => Some(End { chunks: self.given, size: 0 }),
         }
     }
 

@@ -487,7 +487,7 @@ impl Victim {
         }
         let mut offer = self.offer(transfer, tape);
         if tree {
-            offer.kind = Some(OfferKind::Parcels);
+            offer.kind = Some(OfferKind::Batches);
         }
         self.session.offer(offer).expect("an honest offer");
     }

@@ -17,7 +17,7 @@ pub use self::{
     hostile::session,
     pair::sessions,
     tunnels::{mux, tunnels},
-    wire::{discovery, frames, greetings, messages, names, parcels},
+    wire::{batches, discovery, frames, greetings, messages, names},
 };
 
 #[cfg(test)]

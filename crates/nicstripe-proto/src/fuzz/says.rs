@@ -51,7 +51,7 @@ impl Tape<'_> {
     }
 
     pub(super) fn offer(&mut self, transfer: TransferId) -> Offer {
-        let kinds = [None, Some(OfferKind::File), Some(OfferKind::Pipe), Some(OfferKind::Parcels)];
+        let kinds = [None, Some(OfferKind::File), Some(OfferKind::Pipe), Some(OfferKind::Batches)];
         let kind = kinds[self.below(4) as usize];
         let size = if self.is() { 4096 * self.below(20) } else { self.number() };
         let chunk_log2 = if self.byte() < 240 { 12 } else { self.byte() };

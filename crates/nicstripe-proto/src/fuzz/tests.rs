@@ -8,7 +8,7 @@ use crate::{
     message::{self, *},
     session::SessionId,
     tree::{
-        self, Content, Entry, EntryId, Owner, OwnerName, OwnerNames, ParcelWriter, Reason, Special, TreeMessage, TreeRules, Trouble,
+        self, BatchWriter, Content, Entry, EntryId, Owner, OwnerName, OwnerNames, Reason, Special, TreeMessage, TreeRules, Trouble,
         Verdict, Xattr,
     },
 };
@@ -300,13 +300,13 @@ fn messages_corpus() {
 }
 
 #[test]
-fn parcels_corpus() {
+fn batches_corpus() {
     let entry = |content, xattrs| Entry { owner: Some(Owner { uid: 1, gid: u32::MAX }), xattrs, ..tree::tests::entry(content) };
     let xattr = Xattr { name: b"user.x".to_vec().into(), value: vec![1; 30].into() };
     let reason = || Reason { code: FailCode::Io, text: "cannot".into() };
-    let parcel = |records: &[tree::Record<'_>]| {
+    let batch = |records: &[tree::Record<'_>]| {
         let mut buffer = vec![0; 4096];
-        let mut writer = ParcelWriter::new(&mut buffer, 0);
+        let mut writer = BatchWriter::new(&mut buffer, 0);
         assert!(records.iter().all(|record| writer.push(record)));
         let len = writer.len();
         buffer.truncate(len);
@@ -333,17 +333,17 @@ fn parcels_corpus() {
         tree::Record::Entry(Box::new(entry))
     };
     let longest = "x".repeat(OwnerName::MOST);
-    let owners = parcel(&[owned(Some("alice"), Some("DOM\\staff")), owned(None, Some(&longest)), owned(None, None)]);
+    let owners = batch(&[owned(Some("alice"), Some("DOM\\staff")), owned(None, Some(&longest)), owned(None, None)]);
     let mut colon = owners.clone();
     let at = colon.windows(5).position(|window| window == b"alice").unwrap();
     colon[at] = b':';
-    let mut numbers = parcel(&entries[..1]);
+    let mut numbers = batch(&entries[..1]);
     numbers[8] = 8;
-    let mut long = parcel(&[piece]);
+    let mut long = batch(&[piece]);
     long[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     let seeds: Seeds = vec![
-        ("entries", parcel(&entries)),
-        ("others", parcel(&others)),
+        ("entries", batch(&entries)),
+        ("others", batch(&others)),
         ("owners-by-name", owners),
         ("owner-with-a-colon", colon),
         ("entry-with-two-numbers", numbers),
@@ -354,7 +354,7 @@ fn parcels_corpus() {
         ("flag-of-an-entry", with(&[1, 1, 0, 0, 0, 0, 0, 0], &[0; 8])),
         ("header-cut", vec![1; 15]),
     ];
-    replay("parcels", parcels, seeds);
+    replay("batches", batches, seeds);
 }
 
 #[test]

@@ -69,11 +69,11 @@ fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
                 8 => Record::UsedUp { conn },
                 _ => Record::Window { conn, bytes: window },
             };
-            let mut parcel = vec![0; bytes.len() + 100];
-            let mut writer = RecordWriter::new(&mut parcel);
+            let mut batch = vec![0; bytes.len() + 100];
+            let mut writer = RecordWriter::new(&mut batch);
             assert!(writer.push(&record));
             let len = writer.len();
-            end.handle_parcel(&parcel[..len]).ok()?;
+            end.handle_batch(&batch[..len]).ok()?;
         }
     }
     while let Some(event) = end.poll_event() {

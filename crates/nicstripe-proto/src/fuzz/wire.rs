@@ -9,7 +9,7 @@ use crate::{
     frame::{Decoder, FrameError, Piece},
     message::{Hello, Message, Refusal, Welcome},
     name::{MAX_COMPONENT, MAX_COMPONENTS, MAX_NAME, Name, escaped, printable},
-    tree::{Existing, ParcelReader, ParcelWriter, Record, TreeRules, decide},
+    tree::{BatchReader, BatchWriter, Existing, Record, TreeRules, decide},
 };
 
 /// Decodes the bytes of a connection in pieces: the result must not depend on fragmentation, and
@@ -68,13 +68,13 @@ fn read_back<T: for<'b> Decode<'b, ()> + Encode<()> + PartialEq + Debug>(bytes: 
 }
 
 /// Round-trips a batch of a tree, and decides on its entries.
-pub fn parcels(data: &[u8]) {
-    let records: Vec<Record<'_>> = ParcelReader::new(data).map_while(Result::ok).collect();
+pub fn batches(data: &[u8]) {
+    let records: Vec<Record<'_>> = BatchReader::new(data).map_while(Result::ok).collect();
     let mut buffer = vec![0; 2 * data.len()];
-    let mut writer = ParcelWriter::new(&mut buffer, 0);
+    let mut writer = BatchWriter::new(&mut buffer, 0);
     assert!(records.iter().all(|record| writer.push(record)), "a record grows more than twofold");
     let len = writer.len();
-    let again = ParcelReader::new(&buffer[..len]).map(|record| record.expect("what is written can be read"));
+    let again = BatchReader::new(&buffer[..len]).map(|record| record.expect("what is written can be read"));
     assert!(again.eq(records.iter().cloned()));
     for record in &records {
         let Record::Entry(entry) = record else { continue };

@@ -120,7 +120,7 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
         (Message::Offer(offer(None)), format!("820281a4{offer_hex}")),
         (Message::Offer(offer(Some(OfferKind::File))), format!("820281a5{offer_hex}0400")),
         (Message::Offer(offer(Some(OfferKind::Pipe))), format!("820281a5{offer_hex}0401")),
-        (Message::Offer(offer(Some(OfferKind::Parcels))), format!("820281a5{offer_hex}0402")),
+        (Message::Offer(offer(Some(OfferKind::Batches))), format!("820281a5{offer_hex}0402")),
         (Message::Put(put), format!("820081a40081416101a4{offer_hex}02{options_hex}04820219012c")),
         (
             Message::Get(Get { transfer, name, limit_bps: None, entry, compress: false, allow_changing: false, range: None }),

@@ -138,7 +138,7 @@ pub enum OfferKind {
     Pipe,
     /// Batches of a tree.
     #[n(2)]
-    Parcels,
+    Batches,
 }
 
 /// Most subtrees in one [`Accept`].

@@ -56,7 +56,7 @@ fn the_end_of_a_pipe_fits_what_arrived_or_is_refused() {
 
 #[test]
 fn what_is_kept_in_memory_is_never_more_than_there_is_room_for() {
-    let (mut receiver, now) = (Receiver::new(Shape::Parcels(ChunkSize::DEFAULT), &[], Some(16)), origin());
+    let (mut receiver, now) = (Receiver::new(Shape::Batches(ChunkSize::DEFAULT), &[], Some(16)), origin());
     assert!(receiver.on_arrival(A, &header(ChunkId(15), 1, false), now).is_ok());
     let beyond = receiver.on_arrival(A, &header(ChunkId(16), 1, false), now);
     assert_eq!(beyond, Err(ArrivalError::NoRoom { chunk: 16, granted: 16 }));

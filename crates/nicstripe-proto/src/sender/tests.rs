@@ -73,7 +73,7 @@ fn what_a_source_gives_slower_than_paths_take_it_is_sent_once_until_the_end() {
 
 #[test]
 fn short_chunks_in_flight_count_as_long_as_they_are() {
-    let (mut sender, now) = (Sender::new(Shape::Parcels(ChunkSize::DEFAULT), &[], None), origin());
+    let (mut sender, now) = (Sender::new(Shape::Batches(ChunkSize::DEFAULT), &[], None), origin());
     for _ in 0..3 {
         sender.give(100, ChainingValue([1; 32]), false);
         let chunk = sender.next_chunk(A, None, 1, now).unwrap();

@@ -25,7 +25,7 @@ impl Session {
                 self.events.push_back(Event::GetRequested(get));
             }
             Message::PutTree(put) => {
-                self.fresh(put.transfer, "put tree", parcels())?;
+                self.fresh(put.transfer, "put tree", batches())?;
                 self.events.push_back(Event::TreePutRequested(put));
             }
             Message::GetTree(get) => {
@@ -71,7 +71,7 @@ impl Session {
         if mux.down <= mux.up {
             return Err(PathError::Transfer { what: "trunk", transfer: mux.down.0, expected: "new" });
         }
-        self.fresh(mux.up, "trunk", parcels())?;
+        self.fresh(mux.up, "trunk", batches())?;
         self.fresh(mux.down, "trunk", Transfer::Requested)?;
         self.events.push_back(Event::TunnelsRequested(mux));
         Ok(())
@@ -79,7 +79,7 @@ impl Session {
 
     fn handle_put(&mut self, put: Put) -> Result<(), PathError> {
         let shape = shape_of(&put.offer)?;
-        if matches!(shape, Shape::Parcels(_)) {
+        if matches!(shape, Shape::Batches(_)) {
             return Err(PathError::Transfer { what: "parcels", transfer: put.offer.transfer.0, expected: "a tree" });
         }
         // The client's user, who sends the file, has allowed the source to change.
@@ -209,6 +209,6 @@ impl Session {
 
 /// Initial state of a batch transfer that the peer begins. Batches have no digest that could
 /// differ.
-fn parcels() -> Transfer {
-    Transfer::Deciding { shape: Shape::Parcels(ChunkSize::DEFAULT), may_change: false }
+fn batches() -> Transfer {
+    Transfer::Deciding { shape: Shape::Batches(ChunkSize::DEFAULT), may_change: false }
 }

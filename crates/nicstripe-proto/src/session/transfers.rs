@@ -167,7 +167,7 @@ impl Session {
 
     /// Client: offers a tree to the daemon; its batches follow by [`give`](Self::give).
     pub fn put_tree(&mut self, put: PutTree) {
-        self.insert(put.transfer, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
+        self.insert(put.transfer, Transfer::Offered(Shape::Batches(ChunkSize::DEFAULT)));
         self.send(&Message::PutTree(put));
     }
 
@@ -179,7 +179,7 @@ impl Session {
 
     /// Client: requests tunnels from the daemon; batches follow by [`give`](Self::give).
     pub fn open_tunnels(&mut self, mux: OpenTunnels) {
-        self.insert(mux.up, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
+        self.insert(mux.up, Transfer::Offered(Shape::Batches(ChunkSize::DEFAULT)));
         self.insert(mux.down, Transfer::Asked { may_change: false });
         self.send(&Message::OpenTunnels(mux));
     }
@@ -388,7 +388,7 @@ pub(super) fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
         OfferKind::File if offer.source.size < MOST_SIZE => Ok(Shape::File(Grid::new(offer.source.size, chunk_size))),
         OfferKind::File => Err(PathError::FileSize(offer.source.size)),
         OfferKind::Pipe => Ok(Shape::Pipe(chunk_size)),
-        OfferKind::Parcels => Ok(Shape::Parcels(chunk_size)),
+        OfferKind::Batches => Ok(Shape::Batches(chunk_size)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tree protocol: entries, contents of small files, verdicts, results.
 //!
-//! A tree is one transfer whose chunks are batches of records (see [`parcel`]). The sender walks
+//! A tree is one transfer whose chunks are batches of records (see [`batch`]). The sender walks
 //! its tree and announces an [`Entry`] for each object; the receiver compares it with its own state
 //! and answers with a [`Verdict`] in a [`TreeMessage`]. Contents of wanted small files follow as
 //! pieces in later batches; a large file gets a separate transfer. [`TreeMessage::Results`] reports
@@ -9,17 +9,17 @@
 //! The number of pending entries is bounded: the sender pauses its walk at [`MOST_UNDECIDED`]
 //! entries without a verdict or [`MOST_PENDING`] without a result.
 
+pub mod batch;
 pub mod entry;
 pub mod message;
 mod owner;
-pub mod parcel;
 pub mod rules;
 
 pub use self::{
+    batch::{BatchError, BatchReader, BatchWriter, Reason, Record, Special, Trouble},
     entry::{Content, ENTRY_FOOTPRINT, Entry, EntryId, Node, NodeKind, Xattr},
     message::{EntryFailure, TreeMessage},
     owner::{AclKind, AclName, AclNames, Owner, OwnerName, OwnerNames},
-    parcel::{ParcelError, ParcelReader, ParcelWriter, Reason, Record, Special, Trouble},
     rules::{Existing, TreeRules, Verdict, decide},
 };
 

@@ -29,9 +29,9 @@ fn reason(text: &str) -> Reason {
     Reason { code: FailCode::Io, text: text.into() }
 }
 
-fn parcel_of(record: &Record<'_>) -> Vec<u8> {
+fn batch_of(record: &Record<'_>) -> Vec<u8> {
     let mut buffer = vec![0xee; 4096];
-    let mut writer = ParcelWriter::new(&mut buffer, 0);
+    let mut writer = BatchWriter::new(&mut buffer, 0);
     assert!(writer.push(record));
     let len = writer.len();
     buffer.truncate(len);
@@ -75,7 +75,7 @@ fn records_other_than_entries_are_pinned() {
         (Record::Special(Box::new(Special { name: name("a/s") })), "06000000", "07000000", "0000000000000000", "a1008241614173"),
     ];
     for (record, kind, len, id, body) in cases {
-        assert_eq!(hex(&parcel_of(&record)), format!("{kind}{len}{id}{body}"), "{record:?}");
+        assert_eq!(hex(&batch_of(&record)), format!("{kind}{len}{id}{body}"), "{record:?}");
     }
 }
 
@@ -99,7 +99,7 @@ fn entries_are_pinned() {
         let body = format!("a6{head}{body}{tail}");
         let len = body.len() / 2;
         let header = format!("01000000{len:02x}0000000700000000000000");
-        assert_eq!(hex(&parcel_of(&Record::Entry(Box::new(entry(content))))), header + &body);
+        assert_eq!(hex(&batch_of(&Record::Entry(Box::new(entry(content))))), header + &body);
     }
 }
 
@@ -151,56 +151,56 @@ fn rules_are_pinned() {
 }
 
 #[test]
-fn a_parcel_goes_on_where_it_was_left_and_takes_nothing_that_does_not_fit() {
+fn a_batch_goes_on_where_it_was_left_and_takes_nothing_that_does_not_fit() {
     let mut buffer = [0; 2 * PIECE + 3];
-    const PIECE: usize = parcel::PIECE_HEADER;
+    const PIECE: usize = batch::PIECE_HEADER;
     let record = Record::Piece { id: EntryId(1), offset: 0, last: true, bytes: b"abc" };
-    let mut writer = ParcelWriter::new(&mut buffer, 0);
+    let mut writer = BatchWriter::new(&mut buffer, 0);
     assert!(writer.is_empty() && writer.push(&record));
     let len = writer.len();
-    let mut writer = ParcelWriter::new(&mut buffer, len);
+    let mut writer = BatchWriter::new(&mut buffer, len);
     assert_eq!(writer.room(), PIECE);
     assert!(!writer.push(&record) && writer.len() == len);
     let empty = Record::Piece { id: EntryId(2), offset: 3, last: false, bytes: b"" };
     assert!(writer.push(&empty) && writer.room() == 0);
     assert!(!writer.push(&Record::Abandoned { id: EntryId(3), reason: reason("") }));
-    assert_eq!(ParcelReader::new(&buffer).collect::<Result<Vec<_>, _>>().unwrap(), [record, empty]);
+    assert_eq!(BatchReader::new(&buffer).collect::<Result<Vec<_>, _>>().unwrap(), [record, empty]);
 }
 
 #[test]
-fn what_a_parcel_must_not_have_is_refused() {
-    let good = parcel_of(&Record::Piece { id: EntryId(1), offset: 0, last: false, bytes: b"abc" });
+fn what_a_batch_must_not_have_is_refused() {
+    let good = batch_of(&Record::Piece { id: EntryId(1), offset: 0, last: false, bytes: b"abc" });
     let changed = |changes: &[(usize, u8)]| {
         let mut bad = good.clone();
         changes.iter().for_each(|(at, value)| bad[*at] = *value);
-        ParcelReader::new(&bad).last().unwrap().map(drop)
+        BatchReader::new(&bad).last().unwrap().map(drop)
     };
     assert_eq!(changed(&[]), Ok(()));
     // An unknown kind, an invalid entry, and kinds without a body.
-    assert_eq!(changed(&[(0, 0)]), Err(ParcelError::Kind(0)));
-    assert_eq!(changed(&[(0, 7)]), Err(ParcelError::Kind(7)));
-    assert!(matches!(changed(&[(0, 1)]), Err(ParcelError::Entry(_))));
-    assert_eq!(changed(&[(0, 2)]), Err(ParcelError::Reserved));
-    assert!(matches!(changed(&[(0, 4)]), Err(ParcelError::Entry(_))));
+    assert_eq!(changed(&[(0, 0)]), Err(BatchError::Kind(0)));
+    assert_eq!(changed(&[(0, 7)]), Err(BatchError::Kind(7)));
+    assert!(matches!(changed(&[(0, 1)]), Err(BatchError::Entry(_))));
+    assert_eq!(changed(&[(0, 2)]), Err(BatchError::Reserved));
+    assert!(matches!(changed(&[(0, 4)]), Err(BatchError::Entry(_))));
     // Invalid flags of a kind, and reserved bytes.
     for bad in [&[(1, 2)][..], &[(0, 1), (1, 1)], &[(0, 4), (1, 1)], &[(2, 1)], &[(3, 1)]] {
-        assert_eq!(changed(bad), Err(ParcelError::Reserved), "{bad:?}");
+        assert_eq!(changed(bad), Err(BatchError::Reserved), "{bad:?}");
     }
     // A body of any length beyond the batch's end, and one too short for an offset.
-    assert_eq!(changed(&[(4, 12)]), Err(ParcelError::Short));
-    assert_eq!(changed(&[(7, 0xff)]), Err(ParcelError::Short));
-    assert_eq!(changed(&[(4, 7)]), Err(ParcelError::Short));
+    assert_eq!(changed(&[(4, 12)]), Err(BatchError::Short));
+    assert_eq!(changed(&[(7, 0xff)]), Err(BatchError::Short));
+    assert_eq!(changed(&[(4, 7)]), Err(BatchError::Short));
 }
 
 #[test]
 fn an_entry_has_one_number_and_one_component() {
-    let mut parcel = parcel_of(&Record::Entry(Box::new(entry(Content::Directory))));
-    parcel[8] = 8;
-    assert_eq!(ParcelReader::new(&parcel).next(), Some(Err(ParcelError::Number { header: 8, body: 7 })));
+    let mut batch = batch_of(&Record::Entry(Box::new(entry(Content::Directory))));
+    batch[8] = 8;
+    assert_eq!(BatchReader::new(&batch).next(), Some(Err(BatchError::Number { header: 8, body: 7 })));
 }
 
 #[test]
-fn an_entry_with_as_much_as_it_may_have_fits_into_a_parcel() {
+fn an_entry_with_as_much_as_it_may_have_fits_into_a_batch() {
     // The shortest names cause the largest overhead: 4 bytes for each of 6.
     let xattr = |_| Xattr { name: b"user.a".to_vec().into(), value: Vec::new().into() };
     let path = Name::new(vec![vec![b'x'; 15]; 255]).unwrap();
@@ -210,7 +210,7 @@ fn an_entry_with_as_much_as_it_may_have_fits_into_a_parcel() {
     let owner_names = Some(OwnerNames { user: name.clone(), group: name.clone(), acl: AclNames::new(longest.collect()) });
     let full = Entry { xattrs: Some((0..entry::MOST_XATTR_BYTES / 6).map(xattr).collect()), owner_names, ..entry(content) };
     let mut buffer = vec![0; crate::frame::MAX_PAYLOAD];
-    assert!(ParcelWriter::new(&mut buffer, 0).push(&Record::Entry(Box::new(full))));
+    assert!(BatchWriter::new(&mut buffer, 0).push(&Record::Entry(Box::new(full))));
 }
 
 fn any_name() -> impl Strategy<Value = Name> {
@@ -306,9 +306,9 @@ fn any_message() -> impl Strategy<Value = TreeMessage> {
     ]
 }
 
-fn parcel_of_all(records: &[Owned]) -> Vec<u8> {
+fn batch_of_all(records: &[Owned]) -> Vec<u8> {
     let mut buffer = vec![0; 64 * 1024];
-    let mut writer = ParcelWriter::new(&mut buffer, 0);
+    let mut writer = BatchWriter::new(&mut buffer, 0);
     assert!(records.iter().all(|record| writer.push(&record.record())));
     let len = writer.len();
     buffer.truncate(len);
@@ -318,16 +318,16 @@ fn parcel_of_all(records: &[Owned]) -> Vec<u8> {
 proptest! {
     #[test]
     fn records_come_back_as_they_were(records in vec(any_record(), 0..8)) {
-        let parcel = parcel_of_all(&records);
-        let read: Vec<Record<'_>> = ParcelReader::new(&parcel).collect::<Result<_, _>>().unwrap();
+        let batch = batch_of_all(&records);
+        let read: Vec<Record<'_>> = BatchReader::new(&batch).collect::<Result<_, _>>().unwrap();
         prop_assert_eq!(read, records.iter().map(Owned::record).collect::<Vec<_>>());
     }
 
     #[test]
-    fn a_parcel_that_is_cut_gives_what_is_whole_and_one_error(records in vec(any_record(), 1..5), cut in any::<prop::sample::Index>()) {
-        let parcel = parcel_of_all(&records);
-        let at = cut.index(parcel.len());
-        let read: Vec<_> = ParcelReader::new(&parcel[..at]).collect();
+    fn a_batch_that_is_cut_gives_what_is_whole_and_one_error(records in vec(any_record(), 1..5), cut in any::<prop::sample::Index>()) {
+        let batch = batch_of_all(&records);
+        let at = cut.index(batch.len());
+        let read: Vec<_> = BatchReader::new(&batch[..at]).collect();
         let whole = read.iter().take_while(|record| record.is_ok()).count();
         prop_assert!(read.len() - whole <= 1);
         for (read, record) in read.iter().flatten().zip(&records) {
@@ -336,19 +336,19 @@ proptest! {
     }
 
     #[test]
-    fn a_parcel_of_anything_is_read_without_panic(
+    fn a_batch_of_anything_is_read_without_panic(
         records in vec(any_record(), 1..4),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         noise in vec(any::<u8>(), 0..200),
     ) {
-        let mut parcel = parcel_of_all(&records);
+        let mut batch = batch_of_all(&records);
         changes.iter().for_each(|(at, value)| {
-            let at = at.index(parcel.len());
-            parcel[at] = *value;
+            let at = at.index(batch.len());
+            batch[at] = *value;
         });
-        for bytes in [&parcel[..], &noise[..]] {
+        for bytes in [&batch[..], &noise[..]] {
             // Each record has at least a header, so the number of records is bounded.
-            prop_assert!(ParcelReader::new(bytes).count() <= bytes.len() / parcel::RECORD_HEADER + 1);
+            prop_assert!(BatchReader::new(bytes).count() <= bytes.len() / batch::RECORD_HEADER + 1);
         }
     }
 

@@ -297,10 +297,10 @@ impl Tunnels {
         self.pool.unsent + self.connections.values().map(|connection| connection.unread.len() as u64).sum::<u64>()
     }
 
-    /// Fills a batch of at least [`LEAST_PARCEL`] bytes, round-robin over the connections, and
+    /// Fills a batch of at least [`LEAST_BATCH`] bytes, round-robin over the connections, and
     /// returns its length.
-    pub fn fill(&mut self, parcel: &mut [u8]) -> usize {
-        let mut writer = RecordWriter::new(parcel);
+    pub fn fill(&mut self, batch: &mut [u8]) -> usize {
+        let mut writer = RecordWriter::new(batch);
         while let Some(conn) = self.turns.pop_front() {
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             match connection.take_turn(conn, &mut writer, &mut self.pool) {
@@ -325,8 +325,8 @@ impl Tunnels {
     }
 
     /// Handles a batch. Batches must be passed in order.
-    pub fn handle_parcel(&mut self, parcel: &[u8]) -> Result<(), TunnelError> {
-        RecordReader::new(parcel).try_for_each(|record| self.handle(record?))
+    pub fn handle_batch(&mut self, batch: &[u8]) -> Result<(), TunnelError> {
+        RecordReader::new(batch).try_for_each(|record| self.handle(record?))
     }
 
     fn handle(&mut self, record: Record<'_>) -> Result<(), TunnelError> {
@@ -591,7 +591,7 @@ impl Connection {
 }
 
 /// Minimum size of a batch to fill, in bytes: any record except data fits.
-pub const LEAST_PARCEL: usize = 2048;
+pub const LEAST_BATCH: usize = 2048;
 
 /// Data bytes of one connection before the next one gets its turn.
 const QUANTUM: usize = 16 << 10;

@@ -15,7 +15,7 @@ mod queue;
 mod record;
 
 pub use self::{
-    machine::{Broken, LEAST_PARCEL, OpenError, TunnelError, TunnelEvent, Tunnels},
+    machine::{Broken, LEAST_BATCH, OpenError, TunnelError, TunnelEvent, Tunnels},
     record::{ConnId, MAX_TARGET, MAX_WHY, Record, RecordError, RecordReader, TargetRefusal},
 };
 

@@ -177,8 +177,8 @@ pub struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {
     /// Returns a reader at the first record.
-    pub fn new(parcel: &'a [u8]) -> Self {
-        Self(parcel)
+    pub fn new(batch: &'a [u8]) -> Self {
+        Self(batch)
     }
 
     fn record(&mut self) -> Result<Record<'a>, RecordError> {

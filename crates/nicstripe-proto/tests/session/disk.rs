@@ -22,7 +22,7 @@ pub(crate) type Version = u64;
 pub(crate) struct Contents {
     pub(crate) grid: Grid,
     /// Lengths of the chunks if they are batches of a tree, whose grid is open-ended.
-    parcels: Option<Rc<Vec<u32>>>,
+    batches: Option<Rc<Vec<u32>>>,
     /// True if values are hashes of bytes, and not numbers that take no time to compute.
     pub(crate) real: bool,
     /// Chunks that are zeros in every version.
@@ -32,24 +32,24 @@ pub(crate) struct Contents {
 
 impl Contents {
     pub(crate) fn new(grid: Grid, real: bool) -> Self {
-        Self { grid, parcels: None, real, holes: ChunkSet::new(), values: Rc::default() }
+        Self { grid, batches: None, real, holes: ChunkSet::new(), values: Rc::default() }
     }
 
     /// Batches of these lengths.
-    pub(crate) fn parcels(lens: Vec<u32>) -> Self {
+    pub(crate) fn batches(lens: Vec<u32>) -> Self {
         let grid = Grid::open(ChunkSize::DEFAULT);
-        Self { grid, parcels: Some(Rc::new(lens)), real: true, holes: ChunkSet::new(), values: Rc::default() }
+        Self { grid, batches: Some(Rc::new(lens)), real: true, holes: ChunkSet::new(), values: Rc::default() }
     }
 
     pub(crate) fn chunks(&self) -> ChunkRange {
-        match &self.parcels {
+        match &self.batches {
             Some(lens) => ChunkRange { first: ChunkId(0), count: lens.len() as u64 },
             None => self.grid.all_chunks(),
         }
     }
 
     pub(crate) fn len(&self, chunk: ChunkId) -> u32 {
-        match &self.parcels {
+        match &self.batches {
             Some(lens) => lens[chunk.0 as usize],
             None => self.grid.extent_of(chunk).unwrap().len as u32,
         }
@@ -68,7 +68,7 @@ impl Contents {
 
     pub(crate) fn value(&self, version: Version, chunk: ChunkId) -> ChainingValue {
         *self.values.borrow_mut().entry((version, chunk)).or_insert_with(|| {
-            if self.parcels.is_some() {
+            if self.batches.is_some() {
                 return piece_value(self.grid, chunk, &self.bytes(version, chunk), false).unwrap();
             }
             if self.real {
@@ -90,7 +90,7 @@ impl Contents {
     }
 
     pub(crate) fn digest(&self, version: Version) -> Digest {
-        if self.parcels.is_some() {
+        if self.batches.is_some() {
             return NO_DIGEST;
         }
         let mut tree = HashTree::new(self.grid);

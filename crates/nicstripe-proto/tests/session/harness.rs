@@ -195,12 +195,12 @@ impl Lab {
         let sender = self.direction.sender();
         self.peer_mut(sender).session.prepare(transfer, offering);
         match self.direction {
-            Direction::Put if self.kind() == OfferKind::Parcels => {
+            Direction::Put if self.kind() == OfferKind::Batches => {
                 self.peers[0].open.insert(transfer);
                 let put = PutTree { transfer, target: Some(name), as_name: false, rules: TreeRules::default(), heeds_memory: false };
                 self.peers[0].session.put_tree(put);
             }
-            Direction::Get if self.kind() == OfferKind::Parcels => {
+            Direction::Get if self.kind() == OfferKind::Batches => {
                 let sources = vec![TreeSource { name: Some(name), content: false }];
                 let get = GetTree { transfer, sources, walk: WalkRules::default(), rules: TreeRules::default(), limit_bps: None };
                 self.peers[0].session.get_tree(get);

@@ -25,7 +25,7 @@ impl Victim {
     }
 
     /// A daemon that receives a tree with this window.
-    fn taking_parcels(room: u64) -> Self {
+    fn taking_batches(room: u64) -> Self {
         let mut victim = Self::new(Role::Daemon);
         victim.say(&Message::PutTree(put_tree(T))).unwrap();
         victim.session.accept(T, Vec::new(), Some(room));
@@ -90,7 +90,7 @@ fn is_breach(result: &Result<Incoming, PathError>) -> bool {
 
 #[test]
 fn a_chunk_beyond_the_window_ends_the_path_and_nothing_more_is_kept() {
-    for mut victim in [Victim::piped(Some(4)), Victim::taking_parcels(4)] {
+    for mut victim in [Victim::piped(Some(4)), Victim::taking_batches(4)] {
         for chunk in [4, 5, 1 << 40, u64::MAX] {
             let result = victim.piece(chunk, FULL, false);
             assert!(is_breach(&result), "{chunk}: {result:?}");
@@ -106,7 +106,7 @@ fn a_chunk_beyond_the_window_ends_the_path_and_nothing_more_is_kept() {
 
 #[test]
 fn a_copy_of_what_is_kept_is_not_kept_twice() {
-    let mut victim = Victim::taking_parcels(4);
+    let mut victim = Victim::taking_batches(4);
     assert!(matches!(victim.piece(0, 5, false), Ok(Incoming::Write { .. })));
     assert!(matches!(victim.piece(0, 6, false), Ok(Incoming::Write { .. })), "another copy, while the first is verified");
     assert!(victim.session.handle_chunk_written(P, &header(0, 5, false), victim.now));
@@ -180,7 +180,7 @@ fn an_end_that_does_not_fit_what_came_ends_the_path() {
         victim.is_healthy();
     }
     for (chunks, size) in [(0, 0), (3, 0)] {
-        let mut victim = Victim::taking_parcels(64);
+        let mut victim = Victim::taking_batches(64);
         assert!(victim.write(3, 1, false));
         assert!(matches!(victim.complete(Some(End { chunks, size })), Err(PathError::Arrival(_))));
     }
@@ -193,7 +193,7 @@ fn an_end_that_does_not_fit_what_came_ends_the_path() {
 
 #[test]
 fn an_end_before_a_chunk_that_is_still_verified_ends_the_path() {
-    for mut victim in [Victim::piped(None), Victim::piped(Some(8)), Victim::taking_parcels(8)] {
+    for mut victim in [Victim::piped(None), Victim::piped(Some(8)), Victim::taking_batches(8)] {
         assert!(matches!(victim.piece(5, FULL, false), Ok(Incoming::Write { .. })));
         let result = victim.complete(Some(End { chunks: 1, size: u64::from(FULL) }));
         assert!(matches!(result, Err(PathError::Arrival(_))), "{result:?}");
@@ -214,7 +214,7 @@ fn an_only_chunk_that_was_not_called_the_last_has_no_digest_and_ends_the_path() 
 
 #[test]
 fn a_second_end_counts_for_nothing() {
-    let mut victim = Victim::taking_parcels(8);
+    let mut victim = Victim::taking_batches(8);
     assert!((0..3).all(|chunk| victim.write(chunk, 7, false)));
     victim.complete(Some(End { chunks: 4, size: 0 })).unwrap();
     for chunks in [3, 4, 5] {
@@ -227,8 +227,8 @@ fn a_second_end_counts_for_nothing() {
 }
 
 #[test]
-fn parcels_with_a_digest_are_a_mismatch() {
-    let mut victim = Victim::taking_parcels(8);
+fn batches_with_a_digest_are_a_mismatch() {
+    let mut victim = Victim::taking_batches(8);
     let (digest, end) = (Digest([1; 32]), Some(End { chunks: 0, size: 0 }));
     victim.say(&Message::Complete(Complete { transfer: T, digest, streams: Vec::new(), end, changing: false })).unwrap();
     let events = victim.drain().0;
@@ -236,9 +236,9 @@ fn parcels_with_a_digest_are_a_mismatch() {
 }
 
 #[test]
-fn a_file_in_parcels_ends_the_path() {
+fn a_file_in_batches_ends_the_path() {
     let mut victim = Victim::new(Role::Daemon);
-    let put = Put { offer: Offer { kind: Some(OfferKind::Parcels), ..offer(T) }, ..put(T) };
+    let put = Put { offer: Offer { kind: Some(OfferKind::Batches), ..offer(T) }, ..put(T) };
     assert!(matches!(victim.say(&Message::Put(put)), Err(PathError::Transfer { .. })));
     assert_eq!(victim.drain().0, []);
     victim.is_healthy();
@@ -255,7 +255,7 @@ fn what_becomes_of_a_tree_is_told_to_its_sender_alone() {
         victim.drain();
         victim
     };
-    for (mut victim, what) in [(Victim::taking_parcels(8), "its receiver"), (offered, "before it was accepted"), (file, "a file")] {
+    for (mut victim, what) in [(Victim::taking_batches(8), "its receiver"), (offered, "before it was accepted"), (file, "a file")] {
         assert!(matches!(victim.say(&told(T)), Err(PathError::Transfer { .. })), "{what}");
         assert!(matches!(victim.say(&window(9)), Err(PathError::Transfer { .. })), "{what}");
         assert_eq!(victim.drain().0, [], "{what}");
@@ -309,7 +309,7 @@ fn trees_that_are_asked_of_a_client_can_be_refused() {
 }
 
 #[test]
-fn acknowledgements_of_parcels_that_were_never_given_end_the_path() {
+fn acknowledgements_of_batches_that_were_never_given_end_the_path() {
     let mut victim = Victim::giving();
     for (first, count) in [(2, 1), (0, 3), (3, 1), (0, u64::MAX), (u64::MAX - 1, 1)] {
         let result = victim.session.handle_frame(P, ack(first, count), victim.now);
@@ -353,7 +353,7 @@ fn random_frames_never_panic_and_keep_no_more_than_the_window() {
         let mut victim = match seed % 4 {
             0 => Victim::piped(None),
             1 => Victim::piped(Some(room)),
-            2 => Victim::taking_parcels(room),
+            2 => Victim::taking_batches(room),
             _ => Victim::giving(),
         };
         let (mut arrived, mut kept, mut taken) = (Vec::new(), 0, 0);

@@ -37,7 +37,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Returns a plan without long pauses and with small windows.
     pub(crate) fn new(kind: OfferKind) -> Self {
-        let room = (kind == OfferKind::Parcels).then_some(64);
+        let room = (kind == OfferKind::Batches).then_some(64);
         Self { kind, room, ahead: 64, give_every: Duration::ZERO, take_every: Duration::ZERO, knows_last: true, untold: None }
     }
 
@@ -184,7 +184,7 @@ impl Lab {
         let commit = live.commit.take_if(|_| whole);
         let peer = self.peer_mut(end);
         assert_eq!(peer.disk.written.insert(chunk, content), None, "{chunk:?} is taken twice");
-        if kind == OfferKind::Parcels {
+        if kind == OfferKind::Batches {
             let message = TreeMessage::Verdicts { first: EntryId(chunk.0), verdicts: vec![Verdict::Create; 3] };
             peer.session.tell_tree(TreeBody { transfer, message });
         }
@@ -241,7 +241,7 @@ impl Lab {
         if live.plan.room.is_some() {
             assert_eq!((live.taken, live.kept.len()), (chunks.count, 0));
         }
-        if live.plan.kind == OfferKind::Parcels {
+        if live.plan.kind == OfferKind::Batches {
             assert_eq!(live.told, chunks.count);
         }
         let told = self.receiver().completed.as_ref().unwrap().end;
@@ -249,7 +249,7 @@ impl Lab {
         let expected = match live.plan.kind {
             OfferKind::File => None,
             OfferKind::Pipe => Some(end(bytes)),
-            OfferKind::Parcels => Some(end(0)),
+            OfferKind::Batches => Some(end(0)),
         };
         assert_eq!(told, expected);
     }

@@ -8,7 +8,7 @@ use nicstripe_sim::{End, Rng};
 use crate::{
     harness::{Direction, Lab, Seed, ms, secs, us},
     live::Plan,
-    pipes::parcels,
+    pipes::batches,
     seeds::run_all,
 };
 
@@ -38,7 +38,7 @@ fn whatever_happens_the_file_arrives_once_and_whole() {
 }
 
 #[test]
-fn whatever_happens_pipes_parcels_and_what_is_taken_in_order_arrive_once_and_whole() {
+fn whatever_happens_pipes_batches_and_what_is_taken_in_order_arrive_once_and_whole() {
     run_all("whatever_happens_pipes", &LIVE_ONCE_FAILED, SEEDS, |seed| run(random_live_lab(seed)));
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn random_lab(seed: Seed) -> Lab {
 /// Random links as in `random_lab`, for transfers of unknown length or with a sink in order.
 fn random_live_lab(seed: Seed) -> Lab {
     let mut rng = Rng::new(!seed.0);
-    let kind = [OfferKind::File, OfferKind::Pipe, OfferKind::Parcels][rng.below(3) as usize];
+    let kind = [OfferKind::File, OfferKind::Pipe, OfferKind::Batches][rng.below(3) as usize];
     let chunks = pick(&mut rng, &[0, 1, 2, 5, 40, 150, 440]);
     let size = (chunks * 4096).saturating_sub(rng.below(4096) * rng.below(2));
     let needs_room = kind != OfferKind::Pipe || rng.below(2) == 0;
@@ -101,10 +101,10 @@ fn random_live_lab(seed: Seed) -> Lab {
         knows_last: rng.below(2) == 0,
         untold: (rng.below(2) == 0).then(|| 1 + rng.below(30)),
     };
-    let untold = plan.untold.filter(|_| kind == OfferKind::Parcels);
+    let untold = plan.untold.filter(|_| kind == OfferKind::Batches);
     let mut lab = Lab::small(seed, size).plan(Plan { untold, ..plan });
-    if kind == OfferKind::Parcels {
-        lab.contents = parcels(seed.0, chunks);
+    if kind == OfferKind::Batches {
+        lab.contents = batches(seed.0, chunks);
     }
     with_faults(lab, &mut rng, chunks)
 }

@@ -19,14 +19,14 @@ impl Wire {
         for _ in 0..2 {
             match within(wire.message()).await.unwrap() {
                 Message::Accept(accept) => assert!(accept.transfer == UP && accept.window.is_some()),
-                Message::Offer(offer) => assert!(offer.transfer == DOWN && offer.kind == Some(OfferKind::Parcels)),
+                Message::Offer(offer) => assert!(offer.transfer == DOWN && offer.kind == Some(OfferKind::Batches)),
                 other => panic!("{other:?}"),
             }
         }
         wire
     }
 
-    async fn parcel(&mut self, chunk: u64, bytes: &[u8]) {
+    async fn batch(&mut self, chunk: u64, bytes: &[u8]) {
         let value = piece_value(Grid::open(ChunkSize::DEFAULT), ChunkId(chunk), bytes, false).unwrap();
         let mut frame = Vec::new();
         DataHeader { transfer: UP, chunk: ChunkId(chunk), value, len: bytes.len() as u32, raw_len: 0, last: false }.encode(&mut frame);
@@ -47,7 +47,7 @@ impl Wire {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parcel_that_breaks_the_rules_ends_the_mux_and_not_the_connection() {
+async fn a_batch_that_breaks_the_rules_ends_the_mux_and_not_the_connection() {
     let record = |kind: u8, conn: u8, body: &[u8]| [&[kind, 0, 0, 0, conn, 0, 0, 0, body.len() as u8, 0, 0, 0], body].concat();
     let open = record(1, 0, b"\0\0\x01\0localhost:1");
     for evil in [
@@ -62,7 +62,7 @@ async fn a_parcel_that_breaks_the_rules_ends_the_mux_and_not_the_connection() {
     ] {
         let stage = Stage::new().await;
         let mut wire = Wire::with_mux(&stage).await;
-        wire.parcel(0, &evil).await;
+        wire.batch(0, &evil).await;
         assert_eq!(wire.failures([UP, DOWN]).await, [FailCode::Protocol; 2], "{evil:?}");
         // The same connection may request another multiplexer.
         let [up, down] = [TransferId(3), TransferId(4)];

@@ -67,7 +67,7 @@ impl ReorderBuffer {
             self.next = ChunkId(self.next.0 + 1);
             // A sink that has ended has reported why.
             match &self.sink {
-                Sink::Tree(tree) => drop(tree.send(ReceiverInput::Parcel(buffer))),
+                Sink::Tree(tree) => drop(tree.send(ReceiverInput::Batch(buffer))),
                 Sink::Writer(writer) => drop(writer.send(WriteItem::Chunk(buffer))),
                 Sink::Reader(reader) => drop(reader.send(ReadItem::Chunk(buffer))),
                 Sink::TunnelMux(mux) => mux.take_in(buffer.bytes()),

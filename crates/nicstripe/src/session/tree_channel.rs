@@ -89,8 +89,8 @@ impl SenderChannel for SessionChannel<SenderEnd> {
         self.end.chunks.buffer()
     }
 
-    fn send(&mut self, parcel: ChunkBuffer) -> bool {
-        self.end.chunks.send(parcel, false)
+    fn send(&mut self, batch: ChunkBuffer) -> bool {
+        self.end.chunks.send(batch, false)
     }
 
     fn last(&mut self) -> bool {

@@ -45,7 +45,7 @@ pub(crate) trait SenderChannel: TreeChannel {
     /// Returns an empty buffer for a batch.
     fn buffer(&self) -> ChunkBuffer;
     /// Sends a batch; blocks until there is room.
-    fn send(&mut self, parcel: ChunkBuffer) -> bool;
+    fn send(&mut self, batch: ChunkBuffer) -> bool;
     /// Announces that no batch follows, so that the session ends the receiver's input.
     ///
     /// Results may still arrive. The receiver finishes after the last result, when everything is
@@ -94,7 +94,7 @@ pub(crate) trait ReceiverChannel: TreeChannel {
 /// Input of a tree's receiver.
 pub(crate) enum ReceiverInput {
     /// The next batch, in order.
-    Parcel(ChunkBuffer),
+    Batch(ChunkBuffer),
     /// No batch follows.
     End,
     /// Open the target of this standalone file, and answer.

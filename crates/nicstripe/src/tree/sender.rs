@@ -23,7 +23,7 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Name,
     frame::MAX_PAYLOAD,
-    tree::{Content, EntryFailure, EntryId, Reason, Record, Special, TreeMessage, TreeRules, Trouble, Verdict, parcel::PIECE_HEADER},
+    tree::{Content, EntryFailure, EntryId, Reason, Record, Special, TreeMessage, TreeRules, Trouble, Verdict, batch::PIECE_HEADER},
 };
 
 use self::{
@@ -43,7 +43,7 @@ use crate::file::{FileError, IoPool, Source};
 ///
 /// Without it each file read by the two I/O threads goes in its own batch: 375 batches for 1000
 /// files of 500 bytes on average. Longer than a read, too short to notice; picked by eye.
-const PARCEL_PATIENCE: Duration = Duration::from_millis(5);
+const BATCH_PATIENCE: Duration = Duration::from_millis(5);
 
 /// Sources and options of a sending tree.
 #[derive(Debug, Clone, Default)]
@@ -194,7 +194,7 @@ impl Sender {
 
     /// Returns the time a partial batch still waits for reads; `None` if it need not wait.
     fn patience(&self) -> Option<Duration> {
-        let left = PARCEL_PATIENCE.saturating_sub(self.outlet.parcel_age()?);
+        let left = BATCH_PATIENCE.saturating_sub(self.outlet.batch_age()?);
         (self.reads.is_reading() && !left.is_zero()).then_some(left)
     }
 

@@ -44,8 +44,8 @@ impl SenderChannel for There {
         self.buffers.take()
     }
 
-    fn send(&mut self, parcel: ChunkBuffer) -> bool {
-        self.receiver.send(ReceiverInput::Parcel(parcel)).is_ok()
+    fn send(&mut self, batch: ChunkBuffer) -> bool {
+        self.receiver.send(ReceiverInput::Batch(batch)).is_ok()
     }
 
     fn last(&mut self) -> bool {

@@ -125,11 +125,11 @@ impl TunnelMux {
     }
 
     /// Consumes the next in-order batch.
-    pub(crate) fn take_in(self: &Arc<Self>, parcel: &[u8]) {
+    pub(crate) fn take_in(self: &Arc<Self>, batch: &[u8]) {
         self.with(|state| {
             state.taken += 1;
             if !state.has_ended
-                && let Err(error) = state.tunnels.handle_parcel(parcel)
+                && let Err(error) = state.tunnels.handle_batch(batch)
             {
                 state.breach = Some(error);
             }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn parcel(records: &[Record<'_>]) -> Vec<u8> {
+fn batch(records: &[Record<'_>]) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 20];
     let mut writer = RecordWriter::new(&mut bytes);
     for record in records {
@@ -21,7 +21,7 @@ fn daemon() -> (Tunnels, ConnId) {
 }
 
 fn breach(records: &[Record<'_>]) -> TunnelError {
-    daemon().0.handle_parcel(&parcel(records)).unwrap_err()
+    daemon().0.handle_batch(&batch(records)).unwrap_err()
 }
 
 const UNKNOWN: ConnId = ConnId(9);
@@ -47,7 +47,7 @@ fn breaches_are_named() {
     let bytes = vec![0; FIRST_WINDOW as usize + 1];
     assert_eq!(breach(&[Record::Data { conn, bytes: &bytes }]), TunnelError::Window { conn: 0, len: bytes.len() });
     let mut client = Tunnels::new(Role::Client);
-    assert_eq!(client.handle_parcel(&parcel(&[open(conn)])), Err(unexpected("an open", 0)));
+    assert_eq!(client.handle_batch(&batch(&[open(conn)])), Err(unexpected("an open", 0)));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_peer_that_opens_without_end_and_takes_no_answer_is_stopped() {
     let mut daemon = Tunnels::new(Role::Daemon);
     let mut result = Ok(());
     for number in 0..100_000 {
-        result = daemon.handle_parcel(&parcel(&[Record::Open { conn: ConnId(number), window: 1, target: "x:1" }]));
+        result = daemon.handle_batch(&batch(&[Record::Open { conn: ConnId(number), window: 1, target: "x:1" }]));
         if result.is_err() {
             break;
         }
@@ -70,7 +70,7 @@ fn a_peer_that_opens_and_resets_without_end_leaves_nothing() {
     let mut daemon = Tunnels::new(Role::Daemon);
     for number in 0..100_000 {
         let conn = ConnId(number);
-        daemon.handle_parcel(&parcel(&[Record::Open { conn, window: 1, target: "x:1" }, Record::Reset { conn }])).unwrap();
+        daemon.handle_batch(&batch(&[Record::Open { conn, window: 1, target: "x:1" }, Record::Reset { conn }])).unwrap();
         assert_eq!(events(&mut daemon), [TunnelEvent::Asked { conn, target: "x:1".into() }, TunnelEvent::Reset(conn)]);
         daemon.close(conn);
     }
@@ -84,14 +84,14 @@ fn a_peer_that_fills_every_window_and_is_not_read_has_the_most_and_no_more() {
     let mut sent = 0;
     for number in 0..MOST_CONNECTIONS as u32 {
         let conn = ConnId(number);
-        daemon.handle_parcel(&parcel(&[Record::Open { conn, window: 1, target: "x:1" }])).unwrap();
+        daemon.handle_batch(&batch(&[Record::Open { conn, window: 1, target: "x:1" }])).unwrap();
         daemon.accept(conn);
         let mut told = vec![0; 4096];
         let len = daemon.fill(&mut told);
         let Some(Ok(Record::Opened { window, .. })) = RecordReader::new(&told[..len]).next() else { panic!("no answer") };
         let bytes = vec![1; window as usize];
         sent += u64::from(window);
-        daemon.handle_parcel(&parcel(&[Record::Data { conn, bytes: &bytes }])).unwrap();
+        daemon.handle_batch(&batch(&[Record::Data { conn, bytes: &bytes }])).unwrap();
     }
     daemon.check();
     assert_eq!(daemon.buffered_bytes(), sent);

@@ -26,11 +26,11 @@ impl Mux {
     }
 
     /// Sends a batch from each end that has one and is within the limit.
-    pub(super) fn send(&mut self, parcel: usize) -> bool {
+    pub(super) fn send(&mut self, batch: usize) -> bool {
         let mut any = false;
         for (end, queue) in [(&mut self.client, &mut self.up), (&mut self.daemon, &mut self.down)] {
             if end.is_due() && queue.len() < PLACES {
-                let mut bytes = vec![0xee; parcel];
+                let mut bytes = vec![0xee; batch];
                 let len = end.fill(&mut bytes);
                 bytes.truncate(len);
                 if len > 0 {
@@ -46,8 +46,8 @@ impl Mux {
     pub(super) fn arrive(&mut self) -> bool {
         let (up, down) = (self.up.pop_front(), self.down.pop_front());
         let any = up.is_some() || down.is_some();
-        up.into_iter().for_each(|parcel| self.daemon.handle_parcel(&parcel).unwrap());
-        down.into_iter().for_each(|parcel| self.client.handle_parcel(&parcel).unwrap());
+        up.into_iter().for_each(|batch| self.daemon.handle_batch(&batch).unwrap());
+        down.into_iter().for_each(|batch| self.client.handle_batch(&batch).unwrap());
         any
     }
 
@@ -254,7 +254,7 @@ fn as_many_connections_as_there_may_be_all_move_and_stay_within_the_bounds() {
 }
 
 #[test]
-fn connections_have_turns_within_a_parcel() {
+fn connections_have_turns_within_a_batch() {
     let mut mux = Mux::new();
     let conns: Vec<ConnId> = (0..8).map(|_| mux.opened()).collect();
     for conn in &conns {

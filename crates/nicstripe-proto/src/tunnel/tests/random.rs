@@ -152,8 +152,8 @@ impl World {
                 self.lives.push(life);
             }
             1 | 2 => {
-                let parcel = if self.random.one_in(2) { LEAST_PARCEL } else { crate::frame::MAX_PAYLOAD };
-                self.mux.send(parcel);
+                let batch = if self.random.one_in(2) { LEAST_BATCH } else { crate::frame::MAX_PAYLOAD };
+                self.mux.send(batch);
             }
             3 | 4 => {
                 self.mux.arrive();
@@ -202,7 +202,7 @@ impl World {
                 (0..2).for_each(|end| self.read(at, end));
             }
             let after: u64 = self.lives.iter().flat_map(|life| &life.users).map(|user| user.read + u64::from(user.has_seen_end)).sum();
-            if before == after && !self.mux.send(LEAST_PARCEL) {
+            if before == after && !self.mux.send(LEAST_BATCH) {
                 break;
             }
         }

@@ -243,7 +243,7 @@ impl Driver {
 
     pub(super) fn on_offered(&mut self, offer: Offer) {
         let transfer = offer.transfer;
-        let is_tree = offer.kind == Some(OfferKind::Parcels);
+        let is_tree = offer.kind == Some(OfferKind::Batches);
         match self.ends.awaited.remove(&transfer) {
             Some(Await::File(wanted)) if !is_tree => self.files.open_local(wanted, offer, crate::random_bytes()),
             Some(Await::Pipe(writer)) if !is_tree => match start_writer(transfer, writer, self.handle.inputs.clone()) {
@@ -330,7 +330,7 @@ impl Driver {
             Ok(TreeRun::Receiver(run)) => self.receive_tree(transfer, run, None),
             Ok(TreeRun::Sender(run)) => {
                 self.ends.starting.insert(transfer, Start::Tree(run, None));
-                let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Parcels));
+                let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Batches));
                 let offer = Offer { transfer, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None };
                 let offered = self.session.offer(offer);
                 debug_assert!(offered.is_ok(), "{offered:?}");

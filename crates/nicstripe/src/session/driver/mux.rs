@@ -50,7 +50,7 @@ impl Driver {
         self.mux = Some(MuxEnds { transfers: [asked.up, asked.down], mux: mux.clone() });
         self.await_mux(Some(asked.down), None, &mux);
         self.receive_mux(asked.up, mux);
-        let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Parcels));
+        let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Batches));
         let offer = Offer { transfer: asked.down, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None };
         let offered = self.session.offer(offer);
         debug_assert!(offered.is_ok(), "{offered:?}");

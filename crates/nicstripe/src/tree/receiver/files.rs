@@ -25,10 +25,10 @@ use rustix::{
 
 use super::{
     Halt, Job, Leaf, MOST_WEIGHT, Receiver,
-    batch::{self, Committed},
+    commit_group::{self, Committed},
     outbox::told,
     part::Part,
-    writing::{self, Parcel, Piece, Wrote},
+    writing::{self, Batch, Piece, Wrote},
 };
 use crate::{
     file::{Attributes, FileError, Target, TargetRequest, hidden_name, mtime_of, remove_earlier},
@@ -254,7 +254,7 @@ impl Receiver {
         self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: size })
     }
 
-    pub(super) fn on_piece(&mut self, id: EntryId, at: u64, last: bool, parcel: &Arc<Parcel>, range: Range<usize>) -> Result<(), Halt> {
+    pub(super) fn on_piece(&mut self, id: EntryId, at: u64, last: bool, batch: &Arc<Batch>, range: Range<usize>) -> Result<(), Halt> {
         let end = at.checked_add(range.len() as u64);
         let Some(file) = self.files.get_mut(&id) else { return self.on_dropped_piece(id, end, last) };
         let size = file.size;
@@ -266,7 +266,7 @@ impl Receiver {
             return Err(Halt::protocol(format!("peer sent a piece of entry {} that is not the next", id.0)));
         };
         (*offset, *is_whole) = (end, last);
-        let piece = Piece { id, part: part.clone(), offset: at, last, parcel: parcel.clone(), range };
+        let piece = Piece { id, part: part.clone(), offset: at, last, batch: batch.clone(), range };
         if *is_busy {
             queue.push_back(piece);
         } else {
@@ -313,7 +313,7 @@ impl Receiver {
                     self.writing.push(piece);
                 }
                 (Ok(()), None) if last => {
-                    self.batch.push(id, part.clone(), file.size);
+                    self.commit_group.push(id, part.clone(), file.size);
                     file.is_coming = false;
                     self.coming -= 1;
                 }
@@ -324,9 +324,9 @@ impl Receiver {
     }
 
     pub(super) fn commit_batch(&mut self) {
-        let parts = self.batch.take();
+        let parts = self.commit_group.take();
         self.is_committing = true;
-        self.run(move || Job::Committed(batch::commit(parts)));
+        self.run(move || Job::Committed(commit_group::commit(parts)));
     }
 
     pub(super) fn on_committed(&mut self, results: Vec<Committed>) -> Result<(), Halt> {

@@ -2,7 +2,7 @@
 //!
 //! One thread owns all state. It reads batches, examines the place of each entry, and creates
 //! directories and links. Contents are left to the I/O threads, which hash, write and group-commit
-//! small files ([`batch`]). A standalone file is opened as a [`Target`](crate::file::Target). No
+//! small files ([`commit_group`]). A standalone file is opened as a [`Target`](crate::file::Target). No
 //! file gets its final name before its content is durable. The end is reported when everything is
 //! durable.
 //!
@@ -15,7 +15,7 @@
 //! [`Receiving`] limits batches and the footprints of entries. Two cases add about 16 bytes each:
 //! every name in an unfinished directory if surplus is deleted, and every failed file.
 
-mod batch;
+mod commit_group;
 mod directories;
 mod files;
 mod links;
@@ -46,13 +46,13 @@ use nicstripe_proto::{
     Digest, FailCode, Name,
     name::escaped,
     tree::{
-        Content, Entry, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, OwnerNames, ParcelReader, Record, TreeRules, Verdict,
+        BatchReader, Content, Entry, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, OwnerNames, Record, TreeRules, Verdict,
     },
 };
 
 pub(crate) use self::promised::Promised;
 use self::{
-    batch::{Batch, Committed},
+    commit_group::{CommitGroup, Committed},
     directories::{Directory, Spot, Top},
     files::{Arriving, Candidate},
     links::Link,
@@ -194,7 +194,7 @@ struct Receiver {
     links: HashMap<EntryId, Vec<Link>>,
     waiting_links: usize,
     writing: Writing,
-    batch: Batch,
+    commit_group: CommitGroup,
     is_committing: bool,
     /// Batches handled but not yet reported as consumed.
     owed: usize,
@@ -236,7 +236,7 @@ impl Receiver {
             links: HashMap::new(),
             waiting_links: 0,
             writing: Writing::default(),
-            batch: Batch::default(),
+            commit_group: CommitGroup::default(),
             is_committing: false,
             owed: 0,
             weight: 0,
@@ -275,7 +275,7 @@ impl Receiver {
         if self.is_committing {
             return None;
         }
-        let patience = self.batch.patience()?;
+        let patience = self.commit_group.patience()?;
         Some(if self.is_idle() { patience.min(IDLE_COMMIT) } else { patience })
     }
 
@@ -286,8 +286,8 @@ impl Receiver {
 
     fn handle(&mut self, input: ReceiverInput) -> Result<(), Halt> {
         match input {
-            ReceiverInput::Parcel(_) | ReceiverInput::End if self.has_ended => Err(Halt::protocol("peer sent a parcel after the last")),
-            ReceiverInput::Parcel(parcel) => self.on_parcel(parcel),
+            ReceiverInput::Batch(_) | ReceiverInput::End if self.has_ended => Err(Halt::protocol("peer sent a parcel after the last")),
+            ReceiverInput::Batch(batch) => self.on_batch(batch),
             ReceiverInput::End => {
                 self.has_ended = true;
                 self.out.progress.complete = true;
@@ -318,21 +318,22 @@ impl Receiver {
     fn turn(&mut self, is_quiet: bool) -> Result<(), Halt> {
         self.hash_more();
         self.write_more();
-        let is_due = self.batch.patience().is_some_and(|patience| patience.is_zero() || is_quiet || (self.has_ended && self.is_idle()));
+        let is_due =
+            self.commit_group.patience().is_some_and(|patience| patience.is_zero() || is_quiet || (self.has_ended && self.is_idle()));
         if is_due && !self.is_committing {
             self.commit_batch();
         }
         self.out.flush()?;
-        while self.owed > 0 && self.writing.parcels() < self.request.allowance.written {
+        while self.owed > 0 && self.writing.batches() < self.request.allowance.written {
             self.owed -= 1;
             self.out.consumed()?;
         }
         Ok(())
     }
 
-    fn on_parcel(&mut self, parcel: crate::file::ChunkBuffer) -> Result<(), Halt> {
-        let parcel = self.writing.begin(parcel);
-        for record in ParcelReader::new(parcel.bytes()) {
+    fn on_batch(&mut self, batch: crate::file::ChunkBuffer) -> Result<(), Halt> {
+        let batch = self.writing.begin(batch);
+        for record in BatchReader::new(batch.bytes()) {
             match record.map_err(|error| Halt::protocol(error.to_string()))? {
                 Record::Entry(entry) => self.on_entry(*entry)?,
                 Record::EndDirectory { id, complete } => {
@@ -342,8 +343,8 @@ impl Receiver {
                     self.on_end_directory(id, complete)?;
                 }
                 Record::Piece { id, offset, last, bytes } => {
-                    let start = bytes.as_ptr() as usize - parcel.bytes().as_ptr() as usize;
-                    self.on_piece(id, offset, last, &parcel, start..start + bytes.len())?;
+                    let start = bytes.as_ptr() as usize - batch.bytes().as_ptr() as usize;
+                    self.on_piece(id, offset, last, &batch, start..start + bytes.len())?;
                 }
                 Record::Abandoned { id, reason } => self.on_abandoned(id, &reason)?,
                 Record::Trouble(trouble) => self.out.trouble(*trouble)?,
@@ -476,7 +477,7 @@ impl Receiver {
 
     fn is_done(&self) -> Result<bool, Halt> {
         let is_working = self.hashing > 0 || !self.undecided.is_empty() || self.writing.is_busy() || self.is_committing;
-        if !self.has_ended || is_working || !self.batch.is_empty() {
+        if !self.has_ended || is_working || !self.commit_group.is_empty() {
             return Ok(false);
         }
         if self.coming > 0 || self.open_directories > 0 {
@@ -508,7 +509,7 @@ impl Receiver {
         if self.request.rules.dry_run {
             return Ok(());
         }
-        let synced = self.devices.values().try_for_each(|place| batch::sync_file_system(&*place.open_to_sync()?));
+        let synced = self.devices.values().try_for_each(|place| commit_group::sync_file_system(&*place.open_to_sync()?));
         synced.map_err(|error| Halt::Failed(FileError::new("sync", "the tree", error)))
     }
 
@@ -527,7 +528,7 @@ impl Receiver {
             }
         }
         self.files.values().for_each(Arriving::discard);
-        self.batch.take().into_iter().for_each(|(_, part)| part.discard());
+        self.commit_group.take().into_iter().for_each(|(_, part)| part.discard());
     }
 
     fn close(self, result: Result<(), FileError>) {

@@ -17,18 +17,18 @@ use crate::file::ChunkBuffer;
 
 /// A batch with unwritten pieces.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(super) struct Batch {
     buffer: ChunkBuffer,
     held: Arc<AtomicUsize>,
 }
 
-impl Parcel {
+impl Batch {
     pub(super) fn bytes(&self) -> &[u8] {
         self.buffer.bytes()
     }
 }
 
-impl Drop for Parcel {
+impl Drop for Batch {
     fn drop(&mut self) {
         self.held.fetch_sub(1, Ordering::AcqRel);
     }
@@ -40,13 +40,13 @@ pub(super) struct Piece {
     pub(super) part: Arc<Part>,
     pub(super) offset: u64,
     pub(super) last: bool,
-    pub(super) parcel: Arc<Parcel>,
+    pub(super) batch: Arc<Batch>,
     pub(super) range: Range<usize>,
 }
 
 impl Piece {
     fn write(&self) -> io::Result<()> {
-        let bytes = self.parcel.bytes().get(self.range.clone()).unwrap_or_default();
+        let bytes = self.batch.bytes().get(self.range.clone()).unwrap_or_default();
         self.part.write(self.offset, bytes, self.last)
     }
 }
@@ -63,13 +63,13 @@ pub(super) struct Writing {
 
 impl Writing {
     /// Wraps a batch, which counts as held until all its pieces are written.
-    pub(super) fn begin(&self, buffer: ChunkBuffer) -> Arc<Parcel> {
+    pub(super) fn begin(&self, buffer: ChunkBuffer) -> Arc<Batch> {
         self.held.fetch_add(1, Ordering::AcqRel);
-        Arc::new(Parcel { buffer, held: self.held.clone() })
+        Arc::new(Batch { buffer, held: self.held.clone() })
     }
 
     /// Returns the number of batches in memory.
-    pub(super) fn parcels(&self) -> usize {
+    pub(super) fn batches(&self) -> usize {
         self.held.load(Ordering::Acquire)
     }
 

@@ -6,7 +6,7 @@ use nicstripe_proto::{
     FailCode, Name,
     frame::MAX_PAYLOAD,
     name::printable,
-    tree::{EntryFailure, EntryId, ParcelWriter, Record, Verdict},
+    tree::{BatchWriter, EntryFailure, EntryId, Record, Verdict},
 };
 
 use super::{
@@ -29,8 +29,8 @@ const MOST_TEXT: usize = 1024;
 /// The channel, the batch being filled, and the report.
 pub(super) struct Outlet {
     channel: Box<dyn SenderChannel>,
-    parcel: Option<(ChunkBuffer, usize)>,
-    parcel_begun: Instant,
+    batch: Option<(ChunkBuffer, usize)>,
+    batch_begun: Instant,
     list: bool,
     is_dry_run: bool,
     report: TreeReport,
@@ -42,7 +42,7 @@ pub(super) struct Outlet {
 impl Outlet {
     pub(super) fn new(channel: Box<dyn SenderChannel>, list: bool, is_dry_run: bool) -> Self {
         let (report, progress) = (TreeReport::default(), WalkProgress::default());
-        Self { channel, parcel: None, parcel_begun: Instant::now(), list, is_dry_run, report, progress, is_told: true, told_at: None }
+        Self { channel, batch: None, batch_begun: Instant::now(), list, is_dry_run, report, progress, is_told: true, told_at: None }
     }
 
     /// Returns the receiver's memory for entries in bytes; unlimited if not announced.
@@ -52,28 +52,28 @@ impl Outlet {
 
     /// Adds a record to the batch; returns false if it does not fit.
     pub(super) fn try_push(&mut self, record: &Record<'_>) -> bool {
-        let (mut buffer, len) = self.parcel.take().unwrap_or_else(|| {
-            self.parcel_begun = Instant::now();
+        let (mut buffer, len) = self.batch.take().unwrap_or_else(|| {
+            self.batch_begun = Instant::now();
             (self.channel.buffer(), 0)
         });
-        let mut writer = ParcelWriter::new(buffer.bytes_mut(MAX_PAYLOAD), len);
+        let mut writer = BatchWriter::new(buffer.bytes_mut(MAX_PAYLOAD), len);
         let fits = writer.push(record);
         let len = writer.len();
-        self.parcel = Some((buffer, len));
+        self.batch = Some((buffer, len));
         fits
     }
 
     pub(super) fn room(&self) -> usize {
-        MAX_PAYLOAD - self.parcel.as_ref().map_or(0, |(_, len)| *len)
+        MAX_PAYLOAD - self.batch.as_ref().map_or(0, |(_, len)| *len)
     }
 
     /// Returns the age of the batch; `None` if it is empty.
-    pub(super) fn parcel_age(&self) -> Option<Duration> {
-        self.parcel.as_ref().filter(|(_, len)| *len > 0).map(|_| self.parcel_begun.elapsed())
+    pub(super) fn batch_age(&self) -> Option<Duration> {
+        self.batch.as_ref().filter(|(_, len)| *len > 0).map(|_| self.batch_begun.elapsed())
     }
 
     pub(super) fn flush(&mut self) -> Result<(), Ended> {
-        match self.parcel.take() {
+        match self.batch.take() {
             Some((mut buffer, len)) if len > 0 => {
                 buffer.bytes_mut(len);
                 still(self.channel.send(buffer))

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use nicstripe_proto::tree::{Entry, MOST_PENDING, MOST_UNDECIDED, ParcelReader};
+use nicstripe_proto::tree::{BatchReader, Entry, MOST_PENDING, MOST_UNDECIDED};
 
 use super::*;
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 
 /// Call of the sender on its channel.
 enum Given {
-    Parcel(Vec<u8>),
+    Batch(Vec<u8>),
     Last,
     Standalone(EntryId),
     Told(String, EntryOutcome),
@@ -39,9 +39,9 @@ impl SenderChannel for FakeChannel {
         self.buffers.take()
     }
 
-    fn send(&mut self, parcel: ChunkBuffer) -> bool {
-        assert!(!parcel.bytes().is_empty() && parcel.bytes().len() <= MAX_PAYLOAD);
-        self.given.send(Given::Parcel(parcel.bytes().to_vec())).is_ok()
+    fn send(&mut self, batch: ChunkBuffer) -> bool {
+        assert!(!batch.bytes().is_empty() && batch.bytes().len() <= MAX_PAYLOAD);
+        self.given.send(Given::Batch(batch.bytes().to_vec())).is_ok()
     }
 
     fn last(&mut self) -> bool {
@@ -79,7 +79,7 @@ struct Peer {
     alone: Vec<EntryId>,
     told: Vec<(String, EntryOutcome)>,
     progress: WalkProgress,
-    parcels: usize,
+    batches: usize,
     is_last: bool,
     result: Option<Result<TreeReport, FileError>>,
 }
@@ -102,7 +102,7 @@ impl Peer {
             alone: Vec::new(),
             told: Vec::new(),
             progress: WalkProgress::default(),
-            parcels: 0,
+            batches: 0,
             is_last: false,
             result: None,
         }
@@ -132,7 +132,7 @@ impl Peer {
     /// Handles the next call; returns false after `timeout`.
     fn take(&mut self, timeout: Duration) -> bool {
         match self.given.recv_timeout(timeout) {
-            Ok(Given::Parcel(parcel)) => self.take_parcel(&parcel),
+            Ok(Given::Batch(batch)) => self.take_batch(&batch),
             Ok(Given::Last) => self.is_last = true,
             Ok(Given::Standalone(id)) => self.alone.push(id),
             Ok(Given::Told(name, outcome)) => self.told.push((name, outcome)),
@@ -143,10 +143,10 @@ impl Peer {
         true
     }
 
-    fn take_parcel(&mut self, parcel: &[u8]) {
+    fn take_batch(&mut self, batch: &[u8]) {
         assert!(!self.is_last, "a parcel after the last");
-        self.parcels += 1;
-        for record in ParcelReader::new(parcel) {
+        self.batches += 1;
+        for record in BatchReader::new(batch) {
             match record.unwrap() {
                 Record::Entry(entry) => {
                     assert_eq!(entry.id.0, self.entries.len() as u64);
@@ -272,7 +272,7 @@ fn a_tree_arrives_with_the_contents_that_are_wanted() {
 }
 
 #[test]
-fn files_of_every_size_about_a_parcels_arrive_as_they_are() {
+fn files_of_every_size_about_a_batches_arrive_as_they_are() {
     let dir = tempfile::tempdir().unwrap();
     let room = MAX_PAYLOAD - PIECE_HEADER;
     let sizes = [0, 1, room - 1, room, room + 1, 2 * room, 2 * room + 1, MAX_PAYLOAD, 4 << 20];
@@ -288,15 +288,15 @@ fn files_of_every_size_about_a_parcels_arrive_as_they_are() {
 }
 
 #[test]
-fn small_files_share_parcels() {
+fn small_files_share_batches() {
     let dir = tempfile::tempdir().unwrap();
     (0..1000).for_each(|index| fs::write(dir.path().join(format!("{index}")), pattern(index)).unwrap());
     let mut peer = Peer::start(request(dir.path()));
     let report = peer.serve(create);
     assert_eq!((report.files, report.bytes), (1000, 999 * 1000 / 2));
     // 500 KB of contents and 50 KB of entries need at least 3 batches; a slow disk may exceed
-    // `PARCEL_PATIENCE` at times.
-    assert!(peer.parcels < 60, "{} parcels", peer.parcels);
+    // `BATCH_PATIENCE` at times.
+    assert!(peer.batches < 60, "{} parcels", peer.batches);
 }
 
 #[test]

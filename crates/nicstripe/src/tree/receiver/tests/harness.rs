@@ -18,8 +18,8 @@ use nicstripe_proto::{
     frame::MAX_PAYLOAD,
     journal::Timestamp,
     tree::{
-        Content, Entry, EntryFailure, EntryId, ParcelWriter, Record, TreeMessage, TreeRules, Verdict, message::MOST_MESSAGE,
-        parcel::RECORD_HEADER,
+        BatchWriter, Content, Entry, EntryFailure, EntryId, Record, TreeMessage, TreeRules, Verdict, batch::RECORD_HEADER,
+        message::MOST_MESSAGE,
     },
 };
 
@@ -88,7 +88,7 @@ pub(super) struct Sending {
     buffer: Vec<u8>,
     len: usize,
     next: u64,
-    parcels: usize,
+    batches: usize,
     pub(super) consumed: usize,
     pub(super) verdicts: BTreeMap<u64, Verdict>,
     pub(super) done: BTreeSet<u64>,
@@ -211,7 +211,7 @@ impl Sending {
             buffer: vec![0; MAX_PAYLOAD],
             len: 0,
             next: 0,
-            parcels: 0,
+            batches: 0,
             consumed: 0,
             verdicts: BTreeMap::new(),
             done: BTreeSet::new(),
@@ -270,7 +270,7 @@ impl Sending {
 
     pub(super) fn push(&mut self, record: &Record<'_>) {
         loop {
-            let mut writer = ParcelWriter::new(&mut self.buffer, self.len);
+            let mut writer = BatchWriter::new(&mut self.buffer, self.len);
             if writer.push(record) {
                 self.len = writer.len();
                 return;
@@ -296,11 +296,11 @@ impl Sending {
 
     pub(super) fn flush(&mut self) {
         if self.len > 0 {
-            let mut parcel = self.buffers.take();
-            parcel.bytes_mut(0);
-            assert!(parcel.append(&self.buffer[..self.len]));
-            let _ = self.inputs.send(ReceiverInput::Parcel(parcel));
-            self.parcels += 1;
+            let mut batch = self.buffers.take();
+            batch.bytes_mut(0);
+            assert!(batch.append(&self.buffer[..self.len]));
+            let _ = self.inputs.send(ReceiverInput::Batch(batch));
+            self.batches += 1;
             self.len = 0;
         }
     }
@@ -363,7 +363,7 @@ impl Sending {
     /// Waits for a successful end.
     pub(super) fn report(&mut self) -> TreeReport {
         let report = self.wait().as_ref().map_err(FileError::one_line).unwrap().clone();
-        assert_eq!(self.consumed, self.parcels, "not all parcels were taken in");
+        assert_eq!(self.consumed, self.batches, "not all parcels were taken in");
         report
     }
 

@@ -342,14 +342,14 @@ fn a_breach_of_the_protocol_ends_the_transfer() {
 }
 
 #[test]
-fn a_parcel_that_cannot_be_read_ends_the_transfer() {
+fn a_batch_that_cannot_be_read_ends_the_transfer() {
     let ground = Ground::quick();
-    for parcel in [&b"\x01"[..], &[9; 16], &[1, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0], &[0xff; 200]] {
+    for batch in [&b"\x01"[..], &[9; 16], &[1, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0], &[0xff; 200]] {
         let mut sending = ground.start(eager());
         let mut buffer = crate::file::BufferPool::default().take();
         buffer.bytes_mut(0);
-        assert!(buffer.append(parcel));
-        sending.inputs.send(ReceiverInput::Parcel(buffer)).unwrap();
+        assert!(buffer.append(batch));
+        sending.inputs.send(ReceiverInput::Batch(buffer)).unwrap();
         sending.breach();
     }
 }

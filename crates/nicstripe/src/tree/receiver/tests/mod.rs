@@ -430,7 +430,7 @@ fn what_is_in_the_way_of_a_directory_is_one_failure_whatever_was_to_go_into_it()
 }
 
 #[test]
-fn parcels_are_consumed_while_thousands_of_files_are_written() {
+fn batches_are_consumed_while_thousands_of_files_are_written() {
     let ground = Ground::quick();
     let mut sending = ground.start(TreeRules::default());
     let mut left = 6_000;

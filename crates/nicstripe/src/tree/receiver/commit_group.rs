@@ -19,14 +19,14 @@ use crate::file::TMPFS_MAGIC;
 
 /// Written small files that wait for the next group commit.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct CommitGroup {
     parts: Vec<(EntryId, Arc<Part>)>,
     bytes: u64,
     /// Arrival of the first file.
     since: Option<Instant>,
 }
 
-impl Batch {
+impl CommitGroup {
     pub(super) fn push(&mut self, id: EntryId, part: Arc<Part>, bytes: u64) {
         self.parts.push((id, part));
         self.bytes += bytes;

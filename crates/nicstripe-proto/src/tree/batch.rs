@@ -105,12 +105,12 @@ pub const PIECE_HEADER: usize = RECORD_HEADER + 8;
 
 /// Writes records into a buffer of fixed size.
 #[derive(Debug)]
-pub struct ParcelWriter<'a> {
+pub struct BatchWriter<'a> {
     buffer: &'a mut [u8],
     len: usize,
 }
 
-impl<'a> ParcelWriter<'a> {
+impl<'a> BatchWriter<'a> {
     /// Returns a writer that appends after the first `len` bytes of `buffer`.
     pub fn new(buffer: &'a mut [u8], len: usize) -> Self {
         let len = len.min(buffer.len());
@@ -168,60 +168,56 @@ impl<'a> ParcelWriter<'a> {
 
 /// Reads the records of a batch.
 #[derive(Debug)]
-pub struct ParcelReader<'a>(&'a [u8]);
+pub struct BatchReader<'a>(&'a [u8]);
 
-impl<'a> ParcelReader<'a> {
+impl<'a> BatchReader<'a> {
     /// Returns a reader at the first record.
-    pub fn new(parcel: &'a [u8]) -> Self {
-        Self(parcel)
+    pub fn new(batch: &'a [u8]) -> Self {
+        Self(batch)
     }
 
-    fn take(&mut self, len: usize) -> Result<&'a [u8], ParcelError> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(ParcelError::Short)?;
+    fn take(&mut self, len: usize) -> Result<&'a [u8], BatchError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(BatchError::Short)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn record(&mut self) -> Result<Record<'a>, ParcelError> {
+    fn record(&mut self) -> Result<Record<'a>, BatchError> {
         let header = self.take(RECORD_HEADER)?;
         let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let id = EntryId(u64::from(word(8)) | u64::from(word(12)) << 32);
         let (kind, flags) = (header[0], header[1]);
         if header[2..4] != [0, 0] || flags > u8::from(matches!(kind, KIND_END | KIND_PIECE)) {
-            return Err(ParcelError::Reserved);
+            return Err(BatchError::Reserved);
         }
         let body = self.take(word(4) as usize)?;
         match kind {
             KIND_ENTRY => {
-                let entry: Entry = minicbor::decode(body).map_err(|error| ParcelError::Entry(error.to_string()))?;
+                let entry: Entry = minicbor::decode(body).map_err(|error| BatchError::Entry(error.to_string()))?;
                 if entry.id != id {
-                    return Err(ParcelError::Number { header: id.0, body: entry.id.0 });
+                    return Err(BatchError::Number { header: id.0, body: entry.id.0 });
                 }
                 Ok(Record::Entry(Box::new(entry)))
             }
             KIND_PIECE => {
-                let (offset, bytes) = body.split_first_chunk().ok_or(ParcelError::Short)?;
+                let (offset, bytes) = body.split_first_chunk().ok_or(BatchError::Short)?;
                 Ok(Record::Piece { id, offset: u64::from_le_bytes(*offset), last: flags == 1, bytes })
             }
             KIND_END if body.is_empty() => Ok(Record::EndDirectory { id, complete: flags == 1 }),
             KIND_ABANDONED => {
-                Ok(Record::Abandoned { id, reason: minicbor::decode(body).map_err(|error| ParcelError::Entry(error.to_string()))? })
+                Ok(Record::Abandoned { id, reason: minicbor::decode(body).map_err(|error| BatchError::Entry(error.to_string()))? })
             }
-            KIND_TROUBLE => {
-                minicbor::decode(body).map(Box::new).map(Record::Trouble).map_err(|error| ParcelError::Entry(error.to_string()))
-            }
-            KIND_SPECIAL => {
-                minicbor::decode(body).map(Box::new).map(Record::Special).map_err(|error| ParcelError::Entry(error.to_string()))
-            }
-            KIND_END => Err(ParcelError::Reserved),
-            kind => Err(ParcelError::Kind(kind)),
+            KIND_TROUBLE => minicbor::decode(body).map(Box::new).map(Record::Trouble).map_err(|error| BatchError::Entry(error.to_string())),
+            KIND_SPECIAL => minicbor::decode(body).map(Box::new).map(Record::Special).map_err(|error| BatchError::Entry(error.to_string())),
+            KIND_END => Err(BatchError::Reserved),
+            kind => Err(BatchError::Kind(kind)),
         }
     }
 }
 
 /// Ends after the last record, or after the first error.
-impl<'a> Iterator for ParcelReader<'a> {
-    type Item = Result<Record<'a>, ParcelError>;
+impl<'a> Iterator for BatchReader<'a> {
+    type Item = Result<Record<'a>, BatchError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -238,7 +234,7 @@ impl<'a> Iterator for ParcelReader<'a> {
 /// Decoding error of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ParcelError {
+pub enum BatchError {
     /// A record exceeds the end of the batch.
     #[error("peer sent a parcel whose last record is cut off")]
     Short,
