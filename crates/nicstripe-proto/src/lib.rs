@@ -14,11 +14,12 @@
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod basis;
 pub mod bench;
-mod comparison;
+mod delta_receiver;
+mod delta_sender;
 pub mod discovery;
 pub mod extent;
+pub mod flap_damping;
 mod flow;
 pub mod frame;
 #[cfg(any(test, fuzzing))]
@@ -38,7 +39,6 @@ pub mod receiver;
 pub mod reliable;
 pub mod sender;
 pub mod session;
-pub mod steady;
 pub mod stripe;
 pub mod tree;
 pub mod tunnel;

@@ -24,7 +24,7 @@ use std::{
 
 use minicbor::{Decode, Encode};
 
-use crate::{flow::Flow, load::LoadOrder, pace::Pace, steady::Steadiness, units::BitRate};
+use crate::{flap_damping::FlapDamping, flow::Flow, load::LoadOrder, pace::Pace, units::BitRate};
 
 /// Path number within a session, chosen by the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -145,7 +145,7 @@ pub struct Path {
     pub(crate) failures: u32,
     /// Number of connections lost to damaged data.
     damages: u32,
-    steadiness: Steadiness,
+    steadiness: FlapDamping,
     /// Time of the last missed acknowledgement of a control message. Cleared by the echo of a
     /// heartbeat sent later.
     control_late: Option<Instant>,
@@ -173,7 +173,7 @@ impl Path {
             starved_since: None,
             failures: 0,
             damages: 0,
-            steadiness: Steadiness::default(),
+            steadiness: FlapDamping::default(),
             control_late: None,
         }
     }

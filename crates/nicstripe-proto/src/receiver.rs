@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    basis::{Basis, Told},
+    delta_receiver::{DeltaReceiver, Told},
     extent::{ChunkId, ChunkRange, ChunkSet, Extent},
     frame::{DataHeader, MAX_ACK_RANGES},
     grid::{Grid, MOST_SIZE, Shape},
@@ -70,7 +70,7 @@ pub struct Receiver {
     closing: bool,
     holes: Holes,
     /// Chunks of the existing file of the name (`--delta`).
-    basis: Basis,
+    basis: DeltaReceiver,
     unsent_bytes: u64,
 }
 
@@ -214,7 +214,7 @@ impl Receiver {
             is_changing: false,
             closing: false,
             holes: Holes::None,
-            basis: Basis::default(),
+            basis: DeltaReceiver::default(),
             unsent_bytes: 0,
         }
     }
@@ -227,7 +227,7 @@ impl Receiver {
     /// Compares the first `count` chunks with the existing file, except for those already written.
     pub fn compare_first(&mut self, count: u64) {
         let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
-        self.basis = Basis::new(self.written.gaps(range).collect());
+        self.basis = DeltaReceiver::new(self.written.gaps(range).collect());
     }
 
     /// Adds holes announced by the sender. Returns all of them with the last message.

@@ -9,7 +9,7 @@ use std::{
 use minicbor::{Decode, Encode};
 
 use crate::{
-    comparison::Comparison,
+    delta_sender::DeltaSender,
     extent::{ChunkId, ChunkRange, ChunkSet},
     grid::{Grid, Shape},
     hash_tree::{ChainingValue, Digest, HashTree, Subtree},
@@ -40,7 +40,7 @@ pub struct Sender {
     hashed: ChunkSet,
     /// Chunks that the receiver has: read and hashed, but not sent.
     to_hash: ChunkSet,
-    lanes: BTreeMap<PathId, Lane>,
+    queues: BTreeMap<PathId, PathQueue>,
     resumed_bytes: u64,
     acknowledged_bytes: u64,
     resent_bytes: u64,
@@ -48,7 +48,7 @@ pub struct Sender {
     /// Chunks in holes: hashed as zeros, not sent.
     to_zero: ChunkSet,
     /// Chunks that may be equal in the receiver's file.
-    comparison: Comparison,
+    comparison: DeltaSender,
     unsent_bytes: u64,
     /// First value of each chunk read and not acknowledged; set only if the source may change.
     first_values: Option<BTreeMap<ChunkId, ChainingValue>>,
@@ -57,7 +57,7 @@ pub struct Sender {
 
 /// Queue and counters of one path in this transfer.
 #[derive(Debug, Default)]
-struct Lane {
+struct PathQueue {
     /// Chunks assigned and not handed out yet.
     waiting: VecDeque<ChunkId>,
     in_flight_bytes: u64,
@@ -112,13 +112,13 @@ impl Sender {
             tree: HashTree::new(grid),
             hashed: ChunkSet::default(),
             to_hash,
-            lanes: BTreeMap::new(),
+            queues: BTreeMap::new(),
             resumed_bytes,
             acknowledged_bytes: 0,
             resent_bytes: 0,
             started: ChunkSet::default(),
             to_zero: ChunkSet::default(),
-            comparison: Comparison::default(),
+            comparison: DeltaSender::default(),
             unsent_bytes: 0,
             first_values: None,
             is_changing: false,
@@ -149,7 +149,7 @@ impl Sender {
         left_out.extend(self.to_hash.ranges());
         let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
         self.striper.withdraw(range);
-        self.comparison = Comparison::new(left_out.gaps(range).collect());
+        self.comparison = DeltaSender::new(left_out.gaps(range).collect());
     }
 
     /// Tolerates a source that changes during the read: repeated reads of a chunk may differ.
@@ -269,30 +269,30 @@ impl Sender {
     /// An assignment is at most an equal share of the queue among `paths` paths, so that a small
     /// file uses all of them. It is one chunk while the source still produces data.
     pub fn next_chunk(&mut self, path: PathId, rate: Option<BitRate>, paths: u64, now: Instant) -> Option<ChunkId> {
-        let lane = self.lanes.entry(path).or_default();
-        while let Some(chunk) = lane.waiting.pop_front() {
+        let queue = self.queues.entry(path).or_default();
+        while let Some(chunk) = queue.waiting.pop_front() {
             if self.striper.is_carried_by(chunk, path) {
                 return Some(chunk);
             }
         }
         let share = if self.grid.is_open() { 1 } else { self.striper.queued().div_ceil(paths.max(1)) };
         let range = self.striper.assign(path, assignment_chunks(rate, self.grid.chunk_size.bytes()).min(share), now)?;
-        lane.waiting.extend(range.chunks().skip(1));
+        queue.waiting.extend(range.chunks().skip(1));
         // Streamed chunks count with their own length; otherwise acknowledgements would not
         // balance.
         let given: u64 = self.lens.range(range.first..range.end()).map(|(_, len)| u64::from(*len)).sum();
-        lane.in_flight_bytes += if given > 0 { given } else { range_bytes(self.grid, range) };
+        queue.in_flight_bytes += if given > 0 { given } else { range_bytes(self.grid, range) };
         Some(range.first)
     }
 
     /// Returns a hedge for an idle `path`. The path takes over the chunk if its owner has not begun
     /// to read it.
     pub fn next_hedge(&mut self, path: PathId, rates: impl Fn(PathId) -> (Option<BitRate>, bool), now: Instant) -> Option<ChunkId> {
-        let lanes = &self.lanes;
+        let queues = &self.queues;
         let gain = if self.grid.is_open() { GAIN_IN_MIDDLE } else { Duration::ZERO };
-        let (chunk, owner) = self.striper.hedge(path, self.grid.chunk_size.bytes(), gain, |path| load(lanes, &rates, path), now)?;
-        self.lanes.entry(path).or_default().in_flight_bytes += self.chunk_bytes(chunk);
-        if self.lanes.get(&owner).is_some_and(|lane| lane.waiting.contains(&chunk)) {
+        let (chunk, owner) = self.striper.hedge(path, self.grid.chunk_size.bytes(), gain, |path| load(queues, &rates, path), now)?;
+        self.queues.entry(path).or_default().in_flight_bytes += self.chunk_bytes(chunk);
+        if self.queues.get(&owner).is_some_and(|queue| queue.waiting.contains(&chunk)) {
             self.on_not_sent(owner, chunk);
         }
         Some(chunk)
@@ -300,7 +300,7 @@ impl Sender {
 
     /// Returns the next time at which [`Sender::next_hedge`] may return a chunk for `path`.
     pub fn hedge_at(&self, path: PathId, rates: impl Fn(PathId) -> (Option<BitRate>, bool)) -> Option<Instant> {
-        self.striper.hedge_at(path, |path| load(&self.lanes, &rates, path))
+        self.striper.hedge_at(path, |path| load(&self.queues, &rates, path))
     }
 
     /// Returns the next chunk to hash without sending it, or to compare before it is sent.
@@ -368,10 +368,10 @@ impl Sender {
             self.forget_value(chunk);
             let winner = owners.into_iter().flatten().find(|owner| *owner == path).or(owners[0]);
             for owner in owners.into_iter().flatten() {
-                let Some(lane) = self.lanes.get_mut(&owner) else { continue };
-                lane.in_flight_bytes = lane.in_flight_bytes.saturating_sub(bytes);
+                let Some(queue) = self.queues.get_mut(&owner) else { continue };
+                queue.in_flight_bytes = queue.in_flight_bytes.saturating_sub(bytes);
                 if Some(owner) == winner {
-                    lane.delivered_bytes += bytes;
+                    queue.delivered_bytes += bytes;
                     result.delivered.push((owner, bytes));
                 } else {
                     result.superseded.push((owner, chunk));
@@ -389,9 +389,9 @@ impl Sender {
     /// Requeues the chunks that only the lost `path` carried.
     pub fn on_path_lost(&mut self, path: PathId) {
         self.striper.release(path);
-        if let Some(lane) = self.lanes.get_mut(&path) {
-            lane.waiting.clear();
-            lane.in_flight_bytes = 0;
+        if let Some(queue) = self.queues.get_mut(&path) {
+            queue.waiting.clear();
+            queue.in_flight_bytes = 0;
         }
     }
 
@@ -399,20 +399,20 @@ impl Sender {
     pub fn on_not_sent(&mut self, path: PathId, chunk: ChunkId) {
         let bytes = self.chunk_bytes(chunk);
         if self.striper.release_chunk(chunk, path)
-            && let Some(lane) = self.lanes.get_mut(&path)
+            && let Some(queue) = self.queues.get_mut(&path)
         {
-            lane.in_flight_bytes = lane.in_flight_bytes.saturating_sub(bytes);
+            queue.in_flight_bytes = queue.in_flight_bytes.saturating_sub(bytes);
         }
     }
 
     /// Returns the bytes in flight on `path`.
     pub fn in_flight_bytes(&self, path: PathId) -> u64 {
-        self.lanes.get(&path).map_or(0, |lane| lane.in_flight_bytes)
+        self.queues.get(&path).map_or(0, |queue| queue.in_flight_bytes)
     }
 
     /// Completes the transfer: chunks in flight count for their first owner.
     pub fn on_committed(&mut self) {
-        let paths: Vec<PathId> = self.lanes.keys().copied().collect();
+        let paths: Vec<PathId> = self.queues.keys().copied().collect();
         for path in paths {
             for chunk in self.striper.first_owned_by(path) {
                 self.on_acknowledged(path, chunk.into());
@@ -422,7 +422,7 @@ impl Sender {
 
     /// Returns the bytes delivered by each path.
     pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
-        self.lanes.iter().map(|(path, lane)| (*path, lane.delivered_bytes))
+        self.queues.iter().map(|(path, queue)| (*path, queue.delivered_bytes))
     }
 
     /// Returns the length in bytes of the next queued chunk.
@@ -495,9 +495,9 @@ pub struct End {
     pub size: u64,
 }
 
-fn load(lanes: &BTreeMap<PathId, Lane>, rates: impl Fn(PathId) -> (Option<BitRate>, bool), path: PathId) -> PathLoad {
+fn load(queues: &BTreeMap<PathId, PathQueue>, rates: impl Fn(PathId) -> (Option<BitRate>, bool), path: PathId) -> PathLoad {
     let (rate, suspect) = rates(path);
-    PathLoad { in_flight: lanes.get(&path).map_or(0, |lane| lane.in_flight_bytes), rate, suspect }
+    PathLoad { in_flight: queues.get(&path).map_or(0, |queue| queue.in_flight_bytes), rate, suspect }
 }
 
 /// Returns the length in bytes of `range`, which lies in `grid`.

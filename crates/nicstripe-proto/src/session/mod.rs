@@ -13,8 +13,8 @@ mod chunks;
 mod event;
 mod load;
 mod messages;
+mod round_robin;
 mod transfers;
-mod turns;
 mod unsent;
 
 use std::{
@@ -24,7 +24,7 @@ use std::{
 
 use minicbor::{Decode, Encode};
 
-use self::{asks::Asks, load::Bench, transfers::Transfer, turns::Turns};
+use self::{asks::Asks, load::Bench, round_robin::RoundRobin, transfers::Transfer};
 pub use self::{
     chunks::Incoming,
     event::{Event, Transmit},
@@ -199,7 +199,7 @@ pub struct Session {
     reliable: Reliable,
     paths: BTreeMap<PathId, Path>,
     transfers: BTreeMap<TransferId, Transfer>,
-    turns: Turns,
+    turns: RoundRobin,
     /// Properties of sources whose transfers are not accepted yet.
     offerings: BTreeMap<TransferId, Offering>,
     /// Highest transfer number so far. A lower number that is not in `transfers` has ended.
@@ -234,7 +234,7 @@ impl Session {
             reliable: Reliable::default(),
             paths: BTreeMap::new(),
             transfers: BTreeMap::new(),
-            turns: Turns::default(),
+            turns: RoundRobin::default(),
             offerings: BTreeMap::new(),
             last_transfer: None,
             events: VecDeque::new(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{Event, PathError, Session, TransferId, transfers::Transfer};
 use crate::{
-    basis::ranges_of,
+    delta_receiver::ranges_of,
     extent::{ChunkId, ChunkRange, Extent},
     grid::Grid,
     hash_tree::{ChainingValue, Subtree},

@@ -27,7 +27,7 @@ pub(super) struct Gate {
     most_per_source: usize,
     state: Mutex<State>,
     /// Rate limits for strangers, and for known addresses.
-    turns: [Turns; 2],
+    turns: [RoundRobin; 2],
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl Source {
 
 impl Gate {
     pub(super) fn new(limits: &Limits) -> Self {
-        let turns = || Turns::new(limits.handshakes_per_second);
+        let turns = || RoundRobin::new(limits.handshakes_per_second);
         Self { most: limits.greetings, most_per_source: limits.greetings_per_address, state: Mutex::default(), turns: [turns(), turns()] }
     }
 
@@ -221,9 +221,9 @@ impl Drop for Admission {
 
 /// Rate limit with a first-come, first-served queue.
 #[derive(Debug)]
-struct Turns(tokio::sync::Mutex<TokenBucket>);
+struct RoundRobin(tokio::sync::Mutex<TokenBucket>);
 
-impl Turns {
+impl RoundRobin {
     fn new(a_second: u32) -> Self {
         let a_second = a_second.max(1);
         Self(tokio::sync::Mutex::new(TokenBucket::new(TURNS_AT_ONCE.min(a_second), a_second, Instant::now())))
@@ -396,7 +396,7 @@ mod tests {
     #[tokio::test]
     async fn turns_are_given_at_their_rate_after_a_burst() {
         // A burst of 64, then one every 2 ms.
-        let turns = Turns::new(500);
+        let turns = RoundRobin::new(500);
         let begun = Instant::now();
         for _ in 0..TURNS_AT_ONCE + 50 {
             turns.take().await;

@@ -35,7 +35,7 @@ const MOST_REMEMBERED: u32 = 6;
 
 /// Outages and damages of a path, over all of its connections.
 #[derive(Debug, Default)]
-pub(crate) struct Steadiness {
+pub(crate) struct FlapDamping {
     /// Start of the current stable time.
     since: Option<Instant>,
     /// Consecutive outages, each soon after the previous one.
@@ -46,7 +46,7 @@ pub(crate) struct Steadiness {
     quarantined_until: Option<Instant>,
 }
 
-impl Steadiness {
+impl FlapDamping {
     /// Records that the path is open after an outage.
     pub(crate) fn on_open(&mut self, now: Instant) {
         self.since.get_or_insert(now);
@@ -103,7 +103,7 @@ mod tests {
     const SEC: Duration = Duration::from_secs(1);
 
     /// Lets the path come up for `there` and go down for a second, `times` times.
-    fn flap(path: &mut Steadiness, now: &mut Instant, there: Duration, times: u32) {
+    fn flap(path: &mut FlapDamping, now: &mut Instant, there: Duration, times: u32) {
         for _ in 0..times {
             path.on_open(*now);
             *now += there;
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_path_is_unsteady_after_its_third_short_life_and_steady_when_it_has_stayed_up() {
-        let (mut path, mut now) = (Steadiness::default(), origin());
+        let (mut path, mut now) = (FlapDamping::default(), origin());
         flap(&mut path, &mut now, SEC, 2);
         assert!(!path.is_unsteady(now));
         flap(&mut path, &mut now, SEC, 1);
@@ -128,14 +128,14 @@ mod tests {
 
     #[test]
     fn troubles_far_apart_make_no_path_unsteady() {
-        let (mut path, mut now) = (Steadiness::default(), origin());
+        let (mut path, mut now) = (FlapDamping::default(), origin());
         flap(&mut path, &mut now, STEADY_AFTER, 20);
         assert!(!path.is_unsteady(now));
     }
 
     #[test]
     fn a_path_that_is_suspect_and_then_lost_has_one_trouble() {
-        let (mut path, now) = (Steadiness::default(), origin());
+        let (mut path, now) = (FlapDamping::default(), origin());
         for at in 0..2 {
             path.on_open(now + at * SEC);
             path.on_trouble(now + at * SEC);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn each_damaged_chunk_keeps_data_off_for_longer() {
-        let (mut path, mut now) = (Steadiness::default(), origin());
+        let (mut path, mut now) = (FlapDamping::default(), origin());
         let mut pauses = Vec::new();
         for _ in 0..8 {
             let pause = path.on_damaged(now);
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_path_that_seldom_damages_a_chunk_is_used_and_one_that_often_does_is_not() {
         for (every, expected) in [(12, 0), (11, 0), (6, 60), (1, 60)] {
-            let (mut path, mut now, mut pause) = (Steadiness::default(), origin(), Duration::ZERO);
+            let (mut path, mut now, mut pause) = (FlapDamping::default(), origin(), Duration::ZERO);
             for _ in 0..12 {
                 pause = path.on_damaged(now);
                 now += pause + every * SEC;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    basis::MOST_UNDECIDED,
+    delta_receiver::MOST_UNDECIDED,
     extent::{ChunkId, ChunkRange, ChunkSet},
     hash_tree::ChainingValue,
     message::MAX_KEEP,
@@ -18,7 +18,7 @@ const KEEP_EVERY: u64 = 64;
 /// A chunk moves from `awaited` to `told` and `reading`. It then moves to `kept` if it is equal,
 /// otherwise to the send queue.
 #[derive(Debug, Default)]
-pub(crate) struct Comparison {
+pub(crate) struct DeltaSender {
     /// Chunks whose values have not arrived.
     awaited: ChunkSet,
     /// Values that have arrived. Together with `reading` at most [`MOST_UNDECIDED`].
@@ -29,7 +29,7 @@ pub(crate) struct Comparison {
     kept: ChunkSet,
 }
 
-impl Comparison {
+impl DeltaSender {
     pub(crate) fn new(awaited: ChunkSet) -> Self {
         Self { awaited, ..Self::default() }
     }
@@ -78,10 +78,10 @@ mod tests {
         ChainingValue([byte; 32])
     }
 
-    fn comparison(count: u64) -> Comparison {
+    fn comparison(count: u64) -> DeltaSender {
         let mut awaited = ChunkSet::new();
         awaited.insert(ChunkRange::new(ChunkId(0), count));
-        Comparison::new(awaited)
+        DeltaSender::new(awaited)
     }
 
     #[test]

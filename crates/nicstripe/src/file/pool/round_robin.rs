@@ -15,7 +15,7 @@ const ADVANCE: Duration = Duration::from_millis(1);
 ///
 /// An owner that was idle starts level with the others: it has neither debt nor credit.
 #[derive(Debug)]
-pub(super) struct Turns<T> {
+pub(super) struct RoundRobin<T> {
     owners: BTreeMap<Owner, Jobs<T>>,
     /// Most jobs of one owner that run at once.
     most_each: usize,
@@ -30,7 +30,7 @@ struct Jobs<T> {
     had: Duration,
 }
 
-impl<T> Turns<T> {
+impl<T> RoundRobin<T> {
     pub(super) fn new(most_each: usize) -> Self {
         Self { owners: BTreeMap::new(), most_each, clock: Duration::ZERO }
     }
@@ -46,7 +46,7 @@ impl<T> Turns<T> {
         jobs.running < most
     }
 
-    /// Takes the next job of the owner with the least time; call [`Turns::finish`] when it is done.
+    /// Takes the next job of the owner with the least time; call [`RoundRobin::finish`] when it is done.
     pub(super) fn pop(&mut self) -> Option<(Owner, T)> {
         let most = self.most_each;
         let ready = self.owners.iter_mut().filter(|(_, jobs)| jobs.may_run(most));
@@ -104,7 +104,7 @@ mod tests {
     const B: Owner = [2; 32];
 
     /// Runs jobs of the given durations sequentially until `until`; returns the time of each owner.
-    fn run(turns: &mut Turns<Duration>, until: Duration) -> BTreeMap<Owner, Duration> {
+    fn run(turns: &mut RoundRobin<Duration>, until: Duration) -> BTreeMap<Owner, Duration> {
         let (mut now, mut had) = (Duration::ZERO, BTreeMap::new());
         while now < until {
             let Some((owner, took)) = turns.pop() else { break };
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn owners_get_the_same_time_however_many_and_long_their_jobs_are() {
-        let mut turns = Turns::new(2);
+        let mut turns = RoundRobin::new(2);
         (0..10_000).for_each(|_| _ = turns.push(A, MS));
         (0..100).for_each(|_| _ = turns.push(B, 20 * MS));
         let had = run(&mut turns, 1000 * MS);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_later_waits_for_one_job_and_not_for_all_that_were_queued() {
-        let mut turns = Turns::new(2);
+        let mut turns = RoundRobin::new(2);
         (0..10_000).for_each(|_| _ = turns.push(A, MS));
         run(&mut turns, 500 * MS);
         turns.push(B, MS);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn time_is_not_saved_up_and_debts_are_not_forgotten_by_pausing() {
-        let mut turns = Turns::new(2);
+        let mut turns = RoundRobin::new(2);
         (0..1500).for_each(|_| _ = turns.push(A, MS));
         run(&mut turns, 500 * MS);
         // B was idle while A worked: it has no credit of 500 ms.
@@ -144,7 +144,7 @@ mod tests {
         let had = run(&mut turns, 100 * MS);
         assert!(had[&A] >= 45 * MS && had[&B] >= 45 * MS, "{had:?}");
         // A ran one job of half a second: B catches up before A's next job.
-        let mut turns = Turns::new(2);
+        let mut turns = RoundRobin::new(2);
         turns.push(A, 500 * MS);
         (0..1000).for_each(|_| _ = turns.push(B, MS));
         run(&mut turns, 501 * MS);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn an_owner_has_no_more_than_its_share_of_the_threads() {
-        let mut turns = Turns::new(2);
+        let mut turns = RoundRobin::new(2);
         (0..5).for_each(|_| _ = turns.push(A, MS));
         assert!(turns.pop().is_some() && turns.pop().is_some());
         assert!(turns.pop().is_none() && !turns.may_pop() && !turns.is_empty());
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn owners_without_work_are_forgotten_once_they_owe_nothing() {
-        let mut turns = Turns::new(2);
+        let mut turns = RoundRobin::new(2);
         for owner in 0..100 {
             turns.push([owner; 32], MS);
             run(&mut turns, MS);

@@ -22,7 +22,7 @@ const TELL_EVERY: usize = 64;
 /// arrives. It must not arrive before it is in `told`: the copy of the old chunk might overwrite
 /// it.
 #[derive(Debug, Default)]
-pub(crate) struct Basis {
+pub(crate) struct DeltaReceiver {
     unread: ChunkSet,
     reading: ChunkSet,
     /// Values not sent yet; `None` if the read failed.
@@ -34,7 +34,7 @@ pub(crate) struct Basis {
 /// Chunks and their values, in ascending order.
 pub(crate) type Told = Vec<(ChunkId, Option<ChainingValue>)>;
 
-impl Basis {
+impl DeltaReceiver {
     pub(crate) fn new(unread: ChunkSet) -> Self {
         Self { unread, ..Self::default() }
     }
@@ -102,10 +102,10 @@ pub(crate) fn ranges_of(chunks: impl Iterator<Item = ChunkId>) -> Vec<(u64, u64)
 mod tests {
     use super::*;
 
-    fn basis(count: u64) -> Basis {
+    fn basis(count: u64) -> DeltaReceiver {
         let mut unread = ChunkSet::new();
         unread.insert(ChunkRange::new(ChunkId(0), count));
-        Basis::new(unread)
+        DeltaReceiver::new(unread)
     }
 
     #[test]

@@ -10,14 +10,14 @@ use super::TransferId;
 /// and its standalone files count as one transfer. Within it the lowest number comes first: the
 /// tree itself, which has the small files.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct RoundRobin {
     /// Trees by the transfer of their standalone file.
     trees: BTreeMap<TransferId, TransferId>,
     /// Transfer or tree that sent the last chunk.
     served: Option<TransferId>,
 }
 
-impl Turns {
+impl RoundRobin {
     /// Registers a transfer as a standalone file of this tree.
     pub(super) fn belongs(&mut self, entry: TransferId, tree: TransferId) {
         self.trees.insert(entry, tree);
@@ -51,7 +51,7 @@ impl Turns {
 mod tests {
     use super::*;
 
-    fn play(turns: &mut Turns, sending: &[u32], chunks: usize) -> Vec<u32> {
+    fn play(turns: &mut RoundRobin, sending: &[u32], chunks: usize) -> Vec<u32> {
         let mut served = Vec::new();
         for _ in 0..chunks {
             let first = turns.order(sending.iter().copied().map(TransferId))[0];
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn transfers_take_turns_and_a_new_one_waits_for_one_round_at_most() {
-        let mut turns = Turns::default();
+        let mut turns = RoundRobin::default();
         assert_eq!(play(&mut turns, &[1], 2), [1, 1]);
         assert_eq!(play(&mut turns, &[1, 4, 9], 7), [4, 9, 1, 4, 9, 1, 4]);
         assert_eq!(play(&mut turns, &[1, 9], 3), [9, 1, 9]);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_tree_and_its_entries_have_one_turn_and_the_lowest_of_them_goes_first() {
-        let mut turns = Turns::default();
+        let mut turns = RoundRobin::default();
         turns.belongs(TransferId(3), TransferId(1));
         turns.belongs(TransferId(4), TransferId(1));
         assert_eq!(play(&mut turns, &[1, 2, 3, 4], 4), [1, 2, 1, 2]);
