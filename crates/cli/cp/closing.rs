@@ -85,12 +85,12 @@ fn outcome(report: &Report, ends: &Ends) -> String {
         names => format!(" over {}", names.join(", ")),
     };
     let files = tree_summary::files_per_second(report).map_or_else(String::new, |rate| format!("{rate}, "));
-    let way = match moved >= TOLD_RATE {
+    let kind = match moved >= TOLD_RATE {
         true => format!(" ({files}{}{over})", Speed(report.goodput())),
         false => over,
     };
     let kept = if ends.is_durable { "verified and on disk" } else { "verified" };
-    let mut line = format!("{head}{} in {time}{way}, {kept}", Size(report.size));
+    let mut line = format!("{head}{} in {time}{kind}, {kept}", Size(report.size));
     if report.resumed_bytes > 0 {
         let _ = write!(line, "; {} of {} were there already", Size(report.resumed_bytes), Size(report.size));
     }

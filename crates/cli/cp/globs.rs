@@ -8,25 +8,25 @@ use std::path::Path;
 use nicstripe::{Client, Error, FailCode, Kind, Name, TreeOptions};
 
 use super::{
+    copy_kind::{CopyKind, check_sources},
     location::LocationError,
     pattern::{Pattern, is_special, without_braces},
     plan::PlanError,
-    way::{Way, check_sources},
 };
 use crate::failure::Failure;
 
 /// Returns the copy with each pattern replaced by the names it matches.
-pub(super) async fn expand(client: &Client, way: Way, tree: &TreeOptions) -> Result<Way, Failure> {
-    match way {
-        Way::Get { name, target } => match one_or_many(client, &name).await? {
-            Expanded::One(name) => Ok(Way::Get { name, target }),
+pub(super) async fn expand(client: &Client, kind: CopyKind, tree: &TreeOptions) -> Result<CopyKind, Failure> {
+    match kind {
+        CopyKind::Get { name, target } => match one_or_many(client, &name).await? {
+            Expanded::One(name) => Ok(CopyKind::Get { name, target }),
             Expanded::Many(names) => many(names.into_iter().map(|name| (Some(name), false)).collect(), &target, false, tree),
         },
-        Way::GetPipe { name } => match one_or_many(client, &name).await? {
-            Expanded::One(name) => Ok(Way::GetPipe { name }),
+        CopyKind::GetPipe { name } => match one_or_many(client, &name).await? {
+            Expanded::One(name) => Ok(CopyKind::GetPipe { name }),
             Expanded::Many(_) => Err(PlanError::PipeAmongOthers.into()),
         },
-        Way::GetTree { sources, target, as_name } => {
+        CopyKind::GetTree { sources, target, as_name } => {
             let mut expanded = Vec::new();
             for (name, content) in sources {
                 match name {
@@ -39,7 +39,7 @@ pub(super) async fn expand(client: &Client, way: Way, tree: &TreeOptions) -> Res
             }
             many(expanded, &target, as_name, tree)
         }
-        way => Ok(way),
+        kind => Ok(kind),
     }
 }
 
@@ -49,12 +49,12 @@ enum Expanded {
     Many(Vec<Name>),
 }
 
-fn many(sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, tree: &TreeOptions) -> Result<Way, Failure> {
+fn many(sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, tree: &TreeOptions) -> Result<CopyKind, Failure> {
     let named = |(name, content): &(Option<Name>, bool)| name.as_ref().filter(|_| !content).map(|name| name.file_name().to_vec());
     let names: Vec<Option<Vec<u8>>> = sources.iter().map(named).collect();
     check_sources(names.iter().map(Option::as_deref).collect(), tree.files_from.is_some(), tree.delete)?;
     let as_name = as_name && sources.len() == 1;
-    Ok(Way::GetTree { sources, target: target.to_owned(), as_name })
+    Ok(CopyKind::GetTree { sources, target: target.to_owned(), as_name })
 }
 
 async fn one_or_many(client: &Client, name: &Name) -> Result<Expanded, Failure> {

@@ -1,7 +1,7 @@
 //! `nicstripe cp`: files and trees to or from a daemon.
 //!
 //! - [`arguments`], [`tree_arguments`]: the command line as typed
-//! - [`plan`], [`way`]: one complete copy, its kind and its names
+//! - [`plan`], [`kind`]: one complete copy, its kind and its names
 //! - [`view`], [`show`]: the state of the copy, and its output
 //! - [`summary`], [`tree_summary`], [`shortfall`]: output at the end, and of partial failures
 //! - [`single`]: checks at the target of a single file
@@ -11,6 +11,7 @@
 mod arguments;
 mod bars;
 mod closing;
+mod copy_kind;
 mod filters;
 mod globs;
 mod habits;
@@ -27,7 +28,6 @@ mod summary;
 mod tree_arguments;
 mod tree_summary;
 mod view;
-mod way;
 
 pub(crate) use self::{
     arguments::{Cp, Routes, parse_link, parse_port},
@@ -60,10 +60,10 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use self::{
     closing::Ends,
+    copy_kind::CopyKind,
     plan::Plan,
     show::{Show, TICK, Wishes},
     single::Single,
-    way::Way,
 };
 use crate::{
     choice::check_excluded,
@@ -142,9 +142,9 @@ struct Shown {
 /// missing.
 fn check_here(plan: &Plan) -> Result<(), Failure> {
     check_excluded(&plan.network.exclude)?;
-    match &plan.way {
-        Way::Put { source, .. } => check_source(source, fs::metadata(source), false, false),
-        Way::PutTree { sources, .. } => match &sources[..] {
+    match &plan.kind {
+        CopyKind::Put { source, .. } => check_source(source, fs::metadata(source), false, false),
+        CopyKind::PutTree { sources, .. } => match &sources[..] {
             // A symbolic link is copied as a link, whatever its target.
             [source] => check_source(source, fs::symlink_metadata(source), plan.tree.takes_directories(), plan.tree.takes_nodes()),
             _ => Ok(()),
@@ -155,12 +155,12 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
 
 /// Checks a local target.
 fn check_target(plan: &Plan) -> Result<(), Failure> {
-    match &plan.way {
-        Way::Get { target, .. } => match ends_with_slash(target) && !target.is_dir() && !plan.options.parents {
+    match &plan.kind {
+        CopyKind::Get { target, .. } => match ends_with_slash(target) && !target.is_dir() && !plan.options.parents {
             true => Err(Failure::NotADirectory { path: target.clone() }),
             false => Ok(()),
         },
-        Way::GetTree { sources, target, .. } => match (ends_with_slash(target) || sources.len() > 1) && is_no_directory(target) {
+        CopyKind::GetTree { sources, target, .. } => match (ends_with_slash(target) || sources.len() > 1) && is_no_directory(target) {
             true => Err(Failure::NotADirectory { path: target.clone() }),
             false => Ok(()),
         },
@@ -204,17 +204,17 @@ async fn copy(
         stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
     };
     let expanded = tokio::select! {
-        way = globs::expand(&client, plan.way.clone(), &tree) => way,
+        kind = globs::expand(&client, plan.kind.clone(), &tree) => kind,
         stop = signals.stop() => Err(Failure::Interrupted { stop, resumable: false }),
     };
-    let expanded = expanded.and_then(|way| {
-        plan.way = way;
+    let expanded = expanded.and_then(|kind| {
+        plan.kind = kind;
         check_target(&plan)
     });
     let result = match expanded {
         Ok(()) => {
-            let stream = shown.stream.take().map(|stream| stream.sized(plan.way.is_one_file()));
-            let mut show = Show::new(terminal, wishes, plan.way.file_name(), stream);
+            let stream = shown.stream.take().map(|stream| stream.sized(plan.kind.is_one_file()));
+            let mut show = Show::new(terminal, wishes, plan.kind.file_name(), stream);
             let result = carry_out(&client, &plan, tree, &mut show, &mut signals).await;
             (shown.view, shown.stream) = show.finish(result.as_ref().ok());
             result
@@ -230,7 +230,7 @@ async fn copy(
 
 /// Runs the copy, or prints what it would do.
 async fn carry_out(client: &Client, plan: &Plan, tree: TreeOptions, show: &mut Show, signals: &mut Signals) -> Result<Report, Failure> {
-    if !plan.way.is_one_file() {
+    if !plan.kind.is_one_file() {
         return watch(start(client, plan, tree)?, show, signals).await;
     }
     if plan.dry_run {
@@ -246,13 +246,13 @@ async fn carry_out(client: &Client, plan: &Plan, tree: TreeOptions, show: &mut S
 fn start(client: &Client, plan: &Plan, tree: TreeOptions) -> Result<Transfer, Failure> {
     let options = plan.options;
     let of_pipe = |source| Failure::Source { path: "-".into(), source };
-    Ok(match plan.way.clone() {
-        Way::Put { source, name } => client.put(&source, name, options),
-        Way::Get { name, target } => client.get(name, &target, options),
-        Way::PutTree { sources, name, as_name } => client.put_tree(sources, name, as_name, tree),
-        Way::GetTree { sources, target, as_name } => client.get_tree(sources, &target, as_name, tree),
-        Way::PutPipe { name } => client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options),
-        Way::GetPipe { name } => client.get_pipe(name, unbuffered(io::stdout()).map_err(Failure::Output)?, options),
+    Ok(match plan.kind.clone() {
+        CopyKind::Put { source, name } => client.put(&source, name, options),
+        CopyKind::Get { name, target } => client.get(name, &target, options),
+        CopyKind::PutTree { sources, name, as_name } => client.put_tree(sources, name, as_name, tree),
+        CopyKind::GetTree { sources, target, as_name } => client.get_tree(sources, &target, as_name, tree),
+        CopyKind::PutPipe { name } => client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options),
+        CopyKind::GetPipe { name } => client.get_pipe(name, unbuffered(io::stdout()).map_err(Failure::Output)?, options),
     })
 }
 

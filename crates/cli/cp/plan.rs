@@ -6,9 +6,9 @@ use nicstripe::{BitRate, CopyOptions, DEFAULT_PORT, Family, LinkRequest, RoutePo
 
 use super::{
     arguments::Cp,
+    copy_kind::CopyKind,
     filters::Filters,
     lists::{FilesFrom, ListError},
-    way::Way,
 };
 use crate::failure::Failure;
 
@@ -19,7 +19,7 @@ pub(crate) struct Plan {
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Copy kind, sources and target.
-    pub(crate) way: Way,
+    pub(crate) kind: CopyKind,
     pub(crate) options: CopyOptions,
     /// Options of a tree copy.
     pub(crate) tree: TreePlan,
@@ -57,14 +57,14 @@ impl Plan {
     /// Builds the plan of a copy from its arguments.
     pub(crate) fn of(cp: &Cp) -> Result<Self, Failure> {
         check_options(cp)?;
-        let (remote, way) = Way::of(cp)?;
+        let (remote, kind) = CopyKind::of(cp)?;
         let port = match (cp.port, remote.port) {
             (Some(option), Some(url)) if option != url => return Err(PlanError::Ports { option, url }.into()),
             (option, url) => option.or(url).unwrap_or(DEFAULT_PORT),
         };
         let options = copy_options(cp);
         let (tree, network) = (TreePlan::of(cp, options), Network::of(cp));
-        Ok(Self { host: remote.host, port, way, options, tree, network, dry_run: cp.tree.dry_run })
+        Ok(Self { host: remote.host, port, kind, options, tree, network, dry_run: cp.tree.dry_run })
     }
 }
 

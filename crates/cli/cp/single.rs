@@ -13,7 +13,7 @@ use std::{
 
 use nicstripe::{Client, CopyOptions, EntryOutcome, Event, FailCode, Kind, Name, Report, Stat, TreeOptions, TreeReport, Verdict, escaped};
 
-use super::{Show, ends_with_slash, location::LocationError, plan::Plan, watch, way::Way};
+use super::{Show, copy_kind::CopyKind, ends_with_slash, location::LocationError, plan::Plan, watch};
 use crate::{failure::Failure, signals::Signals};
 
 /// A single-file copy with its output and signals.
@@ -145,9 +145,9 @@ enum Judgement {
 
 impl Place {
     async fn find(client: &Client, plan: &Plan) -> Result<Self, Failure> {
-        match &plan.way {
-            Way::Put { source, name } => Self::of_put(client, plan, source, name.as_ref()).await,
-            Way::Get { name, target } => Self::of_get(client, name, target).await,
+        match &plan.kind {
+            CopyKind::Put { source, name } => Self::of_put(client, plan, source, name.as_ref()).await,
+            CopyKind::Get { name, target } => Self::of_get(client, name, target).await,
             _ => Err(LocationError::Empty.into()),
         }
     }

@@ -6,9 +6,9 @@ use clap::{ArgGroup, Args};
 use nicstripe::Name;
 
 use crate::{
+    connect_args::ConnectArgs,
     cp::location::{Location, Remote, RemotePath},
     failure::Failure,
-    road::Road,
 };
 
 /// Serve restic and rustic a repository that is kept at a machine which runs `nicstripe serve`
@@ -40,7 +40,7 @@ pub(crate) struct Restic {
     b2_hard_delete: bool,
 
     #[command(flatten)]
-    pub(super) road: Road,
+    pub(super) connect: ConnectArgs,
 }
 
 /// Location of a repository.
@@ -62,7 +62,7 @@ impl Restic {
             RemotePath::Root => None,
             RemotePath::Directory(name) | RemotePath::File(name) => Some(name),
         };
-        Ok(Place { host, port: self.road.port(port), base })
+        Ok(Place { host, port: self.connect.port(port), base })
     }
 }
 

@@ -50,7 +50,7 @@ impl Restic {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let place = self.place()?;
-        let keeper = self.road.keeper()?;
+        let keeper = self.connect.keeper()?;
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(self.serve(place, keeper, terminal));
         // Background work of the library after a close need not be awaited.
@@ -67,7 +67,7 @@ impl Restic {
             None => None,
         };
         let client = tokio::select! {
-            client = self.road.connect(&place.host, place.port, keeper) => client?,
+            client = self.connect.connect(&place.host, place.port, keeper) => client?,
             stop = signals.stop() => return Err(Failure::Stopped(stop)),
         };
         let repository = Repository::new(Arc::new(Peer::new(client.clone())), place.base);

@@ -7,7 +7,7 @@ use nicstripe::{Client, Tunnel, trust::DialTarget};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 
 use super::standard::{BLOCK, Input, Output};
-use crate::{failure::Failure, logging, road::Road, runtime, signals::Signals, terminal::Terminal};
+use crate::{connect_args::ConnectArgs, failure::Failure, logging, runtime, signals::Signals, terminal::Terminal};
 
 /// Connect standard input and output with a TCP service at a machine, over every cable
 ///
@@ -24,19 +24,19 @@ pub(crate) struct Dial {
     target: DialTarget,
 
     #[command(flatten)]
-    road: Road,
+    connect: ConnectArgs,
 }
 
 impl Dial {
     /// Connects and copies bytes until both directions have ended.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
-        let keeper = self.road.keeper()?;
+        let keeper = self.connect.keeper()?;
         let runtime = runtime::local()?;
         let result = runtime.block_on(async {
             let mut signals = Signals::take()?;
             let talk = async {
-                let client = self.road.connect(&self.peer, self.road.port(None), keeper).await?;
+                let client = self.connect.connect(&self.peer, self.connect.port(None), keeper).await?;
                 let result = self.talk(&client).await;
                 // Flushes the written data before the session ends.
                 client.close().await;

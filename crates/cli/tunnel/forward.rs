@@ -13,7 +13,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{failure::Failure, logging, road::Road, runtime, signals::Signals, terminal::Terminal};
+use crate::{connect_args::ConnectArgs, failure::Failure, logging, runtime, signals::Signals, terminal::Terminal};
 
 /// Make TCP services at a machine reachable on ports of this one, over every cable
 ///
@@ -31,7 +31,7 @@ pub(crate) struct Forward {
     peer: String,
 
     #[command(flatten)]
-    road: Road,
+    connect: ConnectArgs,
 }
 
 /// A local port and its target at the peer.
@@ -75,13 +75,13 @@ impl Forward {
     /// Listens and forwards connections until a signal ends it.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
-        let keeper = self.road.keeper()?;
+        let keeper = self.connect.keeper()?;
         runtime::raise_open_files();
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(async {
             let mut signals = Signals::take()?;
             let client = tokio::select! {
-                client = self.road.connect(&self.peer, self.road.port(None), keeper) => client?,
+                client = self.connect.connect(&self.peer, self.connect.port(None), keeper) => client?,
                 stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
             };
             let mut listeners = JoinSet::new();

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 
 /// Kind of a copy, with sources and target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum CopyKind {
     /// One local file to the daemon.
     Put {
         source: PathBuf,
@@ -49,7 +49,7 @@ pub(crate) enum Way {
     GetPipe { name: Name },
 }
 
-impl Way {
+impl CopyKind {
     /// Determines the daemon and the copy kind from the arguments.
     pub(super) fn of(cp: &Cp) -> Result<(Remote, Self), Failure> {
         let sources = cp.sources().iter().map(|source| Location::parse(source)).collect::<Result<Vec<_>, _>>()?;
@@ -123,26 +123,26 @@ fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
     }
 }
 
-fn put(source: PathBuf, target: Remote) -> Result<(Remote, Way), Failure> {
+fn put(source: PathBuf, target: Remote) -> Result<(Remote, CopyKind), Failure> {
     let name = match &target.path {
         RemotePath::Root => None,
         RemotePath::File(name) => Some(name.clone()),
         RemotePath::Directory(directory) => Some(directory.join(own_name(&source)?).map_err(LocationError::from)?),
     };
-    Ok((target, Way::Put { source, name }))
+    Ok((target, CopyKind::Put { source, name }))
 }
 
-fn get(source: Remote, target: PathBuf) -> Result<(Remote, Way), Failure> {
+fn get(source: Remote, target: PathBuf) -> Result<(Remote, CopyKind), Failure> {
     match &source.path {
         RemotePath::File(name) => {
-            let way = Way::Get { name: name.clone(), target };
-            Ok((source, way))
+            let kind = CopyKind::Get { name: name.clone(), target };
+            Ok((source, kind))
         }
         RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory { text: source.to_string() }.into()),
     }
 }
 
-fn put_tree(sources: Vec<PathBuf>, target: Remote, cp: &Cp) -> Result<(Remote, Way), Failure> {
+fn put_tree(sources: Vec<PathBuf>, target: Remote, cp: &Cp) -> Result<(Remote, CopyKind), Failure> {
     let content = |path: &Path| cp.tree.files_from.is_some() || means_content(path.as_os_str().as_bytes());
     let named = sources.iter().map(|source| if content(source) { None } else { source.file_name().map(OsStr::as_bytes) });
     check_sources(named.collect(), cp.tree.files_from.is_some(), cp.tree.delete)?;
@@ -152,10 +152,10 @@ fn put_tree(sources: Vec<PathBuf>, target: Remote, cp: &Cp) -> Result<(Remote, W
         RemotePath::File(name) | RemotePath::Directory(name) => Some(name.clone()),
     };
     let sources = sources.into_iter().map(|source| if content(&source) { with_slash(source) } else { source }).collect();
-    Ok((target, Way::PutTree { sources, name, as_name }))
+    Ok((target, CopyKind::PutTree { sources, name, as_name }))
 }
 
-fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, Way), Failure> {
+fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, CopyKind), Failure> {
     let all = cp.tree.files_from.is_some();
     let parts: Vec<(Option<Name>, bool)> = sources
         .iter()
@@ -173,7 +173,7 @@ fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, W
     check_sources(names.iter().map(Option::as_deref).collect(), cp.tree.files_from.is_some(), cp.tree.delete)?;
     let as_name = parts.len() == 1 && !parts[0].1 && !target.as_os_str().as_bytes().ends_with(b"/");
     let first = sources.into_iter().next().ok_or(PlanError::BothLocal)?;
-    Ok((first, Way::GetTree { sources: parts, target, as_name }))
+    Ok((first, CopyKind::GetTree { sources: parts, target, as_name }))
 }
 
 /// Rejects sources that would collide. `names` are the names in the target, `None` for a source
@@ -205,7 +205,7 @@ fn with_slash(path: PathBuf) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-fn pipe(mut sources: Vec<Location>, target: Location, cp: &Cp) -> Result<(Remote, Way), Failure> {
+fn pipe(mut sources: Vec<Location>, target: Location, cp: &Cp) -> Result<(Remote, CopyKind), Failure> {
     if sources.len() > 1 {
         return Err(PlanError::PipeAmongOthers.into());
     }
@@ -216,15 +216,15 @@ fn pipe(mut sources: Vec<Location>, target: Location, cp: &Cp) -> Result<(Remote
     match (sources.remove(0), target) {
         (Location::Pipe, Location::Remote(target)) => match &target.path {
             RemotePath::File(name) => {
-                let way = Way::PutPipe { name: name.clone() };
-                Ok((target, way))
+                let kind = CopyKind::PutPipe { name: name.clone() };
+                Ok((target, kind))
             }
             RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::PipeToDirectory { text: target.to_string() }.into()),
         },
         (Location::Remote(source), Location::Pipe) => match &source.path {
             RemotePath::File(name) => {
-                let way = Way::GetPipe { name: name.clone() };
-                Ok((source, way))
+                let kind = CopyKind::GetPipe { name: name.clone() };
+                Ok((source, kind))
             }
             RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory { text: source.to_string() }.into()),
         },
@@ -245,32 +245,32 @@ mod tests {
         Name::parse(text.as_bytes()).unwrap()
     }
 
-    fn way(words: &[&str]) -> Way {
-        plan(words).unwrap_or_else(|error| panic!("{words:?}: {error}")).way
+    fn kind(words: &[&str]) -> CopyKind {
+        plan(words).unwrap_or_else(|error| panic!("{words:?}: {error}")).kind
     }
 
     fn put_tree(words: &[&str]) -> (Vec<String>, Option<String>, bool) {
-        match way(words) {
-            Way::PutTree { sources, name, as_name } => {
+        match kind(words) {
+            CopyKind::PutTree { sources, name, as_name } => {
                 let sources = sources.iter().map(|source| source.to_str().unwrap().to_owned()).collect();
                 (sources, name.map(|name| name.to_string()), as_name)
             }
-            way => panic!("{words:?}: {way:?}"),
+            kind => panic!("{words:?}: {kind:?}"),
         }
     }
 
     fn get_tree(words: &[&str]) -> (Vec<(Option<Name>, bool)>, bool) {
-        match way(words) {
-            Way::GetTree { sources, as_name, .. } => (sources, as_name),
-            way => panic!("{words:?}: {way:?}"),
+        match kind(words) {
+            CopyKind::GetTree { sources, as_name, .. } => (sources, as_name),
+            kind => panic!("{words:?}: {kind:?}"),
         }
     }
 
     #[test]
     fn a_file_keeps_its_name_in_a_directory_of_the_daemon() {
-        let put = |target: &str| match way(&["dir/a.bin", target]) {
-            Way::Put { name, .. } => name,
-            way => panic!("{way:?}"),
+        let put = |target: &str| match kind(&["dir/a.bin", target]) {
+            CopyKind::Put { name, .. } => name,
+            kind => panic!("{kind:?}"),
         };
         assert_eq!(put("nas:"), None);
         assert_eq!(put("nas:/"), None);
@@ -280,9 +280,9 @@ mod tests {
 
     #[test]
     fn a_file_comes_from_the_daemon_by_its_name() {
-        let way = way(&["nas:/x/a.bin", "."]);
-        assert_eq!(way.file_name(), "a.bin");
-        assert_eq!(way, Way::Get { name: name("x/a.bin"), target: ".".into() });
+        let kind = kind(&["nas:/x/a.bin", "."]);
+        assert_eq!(kind.file_name(), "a.bin");
+        assert_eq!(kind, CopyKind::Get { name: name("x/a.bin"), target: ".".into() });
     }
 
     #[test]
@@ -324,11 +324,11 @@ mod tests {
 
     #[test]
     fn a_pipe_has_a_name_at_the_daemon() {
-        assert_eq!(way(&["-", "nas:x/y"]), Way::PutPipe { name: name("x/y") });
-        assert_eq!(way(&["nas:x/y", "-"]), Way::GetPipe { name: name("x/y") });
-        assert_eq!(way(&["-z", "-f", "--verify", "-", "nas:y"]), Way::PutPipe { name: name("y") });
+        assert_eq!(kind(&["-", "nas:x/y"]), CopyKind::PutPipe { name: name("x/y") });
+        assert_eq!(kind(&["nas:x/y", "-"]), CopyKind::GetPipe { name: name("x/y") });
+        assert_eq!(kind(&["-z", "-f", "--verify", "-", "nas:y"]), CopyKind::PutPipe { name: name("y") });
         // A file called `-` is typed with its folder.
-        assert!(matches!(way(&["./-", "nas:y"]), Way::Put { .. }));
+        assert!(matches!(kind(&["./-", "nas:y"]), CopyKind::Put { .. }));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{
 
 /// What may be typed about the cables.
 #[derive(Debug, Args)]
-pub(crate) struct Road {
+pub(crate) struct ConnectArgs {
     /// TCP port of the daemon [default: 7747]
     #[arg(short = 'P', long, value_parser = parse_port)]
     port: Option<u16>,
@@ -45,7 +45,7 @@ pub(crate) struct Road {
     timeout: Duration,
 }
 
-impl Road {
+impl ConnectArgs {
     /// Starts the route helper process. Must be called while the process has one thread, so that
     /// the process that talks to the network cannot change routes.
     pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
