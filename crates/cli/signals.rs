@@ -6,7 +6,7 @@ use crate::{exit::Exit, failure::Failure};
 
 /// Request by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Signalled {
     /// End the process: orderly at the first signal, immediately at the second.
     Stop(Stop),
     /// Print the progress (SIGUSR1).
@@ -60,19 +60,19 @@ impl Signals {
     }
 
     /// Waits for the next signal. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Told {
+    pub(crate) async fn next(&mut self) -> Signalled {
         tokio::select! {
-            _ = self.interrupt.recv() => Told::Stop(Stop::Interrupt),
-            _ = self.terminate.recv() => Told::Stop(Stop::Terminate),
-            _ = self.hangup.recv() => if self.reloads { Told::Reload } else { Told::Stop(Stop::Terminate) },
-            _ = self.status.recv() => Told::Status,
+            _ = self.interrupt.recv() => Signalled::Stop(Stop::Interrupt),
+            _ = self.terminate.recv() => Signalled::Stop(Stop::Terminate),
+            _ = self.hangup.recv() => if self.reloads { Signalled::Reload } else { Signalled::Stop(Stop::Terminate) },
+            _ = self.status.recv() => Signalled::Status,
         }
     }
 
     /// Waits for a signal that ends the process. Cancel safe.
     pub(crate) async fn stop(&mut self) -> Stop {
         loop {
-            if let Told::Stop(stop) = self.next().await {
+            if let Signalled::Stop(stop) = self.next().await {
                 return stop;
             }
         }

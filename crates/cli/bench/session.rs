@@ -6,7 +6,7 @@ use nicstripe::bench::{BenchEvent, BenchReport, Comparison};
 use super::{arguments::Measure, failure::BenchError, files, history::History, html, outcome, prom, show::Show};
 use crate::{
     failure::Failure,
-    signals::{Signals, Stop, Told},
+    signals::{Signalled, Signals, Stop},
     terminal::Terminal,
 };
 
@@ -104,9 +104,9 @@ pub(crate) async fn watch(mut bench: impl Measurement, show: &mut Show, signals:
                 None => break,
             },
             told = signals.next() => match (told, stopped) {
-                (Told::Status | Told::Reload, _) => show.say_status(),
-                (Told::Stop(stop), Some(_)) => stop.at_once(),
-                (Told::Stop(stop), None) => {
+                (Signalled::Status | Signalled::Reload, _) => show.say_status(),
+                (Signalled::Stop(stop), Some(_)) => stop.at_once(),
+                (Signalled::Stop(stop), None) => {
                     stopped = Some(stop);
                     bench.stop();
                 }

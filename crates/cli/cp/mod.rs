@@ -74,7 +74,7 @@ use crate::{
     link_text, logging,
     meeting::{connect_telling, queued},
     places, runtime,
-    signals::{Signals, Stop, Told},
+    signals::{Signalled, Signals, Stop},
     terminal::Terminal,
 };
 
@@ -307,9 +307,9 @@ async fn watch(mut transfer: Transfer, show: &mut Show, signals: &mut Signals) -
             },
             _ = ticks.tick() => show.on_tick(),
             told = signals.next() => match (told, stopped) {
-                (Told::Status | Told::Reload, _) => show.say_status(),
-                (Told::Stop(stop), Some(_)) => stop.at_once(),
-                (Told::Stop(stop), None) => {
+                (Signalled::Status | Signalled::Reload, _) => show.say_status(),
+                (Signalled::Stop(stop), Some(_)) => stop.at_once(),
+                (Signalled::Stop(stop), None) => {
                     stopped = Some(stop);
                     transfer.cancel();
                 }

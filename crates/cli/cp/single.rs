@@ -27,7 +27,7 @@ pub(super) struct Single<'a> {
 impl Single<'_> {
     /// Reports what the copy would do, without changing anything.
     pub(super) async fn foretell(&mut self) -> Result<Report, Failure> {
-        let place = Place::find(self.client, self.plan).await?;
+        let place = SingleCopy::find(self.client, self.plan).await?;
         let options = self.plan.options;
         let verdict = match place.judge(options)? {
             Judgement::Differs => return Err(place.error(Obstacle::Differs).into()),
@@ -58,7 +58,7 @@ impl Single<'_> {
             return Err(failure);
         }
         // If the target cannot be examined, the original failure stands.
-        let Ok(place) = Place::find(self.client, self.plan).await else { return Err(failure) };
+        let Ok(place) = SingleCopy::find(self.client, self.plan).await else { return Err(failure) };
         match (code, place.judge(self.plan.options)) {
             (_, Err(obstacle)) => Err(obstacle.into()),
             (Some(FailCode::Exists), Ok(Judgement::Differs)) => Err(place.error(Obstacle::Differs).into()),
@@ -80,7 +80,7 @@ impl Single<'_> {
 
     /// Runs a dry-run copy and returns true if both files are equal. With `checksum` both ends read
     /// the file and compare its BLAKE3.
-    async fn compare(&mut self, place: &Place, checksum: bool) -> Result<(bool, Report), Failure> {
+    async fn compare(&mut self, place: &SingleCopy, checksum: bool) -> Result<(bool, Report), Failure> {
         let files = CopyOptions { replace: self.plan.options.replace, ..CopyOptions::default() };
         let options = TreeOptions { dry_run: true, checksum, files, ..TreeOptions::default() };
         let transfer = match &place.ends {
@@ -95,10 +95,10 @@ impl Single<'_> {
 }
 
 /// Source and target of a file, and what exists at the target.
-struct Place {
+struct SingleCopy {
     ends: Ends,
-    source: Looked,
-    found: Found,
+    source: FileInfo,
+    found: ExistingFile,
     own_name: Name,
     /// Target as printed.
     shown: String,
@@ -114,7 +114,7 @@ enum Ends {
 
 /// Metadata of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Looked {
+struct FileInfo {
     /// True for a regular file; otherwise the other fields are unknown.
     is_file: bool,
     size: u64,
@@ -123,14 +123,14 @@ struct Looked {
 
 /// State of a name at the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Found {
+enum ExistingFile {
     Nothing,
     /// A parent directory is missing: the outermost.
     NoParent(String),
     /// A parent is not a directory.
     NotADirectory(String),
     Directory,
-    File(Looked),
+    File(FileInfo),
 }
 
 /// Decision on a file.
@@ -143,7 +143,7 @@ enum Judgement {
     Compare,
 }
 
-impl Place {
+impl SingleCopy {
     async fn find(client: &Client, plan: &Plan) -> Result<Self, Failure> {
         match &plan.kind {
             CopyKind::Put { source, name } => Self::of_put(client, plan, source, name.as_ref()).await,
@@ -155,11 +155,11 @@ impl Place {
     async fn of_put(client: &Client, plan: &Plan, source: &Path, name: Option<&Name>) -> Result<Self, Failure> {
         let open = |error| Failure::Source { path: source.to_owned(), source: error };
         let own_name = own_name(source.file_name().unwrap_or_default().as_bytes())?;
-        let looked = Looked::of(&fs::metadata(source).map_err(open)?);
+        let looked = FileInfo::of(&fs::metadata(source).map_err(open)?);
         let (name, found) = match name {
             None => (own_name.clone(), at_daemon(client, &own_name).await?),
             Some(name) => match at_daemon(client, name).await? {
-                Found::Directory => {
+                ExistingFile::Directory => {
                     let inside = name.join(own_name.file_name()).map_err(LocationError::from)?;
                     let found = at_daemon(client, &inside).await?;
                     (inside, found)
@@ -173,7 +173,7 @@ impl Place {
     }
 
     async fn of_get(client: &Client, name: &Name, target: &Path) -> Result<Self, Failure> {
-        let source = Looked::at_daemon(&client.stat(name).await?);
+        let source = FileInfo::at_daemon(&client.stat(name).await?);
         let own_name = own_name(name.file_name())?;
         let is_directory = ends_with_slash(target) || target.is_dir();
         let target = if is_directory { target.join(OsStr::from_bytes(name.file_name())) } else { target.to_owned() };
@@ -184,13 +184,13 @@ impl Place {
 
     fn judge(&self, options: CopyOptions) -> Result<Judgement, PlaceError> {
         match &self.found {
-            Found::Nothing => Ok(Judgement::Copy(Verdict::Create)),
-            Found::NoParent(_) if options.parents => Ok(Judgement::Copy(Verdict::Create)),
-            Found::NoParent(directory) => Err(self.error(Obstacle::NoParent(directory.clone()))),
-            Found::NotADirectory(directory) => Err(self.error(Obstacle::NotADirectory(directory.clone()))),
-            Found::Directory => Err(self.error(Obstacle::Directory)),
-            Found::File(_) if options.replace => Ok(Judgement::Copy(Verdict::Replace)),
-            Found::File(found) => Ok(self.source.judge(found)),
+            ExistingFile::Nothing => Ok(Judgement::Copy(Verdict::Create)),
+            ExistingFile::NoParent(_) if options.parents => Ok(Judgement::Copy(Verdict::Create)),
+            ExistingFile::NoParent(directory) => Err(self.error(Obstacle::NoParent(directory.clone()))),
+            ExistingFile::NotADirectory(directory) => Err(self.error(Obstacle::NotADirectory(directory.clone()))),
+            ExistingFile::Directory => Err(self.error(Obstacle::Directory)),
+            ExistingFile::File(_) if options.replace => Ok(Judgement::Copy(Verdict::Replace)),
+            ExistingFile::File(found) => Ok(self.source.judge(found)),
         }
     }
 
@@ -208,7 +208,7 @@ impl Place {
     }
 }
 
-impl Looked {
+impl FileInfo {
     fn of(metadata: &fs::Metadata) -> Self {
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         Self { is_file: metadata.is_file(), size: metadata.len(), modified }
@@ -241,36 +241,36 @@ fn own_name(bytes: &[u8]) -> Result<Name, Failure> {
 }
 
 /// Returns the state of a name at the daemon.
-async fn at_daemon(client: &Client, name: &Name) -> Result<Found, Failure> {
+async fn at_daemon(client: &Client, name: &Name) -> Result<ExistingFile, Failure> {
     let error = match client.stat(name).await {
-        Ok(stat) if stat.kind == Kind::Dir => return Ok(Found::Directory),
-        Ok(stat) => return Ok(Found::File(Looked::at_daemon(&stat))),
+        Ok(stat) if stat.kind == Kind::Dir => return Ok(ExistingFile::Directory),
+        Ok(stat) => return Ok(ExistingFile::File(FileInfo::at_daemon(&stat))),
         Err(error) => error,
     };
     for count in 1..name.components().len() {
         let parent = Name::new(name.components().take(count)).map_err(LocationError::from)?;
         match client.stat(&parent).await {
-            Ok(stat) if stat.kind == Kind::File => return Ok(Found::NotADirectory(parent.to_string())),
+            Ok(stat) if stat.kind == Kind::File => return Ok(ExistingFile::NotADirectory(parent.to_string())),
             Ok(_) => {}
-            Err(error) if error.is_not_found() => return Ok(Found::NoParent(parent.to_string())),
+            Err(error) if error.is_not_found() => return Ok(ExistingFile::NoParent(parent.to_string())),
             Err(error) => return Err(error.into()),
         }
     }
-    if error.is_not_found() { Ok(Found::Nothing) } else { Err(error.into()) }
+    if error.is_not_found() { Ok(ExistingFile::Nothing) } else { Err(error.into()) }
 }
 
 /// Returns the state of a local name.
-fn here(path: &Path) -> Found {
+fn here(path: &Path) -> ExistingFile {
     if let Ok(metadata) = fs::symlink_metadata(path) {
-        return if metadata.is_dir() { Found::Directory } else { Found::File(Looked::of(&metadata)) };
+        return if metadata.is_dir() { ExistingFile::Directory } else { ExistingFile::File(FileInfo::of(&metadata)) };
     }
     let mut parents: Vec<&Path> = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()).collect();
     parents.reverse();
     let shown = |parent: &Path| escaped(parent.as_os_str().as_bytes());
     match parents.into_iter().find(|parent| !parent.is_dir()) {
-        None => Found::Nothing,
-        Some(parent) if fs::symlink_metadata(parent).is_ok() => Found::NotADirectory(shown(parent)),
-        Some(parent) => Found::NoParent(shown(parent)),
+        None => ExistingFile::Nothing,
+        Some(parent) if fs::symlink_metadata(parent).is_ok() => ExistingFile::NotADirectory(shown(parent)),
+        Some(parent) => ExistingFile::NoParent(shown(parent)),
     }
 }
 
@@ -320,8 +320,8 @@ const MUCH: u64 = 256 << 20;
 mod tests {
     use super::*;
 
-    fn looked(size: u64, seconds: u64, nanoseconds: u32) -> Looked {
-        Looked { is_file: true, size, modified: SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds) }
+    fn looked(size: u64, seconds: u64, nanoseconds: u32) -> FileInfo {
+        FileInfo { is_file: true, size, modified: SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds) }
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
             (looked(5, 100, 8), Judgement::Compare),
             (looked(5, 99, 0), Judgement::Compare),
             (looked(6, 100, 7), Judgement::Differs),
-            (Looked { is_file: false, ..looked(5, 100, 7) }, Judgement::Differs),
+            (FileInfo { is_file: false, ..looked(5, 100, 7) }, Judgement::Differs),
         ] {
             assert_eq!(source.judge(&found), expected, "{found:?}");
         }
@@ -345,11 +345,11 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         fs::write(path("file"), "").unwrap();
         let shown = |name: &str| path(name).display().to_string();
-        assert_eq!(here(&path("new")), Found::Nothing);
-        assert_eq!(here(&path("a/b/new")), Found::NoParent(shown("a")));
-        assert_eq!(here(&path("file/new")), Found::NotADirectory(shown("file")));
-        assert_eq!(here(folder.path()), Found::Directory);
-        assert!(matches!(here(&path("file")), Found::File(_)));
-        assert_eq!(here("not-there-at-all".as_ref()), Found::Nothing);
+        assert_eq!(here(&path("new")), ExistingFile::Nothing);
+        assert_eq!(here(&path("a/b/new")), ExistingFile::NoParent(shown("a")));
+        assert_eq!(here(&path("file/new")), ExistingFile::NotADirectory(shown("file")));
+        assert_eq!(here(folder.path()), ExistingFile::Directory);
+        assert!(matches!(here(&path("file")), ExistingFile::File(_)));
+        assert_eq!(here("not-there-at-all".as_ref()), ExistingFile::Nothing);
     }
 }

@@ -26,7 +26,7 @@ use self::{
     folders::Folders,
     round::{Outcome, Round},
     sample::Sample,
-    stage::{Ground, Stage},
+    stage::{Isolation, Stage},
 };
 use crate::{
     failure::Failure,
@@ -60,7 +60,7 @@ pub(crate) struct Demo {
 impl Demo {
     /// Runs the demo. Must be called while the process has one thread.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
-        let ground = Ground::find();
+        let ground = Isolation::find();
         let runtime = runtime::local()?;
         let result = runtime.block_on(async {
             let mut signals = Signals::take()?;
@@ -75,7 +75,7 @@ impl Demo {
         result
     }
 
-    async fn play(&self, ground: &Ground, terminal: &Terminal) -> Result<(), Failure> {
+    async fn play(&self, ground: &Isolation, terminal: &Terminal) -> Result<(), Failure> {
         stdout::line(ground)?;
         let folders = Folders::make(self.room())?;
         for cables in self.links.iter().copied().map(usize::from) {

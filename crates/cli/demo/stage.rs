@@ -14,7 +14,7 @@ use super::DemoError;
 
 /// Environments available on this machine.
 #[derive(Debug)]
-pub(super) enum Ground {
+pub(super) enum Isolation {
     Lab,
     /// Only loopback addresses.
     Loopback {
@@ -23,7 +23,7 @@ pub(super) enum Ground {
     },
 }
 
-impl Ground {
+impl Isolation {
     /// Detects the environment, and enters a user namespace if needed. Must be called while the
     /// process has one thread.
     pub(super) fn find() -> Self {
@@ -39,7 +39,7 @@ impl Ground {
 }
 
 /// Describes the demo to the user.
-impl fmt::Display for Ground {
+impl fmt::Display for Isolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lab => f.write_str(
@@ -67,10 +67,10 @@ pub(super) enum Stage {
 
 impl Stage {
     /// Creates the hosts and this number of cables.
-    pub(super) fn build(ground: &Ground, cables: usize) -> Result<Self, DemoError> {
+    pub(super) fn build(ground: &Isolation, cables: usize) -> Result<Self, DemoError> {
         match ground {
-            Ground::Lab => Ok(Self::Lab(Lab::builder().links(vec![LinkSpec::gigabit(); cables]).build()?)),
-            Ground::Loopback { .. } => {
+            Isolation::Lab => Ok(Self::Lab(Lab::builder().links(vec![LinkSpec::gigabit(); cables]).build()?)),
+            Isolation::Loopback { .. } => {
                 let cables = u8::try_from(cables).unwrap_or(u8::MAX);
                 let port = free_port().map_err(DemoError::Folders)?;
                 Ok(Self::Loopback { cables, port })
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn it_is_said_when_nothing_is_shaped() {
-        let ground = Ground::Loopback { why: "because".into() };
+        let ground = Isolation::Loopback { why: "because".into() };
         let said = ground.to_string();
         assert!(said.contains(": because.") && said.contains("Nothing is shaped"), "{said}");
     }

@@ -45,7 +45,7 @@ pub(crate) struct Restic {
 
 /// Location of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RepositoryAddress {
     pub(super) host: String,
     pub(super) port: u16,
     /// Folder; `None` for the daemon's root.
@@ -54,7 +54,7 @@ pub(super) struct Place {
 
 impl Restic {
     /// Parses the daemon and the folder from the arguments.
-    pub(super) fn place(&self) -> Result<Place, Failure> {
+    pub(super) fn place(&self) -> Result<RepositoryAddress, Failure> {
         let no_host =
             || Failure::Setting { key: "HOST:PATH", why: format!("there is no machine in {:?}, as in nas:backup", self.repository) };
         let Location::Remote(Remote { host, port, path }) = Location::parse(&self.repository)? else { return Err(no_host()) };
@@ -62,7 +62,7 @@ impl Restic {
             RemotePath::Root => None,
             RemotePath::Directory(name) | RemotePath::File(name) => Some(name),
         };
-        Ok(Place { host, port: self.connect.port(port), base })
+        Ok(RepositoryAddress { host, port: self.connect.port(port), base })
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
         restic: Restic,
     }
 
-    fn place(words: &[&str]) -> Result<Place, String> {
+    fn place(words: &[&str]) -> Result<RepositoryAddress, String> {
         let typed = Typed::try_parse_from([&["restic"], words].concat()).map_err(|error| error.to_string())?;
         typed.restic.place().map_err(|failure| failure.one_line())
     }
@@ -88,8 +88,8 @@ mod tests {
     fn what_restic_types_by_itself_is_understood() {
         let found = place(&["--stdio", "--b2-hard-delete", "nas:backup/laptop"]).unwrap();
         let base = Some(Name::parse(b"backup/laptop").unwrap());
-        assert_eq!(found, Place { host: "nas".into(), port: DEFAULT_PORT, base });
-        assert_eq!(place(&["--stdio", "-P", "99", "nas:"]).unwrap(), Place { host: "nas".into(), port: 99, base: None });
+        assert_eq!(found, RepositoryAddress { host: "nas".into(), port: DEFAULT_PORT, base });
+        assert_eq!(place(&["--stdio", "-P", "99", "nas:"]).unwrap(), RepositoryAddress { host: "nas".into(), port: 99, base: None });
         assert_eq!(place(&["--addr", "localhost:0", "nicstripe://nas:98/"]).unwrap().port, 98);
     }
 

@@ -29,7 +29,7 @@ use nicstripe::routes::RouteKeeper;
 
 pub(crate) use self::arguments::Restic;
 use self::{
-    arguments::Place,
+    arguments::RepositoryAddress,
     password::{PASSWORD, Password, USER},
     peer::Peer,
     repository::Repository,
@@ -58,7 +58,7 @@ impl Restic {
         result
     }
 
-    async fn serve(&self, place: Place, keeper: Arc<RouteKeeper>, terminal: &Terminal) -> Result<(), Failure> {
+    async fn serve(&self, place: RepositoryAddress, keeper: Arc<RouteKeeper>, terminal: &Terminal) -> Result<(), Failure> {
         let mut signals = Signals::take()?;
         // Binds the port before it connects to the daemon: the line printed below means that both
         // are ready.

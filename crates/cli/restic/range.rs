@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Requested part of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum RequestedRange {
     /// The whole object.
     Whole,
     /// A range of bytes.
@@ -15,18 +15,18 @@ pub(super) enum Wanted {
 
 /// Parses the header for an object of `size` bytes. Anything but a single byte range requests the
 /// whole object, as the RFC permits.
-pub(super) fn wanted(header: Option<&str>, size: u64) -> Wanted {
-    let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else { return Wanted::Whole };
+pub(super) fn wanted(header: Option<&str>, size: u64) -> RequestedRange {
+    let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else { return RequestedRange::Whole };
     match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last => part(first..last.saturating_add(1).min(size)),
         (Some(first), None) if last.is_empty() => part(first..size),
         (None, Some(suffix)) if first.is_empty() => part(size.saturating_sub(suffix)..size),
-        _ => Wanted::Whole,
+        _ => RequestedRange::Whole,
     }
 }
 
-fn part(range: Range<u64>) -> Wanted {
-    if range.is_empty() { Wanted::Nothing } else { Wanted::Part(range) }
+fn part(range: Range<u64>) -> RequestedRange {
+    if range.is_empty() { RequestedRange::Nothing } else { RequestedRange::Part(range) }
 }
 
 /// Parses digits only; `str::parse` would accept a sign.
@@ -41,20 +41,20 @@ mod tests {
     #[test]
     fn one_range_is_understood_and_cut_at_the_end() {
         for (header, expected) in [
-            ("bytes=0-0", Wanted::Part(0..1)),
-            ("bytes=2-5", Wanted::Part(2..6)),
-            ("bytes=2-99", Wanted::Part(2..10)),
-            ("bytes=2-18446744073709551615", Wanted::Part(2..10)),
-            ("bytes=9-", Wanted::Part(9..10)),
-            ("bytes=-3", Wanted::Part(7..10)),
-            ("bytes=-30", Wanted::Part(0..10)),
-            ("bytes=10-", Wanted::Nothing),
-            ("bytes=10-11", Wanted::Nothing),
-            ("bytes=-0", Wanted::Nothing),
+            ("bytes=0-0", RequestedRange::Part(0..1)),
+            ("bytes=2-5", RequestedRange::Part(2..6)),
+            ("bytes=2-99", RequestedRange::Part(2..10)),
+            ("bytes=2-18446744073709551615", RequestedRange::Part(2..10)),
+            ("bytes=9-", RequestedRange::Part(9..10)),
+            ("bytes=-3", RequestedRange::Part(7..10)),
+            ("bytes=-30", RequestedRange::Part(0..10)),
+            ("bytes=10-", RequestedRange::Nothing),
+            ("bytes=10-11", RequestedRange::Nothing),
+            ("bytes=-0", RequestedRange::Nothing),
         ] {
             assert_eq!(wanted(Some(header), 10), expected, "{header}");
         }
-        assert_eq!(wanted(Some("bytes=0-"), 0), Wanted::Nothing);
+        assert_eq!(wanted(Some("bytes=0-"), 0), RequestedRange::Nothing);
     }
 
     #[test]
@@ -62,8 +62,8 @@ mod tests {
         for header in
             ["", "bytes", "bytes=", "bytes=-", "bytes=5-2", "bytes=1-2,4-5", "bytes=+1-2", "lines=1-2", "bytes=99999999999999999999-"]
         {
-            assert_eq!(wanted(Some(header), 10), Wanted::Whole, "{header}");
+            assert_eq!(wanted(Some(header), 10), RequestedRange::Whole, "{header}");
         }
-        assert_eq!(wanted(None, 10), Wanted::Whole);
+        assert_eq!(wanted(None, 10), RequestedRange::Whole);
     }
 }

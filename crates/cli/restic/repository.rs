@@ -17,7 +17,7 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use super::{
     body::next_bytes,
     objects::{Entry, ObjectError, Objects, Obstacle, Upload as _},
-    range::{Wanted, wanted},
+    range::{RequestedRange, wanted},
     reply::{self, Reply, ReplyBody},
     target::{Id, Kind, Layout, Target, TargetError},
 };
@@ -155,9 +155,9 @@ impl<O: Objects> Repository<O> {
     async fn load(&self, name: &Name, range: Option<&str>) -> Result<Reply, Refusal> {
         let size = self.objects.size(name).await?;
         let (status, part) = match wanted(range, size) {
-            Wanted::Whole => (StatusCode::OK, 0..size),
-            Wanted::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
-            Wanted::Nothing => {
+            RequestedRange::Whole => (StatusCode::OK, 0..size),
+            RequestedRange::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
+            RequestedRange::Nothing => {
                 let reply = reply::status(StatusCode::RANGE_NOT_SATISFIABLE);
                 return Ok(reply::with(reply, CONTENT_RANGE, text(format!("bytes */{size}"))));
             }

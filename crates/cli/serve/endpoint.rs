@@ -57,13 +57,13 @@ async fn answer(mut stream: TcpStream, daemon: &DaemonHandle, names: Option<&Own
         _ if names.zip(host(&head)).is_some_and(|(names, host)| !names.has(host)) => {
             response("421 Misdirected Request", PLAIN, "this is no site\n", true)
         }
-        Wanted::Metrics { body } => match exposition(daemon) {
+        Requested::Metrics { body } => match exposition(daemon) {
             Ok(text) => response("200 OK", OPEN_METRICS, &text, body),
             Err(_) => response("500 Internal Server Error", PLAIN, "the metrics cannot be written\n", body),
         },
-        Wanted::Elsewhere => response("404 Not Found", PLAIN, "there is only /metrics\n", true),
-        Wanted::Otherwise => response("405 Method Not Allowed", PLAIN, "GET or HEAD\n", true),
-        Wanted::Nonsense => response("400 Bad Request", PLAIN, "not a request of HTTP/1\n", true),
+        Requested::Elsewhere => response("404 Not Found", PLAIN, "there is only /metrics\n", true),
+        Requested::Otherwise => response("405 Method Not Allowed", PLAIN, "GET or HEAD\n", true),
+        Requested::Nonsense => response("400 Bad Request", PLAIN, "not a request of HTTP/1\n", true),
     };
     stream.write_all(response.as_bytes()).await?;
     stream.shutdown().await
@@ -82,23 +82,23 @@ async fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Wanted {
+enum Requested {
     Metrics { body: bool },
     Elsewhere,
     Otherwise,
     Nonsense,
 }
 
-fn wanted(head: &[u8]) -> Wanted {
+fn wanted(head: &[u8]) -> Requested {
     let is_whole = head.windows(4).any(|end| end == b"\r\n\r\n");
     let line = head.split(|byte| *byte == b'\r').next().and_then(|line| std::str::from_utf8(line).ok());
     let words: Vec<&str> = line.filter(|_| is_whole).map_or_else(Vec::new, |line| line.split(' ').collect());
-    let [method, target, "HTTP/1.0" | "HTTP/1.1"] = words[..] else { return Wanted::Nonsense };
+    let [method, target, "HTTP/1.0" | "HTTP/1.1"] = words[..] else { return Requested::Nonsense };
     let path = target.split('?').next().unwrap_or_default();
     match (method, path) {
-        ("GET" | "HEAD", "/metrics") => Wanted::Metrics { body: method == "GET" },
-        ("GET" | "HEAD", _) => Wanted::Elsewhere,
-        _ => Wanted::Otherwise,
+        ("GET" | "HEAD", "/metrics") => Requested::Metrics { body: method == "GET" },
+        ("GET" | "HEAD", _) => Requested::Elsewhere,
+        _ => Requested::Otherwise,
     }
 }
 
@@ -135,17 +135,17 @@ mod tests {
     #[test]
     fn only_the_metrics_are_to_be_had() {
         for (head, expected) in [
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Wanted::Metrics { body: true }),
-            ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", Wanted::Metrics { body: true }),
-            ("HEAD /metrics HTTP/1.1\r\n\r\n", Wanted::Metrics { body: false }),
-            ("GET / HTTP/1.1\r\n\r\n", Wanted::Elsewhere),
-            ("GET /metrics/../x HTTP/1.1\r\n\r\n", Wanted::Elsewhere),
-            ("POST /metrics HTTP/1.1\r\n\r\n", Wanted::Otherwise),
-            ("GET /metrics HTTP/2\r\n\r\n", Wanted::Nonsense),
-            ("GET /metrics\r\n\r\n", Wanted::Nonsense),
-            ("GET /metrics HTTP/1.1\r\n", Wanted::Nonsense),
-            ("", Wanted::Nonsense),
-            ("\u{0}\u{ff}\r\n\r\n", Wanted::Nonsense),
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Requested::Metrics { body: true }),
+            ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", Requested::Metrics { body: true }),
+            ("HEAD /metrics HTTP/1.1\r\n\r\n", Requested::Metrics { body: false }),
+            ("GET / HTTP/1.1\r\n\r\n", Requested::Elsewhere),
+            ("GET /metrics/../x HTTP/1.1\r\n\r\n", Requested::Elsewhere),
+            ("POST /metrics HTTP/1.1\r\n\r\n", Requested::Otherwise),
+            ("GET /metrics HTTP/2\r\n\r\n", Requested::Nonsense),
+            ("GET /metrics\r\n\r\n", Requested::Nonsense),
+            ("GET /metrics HTTP/1.1\r\n", Requested::Nonsense),
+            ("", Requested::Nonsense),
+            ("\u{0}\u{ff}\r\n\r\n", Requested::Nonsense),
         ] {
             assert_eq!(wanted(head.as_bytes()), expected, "{head:?}");
         }

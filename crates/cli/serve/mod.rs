@@ -44,7 +44,7 @@ use crate::{
     places,
     restic::Restic,
     runtime,
-    signals::{Signals, Stop, Told},
+    signals::{Signalled, Signals, Stop},
     terminal::Terminal,
     trust::{name_of, rights},
 };
@@ -252,11 +252,11 @@ impl Service<'_> {
     }
 
     /// Handles a signal; returns the stop signal if the daemon must end.
-    fn obey(&mut self, told: Told, manager: &mut ServiceManager) -> Option<Stop> {
+    fn obey(&mut self, told: Signalled, manager: &mut ServiceManager) -> Option<Stop> {
         match told {
-            Told::Stop(stop) => return Some(stop),
-            Told::Status => self.terminal.say(status_line(&self.daemon.metrics())),
-            Told::Reload => {
+            Signalled::Stop(stop) => return Some(stop),
+            Signalled::Status => self.terminal.say(status_line(&self.daemon.metrics())),
+            Signalled::Reload => {
                 manager.reloading();
                 self.daemon.reload_peers();
                 match self.reload() {

@@ -32,7 +32,7 @@ pub(crate) struct DeltaReceiver {
 }
 
 /// Chunks and their values, in ascending order.
-pub(crate) type Told = Vec<(ChunkId, Option<ChainingValue>)>;
+pub(crate) type AnnouncedChunks = Vec<(ChunkId, Option<ChainingValue>)>;
 
 impl DeltaReceiver {
     pub(crate) fn new(unread: ChunkSet) -> Self {
@@ -66,11 +66,11 @@ impl DeltaReceiver {
     }
 
     /// Returns values to send, if there are enough or no read is pending.
-    pub(crate) fn poll_values(&mut self) -> Option<Told> {
+    pub(crate) fn poll_values(&mut self) -> Option<AnnouncedChunks> {
         if self.untold.is_empty() || !(self.reading.is_empty() || self.untold.len() >= TELL_EVERY) {
             return None;
         }
-        let values: Told = std::iter::from_fn(|| self.untold.pop_first()).take(MAX_VALUES).collect();
+        let values: AnnouncedChunks = std::iter::from_fn(|| self.untold.pop_first()).take(MAX_VALUES).collect();
         self.told.extend(values.iter().filter_map(|(chunk, value)| Some((*chunk, (*value)?))));
         Some(values)
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    delta_receiver::{DeltaReceiver, Told},
+    delta_receiver::{AnnouncedChunks, DeltaReceiver},
     extent::{ChunkId, ChunkRange, ChunkSet, Extent},
     frame::{DataHeader, MAX_ACK_RANGES},
     grid::{Grid, MOST_SIZE, Shape},
@@ -84,7 +84,7 @@ enum Holes {
     /// not lie in a hole.
     Announced(HoleMap),
     /// The list is complete, and the driver punches the holes.
-    Told(HoleMap),
+    AnnouncedChunks(HoleMap),
     /// The holes are in the file.
     Made { chunks: ChunkSet, to_zero: ChunkSet },
 }
@@ -240,14 +240,14 @@ impl Receiver {
             return Ok(None);
         }
         let map = std::mem::take(map);
-        self.holes = Holes::Told(map.clone());
+        self.holes = Holes::AnnouncedChunks(map.clone());
         Ok(Some(map))
     }
 
     /// Records that the holes are in the file: their zeros can be hashed, and other chunks
     /// compared.
     pub fn on_holes_made(&mut self) {
-        let Holes::Told(map) = &self.holes else { return };
+        let Holes::AnnouncedChunks(map) = &self.holes else { return };
         let (mut chunks, mut to_zero) = (ChunkSet::new(), ChunkSet::new());
         for range in map.chunks(self.grid).ranges() {
             // An honest sender has sent none of them.
@@ -281,7 +281,7 @@ impl Receiver {
     /// Returns the next chunk of the existing file to read and compare.
     pub fn next_to_compare(&mut self) -> Option<ChunkId> {
         match self.holes {
-            Holes::Announced(_) | Holes::Told(_) => None,
+            Holes::Announced(_) | Holes::AnnouncedChunks(_) => None,
             _ => self.basis.next(),
         }
     }
@@ -293,7 +293,7 @@ impl Receiver {
     }
 
     /// Returns values to send to the sender.
-    pub(crate) fn poll_values(&mut self) -> Option<Told> {
+    pub(crate) fn poll_values(&mut self) -> Option<AnnouncedChunks> {
         self.basis.poll_values()
     }
 

@@ -39,7 +39,7 @@ pub use self::{
     writer::ObjectWriter,
 };
 use self::{
-    jobs::{Job, PipeJob, TreeJob},
+    jobs::{PipeJob, TransferKind, TreeJob},
     linker::MOST_STREAMS,
     sessions::{Inner, LiveSession},
 };
@@ -126,17 +126,17 @@ impl Client {
     /// # }
     /// ```
     pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
-        self.start(Job::Put { source: source.to_owned(), name, options, trial: false })
+        self.start(TransferKind::Put { source: source.to_owned(), name, options, trial: false })
     }
 
     /// Sends a file like [`Client::put`]; the daemon makes it durable and then discards it.
     pub(crate) fn try_put(&self, source: &Path, name: Option<Name>) -> Transfer {
-        self.start(Job::Put { source: source.to_owned(), name, options: CopyOptions::default(), trial: true })
+        self.start(TransferKind::Put { source: source.to_owned(), name, options: CopyOptions::default(), trial: true })
     }
 
     /// Fetches a file like [`Client::get`], makes it durable and then discards it.
     pub(crate) fn try_get(&self, name: Name, target: &Path) -> Transfer {
-        self.start(Job::Get { name, target: target.to_owned(), options: CopyOptions::default(), trial: true })
+        self.start(TransferKind::Get { name, target: target.to_owned(), options: CopyOptions::default(), trial: true })
     }
 
     /// Fetches the file `name` of the daemon's root. If `target` is a directory or ends in a slash,
@@ -154,7 +154,7 @@ impl Client {
     /// # }
     /// ```
     pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
-        self.start(Job::Get { name, target: target.to_owned(), options, trial: false })
+        self.start(TransferKind::Get { name, target: target.to_owned(), options, trial: false })
     }
 
     /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for
@@ -175,7 +175,7 @@ impl Client {
     /// # }
     /// ```
     pub fn put_tree(&self, sources: Vec<PathBuf>, name: Option<Name>, as_name: bool, options: TreeOptions) -> Transfer {
-        self.start(Job::Tree(TreeJob::Put { sources, name, as_name }, options))
+        self.start(TransferKind::Tree(TreeJob::Put { sources, name, as_name }, options))
     }
 
     /// Fetches files and trees into the directory `target`, mirroring [`Client::put_tree`]. The
@@ -194,7 +194,7 @@ impl Client {
     /// # }
     /// ```
     pub fn get_tree(&self, sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, options: TreeOptions) -> Transfer {
-        self.start(Job::Tree(TreeJob::Get { sources, target: target.to_owned(), as_name }, options))
+        self.start(TransferKind::Tree(TreeJob::Get { sources, target: target.to_owned(), as_name }, options))
     }
 
     /// Sends the bytes of a reader until its end, as the file `name` of the daemon's root.
@@ -212,7 +212,7 @@ impl Client {
     /// # }
     /// ```
     pub fn put_pipe(&self, reader: impl std::io::Read + Send + 'static, name: Name, options: CopyOptions) -> Transfer {
-        self.start(Job::Pipe(Some(PipeJob::Put { reader: Box::new(reader), name }).into(), options))
+        self.start(TransferKind::Pipe(Some(PipeJob::Put { reader: Box::new(reader), name }).into(), options))
     }
 
     /// Fetches the file `name` of the daemon's root into a writer, in order. At most
@@ -229,7 +229,7 @@ impl Client {
     /// # }
     /// ```
     pub fn get_pipe(&self, name: Name, writer: impl std::io::Write + Send + 'static, options: CopyOptions) -> Transfer {
-        self.start(Job::Pipe(Some(PipeJob::Get { name, writer: Box::new(writer) }).into(), options))
+        self.start(TransferKind::Pipe(Some(PipeJob::Get { name, writer: Box::new(writer) }).into(), options))
     }
 
     /// Returns the daemon's key and its name in the peers file.
@@ -333,7 +333,7 @@ impl Client {
         }
     }
 
-    fn start(&self, job: Job) -> Transfer {
+    fn start(&self, job: TransferKind) -> Transfer {
         Transfer::start(self.inner.clone(), job)
     }
 }

@@ -35,7 +35,7 @@ use nicstripe_proto::{SessionId, message::CloseCode};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::connections::Place;
+pub(crate) use self::connections::ConnectionLease;
 pub(crate) use self::metrics::{JobCounts, Live, MeterId, Meters};
 pub(crate) use self::service::Service;
 use self::{
@@ -43,7 +43,7 @@ use self::{
     connections::Connections,
     gate::Gate,
     limits::descriptors,
-    listeners::{Listeners, Wanted},
+    listeners::{ListenConfig, Listeners},
     refusals::Refusals,
     rights::Rights,
     trusted::{PeersFile, Trusted},
@@ -375,7 +375,7 @@ impl DaemonBuilder {
             None => Identity::generate().map_err(|error| Error::System { what: "make a key", source: std::io::Error::other(error) })?,
         };
         let chosen = !self.listen.is_empty() || !self.interfaces.is_empty();
-        let wanted = Wanted { addresses: self.listen, interfaces: self.interfaces, port: self.port };
+        let wanted = ListenConfig { addresses: self.listen, interfaces: self.interfaces, port: self.port };
         let is_given = self.given.is_some();
         let listeners = match &self.given {
             Some(given) => Listeners::of(given, &here)?,

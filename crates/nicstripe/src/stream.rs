@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use self::load::{Bench, BenchBreach, Came};
 pub(crate) use self::load::{LoadCounters, Loads, PingOrder, SharedGate};
 use crate::{
-    daemon::Place,
+    daemon::ConnectionLease,
     file::{BufferPool, ChunkBuffer},
     session::sleep_until,
     tls::{TlsError, TlsStream},
@@ -113,7 +113,7 @@ pub(crate) struct Greeted {
     /// Frames received directly after the greeting.
     early: Vec<Frame>,
     /// The daemon's permit for this connection.
-    place: Option<Place>,
+    lease: Option<ConnectionLease>,
 }
 
 impl std::fmt::Debug for Greeted {
@@ -125,7 +125,7 @@ impl std::fmt::Debug for Greeted {
 impl Greeted {
     /// Returns a connection whose first frame is not awaited, to refuse it.
     pub(crate) fn unheard(tls: TlsStream) -> Self {
-        Self { tls, decoder: Decoder::new(), early: Vec::new(), place: None }
+        Self { tls, decoder: Decoder::new(), early: Vec::new(), lease: None }
     }
 
     /// Waits for the peer's first frame on a new connection. Not cancel safe: drop the connection.
@@ -149,7 +149,7 @@ impl Greeted {
             }
         }
         let first = frames.remove(0);
-        Ok((first, Self { tls, decoder, early: frames, place: None }))
+        Ok((first, Self { tls, decoder, early: frames, lease: None }))
     }
 
     pub(crate) fn tls(&self) -> &TlsStream {
@@ -157,8 +157,8 @@ impl Greeted {
     }
 
     /// Stores the connection's permit. The connection ends when another key takes the permit.
-    pub(crate) fn hold(&mut self, place: Place) {
-        self.place = Some(place);
+    pub(crate) fn hold(&mut self, lease: ConnectionLease) {
+        self.lease = Some(lease);
     }
 
     /// Sends one frame before the session takes over.
@@ -201,7 +201,7 @@ pub(crate) struct Stream<S> {
     chunk_ends: VecDeque<u64>,
     heard_at: Instant,
     bench: Bench,
-    place: Option<Place>,
+    lease: Option<ConnectionLease>,
 }
 
 impl<S: EventSink> Stream<S> {
@@ -218,16 +218,16 @@ impl<S: EventSink> Stream<S> {
             chunk_ends: VecDeque::new(),
             heard_at: Instant::now(),
             bench: Bench::new(loads),
-            place: greeted.place,
+            lease: greeted.lease,
         }
     }
 
     /// Runs until the connection ends or its session releases it.
     pub(crate) async fn run(mut self) {
-        let place = self.place.take();
+        let lease = self.lease.take();
         let gone = async {
-            match &place {
-                Some(place) => place.gone().await,
+            match &lease {
+                Some(lease) => lease.gone().await,
                 None => std::future::pending().await,
             }
         };

@@ -54,13 +54,13 @@ async fn polled<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
 
 /// Resources of the process that could leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+struct Resources {
     tasks: usize,
     files: usize,
     threads: usize,
 }
 
-impl Held {
+impl Resources {
     fn now() -> Self {
         let count = |folder: &str| fs::read_dir(folder).unwrap().count();
         Self {
@@ -109,7 +109,7 @@ async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goe
     // The first round creates what stays, such as threads and buffers.
     drop_some(&client, &here, &mut dice).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let (held, before) = (Held::now(), memory());
+    let (held, before) = (Resources::now(), memory());
     for _ in 0..count.div_ceil(ROUND) {
         drop_some(&client, &here, &mut dice).await;
         held.back_to().await;

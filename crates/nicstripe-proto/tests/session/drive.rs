@@ -11,7 +11,7 @@ use nicstripe_sim::{CloseReason, End};
 
 use crate::{
     disk::Version,
-    harness::{Job, Lab, us},
+    harness::{Lab, TestTransfer, us},
     loads::LOAD_LEN,
     peer::{Connection, Outcome, Packet, Work},
 };
@@ -92,10 +92,10 @@ impl Lab {
 
     pub(crate) fn schedule_work(&mut self, end: End, at: Duration, work: Work) {
         let process = self.peer(end).process;
-        self.schedule(at, Job::Work { end, process, work });
+        self.schedule(at, TestTransfer::Work { end, process, work });
     }
 
-    pub(crate) fn schedule(&mut self, at: Duration, job: Job) {
+    pub(crate) fn schedule(&mut self, at: Duration, job: TestTransfer) {
         self.net.set_timer(at, self.next_job);
         self.jobs.insert(self.next_job, job);
         self.next_job += 1;

@@ -55,7 +55,7 @@ pub(crate) struct Lab {
     pub(crate) transfer: TransferId,
     /// Bytes of a file per byte on the wire.
     pub(crate) scale: u64,
-    pub(crate) jobs: BTreeMap<u64, Job>,
+    pub(crate) jobs: BTreeMap<u64, TestTransfer>,
     pub(crate) next_job: u64,
     same_time: u32,
     /// Chunks whose next copy is damaged in flight.
@@ -82,7 +82,7 @@ pub(crate) struct Lab {
     pub(crate) verbose: bool,
 }
 
-pub(crate) enum Job {
+pub(crate) enum TestTransfer {
     Work { end: End, process: u64, work: Work },
     Action(Action),
 }
@@ -165,7 +165,7 @@ impl Lab {
     }
 
     pub(crate) fn at(&mut self, at: Duration, action: impl FnOnce(&mut Lab) + 'static) {
-        self.schedule(at, Job::Action(Box::new(action)));
+        self.schedule(at, TestTransfer::Action(Box::new(action)));
     }
 
     /// Adds a hole of `count` chunks at `first`. Call before the start.
@@ -279,11 +279,10 @@ impl Lab {
             return;
         }
         let grid = self.contents.grid;
-        let of_it =
-            |job: &Job| matches!(job, Job::Work { work: Work::Sync { transfer: of, .. }, end: at, .. } if *of == transfer && *at == end);
+        let of_it = |job: &TestTransfer| matches!(job, TestTransfer::Work { work: Work::Sync { transfer: of, .. }, end: at, .. } if *of == transfer && *at == end);
         let under_way: Vec<u64> = self.jobs.iter().filter(|(_, job)| of_it(job)).map(|(number, _)| *number).collect();
         for number in under_way {
-            if let Some(Job::Work { work: Work::Sync { subtrees, .. }, .. }) = self.jobs.remove(&number) {
+            if let Some(TestTransfer::Work { work: Work::Sync { subtrees, .. }, .. }) = self.jobs.remove(&number) {
                 self.peer_mut(end).disk.sync(grid, &subtrees);
             }
         }
@@ -296,7 +295,7 @@ impl Lab {
 
     /// Returns true if a commit is in progress, whatever the state of its transfer.
     pub(crate) fn is_committing(&self) -> bool {
-        self.jobs.values().any(|job| matches!(job, Job::Work { work: Work::Commit { .. }, .. }))
+        self.jobs.values().any(|job| matches!(job, TestTransfer::Work { work: Work::Commit { .. }, .. }))
     }
 
     /// Removes the delivered file, and prepares a new one to send.
@@ -309,7 +308,7 @@ impl Lab {
 
     fn syncs(&self, of: End) -> Vec<Vec<Subtree>> {
         let syncs = self.jobs.values().filter_map(|job| match job {
-            Job::Work { work: Work::Sync { subtrees, .. }, end, process } => {
+            TestTransfer::Work { work: Work::Sync { subtrees, .. }, end, process } => {
                 (*end == of && *process == self.peers[of as usize].process).then(|| subtrees.clone())
             }
             _ => None,
@@ -416,11 +415,11 @@ impl Lab {
             }
             Event::Writable { end, .. } => Some(end),
             Event::Timer { token } => match self.jobs.remove(&token)? {
-                Job::Action(action) => {
+                TestTransfer::Action(action) => {
                     action(self);
                     None
                 }
-                Job::Work { end, process, work } => {
+                TestTransfer::Work { end, process, work } => {
                     if process == self.peer(end).process {
                         self.on_work(end, work);
                     }

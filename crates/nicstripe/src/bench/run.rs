@@ -157,7 +157,7 @@ pub(super) struct Runner {
     /// True if a part of the plan was not measured.
     pub(super) is_short: bool,
     /// Resources held by the current sweep.
-    pub(super) held: sweep::Held,
+    pub(super) held: sweep::SweepGuard,
 }
 
 impl Runner {
@@ -193,7 +193,7 @@ impl Runner {
             under_way: None,
             deadline,
             is_short: false,
-            held: sweep::Held::default(),
+            held: sweep::SweepGuard::default(),
         }
     }
 

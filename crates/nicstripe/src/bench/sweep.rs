@@ -14,7 +14,7 @@ use nicstripe_proto::{
     bench::sweep::{BufferSweep, GridSweep, Load, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped, StreamSweep},
 };
 
-pub(super) use self::apart::Held;
+pub(super) use self::apart::SweepGuard;
 use self::packets::Packets;
 use super::{
     event::BenchEvent,

@@ -31,7 +31,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) enum Job {
+pub(super) enum TransferKind {
     /// Local file to the daemon. A dry run (`trial`) stores nothing.
     Put { source: PathBuf, name: Option<Name>, options: CopyOptions, trial: bool },
     /// File of the daemon to a local path.
@@ -63,7 +63,7 @@ pub(super) enum ObjectJob {
 }
 
 /// Common parameters of a tree transfer.
-pub(super) struct Asked {
+pub(super) struct TreeRequest {
     pub(super) transfer: TransferId,
     pub(super) peer_key: [u8; 32],
     pub(super) limit_bps: Option<u64>,
@@ -71,7 +71,7 @@ pub(super) struct Asked {
     pub(super) waiter: Waiter,
 }
 
-impl Job {
+impl TransferKind {
     pub(super) fn object(object: ObjectJob, options: CopyOptions) -> Self {
         Self::Object(Mutex::new(Some(object)), options)
     }
@@ -158,11 +158,11 @@ impl Job {
                 None => return Err(Error::Cancelled { resumable: false }),
             },
             Self::Tree(TreeJob::Put { sources, name, as_name }, options) => {
-                let asked = Asked { transfer, peer_key, limit_bps, standalone, waiter };
+                let asked = TreeRequest { transfer, peer_key, limit_bps, standalone, waiter };
                 trees::put(asked, sources, name.clone(), *as_name, options)
             }
             Self::Tree(TreeJob::Get { sources, target, as_name }, options) => {
-                let asked = Asked { transfer, peer_key, limit_bps, standalone, waiter };
+                let asked = TreeRequest { transfer, peer_key, limit_bps, standalone, waiter };
                 trees::get(asked, sources, target, *as_name, options)?
             }
             Self::Object(object, options) => match object.lock().unwrap_or_else(PoisonError::into_inner).take() {

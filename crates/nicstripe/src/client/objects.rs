@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Client, CopyOptions, ObjectReader, ObjectWriter, Transfer,
     feed::{FEED_CHUNKS, Read},
-    jobs::{Job, ObjectJob},
+    jobs::{ObjectJob, TransferKind},
 };
 pub use crate::storage::{Kind, Stat};
 use crate::{error::Error, report::Report, session::Command};
@@ -243,7 +243,7 @@ impl Client {
     pub fn create(&self, name: &Name, options: CopyOptions) -> ObjectWriter {
         // Two buffers: one being filled, one being sent.
         let (chunks, from) = mpsc::channel(FEED_CHUNKS);
-        let transfer = self.start(Job::object(ObjectJob::Write { name: name.clone(), from }, options));
+        let transfer = self.start(TransferKind::object(ObjectJob::Write { name: name.clone(), from }, options));
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
     }
 
@@ -271,7 +271,7 @@ impl Client {
     /// Begins to fetch a file or a range of it. The channel receives the chunks in order.
     pub(super) fn fetch(&self, name: Name, range: Option<GetRange>) -> (Transfer, mpsc::Receiver<Read>) {
         let (to, chunks) = mpsc::channel(FEED_CHUNKS);
-        (self.start(Job::object(ObjectJob::Read { name, range, to }, CopyOptions::default())), chunks)
+        (self.start(TransferKind::object(ObjectJob::Read { name, range, to }, CopyOptions::default())), chunks)
     }
 
     async fn change(&self, ask: AskKind) -> Result<(), Error> {

@@ -16,7 +16,7 @@ use super::{
     CLOSE_TIMEOUT, Inner,
     carried::{self, Carried},
     feed::{self, Feed},
-    jobs::Job,
+    jobs::TransferKind,
 };
 use crate::{
     error::Error,
@@ -39,7 +39,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    pub(super) fn start(inner: Arc<Inner>, job: Job) -> Self {
+    pub(super) fn start(inner: Arc<Inner>, job: TransferKind) -> Self {
         let (events, receiver) = mpsc::channel(EVENTS);
         let cancel = CancellationToken::new();
         let progress = SharedProgress::default();
@@ -167,7 +167,7 @@ impl Drop for Transfer {
 /// Running transfer: attempts until success or a final error.
 struct Run {
     inner: Arc<Inner>,
-    job: Job,
+    job: TransferKind,
     /// True if data received by an earlier attempt is unusable.
     restart: bool,
     events: mpsc::Sender<Event>,

@@ -14,7 +14,7 @@ use nicstripe_proto::{
     name::escaped,
 };
 
-use super::jobs::Asked;
+use super::jobs::TreeRequest;
 use crate::{
     error::Error,
     file::{FileError, Root},
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_name: bool, options: &TreeOptions) -> Command {
+pub(super) fn put(asked: TreeRequest, sources: &[PathBuf], target: Option<Name>, as_name: bool, options: &TreeOptions) -> Command {
     let request = SenderRequest {
         sources: sources.iter().cloned().map(SendSource::Path).collect(),
         rules: options.rules(),
@@ -42,13 +42,13 @@ pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_na
         list: options.list,
         allowance: Sending::OWN,
     };
-    let Asked { transfer, standalone, waiter, .. } = asked;
+    let TreeRequest { transfer, standalone, waiter, .. } = asked;
     let put = Box::new(PutTree { transfer, target, as_name, rules: options.rules(), heeds_memory: true });
     Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(()), put, standalone }, waiter }
 }
 
 pub(super) fn get(
-    asked: Asked,
+    asked: TreeRequest,
     sources: &[(Option<Name>, bool)],
     target: &Path,
     as_name: bool,
@@ -62,7 +62,7 @@ pub(super) fn get(
     let sources: Vec<TreeSource> = sources.collect();
     let filters = Filters::new(&options.filters)?;
     let (root, name) = local_target(target)?;
-    let Asked { transfer, peer_key, limit_bps, standalone, waiter } = asked;
+    let TreeRequest { transfer, peer_key, limit_bps, standalone, waiter } = asked;
     let walk = WalkRules {
         recursive: options.recursive,
         hard_links: options.hard_links,

@@ -53,7 +53,7 @@ impl Budgets {
 }
 
 /// Peer address, and the local interface to which the peer announces connections from it.
-pub(super) type Way = (IpAddr, String);
+pub(super) type RouteEnds = (IpAddr, String);
 
 /// Routes on probation, per key. A route over which no connection arrives is held back for a while.
 ///
@@ -61,7 +61,7 @@ pub(super) type Way = (IpAddr, String);
 /// with each new session, since a session's routes are removed at its end. The number of records
 /// per key is bounded; at the bound a key gets no further routes.
 #[derive(Debug, Default)]
-pub(super) struct Probations(Mutex<HashMap<PublicKey, HashMap<Way, Probation>>>);
+pub(super) struct Probations(Mutex<HashMap<PublicKey, HashMap<RouteEnds, Probation>>>);
 
 #[derive(Debug)]
 struct Probation {
@@ -103,7 +103,7 @@ impl Probation {
 impl Probations {
     /// Begins or continues the probation of a route. Returns the time to wait for a connection, or
     /// `None` if the key may not have the route now.
-    pub(super) fn begin(&self, key: PublicKey, way: &Way, now: Instant) -> Option<Duration> {
+    pub(super) fn begin(&self, key: PublicKey, way: &RouteEnds, now: Instant) -> Option<Duration> {
         let mut probations = self.lock();
         let of_key = probations.entry(key).or_default();
         of_key.retain(|_, probation| !probation.is_forgotten(now));
@@ -116,14 +116,14 @@ impl Probations {
     }
 
     /// Returns true if the route is held back from the key.
-    pub(super) fn holds_back(&self, key: PublicKey, way: &Way, now: Instant) -> bool {
+    pub(super) fn holds_back(&self, key: PublicKey, way: &RouteEnds, now: Instant) -> bool {
         let probations = self.lock();
         let probation = probations.get(&key).and_then(|of_key| of_key.get(way));
         probation.is_some_and(|probation| probation.left(now).is_none())
     }
 
     /// Records a greeted connection of the key from this address over this interface.
-    pub(super) fn made(&self, key: PublicKey, way: &Way, now: Instant) {
+    pub(super) fn made(&self, key: PublicKey, way: &RouteEnds, now: Instant) {
         if let Some(probation) = self.lock().get_mut(&key).and_then(|of_key| of_key.get_mut(way)) {
             *probation = Probation { made: Some(now), ..Probation::new(now) };
         }
@@ -131,7 +131,7 @@ impl Probations {
 
     /// Adds time that the route existed. Without a connection it counts towards the probation,
     /// whose end holds the route back.
-    pub(super) fn used(&self, key: PublicKey, way: &Way, time: Duration, now: Instant) {
+    pub(super) fn used(&self, key: PublicKey, way: &RouteEnds, time: Duration, now: Instant) {
         let mut probations = self.lock();
         let Some(probation) = probations.get_mut(&key).and_then(|of_key| of_key.get_mut(way)) else { return };
         // Counts a probation shared by several sessions once.
@@ -146,7 +146,7 @@ impl Probations {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PublicKey, HashMap<Way, Probation>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PublicKey, HashMap<RouteEnds, Probation>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(taken(key, now + Duration::from_secs(1)), TOKENS_PER_SECOND as usize);
     }
 
-    fn probation() -> (Instant, Probations, PublicKey, Way) {
+    fn probation() -> (Instant, Probations, PublicKey, RouteEnds) {
         (Instant::now(), Probations::default(), PublicKey::from_bytes([1; 32]), (ADDRESS, "eth2".into()))
     }
 

@@ -11,18 +11,18 @@ use crate::trust::PublicKey;
 #[derive(Debug)]
 pub(super) struct Connections {
     shares: Shares,
-    held: Mutex<Held>,
+    held: Mutex<Leases>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Leases {
     next_id: u64,
     /// Oldest first.
-    places: Vec<Taken>,
+    places: Vec<Leased>,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct Leased {
     id: u64,
     key: PublicKey,
     /// True once a session has it, after the hello.
@@ -32,7 +32,7 @@ struct Taken {
 
 /// Permit of a connection; returned on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionLease {
     connections: Arc<Connections>,
     id: u64,
     gone: CancellationToken,
@@ -46,7 +46,7 @@ impl Connections {
 
     /// Takes a permit for a connection of this key. May evict a connection of the key with the
     /// most. Returns `None` if the key's share is used up.
-    pub(super) fn take(self: &Arc<Self>, key: PublicKey) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, key: PublicKey) -> Option<ConnectionLease> {
         let mut held = self.held();
         match self.shares.decide(&key, held.places.iter().map(|taken| taken.key)) {
             Share::Free => {}
@@ -55,19 +55,19 @@ impl Connections {
         }
         let (id, gone) = (held.next_id, CancellationToken::new());
         held.next_id += 1;
-        held.places.push(Taken { id, key, has_session: false, gone: gone.clone() });
-        Some(Place { connections: self.clone(), id, gone })
+        held.places.push(Leased { id, key, has_session: false, gone: gone.clone() });
+        Some(ConnectionLease { connections: self.clone(), id, gone })
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, Leases> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl Leases {
     /// Evicts a connection of this key: the oldest without a hello, otherwise the youngest.
     fn take_from(&mut self, key: &PublicKey) {
-        let is_of_key = |taken: &Taken| taken.key == *key;
+        let is_of_key = |taken: &Leased| taken.key == *key;
         let silent = self.places.iter().position(|taken| is_of_key(taken) && !taken.has_session);
         if let Some(index) = silent.or_else(|| self.places.iter().rposition(is_of_key)) {
             self.places.remove(index).gone.cancel();
@@ -75,7 +75,7 @@ impl Held {
     }
 }
 
-impl Place {
+impl ConnectionLease {
     /// Marks the connection as belonging to a session.
     pub(super) fn has_session(&self) {
         if let Some(taken) = self.connections.held().places.iter_mut().find(|taken| taken.id == self.id) {
@@ -89,7 +89,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionLease {
     fn drop(&mut self) {
         self.connections.held().places.retain(|taken| taken.id != self.id);
     }
@@ -103,14 +103,14 @@ mod tests {
         PublicKey::from_bytes([number; 32])
     }
 
-    fn is_gone(place: &Place) -> bool {
+    fn is_gone(place: &ConnectionLease) -> bool {
         place.gone.is_cancelled()
     }
 
     #[test]
     fn one_key_takes_half_and_gives_back() {
         let connections = Arc::new(Connections::new(4));
-        let greedy: Vec<Place> = std::iter::from_fn(|| connections.take(key(1))).collect();
+        let greedy: Vec<ConnectionLease> = std::iter::from_fn(|| connections.take(key(1))).collect();
         assert_eq!(greedy.len(), 2);
         assert!(connections.take(key(2)).is_some());
         drop(greedy);
@@ -121,9 +121,9 @@ mod tests {
     fn the_key_with_most_gives_way_with_what_has_no_session_first() {
         let connections = Arc::new(Connections::new(8));
         let take = |number| connections.take(key(number));
-        let first: Vec<Place> = std::iter::from_fn(|| take(1)).collect();
-        let _second: Vec<Place> = std::iter::from_fn(|| take(2)).collect();
-        first.iter().filter(|place| place.id != 1).for_each(Place::has_session);
+        let first: Vec<ConnectionLease> = std::iter::from_fn(|| take(1)).collect();
+        let _second: Vec<ConnectionLease> = std::iter::from_fn(|| take(2)).collect();
+        first.iter().filter(|place| place.id != 1).for_each(ConnectionLease::has_session);
         connections.held().places.iter_mut().filter(|taken| taken.key == key(2)).for_each(|taken| taken.has_session = true);
         // With two keys of equal count, either may lose one.
         let _third = [take(3).unwrap(), take(3).unwrap()];

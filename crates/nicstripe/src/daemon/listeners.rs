@@ -31,7 +31,7 @@ pub struct ListenAddress {
 
 /// Listening addresses requested by the user; all interfaces if none is named.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct ListenConfig {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) interfaces: Vec<String>,
     /// 0 selects a free port, common to all sockets.
@@ -40,7 +40,7 @@ pub(super) struct Wanted {
 
 /// Interface and address of one socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct ListenPoint {
     interface: InterfaceName,
     index: InterfaceIndex,
     address: SocketAddr,
@@ -48,17 +48,17 @@ struct Place {
 
 #[derive(Debug)]
 pub(super) struct Listeners {
-    wanted: Wanted,
+    wanted: ListenConfig,
     open: Vec<Open>,
     /// Sockets supplied by the embedding program, independent of interface changes. No others are
     /// opened then.
-    given: Vec<Given>,
+    given: Vec<EmbeddedSocket>,
     are_given: bool,
 }
 
 /// Socket of the embedding program.
 #[derive(Debug)]
-struct Given {
+struct EmbeddedSocket {
     listens: ListenAddress,
     /// Taken by the accepting task.
     listener: Option<TcpListener>,
@@ -69,7 +69,7 @@ struct Given {
 
 #[derive(Debug)]
 struct Open {
-    place: Place,
+    place: ListenPoint,
     /// Taken by the accepting task.
     listener: Option<TcpListener>,
     /// Ends that task.
@@ -83,7 +83,7 @@ impl Listeners {
     ///
     /// A named interface or address does not exist, or an address cannot be bound. Missing IPv6 is
     /// only an error for named addresses.
-    pub(super) fn open(mut wanted: Wanted, here: &[Interface]) -> Result<Self, Error> {
+    pub(super) fn open(mut wanted: ListenConfig, here: &[Interface]) -> Result<Self, Error> {
         wanted.check(here)?;
         let mut open = Vec::new();
         for place in wanted.places(here) {
@@ -95,7 +95,7 @@ impl Listeners {
                     if is_free {
                         wanted.port = bound.port();
                     }
-                    let place = Place { address: bound, ..place };
+                    let place = ListenPoint { address: bound, ..place };
                     open.push(Open { place, listener: Some(listener), stop: CancellationToken::new() });
                 }
                 // A machine without IPv6 has no IPv6 sockets.
@@ -121,8 +121,8 @@ impl Listeners {
         if given.is_empty() {
             return Err(error(std::io::Error::new(std::io::ErrorKind::InvalidInput, "there are none")));
         }
-        let given = given.iter().map(|listener| Given::of(listener, here)).collect::<Result<_, _>>().map_err(error)?;
-        let wanted = Wanted { addresses: Vec::new(), interfaces: Vec::new(), port: 0 };
+        let given = given.iter().map(|listener| EmbeddedSocket::of(listener, here)).collect::<Result<_, _>>().map_err(error)?;
+        let wanted = ListenConfig { addresses: Vec::new(), interfaces: Vec::new(), port: 0 };
         Ok(Self { wanted, open: Vec::new(), given, are_given: true })
     }
 
@@ -173,7 +173,7 @@ impl Listeners {
     }
 }
 
-impl Given {
+impl EmbeddedSocket {
     fn of(listener: &BlockingListener, here: &[Interface]) -> std::io::Result<Self> {
         let listener = listener.try_clone()?;
         listener.set_nonblocking(true)?;
@@ -194,9 +194,9 @@ impl Drop for Open {
     }
 }
 
-impl Wanted {
+impl ListenConfig {
     /// Replaces port 0 by the common port.
-    fn with_port(&self, mut place: Place) -> Place {
+    fn with_port(&self, mut place: ListenPoint) -> ListenPoint {
         if place.address.port() == 0 {
             place.address.set_port(self.port);
         }
@@ -221,8 +221,8 @@ impl Wanted {
     }
 
     /// Returns the sockets to open on the existing interfaces. Port 0 stands for the common port.
-    fn places(&self, here: &[Interface]) -> Vec<Place> {
-        let place = |interface: &Interface, address| Place { interface: interface.name, index: interface.index, address };
+    fn places(&self, here: &[Interface]) -> Vec<ListenPoint> {
+        let place = |interface: &Interface, address| ListenPoint { interface: interface.name, index: interface.index, address };
         let mut places = Vec::new();
         for name in &self.interfaces {
             let named = here.iter().filter(|interface| interface.is_called(name));
@@ -247,7 +247,7 @@ fn unspecified() -> impl Iterator<Item = SocketAddr> {
     [IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED)].into_iter().map(|ip| SocketAddr::new(ip, 0))
 }
 
-fn open_listener(place: &Place) -> std::io::Result<(SocketAddr, TcpListener)> {
+fn open_listener(place: &ListenPoint) -> std::io::Result<(SocketAddr, TcpListener)> {
     let listener = TcpListener::from_std(listen(Some(&place.interface), place.address, BACKLOG)?)?;
     Ok((listener.local_addr()?, listener))
 }
@@ -349,9 +349,9 @@ mod tests {
         all.into_iter().filter(|interface| interface.kind == InterfaceKind::Loopback).collect()
     }
 
-    fn wanted(addresses: &[&str], port: u16) -> Wanted {
+    fn wanted(addresses: &[&str], port: u16) -> ListenConfig {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        Wanted { addresses, interfaces: Vec::new(), port }
+        ListenConfig { addresses, interfaces: Vec::new(), port }
     }
 
     fn ports(listeners: &Listeners) -> Vec<u16> {
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn what_is_named_and_not_there_is_an_error() {
-        let missing = Wanted { interfaces: vec!["none0".into()], ..wanted(&[], 0) };
+        let missing = ListenConfig { interfaces: vec!["none0".into()], ..wanted(&[], 0) };
         assert!(matches!(Listeners::open(missing, &loopback()), Err(Error::Link { link, .. }) if link == "none0"));
         assert!(Listeners::open(wanted(&["192.0.2.1:0"], 0), &loopback()).is_err());
     }

@@ -11,11 +11,11 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Refusals {
     most: u32,
-    second: Mutex<Second>,
+    second: Mutex<RefusalWindow>,
 }
 
 #[derive(Debug)]
-struct Second {
+struct RefusalWindow {
     since: Instant,
     told: u32,
     /// Rejections without a line.
@@ -32,7 +32,7 @@ enum Verdict {
 
 impl Refusals {
     pub(super) fn new(most: u32) -> Self {
-        Self { most, second: Mutex::new(Second { since: Instant::now(), told: 0, untold: 0 }) }
+        Self { most, second: Mutex::new(RefusalWindow { since: Instant::now(), told: 0, untold: 0 }) }
     }
 
     /// Logs a rejection within the rate limit. The reason is the daemon's own text, never the
@@ -54,7 +54,7 @@ impl Refusals {
     fn judge(&self, now: Instant) -> Verdict {
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         if second.untold == 0 && now.saturating_duration_since(second.since) >= SECOND {
-            *second = Second { since: now, told: 0, untold: 0 };
+            *second = RefusalWindow { since: now, told: 0, untold: 0 };
         }
         if second.told < self.most {
             second.told += 1;
@@ -71,7 +71,7 @@ impl Refusals {
 
     fn end_second(&self, now: Instant) -> u64 {
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *second, Second { since: now, told: 0, untold: 0 }).untold
+        std::mem::replace(&mut *second, RefusalWindow { since: now, told: 0, untold: 0 }).untold
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     Meters, Rights, Shared,
-    claims::{self, Claims, Way},
+    claims::{self, Claims, RouteEnds},
     objects::{KeptListings, Listings},
 };
 use crate::{
@@ -45,7 +45,7 @@ pub(crate) struct Service {
     /// Addresses that the peer claims as its own.
     claimed: Vec<IpAddr>,
     /// Source addresses of this session's connections, with the local interface.
-    arrivals: Mutex<HashSet<Way>>,
+    arrivals: Mutex<HashSet<RouteEnds>>,
     /// Proofs of the claimed addresses.
     claims: Mutex<Claims>,
     /// One permit per announcement whose connections are pending.
@@ -349,7 +349,7 @@ impl Service {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn arrivals(&self) -> MutexGuard<'_, HashSet<Way>> {
+    fn arrivals(&self) -> MutexGuard<'_, HashSet<RouteEnds>> {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -371,7 +371,7 @@ impl Service {
 
 /// Host route that is removed unless a connection arrives over it.
 struct OnProbation {
-    way: Way,
+    way: RouteEnds,
     /// Interface index.
     interface: u32,
     begun: Instant,

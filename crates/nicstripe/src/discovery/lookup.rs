@@ -29,7 +29,7 @@ impl Lookup<'_> {
     /// A discovery answer takes precedence, because the peer has signed it. If an address is
     /// resolved first, the peer has only [`HEAD_START`] to answer, as it may be far away. Errors:
     /// the reasons if both fail.
-    pub(crate) async fn find<K>(&self, known: impl Future<Output = Result<Vec<SocketAddr>, K>>) -> Result<Found, (Cables, K)> {
+    pub(crate) async fn find<K>(&self, known: impl Future<Output = Result<Vec<SocketAddr>, K>>) -> Result<FoundAddresses, (Cables, K)> {
         first_of(self.on_cables(), known).await
     }
 
@@ -58,7 +58,7 @@ impl Lookup<'_> {
 }
 
 /// Discovered addresses, and resolved addresses.
-pub(crate) type Found = (Vec<SocketAddr>, Vec<SocketAddr>);
+pub(crate) type FoundAddresses = (Vec<SocketAddr>, Vec<SocketAddr>);
 
 /// Waits for the system's resolver, with a timeout. Errors: the resolver's message.
 pub(crate) async fn resolved(resolver: impl Future<Output = io::Result<Vec<SocketAddr>>>) -> Result<Vec<SocketAddr>, String> {
@@ -76,7 +76,7 @@ const STD_PREFIX: &str = "failed to lookup address information: ";
 async fn first_of<C, K>(
     cables: impl Future<Output = Result<Vec<SocketAddr>, C>>,
     known: impl Future<Output = Result<Vec<SocketAddr>, K>>,
-) -> Result<Found, (C, K)> {
+) -> Result<FoundAddresses, (C, K)> {
     let (mut cables, mut known) = (pin!(cables), pin!(known));
     let head_start = Instant::now() + HEAD_START;
     tokio::select! {
@@ -135,7 +135,7 @@ mod tests {
     async fn first(
         cables: impl Future<Output = Result<Vec<SocketAddr>, &'static str>>,
         known: impl Future<Output = Result<Vec<SocketAddr>, &'static str>>,
-    ) -> Result<Found, (&'static str, &'static str)> {
+    ) -> Result<FoundAddresses, (&'static str, &'static str)> {
         first_of(cables, known).await
     }
 

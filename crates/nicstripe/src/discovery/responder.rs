@@ -44,13 +44,13 @@ pub(crate) struct Responder {
 /// An interface with its listening task.
 #[derive(Debug)]
 struct Station {
-    place: Place,
+    place: Membership,
     task: AbortOnDropHandle<()>,
 }
 
 /// Interface and address on which questions are received and answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct Membership {
     index: InterfaceIndex,
     name: InterfaceName,
     address: Ipv6Addr,
@@ -69,7 +69,7 @@ impl Responder {
     /// Logs failures to listen. Must be called within a tokio runtime, at the start and whenever
     /// interfaces or their addresses change.
     pub(crate) fn update(&mut self, interfaces: &[Interface]) {
-        let places: Vec<Place> = interfaces.iter().filter(|interface| self.serves(interface)).filter_map(place).collect();
+        let places: Vec<Membership> = interfaces.iter().filter(|interface| self.serves(interface)).filter_map(place).collect();
         self.stations.retain(|station| places.contains(&station.place) && !station.task.is_finished());
         for place in places {
             if self.stations.iter().any(|station| station.place == place) {
@@ -91,7 +91,7 @@ impl Responder {
         chosen && interface.up && interface.kind != InterfaceKind::Loopback
     }
 
-    fn open(&self, interface: &Interface, place: Place) -> io::Result<Station> {
+    fn open(&self, interface: &Interface, place: Membership) -> io::Result<Station> {
         let socket = UdpSocket::from_std(multicast_listener(interface, GROUP, self.voice.port)?)?;
         tracing::debug!(interface = %place.name, address = %place.address, "answering discovery");
         let task = AbortOnDropHandle::new(tokio::spawn(answer(self.voice.clone(), place, socket)));
@@ -99,11 +99,11 @@ impl Responder {
     }
 }
 
-fn place(interface: &Interface) -> Option<Place> {
-    Some(Place { index: interface.index, name: interface.name, address: interface.link_local()? })
+fn place(interface: &Interface) -> Option<Membership> {
+    Some(Membership { index: interface.index, name: interface.name, address: interface.link_local()? })
 }
 
-async fn answer(voice: Arc<Voice>, place: Place, socket: UdpSocket) {
+async fn answer(voice: Arc<Voice>, place: Membership, socket: UdpSocket) {
     let mut limiter = Limiter::new(Instant::now());
     let mut reading = TokenBucket::new(READ_BURST, READ_PER_SECOND, Instant::now());
     let mut buffer = [0; DATAGRAM_LEN];
@@ -127,7 +127,7 @@ async fn answer(voice: Arc<Voice>, place: Place, socket: UdpSocket) {
     }
 }
 
-fn send(socket: &UdpSocket, answer: &[u8], place: Place, to: SocketAddrV6) {
+fn send(socket: &UdpSocket, answer: &[u8], place: Membership, to: SocketAddrV6) {
     // A full send buffer loses the answer, as a cable could; the client asks again.
     if let Err(error) = send_to_neighbour(socket, answer, place.address, place.index, to) {
         tracing::debug!(interface = %place.name, %to, %error, "cannot send an answer");
@@ -153,7 +153,14 @@ impl Voice {
     /// Returns the answer to a datagram from this neighbour; `None` if it deserves none.
     ///
     /// The cheap checks come first, so that a stranger costs no signature.
-    fn answer_to(&self, datagram: &[u8], from: Ipv6Addr, place: Place, limiter: &mut Limiter, now: Instant) -> Option<[u8; DATAGRAM_LEN]> {
+    fn answer_to(
+        &self,
+        datagram: &[u8],
+        from: Ipv6Addr,
+        place: Membership,
+        limiter: &mut Limiter,
+        now: Instant,
+    ) -> Option<[u8; DATAGRAM_LEN]> {
         let question = Question::decode(datagram)?;
         let key = PublicKey::from_bytes(question.claims().key);
         let ours = self.identity.public_key();
@@ -193,8 +200,8 @@ mod tests {
 
     const ASKER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-    fn place() -> Place {
-        Place { index: InterfaceIndex(3), name: "eth1".parse().unwrap(), address: "fe80::2".parse().unwrap() }
+    fn place() -> Membership {
+        Membership { index: InterfaceIndex(3), name: "eth1".parse().unwrap(), address: "fe80::2".parse().unwrap() }
     }
 
     /// Creates a daemon that trusts `trusted`.

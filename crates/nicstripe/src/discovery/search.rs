@@ -76,14 +76,14 @@ pub struct Heard {
 #[derive(Debug)]
 pub struct Search {
     options: SearchOptions,
-    asked: Asked,
+    asked: SearchedInterfaces,
     heard: mpsc::Receiver<Heard>,
     told: Vec<(PublicKey, SocketAddrV6)>,
     _task: AbortOnDropHandle<()>,
 }
 
 /// Names of the interfaces asked on so far, in order.
-type Asked = Arc<Mutex<Vec<String>>>;
+type SearchedInterfaces = Arc<Mutex<Vec<String>>>;
 
 impl Search {
     /// Starts asking; includes interfaces that get carrier and address later. Must be called within
@@ -112,7 +112,7 @@ impl Search {
         let here = here::listed()?;
         options.interfaces.iter().try_for_each(|name| named(&here, name).map(drop))?;
         let (sender, heard) = mpsc::channel(QUEUE);
-        let asked = Asked::default();
+        let asked = SearchedInterfaces::default();
         let searcher = Searcher {
             ear: Arc::new(Ear { identity: identity.clone(), peers: peers.clone(), only }),
             deadline: Instant::now() + options.duration,
@@ -200,7 +200,7 @@ struct Searcher {
     ear: Arc<Ear>,
     options: SearchOptions,
     deadline: Instant,
-    asked: Asked,
+    asked: SearchedInterfaces,
     heard: mpsc::Sender<Heard>,
     places: Vec<(InterfaceIndex, Ipv6Addr)>,
     /// One task for each place.
@@ -241,7 +241,7 @@ impl Searcher {
             // notification.
             let Ok(socket) = multicast_sender(interface, address).and_then(UdpSocket::from_std) else { continue };
             self.places.push(place);
-            let place = Place { index: interface.index, name: interface.name.to_string(), address };
+            let place = SearchInterface { index: interface.index, name: interface.name.to_string(), address };
             self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(place.name.clone());
             self.tasks.spawn(ask(self.ear.clone(), place, socket, self.options.port, self.deadline, self.heard.clone()));
         }
@@ -269,7 +269,7 @@ fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> 
     }
 }
 
-struct Place {
+struct SearchInterface {
     index: InterfaceIndex,
     name: String,
     address: Ipv6Addr,
@@ -277,7 +277,7 @@ struct Place {
 
 /// Asks on one interface and forwards the answers, until the deadline or until the receiver is
 /// dropped.
-async fn ask(ear: Arc<Ear>, place: Place, socket: UdpSocket, port: u16, deadline: Instant, heard: mpsc::Sender<Heard>) {
+async fn ask(ear: Arc<Ear>, place: SearchInterface, socket: UdpSocket, port: u16, deadline: Instant, heard: mpsc::Sender<Heard>) {
     let mut questions = Questions::new(Instant::now());
     let mut pauses = PAUSES.iter();
     let mut next = Instant::now();
@@ -302,7 +302,7 @@ async fn ask(ear: Arc<Ear>, place: Place, socket: UdpSocket, port: u16, deadline
     }
 }
 
-fn send_question(ear: &Ear, place: &Place, socket: &UdpSocket, port: u16, questions: &mut Questions) {
+fn send_question(ear: &Ear, place: &SearchInterface, socket: &UdpSocket, port: u16, questions: &mut Questions) {
     let key = *ear.identity.public_key().as_bytes();
     let question = Question { nonce: Nonce(crate::random_bytes()), key, address: place.address };
     let Some(datagram) = question.encode(|text| sign(&ear.identity, text)) else { return };
@@ -347,7 +347,14 @@ struct Ear {
 
 impl Ear {
     /// Validates a datagram; returns `None` unless it is a valid answer.
-    fn heard(&self, datagram: &[u8], from: SocketAddrV6, place: &Place, questions: &mut Questions, now: Instant) -> Option<Heard> {
+    fn heard(
+        &self,
+        datagram: &[u8],
+        from: SocketAddrV6,
+        place: &SearchInterface,
+        questions: &mut Questions,
+        now: Instant,
+    ) -> Option<Heard> {
         let answer = Answer::decode(datagram)?;
         let key = PublicKey::from_bytes(answer.claims().key);
         let wanted = key != self.identity.public_key() && self.only.is_none_or(|only| only == key);
@@ -400,8 +407,8 @@ mod tests {
     const OURS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
     const THEIRS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 
-    fn place() -> Place {
-        Place { index: InterfaceIndex(7), name: "eth5".into(), address: OURS }
+    fn place() -> SearchInterface {
+        SearchInterface { index: InterfaceIndex(7), name: "eth5".into(), address: OURS }
     }
 
     fn from(ip: Ipv6Addr) -> SocketAddrV6 {

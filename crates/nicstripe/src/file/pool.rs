@@ -16,7 +16,7 @@ use std::{
 pub(crate) use self::round_robin::Owner;
 use self::round_robin::RoundRobin;
 
-type Job = Box<dyn FnOnce() + Send>;
+type Task = Box<dyn FnOnce() + Send>;
 
 /// Fewest and most threads per owner. Reads and writes overlap from two on; beyond eight no tested
 /// disk gained.
@@ -64,7 +64,7 @@ struct Queue {
 }
 
 struct State {
-    turns: RoundRobin<Job>,
+    turns: RoundRobin<Task>,
     idle: usize,
     /// True while a woken thread has not yet run; it wakes the next one if there are more jobs.
     is_woken: bool,
@@ -140,7 +140,7 @@ impl Drop for Crew {
 }
 
 impl Queue {
-    fn push(&self, owner: Owner, job: Job) {
+    fn push(&self, owner: Owner, job: Task) {
         let mut state = self.lock();
         let may_run = state.turns.push(owner, job);
         let wakes = may_run && state.wakes_another();
@@ -165,7 +165,7 @@ impl Queue {
 
     /// Accounts for the finished job and waits for the next; returns `None` once the queue is
     /// closed and empty.
-    fn next(&self, done: Option<(Owner, std::time::Duration)>) -> Option<(Owner, Job)> {
+    fn next(&self, done: Option<(Owner, std::time::Duration)>) -> Option<(Owner, Task)> {
         let mut state = self.lock();
         if let Some((owner, took)) = done {
             state.turns.finish(owner, took);

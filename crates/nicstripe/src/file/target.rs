@@ -7,7 +7,7 @@
 //! .a.bin.<journal>.nicstripe-part    data; each journal has its own part file, so the two always match
 //! ```
 //!
-//! A file written in place, and a block device, has neither: see [`Place`].
+//! A file written in place, and a block device, has neither: see [`TargetState`].
 //!
 //! Order of a commit: data durable → mode and times → fsync → rename → fsync of the directory →
 //! acknowledgement. A failed fsync is never retried, because the kernel drops pages it could not
@@ -87,7 +87,7 @@ pub(crate) struct Target {
     direct: Option<File>,
     /// `None` for in-place targets: existing data is found by comparison.
     journal: Option<JournalFile>,
-    place: Place,
+    place: TargetState,
     spared: Spared,
     grid: Grid,
     offer: Offer,
@@ -116,7 +116,7 @@ struct Opened {
     part_name: OsString,
     journal_name: OsString,
     journal: Option<JournalFile>,
-    place: Place,
+    place: TargetState,
     spared: Spared,
 }
 
@@ -133,7 +133,7 @@ enum Syncs {
 
 /// Location of the data while it is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum TargetState {
     /// A hidden file, renamed when complete.
     Part,
     /// An unlinked file, for a trial: removed when closed, even after a kill.
@@ -161,15 +161,15 @@ impl Target {
         if let Some(Named { file, journal, have }) = named {
             let journal_name = hidden_name(request.name, &request.peer_key, "journal");
             let (part_name, spared) = (OsString::new(), Spared::default());
-            let opened = Opened { part: file, part_name, journal_name, journal: Some(journal), place: Place::Named, spared };
+            let opened = Opened { part: file, part_name, journal_name, journal: Some(journal), place: TargetState::Named, spared };
             return Ok((Self::new(request, opened, false, shown), have));
         }
         let existing = refuse_existing(&request, &shown)?;
         match existing {
             // In a tree a device is an ordinary name: copying a directory must not overwrite disks.
-            Some(FileType::BlockDevice) if request.attributes.is_none() => return Self::open_in_place(request, Place::Device),
+            Some(FileType::BlockDevice) if request.attributes.is_none() => return Self::open_in_place(request, TargetState::Device),
             Some(FileType::RegularFile) if request.options.in_place && !grid_of(request.offer).is_open() => {
-                return Self::open_in_place(request, Place::File);
+                return Self::open_in_place(request, TargetState::File);
             }
             // A delta replaces the file present when it began, not one that appears later.
             found => request.options.replace |= found.is_some(),
@@ -178,7 +178,7 @@ impl Target {
         let mut target = Self::new(request, opened, have.is_empty(), shown);
         if trial {
             target.discard();
-            target.place = Place::Unnamed;
+            target.place = TargetState::Unnamed;
         }
         let extents = target.spared.durable.ranges().filter_map(|range| target.grid.extent_of_range(range));
         let durable = extents.map(|extent| extent.len).sum();
@@ -189,10 +189,10 @@ impl Target {
     }
 
     /// Opens the existing file for overwriting. It is compared first only if requested.
-    fn open_in_place(request: TargetRequest<'_>, place: Place) -> Result<(Self, Vec<Subtree>), FileError> {
+    fn open_in_place(request: TargetRequest<'_>, place: TargetState) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
         let (part, size) = match place {
-            Place::Device => open_device(&request, &shown)?,
+            TargetState::Device => open_device(&request, &shown)?,
             _ => open_existing(&request, &shown)?,
         };
         let compares = request.options.delta || request.options.in_place;
@@ -200,7 +200,7 @@ impl Target {
         let spared = Spared { basis, ..Spared::default() };
         let opened = Opened { part, part_name: OsString::new(), journal_name: OsString::new(), journal: None, place, spared };
         let target = Self::new(request, opened, false, shown);
-        if place == Place::File {
+        if place == TargetState::File {
             target.check_space(target.needed().saturating_sub(size))?;
         }
         Ok((target, Vec::new()))
@@ -208,8 +208,8 @@ impl Target {
 
     fn new(request: TargetRequest<'_>, opened: Opened, is_void: bool, shown: String) -> Self {
         let Opened { part, part_name, journal_name, journal, place, spared } = opened;
-        let written = if place == Place::Part { &part_name } else { request.name };
-        let direct = if place == Place::Named { None } else { open_direct(&request.dir, written, &part, place) };
+        let written = if place == TargetState::Part { &part_name } else { request.name };
+        let direct = if place == TargetState::Named { None } else { open_direct(&request.dir, written, &part, place) };
         Self {
             direct,
             dir: request.dir,
@@ -242,7 +242,7 @@ impl Target {
     /// Returns the space the whole file needs in bytes, without blocks shared with another file.
     fn needed(&self) -> u64 {
         match &self.spared.basis {
-            Some(basis) if self.place == Place::Part && basis.is_clone() => 0,
+            Some(basis) if self.place == TargetState::Part && basis.is_clone() => 0,
             _ => self.offer.data.unwrap_or(self.size()).min(self.size()),
         }
     }
@@ -310,7 +310,7 @@ impl Target {
 
     /// Writes bytes of a chunk buffer, with direct I/O if possible.
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.place == Place::Named {
+        if self.place == TargetState::Named {
             return Err(io::Error::other("it is whole already"));
         }
         let is_aligned = |number: u64| number.is_multiple_of(DIRECT_ALIGNMENT);
@@ -418,7 +418,7 @@ fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<
     }
     let durable = have.iter().filter_map(|subtree| subtree.chunks(grid).ok()).collect();
     let spared = Spared { basis, durable, is_new, ..Spared::default() };
-    Ok((Opened { part, part_name, journal_name, journal: Some(journal), place: Place::Part, spared }, have))
+    Ok((Opened { part, part_name, journal_name, journal: Some(journal), place: TargetState::Part, spared }, have))
 }
 
 /// Creates journal and part file, the journal first: a part file without a journal would never be
@@ -554,10 +554,10 @@ fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<F
 ///
 /// 2 GiB over an unshaped link to ext4, durable at the end (3 interleaved runs): direct 1.4 to 1.8
 /// s and 0.42 CPU s/GB at the receiver, through the page cache 2.4 to 3.0 s and 1.05 CPU s/GB.
-fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: Place) -> Option<File> {
+fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: TargetState) -> Option<File> {
     // A tmpfs accepts O_DIRECT since Linux 6.6 without benefit. A device's node lies on one, its
     // data does not.
-    let is_tmpfs = place != Place::Device && fstatfs(part).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
+    let is_tmpfs = place != TargetState::Device && fstatfs(part).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let direct = (!is_tmpfs).then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from)).flatten();
     // The name may have become another file's meanwhile.

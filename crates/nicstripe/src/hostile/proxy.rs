@@ -91,13 +91,13 @@ async fn pass_both(
     let ((from_client, to_client), (from_daemon, to_daemon)) = (client.into_split(), daemon.into_split());
     let cut = CancellationToken::new();
     let outward =
-        Way { connection, to_daemon: true, tamper: tamper.clone(), recorded: Some(recorded), cut: cut.clone(), stop: stop.clone() };
-    let inward = Way { connection, to_daemon: false, tamper, recorded: None, cut, stop };
+        Direction { connection, to_daemon: true, tamper: tamper.clone(), recorded: Some(recorded), cut: cut.clone(), stop: stop.clone() };
+    let inward = Direction { connection, to_daemon: false, tamper, recorded: None, cut, stop };
     tokio::join!(outward.pass(from_client, to_daemon), inward.pass(from_daemon, to_client));
 }
 
 /// One direction of a connection.
-struct Way {
+struct Direction {
     connection: usize,
     to_daemon: bool,
     tamper: Arc<Tamper>,
@@ -107,7 +107,7 @@ struct Way {
     stop: CancellationToken,
 }
 
-impl Way {
+impl Direction {
     async fn pass(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
         let passed = self.pass_records(&mut from, &mut to);
         tokio::select! {

@@ -27,15 +27,15 @@ use nicstripe_proto::{
 };
 
 use self::{
-    ledger::{Kind, Ledger, LedgerError, Told},
+    ledger::{Announced, Kind, Ledger, LedgerError},
     outlet::Outlet,
-    reads::{Done, Reads, Wanted, open_standalone},
+    reads::{Done, ReadRequest, Reads, open_standalone},
 };
 use super::{
     allowance::Sending,
     channel::{Answer, EntryError, SenderChannel, SenderInput, SenderRun},
     filter::Filters,
-    walk::{Found, FoundEntry, SendSource, Walk, WalkOptions},
+    walk::{FoundEntry, SendSource, Walk, WalkItem, WalkOptions},
 };
 use crate::file::{FileError, IoPool, Source};
 
@@ -228,16 +228,16 @@ impl Sender {
             return Ok(false);
         };
         match walk.next() {
-            Some(Found::Entry(found)) => self.found(found),
-            Some(Found::EndDirectory { id, complete }) => {
+            Some(WalkItem::Entry(found)) => self.found(found),
+            Some(WalkItem::EndDirectory { id, complete }) => {
                 self.ledger.end_directory(id);
                 self.outgoing.push_back(Outgoing::EndDirectory { id, complete });
             }
-            Some(Found::Special { name }) => {
+            Some(WalkItem::Special { name }) => {
                 self.outlet.special(&name)?;
                 self.push(&Record::Special(Box::new(Special { name })))?;
             }
-            Some(Found::Failed { name, failure }) => {
+            Some(WalkItem::Failed { name, failure }) => {
                 let reason = reason(failure.code, &failure.text);
                 let label = name.is_none().then(|| short(&failure.name));
                 self.outlet.fail(name.clone(), failure)?;
@@ -252,7 +252,7 @@ impl Sender {
     }
 
     fn found(&mut self, mut found: Box<FoundEntry>) {
-        let told = Told::of(&mut found);
+        let told = Announced::of(&mut found);
         self.outlet.found(told.kind);
         if let (Content::File { digest, .. }, Some(bytes), true) = (&mut found.entry.content, &told.content, self.rules.checksum) {
             *digest = Some(Digest(*blake3::hash(bytes).as_bytes()));
@@ -261,7 +261,7 @@ impl Sender {
         self.ledger.tell(found.entry.id, told);
         if needs_digest {
             let FoundEntry { entry, location, identity, .. } = &*found;
-            self.reads.digest(Wanted { id: entry.id, location: location.clone(), identity: *identity });
+            self.reads.digest(ReadRequest { id: entry.id, location: location.clone(), identity: *identity });
         }
         self.outgoing.push_back(if needs_digest { Outgoing::Undigested(found) } else { Outgoing::Entry(found) });
     }

@@ -58,7 +58,7 @@ pub(super) struct WalkOptions {
 
 /// One result of a walk.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum WalkItem {
     /// An entry to announce.
     Entry(Box<FoundEntry>),
     /// End of a directory; `complete` as in [`nicstripe_proto::tree::Record::EndDirectory`].
@@ -103,7 +103,7 @@ pub(super) struct Walk {
     sizes: Option<(u64, bool)>,
     next_id: u64,
     stack: Vec<Level>,
-    found: VecDeque<Found>,
+    found: VecDeque<WalkItem>,
     names_of_files: HashMap<(u64, u64), FirstName>,
     owners: Owners,
     last_anchor: Option<Arc<Anchor>>,
@@ -135,7 +135,7 @@ struct FirstName {
 }
 
 /// A file with its metadata, before classification.
-struct Looked {
+struct StatEntry {
     parent: Option<EntryId>,
     /// Name in the parent.
     leaf: Option<Name>,
@@ -203,11 +203,11 @@ impl Walk {
         if self.is_excluded(&location, FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
             return;
         }
-        let looked = Looked { parent: Some(parent), leaf: Name::new([leaf]).ok(), name, location, stat };
+        let looked = StatEntry { parent: Some(parent), leaf: Name::new([leaf]).ok(), name, location, stat };
         self.classify(looked, &dir, selection);
     }
 
-    fn classify(&mut self, looked: Looked, dir: &OwnedFd, selection: Selection) {
+    fn classify(&mut self, looked: StatEntry, dir: &OwnedFd, selection: Selection) {
         let kind = FileType::from_raw_mode(looked.stat.st_mode);
         if kind != FileType::Directory && selection.needs_directory() {
             let error = io::Error::other("it is no directory, but something in it was asked for");
@@ -226,11 +226,11 @@ impl Walk {
                 self.fail_in_level(&looked.location, FailCode::NotAFile, error);
             }
             // Beneath a directory everything has a name.
-            _ => self.found.extend(looked.name.map(|name| Found::Special { name })),
+            _ => self.found.extend(looked.name.map(|name| WalkItem::Special { name })),
         }
     }
 
-    fn find_file(&mut self, looked: Looked, dir: &OwnedFd) {
+    fn find_file(&mut self, looked: StatEntry, dir: &OwnedFd) {
         let stat = looked.stat;
         if let Some(content) = self.other_name_of(&stat) {
             self.tell(looked, content, None);
@@ -250,7 +250,7 @@ impl Walk {
     }
 
     /// Reads a file that the kernel generates on read (such as /proc): only then is its size known.
-    fn find_made_file(&mut self, looked: Looked, dir: &OwnedFd) {
+    fn find_made_file(&mut self, looked: StatEntry, dir: &OwnedFd) {
         let opened = self.open_leaf(&looked, dir, FILE).map_err(|error| (code_of(&error), error));
         match opened.and_then(|file| read_to_end(file).map_err(|error| (FailCode::Io, error))) {
             Ok(bytes) => {
@@ -277,7 +277,7 @@ impl Walk {
         }
     }
 
-    fn find_node(&mut self, looked: Looked, kind: FileType) {
+    fn find_node(&mut self, looked: StatEntry, kind: FileType) {
         let stat = looked.stat;
         let content = match (self.other_name_of(&stat), node_of(kind, &stat)) {
             (Some(content), _) => content,
@@ -285,7 +285,7 @@ impl Walk {
                 self.note_names(&stat, looked.name.clone());
                 Content::Node(node)
             }
-            (None, None) => return self.found.extend(looked.name.map(|name| Found::Special { name })),
+            (None, None) => return self.found.extend(looked.name.map(|name| WalkItem::Special { name })),
         };
         self.tell(looked, content, None);
     }
@@ -312,7 +312,7 @@ impl Walk {
         Some(content)
     }
 
-    fn find_symlink(&mut self, looked: Looked, dir: &OwnedFd) {
+    fn find_symlink(&mut self, looked: StatEntry, dir: &OwnedFd) {
         match readlinkat(dir, &*looked.location.leaf, Vec::new()) {
             Ok(target) => {
                 let xattrs = self.options.xattrs.then(|| xattrs_of_symlink(dir, &looked.location.leaf));
@@ -323,13 +323,19 @@ impl Walk {
     }
 
     /// Assigns an ID and queues the entry, followed by any failure to read its attributes.
-    fn tell(&mut self, looked: Looked, content: Content, xattrs: Option<io::Result<Vec<Xattr>>>) -> EntryId {
+    fn tell(&mut self, looked: StatEntry, content: Content, xattrs: Option<io::Result<Vec<Xattr>>>) -> EntryId {
         self.tell_with(looked, content, xattrs, None)
     }
 
     /// Like `tell`, with the content of a file that the walk has read.
-    fn tell_with(&mut self, looked: Looked, content: Content, xattrs: Option<io::Result<Vec<Xattr>>>, bytes: Option<Vec<u8>>) -> EntryId {
-        let Looked { parent, leaf, name, location, stat } = looked;
+    fn tell_with(
+        &mut self,
+        looked: StatEntry,
+        content: Content,
+        xattrs: Option<io::Result<Vec<Xattr>>>,
+        bytes: Option<Vec<u8>>,
+    ) -> EntryId {
+        let StatEntry { parent, leaf, name, location, stat } = looked;
         let id = EntryId(self.next_id);
         self.next_id += 1;
         let identity = identity_of(&stat);
@@ -346,14 +352,14 @@ impl Walk {
         let owner_names = owner_names.flatten();
         let (mode, mtime) = (mode_of(&stat), identity.mtime);
         let entry = Entry { id, parent, name: leaf, content, mode, mtime, owner, xattrs, owner_names };
-        self.found.push_back(Found::Entry(Box::new(FoundEntry { entry, location, identity, content: bytes })));
-        self.found.extend(failure.map(|failure| Found::Failed { name, failure }));
+        self.found.push_back(WalkItem::Entry(Box::new(FoundEntry { entry, location, identity, content: bytes })));
+        self.found.extend(failure.map(|failure| WalkItem::Failed { name, failure }));
         id
     }
 
     fn leave(&mut self) {
         if let Some(level) = self.stack.pop() {
-            self.found.push_back(Found::EndDirectory { id: level.id, complete: level.complete && !self.is_merging });
+            self.found.push_back(WalkItem::EndDirectory { id: level.id, complete: level.complete && !self.is_merging });
         }
     }
 
@@ -379,7 +385,7 @@ impl Walk {
         self.filters.excludes(path_of_bytes(location.path().get(self.skip..).unwrap_or_default()), is_directory)
     }
 
-    fn open_leaf(&self, looked: &Looked, dir: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
+    fn open_leaf(&self, looked: &StatEntry, dir: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
         if looked.location.directory.anchor.follows() {
             return looked.location.open(flags);
         }
@@ -392,19 +398,19 @@ impl Walk {
             level.complete = false;
         }
         let name = location.name().ok().flatten();
-        self.found.push_back(Found::Failed { name, failure: failure("send", location, code, error) });
+        self.found.push_back(WalkItem::Failed { name, failure: failure("send", location, code, error) });
     }
 
     fn fail_source(&mut self, label: String, code: FailCode, error: io::Error) {
         let text = FileError::new("send", &label, error).one_line();
-        self.found.push_back(Found::Failed { name: None, failure: FailedEntry { name: label, code, text } });
+        self.found.push_back(WalkItem::Failed { name: None, failure: FailedEntry { name: label, code, text } });
     }
 }
 
 impl Iterator for Walk {
-    type Item = Found;
+    type Item = WalkItem;
 
-    fn next(&mut self) -> Option<Found> {
+    fn next(&mut self) -> Option<WalkItem> {
         while self.found.is_empty() {
             self.step()?;
         }

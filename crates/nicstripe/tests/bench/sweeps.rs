@@ -29,13 +29,13 @@ fn sweeping(kind: SweepKind) -> BenchPlan {
 }
 
 /// Report with its notes and the points sent as events.
-struct Told {
+struct SweepRun {
     report: BenchReport,
     notes: Vec<String>,
     points: Vec<SweepPoint>,
 }
 
-impl Told {
+impl SweepRun {
     async fn by(client: &Client, plan: BenchPlan) -> Self {
         let mut bench = client.bench(plan);
         let (mut notes, mut points) = (Vec::new(), Vec::new());
@@ -74,7 +74,7 @@ fn sizes(sweep: &Sweep) -> Vec<Option<u64>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_are_swept_from_a_byte_to_many_and_beside_the_edges_of_segments() {
-    let told = Told::of(SweepKind::Message, 1).await;
+    let told = SweepRun::of(SweepKind::Message, 1).await;
     let sweep = told.sweep();
     assert!(sweep.link == Some(1) && sweep.latency_us.is_some() && sweep.half_size_bytes.is_some(), "{sweep:#?}");
     let sizes = sizes(sweep);
@@ -85,7 +85,7 @@ async fn messages_are_swept_from_a_byte_to_many_and_beside_the_edges_of_segments
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_a_link_are_swept_until_they_bring_nothing() {
-    let told = Told::of(SweepKind::Streams, 2).await;
+    let told = SweepRun::of(SweepKind::Streams, 2).await;
     let sweep = told.sweep();
     let sizes = sizes(sweep);
     assert!(sizes.len() >= 2 && [1, 2, 4, 8].map(Some).starts_with(&sizes), "{sizes:?}");
@@ -94,7 +94,7 @@ async fn connections_a_link_are_swept_until_they_bring_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn buffers_are_swept_beside_what_the_kernel_does_by_itself() {
-    let told = Told::of(SweepKind::Buffer, 1).await;
+    let told = SweepRun::of(SweepKind::Buffer, 1).await;
     let sweep = told.sweep();
     let sizes = sizes(sweep);
     assert!(sizes.len() >= 3 && sizes[..3] == [None, Some(16 << 10), Some(32 << 10)], "{sizes:?}");
@@ -106,7 +106,7 @@ async fn buffers_are_swept_beside_what_the_kernel_does_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grid_is_swept_from_few_connections_and_small_buffers() {
-    let told = Told::of(SweepKind::Grid, 1).await;
+    let told = SweepRun::of(SweepKind::Grid, 1).await;
     let sweep = told.sweep();
     let keys: Vec<_> = sweep.points.iter().map(|point| (point.size.unwrap(), point.streams.unwrap())).collect();
     assert!(keys.is_sorted() && keys[0] == (64 << 10, 1), "{keys:?}");
@@ -116,7 +116,7 @@ async fn a_grid_is_swept_from_few_connections_and_small_buffers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_right_to_set_them_other_sizes_of_packets_are_computed_and_the_reason_is_told() {
-    let told = Told::of(SweepKind::Mtu, 1).await;
+    let told = SweepRun::of(SweepKind::Mtu, 1).await;
     let sweep = told.sweep();
     let lo: u64 = fs::read_to_string("/sys/class/net/lo/mtu").unwrap().trim().parse().unwrap();
     let all: BTreeSet<u64> = [1500, 4000, 9000, lo].into();
@@ -140,7 +140,7 @@ async fn a_sweep_that_is_stopped_is_in_the_report_with_what_it_has() {
     assert!(report.sweeps[0].points[0].rate.n == 3 && report.sweeps[0].points[0].size == Some(1));
     // The sweep's session has left the daemon, so that the next benchmark does not wait.
     let begun = Instant::now();
-    let told = Told::by(&client, BenchPlan { sweeps: Vec::new(), ..quick(&[Phase::Together]) }).await;
+    let told = SweepRun::by(&client, BenchPlan { sweeps: Vec::new(), ..quick(&[Phase::Together]) }).await;
     assert!(told.report.complete && begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 }
 
@@ -150,7 +150,7 @@ async fn points_that_cannot_be_measured_are_told_and_the_bench_goes_on() {
     let served = Served::start_within(Limits { sessions_per_peer: 1, ..Limits::default() }).await;
     let client = within(served.connect(1)).await.unwrap();
     let plan = BenchPlan { sweeps: vec![SweepKind::Streams, SweepKind::Message], ..sweeping(SweepKind::Streams) };
-    let Told { report, notes, .. } = Told::by(&client, plan).await;
+    let SweepRun { report, notes, .. } = SweepRun::by(&client, plan).await;
     let kinds: Vec<_> = report.sweeps.iter().map(|sweep| (sweep.kind, sweep.stopped != "points could not be measured")).collect();
     assert_eq!(kinds, [(SweepKind::Streams, false), (SweepKind::Message, true)]);
     assert!(!report.complete && notes.iter().any(|note| note.starts_with("1 connections a link could not be measured")), "{notes:?}");

@@ -30,13 +30,13 @@ use crate::{
 
 /// Resources of a sweep that must be released however the benchmark ends.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct SweepGuard {
     pub(super) sweep: Option<Swept>,
     pub(super) packets: Option<Packets>,
     apart: Option<Apart>,
 }
 
-impl Held {
+impl SweepGuard {
     /// Releases everything. Returns the sweep.
     pub(super) async fn end(&mut self) -> Option<Swept> {
         if let Some(apart) = self.apart.take() {

@@ -13,7 +13,7 @@ use rustix::fs::{
     unlinkat,
 };
 
-use super::{Place, Syncs, Target, final_mode};
+use super::{Syncs, Target, TargetState, final_mode};
 use crate::file::FileError;
 
 impl Target {
@@ -60,13 +60,13 @@ impl Target {
     /// Makes the whole file durable under its name (a trial has none). `digest` is the value both
     /// ends agreed on.
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
-        if self.place == Place::Named {
+        if self.place == TargetState::Named {
             self.sync_last()?;
             return self.settle_name();
         }
         let kept = |error: FileError| if self.is_resumable() { error.resumable() } else { error };
         self.punch_written().map_err(|cause| kept(self.error("make a hole in", cause)))?;
-        if self.place == Place::File {
+        if self.place == TargetState::File {
             self.part.set_len(self.grid.size).map_err(|cause| kept(self.error("size", cause)))?;
         }
         if self.options.verify {
@@ -74,7 +74,7 @@ impl Target {
         }
         self.set_mode_and_times().map_err(|cause| kept(self.error("set the mode of", cause)))?;
         self.sync_last()?;
-        if self.place != Place::Part {
+        if self.place != TargetState::Part {
             return Ok(());
         }
         let renamed = if self.options.replace {
@@ -116,16 +116,16 @@ impl Target {
         // From here on other transfers may use these names.
         self.is_void.store(false, Ordering::Release);
         match self.place {
-            Place::File | Place::Device | Place::Unnamed => return,
-            Place::Part => drop(unlinkat(&self.dir, &self.part_name, AtFlags::empty())),
-            Place::Named => {}
+            TargetState::File | TargetState::Device | TargetState::Unnamed => return,
+            TargetState::Part => drop(unlinkat(&self.dir, &self.part_name, AtFlags::empty())),
+            TargetState::Named => {}
         }
         let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
     }
 
     /// Returns true if another run can resume from the durable data.
     pub(crate) fn is_resumable(&self) -> bool {
-        !self.is_open_ended() && self.place != Place::Unnamed && !self.poisoned.load(Ordering::Acquire)
+        !self.is_open_ended() && self.place != TargetState::Unnamed && !self.poisoned.load(Ordering::Acquire)
     }
 
     fn verify(&self, digest: Digest) -> Result<(), FileError> {
@@ -137,7 +137,7 @@ impl Target {
         let mut offset = 0;
         let found = self.part.metadata().map_err(|cause| self.error("read back", cause))?.len();
         // A device may be larger than the file, and its metadata has no length.
-        let size = if self.place == Place::Device { self.grid.size } else { found };
+        let size = if self.place == TargetState::Device { self.grid.size } else { found };
         while offset < size {
             let most = (size - offset).min(VERIFY_LEN as u64) as usize;
             let len = self.part.read_at(&mut buffer[..most], offset).map_err(|cause| self.error("read back", cause))?;
@@ -157,7 +157,7 @@ impl Target {
     fn set_mode_and_times(&self) -> io::Result<()> {
         // A device keeps its mode and times. So does a file written in place, unless the source's
         // were requested.
-        if self.place == Place::Device || (self.place == Place::File && !self.options.preserve && self.attributes.is_none()) {
+        if self.place == TargetState::Device || (self.place == TargetState::File && !self.options.preserve && self.attributes.is_none()) {
             return Ok(());
         }
         if let Some(attributes) = &self.attributes {

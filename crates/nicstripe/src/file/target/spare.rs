@@ -10,7 +10,7 @@ use std::{
 use nicstripe_proto::{ChainingValue, ChunkId, ChunkSet, Extent, FailCode, Grid, HoleMap, hash_tree::chunk_value};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, copy_file_range, fallocate, fstat, ioctl_ficlone, openat};
 
-use super::{Place, TMPFS_MAGIC, Target, TargetRequest};
+use super::{TMPFS_MAGIC, Target, TargetRequest, TargetState};
 use crate::file::{
     FileError,
     buffer::ChunkBuffer,
@@ -87,7 +87,7 @@ impl Target {
 
     /// Makes holes read as zeros, and allocates the space for the data.
     pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
-        if self.place == Place::Named {
+        if self.place == TargetState::Named {
             return Ok(());
         }
         if self.holds_old_data() {
@@ -106,7 +106,7 @@ impl Target {
     /// Returns true if unreceived parts may hold something other than zeros.
     fn holds_old_data(&self) -> bool {
         !self.spared.is_new
-            || !matches!(self.place, Place::Part | Place::Unnamed)
+            || !matches!(self.place, TargetState::Part | TargetState::Unnamed)
             || self.spared.basis.as_ref().is_some_and(Basis::is_clone)
     }
 
@@ -150,7 +150,7 @@ impl Target {
 
     /// Punches the marked holes, which were written as zeros.
     pub(super) fn punch_written(&self) -> io::Result<()> {
-        let Some(holes) = self.spared.holes.get().filter(|_| self.place != Place::Device) else { return Ok(()) };
+        let Some(holes) = self.spared.holes.get().filter(|_| self.place != TargetState::Device) else { return Ok(()) };
         let chunks = std::mem::take(&mut *self.spared.written_whole.lock().unwrap_or_else(PoisonError::into_inner));
         for extent in chunks.ranges().filter_map(|range| self.grid.extent_of_range(range)) {
             for hole in holes.within(extent) {

@@ -130,5 +130,5 @@ fn a_file_that_runs_with_its_owners_rights_loses_them_when_it_is_written_in_plac
     let mut request = request(dir.path(), &offer);
     request.options.in_place = true;
     let (target, _) = Target::open(request).unwrap();
-    assert_eq!((target.place, std::fs::metadata(&path).unwrap().mode() & 0o7777), (Place::File, 0o755));
+    assert_eq!((target.place, std::fs::metadata(&path).unwrap().mode() & 0o7777), (TargetState::File, 0o755));
 }

@@ -27,7 +27,7 @@ pub(super) struct Account {
     /// Name in the list of peers.
     peer: String,
     begun: Instant,
-    jobs: BTreeMap<TransferId, Job>,
+    jobs: BTreeMap<TransferId, TransferRecord>,
     /// Bytes retransmitted or received twice by ended transfers.
     repeated_bytes: u64,
     /// Part of the repeated bytes, including running transfers, that the metrics already have.
@@ -46,7 +46,7 @@ pub(super) struct Account {
 }
 
 #[derive(Debug)]
-struct Job {
+struct TransferRecord {
     name: String,
     direction: Direction,
     /// True for a file of a tree, which the tree's own record covers.
@@ -88,7 +88,7 @@ impl Account {
     }
 
     pub(super) fn asked(&mut self, transfer: TransferId, name: impl std::fmt::Display, direction: Direction, is_entry: bool) {
-        let job = Job { name: logged(name).to_string(), direction, is_entry, begun: Instant::now(), sync_begun: None };
+        let job = TransferRecord { name: logged(name).to_string(), direction, is_entry, begun: Instant::now(), sync_begun: None };
         if !is_entry {
             self.meters.job_begun();
         }
@@ -153,7 +153,7 @@ impl Account {
         }
     }
 
-    fn record_end(&self, transfer: TransferId, job: &Job, result: &Result<Outcome, Error>, stats: &TransferStats) {
+    fn record_end(&self, transfer: TransferId, job: &TransferRecord, result: &Result<Outcome, Error>, stats: &TransferStats) {
         let took = job.begun.elapsed();
         let (peer, name, direction, links) = (&self.peer, &job.name, job.direction.word(), stats.by_path.len());
         let (moved_bytes, seconds) = (stats.delivered_bytes, (took.as_secs_f64() * 1e3).round() / 1e3);

@@ -16,7 +16,7 @@ use rustix::fs::{Mode, Stat, fchmod, fstat, mkdirat};
 
 use super::{
     Halt, Leaf, MOST_OPEN_DIRECTORIES, MOST_WEIGHT, Receiver,
-    place::{Ground, Place},
+    dirs::{RootDir, TreeDir},
     surplus::Deleter,
 };
 use crate::{
@@ -27,8 +27,8 @@ use crate::{
 /// Destination of top-level entries.
 #[derive(Debug)]
 pub(super) struct Top {
-    pub(super) ground: Arc<Ground>,
-    place: Arc<Place>,
+    pub(super) ground: Arc<RootDir>,
+    place: Arc<TreeDir>,
     /// Local name of the single top-level entry, if the target gives one; and the sender's name for
     /// it, once announced.
     pub(super) own: Option<(OsString, Option<Option<Vec<u8>>>)>,
@@ -43,7 +43,7 @@ pub(super) struct Top {
 pub(super) struct Directory {
     parent: Option<EntryId>,
     /// `None` if nothing can be received into it.
-    place: Option<Arc<Place>>,
+    place: Option<Arc<TreeDir>>,
     verdict: Verdict,
     attributes: Attributes,
     footprint: usize,
@@ -128,7 +128,7 @@ impl Receiver {
         };
         let shown = || target.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
         let (ground, is_new, own) = opened.map_err(|error| Halt::Failed(FileError::new("open directory", shown(), error)))?;
-        let place = Place::ground(&ground, false);
+        let place = TreeDir::ground(&ground, false);
         if self.request.rules.delete {
             self.told.enter(&place);
         }
@@ -136,16 +136,16 @@ impl Receiver {
         Ok(Top { ground, place, own, is_new, told: HashSet::new() })
     }
 
-    fn open_or_make(&self, name: Option<&Name>) -> io::Result<(Arc<Ground>, bool)> {
+    fn open_or_make(&self, name: Option<&Name>) -> io::Result<(Arc<RootDir>, bool)> {
         match self.request.root.open_directory(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if self.request.rules.dry_run {
-                    return Ok((Ground::new(None), true));
+                    return Ok((RootDir::new(None), true));
                 }
                 name.map_or(Ok(()), |name| self.request.root.make_directory(name))?;
-                Ok((Ground::new(Some(self.request.root.open_directory(name)?)), true))
+                Ok((RootDir::new(Some(self.request.root.open_directory(name)?)), true))
             }
-            opened => Ok((Ground::new(Some(opened?)), false)),
+            opened => Ok((RootDir::new(Some(opened?)), false)),
         }
     }
 
@@ -194,7 +194,7 @@ impl Receiver {
         let is_shared = self.note_told(&entry, None);
         let Some(top) = &self.top else { return Ok(()) };
         let verdict = if top.is_new { Verdict::Create } else { Verdict::Same };
-        let place = Place::ground(&top.ground, true);
+        let place = TreeDir::ground(&top.ground, true);
         self.enter(entry, place, verdict, is_shared)
     }
 
@@ -220,7 +220,7 @@ impl Receiver {
     }
 
     /// Creates a directory, or makes the existing one writable.
-    fn make(&self, entry: &Entry, leaf: &Leaf, place: &Arc<Place>, verdict: Verdict) -> io::Result<()> {
+    fn make(&self, entry: &Entry, leaf: &Leaf, place: &Arc<TreeDir>, verdict: Verdict) -> io::Result<()> {
         if self.request.rules.dry_run {
             return Ok(());
         }
@@ -238,7 +238,7 @@ impl Receiver {
     }
 
     /// Opens a directory for entries.
-    fn enter(&mut self, entry: Entry, place: Arc<Place>, verdict: Verdict, is_shared: bool) -> Result<(), Halt> {
+    fn enter(&mut self, entry: Entry, place: Arc<TreeDir>, verdict: Verdict, is_shared: bool) -> Result<(), Halt> {
         self.note_device(&place);
         self.out.decide(entry.id, verdict);
         if self.request.rules.delete {
@@ -288,7 +288,7 @@ impl Receiver {
         Ok(())
     }
 
-    fn note_device(&mut self, place: &Arc<Place>) {
+    fn note_device(&mut self, place: &Arc<TreeDir>) {
         if place.open().is_ok()
             && let Some(device) = place.device()
         {
@@ -368,7 +368,7 @@ impl Receiver {
         Ok(false)
     }
 
-    fn set_directory_attributes(&self, place: &Arc<Place>, attributes: &Attributes) -> io::Result<()> {
+    fn set_directory_attributes(&self, place: &Arc<TreeDir>, attributes: &Attributes) -> io::Result<()> {
         let dir = place.open()?;
         if attributes.xattrs.is_none() && !attributes.differ(&fstat(&*dir)?) {
             return Ok(());

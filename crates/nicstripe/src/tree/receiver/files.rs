@@ -24,7 +24,7 @@ use rustix::{
 };
 
 use super::{
-    Halt, Job, Leaf, MOST_WEIGHT, Receiver,
+    Completion, Halt, Leaf, MOST_WEIGHT, Receiver,
     commit_group::{self, Committed},
     outbox::told,
     part::Part,
@@ -48,12 +48,12 @@ pub(super) struct Candidate {
 }
 
 #[derive(Debug)]
-pub(super) struct Arriving {
+pub(super) struct IncomingFile {
     leaf: Leaf,
     parent: Option<EntryId>,
     size: u64,
     verdict: Verdict,
-    way: Way,
+    way: Delivery,
     weight: usize,
     footprint: usize,
     /// True while pieces are expected or not yet written.
@@ -61,7 +61,7 @@ pub(super) struct Arriving {
 }
 
 #[derive(Debug)]
-enum Way {
+enum Delivery {
     Packed {
         part: Arc<Part>,
         offset: u64,
@@ -77,9 +77,9 @@ enum Way {
     Standalone(Attributes),
 }
 
-impl Arriving {
+impl IncomingFile {
     pub(super) fn discard(&self) {
-        if let Way::Packed { part, .. } = &self.way {
+        if let Delivery::Packed { part, .. } = &self.way {
             part.discard();
         }
     }
@@ -115,7 +115,7 @@ impl Receiver {
             let (place, name, size) = (leaf.place.clone(), leaf.name.clone(), stat.st_size as u64);
             let is_stopped = self.is_stopped.clone();
             self.hashing += 1;
-            self.run(move || Job::Hashed(id, place.open().and_then(|dir| digest_of(&dir, &name, size, &is_stopped)).ok()));
+            self.run(move || Completion::Hashed(id, place.open().and_then(|dir| digest_of(&dir, &name, size, &is_stopped)).ok()));
         }
     }
 
@@ -229,13 +229,20 @@ impl Receiver {
         self.keep_entry(weight, footprint)?;
         self.busy_names.insert(leaf.key());
         let way = if alone {
-            Way::Standalone(attributes)
+            Delivery::Standalone(attributes)
         } else {
             let hidden = hidden_name(&leaf.name, &self.request.peer_key, "part");
             let part = Part::new(leaf.place.clone(), leaf.name.clone(), hidden, verdict == Verdict::Replace, attributes);
-            Way::Packed { part: Arc::new(part), offset: 0, is_whole: false, is_busy: false, queue: VecDeque::new(), is_abandoned: false }
+            Delivery::Packed {
+                part: Arc::new(part),
+                offset: 0,
+                is_whole: false,
+                is_busy: false,
+                queue: VecDeque::new(),
+                is_abandoned: false,
+            }
         };
-        self.files.insert(entry.id, Arriving { leaf, parent: entry.parent, size, verdict, way, weight, footprint, is_coming: !alone });
+        self.files.insert(entry.id, IncomingFile { leaf, parent: entry.parent, size, verdict, way, weight, footprint, is_coming: !alone });
         self.coming += usize::from(!alone);
         if alone { self.out.start_standalone(entry.id, size) } else { Ok(()) }
     }
@@ -258,7 +265,7 @@ impl Receiver {
         let end = at.checked_add(range.len() as u64);
         let Some(file) = self.files.get_mut(&id) else { return self.on_dropped_piece(id, end, last) };
         let size = file.size;
-        let Way::Packed { part, offset, is_whole, is_busy, queue, is_abandoned } = &mut file.way else {
+        let Delivery::Packed { part, offset, is_whole, is_busy, queue, is_abandoned } = &mut file.way else {
             return Err(Halt::protocol(format!("peer sent a piece of entry {}, which is a transfer of its own", id.0)));
         };
         let is_next = at == *offset && !*is_whole && !*is_abandoned && (!range.is_empty() || size == 0);
@@ -291,7 +298,7 @@ impl Receiver {
 
     pub(super) fn write_more(&mut self) {
         while let Some(group) = self.writing.next() {
-            self.run(move || Job::Wrote(writing::write(group)));
+            self.run(move || Completion::Wrote(writing::write(group)));
         }
     }
 
@@ -299,7 +306,7 @@ impl Receiver {
         self.writing.finished();
         for Wrote { id, last, result } in pieces {
             let Some(file) = self.files.get_mut(&id) else { continue };
-            let Way::Packed { part, is_busy, queue, is_abandoned, .. } = &mut file.way else { continue };
+            let Delivery::Packed { part, is_busy, queue, is_abandoned, .. } = &mut file.way else { continue };
             *is_busy = false;
             if *is_abandoned {
                 part.discard();
@@ -326,7 +333,7 @@ impl Receiver {
     pub(super) fn commit_batch(&mut self) {
         let parts = self.commit_group.take();
         self.is_committing = true;
-        self.run(move || Job::Committed(commit_group::commit(parts)));
+        self.run(move || Completion::Committed(commit_group::commit(parts)));
     }
 
     pub(super) fn on_committed(&mut self, results: Vec<Committed>) -> Result<(), Halt> {
@@ -341,7 +348,7 @@ impl Receiver {
     }
 
     /// Stops tracking a file; the caller settles its directory.
-    fn forget(&mut self, id: EntryId) -> Option<Arriving> {
+    fn forget(&mut self, id: EntryId) -> Option<IncomingFile> {
         let file = self.files.remove(&id)?;
         self.weight -= file.weight;
         self.footprint -= file.footprint;
@@ -362,7 +369,7 @@ impl Receiver {
         let Some(file) = self.forget(id) else { return Ok(()) };
         let error = file.leaf.error(operation, error);
         self.is_full |= error.code == FailCode::NoSpace;
-        if let Way::Packed { is_whole: false, .. } = file.way {
+        if let Delivery::Packed { is_whole: false, .. } = file.way {
             self.dropped.insert(id, file.size);
         }
         self.failed.insert(id);
@@ -381,13 +388,13 @@ impl Receiver {
         };
         let (leaf, parent) = (file.leaf.clone(), file.parent);
         match &mut file.way {
-            Way::Packed { is_whole: true, .. } => {
+            Delivery::Packed { is_whole: true, .. } => {
                 return Err(Halt::protocol(format!("peer abandoned entry {} behind its last piece", id.0)));
             }
-            Way::Packed { is_abandoned: true, .. } => {
+            Delivery::Packed { is_abandoned: true, .. } => {
                 return Err(Halt::protocol(format!("peer abandoned entry {} twice", id.0)));
             }
-            Way::Packed { is_busy: true, is_abandoned, queue, .. } => {
+            Delivery::Packed { is_busy: true, is_abandoned, queue, .. } => {
                 queue.clear();
                 *is_abandoned = true;
             }
@@ -405,7 +412,7 @@ impl Receiver {
     /// Opens the target of a standalone file on an I/O thread, and answers.
     pub(super) fn open_standalone(&self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
         let refused = |text| FileError::new("receive", "a file", io::Error::other(text)).with_code(FailCode::Protocol);
-        let Some(Arriving { leaf, verdict, way: Way::Standalone(attributes), .. }) = self.files.get(&id) else {
+        let Some(IncomingFile { leaf, verdict, way: Delivery::Standalone(attributes), .. }) = self.files.get(&id) else {
             return answer(Err(refused(format!("entry {} is not a wanted transfer of its own", id.0))));
         };
         let leaf = leaf.clone();
@@ -425,7 +432,7 @@ impl Receiver {
     }
 
     pub(super) fn on_standalone_ended(&mut self, id: EntryId, result: Result<(), EntryError>) -> Result<(), Halt> {
-        if !matches!(self.files.get(&id), Some(Arriving { way: Way::Standalone(_), .. })) {
+        if !matches!(self.files.get(&id), Some(IncomingFile { way: Delivery::Standalone(_), .. })) {
             return Ok(());
         }
         let Err(EntryError { code, text }) = result else { return self.finish_file(id) };
@@ -490,4 +497,4 @@ const MOST_HASHING: usize = 16;
 const HASH_LEN: usize = 256 * 1024;
 
 // A hash table that has just grown has room for twice its entries.
-const _: () = assert!(2 * size_of::<(EntryId, Arriving)>() + size_of::<Part>() <= ENTRY_FOOTPRINT);
+const _: () = assert!(2 * size_of::<(EntryId, IncomingFile)>() + size_of::<Part>() <= ENTRY_FOOTPRINT);

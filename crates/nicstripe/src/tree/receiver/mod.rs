@@ -17,12 +17,12 @@
 
 mod commit_group;
 mod directories;
+mod dirs;
 mod files;
 mod links;
 mod nodes;
 mod outbox;
 mod part;
-mod place;
 mod promised;
 mod surplus;
 #[cfg(test)]
@@ -54,10 +54,10 @@ pub(crate) use self::promised::Promised;
 use self::{
     commit_group::{CommitGroup, Committed},
     directories::{Directory, Spot, Top},
-    files::{Arriving, Candidate},
+    dirs::TreeDir,
+    files::{Candidate, IncomingFile},
     links::Link,
     outbox::Outbox,
-    place::Place,
     surplus::ToldNames,
     writing::{Writing, Wrote},
 };
@@ -149,7 +149,7 @@ impl Halt {
     }
 }
 
-enum Job {
+enum Completion {
     /// An existing file was hashed; `None` if it cannot be read.
     Hashed(EntryId, Option<Digest>),
     /// Pieces were written, or failed.
@@ -172,7 +172,7 @@ struct Receiver {
     /// Number of them whose end was not announced.
     open_directories: usize,
     /// One place on each file system in the tree.
-    devices: BTreeMap<u64, Arc<Place>>,
+    devices: BTreeMap<u64, Arc<TreeDir>>,
     /// Announced names in unfinished directories, if surplus is deleted.
     told: ToldNames,
     /// Files to compare by BLAKE3.
@@ -182,7 +182,7 @@ struct Receiver {
     hashing: usize,
     /// Set at an early end, to cancel running hashes.
     is_stopped: Arc<AtomicBool>,
-    files: HashMap<EntryId, Arriving>,
+    files: HashMap<EntryId, IncomingFile>,
     /// Number of packed files that are not completely written.
     coming: usize,
     /// Sizes of failed files whose pieces still arrive.
@@ -306,11 +306,11 @@ impl Receiver {
         }
     }
 
-    fn on_job(&mut self, job: Job) -> Result<(), Halt> {
+    fn on_job(&mut self, job: Completion) -> Result<(), Halt> {
         match job {
-            Job::Hashed(id, digest) => self.on_hashed(id, digest),
-            Job::Wrote(pieces) => self.on_wrote(pieces),
-            Job::Committed(results) => self.on_committed(results),
+            Completion::Hashed(id, digest) => self.on_hashed(id, digest),
+            Completion::Wrote(pieces) => self.on_wrote(pieces),
+            Completion::Committed(results) => self.on_committed(results),
         }
     }
 
@@ -469,7 +469,7 @@ impl Receiver {
     }
 
     /// Runs a job on the I/O threads; its result arrives as an input.
-    fn run(&self, job: impl FnOnce() -> Job + Send + 'static) {
+    fn run(&self, job: impl FnOnce() -> Completion + Send + 'static) {
         let jobs = self.jobs.clone();
         // Sending fails once the receiver is gone; the result is then not needed.
         self.pool.run(move || drop(jobs.send(ReceiverInput::Job(Box::new(job())))));
@@ -521,13 +521,13 @@ impl Receiver {
             let Ok(input) = inputs.recv() else { break };
             let ReceiverInput::Job(job) = input else { continue };
             match job.downcast().map(|job| *job) {
-                Ok(Job::Hashed(..)) => self.hashing -= 1,
-                Ok(Job::Wrote(_)) => self.writing.finished(),
-                Ok(Job::Committed(_)) => self.is_committing = false,
+                Ok(Completion::Hashed(..)) => self.hashing -= 1,
+                Ok(Completion::Wrote(_)) => self.writing.finished(),
+                Ok(Completion::Committed(_)) => self.is_committing = false,
                 Err(_) => {}
             }
         }
-        self.files.values().for_each(Arriving::discard);
+        self.files.values().for_each(IncomingFile::discard);
         self.commit_group.take().into_iter().for_each(|(_, part)| part.discard());
     }
 
@@ -542,7 +542,7 @@ impl Receiver {
 /// Destination of an entry other than the root directory.
 #[derive(Debug, Clone)]
 struct Leaf {
-    place: Arc<Place>,
+    place: Arc<TreeDir>,
     name: OsString,
     /// The sender's name for it; `None` for a directory that is named by the target.
     told: Option<Vec<u8>>,

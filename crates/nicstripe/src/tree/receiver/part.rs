@@ -13,13 +13,13 @@ use rustix::{
     io::Errno,
 };
 
-use super::place::Place;
+use super::dirs::TreeDir;
 use crate::file::Attributes;
 
 /// A partial small file. One thread at a time writes to it, in order.
 #[derive(Debug)]
 pub(super) struct Part {
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<TreeDir>,
     name: OsString,
     hidden: OsString,
     replace: bool,
@@ -30,7 +30,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) fn new(place: Arc<Place>, name: OsString, hidden: OsString, replace: bool, attributes: Attributes) -> Self {
+    pub(super) fn new(place: Arc<TreeDir>, name: OsString, hidden: OsString, replace: bool, attributes: Attributes) -> Self {
         Self { place, name, hidden, replace, attributes, identity: Mutex::default() }
     }
 

@@ -18,7 +18,7 @@ use std::{
 use nicstripe_proto::{Name, name::MAX_COMPONENTS};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat, unlinkat};
 
-use super::{Excludes, Halt, outbox::Outbox, place::Place};
+use super::{Excludes, Halt, dirs::TreeDir, outbox::Outbox};
 use crate::file::{FileError, is_hidden_name};
 
 /// Announced names in unfinished directories, by the place's key.
@@ -27,22 +27,22 @@ pub(super) struct ToldNames(HashMap<u64, (usize, HashSet<u64>)>);
 
 impl ToldNames {
     /// Starts recording names in a directory, until as many calls of [`ToldNames::leave`].
-    pub(super) fn enter(&mut self, place: &Place) {
+    pub(super) fn enter(&mut self, place: &TreeDir) {
         self.0.entry(place.key()).or_default().0 += 1;
     }
 
-    pub(super) fn insert(&mut self, place: &Place, name: &OsStr) {
+    pub(super) fn insert(&mut self, place: &TreeDir, name: &OsStr) {
         if let Some((_, names)) = self.0.get_mut(&place.key()) {
             names.insert(place.key_of(name));
         }
     }
 
-    fn contains(&self, place: &Place, name: &OsStr) -> bool {
+    fn contains(&self, place: &TreeDir, name: &OsStr) -> bool {
         self.0.get(&place.key()).is_none_or(|(_, names)| names.contains(&place.key_of(name)))
     }
 
     /// Ends one use of a directory.
-    pub(super) fn leave(&mut self, place: &Place) {
+    pub(super) fn leave(&mut self, place: &TreeDir) {
         if let Some((users, _)) = self.0.get_mut(&place.key()) {
             *users -= 1;
             if *users == 0 {
@@ -67,7 +67,7 @@ impl<'a> Deleter<'a> {
     }
 
     /// Deletes the files in a directory that were not announced.
-    pub(super) fn run(&mut self, place: &Arc<Place>, told: &ToldNames) -> Result<(), Halt> {
+    pub(super) fn run(&mut self, place: &Arc<TreeDir>, told: &ToldNames) -> Result<(), Halt> {
         let shown: Vec<Vec<u8>> = place.told().into_iter().map(<[u8]>::to_vec).collect();
         let listed = place.open().and_then(|dir| {
             self.device = fstat(&*dir)?.st_dev;

@@ -55,7 +55,7 @@ impl Sender {
         Ok(())
     }
 
-    fn take_verdict(&mut self, id: EntryId, told: Told, verdict: Verdict) -> Result<(), Ended> {
+    fn take_verdict(&mut self, id: EntryId, told: Announced, verdict: Verdict) -> Result<(), Ended> {
         match verdict {
             Verdict::Create | Verdict::Replace if self.rules.dry_run => {
                 self.ledger.resolve(id, &told);
@@ -95,7 +95,7 @@ impl Sender {
     }
 
     /// Sends or starts a wanted file; other entries only wait for their result.
-    fn wanted(&mut self, id: EntryId, mut told: Told, verdict: Verdict) -> Result<(), Ended> {
+    fn wanted(&mut self, id: EntryId, mut told: Announced, verdict: Verdict) -> Result<(), Ended> {
         let (kind, location, content, is_failed) = (told.kind, told.location.clone(), told.content.take(), told.is_failed());
         self.ledger.wait_for_result(id, told, verdict);
         match kind {
@@ -110,7 +110,7 @@ impl Sender {
             Kind::File { identity, .. } => match content {
                 Some(bytes) => self.send_content(id, &bytes),
                 None => {
-                    self.reads.want(Wanted { id, location, identity });
+                    self.reads.want(ReadRequest { id, location, identity });
                     Ok(())
                 }
             },
@@ -148,13 +148,13 @@ impl Sender {
     }
 
     fn open_standalone(&mut self, id: EntryId, answer: Answer<Source>) -> Result<(), Ended> {
-        let Some(Told { kind: Kind::File { alone: true, identity, .. }, location, .. }) = self.ledger.told(id) else {
+        let Some(Announced { kind: Kind::File { alone: true, identity, .. }, location, .. }) = self.ledger.told(id) else {
             let error = io::Error::other(format!("peer asked for entry {}, which is no file of its own transfer", id.0));
             answer(Err(FileError::new("send", "the tree", error).with_code(FailCode::Protocol)));
             return Ok(());
         };
         let options = ReadOptions { allow_changing: self.allow_changing, compress: self.compress, range: None };
-        let result = open_standalone(&Wanted { id, location: location.clone(), identity: *identity }, options);
+        let result = open_standalone(&ReadRequest { id, location: location.clone(), identity: *identity }, options);
         let failure = result.as_ref().err().map(|error| EntryError { code: error.code, text: error.one_line() });
         answer(result);
         failure.map_or(Ok(()), |failure| self.standalone_ended(id, Err(failure)))

@@ -11,7 +11,7 @@ use crate::tree::{anchor::Location, walk::FoundEntry};
 
 /// State of an announced entry.
 #[derive(Debug, Clone)]
-pub(super) struct Told {
+pub(super) struct Announced {
     pub(super) kind: Kind,
     pub(super) location: Location,
     parent: Option<EntryId>,
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-impl Told {
+impl Announced {
     /// Creates the state of an entry; takes the content that the walk has read.
     pub(super) fn of(found: &mut FoundEntry) -> Self {
         let kind = match found.entry.content {
@@ -77,7 +77,7 @@ const MOST_KEPT: usize = 1 << 20;
 /// An entry that waits for its result.
 #[derive(Debug)]
 pub(super) struct Pending {
-    pub(super) told: Told,
+    pub(super) told: Announced,
     pub(super) verdict: Verdict,
     /// True if the content was sent completely, or if the standalone transfer succeeded. The file
     /// cannot be in place before.
@@ -101,7 +101,7 @@ impl Pending {
 /// is settled. The receiver keeps a directory as long, whatever its verdict.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    undecided: VecDeque<Told>,
+    undecided: VecDeque<Announced>,
     first_undecided: u64,
     /// First entry that is in no sent batch.
     unsent: u64,
@@ -157,12 +157,12 @@ impl Ledger {
         self.undecided.is_empty() && self.alone.is_empty()
     }
 
-    pub(super) fn tell(&mut self, id: EntryId, told: Told) {
+    pub(super) fn tell(&mut self, id: EntryId, told: Announced) {
         if let Some(parent) = told.parent.and_then(|parent| self.directories.get_mut(&parent)) {
             parent.children += 1;
         }
         if told.kind == Kind::Directory {
-            let Told { parent, weight, footprint, .. } = told;
+            let Announced { parent, weight, footprint, .. } = told;
             self.directories.insert(id, Unsettled { parent, weight, footprint, children: 0, is_ended: false, is_resolved: false });
         } else {
             self.others += 1;
@@ -188,7 +188,7 @@ impl Ledger {
     }
 
     /// Removes the next undecided entry; the peer claims that its ID is `id`.
-    pub(super) fn decide(&mut self, id: EntryId) -> Result<Told, LedgerError> {
+    pub(super) fn decide(&mut self, id: EntryId) -> Result<Announced, LedgerError> {
         if id.0 != self.first_undecided {
             return Err(LedgerError::Order { found: id.0, expected: self.first_undecided });
         }
@@ -202,17 +202,17 @@ impl Ledger {
     }
 
     /// Makes the entry wait for its result, unless the result arrived first.
-    pub(super) fn wait_for_result(&mut self, id: EntryId, told: Told, verdict: Verdict) {
+    pub(super) fn wait_for_result(&mut self, id: EntryId, told: Announced, verdict: Verdict) {
         if told.is_failed {
             self.resolve(id, &told);
         } else {
             let has_gone = !told.kind.is_file();
-            self.pending.insert(id, Pending { told: Told { content: None, ..told }, verdict, has_gone });
+            self.pending.insert(id, Pending { told: Announced { content: None, ..told }, verdict, has_gone });
         }
     }
 
     /// Settles a decided entry, which waits for nothing more.
-    pub(super) fn resolve(&mut self, id: EntryId, told: &Told) {
+    pub(super) fn resolve(&mut self, id: EntryId, told: &Announced) {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_resolved = true;
             return self.settle_directories(Some(id));
@@ -264,7 +264,7 @@ impl Ledger {
     }
 
     /// Returns an entry that waits for its result or its verdict.
-    pub(super) fn told(&self, id: EntryId) -> Option<&Told> {
+    pub(super) fn told(&self, id: EntryId) -> Option<&Announced> {
         match self.pending.get(&id) {
             Some(pending) => Some(&pending.told),
             None => id.0.checked_sub(self.first_undecided).and_then(|at| self.undecided.get(at as usize)),
@@ -294,7 +294,7 @@ impl Ledger {
 
     /// Handles a failure reported by the peer, possibly before the verdict. Returns the entry
     /// unless it ended before.
-    pub(super) fn failed(&mut self, id: EntryId) -> Result<Option<Told>, LedgerError> {
+    pub(super) fn failed(&mut self, id: EntryId) -> Result<Option<Announced>, LedgerError> {
         if id.0 >= self.unsent {
             return Err(LedgerError::Result(id.0));
         }
@@ -336,13 +336,13 @@ mod tests {
     use super::*;
     use crate::tree::anchor::{Anchor, Base};
 
-    fn told(id: u64, content: Content, parent: Option<u64>) -> Told {
+    fn told(id: u64, content: Content, parent: Option<u64>) -> Announced {
         let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
         let xattr = Xattr { name: b"user.x".to_vec().into(), value: vec![0; 128 << 10].into() };
         let (id, parent, identity) = (EntryId(id), parent.map(EntryId), SourceIdentity::default());
         let (mtime, xattrs) = (identity.mtime, Some(vec![xattr]));
         let entry = Entry { id, parent, name: None, content, mode: 0, mtime, owner: None, xattrs, owner_names: None };
-        Told::of(&mut FoundEntry { entry, location: Location::of_anchor(anchor), identity, content: None })
+        Announced::of(&mut FoundEntry { entry, location: Location::of_anchor(anchor), identity, content: None })
     }
 
     #[test]
@@ -387,7 +387,8 @@ mod tests {
     #[test]
     fn a_walk_waits_while_entries_without_results_fill_the_receivers_memory() {
         let mut ledger = Ledger::new(64 << 10);
-        let file = |id| Told { weight: 0, footprint: 4 << 10, ..told(id, Content::File { size: 1, alone: false, digest: None }, None) };
+        let file =
+            |id| Announced { weight: 0, footprint: 4 << 10, ..told(id, Content::File { size: 1, alone: false, digest: None }, None) };
         let files = (0..100)
             .take_while(|id| {
                 ledger.has_room() && {

@@ -11,7 +11,7 @@ use nicstripe_proto::{
 
 use super::{
     Ended,
-    ledger::{Kind, Told},
+    ledger::{Announced, Kind},
 };
 use crate::{
     file::{ChunkBuffer, FileError},
@@ -110,7 +110,7 @@ impl Outlet {
     }
 
     /// Counts a device that the receiver does not create.
-    pub(super) fn left_out(&mut self, told: &Told) -> Result<(), Ended> {
+    pub(super) fn left_out(&mut self, told: &Announced) -> Result<(), Ended> {
         self.report.special += 1;
         self.tell(told, EntryOutcome::Special)
     }
@@ -121,7 +121,7 @@ impl Outlet {
     }
 
     /// Counts an entry that is in place, or would be in a dry run.
-    pub(super) fn copied(&mut self, told: &Told, verdict: Verdict) -> Result<(), Ended> {
+    pub(super) fn copied(&mut self, told: &Announced, verdict: Verdict) -> Result<(), Ended> {
         let counter = match told.kind {
             Kind::File { .. } => &mut self.report.files,
             Kind::Directory => &mut self.report.directories,
@@ -137,7 +137,7 @@ impl Outlet {
     }
 
     /// Counts an entry that is unchanged or newer at the receiver.
-    pub(super) fn skipped(&mut self, told: &Told, verdict: Verdict) -> Result<(), Ended> {
+    pub(super) fn skipped(&mut self, told: &Announced, verdict: Verdict) -> Result<(), Ended> {
         match (verdict, told.kind) {
             (_, Kind::Directory) => {}
             (Verdict::Newer, _) => self.report.newer += 1,
@@ -148,7 +148,7 @@ impl Outlet {
         self.tell(told, EntryOutcome::Skipped(verdict))
     }
 
-    fn file_done(&mut self, told: &Told, is_skipped: bool) {
+    fn file_done(&mut self, told: &Announced, is_skipped: bool) {
         if told.kind.is_file() {
             self.progress.files_done += 1;
             self.is_told = false;
@@ -159,19 +159,19 @@ impl Outlet {
     }
 
     /// Counts the bytes of an entry that need not be sent, or cannot be.
-    pub(super) fn will_not_be_sent(&mut self, told: &Told) {
+    pub(super) fn will_not_be_sent(&mut self, told: &Announced) {
         self.progress.skipped_bytes += told.kind.size();
         self.is_told = false;
     }
 
     /// Counts a failure at the receiver; escapes the peer's text.
-    pub(super) fn failed_there(&mut self, told: Option<&Told>, failure: &EntryFailure) -> Result<(), Ended> {
+    pub(super) fn failed_there(&mut self, told: Option<&Announced>, failure: &EntryFailure) -> Result<(), Ended> {
         let text: String = failure.text.chars().take(MOST_TEXT).collect();
         self.failed(told, failure.code, printable(text.as_bytes()))
     }
 
     /// Counts a failed entry; `text` is escaped.
-    pub(super) fn failed(&mut self, told: Option<&Told>, code: FailCode, text: String) -> Result<(), Ended> {
+    pub(super) fn failed(&mut self, told: Option<&Announced>, code: FailCode, text: String) -> Result<(), Ended> {
         let name = told.map(|told| told.location.label()).unwrap_or_default();
         self.fail(told.and_then(|told| told.location.name().ok().flatten()), FailedEntry { name, code, text })
     }
@@ -197,7 +197,7 @@ impl Outlet {
         if self.list { still(self.channel.tell(name, EntryOutcome::Deleted)) } else { Ok(()) }
     }
 
-    fn tell(&mut self, told: &Told, outcome: EntryOutcome) -> Result<(), Ended> {
+    fn tell(&mut self, told: &Announced, outcome: EntryOutcome) -> Result<(), Ended> {
         match told.location.name() {
             Ok(Some(name)) if self.list => still(self.channel.tell(&name, outcome)),
             _ => Ok(()),

@@ -32,7 +32,7 @@ const DIGEST_TURN: u64 = 8 << 20;
 const DIGEST_BUFFER: usize = 256 * 1024;
 
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct ReadRequest {
     pub(super) id: EntryId,
     pub(super) location: Location,
     /// Identity seen by the walk.
@@ -52,7 +52,7 @@ pub(super) struct Reads {
     allow_changing: bool,
     /// Limit on bytes being read or read and not packed; a single file may exceed it.
     most_bytes: u64,
-    waiting: VecDeque<Wanted>,
+    waiting: VecDeque<ReadRequest>,
     ready: VecDeque<(EntryId, u64, Result<Vec<u8>, FileError>)>,
     files: usize,
     bytes: u64,
@@ -78,7 +78,7 @@ impl Reads {
         self.digests < MOST_DIGESTS
     }
 
-    pub(super) fn want(&mut self, wanted: Wanted) {
+    pub(super) fn want(&mut self, wanted: ReadRequest) {
         self.waiting.push_back(wanted);
     }
 
@@ -101,7 +101,7 @@ impl Reads {
         unwanted
     }
 
-    fn read(&self, wanted: Wanted) {
+    fn read(&self, wanted: ReadRequest) {
         let (done, stopped, allow_changing) = (self.done.clone(), self.stopped.clone(), self.allow_changing);
         self.pool.run(move || {
             if !stopped.load(Ordering::Relaxed) {
@@ -124,7 +124,7 @@ impl Reads {
         Some((id, content))
     }
 
-    pub(super) fn digest(&mut self, wanted: Wanted) {
+    pub(super) fn digest(&mut self, wanted: ReadRequest) {
         self.digests += 1;
         let (pool, done, stopped) = (self.pool.clone(), self.done.clone(), self.stopped.clone());
         let digesting = Digesting { wanted, allow_changing: self.allow_changing, file: None, hasher: blake3::Hasher::new(), offset: 0 };
@@ -144,7 +144,7 @@ impl Drop for Reads {
 
 /// A file being hashed, a few MiB per turn so that large files do not occupy a thread.
 struct Digesting {
-    wanted: Wanted,
+    wanted: ReadRequest,
     allow_changing: bool,
     file: Option<File>,
     hasher: blake3::Hasher,
@@ -185,12 +185,12 @@ impl Digesting {
     }
 }
 
-pub(super) fn open_standalone(wanted: &Wanted, options: ReadOptions) -> Result<Source, FileError> {
+pub(super) fn open_standalone(wanted: &ReadRequest, options: ReadOptions) -> Result<Source, FileError> {
     Source::of(open(wanted, options.allow_changing)?, wanted.location.label(), options)
 }
 
 /// Reads a whole file; fails if it is not the file the walk saw, before or after.
-fn read(wanted: &Wanted, allow_changing: bool) -> Result<Vec<u8>, FileError> {
+fn read(wanted: &ReadRequest, allow_changing: bool) -> Result<Vec<u8>, FileError> {
     let file = open(wanted, allow_changing)?;
     let mut bytes = vec![0; wanted.identity.size as usize];
     file.read_exact_at(&mut bytes, 0).map_err(|error| unread(wanted, error))?;
@@ -198,7 +198,7 @@ fn read(wanted: &Wanted, allow_changing: bool) -> Result<Vec<u8>, FileError> {
     Ok(bytes)
 }
 
-fn open(wanted: &Wanted, allow_changing: bool) -> Result<File, FileError> {
+fn open(wanted: &ReadRequest, allow_changing: bool) -> Result<File, FileError> {
     let opened = wanted.location.open(FLAGS).map_err(|error| {
         let code = code_of(&error);
         FileError::new("open", wanted.location.label(), error).with_code(code)
@@ -208,7 +208,7 @@ fn open(wanted: &Wanted, allow_changing: bool) -> Result<File, FileError> {
     Ok(file)
 }
 
-fn check(wanted: &Wanted, file: &File, allow_changing: bool) -> Result<(), FileError> {
+fn check(wanted: &ReadRequest, file: &File, allow_changing: bool) -> Result<(), FileError> {
     let label = || wanted.location.label();
     let changed = |error: io::Error| FileError::new("send", label(), error).with_code(FailCode::SourceChanged);
     let stat = fstat(file).map_err(|error| FileError::new("stat", label(), error.into()))?;
@@ -221,7 +221,7 @@ fn check(wanted: &Wanted, file: &File, allow_changing: bool) -> Result<(), FileE
     wanted.identity.check(&identity_of(&stat)).map_err(|error| changed(io::Error::other(error)))
 }
 
-fn unread(wanted: &Wanted, error: io::Error) -> FileError {
+fn unread(wanted: &ReadRequest, error: io::Error) -> FileError {
     let label = wanted.location.label();
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
@@ -242,10 +242,10 @@ mod tests {
 
     const MOST: u64 = 8 << 20;
 
-    fn wanted(id: u64, size: u64) -> Wanted {
+    fn wanted(id: u64, size: u64) -> ReadRequest {
         let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
         let location = Location::beneath_anchor(anchor, b"nicstripe does not exist");
-        Wanted { id: EntryId(id), location, identity: SourceIdentity { size, ..SourceIdentity::default() } }
+        ReadRequest { id: EntryId(id), location, identity: SourceIdentity { size, ..SourceIdentity::default() } }
     }
 
     #[test]

@@ -20,18 +20,18 @@ use crate::{
 };
 
 /// Call of the sender on its channel.
-enum Given {
+enum ChannelCall {
     Batch(Vec<u8>),
     Last,
     Standalone(EntryId),
-    Told(String, EntryOutcome),
+    Announced(String, EntryOutcome),
     Progress(WalkProgress),
     Finished(Result<TreeReport, FileError>),
 }
 
 struct FakeChannel {
     buffers: BufferPool,
-    given: mpsc::Sender<Given>,
+    given: mpsc::Sender<ChannelCall>,
 }
 
 impl SenderChannel for FakeChannel {
@@ -41,36 +41,36 @@ impl SenderChannel for FakeChannel {
 
     fn send(&mut self, batch: ChunkBuffer) -> bool {
         assert!(!batch.bytes().is_empty() && batch.bytes().len() <= MAX_PAYLOAD);
-        self.given.send(Given::Batch(batch.bytes().to_vec())).is_ok()
+        self.given.send(ChannelCall::Batch(batch.bytes().to_vec())).is_ok()
     }
 
     fn last(&mut self) -> bool {
-        self.given.send(Given::Last).is_ok()
+        self.given.send(ChannelCall::Last).is_ok()
     }
 }
 
 impl TreeChannel for FakeChannel {
     fn start_standalone(&mut self, id: EntryId, _: u64) -> bool {
-        self.given.send(Given::Standalone(id)).is_ok()
+        self.given.send(ChannelCall::Standalone(id)).is_ok()
     }
 
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
-        self.given.send(Given::Told(name.to_string(), outcome)).is_ok()
+        self.given.send(ChannelCall::Announced(name.to_string(), outcome)).is_ok()
     }
 
     fn progress(&mut self, progress: WalkProgress) -> bool {
-        self.given.send(Given::Progress(progress)).is_ok()
+        self.given.send(ChannelCall::Progress(progress)).is_ok()
     }
 
     fn finish(self: Box<Self>, result: Result<TreeReport, FileError>) {
-        let _ = self.given.send(Given::Finished(result));
+        let _ = self.given.send(ChannelCall::Finished(result));
     }
 }
 
 /// A receiver whose answers each test chooses.
 struct Peer {
     inputs: mpsc::Sender<SenderInput>,
-    given: Receiver<Given>,
+    given: Receiver<ChannelCall>,
     thread: Option<JoinHandle<()>>,
     entries: Vec<Entry>,
     contents: BTreeMap<String, Vec<u8>>,
@@ -132,12 +132,12 @@ impl Peer {
     /// Handles the next call; returns false after `timeout`.
     fn take(&mut self, timeout: Duration) -> bool {
         match self.given.recv_timeout(timeout) {
-            Ok(Given::Batch(batch)) => self.take_batch(&batch),
-            Ok(Given::Last) => self.is_last = true,
-            Ok(Given::Standalone(id)) => self.alone.push(id),
-            Ok(Given::Told(name, outcome)) => self.told.push((name, outcome)),
-            Ok(Given::Progress(progress)) => self.progress = progress,
-            Ok(Given::Finished(result)) => self.result = Some(result),
+            Ok(ChannelCall::Batch(batch)) => self.take_batch(&batch),
+            Ok(ChannelCall::Last) => self.is_last = true,
+            Ok(ChannelCall::Standalone(id)) => self.alone.push(id),
+            Ok(ChannelCall::Announced(name, outcome)) => self.told.push((name, outcome)),
+            Ok(ChannelCall::Progress(progress)) => self.progress = progress,
+            Ok(ChannelCall::Finished(result)) => self.result = Some(result),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return false,
         }
         true

@@ -27,7 +27,9 @@ impl Walk {
             Err(error) => return self.fail_source(label, FailCode::Io, error),
         };
         match fstat(&*dir) {
-            Ok(stat) => self.begin_with(Looked { parent: None, leaf: None, name: None, location: Location::of_anchor(anchor), stat }, &dir),
+            Ok(stat) => {
+                self.begin_with(StatEntry { parent: None, leaf: None, name: None, location: Location::of_anchor(anchor), stat }, &dir)
+            }
             Err(error) => self.fail_source(label, FailCode::Io, error.into()),
         }
     }
@@ -53,7 +55,7 @@ impl Walk {
         let dir = anchor.dir().map_err(failed)?;
         let stat = statat(&*dir, leaf, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| failed(error.into()))?;
         let mut location = Location::beneath_anchor(anchor, leaf);
-        let mut looked = Looked { parent: None, leaf: Some(name.clone()), name: Some(name), location: location.clone(), stat };
+        let mut looked = StatEntry { parent: None, leaf: Some(name.clone()), name: Some(name), location: location.clone(), stat };
         if let Some((anchor, stat)) = self.followed(&location, &stat) {
             location = Location::beneath_anchor(anchor, leaf);
             (looked.location, looked.stat) = (location, stat);
@@ -62,7 +64,7 @@ impl Walk {
         Ok(())
     }
 
-    fn begin_with(&mut self, looked: Looked, dir: &OwnedFd) {
+    fn begin_with(&mut self, looked: StatEntry, dir: &OwnedFd) {
         self.device = looked.stat.st_dev;
         let is_directory = FileType::from_raw_mode(looked.stat.st_mode) == FileType::Directory;
         if is_directory && !self.options.recursive && matches!(self.selection, Selection::All) {
@@ -99,26 +101,26 @@ impl Walk {
         Ok(anchor)
     }
 
-    pub(super) fn enter(&mut self, looked: Looked, dir: &OwnedFd, selection: Selection) {
+    pub(super) fn enter(&mut self, looked: StatEntry, dir: &OwnedFd, selection: Selection) {
         if self.options.one_file_system && looked.stat.st_dev != self.device {
             let id = self.tell(looked, Content::Directory, None);
-            return self.found.push_back(Found::EndDirectory { id, complete: false });
+            return self.found.push_back(WalkItem::EndDirectory { id, complete: false });
         }
         match self.open_directory(&looked, dir) {
-            Ok((dir, stat)) => self.descend(Looked { stat, ..looked }, dir, selection.within(self.options.recursive)),
+            Ok((dir, stat)) => self.descend(StatEntry { stat, ..looked }, dir, selection.within(self.options.recursive)),
             Err(error) if code_of(&error) == FailCode::SourceChanged => {
                 self.fail_in_level(&looked.location, FailCode::SourceChanged, error);
             }
             Err(error) => {
                 let (name, failure) = (looked.name.clone(), failure("read", &looked.location, FailCode::Io, error));
                 let id = self.tell(looked, Content::Directory, None);
-                self.found.push_back(Found::Failed { name, failure });
-                self.found.push_back(Found::EndDirectory { id, complete: false });
+                self.found.push_back(WalkItem::Failed { name, failure });
+                self.found.push_back(WalkItem::EndDirectory { id, complete: false });
             }
         }
     }
 
-    fn open_directory(&self, looked: &Looked, dir: &OwnedFd) -> io::Result<(OwnedFd, Stat)> {
+    fn open_directory(&self, looked: &StatEntry, dir: &OwnedFd) -> io::Result<(OwnedFd, Stat)> {
         let opened = match looked.location.leaf.is_empty() {
             true => looked.location.open(DIRECTORY)?,
             false => openat(dir, &*looked.location.leaf, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?,
@@ -127,7 +129,7 @@ impl Walk {
         Ok((opened, stat))
     }
 
-    fn descend(&mut self, looked: Looked, dir: OwnedFd, selection: Selection) {
+    fn descend(&mut self, looked: StatEntry, dir: OwnedFd, selection: Selection) {
         let (children, mut complete, error) = match selection {
             Selection::Listed(listed) => (listed.children().map(|(leaf, selection)| Child { leaf, selection }).collect(), false, None),
             Selection::All => {
@@ -140,7 +142,7 @@ impl Walk {
         let id = self.tell(looked, Content::Directory, xattrs);
         if let Some(error) = error {
             complete = false;
-            self.found.push_back(Found::Failed { name, failure: failure("read", &location, FailCode::Io, error) });
+            self.found.push_back(WalkItem::Failed { name, failure: failure("read", &location, FailCode::Io, error) });
         }
         let (identity, directory) = ((stat.st_dev, stat.st_ino), location.as_directory());
         self.stack.push(Level { id, directory, dir: Some(Arc::new(dir)), identity, children: children.into_iter(), complete });

@@ -28,7 +28,7 @@ const RECURSIVE: WalkOptions = WalkOptions {
 fn lines(walk: Walk) -> Vec<String> {
     let mut paths: HashMap<EntryId, String> = HashMap::new();
     walk.map(|found| match found {
-        Found::Entry(found) => {
+        WalkItem::Entry(found) => {
             let path = escape(&found.location.path());
             paths.insert(found.entry.id, path.clone());
             match found.entry.content {
@@ -39,9 +39,9 @@ fn lines(walk: Walk) -> Vec<String> {
                 Content::HardLink { to, path: first } => format!("h {path} {} {first}", paths[&to]),
             }
         }
-        Found::EndDirectory { id, complete } => format!("e {}{}", paths[&id], if complete { "" } else { " incomplete" }),
-        Found::Special { name } => format!("special {name}"),
-        Found::Failed { failure, .. } => format!("! {} {:?}", failure.name, failure.code),
+        WalkItem::EndDirectory { id, complete } => format!("e {}{}", paths[&id], if complete { "" } else { " incomplete" }),
+        WalkItem::Special { name } => format!("special {name}"),
+        WalkItem::Failed { failure, .. } => format!("! {} {:?}", failure.name, failure.code),
     })
     .collect()
 }
@@ -91,7 +91,7 @@ fn entries_are_numbered_in_order_and_know_their_parents() {
     let walk = Walk::new(WalkOptions { owners: true, ..RECURSIVE }, Filters::new(&[]).unwrap(), sources, None);
     let entries: Vec<Entry> = walk
         .filter_map(|found| match found {
-            Found::Entry(found) => Some(found.entry),
+            WalkItem::Entry(found) => Some(found.entry),
             _ => None,
         })
         .collect();
@@ -244,7 +244,7 @@ fn a_directory_that_was_replaced_meanwhile_is_told_as_changed() {
     fs::write(dir.path().join("d/z"), "z").unwrap();
     let sources = vec![SendSource::Path(contents(dir.path()))];
     let mut walk = Walk::new(RECURSIVE, Filters::new(&[]).unwrap(), sources, None);
-    let deepest = walk.by_ref().filter(|found| matches!(found, Found::Entry(_))).nth(MOST_OPEN_LEVELS + 1);
+    let deepest = walk.by_ref().filter(|found| matches!(found, WalkItem::Entry(_))).nth(MOST_OPEN_LEVELS + 1);
     assert!(deepest.is_some());
     fs::rename(dir.path().join("d"), dir.path().join("moved")).unwrap();
     symlink("moved", dir.path().join("d")).unwrap();
@@ -256,8 +256,8 @@ fn a_directory_that_was_replaced_meanwhile_is_told_as_changed() {
 /// Formats failures and files only.
 fn lines_after(walk: Walk) -> Vec<String> {
     walk.filter_map(|found| match found {
-        Found::Failed { failure, .. } => Some(format!("! {} {:?}", failure.name, failure.code)),
-        Found::Entry(found) => Some(escape(&found.location.path())),
+        WalkItem::Failed { failure, .. } => Some(format!("! {} {:?}", failure.name, failure.code)),
+        WalkItem::Entry(found) => Some(escape(&found.location.path())),
         _ => None,
     })
     .collect()
@@ -302,8 +302,8 @@ fn large_files_and_files_with_holes_go_alone() {
 #[test]
 fn files_whose_sizes_say_nothing_are_read_by_the_walk() {
     let sources = vec![SendSource::Path("/proc/sys/kernel/ostype".into())];
-    let found: Vec<Found> = Walk::new(RECURSIVE, Filters::new(&[]).unwrap(), sources, None).collect();
-    let [Found::Entry(found)] = &found[..] else { panic!("{found:?}") };
+    let found: Vec<WalkItem> = Walk::new(RECURSIVE, Filters::new(&[]).unwrap(), sources, None).collect();
+    let [WalkItem::Entry(found)] = &found[..] else { panic!("{found:?}") };
     assert_eq!(
         (&found.entry.content, found.content.as_deref()),
         (&Content::File { size: 6, alone: false, digest: None }, Some(&b"Linux\n"[..]))
@@ -351,7 +351,7 @@ fn extended_attributes_come_with_their_entries() {
     let walk = Walk::new(options, Filters::new(&[]).unwrap(), vec![SendSource::Path(dir.path().join("t"))], None);
     let xattrs: Vec<_> = walk
         .filter_map(|found| match found {
-            Found::Entry(found) => Some((escape(&found.location.path()), found.entry.xattrs.unwrap())),
+            WalkItem::Entry(found) => Some((escape(&found.location.path()), found.entry.xattrs.unwrap())),
             _ => None,
         })
         .collect();
@@ -373,7 +373,7 @@ fn owners_have_names_unless_numbers_are_kept() {
         let options = WalkOptions { owners, numeric_ids, ..RECURSIVE };
         let mut walk = Walk::new(options, Filters::new(&[]).unwrap(), vec![SendSource::Path(path.clone())], None);
         walk.owners = Owners::knowing(|_| Some("alice".into()), |_| None);
-        let entry = walk.find_map(|found| if let Found::Entry(found) = found { Some(found.entry) } else { None }).unwrap();
+        let entry = walk.find_map(|found| if let WalkItem::Entry(found) = found { Some(found.entry) } else { None }).unwrap();
         assert_eq!(entry.owner.map(|owner| owner.uid), owners.then_some(uid));
         let user = entry.owner_names.and_then(|names| names.user);
         assert_eq!(user.as_ref().map(OwnerName::as_str), expected, "{numeric_ids}");

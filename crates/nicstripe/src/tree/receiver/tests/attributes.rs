@@ -9,7 +9,7 @@ use std::{
 use nicstripe_proto::tree::{Content, Entry, EntryId, Owner, TreeRules, Verdict, Xattr};
 
 use super::{
-    harness::{Ground, MTIME, Sending, file},
+    harness::{MTIME, RootDir, Sending, file},
     set_mtime,
 };
 use crate::tree::receiver::ReceiverRequest;
@@ -18,7 +18,7 @@ use crate::tree::receiver::ReceiverRequest;
 fn modes_are_those_of_the_sender_or_less_the_mask() {
     let mask = crate::file::umask();
     for modes in [true, false] {
-        let ground = Ground::new();
+        let ground = RootDir::new();
         let mut sending = ground.start(TreeRules { modes, ..TreeRules::default() });
         let entry = Entry { mode: 0o1777, ..sending.plain(None, "d", Content::Directory) };
         let directory = sending.tell(entry);
@@ -35,7 +35,7 @@ fn modes_are_those_of_the_sender_or_less_the_mask() {
 
 #[test]
 fn attributes_of_what_is_the_same_are_set() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     fs::create_dir(ground.at("d")).unwrap();
     fs::write(ground.at("d/f"), "x").unwrap();
     set_mtime(&ground.at("d/f"), MTIME);
@@ -53,7 +53,7 @@ fn attributes_of_what_is_the_same_are_set() {
 
 #[test]
 fn extended_attributes_are_kept_and_others_removed() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     fs::write(ground.at("same"), "x").unwrap();
     set_mtime(&ground.at("same"), MTIME);
     let set = |path: &Path, name: &str| rustix::fs::setxattr(path, name, b"old", rustix::fs::XattrFlags::empty());
@@ -74,7 +74,7 @@ fn extended_attributes_are_kept_and_others_removed() {
     }
 }
 
-fn start_without_privilege(ground: &Ground, rules: TreeRules) -> Sending {
+fn start_without_privilege(ground: &RootDir, rules: TreeRules) -> Sending {
     Sending::start(ReceiverRequest { privileged: false, ..ground.request(rules) })
 }
 
@@ -82,7 +82,7 @@ fn start_without_privilege(ground: &Ground, rules: TreeRules) -> Sending {
 fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_give_them() {
     let is_root = rustix::process::geteuid().is_root();
     for modes in [true, false] {
-        let ground = Ground::new();
+        let ground = RootDir::new();
         let mode = |path: &str, mode| fs::set_permissions(ground.at(path), fs::Permissions::from_mode(mode)).unwrap();
         for dir in ["plain", "shared"] {
             fs::create_dir(ground.at(dir)).unwrap();

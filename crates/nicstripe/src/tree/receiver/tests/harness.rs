@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// Recorded call on the channel.
-pub(super) enum Told {
+pub(super) enum ChannelCall {
     Message(TreeMessage),
     Consumed,
     Standalone(EntryId),
@@ -43,10 +43,10 @@ pub(super) enum Told {
     Finished(Result<TreeReport, FileError>),
 }
 
-struct FakeChannel(Sender<Told>);
+struct FakeChannel(Sender<ChannelCall>);
 
 impl FakeChannel {
-    fn say(&self, told: Told) -> bool {
+    fn say(&self, told: ChannelCall) -> bool {
         self.0.send(told).is_ok()
     }
 }
@@ -54,36 +54,36 @@ impl FakeChannel {
 impl ReceiverChannel for FakeChannel {
     fn send(&mut self, message: TreeMessage) -> bool {
         assert!(minicbor::to_vec(&message).unwrap().len() <= MOST_MESSAGE);
-        self.say(Told::Message(message))
+        self.say(ChannelCall::Message(message))
     }
 
     fn consumed(&mut self) -> bool {
-        self.say(Told::Consumed)
+        self.say(ChannelCall::Consumed)
     }
 }
 
 impl TreeChannel for FakeChannel {
     fn start_standalone(&mut self, id: EntryId, _: u64) -> bool {
-        self.say(Told::Standalone(id))
+        self.say(ChannelCall::Standalone(id))
     }
 
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
-        self.say(Told::Entry(name.clone(), outcome))
+        self.say(ChannelCall::Entry(name.clone(), outcome))
     }
 
     fn progress(&mut self, progress: WalkProgress) -> bool {
-        self.say(Told::Progress(progress))
+        self.say(ChannelCall::Progress(progress))
     }
 
     fn finish(self: Box<Self>, result: Result<TreeReport, FileError>) {
-        self.say(Told::Finished(result));
+        self.say(ChannelCall::Finished(result));
     }
 }
 
 /// A running receiver and its recorded output.
 pub(super) struct Sending {
     pub(super) inputs: Sender<ReceiverInput>,
-    told: Receiver<Told>,
+    told: Receiver<ChannelCall>,
     buffers: BufferPool,
     buffer: Vec<u8>,
     len: usize,
@@ -101,11 +101,11 @@ pub(super) struct Sending {
 }
 
 /// Target of a test: a root directory with a sibling outside it.
-pub(super) struct Ground {
+pub(super) struct RootDir {
     pub(super) outer: tempfile::TempDir,
 }
 
-impl Ground {
+impl RootDir {
     pub(super) fn new() -> Self {
         Self::within(tempfile::tempdir().unwrap())
     }
@@ -326,11 +326,11 @@ impl Sending {
 
     pub(super) fn hear(&mut self) {
         match self.told.recv_timeout(Duration::from_secs(20)).unwrap() {
-            Told::Message(TreeMessage::Verdicts { first, verdicts }) => {
+            ChannelCall::Message(TreeMessage::Verdicts { first, verdicts }) => {
                 assert_eq!(first.0, self.verdicts.len() as u64, "verdicts have a gap");
                 self.verdicts.extend((first.0..).zip(verdicts));
             }
-            Told::Message(TreeMessage::Results { done, failed, deleted, .. }) => {
+            ChannelCall::Message(TreeMessage::Results { done, failed, deleted, .. }) => {
                 for (first, count) in done {
                     for id in first.0..first.0 + count {
                         assert!(self.verdicts[&id].is_wanted(), "entry {id} is not wanted and has a result");
@@ -342,11 +342,11 @@ impl Sending {
                 self.failed.extend(failed);
                 self.deleted.extend(deleted.iter().map(Name::to_string));
             }
-            Told::Consumed => self.consumed += 1,
-            Told::Standalone(id) => self.alone.push(id),
-            Told::Entry(name, outcome) => self.listed.push((name.to_string(), outcome)),
-            Told::Progress(progress) => self.progress = progress,
-            Told::Finished(result) => self.result = Some(result),
+            ChannelCall::Consumed => self.consumed += 1,
+            ChannelCall::Standalone(id) => self.alone.push(id),
+            ChannelCall::Entry(name, outcome) => self.listed.push((name.to_string(), outcome)),
+            ChannelCall::Progress(progress) => self.progress = progress,
+            ChannelCall::Finished(result) => self.result = Some(result),
         }
     }
 

@@ -8,7 +8,7 @@ use nicstripe_proto::{
     tree::{Content, ENTRY_FOOTPRINT, Entry, EntryId, Node, NodeKind, Owner, PACKED_MOST, Record, Special, TreeRules, Verdict, Xattr},
 };
 
-use super::harness::{Ground, RawContent, RawName, Sending, file, name, symlink};
+use super::harness::{RawContent, RawName, RootDir, Sending, file, name, symlink};
 use super::{ReceiverRequest, abandoned};
 use crate::tree::{allowance::Receiving, channel::ReceiverInput};
 
@@ -18,8 +18,8 @@ fn eager() -> TreeRules {
 }
 
 /// Creates a root with symbolic links out of it, made by another user.
-fn trapped() -> Ground {
-    let ground = Ground::quick();
+fn trapped() -> RootDir {
+    let ground = RootDir::quick();
     fs::create_dir(ground.at("real")).unwrap();
     fs::write(ground.at("real/file"), "inside").unwrap();
     link_to("real", ground.at("within")).unwrap();
@@ -179,7 +179,7 @@ fn no_directory_is_entered_through_a_symbolic_link() {
 
 #[test]
 fn a_directory_that_becomes_a_link_is_not_written_through() {
-    let ground = Ground::quick();
+    let ground = RootDir::quick();
     let before = ground.snapshot();
     let mut sending = ground.start(eager());
     let directory = sending.directory(None, "d");
@@ -325,7 +325,7 @@ const BREACHES: &[(&str, Breach)] = &[
 #[test]
 fn a_breach_of_the_protocol_ends_the_transfer() {
     for (what, breach) in BREACHES {
-        let ground = Ground::quick();
+        let ground = RootDir::quick();
         let before = ground.snapshot();
         let mut sending = ground.start(eager());
         let directory = sending.directory(None, "d");
@@ -343,7 +343,7 @@ fn a_breach_of_the_protocol_ends_the_transfer() {
 
 #[test]
 fn a_batch_that_cannot_be_read_ends_the_transfer() {
-    let ground = Ground::quick();
+    let ground = RootDir::quick();
     for batch in [&b"\x01"[..], &[9; 16], &[1, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0], &[0xff; 200]] {
         let mut sending = ground.start(eager());
         let mut buffer = crate::file::BufferPool::default().take();
@@ -356,7 +356,7 @@ fn a_batch_that_cannot_be_read_ends_the_transfer() {
 
 #[test]
 fn a_path_deeper_than_a_name_may_be_is_refused() {
-    let ground = Ground::quick();
+    let ground = RootDir::quick();
     let mut sending = ground.start(TreeRules::default());
     let mut directories = vec![sending.directory(None, &"d".repeat(200))];
     for _ in 0..30 {
@@ -371,7 +371,7 @@ fn a_path_deeper_than_a_name_may_be_is_refused() {
 
 #[test]
 fn a_name_that_is_being_received_does_not_come_twice() {
-    let ground = Ground::quick();
+    let ground = RootDir::quick();
     let mut sending = ground.start(TreeRules { replace: true, ..TreeRules::default() });
     let first = sending.entry(None, "f", file(3));
     let second = sending.entry(None, "f", file(3));
@@ -392,7 +392,7 @@ fn a_name_that_is_being_received_does_not_come_twice() {
 
 #[test]
 fn odd_owners_and_times_end_nothing() {
-    let ground = Ground::quick();
+    let ground = RootDir::quick();
     let mut sending = ground.start(eager());
     for (index, (mode, seconds, nanoseconds, owner)) in
         [(u32::MAX, i64::MAX, u32::MAX, u32::MAX), (0, i64::MIN, 0, 0), (0o100_644, -1, 999_999_999, u32::MAX - 1)].into_iter().enumerate()
@@ -419,7 +419,7 @@ fn devices_are_made_for_nobody_who_may_not_have_them_and_nodes_only_where_they_w
     let null = Content::Node(Node { kind: NodeKind::CharDevice, major: 1, minor: 3 });
     let disk = Content::Node(Node { kind: NodeKind::BlockDevice, major: 8, minor: 0 });
     let fifo = Content::Node(Node { kind: NodeKind::Fifo, major: 0, minor: 0 });
-    let ground = Ground::quick();
+    let ground = RootDir::quick();
     let rules = TreeRules { nodes: true, modes: true, ..TreeRules::default() };
     let mut sending = Sending::start(ReceiverRequest { privileged: false, ..ground.request(rules) });
     let devices = [sending.entry(None, "null", null), sending.entry(None, "disk", disk)];
@@ -440,7 +440,7 @@ fn devices_are_made_for_nobody_who_may_not_have_them_and_nodes_only_where_they_w
 #[test]
 fn entries_beyond_the_memory_of_their_tree_end_it() {
     let allowance = Receiving::within(Receiving::LEASE.0, true);
-    let ground = Ground::quick();
+    let ground = RootDir::quick();
     let start = || Sending::start(ReceiverRequest { allowance, ..ground.request(TreeRules { delete: true, ..TreeRules::default() }) });
     let long = |index: usize| format!("{index:0200}");
     let most = allowance.entries / (ENTRY_FOOTPRINT + 4 * 200);
@@ -483,7 +483,7 @@ fn entries_beyond_the_memory_of_their_tree_end_it() {
 
 #[test]
 fn names_of_what_is_not_copied_are_kept_within_the_memory_of_their_tree() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     fs::write(ground.at("surplus"), "").unwrap();
     for (specials, is_known) in [(1, true), (30_000, false)] {
         let rules = TreeRules { delete: true, ..TreeRules::default() };

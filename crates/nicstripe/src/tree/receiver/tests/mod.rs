@@ -20,7 +20,7 @@ use nicstripe_proto::{
     tree::{Content, Entry, EntryId, Reason, Record, Special, TreeRules, Trouble, Verdict},
 };
 
-use self::harness::{Ground, MTIME, Sending, file, name, symlink};
+use self::harness::{MTIME, RootDir, Sending, file, name, symlink};
 use super::ReceiverRequest;
 use crate::{
     file::{Arrived, BufferPool},
@@ -65,7 +65,7 @@ fn large_content() -> Vec<u8> {
 
 #[test]
 fn a_tree_arrives_with_all_that_is_in_it() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     let mut sending = ground.start(TreeRules { modes: true, ..TreeRules::default() });
     let ids = send_all(&mut sending);
     let report = sending.report();
@@ -89,7 +89,7 @@ fn a_tree_arrives_with_all_that_is_in_it() {
 
 #[test]
 fn what_is_there_already_is_not_wanted_again() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
     send_all(&mut sending);
     sending.report();
@@ -114,7 +114,7 @@ fn what_differs_is_replaced_only_if_that_is_asked_for() {
         (update(), older, Verdict::Replace),
         (update(), newer, Verdict::Newer),
     ] {
-        let ground = Ground::new();
+        let ground = RootDir::new();
         fs::write(ground.at("a"), "old").unwrap();
         set_mtime(&ground.at("a"), mtime);
         let mut sending = ground.start(rules);
@@ -134,7 +134,7 @@ fn what_differs_is_replaced_only_if_that_is_asked_for() {
 
 #[test]
 fn files_of_one_digest_are_the_same_and_get_the_time() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     for (path, content) in [("same", "abc"), ("other", "xyz")] {
         fs::write(ground.at(path), content).unwrap();
     }
@@ -171,7 +171,7 @@ fn a_target_is_a_place_or_a_name() {
         ("new", false, "", "new"),
     ];
     for (target, as_name, own, expected) in cases {
-        let ground = Ground::new();
+        let ground = RootDir::new();
         fs::create_dir(ground.at("there")).unwrap();
         std::os::unix::fs::symlink("there", ground.at("inner")).unwrap();
         let target_name = (!target.is_empty()).then(|| name(target));
@@ -191,7 +191,7 @@ fn a_target_is_a_place_or_a_name() {
 
 #[test]
 fn a_file_that_is_the_target_is_replaced_under_its_own_name() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     fs::write(ground.at("name"), "old").unwrap();
     let request = ReceiverRequest { target: Some(name("name")), as_name: true, ..ground.request(replacing()) };
     let mut sending = Sending::start(request);
@@ -203,7 +203,7 @@ fn a_file_that_is_the_target_is_replaced_under_its_own_name() {
 
 #[test]
 fn a_peer_that_may_only_add_changes_nothing() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     fs::create_dir(ground.at("d")).unwrap();
     for path in ["d/same", "d/differs", "d/surplus"] {
         fs::write(ground.at(path), "x").unwrap();
@@ -235,7 +235,7 @@ fn a_peer_that_may_only_add_changes_nothing() {
 
 #[test]
 fn a_dry_run_decides_and_changes_nothing() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     fs::create_dir(ground.at("top")).unwrap();
     fs::write(ground.at("top/surplus"), "x").unwrap();
     fs::write(ground.at("top/small"), "differs").unwrap();
@@ -260,7 +260,7 @@ fn a_dry_run_decides_and_changes_nothing() {
 
 #[test]
 fn a_dry_run_makes_no_target() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     for as_name in [true, false] {
         let rules = TreeRules { dry_run: true, ..TreeRules::default() };
         let request = ReceiverRequest { target: Some(name("a/b")), as_name, ..ground.request(rules) };
@@ -290,7 +290,7 @@ fn open_standalone(sending: &Sending, id: EntryId, size: u64) -> Result<crate::f
 
 #[test]
 fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     fs::write(ground.at("alone"), "old").unwrap();
     let mut sending = ground.start(TreeRules { modes: true, ..replacing() });
     let content = || Content::File { size: 5, alone: true, digest: None };
@@ -328,7 +328,7 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
 
 #[test]
 fn a_stop_leaves_nothing_half_written() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
     let first = sending.entry(None, "first", file(1_000_000));
     let second = sending.entry(None, "second", file(1));
@@ -343,7 +343,7 @@ fn a_stop_leaves_nothing_half_written() {
 
 #[test]
 fn what_the_sender_cannot_send_is_told_here_too() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
     let reason = Reason { code: FailCode::Io, text: "no\u{1b}[31m".into() };
     sending.push(&Record::Trouble(Box::new(Trouble { name: Some(name("a/b")), reason, label: None })));
@@ -357,7 +357,7 @@ fn what_the_sender_cannot_send_is_told_here_too() {
 
 #[test]
 fn what_is_not_copied_is_counted_and_told_here_too() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
     sending.push(&Record::Special(Box::new(Special { name: name("a/socket") })));
     assert_eq!(sending.report().special, 1);
@@ -366,7 +366,7 @@ fn what_is_not_copied_is_counted_and_told_here_too() {
 
 #[test]
 fn an_abandoned_file_fails_and_the_rest_arrives() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
     let directory = sending.directory(None, "d");
     let [begun, not_begun, whole] = ["begun", "not_begun", "whole"].map(|own| sending.entry(Some(directory), own, file(500_000)));
@@ -388,7 +388,7 @@ fn an_abandoned_file_fails_and_the_rest_arrives() {
 
 #[test]
 fn a_name_that_is_taken_meanwhile_fails_and_stays() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
     let id = sending.entry(None, "f", file(3));
     sending.decide();
@@ -401,7 +401,7 @@ fn a_name_that_is_taken_meanwhile_fails_and_stays() {
 
 #[test]
 fn what_a_killed_attempt_left_is_no_obstacle() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     let hidden = crate::file::hidden_name("f".as_ref(), &[7; 32], "part");
     fs::write(ground.root().join(&hidden), "left over, and longer").unwrap();
     let mut sending = ground.start(TreeRules::default());
@@ -413,7 +413,7 @@ fn what_a_killed_attempt_left_is_no_obstacle() {
 
 #[test]
 fn what_is_in_the_way_of_a_directory_is_one_failure_whatever_was_to_go_into_it() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     fs::write(ground.at("d"), "file").unwrap();
     let mut sending = ground.start(replacing());
     let directory = sending.directory(None, "d");
@@ -431,7 +431,7 @@ fn what_is_in_the_way_of_a_directory_is_one_failure_whatever_was_to_go_into_it()
 
 #[test]
 fn batches_are_consumed_while_thousands_of_files_are_written() {
-    let ground = Ground::quick();
+    let ground = RootDir::quick();
     let mut sending = ground.start(TreeRules::default());
     let mut left = 6_000;
     let content = [3; 3_000];
@@ -463,7 +463,7 @@ fn is_copied(outcome: &EntryOutcome) -> bool {
 #[ignore = "needs a small file system, named by NICSTRIPE_SMALL_DISK"]
 fn a_full_disk_fails_what_does_not_fit() {
     let disk = tempfile::tempdir_in(std::env::var_os("NICSTRIPE_SMALL_DISK").unwrap()).unwrap();
-    let ground = Ground::new();
+    let ground = RootDir::new();
     let root = std::sync::Arc::new(crate::file::Root::open(disk.path()).unwrap());
     let mut sending = Sending::start(ReceiverRequest { root, ..ground.request(TreeRules::default()) });
     let content = vec![5; 1 << 20];

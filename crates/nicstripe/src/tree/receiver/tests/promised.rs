@@ -6,14 +6,14 @@ use nicstripe_proto::{
     tree::{EntryId, Reason, Record, TreeRules, Trouble},
 };
 
-use super::harness::{Ground, Sending, file, name, symlink};
+use super::harness::{RootDir, Sending, file, name, symlink};
 use super::{super::Promised, ReceiverRequest};
 use crate::tree::filter::Filters;
 
 /// Request of a client: sources (contents only with a trailing slash), listed names, filters and
 /// `one_file_system`.
 #[derive(Default)]
-struct Asked {
+struct Request {
     sources: &'static [&'static str],
     listed: Option<&'static [&'static str]>,
     filters: &'static [&'static str],
@@ -21,8 +21,8 @@ struct Asked {
     one_file_system: bool,
 }
 
-impl Asked {
-    fn start(&self, ground: &Ground) -> Sending {
+impl Request {
+    fn start(&self, ground: &RootDir) -> Sending {
         let source = |text: &&str| TreeSource { name: Some(name(text.trim_end_matches('/'))), content: text.ends_with('/') };
         let sources: Vec<TreeSource> = self.sources.iter().map(source).collect();
         let walk = WalkRules {
@@ -62,11 +62,11 @@ fn announce(sending: &mut Sending, paths: &[&str]) {
 }
 
 /// Request, announced entries, and the name in the expected error; `None` if the tree succeeds.
-type Case = (Asked, &'static [&'static str], Option<&'static str>);
+type Case = (Request, &'static [&'static str], Option<&'static str>);
 
 fn cases() -> Vec<Case> {
-    let sources = |sources| Asked { sources, recursive: true, ..Asked::default() };
-    let listed = |listed| Asked { sources: &["s"], listed: Some(listed), ..Asked::default() };
+    let sources = |sources| Request { sources, recursive: true, ..Request::default() };
+    let listed = |listed| Request { sources: &["s"], listed: Some(listed), ..Request::default() };
     vec![
         (sources(&["top/a", "top/b"]), &["a", "b"], None),
         (sources(&["top/a", "top/b"]), &["b", "a"], None),
@@ -84,25 +84,25 @@ fn cases() -> Vec<Case> {
         (listed(&["d", "d/b"]), &["s/d/"], Some("d/b")),
         (listed(&[]), &["s/"], None),
         // A listed directory comes with everything in it, which the receiver cannot know.
-        (Asked { recursive: true, ..listed(&["d", "d/b"]) }, &["s/d/x"], None),
+        (Request { recursive: true, ..listed(&["d", "d/b"]) }, &["s/d/x"], None),
         // Two sources, each with all listed names.
-        (Asked { sources: &["s", "t"], ..listed(&["a"]) }, &["s/a", "t/a"], None),
-        (Asked { sources: &["s", "t"], ..listed(&["a"]) }, &["s/a", "t/"], Some("a")),
+        (Request { sources: &["s", "t"], ..listed(&["a"]) }, &["s/a", "t/a"], None),
+        (Request { sources: &["s", "t"], ..listed(&["a"]) }, &["s/a", "t/"], Some("a")),
         // Filters of the client itself.
-        (Asked { filters: &["*.o"], ..listed(&["a.o", "b"]) }, &["s/b"], None),
-        (Asked { filters: &["d/"], ..listed(&["d/a", "b"]) }, &["s/b"], None),
-        (Asked { filters: &["*.o"], ..listed(&["a.o", "b"]) }, &["s/"], Some("b")),
+        (Request { filters: &["*.o"], ..listed(&["a.o", "b"]) }, &["s/b"], None),
+        (Request { filters: &["d/"], ..listed(&["d/a", "b"]) }, &["s/b"], None),
+        (Request { filters: &["*.o"], ..listed(&["a.o", "b"]) }, &["s/"], Some("b")),
         // A directory on another file system is not entered.
-        (Asked { one_file_system: true, ..listed(&["d/b"]) }, &["s/d/"], None),
-        (Asked { one_file_system: true, ..listed(&["b"]) }, &["s/"], Some("b")),
-        (Asked { one_file_system: true, ..listed(&["d/b", "d/c"]) }, &["s/d/b"], Some("d/c")),
+        (Request { one_file_system: true, ..listed(&["d/b"]) }, &["s/d/"], None),
+        (Request { one_file_system: true, ..listed(&["b"]) }, &["s/"], Some("b")),
+        (Request { one_file_system: true, ..listed(&["d/b", "d/c"]) }, &["s/d/b"], Some("d/c")),
     ]
 }
 
 #[test]
 fn a_sender_that_leaves_out_what_was_asked_for_is_found_out() {
     for (index, (asked, announced, missing)) in cases().into_iter().enumerate() {
-        let ground = Ground::quick();
+        let ground = RootDir::quick();
         let mut sending = asked.start(&ground);
         announce(&mut sending, announced);
         match missing {
@@ -117,8 +117,8 @@ fn a_sender_that_leaves_out_what_was_asked_for_is_found_out() {
 
 #[test]
 fn a_source_that_the_sender_cannot_read_is_told_once() {
-    let ground = Ground::quick();
-    let mut sending = Asked { sources: &["a", "b"], ..Asked::default() }.start(&ground);
+    let ground = RootDir::quick();
+    let mut sending = Request { sources: &["a", "b"], ..Request::default() }.start(&ground);
     announce(&mut sending, &["a"]);
     let reason = Reason { code: FailCode::NotFound, text: "no such file".into() };
     sending.push(&Record::Trouble(Box::new(Trouble { name: None, reason, label: Some("b".into()) })));
@@ -128,8 +128,8 @@ fn a_source_that_the_sender_cannot_read_is_told_once() {
 #[test]
 fn a_client_gets_only_what_it_asked_for_and_only_once() {
     for second in [".bashrc", "asked"] {
-        let ground = Ground::new();
-        let mut sending = Asked { sources: &["asked"], ..Asked::default() }.start(&ground);
+        let ground = RootDir::new();
+        let mut sending = Request { sources: &["asked"], ..Request::default() }.start(&ground);
         sending.entry(None, "asked", symlink("x"));
         sending.entry(None, second, file(1));
         assert!(sending.breach().contains("not asked for"));

@@ -13,10 +13,10 @@ use std::{
 
 use nicstripe_proto::tree::{Content, EntryId, TreeRules};
 
-use super::harness::{Ground, Sending, file, name, symlink};
+use super::harness::{RootDir, Sending, file, name, symlink};
 
 /// Swaps continuously until stopped; returns the number of swaps.
-fn race(ground: &Ground, stop: &Arc<AtomicBool>, swaps: &Arc<AtomicU64>) -> thread::JoinHandle<()> {
+fn race(ground: &RootDir, stop: &Arc<AtomicBool>, swaps: &Arc<AtomicU64>) -> thread::JoinHandle<()> {
     let (victim, aside, link) = (ground.at("d/victim"), ground.at("d/aside"), ground.at("d/link"));
     let outside = ground.outside().join("dir");
     let (stop, swaps) = (stop.clone(), swaps.clone());
@@ -62,7 +62,7 @@ fn send(sending: &mut Sending, round: u64) {
 #[test]
 fn no_race_leads_out() {
     let seconds = std::env::var("NICSTRIPE_RACE_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(3);
-    let ground = Ground::quick();
+    let ground = RootDir::quick();
     fs::create_dir_all(ground.at("d/victim")).unwrap();
     fs::create_dir(ground.outside().join("dir/inner")).unwrap();
     let before = ground.snapshot();

@@ -5,14 +5,14 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 use nicstripe_proto::tree::{Record, TreeRules};
 
 use super::{
-    harness::{Ground, MTIME, Sending, file},
+    harness::{MTIME, RootDir, Sending, file},
     replacing,
 };
 use crate::tree::receiver::ReceiverRequest;
 
 /// Creates a target directory with files that the sender does not have.
-fn with_surplus() -> Ground {
-    let ground = Ground::new();
+fn with_surplus() -> RootDir {
+    let ground = RootDir::new();
     for directory in ["d/gone/deep/deeper", "d/kept", "d/mixed", "beside"] {
         fs::create_dir_all(ground.at(directory)).unwrap();
     }
@@ -69,7 +69,7 @@ fn nothing_is_deleted_where_something_failed_or_could_not_be_read() {
 
 #[test]
 fn two_sources_in_one_target_are_no_surplus_of_each_other() {
-    let ground = Ground::new();
+    let ground = RootDir::new();
     fs::create_dir(ground.at("d")).unwrap();
     fs::write(ground.at("old"), "x").unwrap();
     let mut sending = ground.start(TreeRules { delete: true, ..TreeRules::default() });

@@ -20,16 +20,16 @@ use crate::file::{Barred, most_directories};
 /// The user's path to it may contain symbolic links. Beneath it none is followed, regardless of its
 /// owner.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct RootDir {
     /// `None` if it is missing in a dry run.
     dir: Option<Arc<OwnedFd>>,
     /// Makes the keys of places unpredictable.
     seed: RandomState,
     /// Places with open directories, oldest first; `None` after `close_all`.
-    open: Mutex<Option<VecDeque<Arc<Place>>>>,
+    open: Mutex<Option<VecDeque<Arc<TreeDir>>>>,
 }
 
-impl Ground {
+impl RootDir {
     /// Wraps a directory that was opened for reading.
     pub(super) fn new(dir: Option<OwnedFd>) -> Arc<Self> {
         Arc::new(Self { dir: dir.map(Arc::new), seed: RandomState::new(), open: Mutex::new(Some(VecDeque::new())) })
@@ -50,7 +50,7 @@ impl Ground {
     }
 
     /// Records an open directory, and closes the oldest beyond [`MOST_OPEN`].
-    fn keep_open(&self, place: &Arc<Place>) {
+    fn keep_open(&self, place: &Arc<TreeDir>) {
         let mut kept = lock(&self.open);
         let Some(open) = &mut *kept else { return };
         open.push_back(place.clone());
@@ -71,9 +71,9 @@ impl Ground {
 
 /// A directory of the tree.
 #[derive(Debug)]
-pub(super) struct Place {
-    ground: Arc<Ground>,
-    parent: Option<Arc<Place>>,
+pub(super) struct TreeDir {
+    ground: Arc<RootDir>,
+    parent: Option<Arc<TreeDir>>,
     /// Name in its parent; empty for the root directory.
     name: OsString,
     /// The sender's name for it; that of a top-level entry may differ locally.
@@ -94,9 +94,9 @@ struct State {
     identity: Option<(u64, u64)>,
 }
 
-impl Place {
+impl TreeDir {
     /// Creates the place of the root directory; `is_source` if the contents of a source go into it.
-    pub(super) fn ground(ground: &Arc<Ground>, is_source: bool) -> Arc<Self> {
+    pub(super) fn ground(ground: &Arc<RootDir>, is_source: bool) -> Arc<Self> {
         Arc::new(Self {
             ground: ground.clone(),
             parent: None,
@@ -162,7 +162,7 @@ impl Place {
         self.key
     }
 
-    /// Returns the key of a name in it; see [`Place::key`].
+    /// Returns the key of a name in it; see [`TreeDir::key`].
     pub(super) fn key_of(&self, name: &OsStr) -> u64 {
         self.ground.seed.hash_one((self.key, name))
     }
