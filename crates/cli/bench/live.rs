@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe::bench::{BenchEvent, BenchLink, Phase, RoundTrips, Run, SweepKind, SweepPoint, Way};
+use nicstripe::bench::{BenchEvent, BenchLink, Direction, Phase, RoundTrips, Run, SweepKind, SweepPoint};
 
 use super::{
     reading::phase_text,
@@ -151,7 +151,7 @@ impl Live {
         }
     }
 
-    fn sample(&mut self, way: Way, links: &[u32], dt_us: u64, bytes: &[u64]) {
+    fn sample(&mut self, way: Direction, links: &[u32], dt_us: u64, bytes: &[u64]) {
         for (id, bytes) in links.iter().zip(bytes) {
             if let Some(link) = self.links.iter_mut().find(|link| link.facts.id == *id) {
                 let rate = (*bytes as f64 * 8e6 / dt_us.max(1) as f64) as u64;

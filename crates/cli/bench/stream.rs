@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe::bench::{BenchEvent, BenchLink, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint, Way};
+use nicstripe::bench::{BenchEvent, BenchLink, Direction, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint};
 use serde::Serialize;
 
 use crate::{
@@ -82,7 +82,7 @@ enum Kind<'a> {
     Sample {
         phase: Phase,
         repeat: u32,
-        way: Way,
+        way: Direction,
         interval: &'a Interval,
         links: &'a [u32],
     },

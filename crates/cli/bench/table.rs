@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Style};
 use nicstripe::{
-    bench::{BenchLink, BenchReport, DiskReport, Ends, Limiter, Phase, Spread, SweepKind, Verdict, Way},
+    bench::{BenchLink, BenchReport, Direction, DiskReport, Ends, Limiter, Phase, Spread, SweepKind, Verdict},
     escaped, printable,
 };
 
@@ -261,7 +261,7 @@ pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
 fn disk_line(disk: &DiskReport, wide: bool) -> String {
     let stages = [("read", disk.read), ("network", disk.network), ("write", disk.write), ("all", disk.all)];
     let Ends { client, daemon } = &disk.file_systems;
-    let (from, to) = if disk.way == Way::ToDaemon { (client, daemon) } else { (daemon, client) };
+    let (from, to) = if disk.way == Direction::ToDaemon { (client, daemon) } else { (daemon, client) };
     let on = |stage: &str| match stage {
         "read" => from.as_ref(),
         "write" => to.as_ref(),

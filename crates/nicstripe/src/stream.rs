@@ -16,7 +16,7 @@ use nicstripe_proto::{
 };
 use tokio::sync::mpsc;
 
-use self::load::{Bench, BenchBreach, Came};
+use self::load::{BenchBreach, Came, StreamLoad};
 pub(crate) use self::load::{LoadCounters, Loads, PingOrder, SharedGate};
 use crate::{
     daemon::ConnectionLease,
@@ -200,7 +200,7 @@ pub(crate) struct Stream<S> {
     /// since the start.
     chunk_ends: VecDeque<u64>,
     heard_at: Instant,
-    bench: Bench,
+    bench: StreamLoad,
     lease: Option<ConnectionLease>,
 }
 
@@ -217,7 +217,7 @@ impl<S: EventSink> Stream<S> {
             plain: Vec::new(),
             chunk_ends: VecDeque::new(),
             heard_at: Instant::now(),
-            bench: Bench::new(loads),
+            bench: StreamLoad::new(loads),
             lease: greeted.lease,
         }
     }

@@ -15,7 +15,7 @@ mod timeline;
 use std::fmt::Write as _;
 
 use nicstripe::{
-    bench::{BenchLink, BenchReport, Comparison, Limiter, Phase, Run, SweepKind, Verdict, Way},
+    bench::{BenchLink, BenchReport, Comparison, Direction, Limiter, Phase, Run, SweepKind, Verdict},
     escaped, printable,
 };
 
@@ -121,7 +121,7 @@ fn over_time(reading: Reading<'_>) -> String {
     let mut figures = String::new();
     let both = reading.typical_run(Phase::Both).filter(|both| both.repeat != run.repeat || both.phase != run.phase);
     for run in std::iter::once(run).chain(both) {
-        for way in [Way::ToDaemon, Way::ToClient] {
+        for way in [Direction::ToDaemon, Direction::ToClient] {
             if let Some(drawing) = timeline::draw(reading, run, way) {
                 let caption = timeline::caption(reading, run, way);
                 figures.push_str(&figure(&drawing, &caption));
@@ -207,7 +207,7 @@ fn disks(reading: Reading<'_>) -> String {
     let system = |name: &Option<String>| name.as_ref().map_or_else(String::new, |name| format!(" ({})", escaped(name.as_bytes())));
     let systems = &disk.file_systems;
     let mut names = [format!("{ours}{}", system(&systems.client)), "all links".into(), format!("{theirs}{}", system(&systems.daemon))];
-    if disk.way == Way::ToClient {
+    if disk.way == Direction::ToClient {
         names.reverse();
     }
     let caption = format!("{} by each stage; writing counts the sync that makes it durable. Nothing of it was kept.", size(disk.bytes));

@@ -76,7 +76,7 @@ fn one_sample_far_above_theory_does_not_set_the_scale() {
         }
         let reading = Reading::of(&report);
         let run = reading.main_phase().and_then(|phase| reading.typical_run(phase)).unwrap();
-        let drawn = timeline::draw(reading, run, Way::ToDaemon).unwrap();
+        let drawn = timeline::draw(reading, run, Direction::ToDaemon).unwrap();
         let (_, line) = drawn.split_once(r#"<line class="dash""#).unwrap();
         let y: f64 = line.split('"').nth(3).unwrap().parse().unwrap();
         // From 230 at the bottom to 18 at the top: the theoretical rate is at 1 / (1.2 × 1.04) of

@@ -1,6 +1,6 @@
 //! Chart of one load over time: stacked links, retransmissions, and silent links.
 
-use nicstripe::bench::{BenchLink, Interval, Phase, Run, Way};
+use nicstripe::bench::{BenchLink, Direction, Interval, Phase, Run};
 
 use super::{
     colour_of,
@@ -9,7 +9,7 @@ use super::{
 use crate::bench::reading::Reading;
 
 /// Draws one direction of a load.
-pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Way) -> Option<String> {
+pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Direction) -> Option<String> {
     let intervals: Vec<&Interval> = run.intervals.iter().filter(|interval| interval.way == way && interval.dt_us > 0).collect();
     let links: Vec<u32> = run.flows.iter().filter(|flow| flow.way == way).map(|flow| flow.link).collect();
     let last: &Interval = intervals.last().copied()?;
@@ -44,9 +44,9 @@ pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Way) -> Option<String> 
 }
 
 /// Returns the caption of the drawn load.
-pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Way) -> String {
+pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Direction) -> String {
     let [ours, theirs] = reading.machines();
-    let (from, to) = if way == Way::ToDaemon { (ours, theirs) } else { (theirs, ours) };
+    let (from, to) = if way == Direction::ToDaemon { (ours, theirs) } else { (theirs, ours) };
     let phase = match run.phase {
         Phase::Solo => "one link alone",
         Phase::Pair => "a pair of links",

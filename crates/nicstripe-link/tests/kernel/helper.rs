@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     lab::{Lab, name},
-    routes::Bench,
+    routes::RouteLab,
 };
 
 crate::tests![
@@ -368,7 +368,7 @@ const SENT: usize = 300_000;
 
 /// A lab, a state directory, and this program under the helper's name.
 pub(crate) struct Stage {
-    pub(crate) bench: Bench,
+    pub(crate) bench: RouteLab,
     program: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -378,7 +378,7 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join(PROGRAM);
         symlink(env::current_exe().unwrap(), &program).unwrap();
-        Self { bench: Bench::new(), program, _folder: folder }
+        Self { bench: RouteLab::new(), program, _folder: folder }
     }
 
     pub(crate) fn helper(&self) -> RouteHelper {

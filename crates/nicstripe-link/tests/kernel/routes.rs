@@ -39,7 +39,7 @@ crate::tests![
 ];
 
 fn a_route_is_added_listed_used_and_removed() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     for destination in ["10.9.9.9", "fd09::9"] {
         let route = bench.route(destination, "a1");
         bench.run(|routes| {
@@ -63,7 +63,7 @@ fn a_route_is_added_listed_used_and_removed() {
 }
 
 fn a_route_that_is_not_ours_is_never_replaced() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     bench.add_foreign("10.9.9.9", 32, "a0", RouteProtocol::Static, 50);
     let before = bench.table();
     let route = bench.route("10.9.9.9", "a1");
@@ -78,7 +78,7 @@ fn a_route_that_is_not_ours_is_never_replaced() {
 }
 
 fn a_killed_owner_leaves_nothing_and_decoys_stay() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     for (destination, prefix_len, protocol) in [
         ("10.8.0.1", 32, RouteProtocol::Static),
         ("10.8.0.2", 32, RouteProtocol::Bird),
@@ -109,7 +109,7 @@ fn a_killed_owner_leaves_nothing_and_decoys_stay() {
 }
 
 fn a_route_without_a_record_is_left_over() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     bench.add_foreign("10.9.9.9", 32, "a1", RouteProtocol::Other(83), 50);
     let route = bench.route("10.9.9.9", "a1");
     bench.run(|routes| {
@@ -119,7 +119,7 @@ fn a_route_without_a_record_is_left_over() {
 }
 
 fn a_route_with_two_owners_goes_with_the_last() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     let route = bench.route("10.9.9.9", "a1");
     let mut owner = bench.owner(&[route]);
     bench.run(|routes| {
@@ -135,7 +135,7 @@ fn a_route_with_two_owners_goes_with_the_last() {
 }
 
 fn another_owners_way_stands_and_a_dead_ones_does_not() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     let (theirs, ours) = (bench.route("10.9.9.9", "a0"), bench.route("10.9.9.9", "a1"));
     let mut owner = bench.owner(&[theirs]);
     bench.run(|routes| {
@@ -150,7 +150,7 @@ fn another_owners_way_stands_and_a_dead_ones_does_not() {
 }
 
 fn a_route_is_restored_after_the_interface_was_down() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     let route = bench.route("10.9.9.9", "a1");
     bench.run(|routes| {
         assert!(!routes.restore(&route).unwrap(), "it was never added");
@@ -171,7 +171,7 @@ fn a_route_is_restored_after_the_interface_was_down() {
 }
 
 fn without_the_right_the_error_names_it() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     let route = bench.route("10.9.9.9", "a1");
     bench.add_foreign("10.9.9.8", 32, "a1", RouteProtocol::Other(83), 50);
     bench.run(|routes| {
@@ -186,7 +186,7 @@ fn without_the_right_the_error_names_it() {
 }
 
 fn a_process_has_a_limited_number_of_routes() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     let route = |last: usize| HostRoute { destination: Ipv4Addr::new(10, 9, 9, last as u8).into(), ..bench.route("10.9.9.9", "a1") };
     bench.run(|routes| {
         let start = Instant::now();
@@ -199,7 +199,7 @@ fn a_process_has_a_limited_number_of_routes() {
 }
 
 fn all_processes_together_have_a_limited_number_of_routes() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     let (first, second) = (bench.route("10.9.9.1", "a1"), bench.route("10.9.9.2", "a1"));
     bench.run(|routes| routes.add(&first).unwrap());
     let records = bench.state.path().join("routes.jsonl");
@@ -221,9 +221,9 @@ fn all_processes_together_have_a_limited_number_of_routes() {
 }
 
 fn records_of_another_namespace_do_not_count() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     let route = bench.route("10.9.9.9", "a1");
-    let elsewhere = Bench::new();
+    let elsewhere = RouteLab::new();
     assert_eq!(elsewhere.route("10.9.9.9", "a1"), route, "both labs number their interfaces alike");
     elsewhere.add_foreign("10.9.9.9", 32, "a1", RouteProtocol::Other(83), 50);
     bench.run(|routes| routes.add(&route).unwrap());
@@ -237,7 +237,7 @@ fn records_of_another_namespace_do_not_count() {
 }
 
 fn a_missing_interface_is_named_and_leaves_no_record() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     let route = HostRoute { interface: InterfaceIndex(4242), ..bench.route("10.9.9.9", "a1") };
     bench.run(|routes| {
         let error = routes.add(&route).unwrap_err();
@@ -247,7 +247,7 @@ fn a_missing_interface_is_named_and_leaves_no_record() {
 }
 
 fn the_surroundings_are_read_from_the_kernel() {
-    let bench = Bench::new();
+    let bench = RouteLab::new();
     let (gateway, neighbour, routed) = ([10, 2, 0, 254].into(), [10, 2, 0, 2].into(), [10, 2, 0, 77].into());
     bench.lab.near.netlink(|handle| async move {
         let default = RouteMessageBuilder::<Ipv4Addr>::new().gateway(Ipv4Addr::new(10, 2, 0, 254)).build();
@@ -264,12 +264,12 @@ fn the_surroundings_are_read_from_the_kernel() {
 }
 
 /// Lab of two cables, and a state directory.
-pub(crate) struct Bench {
+pub(crate) struct RouteLab {
     pub(crate) lab: Lab,
     pub(crate) state: TempDir,
 }
 
-impl Bench {
+impl RouteLab {
     pub(crate) fn new() -> Self {
         Self { lab: Lab::two_cables(), state: tempfile::tempdir().unwrap() }
     }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[derive(Debug, Default)]
-pub(super) struct Bench {
+pub(super) struct BenchState {
     standing: Standing,
     run: Option<UnderWay>,
     /// Highest run number so far.
@@ -153,7 +153,7 @@ impl Session {
     }
 }
 
-impl Bench {
+impl BenchState {
     fn is_under_way(&self, number: u32) -> bool {
         self.run.as_ref().is_some_and(|run| run.order.run == number)
     }

@@ -24,7 +24,7 @@ use std::{
 
 use minicbor::{Decode, Encode};
 
-use self::{asks::Asks, load::Bench, round_robin::RoundRobin, transfers::Transfer};
+use self::{asks::Asks, load::BenchState, round_robin::RoundRobin, transfers::Transfer};
 pub use self::{
     chunks::Incoming,
     event::{Event, Transmit},
@@ -217,7 +217,7 @@ pub struct Session {
     /// Time of the last timeout. Frames due by then are sent when their path is ready, without
     /// another timeout.
     reminded: Instant,
-    bench: Bench,
+    bench: BenchState,
     asks: Asks,
     /// Chunks that may be in memory, over all paths.
     chunk_budget: u64,
@@ -245,7 +245,7 @@ impl Session {
             paced_until: None,
             hedge_at: None,
             reminded: now,
-            bench: Bench::default(),
+            bench: BenchState::default(),
             asks: Asks::default(),
             chunk_budget: u64::MAX,
         }

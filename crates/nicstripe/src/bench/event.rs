@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::report::{BenchLink, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint, Way};
+use super::report::{BenchLink, Direction, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint};
 
 /// Event of a running benchmark.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +46,7 @@ pub enum BenchEvent {
         /// Repeat number.
         repeat: u32,
         /// Direction.
-        way: Way,
+        way: Direction,
         /// Sample.
         interval: Interval,
         /// Ids of the links, in the order of the interval's values.

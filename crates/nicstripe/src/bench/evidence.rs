@@ -10,7 +10,7 @@ use nicstripe_proto::{
     },
 };
 
-use super::report::{BenchLink, CpuUse, Ends, Flow, HostFacts, Phase, Run, TcpUse, Way};
+use super::report::{BenchLink, CpuUse, Direction, Ends, Flow, HostFacts, Phase, Run, TcpUse};
 
 /// Measured runs and their environment.
 #[derive(Clone, Copy)]
@@ -32,22 +32,22 @@ impl<'a> Measured<'a> {
     }
 
     /// Returns the flows of a link in one direction in the loads of a phase.
-    pub(super) fn parts(&self, phase: Phase, link: u32, way: Way) -> Vec<Part<'a>> {
+    pub(super) fn parts(&self, phase: Phase, link: u32, way: Direction) -> Vec<Part<'a>> {
         let parts = self.of_phase(phase).flat_map(|run| run.flows.iter().map(move |flow| (run, flow)));
         parts.filter(|(_, flow)| flow.link == link && flow.way == way).collect()
     }
 
     /// Returns the flows of a link without other load; for an only link, those of all links.
-    pub(super) fn alone(&self, link: u32, way: Way) -> Vec<Part<'a>> {
+    pub(super) fn alone(&self, link: u32, way: Direction) -> Vec<Part<'a>> {
         let solo = self.parts(Phase::Solo, link, way);
         if !solo.is_empty() || self.links.len() != 1 {
             return solo;
         }
-        self.parts(if way == Way::ToDaemon { Phase::Together } else { Phase::Reverse }, link, way)
+        self.parts(if way == Direction::ToDaemon { Phase::Together } else { Phase::Reverse }, link, way)
     }
 
     /// Returns the evidence from these flows of one link and direction.
-    pub(super) fn evidence(&self, link: &BenchLink, way: Way, parts: &[Part<'a>]) -> Evidence {
+    pub(super) fn evidence(&self, link: &BenchLink, way: Direction, parts: &[Part<'a>]) -> Evidence {
         let is_solo = parts.iter().all(|(run, _)| run.phase == Phase::Solo);
         let alone = if is_solo || self.links.len() == 1 { Vec::new() } else { self.alone(link.id, way) };
         let (sender, receiver) = self.processors(way, parts);
@@ -72,10 +72,10 @@ impl<'a> Measured<'a> {
     }
 
     /// Returns the sender's and the receiver's processor.
-    fn processors(&self, way: Way, parts: &[Part<'a>]) -> (Processor, Processor) {
+    fn processors(&self, way: Direction, parts: &[Part<'a>]) -> (Processor, Processor) {
         let client = processor(parts, |cpu| cpu.client, self.hosts.map(|hosts| &hosts.client));
         let daemon = processor(parts, |cpu| cpu.daemon, self.hosts.map(|hosts| &hosts.daemon));
-        if way == Way::ToDaemon { (client, daemon) } else { (daemon, client) }
+        if way == Direction::ToDaemon { (client, daemon) } else { (daemon, client) }
     }
 
     /// Returns the smallest buffer of the runs. Falls back to twice the requested size, because the

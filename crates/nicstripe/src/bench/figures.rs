@@ -12,7 +12,7 @@ use nicstripe_proto::{
     message::{BenchSample, PathSample, TcpSample},
 };
 
-use super::report::{CpuUse, Ends, Flow, Interval, Limiter, TcpUse, Way};
+use super::report::{CpuUse, Direction, Ends, Flow, Interval, Limiter, TcpUse};
 
 /// Samples of one end in one load, on the client's clock.
 #[derive(Debug, Default, Clone)]
@@ -55,7 +55,7 @@ impl Window {
 /// One direction of a load with the samples of its receiver and sender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Loading<'a> {
-    pub(crate) way: Way,
+    pub(crate) way: Direction,
     pub(crate) receiver: &'a Track,
     pub(crate) sender: &'a Track,
 }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     fn to_daemon<'a>(receiver: &'a Track, sender: &'a Track) -> Loading<'a> {
-        Loading { way: Way::ToDaemon, receiver, sender }
+        Loading { way: Direction::ToDaemon, receiver, sender }
     }
 
     #[test]
@@ -340,21 +340,25 @@ mod tests {
     #[test]
     fn both_ways_have_one_window_in_which_both_were_sampled() {
         let (daemon, client) = (steady(&[(100, 0)], 9), track(301 * MS, &[(0, vec![0]), (2000 * MS, vec![2000]), (2900 * MS, vec![2900])]));
-        let (ways, links) = ([to_daemon(&daemon, &client), Loading { way: Way::ToClient, receiver: &client, sender: &daemon }], links(1));
+        let (ways, links) =
+            ([to_daemon(&daemon, &client), Loading { way: Direction::ToClient, receiver: &client, sender: &daemon }], links(1));
         let snapshots = snapshots(&ways, &links);
         let times: Vec<u128> = snapshots.iter().map(|snapshot| snapshot.at.as_millis()).collect();
         assert_eq!(times, [301, 501, 1001, 1501, 2001, 2301, 2501, 3001, 3201]);
         let span = window::common(&snapshots, Duration::from_secs(1), None).unwrap();
         assert_eq!(Window::of(&span), Window { from: 1501 * MS, to: 3201 * MS });
         let flows = flows(&ways, &span, &links);
-        assert_eq!(flows.iter().map(|flow| (flow.way, flow.bytes)).collect::<Vec<_>>(), [(Way::ToDaemon, 340), (Way::ToClient, 1700)]);
+        assert_eq!(
+            flows.iter().map(|flow| (flow.way, flow.bytes)).collect::<Vec<_>>(),
+            [(Direction::ToDaemon, 340), (Direction::ToClient, 1700)]
+        );
         assert_eq!(span.total_bytes(), 340 + 1700);
     }
 
     #[test]
     fn where_one_way_was_not_sampled_nothing_is_known_of_both() {
         let (daemon, client) = (steady(&[(100, 0)], 9), Track::default());
-        let ways = [to_daemon(&daemon, &client), Loading { way: Way::ToClient, receiver: &client, sender: &daemon }];
+        let ways = [to_daemon(&daemon, &client), Loading { way: Direction::ToClient, receiver: &client, sender: &daemon }];
         assert!(snapshots(&ways, &links(1)).is_empty() && ways[1].intervals(&links(1)).is_empty());
         assert_eq!(ways[1].last_interval(&links(1)), None);
     }
@@ -408,7 +412,7 @@ mod tests {
             let mut state = seed;
             let (daemon, client) = (any_track(&mut state), any_track(&mut state));
             let warm_up = Duration::from_millis(number(&mut state, 3000));
-            let ways = [to_daemon(&daemon, &client), Loading { way: Way::ToClient, receiver: &client, sender: &daemon }];
+            let ways = [to_daemon(&daemon, &client), Loading { way: Direction::ToClient, receiver: &client, sender: &daemon }];
             for ways in [&ways[..], &ways[..1], &ways[1..]] {
                 if let Some(span) = window::common(&snapshots(ways, &links), warm_up, None) {
                     let flows = flows(ways, &span, &links);

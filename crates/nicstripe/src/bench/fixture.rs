@@ -32,7 +32,7 @@ pub(super) fn flow(link: u32, mbit: f64) -> Flow {
     let bytes = (mbit * 1e6 / 8.0 * WINDOW_US as f64 / 1e6) as u64;
     Flow {
         link,
-        way: Way::ToDaemon,
+        way: Direction::ToDaemon,
         bytes,
         goodput_bps: (mbit * 1e6) as u64,
         interface_sent_bytes: None,
@@ -67,7 +67,7 @@ pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
         throttled_us: None,
     };
     let flows: Vec<Flow> = match phase {
-        Phase::Reverse => flows.into_iter().map(|flow| Flow { way: Way::ToClient, ..flow }).collect(),
+        Phase::Reverse => flows.into_iter().map(|flow| Flow { way: Direction::ToClient, ..flow }).collect(),
         _ => flows,
     };
     Run {

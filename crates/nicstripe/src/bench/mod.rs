@@ -7,6 +7,7 @@
 
 mod admission;
 mod baseline;
+mod control;
 mod decided;
 mod disk;
 mod event;
@@ -21,7 +22,6 @@ mod run;
 mod sampler;
 mod summary;
 mod sweep;
-mod talk;
 
 pub use self::{
     admission::BenchLimits,

@@ -261,7 +261,7 @@ pub struct Run {
 /// Direction of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum Direction {
     /// Client to daemon.
     ToDaemon,
     /// Daemon to client.
@@ -274,7 +274,7 @@ pub struct Flow {
     /// [`BenchLink::id`].
     pub link: u32,
     /// Direction.
-    pub way: Way,
+    pub way: Direction,
     /// Received payload bytes, counted by the receiver.
     pub bytes: u64,
     /// Goodput in bit/s over the window.
@@ -378,7 +378,7 @@ pub struct CpuUse {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Direction.
-    pub way: Way,
+    pub way: Direction,
     /// Start in microseconds since the run began, warm-up included.
     pub t_us: u64,
     /// Length in microseconds.
@@ -488,7 +488,7 @@ pub struct Spread {
 pub struct DiskReport {
     /// Direction of the copy.
     #[serde(default = "to_daemon")]
-    pub way: Way,
+    pub way: Direction,
     /// Bytes moved by each stage.
     pub bytes: u64,
     /// Reading the source without the page cache.
@@ -510,8 +510,8 @@ pub struct DiskReport {
     pub file_systems: Ends<Option<String>>,
 }
 
-fn to_daemon() -> Way {
-    Way::ToDaemon
+fn to_daemon() -> Direction {
+    Direction::ToDaemon
 }
 
 /// Summary of a benchmark.

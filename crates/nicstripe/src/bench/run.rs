@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    control::{Control, LoadOrder, Loaded},
     disk,
     event::BenchEvent,
     figures::{self, Window},
@@ -27,7 +28,6 @@ use super::{
     sampler::facts,
     summary::conclude,
     sweep,
-    talk::{LoadOrder, Loaded, Talk},
 };
 use crate::{client::Client, error::Error};
 
@@ -221,8 +221,8 @@ impl Runner {
         Ok(self.report)
     }
 
-    async fn measure(&mut self, place: &mut Option<Talk>) -> Result<(), Error> {
-        let (talk, paths) = Talk::begin(self.client.clone()).await?;
+    async fn measure(&mut self, place: &mut Option<Control>) -> Result<(), Error> {
+        let (talk, paths) = Control::begin(self.client.clone()).await?;
         let talk = place.insert(talk);
         let (time, there) = talk.enter(self.id, self.expected_seconds(paths.len()), &self.events).await?;
         let over = Instant::now() + time.saturating_sub(TIME_LEFT);
@@ -268,7 +268,7 @@ impl Runner {
         self.plan.budget.unwrap_or(all).min(all).as_secs().try_into().unwrap_or(u32::MAX)
     }
 
-    async fn idle(&mut self, talk: &mut Talk) -> Result<(), Error> {
+    async fn idle(&mut self, talk: &mut Control) -> Result<(), Error> {
         for id in self.links.ids() {
             let Some(path) = self.links.path(id) else { continue };
             let times = talk.ping(path, self.plan.pings, PING_BYTES, PINGING).await?;
@@ -282,7 +282,7 @@ impl Runner {
         Ok(())
     }
 
-    async fn loads(&mut self, talk: &mut Talk) -> Result<(), Error> {
+    async fn loads(&mut self, talk: &mut Control) -> Result<(), Error> {
         let phases: Vec<repeat::Phase> = self.plan.phases.iter().copied().map(repeat::Phase::from).collect();
         let rule = RepeatRule { least: *self.plan.repeats.start(), most: *self.plan.repeats.end() };
         let mut schedule = Schedule::new(&phases, &self.links.ids(), rule);
@@ -322,7 +322,7 @@ impl Runner {
     }
 
     /// Runs a planned load. Returns its total rate; `None` if nothing arrived.
-    async fn load(&mut self, talk: &mut Talk, planned: &Planned) -> Result<Option<BitRate>, Error> {
+    async fn load(&mut self, talk: &mut Control, planned: &Planned) -> Result<Option<BitRate>, Error> {
         let order = self.order(planned.phase.into(), planned.repeat, &planned.links);
         let begun = Instant::now();
         self.run_load(talk, order).await?;
@@ -358,7 +358,7 @@ impl Runner {
     }
 
     /// Runs a load; keeps its state so that an interruption does not lose it.
-    async fn run_load(&mut self, talk: &mut Talk, order: LoadOrder) -> Result<(), Error> {
+    async fn run_load(&mut self, talk: &mut Control, order: LoadOrder) -> Result<(), Error> {
         let loaded = Arc::new(Mutex::new(Loaded::default()));
         self.under_way = Some((order.clone(), Instant::now(), loaded.clone()));
         talk.load(&order, &loaded, &self.events).await

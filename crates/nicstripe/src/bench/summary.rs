@@ -10,7 +10,9 @@ use nicstripe_proto::{
 
 use super::{
     evidence::{Measured, rates, sum},
-    report::{BenchLink, BenchReport, CpuUse, DiskReport, Ends, Flow, HostFacts, Limiter, LinkSummary, Phase, Run, Spread, Summary, Way},
+    report::{
+        BenchLink, BenchReport, CpuUse, Direction, DiskReport, Ends, Flow, HostFacts, Limiter, LinkSummary, Phase, Run, Spread, Summary,
+    },
 };
 
 /// Returns the summary of these runs over these links.
@@ -84,17 +86,17 @@ impl<'a> Measured<'a> {
     }
 
     fn link(&self, link: &BenchLink) -> LinkSummary {
-        let parts = self.parts(Phase::Together, link.id, Way::ToDaemon);
+        let parts = self.parts(Phase::Together, link.id, Direction::ToDaemon);
         let together = statistics::Spread::of(&rates(&parts));
         let trips: Vec<f64> = parts.iter().filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64)).collect();
         LinkSummary {
             link: link.id,
-            alone: statistics::Spread::of(&rates(&self.alone(link.id, Way::ToDaemon))).map(Spread::from),
+            alone: statistics::Spread::of(&rates(&self.alone(link.id, Direction::ToDaemon))).map(Spread::from),
             together: together.map(Spread::from),
             efficiency: together.and_then(|spread| metrics::efficiency(spread.median, BitRate(link.theory_bps?))),
             retransmitted_bytes: sum(&parts, |tcp| tcp.retransmitted_bytes),
             rtt_loaded_us: statistics::mean(&trips).map(|mean| mean.round() as u64),
-            limiter: (!parts.is_empty()).then(|| limiter::of_link(&self.evidence(link, Way::ToDaemon, &parts)).limiter.into()),
+            limiter: (!parts.is_empty()).then(|| limiter::of_link(&self.evidence(link, Direction::ToDaemon, &parts)).limiter.into()),
         }
     }
 
@@ -113,19 +115,19 @@ impl<'a> Measured<'a> {
     }
 
     /// Returns the median rate of a link alone.
-    fn alone_rate(&self, link: &BenchLink, way: Way) -> Option<BitRate> {
+    fn alone_rate(&self, link: &BenchLink, way: Direction) -> Option<BitRate> {
         statistics::Spread::of(&rates(&self.alone(link.id, way))).map(|spread| spread.median)
     }
 
     fn scaling(&self, total: Option<BitRate>) -> Option<f64> {
-        let alone: Option<Vec<BitRate>> = self.links.iter().map(|link| self.alone_rate(link, Way::ToDaemon)).collect();
+        let alone: Option<Vec<BitRate>> = self.links.iter().map(|link| self.alone_rate(link, Direction::ToDaemon)).collect();
         metrics::scaling(total?, alone?)
     }
 
     fn fairness(&self) -> Option<f64> {
         let of_link = |link: &BenchLink| {
-            let goodput = statistics::Spread::of(&rates(&self.parts(Phase::Together, link.id, Way::ToDaemon)))?.median;
-            Some((goodput, link.theory_bps.map(BitRate).or_else(|| self.alone_rate(link, Way::ToDaemon))?))
+            let goodput = statistics::Spread::of(&rates(&self.parts(Phase::Together, link.id, Direction::ToDaemon)))?.median;
+            Some((goodput, link.theory_bps.map(BitRate).or_else(|| self.alone_rate(link, Direction::ToDaemon))?))
         };
         let links: Option<Vec<(BitRate, BitRate)>> = self.links.iter().map(of_link).collect();
         metrics::fairness(&links?)
@@ -187,7 +189,7 @@ impl<'a> Measured<'a> {
     }
 
     /// Returns the bottleneck of a link in a phase; `None` if the link took no part.
-    fn finding<'n>(&self, phase: Phase, way: Way, link: &BenchLink, name: &'n str) -> Option<LinkFinding<'n>> {
+    fn finding<'n>(&self, phase: Phase, way: Direction, link: &BenchLink, name: &'n str) -> Option<LinkFinding<'n>> {
         let parts = self.parts(phase, link.id, way);
         let evidence = self.evidence(link, way, &parts);
         (!parts.is_empty()).then(|| LinkFinding {
@@ -205,7 +207,7 @@ impl<'a> Measured<'a> {
         let ids = |run: &Run| -> Vec<u32> { run.flows.iter().map(|flow| flow.link).collect() };
         let holds_back = |run: &&Run| {
             let links = self.links.iter().filter(|link| ids(run).contains(&link.id));
-            let alone: Option<Vec<BitRate>> = links.map(|link| self.alone_rate(link, Way::ToDaemon)).collect();
+            let alone: Option<Vec<BitRate>> = links.map(|link| self.alone_rate(link, Direction::ToDaemon)).collect();
             let scaling = alone.and_then(|alone| metrics::scaling(BitRate(run.total_bps), alone));
             scaling.is_some_and(|scaling| scaling < repeat::GOOD_SCALING)
         };
@@ -219,28 +221,28 @@ impl<'a> Measured<'a> {
 
     /// Returns the direction described by the sentence about a phase: the slower one if both were
     /// loaded.
-    fn way(&self, phase: Phase) -> Way {
-        let carried = |way: Way| -> u64 {
+    fn way(&self, phase: Phase) -> Direction {
+        let carried = |way: Direction| -> u64 {
             self.of_phase(phase)
                 .flat_map(|run| &run.flows)
                 .filter(|flow| flow.way == way)
                 .map(|flow| flow.bytes)
                 .fold(0, u64::saturating_add)
         };
-        match (carried(Way::ToDaemon), carried(Way::ToClient)) {
-            (to_daemon, to_client) if to_client > 0 && (to_daemon == 0 || to_client < to_daemon) => Way::ToClient,
-            (0, 0) if phase == Phase::Reverse => Way::ToClient,
-            _ => Way::ToDaemon,
+        match (carried(Direction::ToDaemon), carried(Direction::ToClient)) {
+            (to_daemon, to_client) if to_client > 0 && (to_daemon == 0 || to_client < to_daemon) => Direction::ToClient,
+            (0, 0) if phase == Phase::Reverse => Direction::ToClient,
+            _ => Direction::ToDaemon,
         }
     }
 
     /// Returns the expected rate of a link: theory, or its rate alone if that is unknown.
-    fn expected(&self, link: &BenchLink, way: Way) -> Option<BitRate> {
+    fn expected(&self, link: &BenchLink, way: Direction) -> Option<BitRate> {
         link.theory_bps.map(BitRate).or_else(|| self.alone_rate(link, way))
     }
 
     /// Returns `2 links carry 1.15 Gbit/s from a to b, 60.9 % of theory`.
-    fn claim(&self, phase: Phase, way: Way, links: &[LinkFinding<'_>]) -> String {
+    fn claim(&self, phase: Phase, way: Direction, links: &[LinkFinding<'_>]) -> String {
         let Names { sender, receiver } = self.machines(way);
         let carry = if links.len() == 1 { "1 link carries".to_owned() } else { format!("{} links carry", links.len()) };
         let sum: BitRate = links.iter().map(|link| link.goodput).sum();
@@ -250,7 +252,7 @@ impl<'a> Measured<'a> {
         };
         let direction = match phase {
             Phase::Both => {
-                let Names { sender, receiver } = self.machines(Way::ToDaemon);
+                let Names { sender, receiver } = self.machines(Direction::ToDaemon);
                 format!("both ways between {sender} and {receiver}")
             }
             Phase::Solo if links.len() > 1 => format!("from {sender} to {receiver}, each alone"),
@@ -287,7 +289,7 @@ impl<'a> Measured<'a> {
     /// Returns the remark that other transfers used the links.
     fn disturbance(&self, phase: Phase) -> String {
         let disturbed = self.of_phase(phase).filter(|run| run.other_transfers.is_some_and(|count| count > 0)).count();
-        let daemon = self.machines(Way::ToDaemon).receiver;
+        let daemon = self.machines(Direction::ToDaemon).receiver;
         match (disturbed, self.of_phase(phase).count()) {
             (0, _) => String::new(),
             (_, 1) => format!("; a copy ran at {daemon} meanwhile and took its part"),
@@ -295,15 +297,15 @@ impl<'a> Measured<'a> {
         }
     }
 
-    fn machines(&self, way: Way) -> Names<'a> {
+    fn machines(&self, way: Direction) -> Names<'a> {
         let name = |host: Option<&'a HostFacts>, role| host.and_then(|host| host.name.as_deref()).unwrap_or(role);
         let client = name(self.hosts.map(|hosts| &hosts.client), "the client");
         let daemon = name(self.hosts.map(|hosts| &hosts.daemon), "the daemon");
         // Two machines with the same name are called by their roles.
         let (client, daemon) = if client == daemon { ("the client", "the daemon") } else { (client, daemon) };
         match way {
-            Way::ToDaemon => Names { sender: client, receiver: daemon },
-            Way::ToClient => Names { sender: daemon, receiver: client },
+            Direction::ToDaemon => Names { sender: client, receiver: daemon },
+            Direction::ToClient => Names { sender: daemon, receiver: client },
         }
     }
 
@@ -313,7 +315,7 @@ impl<'a> Measured<'a> {
         let rate = |spread: &Spread| format!("{:.1} MB/s", spread.median_bps as f64 / 8e6);
         let on = |system: &Option<String>| system.as_ref().map_or_else(|| "its disk".to_owned(), |name| format!("its {name}"));
         let Ends { client, daemon } = &disk.file_systems;
-        let (from, to) = if disk.way == Way::ToDaemon { (client, daemon) } else { (daemon, client) };
+        let (from, to) = if disk.way == Direction::ToDaemon { (client, daemon) } else { (daemon, client) };
         let (what, narrowest) = match disk.narrowest.as_deref()? {
             "read" => (format!("what {sender} reads from {}", on(from)), disk.read?),
             "write" => (format!("what {receiver} writes to {}", on(to)), disk.write?),

@@ -17,16 +17,16 @@ use nicstripe_proto::{
 pub(super) use self::apart::SweepGuard;
 use self::packets::Packets;
 use super::{
+    control::Control,
     event::BenchEvent,
     plan::BenchPlan,
     report::{Sweep, SweepKind, SweepPoint},
     run::Runner,
-    talk::Talk,
 };
 use crate::error::Error;
 
 /// Runs the planned sweeps. A point that cannot be measured is skipped, and its sweep continues.
-pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
+pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
     let kinds = runner.plan.sweeps.clone();
     for (index, kind) in kinds.iter().copied().enumerate() {
         runner.tell_time_left(0, kinds[index..].iter().map(|kind| longest_of(*kind, &runner.plan)).sum());
@@ -76,7 +76,7 @@ impl Swept {
 }
 
 impl Runner {
-    async fn sweep(&mut self, kind: SweepKind, talk: &mut Talk) -> Result<(), Error> {
+    async fn sweep(&mut self, kind: SweepKind, talk: &mut Control) -> Result<(), Error> {
         let Some(swept) = self.planned(kind).await else { return Ok(()) };
         let link = swept.link;
         self.held.sweep = Some(swept);
@@ -154,7 +154,7 @@ impl Runner {
     }
 
     /// Exchanges messages of one size; sends them one way only if they are longer than an echo.
-    async fn message(&self, talk: &mut Talk, path: nicstripe_proto::PathId, point: &Point) -> Result<Measured, Error> {
+    async fn message(&self, talk: &mut Control, path: nicstripe_proto::PathId, point: &Point) -> Result<Measured, Error> {
         let size = point.size.unwrap_or(1);
         let least = point.least.min(self.plan.load);
         let (fewest, comes_back) = match point.load {

@@ -24,7 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::asks::AskReply;
 pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
-use self::{account::Account, asks::Asks, bench::Bench, ends::Ends, mux::MuxEnds};
+use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};
 use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
@@ -116,7 +116,7 @@ pub(crate) struct Driver {
     breaches: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
-    bench: Bench,
+    bench: SessionBench,
     asks: Asks,
     mux: Option<MuxEnds>,
 }
@@ -146,7 +146,7 @@ impl Driver {
             is_taking_leave: false,
             closing: None,
             next_generation: 0,
-            bench: Bench::default(),
+            bench: SessionBench::default(),
             asks: Asks::default(),
             mux: None,
             config,

@@ -73,7 +73,7 @@ pub(crate) struct PingOrder {
 
 /// Benchmark state of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Bench {
+pub(super) struct StreamLoad {
     shared: Loads,
     meter: LoadMeter,
     loading: Option<Loading>,
@@ -118,7 +118,7 @@ const FRAMES_AT_ONCE: usize = 64;
 /// Burst after a pause under a rate limit.
 const BURST: Duration = Duration::from_millis(20);
 
-impl Bench {
+impl StreamLoad {
     pub(super) fn new(shared: Loads) -> Self {
         Self { shared, ..Self::default() }
     }

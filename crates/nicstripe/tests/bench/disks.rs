@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use nicstripe::{
     BenchEvent, BenchPlan,
-    bench::{BenchReport, DiskPlan, Way},
+    bench::{BenchReport, Direction, DiskPlan},
 };
 
 use crate::{
@@ -37,7 +37,7 @@ fn names(dir: &Path) -> Vec<String> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-fn assert_whole(report: &BenchReport, way: Way) {
+fn assert_whole(report: &BenchReport, way: Direction) {
     let disk = report.disk.as_ref().unwrap();
     assert!(report.complete && disk.bytes == SIZE as u64 && disk.way == way, "{disk:#?}");
     for stage in [disk.read, disk.network, disk.write, disk.all] {
@@ -53,7 +53,7 @@ async fn all_stages_are_measured_in_turn_and_nothing_of_them_stays() {
     let source = here.path().join("source");
     std::fs::write(&source, content(SIZE)).unwrap();
     let (report, notes) = bench(&served, plan(&source, false)).await;
-    assert_whole(&report, Way::ToDaemon);
+    assert_whole(&report, Direction::ToDaemon);
     assert_eq!((notes, names(served.root.path())), (vec![], vec![]));
 }
 
@@ -64,7 +64,7 @@ async fn what_has_the_name_is_neither_replaced_nor_in_the_way() {
     std::fs::write(&source, content(SIZE)).unwrap();
     std::fs::write(served.path("target"), "mine").unwrap();
     let (report, notes) = bench(&served, plan(&source, false)).await;
-    assert_whole(&report, Way::ToDaemon);
+    assert_whole(&report, Direction::ToDaemon);
     assert_eq!((notes, names(served.root.path())), (vec![], vec!["target".to_owned()]));
     assert_eq!(std::fs::read(served.path("target")).unwrap(), b"mine");
 }
@@ -74,7 +74,7 @@ async fn the_reverse_way_reads_there_and_writes_here() {
     let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
     std::fs::write(served.path("target"), content(SIZE)).unwrap();
     let (report, notes) = bench(&served, plan(&here.path().join("copy"), true)).await;
-    assert_whole(&report, Way::ToClient);
+    assert_whole(&report, Direction::ToClient);
     assert_eq!((notes, names(here.path()), names(served.root.path())), (vec![], vec![], vec!["target".to_owned()]));
 }
 

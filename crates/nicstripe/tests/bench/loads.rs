@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nicstripe::{
     BenchEvent, BenchPlan, BitRate,
-    bench::{BenchReport, Phase, Run, SCHEMA, Way},
+    bench::{BenchReport, Direction, Phase, Run, SCHEMA},
 };
 
 use crate::{
@@ -44,9 +44,9 @@ async fn every_phase_is_measured_and_the_links_sum_up_to_the_total() {
     }
     assert!(of(&report, Phase::Solo).iter().all(|run| run.flows.len() == 1));
     let ways = |phase| of(&report, phase)[0].flows.iter().map(|flow| (flow.link, flow.way)).collect::<Vec<_>>();
-    assert_eq!(ways(Phase::Together), [(1, Way::ToDaemon), (2, Way::ToDaemon)]);
-    assert_eq!(ways(Phase::Reverse), [(1, Way::ToClient), (2, Way::ToClient)]);
-    assert_eq!(ways(Phase::Both), [(1, Way::ToDaemon), (2, Way::ToDaemon), (1, Way::ToClient), (2, Way::ToClient)]);
+    assert_eq!(ways(Phase::Together), [(1, Direction::ToDaemon), (2, Direction::ToDaemon)]);
+    assert_eq!(ways(Phase::Reverse), [(1, Direction::ToClient), (2, Direction::ToClient)]);
+    assert_eq!(ways(Phase::Both), [(1, Direction::ToDaemon), (2, Direction::ToDaemon), (1, Direction::ToClient), (2, Direction::ToClient)]);
     assert!(report.summary.together.is_some() && report.hosts.daemon.kernel.is_some() && !report.versions.daemon.is_empty());
 }
 

@@ -15,11 +15,11 @@ use nicstripe_proto::{
 use super::{Moved, StopOnDrop, WritePlace, read_stage, write_stage};
 use crate::{
     bench::{
+        control::{Control, LoadOrder, Loaded},
         decided::spread,
         plan::DiskPlan,
-        report::{DiskReport, Ends, Phase, Way},
+        report::{Direction, DiskReport, Ends, Phase},
         run::{Runner, run_of},
-        talk::{LoadOrder, Loaded, Talk},
     },
     client::Client,
     error::Error,
@@ -30,7 +30,7 @@ use crate::{
 /// Updates the report after each stage.
 ///
 /// A stage that fails is noted and skipped from then on.
-pub(in crate::bench) async fn measure(runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
+pub(in crate::bench) async fn measure(runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
     let Some(plan) = runner.plan.disk.clone() else { return Ok(()) };
     let Some(name) = plan.name.clone().or_else(|| own_name(&plan.file)) else {
         runner.leave_out("the disks", "the file has no name that it could have there");
@@ -94,7 +94,7 @@ impl Flow {
         if self.bytes > LARGE { fewest.min(MOST_OF_LARGE) } else { fewest }
     }
 
-    async fn rounds(&mut self, runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
+    async fn rounds(&mut self, runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
         let mut repeat = 1;
         while repeat <= self.repeats(*runner.plan.repeats.start()) {
             for stage in Stage::ALL {
@@ -123,7 +123,7 @@ impl Flow {
         Ok(())
     }
 
-    async fn stage(&mut self, stage: Stage, repeat: u32, runner: &Runner, talk: &mut Talk) -> Result<Measured, Error> {
+    async fn stage(&mut self, stage: Stage, repeat: u32, runner: &Runner, talk: &mut Control) -> Result<Measured, Error> {
         let is_here = (stage == Stage::Read) != self.plan.reverse;
         Ok(match stage {
             Stage::Network => network(self.way(), repeat, runner, talk).await?,
@@ -133,8 +133,8 @@ impl Flow {
         })
     }
 
-    fn way(&self) -> Way {
-        if self.plan.reverse { Way::ToClient } else { Way::ToDaemon }
+    fn way(&self) -> Direction {
+        if self.plan.reverse { Direction::ToClient } else { Direction::ToDaemon }
     }
 
     async fn here(&mut self, stage: Stage) -> Measured {
@@ -149,7 +149,7 @@ impl Flow {
         self.take(stage, moved)
     }
 
-    async fn there(&mut self, stage: Stage, talk: &mut Talk) -> Result<Measured, Error> {
+    async fn there(&mut self, stage: Stage, talk: &mut Control) -> Result<Measured, Error> {
         let order = DiskOrder { bytes: self.bytes, name: Some(self.name.clone()), number: 0, read: stage == Stage::Read };
         let DiskDone { bytes, micros, file_system, error, .. } = talk.disk(order, LONGEST).await?;
         if let Some(error) = error {
@@ -215,8 +215,8 @@ fn write_here(file: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileE
 }
 
 /// Measures memory to memory over all links.
-async fn network(way: Way, repeat: u32, runner: &Runner, talk: &mut Talk) -> Result<Measured, Error> {
-    let phase = if way == Way::ToDaemon { Phase::Together } else { Phase::Reverse };
+async fn network(way: Direction, repeat: u32, runner: &Runner, talk: &mut Control) -> Result<Measured, Error> {
+    let phase = if way == Direction::ToDaemon { Phase::Together } else { Phase::Reverse };
     let order = runner.order(phase, repeat, &runner.links.ids());
     let order = LoadOrder { longest: order.longest.min(NETWORK_TIME), ..order };
     let loaded = Mutex::new(Loaded::default());

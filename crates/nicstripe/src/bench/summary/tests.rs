@@ -201,7 +201,7 @@ fn processor_time_is_told_for_a_gigabit_and_in_megahertz() {
 fn the_best_tenth_is_that_of_the_samples_in_the_window() {
     let mut measured = run(Phase::Together, 1, vec![flow(1, 800.0)]);
     let sample = |index: u64, bytes| Interval {
-        way: Way::ToDaemon,
+        way: Direction::ToDaemon,
         t_us: index * 500_000,
         dt_us: 500_000,
         bytes: vec![bytes],
@@ -234,7 +234,7 @@ fn other_phases_have_a_sentence_where_together_was_not_measured() {
     let reverse = concluded(vec![link(1)], (1..=6).map(|repeat| run(Phase::Reverse, repeat, vec![flow(1, 940.0)])).collect()).summary;
     assert!(reverse.sentence.starts_with("1 link carries 940.0 Mbit/s from hostB to hostA, 99.8 % of theory"), "{}", reverse.sentence);
     assert_eq!((reverse.together, reverse.reverse.unwrap().n, reverse.limiter), (None, 6, Some(Limiter::Cable)));
-    let back = Flow { way: Way::ToClient, ..flow(1, 900.0) };
+    let back = Flow { way: Direction::ToClient, ..flow(1, 900.0) };
     let both =
         concluded(vec![link(1)], (1..=6).map(|repeat| run(Phase::Both, repeat, vec![flow(1, 940.0), back.clone()])).collect()).summary;
     assert!(

@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 use super::{Packets, Swept};
 use crate::{
     bench::{
+        control::{Control, LoadOrder, Loaded},
         figures::LoadedLink,
         links::Links,
         report::{BenchLink, CpuUse, Run, SweepKind},
         run::{Runner, run_of},
-        talk::{LoadOrder, Loaded, Talk},
     },
     client::Client,
     error::Error,
@@ -60,7 +60,7 @@ struct Apart {
     connecting: Option<JoinHandle<Result<Client, Error>>>,
     client: Option<Client>,
     /// Set once admitted.
-    entered: Option<(Talk, Links)>,
+    entered: Option<(Control, Links)>,
 }
 
 impl Apart {
@@ -162,7 +162,7 @@ impl Runner {
         };
         apart.connecting = None;
         let client = apart.client.insert(client?).clone();
-        let (mut talk, paths) = Talk::begin(client).await?;
+        let (mut talk, paths) = Control::begin(client).await?;
         let (_, there) = talk.enter(self.id, 0, &self.events).await?;
         let links = Links::new(&paths, &there, &there);
         apart.entered = Some((talk, links.clone()));

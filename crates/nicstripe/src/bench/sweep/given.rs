@@ -11,7 +11,7 @@ use nicstripe_proto::{
 };
 
 use crate::bench::{
-    report::{BenchLink, Ends, Flow, Phase, Way},
+    report::{BenchLink, Direction, Ends, Flow, Phase},
     run::Runner,
 };
 
@@ -31,18 +31,18 @@ impl Runner {
 
     /// Returns the rate of a link alone, towards the daemon.
     pub(super) fn rate_alone(&self, link: u32) -> Option<BitRate> {
-        let flows = self.flows_alone(link, Way::ToDaemon);
+        let flows = self.flows_alone(link, Direction::ToDaemon);
         middle(flows.iter().map(|flow| flow.goodput_bps as f64)).map(|bps| BitRate(bps.round() as u64))
     }
 
     /// Returns the largest bandwidth × delay of all links, in bytes. Uses the theoretical or
     /// measured rate, and the RTT under load or, if not measured, without load.
     pub(super) fn bdp(&self) -> Option<u64> {
-        let way = if self.point_phase() == Phase::Reverse { Way::ToClient } else { Way::ToDaemon };
+        let way = if self.point_phase() == Phase::Reverse { Direction::ToClient } else { Direction::ToDaemon };
         self.report.links.iter().filter_map(|link| self.bdp_of(link, way)).max()
     }
 
-    fn bdp_of(&self, link: &BenchLink, way: Way) -> Option<u64> {
+    fn bdp_of(&self, link: &BenchLink, way: Direction) -> Option<u64> {
         let flows = self.flows_alone(link.id, way);
         let measured = || middle(flows.iter().map(|flow| flow.goodput_bps as f64)).map(|bps| bps.round() as u64);
         let rate = link.theory_bps.or_else(measured)?;
@@ -52,7 +52,7 @@ impl Runner {
     }
 
     /// Returns the flows of a link alone; falls back to those of all links together.
-    fn flows_alone(&self, link: u32, way: Way) -> Vec<&Flow> {
+    fn flows_alone(&self, link: u32, way: Direction) -> Vec<&Flow> {
         let of = |phases: [Phase; 2]| -> Vec<&Flow> {
             let runs = self.report.runs.iter().filter(|run| phases.contains(&run.phase));
             runs.flat_map(|run| &run.flows).filter(|flow| flow.link == link && flow.way == way).collect()

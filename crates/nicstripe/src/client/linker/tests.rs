@@ -10,12 +10,12 @@ use crate::{
 const GBIT: u64 = 1_000_000_000;
 
 /// Linker for two machines with given interfaces, and its commands to the session.
-struct Bench {
+struct LinkerHarness {
     linker: Linker,
     inputs: mpsc::Receiver<Input>,
 }
 
-impl Bench {
+impl LinkerHarness {
     fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>) -> Self {
         Self::with_streams(local, remote, None)
     }
@@ -101,7 +101,7 @@ fn bare(count: u32) -> (Vec<PeerInterface>, Vec<PeerInterface>) {
 #[tokio::test]
 async fn a_link_whose_line_rate_changes_is_not_made_anew() {
     let (local, remote) = cable();
-    let mut bench = Bench::new(local.clone(), remote);
+    let mut bench = LinkerHarness::new(local.clone(), remote);
     let made = bench.replan().await;
     assert_eq!(made.len(), 1);
     bench.opened(made[0], Some(true));
@@ -114,7 +114,7 @@ async fn a_link_whose_line_rate_changes_is_not_made_anew() {
 #[tokio::test]
 async fn a_link_whose_subnet_gets_another_member_is_not_made_anew() {
     let (local, remote) = cable();
-    let mut bench = Bench::new(local.clone(), remote.clone());
+    let mut bench = LinkerHarness::new(local.clone(), remote.clone());
     let made = bench.replan().await;
     bench.opened(made[0], Some(true));
     bench.linker.remote = vec![remote[0].clone(), interface("enp2", 2, &["10.0.1.3/24"])];
@@ -131,7 +131,7 @@ async fn one_stream_that_does_not_connect_does_not_end_a_link_that_works() {
         addresses: [local[0].addresses.clone(), interface("", 0, &["10.0.2.1/24"]).addresses].concat(),
         ..local[0].clone()
     }];
-    let mut bench = Bench::with_streams(local, remote, Some(2));
+    let mut bench = LinkerHarness::with_streams(local, remote, Some(2));
     let made = bench.replan().await;
     assert_eq!(made.len(), 2);
     bench.opened(made[0], Some(true));
@@ -143,7 +143,7 @@ async fn one_stream_that_does_not_connect_does_not_end_a_link_that_works() {
 #[tokio::test]
 async fn a_link_whose_arrival_nobody_told_is_waited_for_like_any_other() {
     let (local, remote) = cable();
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     let made = bench.replan().await;
     bench.opened(made[0], None);
     bench.lost(made[0]).await;
@@ -156,7 +156,7 @@ async fn a_link_whose_arrival_nobody_told_is_waited_for_like_any_other() {
 async fn a_link_that_is_made_again_and_again_takes_no_further_numbers() {
     let (local, mut remote) = cable();
     remote.push(interface("enp2", 2, &["10.0.1.3/24"]));
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     let mut made = bench.replan().await;
     for _ in 0..200 {
         bench.lost(made[0]).await;
@@ -171,7 +171,7 @@ async fn a_link_that_is_made_again_and_again_takes_no_further_numbers() {
 async fn a_link_that_never_connected_is_replaced_by_another() {
     let (local, mut remote) = cable();
     remote.push(interface("enp2", 2, &["10.0.1.3/24"]));
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     let first = bench.replan().await;
     bench.lost(first[0]).await;
     bench.linker.replan().await.unwrap();
@@ -182,7 +182,7 @@ async fn a_link_that_never_connected_is_replaced_by_another() {
 #[tokio::test]
 async fn the_first_contact_is_kept_for_a_path_that_opens_when_it_was_given_up_already() {
     let (local, remote) = cable();
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     let first = PathPlan { contact_only: true, ..contact("wlan0", "198.51.100.7", None) };
     bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
     let made = bench.made();
@@ -199,7 +199,7 @@ async fn the_first_contact_is_kept_for_a_path_that_opens_when_it_was_given_up_al
 #[tokio::test]
 async fn where_another_machine_answers_the_path_is_given_up_and_not_planned_again() {
     let (local, remote) = cable();
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     let made = bench.replan().await;
     bench.linker.on_astray(made[0], None, "another key").await;
     assert_eq!(bench.replan().await, []);
@@ -209,7 +209,7 @@ async fn where_another_machine_answers_the_path_is_given_up_and_not_planned_agai
 #[tokio::test]
 async fn what_a_peer_tells_in_a_flood_is_planned_with_ten_times_a_second() {
     let (local, remote) = cable();
-    let mut bench = Bench::new(local, remote.clone());
+    let mut bench = LinkerHarness::new(local, remote.clone());
     let told = |number: u32| vec![remote[0].clone(), interface("x", 9, &[&format!("10.7.0.{number}/24")])];
     let now = Instant::now();
     bench.linker.on_told(told(1), now);
@@ -227,7 +227,7 @@ async fn what_a_peer_tells_in_a_flood_is_planned_with_ten_times_a_second() {
 #[tokio::test]
 async fn all_pairs_of_many_bare_cables_are_asked_at_not_only_the_first_64() {
     let (local, remote) = bare(9);
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     bench.linker.probe();
     while let Some((candidate, _)) = bench.linker.probes.next().await {
         bench.linker.on_probed(candidate, false);
@@ -240,7 +240,7 @@ async fn all_pairs_of_many_bare_cables_are_asked_at_not_only_the_first_64() {
 #[tokio::test]
 async fn changes_in_quick_succession_do_not_ask_twice() {
     let (local, remote) = bare(8);
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     (0..10).for_each(|_| bench.linker.changed());
     let mut asked = 0;
     while bench.linker.probes.next().await.is_some() {
@@ -251,12 +251,12 @@ async fn changes_in_quick_succession_do_not_ask_twice() {
 
 /// Returns a linker whose peer has a strict reverse path filter, so planned paths are announced.
 /// First contact used another interface.
-fn with_a_strict_peer() -> Bench {
+fn with_a_strict_peer() -> LinkerHarness {
     let (mut local, mut remote) = cable();
     local.push(interface("eth2", 2, &["10.0.1.3/24"]));
     let strict = nicstripe_proto::message::Ipv4Settings { arp_ignore: 0, arp_announce: 0, rp_filter: 1 };
     remote[0].settings = Some(strict);
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     let plan = PathPlan { contact_only: true, ..contact("eth0", "198.51.100.7", None) };
     let met = Linked { plan, candidate: None, state: LinkState::Up, opened: true, verified: None, path_mtu: None };
     bench.linker.paths.insert(FIRST_PATH, met);
@@ -336,7 +336,7 @@ fn contact(interface: &str, remote: &str, peer_interface: Option<&str>) -> PathP
 #[tokio::test]
 async fn an_interface_whose_first_contact_goes_to_an_address_the_peer_does_not_know_is_not_used_twice() {
     let (local, remote) = cable();
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     bench.linker.begin(&contact("eth1", "198.51.100.7", None), None, None, Vec::new()).await.unwrap();
     assert_eq!(bench.made(), []);
 }
@@ -344,7 +344,7 @@ async fn an_interface_whose_first_contact_goes_to_an_address_the_peer_does_not_k
 #[tokio::test]
 async fn further_streams_of_the_first_contact_belong_to_its_link() {
     let (local, remote) = cable();
-    let mut bench = Bench::with_streams(local, remote, Some(3));
+    let mut bench = LinkerHarness::with_streams(local, remote, Some(3));
     bench.linker.begin(&contact("eth1", "10.0.1.2", Some("enp1")), Some(true), None, Vec::new()).await.unwrap();
     assert_eq!(bench.made().len(), 2);
     assert!(bench.linker.paths.values().all(|linked| linked.candidate.is_some()));
@@ -353,7 +353,7 @@ async fn further_streams_of_the_first_contact_belong_to_its_link() {
 #[tokio::test]
 async fn more_named_connections_than_a_session_has_are_an_error() {
     let (local, remote) = cable();
-    let mut bench = Bench::with_streams(local, remote, Some(MOST_STREAMS));
+    let mut bench = LinkerHarness::with_streams(local, remote, Some(MOST_STREAMS));
     let named: Vec<PathPlan> = (1..=4).map(|_| PathPlan { named: true, ..contact("eth1", "10.0.1.2", Some("enp1")) }).collect();
     let begun = bench.linker.begin(&contact("eth1", "10.0.1.2", Some("enp1")), Some(true), None, named).await;
     assert!(matches!(begun, Err(Error::Link { .. })), "{begun:?}");
@@ -362,7 +362,7 @@ async fn more_named_connections_than_a_session_has_are_an_error() {
 #[tokio::test]
 async fn where_only_the_link_that_is_left_out_works_the_session_says_so() {
     let (local, remote) = cable();
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     let first = PathPlan { contact_only: true, no_data: true, ..contact("wlan0", "198.51.100.7", None) };
     bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
     let made = bench.made();
@@ -380,7 +380,7 @@ async fn where_only_the_link_that_is_left_out_works_the_session_says_so() {
 #[tokio::test]
 async fn a_session_that_has_had_a_link_waits_for_it() {
     let (local, remote) = cable();
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     let first = PathPlan { contact_only: true, no_data: true, ..contact("wlan0", "198.51.100.7", None) };
     bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
     let made = bench.made();
@@ -393,7 +393,7 @@ async fn a_session_that_has_had_a_link_waits_for_it() {
 #[tokio::test]
 async fn a_session_that_nobody_holds_any_more_is_ended() {
     let (local, remote) = cable();
-    let mut bench = Bench::new(local, remote);
+    let mut bench = LinkerHarness::new(local, remote);
     bench.linker.config.automatic = false;
     let (_news, receiver) = mpsc::channel(1);
     let (survey, requests) = mpsc::channel(1);

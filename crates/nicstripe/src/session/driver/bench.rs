@@ -69,7 +69,7 @@ pub(crate) struct BenchPath {
 const GONE_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-pub(super) struct Bench {
+pub(super) struct SessionBench {
     pub(super) gate: Arc<SharedGate>,
     /// Client: subscriber.
     owner: Option<mpsc::Sender<BenchNews>>,
@@ -99,7 +99,7 @@ struct Sampling {
     cpu: CpuSampler,
 }
 
-impl Bench {
+impl SessionBench {
     pub(super) fn next(&self) -> Option<Instant> {
         self.sampling.as_ref().map(|sampling| sampling.next).into_iter().chain(self.over_at).min()
     }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::{
     event::BenchEvent,
     figures::{LoadedLink, Loading, Track, snapshots},
-    report::{Phase, Way},
+    report::{Direction, Phase},
 };
 use crate::{
     client::Client,
@@ -26,7 +26,7 @@ use crate::{
 
 /// Session that runs a benchmark.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(super) struct Control {
     /// Keeps the session alive.
     pub(super) client: Client,
     session: SessionHandle,
@@ -68,7 +68,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which the daemon ends a load without a stop message.
 const GRACE: Duration = Duration::from_secs(10);
 
-impl Talk {
+impl Control {
     /// Attaches to a client's session. Returns its paths.
     pub(super) async fn begin(client: Client) -> Result<(Self, Vec<BenchPath>), Error> {
         client.links().await?;
@@ -331,11 +331,11 @@ impl LoadOrder {
 
 impl Loaded {
     fn to_daemon(&self) -> Loading<'_> {
-        Loading { way: Way::ToDaemon, receiver: &self.daemon, sender: &self.client }
+        Loading { way: Direction::ToDaemon, receiver: &self.daemon, sender: &self.client }
     }
 
     fn to_client(&self) -> Loading<'_> {
-        Loading { way: Way::ToClient, receiver: &self.client, sender: &self.daemon }
+        Loading { way: Direction::ToClient, receiver: &self.client, sender: &self.daemon }
     }
 }
 
