@@ -8,7 +8,7 @@ use nicstripe::{
 };
 
 use crate::{
-    cp::{LocationError, Obstacle, PlanError, WayOut, listing, value_hint},
+    cp::{LocationError, NextStep, Obstacle, PlanError, listing, value_hint},
     failure::Failure,
     invocation::{Invocation, quoted},
     places,
@@ -43,7 +43,7 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
         Failure::Fifo { path } => Some(format!("to copy what is written to it: {}", invocation.reading_standard_input(path))),
         Failure::NotADirectory { .. } => Some(format!("to make it: {}", invocation.with_flag("--mkpath"))),
         Failure::Place(place) => match &place.obstacle {
-            Obstacle::Differs => of_way_out(WayOut::Replace, invocation),
+            Obstacle::Differs => of_next_step(NextStep::Replace, invocation),
             Obstacle::NoParent(_) => Some(format!("to make it: {}", invocation.with_flag("--mkpath"))),
             Obstacle::Directory | Obstacle::NotADirectory(_) => None,
         },
@@ -52,7 +52,7 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
         }
         Failure::OwnKey { .. } => Some("run `nicstripe key` on the other machine, and trust the line that it prints".into()),
         Failure::RootOfKeys { .. } => Some(format!("serve another directory: {program} serve DIR")),
-        Failure::Shortfall(shortfall) => shortfall.way_out().and_then(|way_out| of_way_out(way_out, invocation)),
+        Failure::Shortfall(shortfall) => shortfall.next_step().and_then(|next_step| of_next_step(next_step, invocation)),
         Failure::Runtime(error) if error.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
         Failure::Peers(PeersError::Unknown { .. }) => Some(format!("see who is trusted: {program} trust list")),
         _ => None,
@@ -157,32 +157,32 @@ fn trust_us(ours: &PublicKey) -> String {
 /// if a rerun resumes.
 fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
     match code {
-        FailCode::Exists => of_way_out(WayOut::Replace, invocation),
+        FailCode::Exists => of_next_step(NextStep::Replace, invocation),
         FailCode::NotAFile if !invocation.is_recursive() => Some(format!("if it is a directory: {}", invocation.with_flag("-r"))),
-        FailCode::NoSpace => of_way_out(WayOut::Room, invocation),
-        FailCode::SourceChanged => of_way_out(WayOut::Rerun, invocation),
-        FailCode::NotFound => of_way_out(WayOut::Look, invocation),
+        FailCode::NoSpace => of_next_step(NextStep::Room, invocation),
+        FailCode::SourceChanged => of_next_step(NextStep::Rerun, invocation),
+        FailCode::NotFound => of_next_step(NextStep::Look, invocation),
         FailCode::Busy => Some("wait for the other copy to end, or end it".into()),
-        FailCode::Refused => of_way_out(WayOut::Rights, invocation),
+        FailCode::Refused => of_next_step(NextStep::Rights, invocation),
         _ => None,
     }
 }
 
 /// Returns the command for a remedy; `None` if the command is unknown.
-fn of_way_out(way_out: WayOut, invocation: &Invocation) -> Option<String> {
-    Some(match way_out {
-        WayOut::Replace => format!("-u replaces what is older, -f whatever is there: {}", invocation.with_flag("-f")),
-        WayOut::Recurse => recurse(invocation),
-        WayOut::Look => format!("what is there: {}", listing(invocation)?),
-        WayOut::Rerun => {
+fn of_next_step(next_step: NextStep, invocation: &Invocation) -> Option<String> {
+    Some(match next_step {
+        NextStep::Replace => format!("-u replaces what is older, -f whatever is there: {}", invocation.with_flag("-f")),
+        NextStep::Recurse => recurse(invocation),
+        NextStep::Look => format!("what is there: {}", listing(invocation)?),
+        NextStep::Rerun => {
             format!("when nothing writes to the source any more, or with --allow-changing at any time: {}", invocation.typed())
         }
-        WayOut::Rights => {
+        NextStep::Rights => {
             "what this machine may do there is in the other's peers file (nicstripe trust list) and the options of its serve; \
                            append-only allows neither -f, -u nor --delete"
                 .to_owned()
         }
-        WayOut::Room => format!("make room there; what has arrived is kept, the same command goes on: {}", invocation.resuming()),
+        NextStep::Room => format!("make room there; what has arrived is kept, the same command goes on: {}", invocation.resuming()),
     })
 }
 

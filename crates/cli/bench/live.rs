@@ -62,7 +62,7 @@ impl Live {
         match event {
             BenchEvent::Waiting { ahead, wait } => return self.wait(*ahead, *wait),
             BenchEvent::Connected { links } => self.connect(links),
-            BenchEvent::Idle { link, round_trips } => self.know_idle(*link, round_trips),
+            BenchEvent::Idle { link, round_trips } => self.set_idle(*link, round_trips),
             BenchEvent::Left(time) => return self.know_left(*time),
             BenchEvent::Began { phase, repeat, links } => self.begin(*phase, *repeat, links),
             BenchEvent::Sample { way, interval, links, .. } => self.sample(*way, links, interval.dt_us, &interval.bytes),
@@ -136,7 +136,7 @@ impl Live {
         self.links = links.iter().map(|facts| Link { facts: facts.clone(), rates: [None; 2], most: 0, is_loaded: false }).collect();
     }
 
-    fn know_idle(&mut self, id: u32, round_trips: &RoundTrips) {
+    fn set_idle(&mut self, id: u32, round_trips: &RoundTrips) {
         let Some(link) = self.links.iter_mut().find(|link| link.facts.id == id) else { return };
         link.facts.rtt_idle = Some(*round_trips);
         self.idle = Some(format!("round trips of {id} {}: {} ms", link.name(), milliseconds(round_trips.p50_us)));

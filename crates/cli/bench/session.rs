@@ -104,7 +104,7 @@ pub(crate) async fn watch(mut bench: impl Measurement, show: &mut Show, signals:
                 None => break,
             },
             told = signals.next() => match (told, stopped) {
-                (Signalled::Status | Signalled::Reload, _) => show.say_status(),
+                (Signalled::Status | Signalled::Reload, _) => show.print_status(),
                 (Signalled::Stop(stop), Some(_)) => stop.at_once(),
                 (Signalled::Stop(stop), None) => {
                     stopped = Some(stop);

@@ -59,7 +59,7 @@ impl Show {
     }
 
     /// Prints the progress, as SIGUSR1 requests.
-    pub(crate) fn say_status(&self) {
+    pub(crate) fn print_status(&self) {
         self.terminal.say(self.live.status());
     }
 

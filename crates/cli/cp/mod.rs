@@ -36,7 +36,7 @@ pub(crate) use self::{
     location::LocationError,
     lookup::listing,
     plan::PlanError,
-    shortfall::{Shortfall, WayOut},
+    shortfall::{NextStep, Shortfall},
     single::{Obstacle, PlaceError},
     view::View,
 };
@@ -234,7 +234,7 @@ async fn carry_out(client: &Client, plan: &Plan, tree: TreeOptions, show: &mut S
         return watch(start(client, plan, tree)?, show, signals).await;
     }
     if plan.dry_run {
-        return Single { client, plan, show, signals }.foretell().await;
+        return Single { client, plan, show, signals }.run_dry().await;
     }
     match watch(start(client, plan, tree)?, show, signals).await {
         Err(failure) => Single { client, plan, show, signals }.reconsider(failure).await,
@@ -307,7 +307,7 @@ async fn watch(mut transfer: Transfer, show: &mut Show, signals: &mut Signals) -
             },
             _ = ticks.tick() => show.on_tick(),
             told = signals.next() => match (told, stopped) {
-                (Signalled::Status | Signalled::Reload, _) => show.say_status(),
+                (Signalled::Status | Signalled::Reload, _) => show.print_status(),
                 (Signalled::Stop(stop), Some(_)) => stop.at_once(),
                 (Signalled::Stop(stop), None) => {
                     stopped = Some(stop);

@@ -26,7 +26,7 @@ pub(crate) struct Shortfall {
 
 /// Remedy common to all failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WayOut {
+pub(crate) enum NextStep {
     /// Other files exist already: `-f` or `-u`.
     Replace,
     /// Sources are directories: `-r`.
@@ -71,15 +71,15 @@ impl Shortfall {
     }
 
     /// Returns the remedy, if one applies to all failures.
-    pub(crate) fn way_out(&self) -> Option<WayOut> {
+    pub(crate) fn next_step(&self) -> Option<NextStep> {
         match self.code? {
             // A file never replaces a directory, nor a directory a file.
-            FailCode::Exists if !self.replace => Some(WayOut::Replace),
-            FailCode::NotAFile if !self.recursive => Some(WayOut::Recurse),
-            FailCode::NotFound => Some(WayOut::Look),
-            FailCode::SourceChanged => Some(WayOut::Rerun),
-            FailCode::Refused => Some(WayOut::Rights),
-            FailCode::NoSpace => Some(WayOut::Room),
+            FailCode::Exists if !self.replace => Some(NextStep::Replace),
+            FailCode::NotAFile if !self.recursive => Some(NextStep::Recurse),
+            FailCode::NotFound => Some(NextStep::Look),
+            FailCode::SourceChanged => Some(NextStep::Rerun),
+            FailCode::Refused => Some(NextStep::Rights),
+            FailCode::NoSpace => Some(NextStep::Room),
             _ => None,
         }
     }
@@ -178,16 +178,16 @@ pub(crate) mod tests {
 
     #[test]
     fn what_can_be_done_is_told_only_if_it_helps_with_all() {
-        for (codes, words, way_out) in [
-            (&[FailCode::Exists, FailCode::Exists][..], &["-r"][..], Some(WayOut::Replace)),
+        for (codes, words, next_step) in [
+            (&[FailCode::Exists, FailCode::Exists][..], &["-r"][..], Some(NextStep::Replace)),
             (&[FailCode::Exists], &["-rf"], None),
             (&[FailCode::Exists, FailCode::Io], &["-r"], None),
-            (&[FailCode::NotAFile], &["-u"], Some(WayOut::Recurse)),
+            (&[FailCode::NotAFile], &["-u"], Some(NextStep::Recurse)),
             (&[FailCode::NotAFile], &["-a"], None),
-            (&[FailCode::SourceChanged], &["-r"], Some(WayOut::Rerun)),
-            (&[FailCode::Refused], &["-r"], Some(WayOut::Rights)),
+            (&[FailCode::SourceChanged], &["-r"], Some(NextStep::Rerun)),
+            (&[FailCode::Refused], &["-r"], Some(NextStep::Rights)),
         ] {
-            assert_eq!(shortfall(codes, words).way_out(), way_out, "{codes:?} {words:?}");
+            assert_eq!(shortfall(codes, words).next_step(), next_step, "{codes:?} {words:?}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Single<'a> {
 
 impl Single<'_> {
     /// Reports what the copy would do, without changing anything.
-    pub(super) async fn foretell(&mut self) -> Result<Report, Failure> {
+    pub(super) async fn run_dry(&mut self) -> Result<Report, Failure> {
         let place = SingleCopy::find(self.client, self.plan).await?;
         let options = self.plan.options;
         let verdict = match place.judge(options)? {

@@ -61,7 +61,7 @@ impl Round<'_> {
         let elapsed = begun.elapsed();
         let after = self.stage.counters()?;
         daemon.stop().await;
-        let report = copied.inspect_err(|_| daemon.say_all(terminal))?;
+        let report = copied.inspect_err(|_| daemon.print_all(terminal))?;
 
         let received = self.folders.received().join(file_name(&self.sample.path));
         let digest = digest_of(&received).map_err(|source| DemoError::File { path: received, source })?;
@@ -175,7 +175,7 @@ impl Daemon {
     }
 
     /// Prints the daemon's output, to diagnose a failure.
-    fn say_all(&self, terminal: &Terminal) {
+    fn print_all(&self, terminal: &Terminal) {
         self.said.iter().for_each(|line| terminal.say(format_args!("  serve: {line}")));
     }
 }

@@ -49,7 +49,7 @@ pub fn give_up_routes() -> io::Result<()> {
 }
 
 /// Drops all capabilities except the one for routes, and prevents regaining any.
-pub(crate) fn keep_routes_only() -> io::Result<()> {
+pub(crate) fn drop_all_but_net_admin() -> io::Result<()> {
     set_no_new_privs(true)?;
     // Kernels before 4.3 have no ambient set.
     let _ = clear_ambient_capability_set();
@@ -180,7 +180,7 @@ mod tests {
     fn a_helper_keeps_one_right_at_most() {
         thread::spawn(|| {
             let had = may_change_routes();
-            keep_routes_only().unwrap();
+            drop_all_but_net_admin().unwrap();
             let sets = capabilities(None).unwrap();
             assert_eq!(sets.permitted, if had { RIGHT } else { CapabilitySet::empty() });
             assert_eq!((sets.effective, sets.inheritable), (sets.permitted, CapabilitySet::empty()));

@@ -61,7 +61,7 @@ pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitC
     }
     let signals = rights::hold_signals();
     rights::share_directory(state_dir);
-    if let Err(error) = rights::keep_routes_only() {
+    if let Err(error) = rights::drop_all_but_net_admin() {
         eprintln!("nicstripe-routes: cannot give up rights: {error}");
         return ExitCode::FAILURE;
     }

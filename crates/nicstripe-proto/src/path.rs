@@ -83,7 +83,7 @@ impl PathState {
         matches!(self, Self::Open | Self::Suspect)
     }
 
-    fn may_become(self, next: Self) -> bool {
+    fn may_change_to(self, next: Self) -> bool {
         matches!(
             (self, next),
             (Self::Probing, Self::Open | Self::Failed { .. })
@@ -250,7 +250,7 @@ impl Path {
 
     /// Changes the state if the transition is legal; returns true if it did.
     fn to(&mut self, next: PathState) -> bool {
-        let legal = self.state.may_become(next);
+        let legal = self.state.may_change_to(next);
         if legal {
             self.state = next;
         }

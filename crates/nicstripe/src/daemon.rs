@@ -567,7 +567,7 @@ struct Entry {
     handle: SessionHandle,
     service: Arc<Service>,
     /// True while the session is being evicted in favour of another key; it no longer counts.
-    gives_way: bool,
+    is_evicted: bool,
 }
 
 impl Shared {
@@ -587,11 +587,11 @@ impl Shared {
 
     /// Asks the peer's other sessions without a connection to end, because the peer has returned
     /// with this one. Skips `session` itself, which may lack a connection for a moment.
-    async fn give_way_to(&self, session: &SessionHandle, key: &PublicKey) -> Vec<SessionHandle> {
+    async fn evict_idle_for(&self, session: &SessionHandle, key: &PublicKey) -> Vec<SessionHandle> {
         let idle = |entry: &&Entry| entry.rights.key() == *key && entry.handle.is_idle() && !entry.handle.is_same(session);
         let handles: Vec<SessionHandle> = self.sessions().values().filter(idle).map(|entry| entry.handle.clone()).collect();
         for handle in &handles {
-            handle.command(Command::GiveWay).await;
+            handle.command(Command::Evict).await;
         }
         handles
     }

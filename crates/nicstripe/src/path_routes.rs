@@ -128,7 +128,7 @@ impl RouteKeeper {
     /// Flushes the kernel's neighbour entry of `destination` before a probe must prove that the
     /// address belongs to the peer. ARP traffic on another interface may have left the wrong MAC
     /// address in it. On failure the entry stays, and the proof may take longer.
-    pub(crate) async fn ask_anew(&self, destination: IpAddr, interface: u32) {
+    pub(crate) async fn refresh_neighbour(&self, destination: IpAddr, interface: u32) {
         let route = host_route(destination, interface, None);
         let asked =
             self.shared.call(move |shared| shared.state().ask(&shared.state_dir, |helper| helper.forget_neighbour(&route).map(drop)));

@@ -293,7 +293,7 @@ impl Victim {
         let transfer = tape.transfer();
         match tape.below(14) {
             12 => self.session.end_run(),
-            13 => _ = self.session.tell_bench(tape.bench()),
+            13 => _ = self.session.send_bench_message(tape.bench()),
             0..=3 if self.role == Role::Client => self.begin(tape),
             4 | 5 => _ = self.session.give(transfer, 1 + tape.below(4096) as u32, tape.value(), tape.is()),
             6 => self.session.close_source(transfer),
@@ -301,7 +301,7 @@ impl Victim {
             8 => self.session.fail(failure(transfer, FailCode::Cancelled, "interrupted", true)),
             9 => {
                 let message = TreeMessage::Results { done: Vec::new(), failed: Vec::new(), deleted: Vec::new(), stripped: None };
-                self.session.tell_tree(TreeBody { transfer, message });
+                self.session.send_tree(TreeBody { transfer, message });
             }
             10 => _ = self.session.take_unsynced(transfer),
             11 if tape.byte() > 200 => self.session.close(CloseCode::Done),

@@ -73,7 +73,7 @@ pub enum Event {
     /// [`crate::Session::offer`] batches for the other, or [`crate::Session::fail`] for both.
     TunnelsRequested(OpenTunnels),
     /// Message from the receiver of a tree to its sender.
-    TreeTold {
+    TreeMessageReceived {
         /// The tree's transfer.
         transfer: TransferId,
         /// The message.

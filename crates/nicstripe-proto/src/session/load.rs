@@ -46,7 +46,7 @@ impl Session {
     ///
     /// A client needs admission. A run needs a number above all earlier ones, and no other current
     /// run.
-    pub fn tell_bench(&mut self, body: BenchBody) -> bool {
+    pub fn send_bench_message(&mut self, body: BenchBody) -> bool {
         if body.is_clients() != (self.role == Role::Client) || !body.is_bounded() {
             return false;
         }

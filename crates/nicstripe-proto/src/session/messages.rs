@@ -33,7 +33,7 @@ impl Session {
                 self.events.push_back(Event::TreeRequested(get));
             }
             Message::OpenTunnels(mux) => self.handle_open_tunnels(mux)?,
-            Message::Tree(body) => self.handle_tree_told(body)?,
+            Message::Tree(body) => self.handle_tree_message(body)?,
             Message::Window(window) => self.handle_window(window)?,
             Message::Offer(offer) => self.handle_offer(offer)?,
             Message::Accept(accept) => self.handle_accept(accept)?,
@@ -100,11 +100,11 @@ impl Session {
         Ok(())
     }
 
-    fn handle_tree_told(&mut self, body: TreeBody) -> Result<(), PathError> {
+    fn handle_tree_message(&mut self, body: TreeBody) -> Result<(), PathError> {
         let TreeBody { transfer, message } = body;
         let is_sent = |transfer: &Transfer| matches!(transfer, Transfer::Sending { sender, .. } if !sender.has_digest());
         if self.expect(transfer, "what becomes of a tree", "a tree being sent", is_sent)? {
-            self.events.push_back(Event::TreeTold { transfer, message });
+            self.events.push_back(Event::TreeMessageReceived { transfer, message });
         }
         Ok(())
     }

@@ -282,7 +282,7 @@ impl Session {
     }
 
     /// Keeps data off a path in both directions; it carries only control messages.
-    pub fn keep_data_off(&mut self, id: PathId) {
+    pub fn exclude_from_data(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.carries_data = false;
         }

@@ -185,7 +185,7 @@ impl Session {
     }
 
     /// Receiver of a tree: sends a message to the tree's sender.
-    pub fn tell_tree(&mut self, body: TreeBody) {
+    pub fn send_tree(&mut self, body: TreeBody) {
         if self.is_under_way(body.transfer) {
             self.send(&Message::Tree(body));
         }
@@ -299,7 +299,7 @@ impl Session {
     }
 
     /// Daemon: announces its current interfaces to the client.
-    pub fn tell_interfaces(&mut self, interfaces: Vec<PeerInterface>) {
+    pub fn send_interfaces(&mut self, interfaces: Vec<PeerInterface>) {
         self.send(&Message::Interfaces(Interfaces { interfaces }));
     }
 

@@ -303,7 +303,7 @@ impl Tunnels {
         let mut writer = RecordWriter::new(batch);
         while let Some(conn) = self.turns.pop_front() {
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
-            match connection.take_turn(conn, &mut writer, &mut self.pool) {
+            match connection.serve_next(conn, &mut writer, &mut self.pool) {
                 Turn::Full => {
                     self.turns.push_front(conn);
                     break;
@@ -531,7 +531,7 @@ impl Tunnels {
 
 impl Connection {
     /// Writes the connection's pending records, and at most [`QUANTUM`] bytes of data.
-    fn take_turn(&mut self, conn: ConnId, writer: &mut RecordWriter<'_>, pool: &mut Pool) -> Turn {
+    fn serve_next(&mut self, conn: ConnId, writer: &mut RecordWriter<'_>, pool: &mut Pool) -> Turn {
         if !self.is_due() {
             return Turn::Done;
         }

@@ -263,7 +263,7 @@ fn what_becomes_of_a_tree_is_told_to_its_sender_alone() {
     }
     let mut victim = Victim::giving();
     victim.say(&told(T)).unwrap();
-    assert!(matches!(&victim.drain().0[..], [Event::TreeTold { transfer: T, .. }]));
+    assert!(matches!(&victim.drain().0[..], [Event::TreeMessageReceived { transfer: T, .. }]));
     assert!(matches!(victim.say(&told(TransferId(9))), Err(PathError::Transfer { .. })), "a tree that is not");
 }
 

@@ -186,7 +186,7 @@ impl Lab {
         assert_eq!(peer.disk.written.insert(chunk, content), None, "{chunk:?} is taken twice");
         if kind == OfferKind::Batches {
             let message = TreeMessage::Verdicts { first: EntryId(chunk.0), verdicts: vec![Verdict::Create; 3] };
-            peer.session.tell_tree(TreeBody { transfer, message });
+            peer.session.send_tree(TreeBody { transfer, message });
         }
         peer.session.taken(transfer, 1);
         self.take_more(end, transfer);
@@ -211,7 +211,7 @@ impl Lab {
                 assert!(live.unacknowledged.remove(&chunk), "{chunk:?} is released twice");
                 self.wake_source(end, transfer);
             }
-            Wanted::TreeTold { transfer, message: TreeMessage::Verdicts { first, .. } } => {
+            Wanted::TreeMessageReceived { transfer, message: TreeMessage::Verdicts { first, .. } } => {
                 let live = self.live.as_mut().unwrap();
                 assert_eq!(first.0, live.told, "told out of order");
                 live.told += 1;

@@ -22,12 +22,14 @@ impl Lab {
     pub(crate) fn on_bench(&mut self, end: End, body: BenchBody) {
         let session = &mut self.peer_mut(end).session;
         match &body {
-            BenchBody::Ask(_) => assert!(session.tell_bench(BenchBody::Admitted(BenchAdmitted { seconds: 60 }))),
-            BenchBody::Run(order) => assert!(session.tell_bench(BenchBody::Ready(RunReady { run: order.run, ..RunReady::default() }))),
+            BenchBody::Ask(_) => assert!(session.send_bench_message(BenchBody::Admitted(BenchAdmitted { seconds: 60 }))),
+            BenchBody::Run(order) => {
+                assert!(session.send_bench_message(BenchBody::Ready(RunReady { run: order.run, ..RunReady::default() })))
+            }
             BenchBody::Stop(number) => {
                 session.end_run();
                 let last = BenchSample { run: number.run, paths: vec![PathSample::default()], last: true, ..BenchSample::default() };
-                assert!(session.tell_bench(BenchBody::Sample(last)) && session.tell_bench(BenchBody::Stopped(*number)));
+                assert!(session.send_bench_message(BenchBody::Sample(last)) && session.send_bench_message(BenchBody::Stopped(*number)));
             }
             _ => {}
         }
@@ -59,7 +61,7 @@ impl Lab {
     }
 
     fn tell(&mut self, body: BenchBody) {
-        assert!(self.peers[0].session.tell_bench(body.clone()), "{body:?}");
+        assert!(self.peers[0].session.send_bench_message(body.clone()), "{body:?}");
     }
 
     fn begin_run(&mut self, run: u32, to_daemon: bool, to_client: bool, paths: &[u16]) {
@@ -172,12 +174,12 @@ fn who_is_refused_in_the_middle_is_loaded_no_more_and_may_ask_again() {
     lab.begin_run(1, true, true, &[0]);
     lab.run_until(secs(1));
     let refused = BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: None };
-    assert!(lab.peers[1].session.tell_bench(BenchBody::Refused(refused)));
+    assert!(lab.peers[1].session.send_bench_message(BenchBody::Refused(refused)));
     lab.run_until(secs(2));
     let counted = [lab.counted(End::A, 1, 0), lab.counted(End::B, 1, 0)];
     lab.run_until(secs(3));
     assert_eq!([lab.counted(End::A, 1, 0), lab.counted(End::B, 1, 0)], counted);
-    assert!(!lab.peers[0].session.tell_bench(BenchBody::Run(order(2, true, true, &[0]))));
+    assert!(!lab.peers[0].session.send_bench_message(BenchBody::Run(order(2, true, true, &[0]))));
     lab.tell(BenchBody::Ask(BenchAsk { id: [2; 16], seconds: 1 }));
     lab.run_until(secs(4));
     lab.begin_run(2, true, false, &[0]);
@@ -198,7 +200,7 @@ fn a_daemon_benches_with_nobody_who_was_not_let_in_and_keeps_to_the_bounds() {
     say(&mut victim, ask.clone()).unwrap();
     assert!(say(&mut victim, ask).is_err(), "asked twice");
     assert!(say(&mut victim, BenchBody::Run(order(1, true, true, &[0]))).is_err(), "waits");
-    assert!(victim.session.tell_bench(BenchBody::Admitted(BenchAdmitted { seconds: 1 })));
+    assert!(victim.session.send_bench_message(BenchBody::Admitted(BenchAdmitted { seconds: 1 })));
     let bad = |change: fn(&mut RunOrder)| {
         let mut order = order(1, true, true, &[0]);
         change(&mut order);
@@ -241,7 +243,7 @@ fn a_limit_holds_for_loads_as_well() {
     lab.begin_run(1, true, false, &[0, 1]);
     let ready = BenchBody::Ready(RunReady { run: 1, ..RunReady::default() });
     let mut ended = nicstripe_proto::Session::new(Role::Client, config, now);
-    assert!(!ended.tell_bench(ready), "a daemon's word");
+    assert!(!ended.send_bench_message(ready), "a daemon's word");
     lab.run_while(secs(1), |lab| lab.peers[0].connections.values().any(|connection| connection.load.is_none()));
     let rates: Vec<_> = lab.peers[0].connections.values().map(|connection| connection.load.unwrap().rate.unwrap().0).collect();
     assert_eq!(rates, [30_000_000, 50_000_000]);

@@ -210,7 +210,7 @@ impl Runner {
         if let Some(talk) = &talk {
             talk.leave().await;
         }
-        self.keep_what_there_is();
+        self.finish_partial();
         match result {
             Ok(()) => self.report.complete = !self.is_short,
             Err(error) if self.report.links.is_empty() => return Err(error),
@@ -297,7 +297,7 @@ impl Runner {
                 schedule.record(&planned, BitRate::ZERO);
                 continue;
             }
-            self.tell_time_left(schedule.loads_left(), sweep::longest(&self.plan));
+            self.report_time_left(schedule.loads_left(), sweep::longest(&self.plan));
             match self.load(talk, &planned).await? {
                 Some(total) => schedule.record(&planned, total),
                 None => {
@@ -312,7 +312,7 @@ impl Runner {
 
     /// Reports the remaining time for `loads` loads and `after`. Assumes the mean duration of the
     /// loads so far; for the first one, that of a load that settles at once.
-    pub(super) fn tell_time_left(&self, loads: u32, after: Duration) {
+    pub(super) fn report_time_left(&self, loads: u32, after: Duration) {
         let settled = if self.plan.settle { self.plan.load.min(SETTLING) } else { self.plan.load };
         let done = u32::try_from(self.report.runs.len()).unwrap_or(u32::MAX);
         let each = self.loading.checked_div(done).unwrap_or(self.plan.warm_up + settled + self.plan.interval);
@@ -372,7 +372,7 @@ impl Runner {
     }
 
     /// Keeps an interrupted load as a run if its window is long enough.
-    fn keep_what_there_is(&mut self) {
+    fn finish_partial(&mut self) {
         if let Some(run) = self.take_run().filter(|run| run.window_us >= LEAST_WINDOW.as_micros() as u64) {
             self.report.runs.push(run);
         }

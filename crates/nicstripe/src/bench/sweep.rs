@@ -29,7 +29,7 @@ use crate::error::Error;
 pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
     let kinds = runner.plan.sweeps.clone();
     for (index, kind) in kinds.iter().copied().enumerate() {
-        runner.tell_time_left(0, kinds[index..].iter().map(|kind| longest_of(*kind, &runner.plan)).sum());
+        runner.report_time_left(0, kinds[index..].iter().map(|kind| longest_of(*kind, &runner.plan)).sum());
         let swept = runner.sweep(kind, talk).await;
         runner.end_sweep().await;
         swept?;

@@ -166,7 +166,7 @@ impl Linker {
                         continue;
                     }
                 }
-                () = sleep_until(self.apply_told) => self.take_told(Instant::now()),
+                () = sleep_until(self.apply_told) => self.apply_interfaces(Instant::now()),
                 () = sleep_until(self.answer_by) => self.on_unanswered().await,
                 request = requests.recv() => {
                     let Some(request) = request else { break };
@@ -197,7 +197,7 @@ impl Linker {
             LinkNews::Lost { path, why } => self.on_lost(path, why).await,
             LinkNews::Astray { path, arrived, why } => self.on_astray(path, arrived, &why).await,
             LinkNews::PeerInterfaces(interfaces) => {
-                self.on_told(interfaces, Instant::now());
+                self.on_interfaces_received(interfaces, Instant::now());
                 // This message also answers an announcement.
                 self.connect_awaiting().await;
                 return false;
@@ -251,13 +251,13 @@ impl Linker {
 
     /// Stores the peer's new interfaces. Only the latest are applied, at most once per
     /// [`TOLD_PAUSE`]: planning takes time, and the peer decides how often it sends.
-    fn on_told(&mut self, interfaces: Vec<PeerInterface>, now: Instant) {
+    fn on_interfaces_received(&mut self, interfaces: Vec<PeerInterface>, now: Instant) {
         self.told = Some(interfaces).filter(|interfaces| *interfaces != self.remote);
         let earliest = self.last_applied.map_or(now, |last| last + TOLD_PAUSE);
         self.apply_told = self.told.as_ref().map(|_| earliest.max(now));
     }
 
-    fn take_told(&mut self, now: Instant) {
+    fn apply_interfaces(&mut self, now: Instant) {
         self.apply_told = None;
         if let Some(interfaces) = self.told.take() {
             self.remote = interfaces;
@@ -454,7 +454,7 @@ impl Linker {
             return true;
         };
         let Some(connector) = &self.config.connector else { return false };
-        routes.ask_anew(plan.remote.ip(), interface.index.0).await;
+        routes.refresh_neighbour(plan.remote.ip(), interface.index.0).await;
         connector.answers_at(plan.remote).await
     }
 
@@ -538,7 +538,7 @@ impl Linker {
 
     fn remove(&mut self, path: PathId) -> Option<Linked> {
         let linked = self.paths.remove(&path)?;
-        self.numbers.give_back(path, &linked.plan);
+        self.numbers.release(path, &linked.plan);
         Some(linked)
     }
 

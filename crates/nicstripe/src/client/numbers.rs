@@ -40,7 +40,7 @@ impl Numbers {
         })
     }
 
-    pub(super) fn give_back(&mut self, path: PathId, plan: &PathPlan) {
+    pub(super) fn release(&mut self, path: PathId, plan: &PathPlan) {
         self.free.entry(link(plan)).or_default().push(path);
     }
 

@@ -198,7 +198,7 @@ impl Fetch {
 impl Drop for Fetch {
     fn drop(&mut self) {
         if self.at == self.end {
-            self.transfer.let_finish();
+            self.transfer.finish_later();
         }
     }
 }

@@ -152,8 +152,8 @@ pub(super) fn of(known: &Known<'_>) -> LinkSurvey {
             None => links.push(surveyed(linked, link, known.here, known.local, known.remote)),
         }
     }
-    let contact_is_alone = links.len() == 1;
-    links.retain(|link| contact_is_alone || link.reason != LinkReason::Contact);
+    let is_only_contact = links.len() == 1;
+    links.retain(|link| is_only_contact || link.reason != LinkReason::Contact);
     let failures = failures(known.pairing, &links);
     let explained = known.pairing.explain(known.taken);
     let unused = explained.into_iter().filter_map(|one| unused(one, known, &failures)).filter(|unused| !is_used(&links, unused)).collect();

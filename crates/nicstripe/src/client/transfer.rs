@@ -151,7 +151,7 @@ impl Transfer {
     }
 
     /// Lets the transfer continue when dropped: only its result is missing.
-    pub(super) fn let_finish(&mut self) {
+    pub(super) fn finish_later(&mut self) {
         self.goes_on = true;
     }
 }

@@ -168,13 +168,13 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         None => {}
     }
     let shares = Shares { all: limits.sessions, each: limits.sessions_per_peer };
-    let running = || sessions.values().filter(|entry| !entry.gives_way);
+    let running = || sessions.values().filter(|entry| !entry.is_evicted);
     match shares.decide(&key, running().map(|entry| entry.rights.key())) {
         Share::Free => {}
         Share::Of(greatest) => take_from(&mut sessions, &greatest),
         Share::None(most) => {
             // Sessions without a connection end, which makes room for the client's next attempt.
-            handles_of(&sessions, &key).iter().filter(|session| session.is_idle()).for_each(SessionHandle::give_way);
+            handles_of(&sessions, &key).iter().filter(|session| session.is_idle()).for_each(SessionHandle::evict);
             let most = u32::try_from(most).ok();
             return Err(NoSession::Refused(Refused { code: RefusalCode::TooManySessions, most }));
         }
@@ -205,15 +205,15 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         tokio::spawn(replace(earlier));
     }
     let arriving = handle.await_connection();
-    sessions.insert(hello.session, Entry { rights, handle: handle.clone(), service: service.clone(), gives_way: false });
+    sessions.insert(hello.session, Entry { rights, handle: handle.clone(), service: service.clone(), is_evicted: false });
     Ok((handle, service, arriving))
 }
 
 /// Evicts a session of this key in favour of another key. Prefers one without a connection.
 fn take_from(sessions: &mut HashMap<SessionId, Entry>, key: &PublicKey) {
-    let of_key = sessions.values_mut().filter(|entry| entry.rights.key() == *key && !entry.gives_way);
+    let of_key = sessions.values_mut().filter(|entry| entry.rights.key() == *key && !entry.is_evicted);
     let Some(entry) = of_key.min_by_key(|entry| !entry.handle.is_idle()) else { return };
-    entry.gives_way = true;
+    entry.is_evicted = true;
     let session = entry.handle.clone();
     tracing::info!(%key, "a session gives way to another key's: this key has the most");
     tokio::spawn(async move { session.command(Command::Close(CloseCode::Cancelled)).await });
@@ -248,7 +248,7 @@ async fn replace(earlier: Vec<SessionHandle>) {
     while begun.elapsed() < SILENCE_TIMEOUT {
         tokio::time::sleep(SILENCE_PAUSE).await;
         for session in earlier.iter().filter(|session| session.is_idle()) {
-            session.command(Command::GiveWay).await;
+            session.command(Command::Evict).await;
         }
     }
 }

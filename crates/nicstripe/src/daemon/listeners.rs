@@ -259,7 +259,7 @@ async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, s
             () = stop.cancelled() => return,
         };
         match accepted {
-            Ok((tcp, remote)) => let_in(&shared, tcp, remote, &interface),
+            Ok((tcp, remote)) => accept_connection(&shared, tcp, remote, &interface),
             Err(error) => {
                 // Probably out of file descriptors: evict a stranger to free one.
                 shared.gate.drop_oldest();
@@ -272,10 +272,10 @@ async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, s
 
 /// Admits a new connection and starts its greeting in a task. Must stay cheap, since the next
 /// connection waits for it.
-fn let_in(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &str) {
+fn accept_connection(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &str) {
     let deadline = Instant::now() + shared.limits().greeting_time;
     let Some(admission) = shared.gate.admit(remote) else {
-        return shared.turn_away("full", remote, &"there are too many others");
+        return shared.reject_connection("full", remote, &"there are too many others");
     };
     let (shared, interface) = (shared.clone(), interface.to_owned());
     tokio::spawn(async move {
@@ -283,16 +283,18 @@ fn let_in(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &
         let greeted = tokio::select! {
             greeted = tokio::time::timeout_at(deadline.into(), greet(&shared, tcp, remote, interface, admission, deadline)) => greeted,
             // Evicted: close without sending anything.
-            () = gone.cancelled() => return shared.turn_away("gave_way", remote, &"it gave way to another one"),
+            () = gone.cancelled() => return shared.reject_connection("gave_way", remote, &"it gave way to another one"),
         };
         match greeted {
             Ok(Ok(())) => {}
             // A client's probe of a cable.
             Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
-            Ok(Err(StreamEnd::Tls(TlsError::UntrustedKey(key)))) => shared.turn_away("untrusted_key", remote, &Unknown { key, remote }),
-            Ok(Err(end)) => shared.turn_away(reason_word(&end), remote, &logged_error(&end)),
+            Ok(Err(StreamEnd::Tls(TlsError::UntrustedKey(key)))) => {
+                shared.reject_connection("untrusted_key", remote, &Unknown { key, remote })
+            }
+            Ok(Err(end)) => shared.reject_connection(reason_word(&end), remote, &logged_error(&end)),
             Err(_) => {
-                shared.turn_away(
+                shared.reject_connection(
                     "timed_out",
                     remote,
                     &format_args!("it did not greet within {} s", seconds(shared.limits().greeting_time)),
@@ -304,7 +306,7 @@ fn let_in(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &
 
 impl Shared {
     /// Counts a rejected connection, and logs it within the rate limit.
-    fn turn_away(&self, word: &'static str, remote: SocketAddr, reason: &dyn std::fmt::Display) {
+    fn reject_connection(&self, word: &'static str, remote: SocketAddr, reason: &dyn std::fmt::Display) {
         self.meters.greeting_refused(word);
         self.refusals.tell(remote, reason);
     }

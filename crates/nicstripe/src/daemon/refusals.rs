@@ -44,7 +44,7 @@ impl Refusals {
                 let refusals = self.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep_until((since + SECOND).into()).await;
-                    refusals.tell_untold();
+                    refusals.report_rest();
                 });
             }
             Verdict::Count => {}
@@ -64,7 +64,7 @@ impl Refusals {
         if second.untold == 1 { Verdict::CountFrom(second.since) } else { Verdict::Count }
     }
 
-    fn tell_untold(&self) {
+    fn report_rest(&self) {
         let untold = self.end_second(Instant::now());
         tracing::info!(connections = untold, "more connections were turned away");
     }

@@ -137,7 +137,7 @@ impl Service {
     {
         let started = Instant::now();
         loop {
-            self.shared.give_way_to(session, &self.key).await;
+            self.shared.evict_idle_for(session, &self.key).await;
             match attempt().await {
                 Err(error) if error.code == FailCode::Busy && started.elapsed() < BUSY_TIMEOUT => tokio::select! {
                     () = tokio::time::sleep(BUSY_PAUSE) => {}
@@ -151,7 +151,7 @@ impl Service {
     /// Waits until earlier sessions of this peer without a connection have ended. One interrupted
     /// in the middle of a tree may still rename files.
     pub(crate) async fn earlier_sessions_ended(&self, session: &SessionHandle) {
-        let earlier = self.shared.give_way_to(session, &self.key).await;
+        let earlier = self.shared.evict_idle_for(session, &self.key).await;
         let ended = async {
             for session in earlier {
                 session.ended.cancelled().await;
@@ -274,10 +274,10 @@ impl Service {
         let (service, shared, key) = (Arc::downgrade(self), self.shared.clone(), self.key);
         tokio::spawn(async move {
             let _permit = permit;
-            let Some((held, asked)) = async { Some(service.upgrade()?.let_in(connections).await) }.await else { return };
+            let Some((held, asked)) = async { Some(service.upgrade()?.install_routes(connections).await) }.await else { return };
             if !asked {
                 let here = interfaces().unwrap_or_default();
-                session.command(Command::TellInterfaces(described(&here, &[]))).await;
+                session.command(Command::SendInterfaces(described(&here, &[]))).await;
             }
             for OnProbation { way, interface, begun, until } in held {
                 tokio::select! {
@@ -293,7 +293,7 @@ impl Service {
                 shared.probations.used(key, &way, now.saturating_duration_since(begun), now);
                 // The routes of an ended session are removed with it.
                 if let Some(service) = service.upgrade().filter(|_| now >= until) {
-                    service.let_go(way.0, interface).await;
+                    service.remove_route(way.0, interface).await;
                 }
             }
         });
@@ -301,7 +301,7 @@ impl Service {
 
     /// Returns the installed routes, sorted by the end of their probation, and true if a token was
     /// sent for another.
-    async fn let_in(&self, connections: Vec<Expected>) -> (Vec<OnProbation>, bool) {
+    async fn install_routes(&self, connections: Vec<Expected>) -> (Vec<OnProbation>, bool) {
         let (Some(routes), Ok(here)) = (&self.routes, interfaces()) else { return (Vec::new(), false) };
         let (mut held, mut asked) = (Vec::new(), false);
         for Expected { from, interface, port, token } in connections {
@@ -339,7 +339,7 @@ impl Service {
         if !self.shared.tokens.take(self.key, Instant::now()) {
             return false;
         }
-        routes.ask_anew(address, interface).await;
+        routes.refresh_neighbour(address, interface).await;
         let token = self.claims().begin(address, Instant::now());
         let sent = claims::send(token, SocketAddr::new(address, port)).await;
         sent.inspect_err(|error| tracing::debug!(%address, %error, "no token was sent")).is_ok()
@@ -353,7 +353,7 @@ impl Service {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn let_go(&self, from: IpAddr, interface: u32) {
+    async fn remove_route(&self, from: IpAddr, interface: u32) {
         let Some(routes) = &self.routes else { return };
         if let Err(error) = routes.release(from, interface).await {
             tracing::warn!(%from, error = %crate::logged::logged_error(&error), "a host route was not removed");

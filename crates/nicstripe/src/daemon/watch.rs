@@ -76,7 +76,7 @@ impl Watch {
         if now != self.told {
             self.told = now;
             for session in sessions(&self.shared) {
-                session.command(Command::TellInterfaces(self.told.clone())).await;
+                session.command(Command::SendInterfaces(self.told.clone())).await;
             }
         }
     }

@@ -155,7 +155,7 @@ impl Target {
         let shown = escaped(request.name.as_bytes());
         let trial = request.options.trial;
         if trial {
-            spare_interrupted(&request, &shown)?;
+            refuse_interrupted(&request, &shown)?;
         }
         let named = Named::find(&request, grid_of(request.offer)).map_err(|cause| FileError::new("look at", &shown, cause))?;
         if let Some(Named { file, journal, have }) = named {
@@ -506,7 +506,7 @@ pub(crate) fn earlier_source(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -
 }
 
 /// Rejects a trial if an interrupted copy of this name exists, whose part file has the same name.
-fn spare_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), FileError> {
+fn refuse_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), FileError> {
     if earlier_source(&request.dir, request.name, &request.peer_key).is_none() {
         return Ok(());
     }

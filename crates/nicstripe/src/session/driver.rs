@@ -177,9 +177,9 @@ impl Driver {
                     self.poll_bench(Instant::now());
                 }
                 _ = progress.tick() => {
-                    self.tell_progress();
+                    self.report_progress();
                     self.report_now_and_then();
-                    self.let_go_of_bench(Instant::now());
+                    self.release_bench(Instant::now());
                     self.connections.values_mut().for_each(|connection| connection.update_congestion(Instant::now()));
                 }
             }
@@ -207,7 +207,7 @@ impl Driver {
             Input::Io(done) => self.on_io(done, now),
             Input::Produced { transfer, produced } => self.on_produced(transfer, produced),
             Input::Consumed { transfer, chunks } => self.session.taken(transfer, chunks),
-            Input::Tree { transfer, said } => self.on_tree_said(transfer, said),
+            Input::Tree { transfer, said } => self.on_tree_output(transfer, said),
             Input::TreeReady { transfer, result } => self.on_tree_ready(transfer, result),
             Input::StandaloneOpened { transfer, options, result } => self.on_standalone_opened(transfer, options, result),
             Input::Done { ask, answer, ends_changes } => self.on_done(&ask, answer, ends_changes),
@@ -240,7 +240,7 @@ impl Driver {
                 let why = if contact_only { "it only served to meet the peer" } else { "another took its place" };
                 // A reported loss or connection failure is more informative.
                 if !is_told {
-                    self.tell_link(path, LinkState::LeftOut(why.into()));
+                    self.report_link(path, LinkState::LeftOut(why.into()));
                 }
                 self.retire(path, PathLoss::Reset, now);
             }
@@ -251,12 +251,12 @@ impl Driver {
                 self.retire(path, PathLoss::CarrierLost, now);
             }
             Command::Expect(connections) => self.session.expect_connections(connections),
-            Command::TellInterfaces(interfaces) => self.session.tell_interfaces(interfaces),
+            Command::SendInterfaces(interfaces) => self.session.send_interfaces(interfaces),
             #[cfg(test)]
             Command::Panic => panic!("a fault, for a test"),
             Command::Bench(command) => self.on_bench_command(command, now),
             Command::AnswerBench(body) => self.answer_bench(body, now),
-            Command::GiveWay => {
+            Command::Evict => {
                 if !self.session.is_connected() && !self.handle.is_awaiting() {
                     self.closing = Some(CloseCode::Cancelled);
                 }
@@ -379,7 +379,7 @@ impl Driver {
                 self.on_tree_requested(get);
             }
             SessionEvent::TunnelsRequested(mux) => self.on_tunnels_requested(mux),
-            SessionEvent::TreeTold { transfer, message } => self.on_tree_told(transfer, message),
+            SessionEvent::TreeMessageReceived { transfer, message } => self.on_tree_message(transfer, message),
             SessionEvent::Offered(offer) => self.on_offered(offer),
             SessionEvent::Accepted { transfer, resumed_bytes, memory } => {
                 self.start_source(transfer, memory);
@@ -399,8 +399,8 @@ impl Driver {
             SessionEvent::SourceRead { transfer, .. } => self.on_source_read(transfer),
             SessionEvent::Asked(ask) => self.serve_ask(ask),
             SessionEvent::Answered(answer) => self.on_answered(answer),
-            SessionEvent::Bench(body) => self.on_bench_said(body, now),
-            SessionEvent::Completed(complete) => self.waiters.told_streams(complete.transfer, &complete.streams),
+            SessionEvent::Bench(body) => self.on_bench_message(body, now),
+            SessionEvent::Completed(complete) => self.waiters.streams_reported(complete.transfer, &complete.streams),
             SessionEvent::Commit { transfer, digest } => {
                 self.files.commit(transfer, digest);
                 self.poll_mux(transfer);
@@ -417,7 +417,7 @@ impl Driver {
             SessionEvent::Committed { transfer, digest } => self.on_peer_committed(transfer, digest),
             SessionEvent::Failed(fail) => {
                 let error = Error::Peer { host: self.config.host.clone(), code: fail.code, text: fail.text, resumable: fail.resumable };
-                self.let_go(fail.transfer, error);
+                self.fail_locally(fail.transfer, error);
             }
             SessionEvent::Abandoned => {
                 let (host, waited) = (&self.config.host, self.config.session.patience);
@@ -544,10 +544,10 @@ mod tests {
     async fn a_session_gives_way_unless_it_is_about_to_get_a_connection() {
         let handle = started();
         let arriving = handle.await_connection();
-        assert!(!handle.is_idle() && handle.command(Command::GiveWay).await);
+        assert!(!handle.is_idle() && handle.command(Command::Evict).await);
         assert!(timeout(Duration::from_millis(100), handle.ended.cancelled()).await.is_err());
         drop(arriving);
-        assert!(handle.is_idle() && handle.command(Command::GiveWay).await);
+        assert!(handle.is_idle() && handle.command(Command::Evict).await);
         timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
     }
 
@@ -556,7 +556,7 @@ mod tests {
         let (faulty, other) = (started(), started());
         assert!(faulty.command(Command::Panic).await);
         timeout(Duration::from_secs(5), faulty.ended.cancelled()).await.unwrap();
-        assert!(!faulty.command(Command::GiveWay).await && other.command(Command::GiveWay).await);
+        assert!(!faulty.command(Command::Evict).await && other.command(Command::Evict).await);
         timeout(Duration::from_secs(5), other.ended.cancelled()).await.unwrap();
     }
 

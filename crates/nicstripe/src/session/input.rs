@@ -53,7 +53,7 @@ pub(crate) enum Input {
     /// A sink has consumed chunks.
     Consumed { transfer: TransferId, chunks: u64 },
     /// Message of a tree's thread.
-    Tree { transfer: TransferId, said: TreeSaid },
+    Tree { transfer: TransferId, said: TreeOutput },
     /// Daemon: a tree put or requested by the peer is admitted or rejected.
     TreeReady { transfer: TransferId, result: Result<TreeRun, FileError> },
     /// A tree's sender has opened a standalone file, or failed to.
@@ -83,7 +83,7 @@ pub(crate) enum Command {
     /// Close the session and send the peer the reason.
     Close(CloseCode),
     /// Daemon: end the session if it has no connection.
-    GiveWay,
+    Evict,
     /// Client: retire a path permanently.
     Retire(PathId),
     /// Client: retire a path because its interface has vanished.
@@ -97,7 +97,7 @@ pub(crate) enum Command {
     /// Daemon: send a benchmark answer to the client.
     AnswerBench(BenchBody),
     /// Daemon: send the client the current local interfaces.
-    TellInterfaces(Vec<PeerInterface>),
+    SendInterfaces(Vec<PeerInterface>),
     /// Panic in the loop, for a test.
     #[cfg(test)]
     Panic,
@@ -161,7 +161,7 @@ pub(crate) type StandaloneFiles = mpsc::UnboundedSender<(EntryId, u64)>;
 
 /// Messages of a tree's thread to its session.
 #[derive(Debug)]
-pub(crate) enum TreeSaid {
+pub(crate) enum TreeOutput {
     /// Message for the sender, at the peer.
     Message(TreeMessage),
     /// Progress of the walk.
@@ -263,7 +263,7 @@ impl SessionHandle {
 
     /// Asks the session to end if it has no connection. A session with a full queue is taken to
     /// have one.
-    pub(crate) fn give_way(&self) {
-        let _ = self.inputs.try_send(Input::Command(Command::GiveWay));
+    pub(crate) fn evict(&self) {
+        let _ = self.inputs.try_send(Input::Command(Command::Evict));
     }
 }

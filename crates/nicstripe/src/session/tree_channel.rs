@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{
-    input::{Input, StandaloneFiles, TreeSaid},
+    input::{Input, StandaloneFiles, TreeOutput},
     open_files::Fault,
     retransmit::ChunkSender,
 };
@@ -52,7 +52,7 @@ pub(super) struct TransferOwner {
 }
 
 impl<T> SessionChannel<T> {
-    fn say(&self, said: TreeSaid) -> bool {
+    fn say(&self, said: TreeOutput) -> bool {
         self.inputs.blocking_send(Input::Tree { transfer: self.transfer, said }).is_ok()
     }
 }
@@ -72,11 +72,11 @@ impl<T: Send> TreeChannel for SessionChannel<T> {
     }
 
     fn progress(&mut self, progress: WalkProgress) -> bool {
-        self.owner.is_none() || self.say(TreeSaid::Walked(progress))
+        self.owner.is_none() || self.say(TreeOutput::Walked(progress))
     }
 
     fn finish(self: Box<Self>, result: Result<TreeReport, FileError>) {
-        self.say(TreeSaid::Finished(result));
+        self.say(TreeOutput::Finished(result));
     }
 }
 
@@ -100,7 +100,7 @@ impl SenderChannel for SessionChannel<SenderEnd> {
 
 impl ReceiverChannel for SessionChannel<ReceiverEnd> {
     fn send(&mut self, message: TreeMessage) -> bool {
-        self.say(TreeSaid::Message(message))
+        self.say(TreeOutput::Message(message))
     }
 
     fn consumed(&mut self) -> bool {

@@ -132,7 +132,7 @@ impl Waiters {
         }
     }
 
-    pub(super) fn told_streams(&mut self, transfer: TransferId, streams: &[StreamReport]) {
+    pub(super) fn streams_reported(&mut self, transfer: TransferId, streams: &[StreamReport]) {
         if let Some(tally) = self.tally(transfer) {
             tally.on_peer_streams(streams);
         }
@@ -156,7 +156,7 @@ impl Waiters {
         }
     }
 
-    pub(super) fn tell_progress(&mut self, now: Instant, session: &Session, connections: &BTreeMap<PathId, PathConnection>) {
+    pub(super) fn report_progress(&mut self, now: Instant, session: &Session, connections: &BTreeMap<PathId, PathConnection>) {
         let mut running: BTreeMap<TransferId, Vec<TransferStats>> = BTreeMap::new();
         for (transfer, awaited) in &self.0 {
             let whole = match awaited {

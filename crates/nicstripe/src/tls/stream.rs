@@ -189,7 +189,7 @@ impl TlsStream {
         self.tls.close(&mut self.sending)?;
         timeout_at(deadline.into(), self.flush()).await.map_err(|_| TlsError::TimedOut)??;
         self.shutdown();
-        let _ = timeout_at(deadline.into(), self.hear_out()).await;
+        let _ = timeout_at(deadline.into(), self.drain_until_close()).await;
         Ok(())
     }
 
@@ -254,12 +254,12 @@ impl TlsStream {
         }
         self.flush().await?;
         self.shutdown();
-        self.hear_out().await
+        self.drain_until_close().await
     }
 
     /// Discards received bytes until the peer closes. Closing with unread bytes causes a reset,
     /// upon which the peer's kernel drops bytes its program has not read.
-    async fn hear_out(&mut self) -> Result<(), TlsError> {
+    async fn drain_until_close(&mut self) -> Result<(), TlsError> {
         loop {
             // Bytes received right after the handshake are already in the buffer; they say nothing
             // about the socket.

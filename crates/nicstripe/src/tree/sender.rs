@@ -173,7 +173,7 @@ impl Sender {
             let patience = self.patience();
             if patience.is_none() {
                 self.flush()?;
-                self.tell_last()?;
+                self.flush_last()?;
             }
             if self.is_committed {
                 return Ok(());
@@ -213,7 +213,7 @@ impl Sender {
     }
 
     /// Announces the last batch once nothing can follow it.
-    fn tell_last(&mut self) -> Result<(), Ended> {
+    fn flush_last(&mut self) -> Result<(), Ended> {
         let is_last = self.walk.is_none() && self.outgoing.is_empty() && self.ledger.is_decided() && self.reads.is_empty();
         if is_last && !self.is_last_told {
             self.is_last_told = true;
@@ -252,13 +252,13 @@ impl Sender {
     }
 
     fn found(&mut self, mut found: Box<FoundEntry>) {
-        let told = Announced::of(&mut found);
-        self.outlet.found(told.kind);
-        if let (Content::File { digest, .. }, Some(bytes), true) = (&mut found.entry.content, &told.content, self.rules.checksum) {
+        let announced = Announced::of(&mut found);
+        self.outlet.found(announced.kind);
+        if let (Content::File { digest, .. }, Some(bytes), true) = (&mut found.entry.content, &announced.content, self.rules.checksum) {
             *digest = Some(Digest(*blake3::hash(bytes).as_bytes()));
         }
-        let needs_digest = self.rules.checksum && told.kind.is_file() && told.content.is_none();
-        self.ledger.tell(found.entry.id, told);
+        let needs_digest = self.rules.checksum && announced.kind.is_file() && announced.content.is_none();
+        self.ledger.tell(found.entry.id, announced);
         if needs_digest {
             let FoundEntry { entry, location, identity, .. } = &*found;
             self.reads.digest(ReadRequest { id: entry.id, location: location.clone(), identity: *identity });
@@ -356,8 +356,8 @@ impl Sender {
     /// has already dropped the file.
     fn abandon(&mut self, id: EntryId, code: FailCode, text: String) -> Result<(), Ended> {
         if let Some(pending) = self.ledger.end(id) {
-            self.outlet.will_not_be_sent(&pending.told);
-            self.outlet.failed(Some(&pending.told), code, text.clone())?;
+            self.outlet.will_not_be_sent(&pending.announced);
+            self.outlet.failed(Some(&pending.announced), code, text.clone())?;
         }
         self.push(&Record::Abandoned { id, reason: reason(code, &text) })
     }

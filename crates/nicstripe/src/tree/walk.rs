@@ -256,7 +256,7 @@ impl Walk {
             Ok(bytes) => {
                 self.note_names(&looked.stat, looked.name.clone());
                 let content = Content::File { size: bytes.len() as u64, alone: false, digest: None };
-                self.tell_with(looked, content, None, Some(bytes));
+                self.announce_with(looked, content, None, Some(bytes));
             }
             Err((code, error)) => self.fail_in_level(&looked.location, code, error),
         }
@@ -324,11 +324,11 @@ impl Walk {
 
     /// Assigns an ID and queues the entry, followed by any failure to read its attributes.
     fn tell(&mut self, looked: StatEntry, content: Content, xattrs: Option<io::Result<Vec<Xattr>>>) -> EntryId {
-        self.tell_with(looked, content, xattrs, None)
+        self.announce_with(looked, content, xattrs, None)
     }
 
     /// Like `tell`, with the content of a file that the walk has read.
-    fn tell_with(
+    fn announce_with(
         &mut self,
         looked: StatEntry,
         content: Content,

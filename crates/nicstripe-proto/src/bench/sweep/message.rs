@@ -91,7 +91,7 @@ impl MessageSweep {
     /// See [`super::Planner::fail`]. Larger messages would fail as well.
     pub fn fail(&mut self, _point: &Point) {
         match &mut self.state {
-            State::Upwards(_) => self.look_again(Stopped::Failed),
+            State::Upwards(_) => self.retry_suspects(Stopped::Failed),
             State::Again(suspects) => {
                 suspects.remove(0);
                 self.end_if_done();
@@ -126,20 +126,20 @@ impl MessageSweep {
 
     fn after_trial(&mut self, size: u64, measured: Measured) {
         if measured.time.is_some_and(|time| time > SLOW_MESSAGE) {
-            return self.look_again(Stopped::SlowMessage);
+            return self.retry_suspects(Stopped::SlowMessage);
         }
         if self.table.count((Some(size), None)) < TRIALS {
             return;
         }
         if size.is_power_of_two() && self.is_flat() {
-            return self.look_again(Stopped::Plateau);
+            return self.retry_suspects(Stopped::Plateau);
         }
         if self.spent >= self.budget {
-            return self.look_again(Stopped::Budget);
+            return self.retry_suspects(Stopped::Budget);
         }
         match &mut self.state {
             State::Upwards(index) if *index + 1 < self.sizes.len() => *index += 1,
-            _ => self.look_again(Stopped::Done),
+            _ => self.retry_suspects(Stopped::Done),
         }
     }
 
@@ -155,7 +155,7 @@ impl MessageSweep {
     }
 
     /// From: `Upwards`. To: `Again`, or `Ended` if nothing is suspect.
-    fn look_again(&mut self, stopped: Stopped) {
+    fn retry_suspects(&mut self, stopped: Stopped) {
         self.stopped = stopped;
         let suspects = dropouts(&self.curve()).into_iter().take(MOST_SUSPECTS);
         self.state = State::Again(suspects.map(|size| Suspect { size, confirmed: 0, trials: of_size(size) }).collect());

@@ -212,15 +212,15 @@ async fn what_a_peer_tells_in_a_flood_is_planned_with_ten_times_a_second() {
     let mut bench = LinkerHarness::new(local, remote.clone());
     let told = |number: u32| vec![remote[0].clone(), interface("x", 9, &[&format!("10.7.0.{number}/24")])];
     let now = Instant::now();
-    bench.linker.on_told(told(1), now);
+    bench.linker.on_interfaces_received(told(1), now);
     assert_eq!(bench.linker.apply_told, Some(now), "the first at once");
-    bench.linker.take_told(now);
-    bench.linker.on_told(told(2), now);
-    bench.linker.on_told(told(3), now);
+    bench.linker.apply_interfaces(now);
+    bench.linker.on_interfaces_received(told(2), now);
+    bench.linker.on_interfaces_received(told(3), now);
     assert_eq!(bench.linker.apply_told, Some(now + TOLD_PAUSE));
-    bench.linker.take_told(now + TOLD_PAUSE);
+    bench.linker.apply_interfaces(now + TOLD_PAUSE);
     assert_eq!(bench.linker.remote, told(3));
-    bench.linker.on_told(told(3), now + TOLD_PAUSE);
+    bench.linker.on_interfaces_received(told(3), now + TOLD_PAUSE);
     assert_eq!(bench.linker.apply_told, None, "that is no news");
 }
 

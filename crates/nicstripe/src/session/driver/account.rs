@@ -109,7 +109,7 @@ impl Account {
             self.left_out += 1;
             return;
         }
-        self.tell_left_out();
+        self.report_excluded();
         match answer {
             AnswerKind::Failed { code, text } => {
                 tracing::info!(peer = self.peer, what, %name, result = code.word(), error = %logged(text), "name not changed");
@@ -214,7 +214,7 @@ impl Account {
         let InterfaceBytes { received: received_bytes, sent: sent_bytes } = self.moved;
         let (transfers_done, transfers_failed) = (self.transfers_done, self.transfers_failed);
         tracing::info!(peer, reason, seconds, links, received_bytes, sent_bytes, transfers_done, transfers_failed, "session ends");
-        self.tell_left_out();
+        self.report_excluded();
     }
 
     /// Returns true if the rate limit allows a record about this transfer. Takes one from the
@@ -226,12 +226,12 @@ impl Account {
         let may = self.records.take(Instant::now());
         self.left_out += u64::from(!may);
         if may {
-            self.tell_left_out();
+            self.report_excluded();
         }
         may
     }
 
-    fn tell_left_out(&mut self) {
+    fn report_excluded(&mut self) {
         if self.left_out > 0 {
             tracing::info!(peer = self.peer, records = self.left_out, "more of this session's transfers were not logged");
             self.left_out = 0;

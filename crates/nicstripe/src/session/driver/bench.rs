@@ -137,7 +137,7 @@ impl Driver {
                     BenchBody::Stop(_) => self.sample(true, now),
                     _ => {}
                 }
-                self.session.tell_bench(*body);
+                self.session.send_bench_message(*body);
             }
             BenchCommand::Ping { path, order } => {
                 let sent = self.connections.get(&path).is_some_and(|connection| connection.send_bench(Outgoing::Ping(order)));
@@ -148,7 +148,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn on_bench_said(&mut self, body: BenchBody, now: Instant) {
+    pub(super) fn on_bench_message(&mut self, body: BenchBody, now: Instant) {
         if self.config.role == Role::Client {
             if matches!(body, BenchBody::Stopped(_) | BenchBody::Refused(_)) {
                 self.bench.sampling = None;
@@ -171,7 +171,7 @@ impl Driver {
         if let (true, BenchBody::Refused(refused)) = (is_wanted, &body) {
             return self.refuse_bench(*refused);
         }
-        if !is_wanted || !self.session.tell_bench(body.clone()) {
+        if !is_wanted || !self.session.send_bench_message(body.clone()) {
             return;
         }
         if let BenchBody::Admitted(admitted) = body {
@@ -180,7 +180,7 @@ impl Driver {
                 self.connections.values().map(|connection| connection.plan.interface.clone()).collect::<std::collections::BTreeSet<_>>();
             let session = self.handle.clone();
             // A network driver may be slow to answer.
-            self.files.aside(move || tell_aside(&session, BenchBody::Facts(facts(names.into_iter()))));
+            self.files.aside(move || send_in_background(&session, BenchBody::Facts(facts(names.into_iter()))));
         }
     }
 
@@ -199,7 +199,7 @@ impl Driver {
 
     /// Daemon: ends the benchmark of a client that vanished, so that others in the queue proceed.
     /// Call several times a second.
-    pub(super) fn let_go_of_bench(&mut self, now: Instant) {
+    pub(super) fn release_bench(&mut self, now: Instant) {
         if self.bench.ticket.is_none() || self.session.is_connected() {
             self.bench.alone_since = None;
         } else if now.saturating_duration_since(*self.bench.alone_since.get_or_insert(now)) >= GONE_AFTER {
@@ -216,7 +216,7 @@ impl Driver {
     }
 
     fn refuse_bench(&mut self, refused: BenchRefused) {
-        self.session.tell_bench(BenchBody::Refused(refused));
+        self.session.send_bench_message(BenchBody::Refused(refused));
         self.leave_bench();
     }
 
@@ -228,14 +228,14 @@ impl Driver {
         self.begin_sampling(order, now);
         let got = order.socket_buffer.map(|bytes| self.set_buffers(order, bytes));
         let ready = RunReady { run: order.run, ..got.unwrap_or_default() };
-        self.session.tell_bench(BenchBody::Ready(ready));
+        self.session.send_bench_message(BenchBody::Ready(ready));
     }
 
     fn stop_run(&mut self, run: u32, now: Instant) {
         self.sample(true, now);
         self.bench.sampling = None;
         self.session.end_run();
-        self.session.tell_bench(BenchBody::Stopped(RunNumber { run }));
+        self.session.send_bench_message(BenchBody::Stopped(RunNumber { run }));
     }
 
     fn begin_sampling(&mut self, order: &RunOrder, now: Instant) {
@@ -281,7 +281,7 @@ impl Driver {
         }
         match self.config.role {
             Role::Client => self.bench.tell(BenchNews::Sample(sample, at)),
-            Role::Daemon => _ = self.session.tell_bench(BenchBody::Sample(sample)),
+            Role::Daemon => _ = self.session.send_bench_message(BenchBody::Sample(sample)),
         }
     }
 
@@ -311,7 +311,7 @@ impl Driver {
                 file_system: None,
                 error: Some(shortened(crate::chain(&error))),
             });
-            tell_aside(&session, BenchBody::DiskDone(done));
+            send_in_background(&session, BenchBody::DiskDone(done));
         });
     }
 
@@ -333,7 +333,7 @@ fn shortened(mut text: String) -> String {
 }
 
 /// Daemon: sends an answer through the session, from a thread that may block.
-fn tell_aside(session: &SessionHandle, body: BenchBody) {
+fn send_in_background(session: &SessionHandle, body: BenchBody) {
     let told = crate::session::Command::AnswerBench(body);
     drop(session.inputs.blocking_send(crate::session::Input::Command(told)));
 }

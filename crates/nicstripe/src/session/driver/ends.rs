@@ -26,7 +26,7 @@ use crate::{
     error::Error,
     file::{FileError, OF_SOURCE, OF_TARGET, ReadOptions, Source, Target},
     session::{
-        input::{GetInto, Input, PutFrom, StandaloneFiles, TreeRun, TreeSaid},
+        input::{GetInto, Input, PutFrom, StandaloneFiles, TreeOutput, TreeRun},
         open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
         reorder::{REORDER_CHUNKS, ReadItem, ReorderBuffer, Sink, start_writer},
         retransmit::{ChunkSender, Produced, RETRANSMIT_CHUNKS, RetransmitBuffer, SendWindow, read_pipe},
@@ -424,12 +424,12 @@ impl Driver {
         }
     }
 
-    pub(super) fn on_tree_said(&mut self, transfer: TransferId, said: TreeSaid) {
+    pub(super) fn on_tree_output(&mut self, transfer: TransferId, said: TreeOutput) {
         match said {
-            TreeSaid::Message(message) => self.session.tell_tree(TreeBody { transfer, message }),
-            TreeSaid::Walked(progress) => self.waiters.walked(transfer, progress),
-            TreeSaid::Finished(Err(error)) => self.fail(transfer, error),
-            TreeSaid::Finished(Ok(report)) => {
+            TreeOutput::Message(message) => self.session.send_tree(TreeBody { transfer, message }),
+            TreeOutput::Walked(progress) => self.waiters.walked(transfer, progress),
+            TreeOutput::Finished(Err(error)) => self.fail(transfer, error),
+            TreeOutput::Finished(Ok(report)) => {
                 self.ends.reports.insert(transfer, report);
                 if matches!(self.ends.trees.get(&transfer), Some(TreeThread::Receiver(_))) {
                     self.session.committed(Committed { transfer, digest: NO_DIGEST });
@@ -450,7 +450,7 @@ impl Driver {
     }
 
     /// Passes a message of a tree's receiver to its local sender.
-    pub(super) fn on_tree_told(&mut self, transfer: TransferId, message: TreeMessage) {
+    pub(super) fn on_tree_message(&mut self, transfer: TransferId, message: TreeMessage) {
         let Some(TreeThread::Sender(sender, backlog)) = self.ends.trees.get(&transfer) else { return };
         match backlog.queue(message) {
             // A thread that has ended has reported why.
@@ -480,7 +480,7 @@ impl Driver {
         for orphan in orphans {
             let error = FileError::new("copy", "an entry", io::Error::other("its tree has ended")).with_code(FailCode::Cancelled);
             self.session.fail(failure(orphan, FailCode::Cancelled, crate::chain(&error), true));
-            self.let_go(orphan, Error::File(error));
+            self.fail_locally(orphan, Error::File(error));
         }
     }
 

@@ -80,7 +80,7 @@ impl Driver {
         let cap = self.connections.get(&path).and_then(|connection| connection.plan.cap);
         self.session.limit_path(path, cap, now);
         if self.connections.get(&path).is_some_and(|connection| connection.plan.no_data) {
-            self.session.keep_data_off(path);
+            self.session.exclude_from_data(path);
         }
         self.plan(LinkNews::Opened { path, verified: established.verified, path_mtu: established.path_mtu });
     }
@@ -96,7 +96,7 @@ impl Driver {
             return;
         }
         if let Some(arrived) = stray(&error, self.session.is_connected()) {
-            self.tell_link(path, LinkState::LeftOut(reason.clone()));
+            self.report_link(path, LinkState::LeftOut(reason.clone()));
             self.retire(path, loss, now);
             self.plan(LinkNews::Astray { path, arrived, why: reason });
         } else if matches!(error, Error::Refused { .. } | Error::Untrusted { .. } | Error::UntrustedPeer { .. }) {
@@ -107,7 +107,7 @@ impl Driver {
             let state = if first { LinkState::LeftOut(reason.clone()) } else { LinkState::Down(reason.clone()) };
             // A link already reported as lost gains nothing from a timeout.
             if first || !is_unanswered(&error) || !matches!(connection.state, LinkState::Down(_)) {
-                self.tell_link(path, state);
+                self.report_link(path, state);
             }
             self.session.handle_path_lost(path, loss, now);
             self.plan(LinkNews::Lost { path, why: reason });
@@ -236,11 +236,11 @@ impl Driver {
         // A failed reconnect must not replace the reason for the loss.
         let is_down = self.connections.get(&path).is_some_and(|connection| matches!(connection.state, LinkState::Down(_)));
         if !(is_down && loss == Some(PathLoss::Unreachable)) {
-            self.tell_link(path, state);
+            self.report_link(path, state);
         }
     }
 
-    pub(super) fn tell_link(&mut self, path: PathId, state: LinkState) {
+    pub(super) fn report_link(&mut self, path: PathId, state: LinkState) {
         let Some(connection) = self.connections.get_mut(&path) else { return };
         if connection.retired || connection.state == state {
             return;

@@ -296,20 +296,20 @@ impl Driver {
     fn leave_out_late_links(&mut self) {
         let never = |(path, connection): (&PathId, &PathConnection)| (connection.plan.named && connection.generation == 0).then_some(*path);
         for path in self.connections.iter().filter_map(never).collect::<Vec<_>>() {
-            self.tell_link(path, LinkState::LeftOut("it was still connecting when the transfer ended".into()));
+            self.report_link(path, LinkState::LeftOut("it was still connecting when the transfer ended".into()));
         }
     }
 
     pub(super) fn cancel(&mut self, transfer: TransferId) {
         if self.waiters.contains(transfer) {
             self.session.fail(failure(transfer, FailCode::Cancelled, "interrupted", true));
-            self.let_go(transfer, Error::Cancelled { resumable: true });
+            self.fail_locally(transfer, Error::Cancelled { resumable: true });
         }
     }
 
     /// Ends a transfer that failed elsewhere. First syncs what was written, so that a retry can
     /// resume.
-    pub(super) fn let_go(&mut self, transfer: TransferId, error: Error) {
+    pub(super) fn fail_locally(&mut self, transfer: TransferId, error: Error) {
         let target = self.files.target(transfer).filter(|target| target.is_resumable()).cloned();
         match target.zip(self.session.take_unsynced(transfer)) {
             Some((target, subtrees)) => self.files.run(move || {
@@ -331,12 +331,12 @@ impl Driver {
         });
     }
 
-    pub(super) fn tell_progress(&mut self) {
+    pub(super) fn report_progress(&mut self) {
         let now = Instant::now();
         if let Some(since) = self.session.alone_since().filter(|_| !self.session.is_connected() && !self.waiters.is_empty()) {
             self.config.audience.tell(&Event::Waiting { since: now.saturating_duration_since(since) });
         }
-        self.waiters.tell_progress(now, &self.session, &self.connections);
+        self.waiters.report_progress(now, &self.session, &self.connections);
     }
 
     /// Waits for outstanding I/O jobs, then syncs what was written.

@@ -40,7 +40,7 @@ impl Space {
         taken.map(drop).map_err(|_| io::Error::new(io::ErrorKind::StorageFull, "the storage is full"))
     }
 
-    fn give_back(&self, bytes: u64) {
+    fn release(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::AcqRel);
     }
 }
@@ -113,7 +113,7 @@ impl Blocks {
 
 impl Drop for Blocks {
     fn drop(&mut self) {
-        self.space.give_back(self.bytes);
+        self.space.release(self.bytes);
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Top {
     /// True if the root directory was created for this tree.
     is_new: bool,
     /// Names of the announced top-level entries.
-    told: HashSet<Option<Vec<u8>>>,
+    announced: HashSet<Option<Vec<u8>>>,
 }
 
 /// An unfinished directory of the tree.
@@ -82,8 +82,13 @@ impl Receiver {
         }
         match &directory.place {
             Some(place) => {
-                let (place, told) = (place.clone(), name.file_name());
-                Ok(self.allow(Leaf { place, name: OsStr::from_bytes(told).to_owned(), told: Some(told.to_vec()), is_source: false }))
+                let (place, announced) = (place.clone(), name.file_name());
+                Ok(self.allow(Leaf {
+                    place,
+                    name: OsStr::from_bytes(announced).to_owned(),
+                    announced: Some(announced.to_vec()),
+                    is_source: false,
+                }))
             }
             None => Ok(Spot::Blocked),
         }
@@ -93,17 +98,17 @@ impl Receiver {
         if entry.name.as_ref().map_or(entry.content != Content::Directory, |name| name.components().len() != 1) {
             return Err(Halt::protocol("peer sent a top-level entry without a proper name"));
         }
-        let told = entry.name.as_ref().map(|name| name.file_name().to_vec());
+        let announced = entry.name.as_ref().map(|name| name.file_name().to_vec());
         let top = match self.top.take() {
             Some(top) => top,
             None => self.prepare()?,
         };
         let top = self.top.insert(top);
-        let leaf = |name: OsString| Leaf { place: top.place.clone(), name, told: told.clone(), is_source: true };
-        match (&mut top.own, &told) {
+        let leaf = |name: OsString| Leaf { place: top.place.clone(), name, announced: announced.clone(), is_source: true };
+        match (&mut top.own, &announced) {
             (Some((_, Some(_))), _) => Err(Halt::protocol("peer sent several top-level entries, expected one")),
             (Some((own, first)), _) => {
-                *first = Some(told.clone());
+                *first = Some(announced.clone());
                 let leaf = leaf(own.clone());
                 Ok(self.allow(leaf))
             }
@@ -130,10 +135,10 @@ impl Receiver {
         let (ground, is_new, own) = opened.map_err(|error| Halt::Failed(FileError::new("open directory", shown(), error)))?;
         let place = TreeDir::ground(&ground, false);
         if self.request.rules.delete {
-            self.told.enter(&place);
+            self.announced.enter(&place);
         }
         self.note_device(&place);
-        Ok(Top { ground, place, own, is_new, told: HashSet::new() })
+        Ok(Top { ground, place, own, is_new, announced: HashSet::new() })
     }
 
     fn open_or_make(&self, name: Option<&Name>) -> io::Result<(Arc<RootDir>, bool)> {
@@ -168,20 +173,21 @@ impl Receiver {
 
     /// Records a name so that it is not deleted as surplus. Returns true if another source may
     /// write to the same place.
-    pub(super) fn note_told(&mut self, entry: &Entry, leaf: Option<&Leaf>) -> bool {
+    pub(super) fn note_announced(&mut self, entry: &Entry, leaf: Option<&Leaf>) -> bool {
         if self.request.rules.delete
             && let Some(leaf) = leaf
         {
-            self.told.insert(&leaf.place, &leaf.name);
+            self.announced.insert(&leaf.place, &leaf.name);
         }
         match (entry.parent, &mut self.top) {
             (Some(parent), _) => self.directories.get(&parent).is_some_and(|parent| parent.is_shared),
             (None, Some(top)) => {
                 let name = entry.name.as_ref().map(|name| name.file_name().to_vec());
-                let is_mixed = !top.told.is_empty() && (name.is_none() || top.told.contains(&None) || top.told.contains(&name));
+                let is_mixed =
+                    !top.announced.is_empty() && (name.is_none() || top.announced.contains(&None) || top.announced.contains(&name));
                 // Only deletion needs the names.
                 if self.request.rules.delete {
-                    top.told.insert(name);
+                    top.announced.insert(name);
                 }
                 is_mixed
             }
@@ -191,7 +197,7 @@ impl Receiver {
 
     /// Handles the entry of the root directory itself, sent if its contents were requested.
     pub(super) fn on_whole(&mut self, entry: Entry) -> Result<(), Halt> {
-        let is_shared = self.note_told(&entry, None);
+        let is_shared = self.note_announced(&entry, None);
         let Some(top) = &self.top else { return Ok(()) };
         let verdict = if top.is_new { Verdict::Create } else { Verdict::Same };
         let place = TreeDir::ground(&top.ground, true);
@@ -199,7 +205,7 @@ impl Receiver {
     }
 
     pub(super) fn on_directory(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
-        let is_shared = self.note_told(&entry, Some(&leaf));
+        let is_shared = self.note_announced(&entry, Some(&leaf));
         let shown = leaf.shown();
         let existing = match self.look(&leaf) {
             Ok(existing) => existing,
@@ -212,7 +218,7 @@ impl Receiver {
             return self.out.note_failure(shown, FailCode::NotAFile, cannot_make_directory(&leaf.text()));
         }
         // Paths that are too long were rejected before.
-        let Some(place) = leaf.place.child(&leaf.name, leaf.told.as_deref(), leaf.is_source) else { return Ok(()) };
+        let Some(place) = leaf.place.child(&leaf.name, leaf.announced.as_deref(), leaf.is_source) else { return Ok(()) };
         match self.make(&entry, &leaf, &place, verdict) {
             Ok(()) => self.enter(entry, place, verdict, is_shared),
             Err(error) => self.refuse(entry, shown, leaf.error("make directory", error)),
@@ -242,7 +248,7 @@ impl Receiver {
         self.note_device(&place);
         self.out.decide(entry.id, verdict);
         if self.request.rules.delete {
-            self.told.enter(&place);
+            self.announced.enter(&place);
         }
         let attributes = self.directory_attributes(&entry, verdict);
         let (parent, place, footprint) = (entry.parent, Some(place), entry.footprint());
@@ -343,11 +349,11 @@ impl Receiver {
         let rules = &self.request.rules;
         if rules.delete {
             if is_searched && !directory.failed && !directory.is_shared && !self.request.append_only {
-                Deleter::new(&self.request.excludes, &mut self.out, rules.dry_run).run(place, &self.told)?;
+                Deleter::new(&self.request.excludes, &mut self.out, rules.dry_run).run(place, &self.announced)?;
             }
-            self.told.leave(place);
+            self.announced.leave(place);
         }
-        let shown = Name::new(place.told()).ok();
+        let shown = Name::new(place.announced()).ok();
         let is_new = directory.verdict == Verdict::Create;
         if !self.request.rules.dry_run
             && let Err(error) = self.set_directory_attributes(place, &directory.attributes)

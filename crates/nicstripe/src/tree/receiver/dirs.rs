@@ -77,7 +77,7 @@ pub(super) struct TreeDir {
     /// Name in its parent; empty for the root directory.
     name: OsString,
     /// The sender's name for it; that of a top-level entry may differ locally.
-    told: Option<Vec<u8>>,
+    announced: Option<Vec<u8>>,
     depth: usize,
     /// Length of its path with a trailing slash, in bytes.
     len: usize,
@@ -101,7 +101,7 @@ impl TreeDir {
             ground: ground.clone(),
             parent: None,
             name: OsString::new(),
-            told: None,
+            announced: None,
             depth: 0,
             len: 0,
             key: ground.seed.hash_one(0u64),
@@ -112,13 +112,13 @@ impl TreeDir {
 
     /// Returns a directory in this one; `None` if its path exceeds the limits of a
     /// [`nicstripe_proto::Name`].
-    pub(super) fn child(self: &Arc<Self>, name: &OsStr, told: Option<&[u8]>, is_source: bool) -> Option<Arc<Self>> {
+    pub(super) fn child(self: &Arc<Self>, name: &OsStr, announced: Option<&[u8]>, is_source: bool) -> Option<Arc<Self>> {
         let (depth, len) = (self.depth + 1, self.len + name.len() + 1);
         let place = || Self {
             ground: self.ground.clone(),
             parent: Some(self.clone()),
             name: name.to_owned(),
-            told: told.map(<[u8]>::to_vec),
+            announced: announced.map(<[u8]>::to_vec),
             depth,
             len,
             key: self.key_of(name),
@@ -142,10 +142,10 @@ impl TreeDir {
     }
 
     /// Returns the sender's components of its path, outermost first.
-    pub(super) fn told(&self) -> Vec<&[u8]> {
-        let mut told = self.parent.as_ref().map(|parent| parent.told()).unwrap_or_default();
-        told.extend(self.told.as_deref());
-        told
+    pub(super) fn announced(&self) -> Vec<&[u8]> {
+        let mut announced = self.parent.as_ref().map(|parent| parent.announced()).unwrap_or_default();
+        announced.extend(self.announced.as_deref());
+        announced
     }
 
     /// Returns the path relative to the source, for filters.

@@ -26,7 +26,7 @@ use rustix::{
 use super::{
     Completion, Halt, Leaf, MOST_WEIGHT, Receiver,
     commit_group::{self, Committed},
-    outbox::told,
+    outbox::announced,
     part::Part,
     writing::{self, Batch, Piece, Wrote},
 };
@@ -404,7 +404,7 @@ impl Receiver {
             }
         }
         self.failed.insert(id);
-        self.out.note_failure(leaf.shown(), reason.code, told(reason))?;
+        self.out.note_failure(leaf.shown(), reason.code, announced(reason))?;
         self.resume_links(id)?;
         self.settle(parent, true)
     }

@@ -217,8 +217,8 @@ impl Receiver {
     }
 
     fn end_link(&mut self, link: Link, result: Result<Verdict, FileError>) -> Result<(), Halt> {
-        let Link { entry, leaf, verdict: told, .. } = link;
-        let verdict = match (result, told) {
+        let Link { entry, leaf, verdict: announced, .. } = link;
+        let verdict = match (result, announced) {
             (Err(error), None) => return self.refuse(entry, leaf.shown(), error),
             (Err(error), Some(_)) => {
                 self.out.fail(Some(entry.id), leaf.shown(), &error)?;
@@ -231,7 +231,7 @@ impl Receiver {
                 self.out.fail(Some(entry.id), leaf.shown(), &leaf.error("link", cause))?;
                 return self.settle(entry.parent, true);
             }
-            (Ok(_), Some(told)) => told,
+            (Ok(_), Some(announced)) => announced,
             (Ok(Verdict::Exists), None) => return self.leave(entry, &leaf),
             (Ok(verdict), None) => verdict,
         };
@@ -239,7 +239,7 @@ impl Receiver {
         if !verdict.is_wanted() {
             return self.skip(entry, &leaf, verdict);
         }
-        if told.is_none() {
+        if announced.is_none() {
             self.out.decide(entry.id, verdict);
         }
         if !self.request.rules.dry_run {

@@ -174,7 +174,7 @@ struct Receiver {
     /// One place on each file system in the tree.
     devices: BTreeMap<u64, Arc<TreeDir>>,
     /// Announced names in unfinished directories, if surplus is deleted.
-    told: ToldNames,
+    announced: ToldNames,
     /// Files to compare by BLAKE3.
     undecided: HashMap<EntryId, Candidate>,
     /// Undecided files whose hashing has not begun.
@@ -223,7 +223,7 @@ impl Receiver {
             directories: HashMap::new(),
             open_directories: 0,
             devices: BTreeMap::new(),
-            told: ToldNames::default(),
+            announced: ToldNames::default(),
             undecided: HashMap::new(),
             to_hash: VecDeque::new(),
             hashing: 0,
@@ -418,7 +418,7 @@ impl Receiver {
     }
 
     fn on_leaf(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
-        self.note_told(&entry, Some(&leaf));
+        self.note_announced(&entry, Some(&leaf));
         if self.busy_names.contains(&leaf.key()) {
             let error = leaf.error("receive", io::Error::other("a file of this name is being received")).with_code(FailCode::Busy);
             return self.refuse(entry, leaf.shown(), error);
@@ -505,7 +505,7 @@ impl Receiver {
     /// without a sync, and `Committed` promises that they are on disk.
     fn sync_all(&mut self) -> Result<(), Halt> {
         self.out.flush()?;
-        self.out.tell_progress()?;
+        self.out.report_progress()?;
         if self.request.rules.dry_run {
             return Ok(());
         }
@@ -545,7 +545,7 @@ struct Leaf {
     place: Arc<TreeDir>,
     name: OsString,
     /// The sender's name for it; `None` for a directory that is named by the target.
-    told: Option<Vec<u8>>,
+    announced: Option<Vec<u8>>,
     /// True for a source itself, false for an entry in it.
     is_source: bool,
 }
@@ -553,7 +553,7 @@ struct Leaf {
 impl Leaf {
     /// Returns the path beneath the target; `None` for the target itself.
     fn shown(&self) -> Option<Name> {
-        Name::new(self.place.told().into_iter().chain(self.told.as_deref())).ok()
+        Name::new(self.place.announced().into_iter().chain(self.announced.as_deref())).ok()
     }
 
     /// Returns the path beneath the target for display.

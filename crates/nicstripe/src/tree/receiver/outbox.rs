@@ -111,7 +111,7 @@ impl Outbox {
         let Trouble { name, reason, label } = trouble;
         let label = || label.map(|label| cut(printable(label.as_bytes())));
         let shown = name.as_ref().map(Name::to_string).or_else(label).unwrap_or_default();
-        self.note(shown, name, reason.code, told(&reason))
+        self.note(shown, name, reason.code, announced(&reason))
     }
 
     fn note(&mut self, shown: String, name: Option<Name>, code: FailCode, text: String) -> Result<(), Halt> {
@@ -170,13 +170,13 @@ impl Outbox {
     pub(super) fn flush(&mut self) -> Result<(), Halt> {
         self.flush_verdicts()?;
         self.flush_results()?;
-        if self.progress_told.is_none_or(|told| told.elapsed() >= PROGRESS_PAUSE) {
-            self.tell_progress()?;
+        if self.progress_told.is_none_or(|announced| announced.elapsed() >= PROGRESS_PAUSE) {
+            self.report_progress()?;
         }
         Ok(())
     }
 
-    pub(super) fn tell_progress(&mut self) -> Result<(), Halt> {
+    pub(super) fn report_progress(&mut self) -> Result<(), Halt> {
         self.progress_told = Some(Instant::now());
         go_on(self.channel.progress(self.progress))
     }
@@ -307,7 +307,7 @@ const MOST_UNTOLD_DELETED: usize = 256;
 const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Formats a failure reported by the sender.
-pub(super) fn told(reason: &Reason) -> String {
+pub(super) fn announced(reason: &Reason) -> String {
     cut(printable(reason.text.as_bytes()))
 }
 

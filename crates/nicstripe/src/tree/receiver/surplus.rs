@@ -67,8 +67,8 @@ impl<'a> Deleter<'a> {
     }
 
     /// Deletes the files in a directory that were not announced.
-    pub(super) fn run(&mut self, place: &Arc<TreeDir>, told: &ToldNames) -> Result<(), Halt> {
-        let shown: Vec<Vec<u8>> = place.told().into_iter().map(<[u8]>::to_vec).collect();
+    pub(super) fn run(&mut self, place: &Arc<TreeDir>, announced: &ToldNames) -> Result<(), Halt> {
+        let shown: Vec<Vec<u8>> = place.announced().into_iter().map(<[u8]>::to_vec).collect();
         let listed = place.open().and_then(|dir| {
             self.device = fstat(&*dir)?.st_dev;
             Ok((names_in(&dir)?, dir))
@@ -77,7 +77,7 @@ impl<'a> Deleter<'a> {
             Ok(listed) => listed,
             Err(error) => return self.fail("list", &shown, error),
         };
-        let surplus = names.into_iter().filter(|name| !told.contains(place, name));
+        let surplus = names.into_iter().filter(|name| !announced.contains(place, name));
         let beneath = place.path_beneath_source();
         for name in surplus {
             self.delete(&dir, &name, &beneath.join(&name), &with(&shown, &name))?;

@@ -49,55 +49,56 @@ impl Sender {
     fn take_verdicts(&mut self, first: EntryId, verdicts: &[Verdict]) -> Result<(), Ended> {
         for (index, verdict) in verdicts.iter().enumerate() {
             let id = EntryId(first.0.saturating_add(index as u64));
-            let told = self.ledger.decide(id).map_err(protocol)?;
-            self.take_verdict(id, told, *verdict)?;
+            let announced = self.ledger.decide(id).map_err(protocol)?;
+            self.take_verdict(id, announced, *verdict)?;
         }
         Ok(())
     }
 
-    fn take_verdict(&mut self, id: EntryId, told: Announced, verdict: Verdict) -> Result<(), Ended> {
+    fn take_verdict(&mut self, id: EntryId, announced: Announced, verdict: Verdict) -> Result<(), Ended> {
         match verdict {
             Verdict::Create | Verdict::Replace if self.rules.dry_run => {
-                self.ledger.resolve(id, &told);
-                self.outlet.copied(&told, verdict)
+                self.ledger.resolve(id, &announced);
+                self.outlet.copied(&announced, verdict)
             }
-            Verdict::Create | Verdict::Replace => self.wanted(id, told, verdict),
+            Verdict::Create | Verdict::Replace => self.wanted(id, announced, verdict),
             Verdict::Newer if !self.rules.update => Err(protocol(LedgerError::NotAsked(id.0))),
             Verdict::Same | Verdict::Newer => {
-                self.ledger.resolve(id, &told);
-                self.outlet.skipped(&told, verdict)
+                self.ledger.resolve(id, &announced);
+                self.outlet.skipped(&announced, verdict)
             }
             Verdict::Exists => {
-                self.ledger.resolve(id, &told);
-                self.outlet.will_not_be_sent(&told);
-                let label = told.location.label();
-                let (code, text) = match told.kind {
+                self.ledger.resolve(id, &announced);
+                self.outlet.will_not_be_sent(&announced);
+                let label = announced.location.label();
+                let (code, text) = match announced.kind {
                     Kind::Directory => (FailCode::NotAFile, cannot_make_directory(&label)),
                     _ => (FailCode::Exists, format!("\"{label}\" exists and differs")),
                 };
-                self.outlet.failed(Some(&told), code, text)
+                self.outlet.failed(Some(&announced), code, text)
             }
             Verdict::LeftOut => {
-                self.ledger.resolve(id, &told);
-                self.outlet.left_out(&told)
+                self.ledger.resolve(id, &announced);
+                self.outlet.left_out(&announced)
             }
             Verdict::Blocked => {
-                self.ledger.resolve(id, &told);
-                self.outlet.will_not_be_sent(&told);
+                self.ledger.resolve(id, &announced);
+                self.outlet.will_not_be_sent(&announced);
                 Ok(())
             }
             Verdict::Refused => {
-                self.outlet.will_not_be_sent(&told);
-                self.ledger.wait_for_result(id, told, verdict);
+                self.outlet.will_not_be_sent(&announced);
+                self.ledger.wait_for_result(id, announced, verdict);
                 Ok(())
             }
         }
     }
 
     /// Sends or starts a wanted file; other entries only wait for their result.
-    fn wanted(&mut self, id: EntryId, mut told: Announced, verdict: Verdict) -> Result<(), Ended> {
-        let (kind, location, content, is_failed) = (told.kind, told.location.clone(), told.content.take(), told.is_failed());
-        self.ledger.wait_for_result(id, told, verdict);
+    fn wanted(&mut self, id: EntryId, mut announced: Announced, verdict: Verdict) -> Result<(), Ended> {
+        let (kind, location, content, is_failed) =
+            (announced.kind, announced.location.clone(), announced.content.take(), announced.is_failed());
+        self.ledger.wait_for_result(id, announced, verdict);
         match kind {
             Kind::File { alone: true, .. } if is_failed => Ok(()),
             Kind::File { alone: true, size, .. } => {
@@ -121,7 +122,7 @@ impl Sender {
     fn take_done(&mut self, first: EntryId, count: u64) -> Result<(), Ended> {
         for pending in self.ledger.done(first, count).map_err(protocol)? {
             if pending.verdict.is_wanted() {
-                self.outlet.copied(&pending.told, pending.verdict)?;
+                self.outlet.copied(&pending.announced, pending.verdict)?;
             }
         }
         Ok(())
@@ -130,7 +131,7 @@ impl Sender {
     fn take_failure(&mut self, failure: &EntryFailure) -> Result<(), Ended> {
         let Some(id) = failure.id else { return self.outlet.failed_there(None, failure) };
         match self.ledger.failed(id).map_err(protocol)? {
-            Some(told) => self.outlet.failed_there(Some(&told), failure),
+            Some(announced) => self.outlet.failed_there(Some(&announced), failure),
             None => Ok(()),
         }
     }
@@ -148,7 +149,7 @@ impl Sender {
     }
 
     fn open_standalone(&mut self, id: EntryId, answer: Answer<Source>) -> Result<(), Ended> {
-        let Some(Announced { kind: Kind::File { alone: true, identity, .. }, location, .. }) = self.ledger.told(id) else {
+        let Some(Announced { kind: Kind::File { alone: true, identity, .. }, location, .. }) = self.ledger.announced(id) else {
             let error = io::Error::other(format!("peer asked for entry {}, which is no file of its own transfer", id.0));
             answer(Err(FileError::new("send", "the tree", error).with_code(FailCode::Protocol)));
             return Ok(());
@@ -161,7 +162,7 @@ impl Sender {
     }
 
     fn standalone_ended(&mut self, id: EntryId, result: Result<(), EntryError>) -> Result<(), Ended> {
-        self.ledger.ended_standalone(id);
+        self.ledger.standalone_end(id);
         match result {
             Err(failure) if self.ledger.is_pending(id) => self.abandon(id, failure.code, failure.text),
             Err(_) => Ok(()),

@@ -77,7 +77,7 @@ const MOST_KEPT: usize = 1 << 20;
 /// An entry that waits for its result.
 #[derive(Debug)]
 pub(super) struct Pending {
-    pub(super) told: Announced,
+    pub(super) announced: Announced,
     pub(super) verdict: Verdict,
     /// True if the content was sent completely, or if the standalone transfer succeeded. The file
     /// cannot be in place before.
@@ -157,20 +157,20 @@ impl Ledger {
         self.undecided.is_empty() && self.alone.is_empty()
     }
 
-    pub(super) fn tell(&mut self, id: EntryId, told: Announced) {
-        if let Some(parent) = told.parent.and_then(|parent| self.directories.get_mut(&parent)) {
+    pub(super) fn tell(&mut self, id: EntryId, announced: Announced) {
+        if let Some(parent) = announced.parent.and_then(|parent| self.directories.get_mut(&parent)) {
             parent.children += 1;
         }
-        if told.kind == Kind::Directory {
-            let Announced { parent, weight, footprint, .. } = told;
+        if announced.kind == Kind::Directory {
+            let Announced { parent, weight, footprint, .. } = announced;
             self.directories.insert(id, Unsettled { parent, weight, footprint, children: 0, is_ended: false, is_resolved: false });
         } else {
             self.others += 1;
-            self.weight += told.weight;
-            self.footprint += told.footprint;
+            self.weight += announced.weight;
+            self.footprint += announced.footprint;
         }
-        self.kept += told.kept();
-        self.undecided.push_back(told);
+        self.kept += announced.kept();
+        self.undecided.push_back(announced);
     }
 
     pub(super) fn end_directory(&mut self, id: EntryId) {
@@ -195,32 +195,32 @@ impl Ledger {
         if id.0 >= self.unsent {
             return Err(LedgerError::Unsent(id.0));
         }
-        let told = self.undecided.pop_front().ok_or(LedgerError::Unsent(id.0))?;
+        let announced = self.undecided.pop_front().ok_or(LedgerError::Unsent(id.0))?;
         self.first_undecided += 1;
-        self.kept -= told.kept();
-        Ok(told)
+        self.kept -= announced.kept();
+        Ok(announced)
     }
 
     /// Makes the entry wait for its result, unless the result arrived first.
-    pub(super) fn wait_for_result(&mut self, id: EntryId, told: Announced, verdict: Verdict) {
-        if told.is_failed {
-            self.resolve(id, &told);
+    pub(super) fn wait_for_result(&mut self, id: EntryId, announced: Announced, verdict: Verdict) {
+        if announced.is_failed {
+            self.resolve(id, &announced);
         } else {
-            let has_gone = !told.kind.is_file();
-            self.pending.insert(id, Pending { told: Announced { content: None, ..told }, verdict, has_gone });
+            let has_gone = !announced.kind.is_file();
+            self.pending.insert(id, Pending { announced: Announced { content: None, ..announced }, verdict, has_gone });
         }
     }
 
     /// Settles a decided entry, which waits for nothing more.
-    pub(super) fn resolve(&mut self, id: EntryId, told: &Announced) {
+    pub(super) fn resolve(&mut self, id: EntryId, announced: &Announced) {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_resolved = true;
             return self.settle_directories(Some(id));
         }
         self.others -= 1;
-        self.weight -= told.weight;
-        self.footprint -= told.footprint;
-        self.settle_child_of(told.parent);
+        self.weight -= announced.weight;
+        self.footprint -= announced.footprint;
+        self.settle_child_of(announced.parent);
     }
 
     fn settle_child_of(&mut self, parent: Option<EntryId>) {
@@ -252,7 +252,7 @@ impl Ledger {
         self.alone.insert(id);
     }
 
-    pub(super) fn ended_standalone(&mut self, id: EntryId) {
+    pub(super) fn standalone_end(&mut self, id: EntryId) {
         self.alone.remove(&id);
     }
 
@@ -264,9 +264,9 @@ impl Ledger {
     }
 
     /// Returns an entry that waits for its result or its verdict.
-    pub(super) fn told(&self, id: EntryId) -> Option<&Announced> {
+    pub(super) fn announced(&self, id: EntryId) -> Option<&Announced> {
         match self.pending.get(&id) {
-            Some(pending) => Some(&pending.told),
+            Some(pending) => Some(&pending.announced),
             None => id.0.checked_sub(self.first_undecided).and_then(|at| self.undecided.get(at as usize)),
         }
     }
@@ -279,7 +279,7 @@ impl Ledger {
     pub(super) fn end(&mut self, id: EntryId) -> Option<Pending> {
         self.alone.remove(&id);
         let pending = self.pending.remove(&id)?;
-        self.resolve(id, &pending.told);
+        self.resolve(id, &pending.announced);
         Some(pending)
     }
 
@@ -298,11 +298,11 @@ impl Ledger {
         if id.0 >= self.unsent {
             return Err(LedgerError::Result(id.0));
         }
-        if let Some(told) = id.0.checked_sub(self.first_undecided).and_then(|at| self.undecided.get_mut(at as usize)) {
-            let is_first = !std::mem::replace(&mut told.is_failed, true);
-            return Ok(is_first.then(|| told.clone()));
+        if let Some(announced) = id.0.checked_sub(self.first_undecided).and_then(|at| self.undecided.get_mut(at as usize)) {
+            let is_first = !std::mem::replace(&mut announced.is_failed, true);
+            return Ok(is_first.then(|| announced.clone()));
         }
-        Ok(self.end(id).map(|pending| pending.told))
+        Ok(self.end(id).map(|pending| pending.announced))
     }
 }
 
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use crate::tree::anchor::{Anchor, Base};
 
-    fn told(id: u64, content: Content, parent: Option<u64>) -> Announced {
+    fn announced(id: u64, content: Content, parent: Option<u64>) -> Announced {
         let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
         let xattr = Xattr { name: b"user.x".to_vec().into(), value: vec![0; 128 << 10].into() };
         let (id, parent, identity) = (EntryId(id), parent.map(EntryId), SourceIdentity::default());
@@ -349,14 +349,14 @@ mod tests {
     fn a_walk_waits_while_entries_without_results_have_many_attributes_but_never_for_open_directories() {
         let mut ledger = Ledger::new(usize::MAX);
         for id in 0..200 {
-            ledger.tell(EntryId(id), told(id, Content::Directory, id.checked_sub(1)));
+            ledger.tell(EntryId(id), announced(id, Content::Directory, id.checked_sub(1)));
         }
         assert!(ledger.has_room(), "they can only end when the walk goes on");
         let file = || Content::File { size: 1, alone: false, digest: None };
         let files = (200..).take_while(|id| {
             let has_room = ledger.has_room();
             if has_room {
-                ledger.tell(EntryId(*id), told(*id, file(), Some(199)));
+                ledger.tell(EntryId(*id), announced(*id, file(), Some(199)));
             }
             has_room
         });
@@ -364,8 +364,8 @@ mod tests {
         assert_eq!(files, 128, "16 MiB of 128 KiB each");
         ledger.sent(EntryId(199 + files));
         for id in (0..200 + files).map(EntryId) {
-            let told = ledger.decide(id).unwrap();
-            ledger.resolve(id, &told);
+            let announced = ledger.decide(id).unwrap();
+            ledger.resolve(id, &announced);
         }
         assert!(ledger.has_room());
         (0..200).rev().for_each(|id| ledger.end_directory(EntryId(id)));
@@ -375,10 +375,10 @@ mod tests {
     #[test]
     fn a_small_file_is_done_only_when_it_was_sent() {
         let mut ledger = Ledger::new(usize::MAX);
-        ledger.tell(EntryId(0), told(0, Content::File { size: 1, alone: false, digest: None }, None));
+        ledger.tell(EntryId(0), announced(0, Content::File { size: 1, alone: false, digest: None }, None));
         ledger.sent(EntryId(0));
-        let told = ledger.decide(EntryId(0)).unwrap();
-        ledger.wait_for_result(EntryId(0), told, Verdict::Create);
+        let announced = ledger.decide(EntryId(0)).unwrap();
+        ledger.wait_for_result(EntryId(0), announced, Verdict::Create);
         assert_eq!(ledger.done(EntryId(0), 1).unwrap_err(), LedgerError::Unfinished(0));
         ledger.gone(EntryId(0));
         assert_eq!(ledger.done(EntryId(0), 1).unwrap().len(), 1);
@@ -388,7 +388,7 @@ mod tests {
     fn a_walk_waits_while_entries_without_results_fill_the_receivers_memory() {
         let mut ledger = Ledger::new(64 << 10);
         let file =
-            |id| Announced { weight: 0, footprint: 4 << 10, ..told(id, Content::File { size: 1, alone: false, digest: None }, None) };
+            |id| Announced { weight: 0, footprint: 4 << 10, ..announced(id, Content::File { size: 1, alone: false, digest: None }, None) };
         let files = (0..100)
             .take_while(|id| {
                 ledger.has_room() && {

@@ -110,9 +110,9 @@ impl Outlet {
     }
 
     /// Counts a device that the receiver does not create.
-    pub(super) fn left_out(&mut self, told: &Announced) -> Result<(), Ended> {
+    pub(super) fn left_out(&mut self, announced: &Announced) -> Result<(), Ended> {
         self.report.special += 1;
-        self.tell(told, EntryOutcome::Special)
+        self.tell(announced, EntryOutcome::Special)
     }
 
     pub(super) fn complete(&mut self) {
@@ -121,8 +121,8 @@ impl Outlet {
     }
 
     /// Counts an entry that is in place, or would be in a dry run.
-    pub(super) fn copied(&mut self, told: &Announced, verdict: Verdict) -> Result<(), Ended> {
-        let counter = match told.kind {
+    pub(super) fn copied(&mut self, announced: &Announced, verdict: Verdict) -> Result<(), Ended> {
+        let counter = match announced.kind {
             Kind::File { .. } => &mut self.report.files,
             Kind::Directory => &mut self.report.directories,
             Kind::Symlink => &mut self.report.symlinks,
@@ -130,50 +130,50 @@ impl Outlet {
             Kind::Node => &mut self.report.nodes,
         };
         *counter += 1;
-        let bytes = told.kind.size();
+        let bytes = announced.kind.size();
         self.report.bytes += bytes;
-        self.file_done(told, self.is_dry_run);
-        self.tell(told, EntryOutcome::Copied { verdict, bytes })
+        self.file_done(announced, self.is_dry_run);
+        self.tell(announced, EntryOutcome::Copied { verdict, bytes })
     }
 
     /// Counts an entry that is unchanged or newer at the receiver.
-    pub(super) fn skipped(&mut self, told: &Announced, verdict: Verdict) -> Result<(), Ended> {
-        match (verdict, told.kind) {
+    pub(super) fn skipped(&mut self, announced: &Announced, verdict: Verdict) -> Result<(), Ended> {
+        match (verdict, announced.kind) {
             (_, Kind::Directory) => {}
             (Verdict::Newer, _) => self.report.newer += 1,
             (_, Kind::HardLink) => self.report.hard_links += 1,
             _ => self.report.unchanged += 1,
         }
-        self.file_done(told, true);
-        self.tell(told, EntryOutcome::Skipped(verdict))
+        self.file_done(announced, true);
+        self.tell(announced, EntryOutcome::Skipped(verdict))
     }
 
-    fn file_done(&mut self, told: &Announced, is_skipped: bool) {
-        if told.kind.is_file() {
+    fn file_done(&mut self, announced: &Announced, is_skipped: bool) {
+        if announced.kind.is_file() {
             self.progress.files_done += 1;
             self.is_told = false;
         }
         if is_skipped {
-            self.will_not_be_sent(told);
+            self.will_not_be_sent(announced);
         }
     }
 
     /// Counts the bytes of an entry that need not be sent, or cannot be.
-    pub(super) fn will_not_be_sent(&mut self, told: &Announced) {
-        self.progress.skipped_bytes += told.kind.size();
+    pub(super) fn will_not_be_sent(&mut self, announced: &Announced) {
+        self.progress.skipped_bytes += announced.kind.size();
         self.is_told = false;
     }
 
     /// Counts a failure at the receiver; escapes the peer's text.
-    pub(super) fn failed_there(&mut self, told: Option<&Announced>, failure: &EntryFailure) -> Result<(), Ended> {
+    pub(super) fn failed_there(&mut self, announced: Option<&Announced>, failure: &EntryFailure) -> Result<(), Ended> {
         let text: String = failure.text.chars().take(MOST_TEXT).collect();
-        self.failed(told, failure.code, printable(text.as_bytes()))
+        self.failed(announced, failure.code, printable(text.as_bytes()))
     }
 
     /// Counts a failed entry; `text` is escaped.
-    pub(super) fn failed(&mut self, told: Option<&Announced>, code: FailCode, text: String) -> Result<(), Ended> {
-        let name = told.map(|told| told.location.label()).unwrap_or_default();
-        self.fail(told.and_then(|told| told.location.name().ok().flatten()), FailedEntry { name, code, text })
+    pub(super) fn failed(&mut self, announced: Option<&Announced>, code: FailCode, text: String) -> Result<(), Ended> {
+        let name = announced.map(|announced| announced.location.label()).unwrap_or_default();
+        self.fail(announced.and_then(|announced| announced.location.name().ok().flatten()), FailedEntry { name, code, text })
     }
 
     /// Counts a failure, and reports it if it has a name.
@@ -197,8 +197,8 @@ impl Outlet {
         if self.list { still(self.channel.tell(name, EntryOutcome::Deleted)) } else { Ok(()) }
     }
 
-    fn tell(&mut self, told: &Announced, outcome: EntryOutcome) -> Result<(), Ended> {
-        match told.location.name() {
+    fn tell(&mut self, announced: &Announced, outcome: EntryOutcome) -> Result<(), Ended> {
+        match announced.location.name() {
             Ok(Some(name)) if self.list => still(self.channel.tell(&name, outcome)),
             _ => Ok(()),
         }
