@@ -50,7 +50,7 @@ impl ConnectArgs {
     /// the process that talks to the network cannot change routes.
     pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
         check_excluded(&self.exclude_link)?;
-        Ok(Arc::new(RouteKeeper::start_apart(self.routes.into(), &places::routes_dir(&places::home()?))))
+        Ok(Arc::new(RouteKeeper::start_dedicated(self.routes.into(), &places::routes_dir(&places::home()?))))
     }
 
     /// Returns the daemon's port: the typed one, otherwise that of the URL, otherwise the default.

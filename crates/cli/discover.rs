@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nicstripe::{
     DEFAULT_PORT,
-    discovery::{self, Heard, SearchOptions},
+    discovery::{self, DiscoveredPeer, SearchOptions},
     trust::{Home, Identity, Peers},
 };
 
@@ -63,14 +63,14 @@ impl Discover {
         Ok(())
     }
 
-    fn search(self, terminal: &Terminal) -> Result<Vec<Heard>, Failure> {
+    fn search(self, terminal: &Terminal) -> Result<Vec<DiscoveredPeer>, Failure> {
         logging::start(terminal)?;
         let home = places::home()?;
         let runtime = runtime::threaded()?;
         runtime.block_on(self.heard(&home))
     }
 
-    async fn heard(self, home: &Home) -> Result<Vec<Heard>, Failure> {
+    async fn heard(self, home: &Home) -> Result<Vec<DiscoveredPeer>, Failure> {
         let identity = Identity::load_or_create(&home.identity_file())?;
         let peers = Peers::load(&home.peers_file())?;
         let options = SearchOptions { port: self.port, duration: self.timeout, interfaces: self.interface, ..SearchOptions::default() };
@@ -79,7 +79,7 @@ impl Discover {
 }
 
 /// Returns a header line and one line per daemon and cable.
-fn table(heard: &[Heard]) -> Vec<String> {
+fn table(heard: &[DiscoveredPeer]) -> Vec<String> {
     if heard.is_empty() {
         return Vec::new();
     }
@@ -93,7 +93,7 @@ fn table(heard: &[Heard]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-fn row(heard: &Heard) -> [String; 6] {
+fn row(heard: &DiscoveredPeer) -> [String; 6] {
     let trusted = if heard.trusted { "yes" } else { "no" };
     let cable = format!("{} → {}", heard.interface, heard.peer_interface);
     let address = format!("[{}%{}]:{}", heard.address.ip(), heard.interface, heard.address.port());
@@ -102,7 +102,7 @@ fn row(heard: &Heard) -> [String; 6] {
 }
 
 /// Returns the local name of a trusted peer; a name claimed by an unknown key is marked as a claim.
-fn name(heard: &Heard) -> String {
+fn name(heard: &DiscoveredPeer) -> String {
     match &heard.name {
         Some(name) => name.clone(),
         None if heard.trusted => "-".to_owned(),
@@ -113,7 +113,7 @@ fn name(heard: &Heard) -> String {
 }
 
 /// Prints advice on missing answers and on unknown keys.
-fn advise(heard: &[Heard], terminal: &Terminal) {
+fn advise(heard: &[DiscoveredPeer], terminal: &Terminal) {
     if heard.is_empty() {
         terminal.say("nobody answered");
         terminal.hint("a daemon answers only to keys that it trusts, or to all with: nicstripe serve --announce");
@@ -133,8 +133,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// A daemon found on an interface; a named one is trusted.
-    pub(crate) fn heard(key: u8, name: Option<&str>, interface: &str) -> Heard {
-        Heard {
+    pub(crate) fn heard(key: u8, name: Option<&str>, interface: &str) -> DiscoveredPeer {
+        DiscoveredPeer {
             key: PublicKey::from_bytes([key; 32]),
             trusted: name.is_some(),
             name: name.map(str::to_owned),

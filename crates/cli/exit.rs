@@ -96,7 +96,7 @@ impl Exit {
             Error::Name(_) => Self::Usage,
             Error::Pipe(error) | Error::Reconnect { source: error, .. } => Self::of_error(error),
             Error::UntrustedPeer { .. } | Error::Untrusted { .. } | Error::Refused { .. } | Error::Full { .. } => Self::Refused,
-            Error::Resolve { .. } | Error::Connect { .. } | Error::Unreached(_) => Self::NoLink,
+            Error::Resolve { .. } | Error::Connect { .. } | Error::Unreachable(_) => Self::NoLink,
             Error::Link { .. } | Error::NoInterface { .. } | Error::Astray { .. } => Self::NoLink,
             Error::Target { code: TargetRefusal::NotAllowed, .. } => Self::Refused,
             Error::Protocol { .. } => Self::Protocol,

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use nicstripe::{
-    Cables, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreached,
+    CableSearch, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreachable,
     trust::{DialTarget, PeerOptions, Peers, PeersError, PublicKey},
 };
 
@@ -88,7 +88,7 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
             }
             _ => format!("check that the machine is on, the cable in, and TCP port {} open in its firewall", address.port()),
         }),
-        Error::Unreached(unreached) => Some(of_unreached(unreached)),
+        Error::Unreachable(unreached) => Some(of_unreached(unreached)),
         Error::UntrustedPeer { host, key } => {
             let add = key.trust_command(host);
             Some(format!("compare it with what `nicstripe key` prints on {host}; if it is the same: {add}"))
@@ -123,16 +123,16 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
 }
 
 /// Returns the checks for an unreachable host, the most likely first.
-fn of_unreached(unreached: &Unreached) -> String {
-    let Unreached { host, port, ours, cables, tried, .. } = unreached;
+fn of_unreached(unreached: &Unreachable) -> String {
+    let Unreachable { host, port, ours, cables, tried, .. } = unreached;
     let is_refused = tried.iter().any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
     let checks = match cables {
-        Cables::Answered(_) => format!("is TCP port {port} open in the firewall of {host}?"),
+        CableSearch::Answered(_) => format!("is TCP port {port} open in the firewall of {host}?"),
         _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}; {ANOTHER_PORT}", serve_on(*port)),
-        Cables::Unfit(_) => {
+        CableSearch::Unfit(_) => {
             "plug in a cable, or leave out fewer interfaces; which there are, and why they are not used: nicstripe links".to_owned()
         }
-        Cables::NoPeer => format!("is {host} on, the cable in, and TCP port {port} open in its firewall?"),
+        CableSearch::NoPeer => format!("is {host} on, the cable in, and TCP port {port} open in its firewall?"),
         // A daemon does not answer discovery probes of untrusted keys.
         _ => format!(
             "on {host}: is serve running: {}; does it trust this key: {}; is port {port} open for TCP and UDP in its firewall? {ANOTHER_PORT}",
@@ -141,7 +141,7 @@ fn of_unreached(unreached: &Unreached) -> String {
         ),
     };
     match cables {
-        Cables::Ipv4Only => format!("without -4 the cables are asked for it as well; {checks}"),
+        CableSearch::Ipv4Only => format!("without -4 the cables are asked for it as well; {checks}"),
         _ => checks,
     }
 }

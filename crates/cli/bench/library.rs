@@ -42,7 +42,7 @@ fn begin<'a>(measure: &'a Measure, host: &str, show: &mut Show, terminal: &Termi
     let session = Session::new(measure, History::of(&home), bench::compare)?;
     // Started while the process is single-threaded: the process that talks to the network must not
     // be able to change routes.
-    let routes = Arc::new(RouteKeeper::start_apart(measure.routes.into(), &places::routes_dir(&home)));
+    let routes = Arc::new(RouteKeeper::start_dedicated(measure.routes.into(), &places::routes_dir(&home)));
     let runtime = runtime::threaded()?;
     let ended = runtime.block_on(run_one(measure, host, routes, &home, show));
     // Background work of the library after a close need not be awaited.

@@ -121,7 +121,7 @@ impl Cp {
         let home = places::home()?;
         // Started while the process is single-threaded: the process that talks to the network must
         // not be able to change routes.
-        let keeper = Arc::new(RouteKeeper::start_apart(plan.network.routes, &places::routes_dir(&home)));
+        let keeper = Arc::new(RouteKeeper::start_dedicated(plan.network.routes, &places::routes_dir(&home)));
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(copy(plan, tree, keeper, &home, terminal, wishes, shown));
         // Background work of the library after a close need not be awaited.

@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, net::Ipv6Addr, time::Duration};
 
-use nicstripe::discovery::Heard;
+use nicstripe::discovery::DiscoveredPeer;
 use serde::Serialize;
 
 use super::{micros, seconds};
@@ -47,7 +47,7 @@ struct CableDocument<'a> {
 }
 
 impl<'a> Discovery<'a> {
-    pub(crate) fn of(result: &'a Result<Vec<Heard>, Failure>, elapsed: Duration, hint: Option<String>) -> Self {
+    pub(crate) fn of(result: &'a Result<Vec<DiscoveredPeer>, Failure>, elapsed: Duration, hint: Option<String>) -> Self {
         Self {
             schema: SCHEMA,
             ok: result.is_ok(),
@@ -68,11 +68,11 @@ impl<'a> Discovery<'a> {
 }
 
 /// Groups the cables by key; the input is sorted by key.
-fn peers(heard: &[Heard]) -> Vec<PeerDocument<'_>> {
+fn peers(heard: &[DiscoveredPeer]) -> Vec<PeerDocument<'_>> {
     heard.chunk_by(|one, other| one.key == other.key).filter_map(peer).collect()
 }
 
-fn peer(cables: &[Heard]) -> Option<PeerDocument<'_>> {
+fn peer(cables: &[DiscoveredPeer]) -> Option<PeerDocument<'_>> {
     let first = cables.first()?;
     Some(PeerDocument {
         key: first.key.to_string(),
@@ -84,8 +84,8 @@ fn peer(cables: &[Heard]) -> Option<PeerDocument<'_>> {
     })
 }
 
-impl<'a> From<&'a Heard> for CableDocument<'a> {
-    fn from(heard: &'a Heard) -> Self {
+impl<'a> From<&'a DiscoveredPeer> for CableDocument<'a> {
+    fn from(heard: &'a DiscoveredPeer) -> Self {
         Self {
             interface: &heard.interface,
             peer_interface: &heard.peer_interface,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::{discover::tests::heard, json::schema::Schema};
 
-    fn document(result: &Result<Vec<Heard>, Failure>) -> Value {
+    fn document(result: &Result<Vec<DiscoveredPeer>, Failure>) -> Value {
         let hint = result.is_err().then(|| "plug it in".to_owned());
         let document = to_value(Discovery::of(result, Duration::from_millis(2003), hint)).unwrap();
         Schema::load("discover").check(&document);

@@ -139,7 +139,7 @@ impl Serve {
         let log = logging::start_daemon(&settings.log_filter, settings.log_format, terminal)?;
         // Requires a single thread: removes stale routes, and keeps the process that talks to the
         // network from changing any.
-        let routes = Arc::new(RouteKeeper::start_apart(settings.routes.into(), &places::routes_dir(&home)));
+        let routes = Arc::new(RouteKeeper::start_dedicated(settings.routes.into(), &places::routes_dir(&home)));
         runtime::raise_open_files();
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(async {
@@ -182,7 +182,7 @@ async fn start(settings: &Settings, routes: Arc<RouteKeeper>, home: &Home, termi
     let daemon = Daemon::builder()
         .identity(identity)
         .peers_file(home.peers_file())
-        .keep_out_of(home.clone())
+        .protect_home(home.clone())
         .root(root.clone())
         .port(settings.port)
         .listen(listen)

@@ -157,7 +157,7 @@ impl DaemonBuilder {
     /// use nicstripe::trust::Home;
     /// let builder = nicstripe::Daemon::builder().keep_out_of(Home::at("/etc/backup-tool"));
     /// ```
-    pub fn keep_out_of(mut self, home: Home) -> Self {
+    pub fn protect_home(mut self, home: Home) -> Self {
         self.home = Some(home);
         self
     }

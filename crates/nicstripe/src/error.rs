@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use nicstripe_proto::{Digest, FailCode, NameError, name::printable, tunnel::TargetRefusal};
 
-use crate::{file::FileError, trust::PublicKey, unreached::Unreached};
+use crate::{file::FileError, trust::PublicKey, unreachable::Unreachable};
 
 /// Failure of a transfer or of its setup.
 #[derive(Debug, thiserror::Error)]
@@ -52,9 +52,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// No address of a host answered. Act: see the attempts in [`Unreached`].
+    /// No address of a host answered. Act: see the attempts in [`Unreachable`].
     #[error(transparent)]
-    Unreached(Box<Unreached>),
+    Unreachable(Box<Unreachable>),
     /// A client that had been connected cannot reconnect. Act: as for `source`, which may be
     /// temporary.
     #[error("cannot connect to {host} again")]
@@ -213,7 +213,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Connect { .. }
-            | Self::Unreached(_)
+            | Self::Unreachable(_)
             | Self::Reconnect { .. }
             | Self::Abandoned { .. }
             | Self::Ended { .. }

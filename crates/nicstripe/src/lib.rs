@@ -237,7 +237,7 @@ mod tls;
 mod tree;
 pub mod trust;
 mod tunnel;
-mod unreached;
+mod unreachable;
 
 pub use self::{
     bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
@@ -253,7 +253,7 @@ pub use self::{
     report::{KernelView, Limit, LinkReport, Report},
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
     tunnel::Tunnel,
-    unreached::{Cables, Tried, Unreached},
+    unreachable::{Attempt, CableSearch, Unreachable},
 };
 pub use nicstripe_proto::{
     BitRate, Digest, FailCode, Name, NameError,

@@ -25,7 +25,7 @@ use crate::{error::Error, here, link::RoutePolicy, routes, session::PathPlan};
 /// Holds the host routes of one session and removes them when dropped. After a kill, the helper or
 /// the next start of any nicstripe process removes them.
 ///
-/// The first route starts the helper, unless it was started [before](Self::start_apart). Dropping a
+/// The first route starts the helper, unless it was started [before](Self::start_dedicated). Dropping a
 /// keeper blocks until its routes are removed: milliseconds, or seconds while another process holds
 /// the lock of the route records.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl RouteKeeper {
     ///
     /// Call it while the process has one thread. If the helper program is missing and the policy
     /// allows routes, the process keeps the privilege and a thread does the work.
-    pub fn start_apart(policy: RoutePolicy, state_dir: &Path) -> Self {
+    pub fn start_dedicated(policy: RoutePolicy, state_dir: &Path) -> Self {
         let keeper = Self::start(policy, state_dir);
         if !may_change_routes() {
             return keeper;

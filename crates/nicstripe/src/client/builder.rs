@@ -207,7 +207,7 @@ impl ClientBuilder {
     }
 
     /// Uses the helper and policy of a keeper that the program has [started
-    /// apart](RouteKeeper::start_apart). Overrides [`routes`](Self::routes).
+    /// apart](RouteKeeper::start_dedicated). Overrides [`routes`](Self::routes).
     ///
     /// ```no_run
     /// use nicstripe::{RoutePolicy, routes::RouteKeeper};

@@ -22,7 +22,7 @@ use crate::{
     plan::{direct, local_interface, socket_address},
     session::{Capacities, PathPlan},
     trust::{PublicKey, SeenAt},
-    unreached::{Cables, Tried, Unreached},
+    unreachable::{Attempt, CableSearch, Unreachable},
 };
 
 impl Inner {
@@ -55,7 +55,7 @@ impl Inner {
             Some(peer) => self.meet_peer(peer.key, attempts).await,
             None => match attempts.each(&self.resolve().await?).await? {
                 Some(met) => Ok(met),
-                None => Err(attempts.error(self, Cables::NoPeer, None)),
+                None => Err(attempts.error(self, CableSearch::NoPeer, None)),
             },
         }
     }
@@ -69,7 +69,7 @@ impl Inner {
         let known = first_known(resolved(self.resolver()), self.met(&key, attempts.here));
         let found = match &lookup {
             Some(lookup) => lookup.find(known).await,
-            None => known.await.map(|known| (Vec::new(), known)).map_err(|why| (Cables::Ipv4Only, why)),
+            None => known.await.map(|known| (Vec::new(), known)).map_err(|why| (CableSearch::Ipv4Only, why)),
         };
         let (mut on_cables, known) = match found {
             Ok(found) => found,
@@ -82,7 +82,7 @@ impl Inner {
             return Ok(met);
         }
         // Resolver and address book may be outdated, and the cables had little time to answer.
-        let mut cables = Cables::Ipv4Only;
+        let mut cables = CableSearch::Ipv4Only;
         if let Some(lookup) = lookup.filter(|_| on_cables.is_empty()) {
             match lookup.on_cables().await {
                 Ok(addresses) => on_cables = addresses,
@@ -97,7 +97,7 @@ impl Inner {
             return Ok(met);
         }
         let answering = attempts.interfaces_of(&on_cables);
-        let cables = if answering.is_empty() { cables } else { Cables::Answered(answering) };
+        let cables = if answering.is_empty() { cables } else { CableSearch::Answered(answering) };
         Err(attempts.error(self, cables, None))
     }
 
@@ -134,7 +134,7 @@ impl Inner {
 
     /// Returns the first recorded address of the peer that accepts connections. This does not prove
     /// the peer's identity.
-    async fn met(&self, key: &PublicKey, here: &[Interface]) -> Result<Vec<SocketAddr>, Vec<Tried>> {
+    async fn met(&self, key: &PublicKey, here: &[Interface]) -> Result<Vec<SocketAddr>, Vec<Attempt>> {
         let seen = self.settings.address_book.as_ref().map_or_else(Vec::new, |book| book.of(key));
         let wanted = seen.iter().filter(|seen| self.is_wanted(seen.address));
         let addresses = wanted.filter_map(|seen| seen_address(seen, here, self.settings.port));
@@ -169,7 +169,7 @@ struct Attempts<'a> {
     excluded: &'a [String],
     retries: &'a mut Retries,
     contact_only: bool,
-    tried: Vec<Tried>,
+    tried: Vec<Attempt>,
     /// Error of a host that answered.
     failure: Option<Error>,
 }
@@ -192,7 +192,7 @@ impl Attempts<'_> {
                 Err(Error::Connect { source, .. }) if timeout == CONNECT_TIMEOUT && source.kind() == io::ErrorKind::TimedOut => {
                     plans.insert(0, plan);
                 }
-                Err(Error::Connect { address, source }) => self.tried.push(Tried { address, interface: Some(plan.interface), source }),
+                Err(Error::Connect { address, source }) => self.tried.push(Attempt { address, interface: Some(plan.interface), source }),
                 Err(error) => self.failure = Some(error),
             }
             timeout = FIRST_CONNECT_TIMEOUT;
@@ -211,15 +211,15 @@ impl Attempts<'_> {
             }
             match contact_plans(*address, self.here, self.excluded, self.contact_only) {
                 Ok(ways) => plans.extend(ways),
-                Err(source) => self.tried.push(Tried { address: *address, interface: None, source }),
+                Err(source) => self.tried.push(Attempt { address: *address, interface: None, source }),
             }
         }
         plans
     }
 
-    fn add_tried(&mut self, tried: Vec<Tried>) {
-        let is_known = |one: &Tried, known: &[Tried]| known.iter().any(|known| known.address == one.address);
-        let new: Vec<Tried> = tried.into_iter().filter(|one| !is_known(one, &self.tried)).collect();
+    fn add_tried(&mut self, tried: Vec<Attempt>) {
+        let is_known = |one: &Attempt, known: &[Attempt]| known.iter().any(|known| known.address == one.address);
+        let new: Vec<Attempt> = tried.into_iter().filter(|one| !is_known(one, &self.tried)).collect();
         self.tried.extend(new);
     }
 
@@ -233,19 +233,19 @@ impl Attempts<'_> {
         scopes.filter_map(|scope| self.here.iter().find(|one| one.index.0 == scope)).map(|one| one.name.to_string()).collect()
     }
 
-    fn error(self, inner: &Inner, cables: Cables, resolver: Option<String>) -> Error {
+    fn error(self, inner: &Inner, cables: CableSearch, resolver: Option<String>) -> Error {
         if let Some(failure) = self.failure {
             return failure;
         }
         let mut tried = self.tried;
-        if cables == Cables::NoPeer && tried.len() < 2 {
+        if cables == CableSearch::NoPeer && tried.len() < 2 {
             return match tried.pop() {
-                Some(Tried { address, source, .. }) => Error::Connect { address, source },
+                Some(Attempt { address, source, .. }) => Error::Connect { address, source },
                 None => Error::Resolve { host: inner.host.clone(), source: io::ErrorKind::NotFound.into() },
             };
         }
         let (host, port, ours) = (inner.host.clone(), inner.settings.port, inner.identity.public_key());
-        Error::Unreached(Box::new(Unreached { host, port, ours, cables, resolver, tried }))
+        Error::Unreachable(Box::new(Unreachable { host, port, ours, cables, resolver, tried }))
     }
 }
 
@@ -253,8 +253,8 @@ impl Attempts<'_> {
 /// errors.
 async fn first_known(
     resolver: impl Future<Output = Result<Vec<SocketAddr>, String>>,
-    met: impl Future<Output = Result<Vec<SocketAddr>, Vec<Tried>>>,
-) -> Result<Vec<SocketAddr>, (String, Vec<Tried>)> {
+    met: impl Future<Output = Result<Vec<SocketAddr>, Vec<Attempt>>>,
+) -> Result<Vec<SocketAddr>, (String, Vec<Attempt>)> {
     let (mut resolver, mut met) = (pin!(resolver), pin!(met));
     tokio::select! {
         found = &mut resolver => match found {
@@ -284,7 +284,7 @@ fn is_final(error: &Error) -> bool {
 
 /// Tries to connect over all paths in parallel, then hangs up. Returns the paths that have not
 /// failed when the first one connects, that one first, and the failed ones.
-async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPlan>, Vec<Tried>) {
+async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPlan>, Vec<Attempt>) {
     let mut touches = JoinSet::new();
     for (at, plan) in plans.iter().enumerate() {
         let (interface, remote) = (plan.interface.clone(), plan.remote);
@@ -300,7 +300,7 @@ async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPl
                 answering = Some(plan);
                 break;
             }
-            Err(source) => _ = tried.insert(at, Tried { address: plan.remote, interface: Some(plan.interface), source }),
+            Err(source) => _ = tried.insert(at, Attempt { address: plan.remote, interface: Some(plan.interface), source }),
         }
     }
     (answering.into_iter().chain(ways.into_values()).collect(), tried.into_values().collect())

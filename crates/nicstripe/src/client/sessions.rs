@@ -119,5 +119,5 @@ impl LiveSession {
 fn passes(error: &Error) -> bool {
     // Named links cannot connect while the daemon is down, and the daemon's machine may serve its
     // own name.
-    matches!(error, Error::Link { .. } | Error::Resolve { .. } | Error::Unreached(_) | Error::NoInterface { .. })
+    matches!(error, Error::Link { .. } | Error::Resolve { .. } | Error::Unreachable(_) | Error::NoInterface { .. })
 }

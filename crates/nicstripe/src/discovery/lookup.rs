@@ -10,7 +10,7 @@ use std::{
 use super::search::{Search, SearchOptions};
 use crate::{
     trust::{Identity, Peers, PublicKey},
-    unreached::Cables,
+    unreachable::CableSearch,
 };
 
 /// Peer to look up, and where.
@@ -29,22 +29,25 @@ impl Lookup<'_> {
     /// A discovery answer takes precedence, because the peer has signed it. If an address is
     /// resolved first, the peer has only [`HEAD_START`] to answer, as it may be far away. Errors:
     /// the reasons if both fail.
-    pub(crate) async fn find<K>(&self, known: impl Future<Output = Result<Vec<SocketAddr>, K>>) -> Result<FoundAddresses, (Cables, K)> {
+    pub(crate) async fn find<K>(
+        &self,
+        known: impl Future<Output = Result<Vec<SocketAddr>, K>>,
+    ) -> Result<FoundAddresses, (CableSearch, K)> {
         first_of(self.on_cables(), known).await
     }
 
     /// Asks on every cable, and collects the answers that arrive soon after the first.
-    pub(crate) async fn on_cables(&self) -> Result<Vec<SocketAddr>, Cables> {
+    pub(crate) async fn on_cables(&self) -> Result<Vec<SocketAddr>, CableSearch> {
         let options = SearchOptions { port: self.port, excluded: self.excluded.to_vec(), duration: PATIENCE, ..SearchOptions::default() };
         let search = Search::for_key(self.identity, self.peers, options, Some(self.key));
-        let mut search = search.map_err(|error| Cables::Unfit(crate::chain(&error)))?;
+        let mut search = search.map_err(|error| CableSearch::Unfit(crate::chain(&error)))?;
         let Some(first) = search.next().await else {
-            let silence = || Cables::Silent(search.interfaces());
+            let silence = || CableSearch::Silent(search.interfaces());
             let left_out = match self.excluded {
                 [] => String::new(),
                 names => format!("; left out as asked: {}", names.join(", ")),
             };
-            return Err(search.obstacle().map_or_else(silence, |error| Cables::Unfit(crate::chain(&error) + &left_out)));
+            return Err(search.obstacle().map_or_else(silence, |error| CableSearch::Unfit(crate::chain(&error) + &left_out)));
         };
         let mut heard = vec![first];
         let settled = Instant::now() + SETTLING;

@@ -2,7 +2,7 @@
 //! setting.
 //!
 //! A [`Search`] sends multicast questions on each interface, and returns each daemon that answered
-//! as [`Heard`]; [`discover`] collects them all. A running [`Daemon`](crate::Daemon) answers. So
+//! as [`DiscoveredPeer`]; [`discover`] collects them all. A running [`Daemon`](crate::Daemon) answers. So
 //! [`ClientBuilder::connect`](crate::ClientBuilder::connect) needs only a peer's name.
 //! [`nicstripe_proto::discovery`] defines the messages. Every message is signed, and is ignored
 //! unless its signature is valid.
@@ -25,7 +25,7 @@ mod responder;
 mod search;
 mod signature;
 
-pub use self::search::{Heard, Search, SearchOptions, discover};
+pub use self::search::{DiscoveredPeer, Search, SearchOptions, discover};
 pub(crate) use self::{
     lookup::{Lookup, resolved},
     responder::{Responder, ResponderConfig},

@@ -50,7 +50,7 @@ impl Default for SearchOptions {
 
 /// A daemon that proved its key, and the cable on which it answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard {
+pub struct DiscoveredPeer {
     /// Proved key of the daemon.
     pub key: PublicKey,
     /// True if the key is in the local peers file.
@@ -77,7 +77,7 @@ pub struct Heard {
 pub struct Search {
     options: SearchOptions,
     asked: SearchedInterfaces,
-    heard: mpsc::Receiver<Heard>,
+    heard: mpsc::Receiver<DiscoveredPeer>,
     told: Vec<(PublicKey, SocketAddrV6)>,
     _task: AbortOnDropHandle<()>,
 }
@@ -151,7 +151,7 @@ impl Search {
 
     /// Waits for the next daemon, or the same on another cable; `None` when the time is up. Cancel
     /// safe.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<DiscoveredPeer> {
         loop {
             let heard = self.heard.recv().await?;
             let known = (heard.key, heard.address);
@@ -179,7 +179,7 @@ impl Search {
 /// # Errors
 ///
 /// As [`Search::start`], and [`Search::obstacle`]. Receiving no answer is not an error.
-pub async fn discover(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Vec<Heard>, Error> {
+pub async fn discover(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Vec<DiscoveredPeer>, Error> {
     let mut search = Search::start(identity, peers, options)?;
     let mut all = Vec::new();
     while let Some(heard) = search.next().await {
@@ -189,7 +189,7 @@ pub async fn discover(identity: &Identity, peers: &Peers, options: SearchOptions
         return Err(error);
     }
     let asked = search.interfaces();
-    let place = |heard: &Heard| asked.iter().position(|name| *name == heard.interface);
+    let place = |heard: &DiscoveredPeer| asked.iter().position(|name| *name == heard.interface);
     // Trusted daemons first, those with a name before the others.
     all.sort_by_key(|heard| (!heard.trusted, heard.name.is_none(), heard.name.clone(), heard.key, place(heard)));
     Ok(all)
@@ -201,7 +201,7 @@ struct Searcher {
     options: SearchOptions,
     deadline: Instant,
     asked: SearchedInterfaces,
-    heard: mpsc::Sender<Heard>,
+    heard: mpsc::Sender<DiscoveredPeer>,
     places: Vec<(InterfaceIndex, Ipv6Addr)>,
     /// One task for each place.
     tasks: JoinSet<()>,
@@ -277,7 +277,7 @@ struct SearchInterface {
 
 /// Asks on one interface and forwards the answers, until the deadline or until the receiver is
 /// dropped.
-async fn ask(ear: Arc<Ear>, place: SearchInterface, socket: UdpSocket, port: u16, deadline: Instant, heard: mpsc::Sender<Heard>) {
+async fn ask(ear: Arc<Ear>, place: SearchInterface, socket: UdpSocket, port: u16, deadline: Instant, heard: mpsc::Sender<DiscoveredPeer>) {
     let mut questions = Questions::new(Instant::now());
     let mut pauses = PAUSES.iter();
     let mut next = Instant::now();
@@ -354,7 +354,7 @@ impl Ear {
         place: &SearchInterface,
         questions: &mut Questions,
         now: Instant,
-    ) -> Option<Heard> {
+    ) -> Option<DiscoveredPeer> {
         let answer = Answer::decode(datagram)?;
         let key = PublicKey::from_bytes(answer.claims().key);
         let wanted = key != self.identity.public_key() && self.only.is_none_or(|only| only == key);
@@ -368,7 +368,7 @@ impl Ear {
             return None;
         }
         let answer = answer.verified(is_by)?;
-        Some(Heard {
+        Some(DiscoveredPeer {
             key,
             trusted: peer.is_some(),
             name: peer.and_then(|peer| peer.name.as_ref()).map(ToString::to_string),
@@ -450,7 +450,7 @@ mod tests {
             }
         }
 
-        fn hear(&mut self, answer: &Answer, signed_by: &Identity, source: Ipv6Addr) -> Option<Heard> {
+        fn hear(&mut self, answer: &Answer, signed_by: &Identity, source: Ipv6Addr) -> Option<DiscoveredPeer> {
             let datagram = answer.encode(|text| sign(signed_by, text)).unwrap();
             self.ear.heard(&datagram, from(source), &place(), &mut self.questions, Instant::now())
         }

@@ -9,7 +9,7 @@ use crate::trust::PublicKey;
 /// Host that does not answer, with all attempts and their results.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Unreached {
+pub struct Unreachable {
     /// Host as requested.
     pub host: String,
     /// TCP port.
@@ -17,17 +17,17 @@ pub struct Unreached {
     /// Local public key, which the host must trust.
     pub ours: PublicKey,
     /// Result of the search on the cables.
-    pub cables: Cables,
+    pub cables: CableSearch,
     /// Error of the resolver; `None` if it returned addresses or was not queried.
     pub resolver: Option<String>,
     /// Failed connections.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<Attempt>,
 }
 
 /// Result of the search for a peer on the cables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cables {
+pub enum CableSearch {
     /// Searched on these interfaces, without an answer.
     Silent(Vec<String>),
     /// Answered on these interfaces, but no connection succeeded.
@@ -43,7 +43,7 @@ pub enum Cables {
 /// Failed connection.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Tried {
+pub struct Attempt {
     /// Remote address.
     pub address: SocketAddr,
     /// Local interface.
@@ -52,25 +52,25 @@ pub struct Tried {
     pub source: io::Error,
 }
 
-impl Unreached {
+impl Unreachable {
     /// Returns true if the host is in the list of peers.
     pub fn is_peer(&self) -> bool {
-        self.cables != Cables::NoPeer
+        self.cables != CableSearch::NoPeer
     }
 }
 
-impl fmt::Display for Unreached {
+impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port, .. } = self;
         let host = printable(host.as_bytes());
         match &self.cables {
-            Cables::Silent(asked) => {
+            CableSearch::Silent(asked) => {
                 write!(f, "{host} is in the list of peers, but nothing answered on {} (port {port})", asked.join(", "))
             }
-            Cables::Answered(on) => write!(f, "{host} answers on {}, but no connection can be made (TCP port {port})", on.join(", ")),
-            Cables::Ipv4Only => write!(f, "{host} is in the list of peers, but cannot be reached by IPv4 (port {port})"),
-            Cables::Unfit(why) => write!(f, "{host} is in the list of peers, but cannot be reached (port {port}): {why}"),
-            Cables::NoPeer => write!(f, "cannot connect to {host} (port {port})"),
+            CableSearch::Answered(on) => write!(f, "{host} answers on {}, but no connection can be made (TCP port {port})", on.join(", ")),
+            CableSearch::Ipv4Only => write!(f, "{host} is in the list of peers, but cannot be reached by IPv4 (port {port})"),
+            CableSearch::Unfit(why) => write!(f, "{host} is in the list of peers, but cannot be reached (port {port}): {why}"),
+            CableSearch::NoPeer => write!(f, "cannot connect to {host} (port {port})"),
         }?;
         self.tried.iter().try_for_each(|tried| write!(f, "; {tried}"))?;
         match &self.resolver {
@@ -80,7 +80,7 @@ impl fmt::Display for Unreached {
     }
 }
 
-impl fmt::Display for Tried {
+impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.address.ip())?;
         if let Some(interface) = &self.interface {
@@ -90,7 +90,7 @@ impl fmt::Display for Tried {
     }
 }
 
-impl std::error::Error for Unreached {}
+impl std::error::Error for Unreachable {}
 
 #[cfg(test)]
 mod tests {
@@ -98,13 +98,13 @@ mod tests {
 
     #[test]
     fn all_that_was_tried_is_told() {
-        let silent = || Cables::Silent(vec!["eth1".into(), "eth2".into()]);
-        let tried = |address: &str, interface: &str| Tried {
+        let silent = || CableSearch::Silent(vec!["eth1".into(), "eth2".into()]);
+        let tried = |address: &str, interface: &str| Attempt {
             address: address.parse().unwrap(),
             interface: Some(interface.into()),
             source: io::ErrorKind::ConnectionRefused.into(),
         };
-        let unreached = |cables, tried| Unreached {
+        let unreached = |cables, tried| Unreachable {
             host: "nas".into(),
             port: 7747,
             ours: PublicKey::from_bytes([7; 32]),
@@ -121,21 +121,21 @@ mod tests {
                  the resolver says: unknown",
             ),
             (
-                Cables::Ipv4Only,
+                CableSearch::Ipv4Only,
                 vec![],
                 "nas is in the list of peers, but cannot be reached by IPv4 (port 7747); the resolver says: unknown",
             ),
             (
-                Cables::Unfit("no cable".into()),
+                CableSearch::Unfit("no cable".into()),
                 vec![],
                 "nas is in the list of peers, but cannot be reached (port 7747): no cable; the resolver says: unknown",
             ),
         ] {
             assert_eq!(unreached(cables, tried).to_string(), expected);
         }
-        let other = Unreached {
+        let other = Unreachable {
             resolver: None,
-            ..unreached(Cables::NoPeer, vec![tried("10.0.0.2:7747", "eth0"), tried("[fd00::2]:7747", "eth0")])
+            ..unreached(CableSearch::NoPeer, vec![tried("10.0.0.2:7747", "eth0"), tried("[fd00::2]:7747", "eth0")])
         };
         assert_eq!(
             other.to_string(),
