@@ -1,5 +1,5 @@
 //! Delta receiver: hashes the existing file and tracks which of its chunks stay. Mirror image of
-//! [`crate::comparison`].
+//! [`crate::delta_sender`].
 
 use std::collections::BTreeMap;
 

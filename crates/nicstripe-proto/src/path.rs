@@ -13,7 +13,7 @@
 //!
 //! A flapping path keeps its back-off across connections, and control messages avoid it. A path
 //! that delivers damaged data is quarantined if another path can carry data; the time doubles with
-//! each damage ([`crate::steady`]).
+//! each damage ([`crate::flap_damping`]).
 //!
 //! Only `Path::to` changes a state.
 
