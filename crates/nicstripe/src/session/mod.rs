@@ -2,8 +2,8 @@
 //! commands.
 //!
 //! `nicstripe-proto` makes the decisions, this module carries them out. [`driver`] is the event
-//! loop and [`input`] its inputs. [`open_files`] holds open files, [`live`] and [`kept`] the retransmit
-//! and reorder buffers of streamed data. [`ports`] connects tree threads, [`slot`] holds a path's
+//! loop and [`input`] its inputs. [`open_files`] holds open files, [`retransmit`] and [`reorder`] the retransmit
+//! and reorder buffers of streamed data. [`tree_channel`] connects tree threads, [`path_connection`] holds a path's
 //! connections, [`congestion`] selects their congestion control.
 
 mod audience;
