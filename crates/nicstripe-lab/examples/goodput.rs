@@ -9,7 +9,7 @@
 #![allow(clippy::unwrap_used)]
 
 #[cfg(target_os = "linux")]
-#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+#[allow(dead_code, reason = "shared with the tests")]
 #[path = "../tests/lab/traffic.rs"]
 mod traffic;
 

@@ -59,10 +59,10 @@ pub enum Unavailable {
         source: io::Error,
     },
     /// [`enter_user_namespace`] was called after the process had started threads.
-    #[error("a process with several threads cannot enter a user namespace")]
+    #[error("a multi-threaded process cannot enter a user namespace")]
     SeveralThreads,
     /// The trial could not run.
-    #[error("cannot try whether this process may make network namespaces")]
+    #[error("cannot check the right to make network namespaces")]
     Untried(#[source] io::Error),
 }
 

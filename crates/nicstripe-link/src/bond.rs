@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "a million trials take hours there")]
+    #[cfg_attr(miri, ignore = "a million trials take hours under Miri")]
     fn the_number_holds_in_a_million_seeded_trials() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut draw = |kinds: u64| {
@@ -198,7 +198,7 @@ mod tests {
         for mode in [BondMode::ActiveBackup, BondMode::BalanceRoundRobin, BondMode::Broadcast] {
             assert_eq!(streams_for(&bond(mode, TransmitHash::Layer2, 4)), BondStreams::Enough(1), "{mode:?}");
         }
-        assert_eq!(streams_for(&bond(BondMode::Lacp, TransmitHash::Layer2, 1)), BondStreams::Enough(1), "one cable is left of it");
+        assert_eq!(streams_for(&bond(BondMode::Lacp, TransmitHash::Layer2, 1)), BondStreams::Enough(1), "one cable remains");
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn datagram(bytes: &[u8]) {
     let (mut limiters, mut classes, mut count) = (Vec::new(), Vec::new(), 0);
     for message in Messages::new(bytes) {
         count += 1;
-        assert!(count <= bytes.len() / 16, "more messages than there are headers");
+        assert!(count <= bytes.len() / 16, "more messages than headers");
         parse(&message);
         limiters.extend(Limiter::parse(&message));
         classes.extend(Class::parse(&message));

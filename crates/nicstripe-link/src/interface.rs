@@ -351,7 +351,7 @@ pub enum LeftOut {
     #[error("Wi-Fi")]
     WiFi,
     /// Kind of interface without a cable.
-    #[error("not a kind of interface that has a cable")]
+    #[error("not an interface with a cable")]
     NoCable,
     /// Switched off by the administrator.
     #[error("down")]
@@ -401,7 +401,7 @@ pub(crate) mod tests {
         assert_eq!(reason(InterfaceKind::Loopback), "loopback");
         assert_eq!(reason(InterfaceKind::Tunnel), "a tunnel");
         assert_eq!(reason(InterfaceKind::WiFi), "Wi-Fi");
-        assert_eq!(reason(InterfaceKind::Other), "not a kind of interface that has a cable");
+        assert_eq!(reason(InterfaceKind::Other), "not an interface with a cable");
         assert_eq!(reason(InterfaceKind::Bridge), "a bridge without a physical port");
     }
 

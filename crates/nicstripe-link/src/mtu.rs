@@ -208,7 +208,7 @@ fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<Chan
     ledger.records = kept;
     ledger.save()?;
     for ChangedMtu { name, now, was, .. } in &restored {
-        info!(interface = name, now, was, "put back an MTU whose owner is gone");
+        info!(interface = name, now, was, "restored an MTU of a dead process");
     }
     failed.map_or(Ok(restored), Err)
 }
@@ -261,32 +261,32 @@ fn set_link(interface: InterfaceIndex, mtu: u32) -> Result<(), MtuError> {
 #[non_exhaustive]
 pub enum MtuError {
     /// The process, or the helper on behalf of this caller, lacks the privilege.
-    #[error("cannot change the MTU of interface {interface}: that takes root or CAP_NET_ADMIN")]
+    #[error("cannot change the MTU of interface {interface}: root or CAP_NET_ADMIN required")]
     NotPermitted {
         /// The interface.
         interface: InterfaceIndex,
     },
     /// The interface does not exist.
-    #[error("cannot change the MTU of interface {interface}: there is no such interface")]
+    #[error("cannot change the MTU of interface {interface}: no such interface")]
     NoInterface {
         /// The interface.
         interface: InterfaceIndex,
     },
     /// Interface without a cable: loopback, bridge, tunnel, Wi-Fi and similar.
-    #[error("cannot change the MTU of interface {interface}: it is no cable")]
+    #[error("cannot change the MTU of interface {interface}: not a physical interface")]
     NotACable {
         /// The interface.
         interface: InterfaceIndex,
     },
     /// The change would affect other interfaces: it is a port, or other interfaces are on top of
     /// it.
-    #[error("cannot change the MTU of interface {interface}: other interfaces go by it")]
+    #[error("cannot change the MTU of interface {interface}: other interfaces use it")]
     Shared {
         /// The interface.
         interface: InterfaceIndex,
     },
     /// MTU out of the supported range, or of the driver's.
-    #[error("invalid MTU {mtu} of interface {interface}: expected {MIN_MTU} to {MAX_MTU}, and no more than the card takes")]
+    #[error("invalid MTU {mtu} of interface {interface}: expected {MIN_MTU} to {MAX_MTU}, and at most the card's maximum")]
     OutOfRange {
         /// The interface.
         interface: InterfaceIndex,
@@ -300,7 +300,7 @@ pub enum MtuError {
         interface: InterfaceIndex,
     },
     /// Limit on changed interfaces reached.
-    #[error("cannot change the MTU of interface {interface}: {MAX_RECORDS} in all are the most allowed")]
+    #[error("cannot change the MTU of interface {interface}: limit of {MAX_RECORDS} in total reached")]
     TooMany {
         /// The interface.
         interface: InterfaceIndex,
@@ -341,7 +341,7 @@ pub enum MtuError {
         waited: Duration,
     },
     /// The helper does not run, has ended, or has another version.
-    #[error("the helper that changes MTUs does not answer")]
+    #[error("the MTU helper does not answer")]
     Helper {
         /// Error of the operating system.
         source: io::Error,
@@ -384,9 +384,9 @@ mod tests {
     fn only_cables_that_nothing_else_goes_by_are_changed() {
         let cable = [interface(1, InterfaceKind::Ethernet)];
         assert!(may_set(InterfaceIndex(1), 9000, &cable).is_ok());
-        assert!(refusal(9000, |changed| changed.kind = InterfaceKind::Bridge).ends_with("no cable"));
-        assert!(refusal(9000, |changed| changed.kind = InterfaceKind::Loopback).ends_with("no cable"));
-        assert!(refusal(9000, |changed| changed.master = Some(InterfaceIndex(2))).ends_with("go by it"));
+        assert!(refusal(9000, |changed| changed.kind = InterfaceKind::Bridge).ends_with("not a physical interface"));
+        assert!(refusal(9000, |changed| changed.kind = InterfaceKind::Loopback).ends_with("not a physical interface"));
+        assert!(refusal(9000, |changed| changed.master = Some(InterfaceIndex(2))).ends_with("use it"));
         assert!(refusal(9000, |changed| changed.index = InterfaceIndex(2)).ends_with("no such interface"));
         let vlan = Interface { lower: Some(InterfaceIndex(1)), ..interface(2, InterfaceKind::Vlan) };
         let both = [cable[0].clone(), vlan];
@@ -419,6 +419,6 @@ mod tests {
         assert_eq!([1500, 4000, 9000, 2000].map(|mtu| changed(with(mtu))), [None, Some(4000), Some(9000), None]);
         assert_eq!(changed(Interface { name: "eth9".parse().unwrap(), ..with(9000) }), None);
         let mac = Some(crate::MacAddress([2; 6]));
-        assert_eq!(changed(Interface { mac, ..with(9000) }), None, "another card in its place");
+        assert_eq!(changed(Interface { mac, ..with(9000) }), None, "replaced by another card");
     }
 }

@@ -203,7 +203,7 @@ impl Request {
 
 /// Appends an attribute to `bytes`, padded to netlink's alignment.
 pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let len = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len()).expect("attributes of ours are a few bytes");
+    let len = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len()).expect("these attributes are a few bytes");
     bytes.extend_from_slice(&len.to_ne_bytes());
     bytes.extend_from_slice(&kind.to_ne_bytes());
     bytes.extend_from_slice(value);

@@ -43,7 +43,7 @@ pub fn arp_flux_remedy(interfaces: &[(InterfaceName, Sysctls)]) -> Option<Remedy
     }
     let names: Vec<String> = interfaces.iter().map(|(name, _)| name.to_string()).collect();
     apply.extend(names.iter().map(|name| format!("ip neigh flush dev {name}")));
-    let problem = format!("{} are in one subnet, and this machine answers on any of them for the addresses of all", listed(&names));
+    let problem = format!("{} share a subnet, and each answers ARP for the addresses of all (ARP flux)", listed(&names));
     Some(Remedy { problem, apply, undo })
 }
 
@@ -70,7 +70,7 @@ pub fn strict_path_remedies(facts: &StrictPath) -> Vec<Remedy> {
     if sysctls.is_reverse_path_strict() != Some(true) || *kernel_takes == Some(*interface) || !remote.is_ipv4() {
         return Vec::new();
     }
-    let way = kernel_takes.map_or_else(|| "there is no route back to it".to_owned(), |other| format!("the route back to it is by {other}"));
+    let way = kernel_takes.map_or_else(|| "no route back to it".to_owned(), |other| format!("the route back to it is by {other}"));
     let problem = format!("{interface} drops what comes from {remote}: rp_filter is strict, and {way}");
     let route = format!("{remote}/32 dev {interface}");
     let by_route = Remedy {
@@ -125,7 +125,7 @@ mod tests {
     fn arp_flux_is_cured_by_two_settings_an_interface_and_undone_to_what_was() {
         let untouched = Sysctls { arp_ignore: setting(0, 0), arp_announce: setting(1, 0), ..Sysctls::default() };
         let remedy = arp_flux_remedy(&[(name("eth1"), untouched), (name("eth2.5"), untouched)]).unwrap();
-        assert_eq!(remedy.problem, "eth1 and eth2.5 are in one subnet, and this machine answers on any of them for the addresses of all");
+        assert_eq!(remedy.problem, "eth1 and eth2.5 share a subnet, and each answers ARP for the addresses of all (ARP flux)");
         assert_eq!(
             remedy.apply,
             [
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(route.undo, ["ip route del 10.9.0.22/32 dev eth2"]);
         assert_eq!(loose.apply, ["sysctl -w net.ipv4.conf.eth2.rp_filter=2"]);
         assert_eq!(loose.undo, ["sysctl -w net.ipv4.conf.eth2.rp_filter=0"]);
-        assert!(strict_path_remedies(&strict(1, None))[0].problem.ends_with("there is no route back to it"));
+        assert!(strict_path_remedies(&strict(1, None))[0].problem.ends_with("no route back to it"));
     }
 
     #[test]

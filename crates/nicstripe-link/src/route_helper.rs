@@ -81,7 +81,7 @@ impl RouteHelper {
         let directory = state_dir.to_owned();
         let serve = move || {
             if let Err(error) = route_server::serve(&theirs, &theirs, &directory, None) {
-                tracing::warn!(%error, "host routes cannot be looked after");
+                tracing::warn!(%error, "cannot maintain host routes");
             }
         };
         let thread = thread::Builder::new().name("routes".to_owned()).spawn(serve)?;
@@ -165,7 +165,7 @@ impl RouteHelper {
             let _ = self.stream.shutdown(Shutdown::Both);
             return Err(error);
         }
-        Answer::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the helper's answer cannot be read"))
+        Answer::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "malformed answer of the helper"))
     }
 }
 

@@ -111,7 +111,7 @@ pub enum Refusal {
         destination: IpAddr,
     },
     /// The interface does not exist.
-    #[error("no route to {destination}: there is no interface {interface}")]
+    #[error("no route to {destination}: no interface {interface}")]
     NoInterface {
         /// The requested address.
         destination: IpAddr,
@@ -153,7 +153,7 @@ pub enum Refusal {
         interface: InterfaceName,
     },
     /// A host route of another program exists for the address.
-    #[error("no route to {destination}: one that is not ours (protocol {protocol}) is there")]
+    #[error("no route to {destination}: a foreign route (protocol {protocol}) exists")]
     Routed {
         /// The requested address.
         destination: IpAddr,
@@ -161,7 +161,7 @@ pub enum Refusal {
         protocol: String,
     },
     /// The requested source is not an address of the interface.
-    #[error("no route to {destination} by {interface}: the source asked for is none of the interface's own addresses")]
+    #[error("no route to {destination} by {interface}: the requested source is not an address of the interface")]
     Source {
         /// The requested address.
         destination: IpAddr,
@@ -281,13 +281,13 @@ mod tests {
     #[test]
     fn somebody_elses_host_route_stands() {
         let refusal = decide("10.0.0.77").unwrap_err();
-        assert_eq!(refusal.to_string(), "no route to 10.0.0.77: one that is not ours (protocol static) is there");
+        assert_eq!(refusal.to_string(), "no route to 10.0.0.77: a foreign route (protocol static) exists");
     }
 
     #[test]
     fn an_unknown_interface_is_refused() {
         let refusal = may_install("10.0.0.2".parse().unwrap(), InterfaceIndex(99), &interfaces(), &Surroundings::default());
-        assert_eq!(refusal.unwrap_err().to_string(), "no route to 10.0.0.2: there is no interface 99");
+        assert_eq!(refusal.unwrap_err().to_string(), "no route to 10.0.0.2: no interface 99");
     }
 
     #[test]

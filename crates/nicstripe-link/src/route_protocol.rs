@@ -396,11 +396,11 @@ impl Answer {
 
 /// Error for the answer of a helper of an earlier version.
 fn not_understood() -> io::Error {
-    io::Error::other("the helper does not understand this program's requests")
+    io::Error::other("the helper does not know this program's requests")
 }
 
 fn not_an_answer() -> io::Error {
-    io::Error::other("the helper's answer is one to another request")
+    io::Error::other("the helper answered another request")
 }
 
 /// Returns the index of an interface, or zero, which is never valid, if it has disappeared.

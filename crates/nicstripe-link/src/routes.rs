@@ -134,7 +134,7 @@ impl Routes {
         let mut removed = Vec::new();
         for route in self.list_ours()? {
             if !is_wanted(&route, &ledger.records)? && !is_wanted(&route, &shared)? && delete(&route)? {
-                info!(destination = %route.destination, interface = %route.interface, "removed a route whose owner is gone");
+                info!(destination = %route.destination, interface = %route.interface, "removed a route of a dead process");
                 removed.push(route);
             }
         }
@@ -172,7 +172,7 @@ impl Routes {
 pub enum RouteError {
     /// The process lacks the privilege; the administrator can grant it.
     #[error(
-        "cannot change the route to {destination}: CAP_NET_ADMIN is missing, which the administrator can give \
+        "cannot change the route to {destination}: CAP_NET_ADMIN is missing; an administrator can grant it \
          (`setcap cap_net_admin+ep` on nicstripe-routes, or `AmbientCapabilities=CAP_NET_ADMIN` in a systemd unit)"
     )]
     NotPermitted {
@@ -180,7 +180,7 @@ pub enum RouteError {
         destination: IpAddr,
     },
     /// A route of another program exists there; the user decides which is right.
-    #[error("cannot add a route to {destination} with metric {metric}: one that is not ours (protocol {protocol}) is there")]
+    #[error("cannot add a route to {destination} with metric {metric}: a foreign route (protocol {protocol}) exists")]
     Occupied {
         /// The address of the route.
         destination: IpAddr,
@@ -200,7 +200,7 @@ pub enum RouteError {
         held: InterfaceIndex,
     },
     /// Limit on routes reached.
-    #[error("cannot add a route to {destination}: {MAX_ROUTES} routes a process and {MAX_RECORDS} in all are the most allowed")]
+    #[error("cannot add a route to {destination}: limit of {MAX_ROUTES} routes per process or {MAX_RECORDS} in total reached")]
     TooMany {
         /// The address of the route.
         destination: IpAddr,
@@ -227,7 +227,7 @@ pub enum RouteError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The route helper does not run, or has ended.
-    #[error("the helper that changes routes does not answer")]
+    #[error("the route helper does not answer")]
     Helper {
         /// Error of the operating system.
         source: io::Error,

@@ -123,7 +123,7 @@ impl fmt::Display for StreamOption {
 
 /// Option that could not be set; the connection works without it.
 #[derive(Debug, Error)]
-#[error("the system does not take {option}")]
+#[error("the system rejects {option}")]
 pub struct NotTaken {
     /// The option.
     pub option: StreamOption,
@@ -217,7 +217,7 @@ fn log_once(not_taken: &NotTaken) {
     static LOGGED: AtomicU8 = AtomicU8::new(0);
     let bit = 1 << not_taken.option as u8;
     if LOGGED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-        info!(option = %not_taken.option, error = %not_taken.source, "the system does not take a TCP option");
+        info!(option = %not_taken.option, error = %not_taken.source, "the system rejects a TCP option");
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
     fn buffers_are_given_as_asked_for_and_cut_where_the_system_has_its_limit() {
         let socket = socket();
         assert_eq!(set_buffers(&socket, 65_536).unwrap(), BufferSizes { send: 65_536, receive: 65_536 });
-        assert_eq!(socket.recv_buffer_size().unwrap(), 131_072, "the kernel tells twice as much");
+        assert_eq!(socket.recv_buffer_size().unwrap(), 131_072, "the kernel reports twice the value");
         let cut = set_buffers(&socket, u64::MAX).unwrap();
         let limit = |name| std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?.trim().parse::<u64>().ok();
         assert!(limit("wmem_max").is_none_or(|limit| cut.send == limit), "{cut:?}");
@@ -282,7 +282,7 @@ mod tests {
         let not_taken = tune(&socket, &options);
         let refused: Vec<_> = not_taken.iter().map(|not_taken| not_taken.option).collect();
         assert_eq!(refused, [StreamOption::Congestion, StreamOption::MaxSegment]);
-        assert_eq!(not_taken[0].to_string(), "the system does not take TCP_CONGESTION");
+        assert_eq!(not_taken[0].to_string(), "the system rejects TCP_CONGESTION");
         assert!(socket.tcp_nodelay().unwrap());
     }
 

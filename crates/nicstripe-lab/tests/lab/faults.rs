@@ -28,7 +28,7 @@ fn a_cable_loses_a_share_of_one_direction() {
     assert_eq!([arrived(&pairs[0], Host::A), arrived(&pairs[1], Host::B)], [DATAGRAMS; 2]);
     let left = arrived(&pairs[1], Host::A);
     // 1500 of 2000 are expected, with a standard deviation of 19.
-    assert!((1400..=1600).contains(&left), "{left} of {DATAGRAMS} datagrams came through");
+    assert!((1400..=1600).contains(&left), "{left} of {DATAGRAMS} datagrams arrived");
     lab.lose(1, Direction::AToB, 1.0).unwrap();
     pairs[1].expect([false, true]);
     lab.lose(1, Direction::AToB, 0.0).unwrap();

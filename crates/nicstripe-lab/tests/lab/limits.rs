@@ -108,7 +108,7 @@ fn a_cable_with_a_delay_carries_what_it_is_given() {
     let specs = [LinkSpec::gigabit().with_mtu(9000), LinkSpec::gigabit(), LinkSpec::unshaped()];
     let lab = Lab::builder().links(specs.map(|spec| spec.with_delay(Duration::from_millis(2)))).build().unwrap();
     for (link, from) in [(0, Host::A), (1, Host::B), (2, Host::A)] {
-        assert!(carry(&lab, link, from, BYTES, PATTERN) == vec![PATTERN; BYTES], "link {link} changed what it carried");
+        assert!(carry(&lab, link, from, BYTES, PATTERN) == vec![PATTERN; BYTES], "link {link} altered data");
     }
     let before = lab.counters().unwrap();
     carry(&lab, 1, Host::A, BYTES, PATTERN);
@@ -175,7 +175,7 @@ fn a_process_with_a_quota_is_held_back_until_the_quota_is_dropped() -> Completio
     assert!(groups().contains("nicstripe-lab-"), "{}", groups());
     let deadline = Instant::now() + Duration::from_secs(10);
     while quota.throttled().unwrap() < Duration::from_millis(200) {
-        assert!(Instant::now() < deadline, "a loop that never waits was held back for {:?}", quota.throttled().unwrap());
+        assert!(Instant::now() < deadline, "a busy loop was throttled for {:?}", quota.throttled().unwrap());
         thread::sleep(Duration::from_millis(20));
     }
     quota.set(900).unwrap();

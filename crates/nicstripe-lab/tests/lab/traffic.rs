@@ -145,7 +145,7 @@ impl Pair {
                 let _ = self.send(from, MIN_LEN);
                 self.comes_through(from)
             });
-            assert!(came == passes, "what {from} sends {said}");
+            assert!(came == passes, "data from {from} {said}");
         }
     }
 

@@ -58,7 +58,7 @@ fn each_core_is_told_by_its_number() {
     let (now, then) = (machine(LATER, TICK).unwrap(), machine(STAT, TICK).unwrap());
     assert_eq!(reading(now.clone()).cores_since(&reading(then.clone())), [ms(60), ms(500)]);
     let second = |all: &Machine| Machine { cores: all.cores[1..].to_vec(), ..all.clone() };
-    assert_eq!(reading(second(&now)).cores_since(&reading(then.clone())), [ms(0), ms(500)], "the first was switched off");
+    assert_eq!(reading(second(&now)).cores_since(&reading(then.clone())), [ms(0), ms(500)], "the first was offline");
     assert_eq!(reading(now).cores_since(&reading(second(&then))), [ms(0), ms(500)], "and on again");
     let none = CpuReading { machine: None, process: None, throttled: Vec::new() };
     assert_eq!(none.cores_since(&none), []);
@@ -89,8 +89,8 @@ fn the_group_of_version_two_is_found_with_those_around_it() {
     assert_eq!(version, GroupVersion::Two);
     assert_eq!(levels, ["/sys/fs/cgroup/system.slice/nicstripe.service", "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup"]);
     let (_, levels) = found("0::/\n", V2_MOUNTS).unwrap();
-    assert_eq!(levels, ["/sys/fs/cgroup"], "a container with a namespace of its own");
-    assert_eq!(found("0::/../../other\n", V2_MOUNTS), None, "outside of what is to be seen");
+    assert_eq!(levels, ["/sys/fs/cgroup"], "a container with a private namespace");
+    assert_eq!(found("0::/../../other\n", V2_MOUNTS), None, "outside the visible hierarchy");
 }
 
 /// Docker 20 on a kernel with cgroup version 1, without a cgroup namespace.
@@ -119,7 +119,7 @@ fn the_group_of_version_one_is_that_of_the_processor() {
 fn without_groups_there_is_no_quota_and_no_waiting() {
     assert_eq!(found("", ""), None);
     assert_eq!(found("0::/\n", ""), None, "not mounted");
-    assert_eq!(found("5:cpu,cpuacct:/elsewhere\n", V1_MOUNTS), None, "not the group that is mounted");
+    assert_eq!(found("5:cpu,cpuacct:/elsewhere\n", V1_MOUNTS), None, "not the mounted group");
     let meter = CpuMeter { tick: TICK, groups: Vec::new(), version: GroupVersion::Two };
     assert_eq!(meter.quota_millicores(), None);
     assert_eq!(meter.read().since(&meter.read()).throttled, None);

@@ -14,10 +14,10 @@ fn limit(classes: &[Class]) -> Option<u64> {
 #[test]
 fn a_class_is_limited_as_the_kernel_limits_it() {
     // Each case was measured through a veth on Linux 6.18, in Mbit/s.
-    assert_eq!(limit(&[class(10, 0, 20, 60)]), Some(20), "nobody above lends");
-    assert_eq!(limit(&[class(1, 0, 20, 20), class(10, 1, 60, 60)]), Some(60), "its own rate is its own");
+    assert_eq!(limit(&[class(10, 0, 20, 60)]), Some(20), "no ancestor lends");
+    assert_eq!(limit(&[class(1, 0, 20, 20), class(10, 1, 60, 60)]), Some(60), "its own rate is kept");
     assert_eq!(limit(&[class(1, 0, 20, 40), class(10, 1, 5, 60)]), Some(20), "the top class has no more to lend");
-    assert_eq!(limit(&[class(1, 0, 80, 80), class(10, 1, 60, 30)]), Some(30), "the ceiling is above all");
+    assert_eq!(limit(&[class(1, 0, 80, 80), class(10, 1, 60, 30)]), Some(30), "the ceiling is above every rate");
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn a_helper_refuses_every_address_that_is_not_a_neighbours() {
         ("10.1.0.2", "none of the interface's prefixes"),
         ("8.8.8.8", "none of the interface's prefixes"),
         ("2001:db8::1", "none of the interface's prefixes"),
-        ("10.2.0.77", "not ours (protocol bird)"),
+        ("10.2.0.77", "a foreign route (protocol bird)"),
     ] {
         let destination: IpAddr = destination.parse().unwrap();
         let route = HostRoute { destination, ..stage.neighbour(2) };
@@ -153,7 +153,7 @@ fn a_helper_has_the_kernel_ask_anew_only_for_what_it_doubts() {
             neighbour.execute().await.unwrap();
         });
         assert_eq!(helper.forget_neighbour(&route).unwrap(), is_doubted, "{state:?}");
-        assert!(!helper.forget_neighbour(&route).is_ok_and(|again| again), "{state:?}: it is forgotten");
+        assert!(!helper.forget_neighbour(&route).is_ok_and(|again| again), "{state:?}: its record is removed");
     }
     let own = HostRoute { destination: [10, 2, 0, 1].into(), ..stage.neighbour(2) };
     assert!(matches!(helper.forget_neighbour(&own), Err(RouteError::Refused(Refusal::Own { .. }))), "the rules for routes hold");
@@ -421,7 +421,7 @@ impl Stage {
     fn await_present(&self, expected: &[HostRoute]) {
         let start = Instant::now();
         while self.present() != expected {
-            assert!(start.elapsed() < Duration::from_secs(2), "{:?} where {expected:?} are expected", self.present());
+            assert!(start.elapsed() < Duration::from_secs(2), "{:?}, expected {expected:?}", self.present());
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -32,7 +32,7 @@ fn interfaces_are_found_with_kind_state_and_addresses() {
     assert_eq!((a0.kind, a0.mtu, a0.up, a0.carrier), (InterfaceKind::Veth, 1500, true, true));
     assert_eq!((a0.master, a0.lower), (None, None));
     assert!(a0.mac.is_some());
-    assert_eq!(a0.speed, None, "a veth's 10 Gbit/s are invented");
+    assert_eq!(a0.speed, None, "a veth's 10 Gbit/s are fictitious");
     let addresses: Vec<_> = a0.addresses.iter().map(|own| format!("{}/{}", own.ip, own.prefix_len)).collect();
     assert_eq!(addresses.len(), 3, "{addresses:?}");
     assert!(addresses.contains(&"10.1.0.1/24".to_owned()) && addresses.contains(&"fd01::1/64".to_owned()));
@@ -67,7 +67,7 @@ fn a_bridge_of_veths_is_left_out_and_its_port_names_it() {
     assert_eq!(find("br0").candidate(&found), Err(LeftOut::BridgeWithoutPhysicalPort));
     assert_eq!(find("a0").master, Some(bridge));
     assert_eq!(find("a0").candidate(&found), Err(LeftOut::PortOf(find("br0").name)));
-    assert_eq!(find("a0").usable(), Ok(()), "who names it may have it");
+    assert_eq!(find("a0").usable(), Ok(()), "it is available by name");
 }
 
 fn an_ipv6_address_is_left_out_until_duplicate_detection_ends() {

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let trials = trials.into_iter().map(|(name, test)| {
         let obstacle = obstacle.as_ref().map(io::Error::to_string);
         Trial::ignorable_test(name, move || match obstacle {
-            Some(obstacle) => Ok(Completion::ignored_with(format!("no network namespace to be had: {obstacle}"))),
+            Some(obstacle) => Ok(Completion::ignored_with(format!("no network namespace: {obstacle}"))),
             None => run(test).map(|()| Completion::Completed),
         })
     });

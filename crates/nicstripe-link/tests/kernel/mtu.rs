@@ -47,7 +47,7 @@ fn index(stage: &Stage, interface: &str) -> InterfaceIndex {
 fn await_mtu(stage: &Stage, interface: &str, expected: u32) {
     let start = Instant::now();
     while mtu_of(stage, interface) != expected {
-        assert!(start.elapsed() < Duration::from_secs(3), "{interface} has {} and not {expected}", mtu_of(stage, interface));
+        assert!(start.elapsed() < Duration::from_secs(3), "{interface} has {}, expected {expected}", mtu_of(stage, interface));
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -132,7 +132,7 @@ fn an_mtu_is_put_back_when_its_user_is_killed() {
     user.child.kill().unwrap();
     let killed = Instant::now();
     await_mtu(&stage, "a1", 1500);
-    eprintln!("the MTU is put back {:?} after its user was killed", killed.elapsed());
+    eprintln!("the MTU is restored {:?} after its user was killed", killed.elapsed());
 }
 
 fn an_mtu_that_both_left_is_put_back_at_the_next_start() {
@@ -160,7 +160,7 @@ fn after_a_kill_at_any_moment_every_mtu_is_as_it_was() {
         thread::sleep(Duration::from_micros(700 * (round / 3)));
         user.kill_with_helper(round % 3);
         let stays = (mtu_of(&stage, "a0"), mtu_of(&stage, "a1")) != (1500, 1500);
-        assert!(round % 3 != 0 || !stays, "round {round}: the helper puts them back");
+        assert!(round % 3 != 0 || !stays, "round {round}: the helper restores them");
         left += u32::from(stays);
         drop(stage.helper());
         assert_eq!((mtu_of(&stage, "a0"), mtu_of(&stage, "a1")), (1500, 1500), "round {round}");

@@ -24,8 +24,8 @@ fn a_tbf_is_an_egress_limit() {
     let lab = Lab::two_cables();
     lab.near.tbf("a0", 123_049_500);
     assert_eq!(limit(&lab.near, "a0"), Some(984_396_000));
-    assert_eq!(limit(&lab.near, "a1"), None, "the limit is the other interface's");
-    assert_eq!(limit(&lab.far, "b0"), None, "the limit is the other end's");
+    assert_eq!(limit(&lab.near, "a1"), None, "the limit belongs to the other interface");
+    assert_eq!(limit(&lab.far, "b0"), None, "the limit belongs to the other end");
 
     // Below and above the range of 32 bits.
     lab.near.tbf("a1", u32::MAX.into());
@@ -59,12 +59,12 @@ fn a_limit_is_read_without_any_rights() {
 fn an_htb_with_a_default_class_is_an_egress_limit() {
     let lab = Lab::one_cable();
     lab.near.htb("a0", 0x10);
-    assert_eq!(limit(&lab.near, "a0"), None, "what no class takes leaves unlimited");
+    assert_eq!(limit(&lab.near, "a0"), None, "unclassified traffic is unlimited");
     lab.near.class("a0", ONE, class(1), 12_500_000, 12_500_000);
     lab.near.class("a0", class(1), class(0x10), 1_250_000, 12_500_000);
     assert_eq!(limit(&lab.near, "a0"), Some(100_000_000), "the default class may borrow");
     lab.near.class("a0", class(1), class(0x11), 1_250_000, 2_500_000);
-    assert_eq!(limit(&lab.near, "a0"), None, "filters say which class takes what");
+    assert_eq!(limit(&lab.near, "a0"), None, "filters select the class");
 }
 
 fn limit(namespace: &Namespace, name: &str) -> Option<u64> {

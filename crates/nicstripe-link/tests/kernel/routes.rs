@@ -70,7 +70,7 @@ fn a_route_that_is_not_ours_is_never_replaced() {
     bench.run(|routes| {
         let error = routes.add(&route).unwrap_err();
         assert!(matches!(error, RouteError::Occupied { .. }), "{error:?}");
-        assert_eq!(error.to_string(), "cannot add a route to 10.9.9.9 with metric 50: one that is not ours (protocol static) is there");
+        assert_eq!(error.to_string(), "cannot add a route to 10.9.9.9 with metric 50: a foreign route (protocol static) exists");
         assert!(!routes.remove(&route).unwrap());
         assert!(routes.owners(&route).unwrap().is_empty(), "a refused route leaves no record");
     });
@@ -216,7 +216,7 @@ fn all_processes_together_have_a_limited_number_of_routes() {
     fill_with(5_000_000, 1);
     bench.run(|routes| {
         routes.add(&second).unwrap();
-        assert_eq!(routes.clean().unwrap(), [first], "its record was among those of the dead");
+        assert_eq!(routes.clean().unwrap(), [first], "its record was among those of dead processes");
     });
 }
 
