@@ -116,7 +116,7 @@ mod tests {
         assert!(!basis.may_come(chunk));
         basis.on_read(chunk, Some(value));
         assert!(!basis.may_come(chunk));
-        assert_eq!(basis.on_kept(chunk), None, "a value that was not told");
+        assert_eq!(basis.on_kept(chunk), None, "a value that was not announced");
         assert_eq!(basis.poll_values(), Some(vec![(chunk, Some(value))]));
         assert!(basis.may_come(chunk));
         assert_eq!((basis.on_kept(chunk), basis.on_kept(chunk)), (Some(value), None));

@@ -90,7 +90,7 @@ mod tests {
         assert!(comparison.on_value(ChunkId(0), value(1)) && comparison.on_value(ChunkId(1), value(2)));
         assert_eq!((comparison.next(), comparison.next(), comparison.next()), (Some(ChunkId(0)), Some(ChunkId(1)), None));
         assert_eq!(comparison.on_read(ChunkId(0), value(1)), Some(true));
-        assert_eq!(comparison.poll_kept(), None, "more is being read");
+        assert_eq!(comparison.poll_kept(), None, "a read is in progress");
         assert_eq!(comparison.on_read(ChunkId(1), value(3)), Some(false));
         assert_eq!(comparison.on_read(ChunkId(1), value(3)), None);
         assert_eq!(comparison.poll_kept(), Some(vec![ChunkId(0).into()]));

@@ -122,7 +122,7 @@ mod tests {
         path.on_open(now);
         assert!(path.is_unsteady(now + STEADY_AFTER - SEC));
         assert!(!path.is_unsteady(now + STEADY_AFTER));
-        assert!(!path.on_trouble(now + STEADY_AFTER), "what was before is forgotten");
+        assert!(!path.on_trouble(now + STEADY_AFTER), "earlier events are forgotten");
         assert!(!path.is_unsteady(now + STEADY_AFTER));
     }
 
@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(path.quarantined_until(now), None);
         }
         assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(path.on_damaged(now + QUARANTINE_LONGEST), Duration::ZERO, "a minute without forgives all");
+        assert_eq!(path.on_damaged(now + QUARANTINE_LONGEST), Duration::ZERO, "a minute without a loss clears the history");
     }
 
     #[test]

@@ -432,7 +432,7 @@ pub enum FrameError {
     },
     /// Compressed payload that is not shorter than the chunk, or exceeds the chunk limit when
     /// decompressed.
-    #[error("peer sent {len} bytes that unpack to {raw_len}, expected fewer than these, and these at most {MAX_PAYLOAD}")]
+    #[error("peer sent {len} compressed bytes of {raw_len}, expected less than the raw size, at most {MAX_PAYLOAD}")]
     RawLen {
         /// Declared uncompressed length in bytes.
         raw_len: u32,

@@ -240,7 +240,7 @@ impl Subtree {
 #[non_exhaustive]
 pub enum SubtreeError {
     /// The file lacks some of the chunks.
-    #[error("subtree of level {level} at chunk {first} is outside of the file's {chunk_count} chunks")]
+    #[error("subtree of level {level} at chunk {first} exceeds the file's {chunk_count} chunks")]
     OutOfRange {
         /// First chunk of the subtree.
         first: ChunkId,
@@ -266,7 +266,7 @@ pub enum SubtreeError {
         level: u8,
     },
     /// The tree has another value for the same chunks.
-    #[error("subtree of level {level} at chunk {first} has another value than the one in the tree")]
+    #[error("subtree of level {level} at chunk {first} differs from the value in the tree")]
     Conflict {
         /// First chunk of the subtree.
         first: ChunkId,

@@ -31,7 +31,7 @@ pub struct HoleMap {
 #[non_exhaustive]
 pub enum HoleError {
     /// Hole that is empty, out of order, or beyond the end of the file.
-    #[error("peer says that {extent} is a hole, which is empty, out of order or beyond the file's {size} bytes")]
+    #[error("peer sent invalid hole {extent}: empty, out of order or beyond the file's {size} bytes")]
     Extent {
         /// Rejected hole.
         extent: Extent,
@@ -39,10 +39,10 @@ pub enum HoleError {
         size: u64,
     },
     /// More than [`MAX_HOLES`] holes.
-    #[error("peer told more than {MAX_HOLES} holes of a file")]
+    #[error("peer announced more than {MAX_HOLES} holes of a file")]
     TooMany,
     /// Holes of a file offered without holes, or after the last message.
-    #[error("peer told holes that were not announced")]
+    #[error("peer sent holes without announcing them")]
     NotAnnounced,
 }
 

@@ -229,7 +229,7 @@ impl Header {
 #[non_exhaustive]
 pub enum HeaderError {
     /// The journal ends within the header.
-    #[error("journal has {len} bytes, its header alone has {HEADER_LEN}")]
+    #[error("journal has {len} bytes, expected at least {HEADER_LEN}")]
     Torn {
         /// Length of the journal in bytes.
         len: usize,

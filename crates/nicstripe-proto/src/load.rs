@@ -67,7 +67,7 @@ pub const MOST_STALE: u64 = 4 << 30;
 #[non_exhaustive]
 pub enum LoadError {
     /// Load of a run that was not started.
-    #[error("peer sent load of run {run}, which was not begun")]
+    #[error("peer sent load of run {run}, which has not begun")]
     NotBegun {
         /// Number of the run.
         run: u32,
@@ -76,7 +76,7 @@ pub enum LoadError {
     #[error("peer sent an echo without a bench")]
     NoBench,
     /// Too much load of ended runs.
-    #[error("peer sent more than {MOST_STALE} bytes of runs that are over")]
+    #[error("peer sent more than {MOST_STALE} bytes of ended runs")]
     Stale,
 }
 
@@ -150,7 +150,7 @@ mod tests {
         }
         assert_eq!(load(&mut meter, 1, 1, OPEN), Err(LoadError::Stale));
         assert_eq!(load(&mut meter, 2, 1, OPEN), Ok(Metered::Counted(1)));
-        assert_eq!(load(&mut meter, 1, 1, OPEN), Ok(Metered::Nothing), "a new run has something under way at its end too");
+        assert_eq!(load(&mut meter, 1, 1, OPEN), Ok(Metered::Nothing), "a new run has data in flight at its end too");
     }
 
     #[test]

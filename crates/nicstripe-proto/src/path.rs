@@ -541,7 +541,7 @@ mod tests {
         // Pauses from the loss; each connection lasted 100 ms.
         assert_eq!(pauses, [250 * MS, 250 * MS, 250 * MS, 400 * MS, 900 * MS, 1400 * MS, 1400 * MS]);
         assert_eq!(lose_after(&mut path, 10_000 * MS), 250 * MS);
-        assert_eq!(lose_after(&mut path, 100 * MS), 250 * MS, "what was before is forgotten");
+        assert_eq!(lose_after(&mut path, 100 * MS), 250 * MS, "earlier events are forgotten");
     }
 
     #[test]

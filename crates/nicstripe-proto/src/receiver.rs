@@ -149,19 +149,19 @@ pub enum ArrivalError {
         expected: u64,
     },
     /// Chunk that lies in an announced hole.
-    #[error("peer sent chunk {chunk}, which it said is a hole")]
+    #[error("peer sent chunk {chunk}, which it announced as a hole")]
     Hole {
         /// Number of the chunk.
         chunk: u64,
     },
     /// Chunk under comparison whose value was not sent yet.
-    #[error("peer sent chunk {chunk} before it could know whether it differs")]
+    #[error("peer sent chunk {chunk} before the comparison")]
     Undecided {
         /// Number of the chunk.
         chunk: u64,
     },
     /// Chunk outside the send window.
-    #[error("peer sent chunk {chunk} while there is room for {granted}")]
+    #[error("peer sent chunk {chunk} beyond its credit of {granted}")]
     NoRoom {
         /// Number of the chunk.
         chunk: u64,
@@ -169,7 +169,7 @@ pub enum ArrivalError {
         granted: u64,
     },
     /// End that contradicts the chunks received.
-    #[error("peer ended a transfer after {chunks} chunks, which is not what it sent")]
+    #[error("peer ended a transfer after {chunks} chunks, but sent another number")]
     End {
         /// Number of chunks that the sender claims.
         chunks: u64,

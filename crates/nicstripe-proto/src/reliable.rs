@@ -87,7 +87,7 @@ pub enum ReliableError {
         sent: u64,
     },
     /// Message number too far ahead.
-    #[error("peer sent control message {seq} while {expected} is expected, the limit is {WINDOW} ahead")]
+    #[error("peer sent control message {seq}, expected {expected}, at most {WINDOW} ahead")]
     TooEarly {
         /// Number of the message.
         seq: u64,
@@ -95,7 +95,7 @@ pub enum ReliableError {
         expected: u64,
     },
     /// The peer keeps sending without acknowledging the answers.
-    #[error("peer goes on without acknowledging {waiting} bytes of control messages, the limit is {MOST_WAITING}")]
+    #[error("peer left {waiting} bytes of control messages unacknowledged, the limit is {MOST_WAITING}")]
     Unheard {
         /// Bytes queued for the peer.
         waiting: usize,

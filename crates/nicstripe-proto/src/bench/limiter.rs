@@ -353,40 +353,40 @@ pub fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_>) -> S
     let host = if whole.finding.at == Some(End::Sender) { sender } else { receiver };
     match whole.finding.limiter {
         Limiter::Cable => cables(&held),
-        Limiter::Sender => format!("limited by the program on {sender}, which has too little to send over {list}"),
-        Limiter::Receiver => format!("limited by the program on {receiver}, which does not take fast enough what {list} could bring"),
-        Limiter::ReceiveBuffer => format!("limited by the receive buffer on {receiver}, which is too small for {list}"),
-        Limiter::SendBuffer => format!("limited by the send buffer on {sender}, which is too small for {list}"),
-        Limiter::Cpu if whole.finding.by_quota => format!("limited by the processor quota of a control group on {host}"),
-        Limiter::Cpu => format!("limited by the processor of {host}, one core of which has no time left"),
+        Limiter::Sender => format!("limited by the program on {sender}: too little data for {list}"),
+        Limiter::Receiver => format!("limited by the program on {receiver}: reads slower than {list} can deliver"),
+        Limiter::ReceiveBuffer => format!("limited by the receive buffer on {receiver}: too small for {list}"),
+        Limiter::SendBuffer => format!("limited by the send buffer on {sender}: too small for {list}"),
+        Limiter::Cpu if whole.finding.by_quota => format!("limited by the CPU quota of a cgroup on {host}"),
+        Limiter::Cpu => format!("limited by the processor of {host}: one core is saturated"),
         Limiter::Loss => format!("limited by lost packets on {list}{}: try another cable or port", resent(&held)),
         Limiter::Shared => shared(&whole.groups, links),
-        Limiter::Window => format!("limited by the round trip of {list}: bandwidth × delay is more than the socket buffers allow"),
-        Limiter::Unknown => format!("limited by something unknown on {list}"),
+        Limiter::Window => format!("limited by the round trip of {list}: bandwidth × delay exceeds the socket buffers"),
+        Limiter::Unknown => format!("limited by an unknown cause on {list}"),
     }
 }
 
 fn cables(held: &[&LinkFinding<'_>]) -> String {
     if held.len() == 1 {
-        return "limited by the cable, which carries all it can".into();
+        return "limited by the cable, at its full rate".into();
     }
     let best = held.iter().filter_map(|link| link.expected).max().unwrap_or_default();
     let slow = held.iter().filter(|link| link.expected.is_some_and(|rate| rate.0 < best.0 / 2));
     let slow: Vec<String> = slow.map(|link| format!("{} ({} at most)", link.name, link.expected.unwrap_or_default())).collect();
     let is = if slow.len() == 1 { "is a slow line" } else { "are slow lines" };
     let slow = if slow.is_empty() { String::new() } else { format!("; {} {is}", listed(&slow)) };
-    format!("limited by the cables, which carry all they can{slow}")
+    format!("limited by the cables, at their full rate{slow}")
 }
 
 fn shared(groups: &[Vec<usize>], links: &[LinkFinding<'_>]) -> String {
     let names = |group: &Vec<usize>| group.iter().filter_map(|place| links.get(*place)).map(|link| link.name).collect::<Vec<&str>>();
-    let things: Vec<String> = groups.iter().map(|group| format!("something that {} share", listed(&names(group)))).collect();
-    format!("limited by {}, as they carry more alone: a bus, a card or a switch", listed(&things))
+    let things: Vec<String> = groups.iter().map(|group| format!("a resource shared by {}", listed(&names(group)))).collect();
+    format!("limited by {}, such as a bus, card or switch: each alone is faster", listed(&things))
 }
 
 fn resent(held: &[&LinkFinding<'_>]) -> String {
     let worst = held.iter().filter_map(|link| link.loss).fold(0.0, f64::max);
-    if worst > 0.0 { format!(" ({:.2} % of the bytes were sent again)", worst * 100.0) } else { String::new() }
+    if worst > 0.0 { format!(" ({:.2} % of the bytes were retransmitted)", worst * 100.0) } else { String::new() }
 }
 
 /// Returns `a`, `a and b` or `a, b and c`.

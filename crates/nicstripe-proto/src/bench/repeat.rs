@@ -329,7 +329,7 @@ mod tests {
             assert_eq!(names(from..from + round.len()), round);
             assert!(order[from..from + round.len()].iter().all(|planned| planned.repeat as usize == repeat + 1));
         }
-        assert_eq!(order.len(), 31, "no pairs of two links that scale");
+        assert_eq!(order.len(), 31, "two links that scale need no pairs");
         assert_eq!(schedule.scaling(), Some(1.0));
         assert_eq!(schedule.sharing(), Vec::<Vec<u32>>::new());
     }
@@ -344,7 +344,7 @@ mod tests {
             let scatters = planned.phase == Phase::Both;
             schedule.record(&planned, BitRate::from_mbit(if scatters { 100 * u64::from(planned.repeat) } else { 900 }));
             let left = schedule.loads_left();
-            assert!(left <= before && (left == 0) == schedule.next().is_none(), "{before} were left, then {left}");
+            assert!(left <= before && (left == 0) == schedule.next().is_none(), "{before} remained, then {left}");
             before = left;
         }
     }

@@ -135,7 +135,7 @@ mod tests {
         assert!(bucket.take(later) && !bucket.take(later));
         let much_later = start + Duration::from_secs(3600);
         assert_eq!((0..5).filter(|_| bucket.take(much_later)).count(), 3, "it holds no more than its burst");
-        assert!(!bucket.take(start), "time that runs backwards gives nothing");
+        assert!(!bucket.take(start), "time running backwards adds nothing");
     }
 
     #[test]
@@ -160,6 +160,6 @@ mod tests {
         assert!((128..=260).contains(&admitted), "{admitted}");
         assert!(limiter.sources.len() <= MOST_SOURCES);
         let later = start + Duration::from_secs(10);
-        assert!(limiter.admit(source(1), later), "whoever comes when it is over is served");
+        assert!(limiter.admit(source(1), later), "served again after the pause");
     }
 }

@@ -94,7 +94,7 @@ fn an_answer_is_as_long_as_its_question() {
     let longest = Answer { interface: vec![b'x'; 99], host: vec![b'h'; 999], ..answer() };
     let datagram = longest.encode(|text| Some(signature(&answer().key, text))).unwrap();
     let read = Answer::decode(&datagram).unwrap().verified(check).unwrap();
-    assert_eq!((read.interface, read.host), (vec![b'x'; 16], vec![b'h'; MOST_HOST]), "what is too long is cut, not left out");
+    assert_eq!((read.interface, read.host), (vec![b'x'; 16], vec![b'h'; MOST_HOST]), "long values are cut, not dropped");
 }
 
 #[test]

@@ -196,7 +196,7 @@ impl Victim {
         connection.arrived += 1;
         let permitted = connection.arrived <= connection.granted;
         let incoming = self.session.handle_chunk(path, &header, self.now);
-        assert!(permitted || incoming.is_err(), "data beyond the credit is taken");
+        assert!(permitted || incoming.is_err(), "data beyond the credit is accepted");
         self.on_incoming(path, header, incoming);
     }
 
@@ -238,7 +238,7 @@ impl Victim {
         let reason = self.session.poll_timeout().filter(|(at, _)| *at <= self.now).map(|(_, reason)| reason);
         assert!(
             matches!(reason, None | Some(crate::session::Reason::Path(_) | crate::session::Reason::Acknowledge)),
-            "{reason:?} again and again"
+            "{reason:?} repeats without progress"
         );
     }
 
@@ -385,7 +385,7 @@ impl Victim {
             }
         }
         self.hash_ahead(tape);
-        self.said.drain(..).for_each(|body| drop(minicbor::decode::<Message>(&body).expect("an honest session says messages")));
+        self.said.drain(..).for_each(|body| drop(minicbor::decode::<Message>(&body).expect("an honest session sends valid messages")));
     }
 
     /// Performs part of the pending hash work: a file of many terabytes would never finish.
@@ -420,7 +420,7 @@ impl Victim {
             Transmit::Chunk { transfer, chunk } => self.reading.push((path, transfer, chunk)),
             Transmit::Load(order) => {
                 let run = self.session.run().map(|(run, _)| run.run);
-                assert!(order.is_none_or(|order| Some(order.run) == run), "load of a run that is not under way");
+                assert!(order.is_none_or(|order| Some(order.run) == run), "load of a run that has not begun");
             }
         }
     }
@@ -436,7 +436,7 @@ impl Victim {
             Event::GetRequested(get) => self.serve(get.transfer, false, tape),
             Event::TreeRequested(get) => self.serve(get.transfer, true, tape),
             Event::Sync { transfer, subtrees } => {
-                assert!(!subtrees.is_empty(), "nothing to be made durable");
+                assert!(!subtrees.is_empty(), "no data to sync");
                 if tape.byte() < 200 {
                     self.session.handle_synced(transfer, self.now);
                 }
@@ -451,7 +451,7 @@ impl Victim {
             Event::Asked(ask) => {
                 assert!(self.role == Role::Daemon && self.asked.iter().all(|other| other.id != ask.id), "asked twice");
                 self.asked.push(ask);
-                assert!(self.asked.len() <= MOST_ASKS, "more was asked than may be");
+                assert!(self.asked.len() <= MOST_ASKS, "more requests than the limit");
             }
             Event::Answered(answer) => {
                 let is_plain = |entry: &ObjectEntry| crate::Name::new([&entry.name[..]]).is_ok();
@@ -462,7 +462,7 @@ impl Victim {
             }
             Event::Mismatch { transfer, received, sent } => {
                 assert_ne!(received, sent);
-                self.session.fail(failure(transfer, FailCode::Digest, "not what was sent", false));
+                self.session.fail(failure(transfer, FailCode::Digest, "differs from the source", false));
             }
             _ => {}
         }
@@ -495,13 +495,13 @@ impl Victim {
     fn check(&self) {
         for (path, known) in self.session.paths() {
             let held = self.writing.iter().chain(&self.later).filter(|(its, _)| *its == path).count() as u64;
-            assert_eq!(known.held_chunks(), held, "what is held is not what is counted");
-            assert!(held <= 40, "more is held than the window has");
+            assert_eq!(known.held_chunks(), held, "the buffer differs from its count");
+            assert!(held <= 40, "the buffer exceeds the window");
         }
         for transfer in (0..8).map(TransferId) {
             let stats = self.session.stats(transfer);
             let arrived = stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes;
-            assert!(stats.size == 0 || arrived <= stats.size, "more than all has arrived: {stats:?}");
+            assert!(stats.size == 0 || arrived <= stats.size, "received more than sent: {stats:?}");
         }
     }
 

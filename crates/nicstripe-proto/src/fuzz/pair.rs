@@ -228,7 +228,7 @@ impl Pair {
         self.now += time;
         for side in 0..2 {
             for calls in 0.. {
-                assert!(calls < 50, "a timeout again and again");
+                assert!(calls < 50, "timeouts without progress");
                 match self.sides[side].session.poll_timeout() {
                     Some((at, _)) if at <= self.now => self.sides[side].session.handle_timeout(self.now),
                     _ => break,
@@ -301,8 +301,8 @@ impl Pair {
                 end.session.committed(Committed { transfer, digest });
             }
             Event::Mismatch { transfer, .. } => {
-                assert!(self.hostile, "an honest file is not what was sent");
-                end.session.fail(failure(transfer, FailCode::Digest, "not what was sent", false));
+                assert!(self.hostile, "an honest file differs from the source");
+                end.session.fail(failure(transfer, FailCode::Digest, "differs from the source", false));
             }
             Event::Committed { .. } => {
                 end.committed += 1;

@@ -14,7 +14,7 @@ pub fn mux(data: &[u8]) {
         assert!(writer.push(&record));
     }
     let len = writer.len();
-    assert!(data.starts_with(&again[..len]), "a record was read that would be laid out in another way");
+    assert!(data.starts_with(&again[..len]), "a decoded record does not re-encode to the same bytes");
 }
 
 /// Runs a multiplexer with records of a hostile peer and actions of local programs.

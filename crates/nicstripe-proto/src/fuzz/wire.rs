@@ -20,7 +20,7 @@ pub fn frames(data: &[u8]) {
     let Some((len, bytes)) = data.split_first() else { return };
     let (whole, error) = read_frames(bytes, usize::MAX);
     assert_eq!(read_frames(bytes, 1 + usize::from(*len)), (whole.clone(), error));
-    assert!(bytes.starts_with(&whole), "a frame was read that would be written in another way");
+    assert!(bytes.starts_with(&whole), "a decoded frame does not re-encode to the same bytes");
 }
 
 /// Returns the decoded frames, encoded again, and the error that ended decoding.
@@ -63,7 +63,7 @@ pub fn greetings(data: &[u8]) {
 fn read_back<T: for<'b> Decode<'b, ()> + Encode<()> + PartialEq + Debug>(bytes: &[u8]) {
     let Ok(value) = minicbor::decode::<T>(bytes) else { return };
     let written = minicbor::to_vec(&value).expect("writing to a vector cannot fail");
-    let again: T = minicbor::decode(&written).expect("what is written can be read");
+    let again: T = minicbor::decode(&written).expect("written data can be read");
     assert_eq!(again, value);
 }
 
@@ -74,7 +74,7 @@ pub fn batches(data: &[u8]) {
     let mut writer = BatchWriter::new(&mut buffer, 0);
     assert!(records.iter().all(|record| writer.push(record)), "a record grows more than twofold");
     let len = writer.len();
-    let again = BatchReader::new(&buffer[..len]).map(|record| record.expect("what is written can be read"));
+    let again = BatchReader::new(&buffer[..len]).map(|record| record.expect("written data can be read"));
     assert!(again.eq(records.iter().cloned()));
     for record in &records {
         let Record::Entry(entry) = record else { continue };
@@ -84,7 +84,7 @@ pub fn batches(data: &[u8]) {
         for existing in [file(0), file(u64::MAX), Existing::Directory, Existing::Symlink(Vec::new()), Existing::Other] {
             let verdict = decide(&rules, entry, Some(&existing));
             assert!(!verdict.is_wanted() || existing != Existing::Directory, "a directory would be replaced");
-            assert!(!verdict.is_wanted() || rules.replace || rules.update, "something would be replaced unasked");
+            assert!(!verdict.is_wanted() || rules.replace || rules.update, "something would be replaced without the option");
         }
     }
 }

@@ -190,7 +190,7 @@ fn other_files_and_other_versions_are_named() {
     bytes[..8].copy_from_slice(b"\x7fELF\0\0\0\0");
     let text = r#"not a journal: it starts with "\\x7fELF\\x00\\x00\\x00\\x00", expected "NICSTRJ\\n""#;
     assert_eq!(Header::decode(&bytes).unwrap_err().to_string(), text);
-    assert_eq!(Header::decode(b"NIC").unwrap_err().to_string(), "journal has 3 bytes, its header alone has 128");
+    assert_eq!(Header::decode(b"NIC").unwrap_err().to_string(), "journal has 3 bytes, expected at least 128");
 }
 
 #[test]

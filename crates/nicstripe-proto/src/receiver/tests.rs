@@ -136,7 +136,7 @@ fn a_chunk_that_is_being_written_cannot_be_kept() {
     }
     assert_eq!(receiver.poll_values().map(|values| values.len()), Some(2));
     assert!(matches!(receiver.on_arrival(A, &header(ChunkId(0), len(), false), now), Ok(Arrival::Write(_))));
-    assert!(!receiver.on_kept(ChunkId(0), now), "its bytes are being replaced");
+    assert!(!receiver.on_kept(ChunkId(0), now), "its bytes are being overwritten");
     assert!(receiver.on_kept(ChunkId(1), now));
 }
 

@@ -44,7 +44,7 @@ impl Session {
 
     pub(super) fn handle_ask(&mut self, mut ask: Ask) -> Result<(), PathError> {
         if self.role == Role::Client {
-            return Err(PathError::Unexpected("what a client asks"));
+            return Err(PathError::Unexpected("a client's request"));
         }
         if let AskKind::List { most, .. } = &mut ask.ask {
             *most = (*most).clamp(1, MOST_ENTRIES);
@@ -52,7 +52,7 @@ impl Session {
         let open = self.asks.0.len();
         match self.asks.0.entry(ask.id) {
             Entry::Occupied(_) => return Err(PathError::Ask { id: ask.id, what: "twice" }),
-            Entry::Vacant(_) if open >= MOST_ASKS => return Err(PathError::Ask { id: ask.id, what: "while too many others are open" }),
+            Entry::Vacant(_) if open >= MOST_ASKS => return Err(PathError::Ask { id: ask.id, what: "while too many requests are open" }),
             Entry::Vacant(entry) => entry.insert(ask.ask.clone()),
         };
         self.events.push_back(Event::Asked(ask));
@@ -62,13 +62,13 @@ impl Session {
     pub(super) fn handle_answer(&mut self, answer: Answer) -> Result<(), PathError> {
         let id = answer.id;
         let asked = if self.role == Role::Client { self.asks.0.remove(&id) } else { None };
-        let asked = asked.ok_or(PathError::Answer { id, what: "that was not asked" })?;
+        let asked = asked.ok_or(PathError::Answer { id, what: "that was not requested" })?;
         if asked.is_answered_by(&answer.answer) {
             self.events.push_back(Event::Answered(answer));
             return Ok(());
         }
         // The caller needs an answer, and the peer will send no other one.
-        let failed = AnswerKind::Failed { code: FailCode::Protocol, text: "peer answered something else than was asked".into() };
+        let failed = AnswerKind::Failed { code: FailCode::Protocol, text: "peer sent an unexpected kind of answer".into() };
         self.events.push_back(Event::Answered(Answer { id, answer: failed }));
         Err(PathError::Answer { id, what: "with something else" })
     }

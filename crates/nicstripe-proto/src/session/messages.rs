@@ -59,14 +59,14 @@ impl Session {
                 self.events.push_back(Event::Expected(connections));
             }
             Message::Interfaces(_) => return Err(PathError::Unexpected("its interfaces to a daemon")),
-            Message::Expect(_) => return Err(PathError::Unexpected("what a client tells")),
+            Message::Expect(_) => return Err(PathError::Unexpected("a client's message")),
         }
         Ok(())
     }
 
     fn handle_open_tunnels(&mut self, mux: OpenTunnels) -> Result<(), PathError> {
         if self.role != Role::Daemon {
-            return Err(PathError::Unexpected("a trunk to a client"));
+            return Err(PathError::Unexpected("a tunnel multiplexer to a client"));
         }
         if mux.down <= mux.up {
             return Err(PathError::Transfer { what: "trunk", transfer: mux.down.0, expected: "new" });
@@ -103,7 +103,7 @@ impl Session {
     fn handle_tree_message(&mut self, body: TreeBody) -> Result<(), PathError> {
         let TreeBody { transfer, message } = body;
         let is_sent = |transfer: &Transfer| matches!(transfer, Transfer::Sending { sender, .. } if !sender.has_digest());
-        if self.expect(transfer, "what becomes of a tree", "a tree being sent", is_sent)? {
+        if self.expect(transfer, "the outcome of a tree", "a tree being sent", is_sent)? {
             self.events.push_back(Event::TreeMessageReceived { transfer, message });
         }
         Ok(())
@@ -168,10 +168,10 @@ impl Session {
         self.events.push_back(match sent {
             Some(sent) if sent == digest => Event::Committed { transfer, digest },
             Some(sent) => {
-                let text = format!("peer says that digest {digest} is durable, but {sent} was sent");
+                let text = format!("peer committed digest {digest}, but {sent} was sent");
                 Event::Failed(failure(transfer, FailCode::Digest, text, false))
             }
-            None => Event::Failed(failure(transfer, FailCode::Protocol, "peer says that a file is durable that was not sent yet", false)),
+            None => Event::Failed(failure(transfer, FailCode::Protocol, "peer committed a file that was not sent yet", false)),
         });
         Ok(())
     }

@@ -111,7 +111,7 @@ pub enum PathError {
     #[error(transparent)]
     Holes(#[from] HoleError),
     /// A chunk that is not being compared, or was compared before.
-    #[error("peer sent {what} of chunk {chunk}, which is not being compared, or was before")]
+    #[error("peer sent {what} of chunk {chunk}, which is not being compared")]
     Compared {
         /// The kind of data.
         what: &'static str,
@@ -146,7 +146,7 @@ pub enum PathError {
         chunk: u64,
     },
     /// More concurrent transfers than a session may have.
-    #[error("peer began a transfer while {MAX_OPEN_TRANSFERS} are open, the limit")]
+    #[error("peer exceeded the limit of {MAX_OPEN_TRANSFERS} open transfers")]
     TooManyTransfers,
     /// A chunk size that the protocol does not support.
     #[error("peer offered a file with chunks of 2^{0} bytes, expected 2^12 to 2^18")]

@@ -236,16 +236,16 @@ impl<'a> Iterator for BatchReader<'a> {
 #[non_exhaustive]
 pub enum BatchError {
     /// A record exceeds the end of the batch.
-    #[error("peer sent a parcel whose last record is cut off")]
+    #[error("peer sent a batch with a truncated last record")]
     Short,
     /// An invalid flag, reserved byte or body.
-    #[error("peer sent a parcel with reserved bits set")]
+    #[error("peer sent a batch with reserved bits set")]
     Reserved,
     /// An unknown kind of record.
-    #[error("peer sent a parcel with a record of kind {0}, expected 1 to 6")]
+    #[error("peer sent a batch with a record of kind {0}, expected 1 to 6")]
     Kind(u8),
     /// A body that cannot be decoded.
-    #[error("peer sent a parcel with an entry that cannot be read: {0}")]
+    #[error("peer sent a batch with a malformed entry: {0}")]
     Entry(String),
     /// An entry with two different numbers.
     #[error("peer sent entry {body} under number {header}")]

@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(plain(&file(None), &found(6, EARLIER, None)), OLDER_THERE);
         assert_eq!(plain(&file(None), &found(5, LATER, None)), NOT_OLDER_THERE);
         assert_eq!(plain(&file(None), &found(6, LATER, None)), NOT_OLDER_THERE);
-        assert_eq!(plain(&file(None), &found(6, AT, None)), NOT_OLDER_THERE, "of one time and another size: not older");
+        assert_eq!(plain(&file(None), &found(6, AT, None)), NOT_OLDER_THERE, "same time, other size: not older");
     }
 
     #[test]

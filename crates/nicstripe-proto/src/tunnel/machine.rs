@@ -60,7 +60,7 @@ pub enum TunnelEvent {
 
 /// A connection that has failed or was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the connection is gone")]
+#[error("connection lost")]
 pub struct Broken;
 
 /// Error of [`Tunnels::open`].
@@ -89,10 +89,10 @@ pub enum TunnelError {
     #[error("peer opened tunnel {0}, which is not new")]
     NotNew(u32),
     /// More connections than it may request.
-    #[error("peer opened more tunnels than the limit of {MOST_CONNECTIONS}, before the others were refused")]
+    #[error("peer exceeded the limit of {MOST_CONNECTIONS} tunnels")]
     TooMany,
     /// A record that is not allowed in the connection's state.
-    #[error("peer sent {what} for tunnel {conn}, which cannot have it now")]
+    #[error("peer sent {what} for tunnel {conn} in the wrong state")]
     Unexpected {
         /// The kind of record.
         what: &'static str,
@@ -108,7 +108,7 @@ pub enum TunnelError {
         len: usize,
     },
     /// A window above the limit.
-    #[error("peer opened the window of tunnel {0} beyond {MOST_WINDOW} bytes")]
+    #[error("peer raised the window of tunnel {0} above {MOST_WINDOW} bytes")]
     TooWide(u32),
 }
 

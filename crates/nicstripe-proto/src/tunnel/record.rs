@@ -248,16 +248,16 @@ fn text(body: &[u8], least: usize, most: usize) -> Result<&str, RecordError> {
 #[non_exhaustive]
 pub enum RecordError {
     /// A record exceeds the end of the batch.
-    #[error("peer sent a parcel of tunnels whose last record is cut off")]
+    #[error("peer sent a tunnel batch with a truncated last record")]
     Short,
     /// A reserved byte that is not 0.
-    #[error("peer sent a parcel of tunnels with reserved bits set")]
+    #[error("peer sent a tunnel batch with reserved bits set")]
     Reserved,
     /// An unknown kind of record.
-    #[error("peer sent a tunnel's record of kind {0}, expected 1 to 8")]
+    #[error("peer sent a tunnel record of kind {0}, expected 1 to 8")]
     Kind(u8),
     /// A body that is invalid for the kind.
-    #[error("peer sent a tunnel's record of kind {kind} with {len} bytes")]
+    #[error("peer sent a tunnel record of kind {kind} with {len} bytes")]
     Body {
         /// The kind.
         kind: u8,
@@ -271,7 +271,7 @@ pub enum RecordError {
     #[error("peer gave a tunnel a window of 0 bytes")]
     NoWindow,
     /// A text that is too long, or missing.
-    #[error("peer sent a tunnel's text of {len} bytes, the limit is {most}")]
+    #[error("peer sent a tunnel text of {len} bytes, the limit is {most}")]
     Text {
         /// Its size in bytes.
         len: usize,
@@ -279,7 +279,7 @@ pub enum RecordError {
         most: usize,
     },
     /// A text that is not UTF-8.
-    #[error("peer sent a tunnel's text that is no UTF-8")]
+    #[error("peer sent a tunnel text that is not UTF-8")]
     NotText,
 }
 

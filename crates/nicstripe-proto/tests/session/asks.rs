@@ -45,7 +45,7 @@ fn what_is_asked_survives_the_loss_of_its_path_at_any_moment() {
         lab.at(ms(20), |lab| (0..40).for_each(|id| lab.ask(id)));
         lab.at(ms(20) + ms(cut) / 4, |lab| lab.cut(1));
         lab.run_until(secs(2));
-        assert_eq!(lab.peers[0].answers.len(), 40, "cut after {cut} quarters of a millisecond");
+        assert_eq!(lab.peers[0].answers.len(), 40, "cut after {cut} × 0.25 ms");
     }
 }
 
@@ -58,7 +58,7 @@ impl Lab {
         if is_new && peer.session.ask(Ask { id, ask }) {
             peer.asked.insert(id);
         } else {
-            assert!(!is_new || before == MOST_ASKS, "refused {id} beside {before}");
+            assert!(!is_new || before == MOST_ASKS, "refused {id} and {before}");
         }
     }
 

@@ -57,7 +57,7 @@ fn run(seed: Seed) {
     let last = held(&lab);
     lab.run(lab.net.now() + secs(60));
     lab.assert_delivered();
-    assert_eq!(lab.sender_stats().resumed_bytes, durable * 4096, "what was durable is not sent again");
+    assert_eq!(lab.sender_stats().resumed_bytes, durable * 4096, "durable data is not retransmitted");
     // The state kept for ended transfers is bounded; otherwise the second half would double it.
     let first = first.unwrap();
     assert!(last <= first + first / 2 + 4096, "{first} bytes describe a session after {} transfers, {last} after {CANCELS}", CANCELS / 2);

@@ -33,7 +33,7 @@ fn the_clock_says_once_what_is_due_where_there_is_no_room_for_it() {
 fn the_clock_says_that_an_acknowledgement_has_waited_long_enough() {
     let mut victim = Victim::receiving();
     victim.write(0, 1 << 18, false);
-    assert!(victim.drain().1.is_empty(), "alone, it waits for company");
+    assert!(victim.drain().1.is_empty(), "alone, it waits for more chunks");
     let (at, _) = victim.session.poll_timeout().unwrap();
     assert!(at <= victim.now + ACK_DELAY, "{:?}", at - victim.now);
     victim.now = at;

@@ -163,7 +163,7 @@ impl Disk {
     pub(crate) fn sync(&mut self, grid: Grid, subtrees: &[Subtree]) {
         for subtree in subtrees {
             let range = subtree.chunks(grid).unwrap();
-            assert!(range.chunks().all(|chunk| self.written.contains_key(&chunk)), "{range} is made durable and not written");
+            assert!(range.chunks().all(|chunk| self.written.contains_key(&chunk)), "{range} is durable but not written");
             assert_eq!(self.synced.insert(range), range.count, "{range} is made durable twice");
             self.durable.insert(range);
         }
@@ -194,7 +194,7 @@ impl Disk {
         }
         for subtree in &self.journal {
             let range = subtree.chunks(grid).unwrap();
-            assert_eq!(claimed.gaps(range).next(), None, "the journal has forgotten {range}, which was synced");
+            assert_eq!(claimed.gaps(range).next(), None, "the journal lacks {range}, which was synced");
         }
         self.journal = replayed.subtrees();
         self.durable = claimed;

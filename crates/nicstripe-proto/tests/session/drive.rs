@@ -401,7 +401,7 @@ impl Lab {
             }
             Wanted::Committed { transfer, digest } => {
                 peer.finish(transfer, Outcome::Committed(digest));
-                assert_eq!(self.receiver().disk.committed, Some(digest), "told to be durable, and is not");
+                assert_eq!(self.receiver().disk.committed, Some(digest), "reported durable, but is not");
             }
             Wanted::Failed(fail) => {
                 peer.finish(fail.transfer, Outcome::FailedThere(fail.code));

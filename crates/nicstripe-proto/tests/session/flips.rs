@@ -54,7 +54,7 @@ fn a_flipped_bit_never_makes_a_wrong_file_and_data_come_again() {
     for (kind, counts) in FrameType::ALL.iter().zip(&TALLY) {
         let [refused, repeated, harmless, stuck] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         println!(
-            "{kind:?}: {refused} refused, {repeated} found damaged, {harmless} changed nothing, {stuck} ended the transfer or held it up"
+            "{kind:?}: {refused} refused, {repeated} found damaged, {harmless} changed nothing, {stuck} ended or stalled the transfer"
         );
     }
 }
@@ -68,7 +68,7 @@ fn run(seed: Seed) {
     let committed = pair.run();
     let kind = pair.flipped.unwrap();
     if kind == FrameType::Data {
-        assert!(committed, "damaged data did not come again");
+        assert!(committed, "damaged data was not retransmitted");
     }
     let verdict = match () {
         () if pair.refused > 0 => 0,
@@ -178,7 +178,7 @@ impl Pair {
             }
             Event::Committed { digest, .. } => {
                 half.committed = Some(digest);
-                assert_eq!(self.halves[1].committed, Some(digest), "told to be committed, and is not");
+                assert_eq!(self.halves[1].committed, Some(digest), "reported committed, but is not");
             }
             Event::Mismatch { .. } | Event::Failed(_) => self.refused += 1,
             _ => {}

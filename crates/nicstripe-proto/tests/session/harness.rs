@@ -337,7 +337,7 @@ impl Lab {
             peer.disk.sync(grid, &subtrees);
         }
         let wanted: Vec<Wanted> = std::iter::from_fn(|| peer.session.poll_event()).collect();
-        assert!(!wanted.iter().any(|event| matches!(event, Wanted::Sync { .. })), "nobody hears of this sync any more: {wanted:?}");
+        assert!(!wanted.iter().any(|event| matches!(event, Wanted::Sync { .. })), "no receiver for this sync: {wanted:?}");
         peer.disk.written.retain(|chunk, _| peer.disk.durable.contains(*chunk));
         peer.disk.restart();
     }
@@ -389,7 +389,7 @@ impl Lab {
         for peer in &mut self.peers {
             let due = peer.session.poll_timeout().filter(|(at, _)| *at <= now);
             if due.is_some() {
-                assert!(self.same_time < LIVELOCK, "{:?}: timeout in the past for ever: {due:?}", peer.end);
+                assert!(self.same_time < LIVELOCK, "{:?}: timeout stays in the past: {due:?}", peer.end);
                 peer.session.handle_timeout(now);
             }
         }
@@ -471,7 +471,7 @@ impl Lab {
         let is_there = self.receiver().disk.committed.is_some();
         assert!(failed(self.sender()) && (failed(self.receiver()) || is_there), "{}", self.describe());
         let by_reading = self.sender().outcomes[&self.transfer] == Outcome::FailedHere(FailCode::Io);
-        assert!(!is_there || by_reading, "committed, and said to have failed: {}", self.describe());
+        assert!(!is_there || by_reading, "committed, but reported as failed: {}", self.describe());
     }
 
     pub(crate) fn assert_delivered(&self) {

@@ -333,7 +333,7 @@ fn a_thousand_failed_transfers_do_not_count_as_open() {
         victim.say(&Message::Fail(Fail { transfer, code: FailCode::Cancelled, text: String::new(), resumable: false })).unwrap();
         victim.drain();
     }
-    assert!(matches!(victim.say(&Message::Put(put(TransferId(7)))), Err(PathError::Transfer { .. })), "a number that was used");
+    assert!(matches!(victim.say(&Message::Put(put(TransferId(7)))), Err(PathError::Transfer { .. })), "a used number");
 }
 
 #[test]
@@ -468,14 +468,14 @@ fn holes_that_make_no_sense_end_the_path() {
 
     let mut victim = announced();
     assert_eq!(victim.session.poll_zeros(), None);
-    assert!(victim.data(1, 1 << 18).is_ok(), "holes may be told after the first chunks");
+    assert!(victim.data(1, 1 << 18).is_ok(), "holes may follow the first chunks");
     victim.say(&holes(&[(0, 3 << 18)], true)).unwrap();
     assert!(matches!(victim.say(&holes(&[], true)), Err(PathError::Holes(_))), "after the last");
     assert_eq!(victim.session.poll_zeros(), None, "they are not in the file yet");
     victim.session.handle_holes_made(T);
     assert!(matches!(victim.data(2, 1 << 18), Err(PathError::Arrival(_))));
     let zeros: Vec<u64> = std::iter::from_fn(|| Some(victim.session.poll_zeros()?.2.first.0)).collect();
-    assert_eq!(zeros, [0, 2], "a chunk that came is none");
+    assert_eq!(zeros, [0, 2], "a received chunk is not a hole");
 }
 
 #[test]
@@ -486,7 +486,7 @@ fn a_peer_that_is_gone_has_nothing_hashed() {
     victim.say(&Message::Holes(Holes { transfer: T, extents: vec![(0, SIZE)], last: true })).unwrap();
     victim.session.handle_holes_made(T);
     victim.session.handle_path_lost(P, PathLoss::Reset, victim.now);
-    assert_eq!(victim.session.poll_zeros(), None, "nobody waits for them");
+    assert_eq!(victim.session.poll_zeros(), None, "no transfer waits for them");
     victim.session.handle_path_open(P, victim.now);
     assert!(victim.session.poll_zeros().is_some(), "it is back");
     let mut victim = Victim::new(Role::Daemon);

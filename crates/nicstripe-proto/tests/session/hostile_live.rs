@@ -153,7 +153,7 @@ fn a_short_chunk_that_is_not_the_last_and_a_second_last_end_the_path() {
         assert!(is_breach(&victim.piece(chunk, len, true)), "another last: {chunk}, {len} bytes");
     }
     assert!(is_breach(&victim.piece(4, FULL, false)), "behind the last");
-    assert_eq!(victim.piece(3, 5, true), Ok(Incoming::Drop), "the same once more");
+    assert_eq!(victim.piece(3, 5, true), Ok(Incoming::Drop), "the same again");
     assert!(victim.write(1, FULL, false));
     victim.is_healthy();
 }
@@ -264,7 +264,7 @@ fn what_becomes_of_a_tree_is_told_to_its_sender_alone() {
     let mut victim = Victim::giving();
     victim.say(&told(T)).unwrap();
     assert!(matches!(&victim.drain().0[..], [Event::TreeMessageReceived { transfer: T, .. }]));
-    assert!(matches!(victim.say(&told(TransferId(9))), Err(PathError::Transfer { .. })), "a tree that is not");
+    assert!(matches!(victim.say(&told(TransferId(9))), Err(PathError::Transfer { .. })), "an unknown tree");
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn random_frames_never_panic_and_keep_no_more_than_the_window() {
             victim.drain();
             let held: u64 = victim.session.paths().map(|(_, path)| path.held_chunks()).sum();
             assert_eq!(held, arrived.len() as u64, "seed {seed}");
-            assert!(seed % 4 == 0 || kept - taken <= room, "seed {seed}: {kept} were kept and {taken} taken, of {room}");
+            assert!(seed % 4 == 0 || kept - taken <= room, "seed {seed}: {kept} buffered and {taken} consumed, of {room}");
         }
     }
 }

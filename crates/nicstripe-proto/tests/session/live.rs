@@ -116,7 +116,7 @@ impl Lab {
     /// Reads a chunk of a streaming source. Panics if it is not in the retransmit buffer.
     pub(crate) fn read_given(&mut self, end: End, path: PathId, transfer: TransferId, chunk: ChunkId) -> bool {
         let Some(live) = self.live.as_ref().filter(|live| live.plan.has_source()) else { return false };
-        assert!(live.unacknowledged.contains(&chunk), "{chunk:?} is to be sent and was not given, or released");
+        assert!(live.unacknowledged.contains(&chunk), "{chunk:?} is to be sent but is not buffered");
         self.on_read(end, path, transfer, chunk);
         true
     }
@@ -213,7 +213,7 @@ impl Lab {
             }
             Wanted::TreeMessageReceived { transfer, message: TreeMessage::Verdicts { first, .. } } => {
                 let live = self.live.as_mut().unwrap();
-                assert_eq!(first.0, live.told, "told out of order");
+                assert_eq!(first.0, live.told, "reported out of order");
                 live.told += 1;
                 self.wake_source(end, transfer);
             }
@@ -229,7 +229,7 @@ impl Lab {
         let Some(room) = live.plan.room else { return };
         assert!(live.kept.len() as u64 <= room, "{} chunks are kept", live.kept.len());
         let last = live.kept.last_key_value().map_or(0, |(chunk, _)| chunk.0 + 1);
-        assert!(last <= live.taken + room, "chunk {last} has come, {} were taken", live.taken);
+        assert!(last <= live.taken + room, "chunk {last} received, {} consumed", live.taken);
     }
 
     pub(crate) fn assert_all_given_and_taken(&self) {

@@ -109,7 +109,7 @@ fn each_path_carries_what_it_can_beside_slower_ones_and_both_ways() {
         let part = lab.part(End::B, 1, path, mbit, secs(2));
         assert!((0.98..=1.0).contains(&part), "path {path}: {part}");
     }
-    assert_eq!(lab.peer(End::A).loads.len(), 0, "nothing was to come back");
+    assert_eq!(lab.peer(End::A).loads.len(), 0, "nothing was to be returned");
     lab.stop_run(1);
     lab.run_until(secs(4));
     assert!(lab.is_stopped(1));
@@ -119,7 +119,7 @@ fn each_path_carries_what_it_can_beside_slower_ones_and_both_ways() {
         let part = lab.part(end, 2, path, mbit, secs(2));
         assert!((0.97..=1.0).contains(&part), "{end:?} path {path}: {part}");
     }
-    assert_eq!(lab.counted(End::B, 2, 1), 0, "a path that is not of the run is left alone");
+    assert_eq!(lab.counted(End::B, 2, 1), 0, "a path outside the run is unaffected");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn what_comes_after_the_end_of_a_run_does_not_count_for_it_nor_for_the_next() {
     lab.begin_run(2, true, false, &[0, 1]);
     lab.run_until(lab.net.now() + secs(1));
     let (late, still) = lab.peer(End::B).loads[&(1, PathId(0))];
-    assert!(late > came && still == counted, "{came} {late} {counted} {still}: what was on its way came and did not count");
+    assert!(late > came && still == counted, "{came} {late} {counted} {still}: data in flight arrived and was not counted");
     assert!(lab.counted(End::B, 2, 0) > 0 && lab.counted(End::B, 2, 1) > 0);
 }
 
@@ -147,7 +147,7 @@ fn a_path_that_is_cut_in_the_middle_costs_the_others_nothing_and_goes_on_when_it
     lab.at(secs(2), |lab| lab.heal(0));
     lab.run_until(secs(4));
     for (end, before) in [(End::A, before[0]), (End::B, before[1])] {
-        assert!(lab.counted(end, 1, 0) > before + before / 2, "{end:?}: the path that is back is loaded again");
+        assert!(lab.counted(end, 1, 0) > before + before / 2, "{end:?}: the returned path is loaded again");
         let part = lab.part(end, 1, 1, 1000, ms(3980));
         assert!((0.97..=1.0).contains(&part), "{end:?}: {part}");
     }
@@ -225,10 +225,10 @@ fn a_daemon_benches_with_nobody_who_was_not_let_in_and_keeps_to_the_bounds() {
     assert!(say(&mut victim, BenchBody::Run(order(2, true, true, &[0]))).is_err(), "one at a time");
     say(&mut victim, BenchBody::Stop(RunNumber { run: 1 })).unwrap();
     victim.session.end_run();
-    assert!(say(&mut victim, BenchBody::Run(order(1, true, true, &[0]))).is_err(), "a number that was used");
+    assert!(say(&mut victim, BenchBody::Run(order(1, true, true, &[0]))).is_err(), "a used number");
     say(&mut victim, BenchBody::Leave).unwrap();
     say(&mut victim, BenchBody::Run(order(2, true, true, &[0]))).unwrap();
-    assert_eq!(victim.session.run(), None, "what crossed the end of a bench begins nothing");
+    assert_eq!(victim.session.run(), None, "late messages of an ended bench start nothing");
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub(crate) fn finish(lab: &mut Lab) {
         if lab.is_delivered() {
             break;
         }
-        assert!(rerun < RERUNS, "failed again and again: {}", lab.describe());
+        assert!(rerun < RERUNS, "failed repeatedly: {}", lab.describe());
         lab.assert_failed();
         if lab.receiver().disk.committed.is_some() {
             return;

@@ -51,7 +51,7 @@ fn a_reader_that_is_slow_is_the_receiver() {
     assert_eq!(limiter(slow), Limiter::Receiver);
     assert_eq!(limiter(Evidence { receive_buffer: Some(grown), ..slow }), Limiter::Receiver);
     let others = Evidence { receiver: busy_core(1.0, 0.2), ..slow };
-    assert_eq!(limiter(others), Limiter::Receiver, "what else runs there is not ours");
+    assert_eq!(limiter(others), Limiter::Receiver, "other processes do not count");
     let ours = of_link(&Evidence { receiver: busy_core(1.0, 0.95), ..slow });
     assert_eq!((ours.limiter, ours.at), (Limiter::Cpu, Some(End::Receiver)));
 }
@@ -163,13 +163,13 @@ fn told(links: &[LinkFinding<'_>]) -> (Limiter, String) {
 fn a_shared_bus_names_both_links() {
     let (limiter, text) = told(&[finding("eth0", Limiter::Shared, 657), finding("eth1", Limiter::Shared, 490)]);
     assert_eq!(limiter, Limiter::Shared);
-    assert_eq!(text, "limited by something that eth0 and eth1 share, as they carry more alone: a bus, a card or a switch");
+    assert_eq!(text, "limited by a resource shared by eth0 and eth1, such as a bus, card or switch: each alone is faster");
     let four = ["a", "b", "c", "d"].map(|name| finding(name, Limiter::Shared, 500));
     let whole = Whole { groups: vec![vec![0, 1], vec![2, 3]], ..of_all(&four).unwrap() };
     let text = sentence(&whole, &four, NAMES);
-    assert!(text.starts_with("limited by something that a and b share and something that c and d share, as"), "{text}");
+    assert!(text.starts_with("limited by a resource shared by a and b and a resource shared by c and d, such as"), "{text}");
     let (_, text) = told(&[finding("eth0", Limiter::Cable, 940), finding("eth1", Limiter::Shared, 260)]);
-    assert!(text.contains("eth0 and eth1 share"), "{text}");
+    assert!(text.contains("shared by eth0 and eth1"), "{text}");
 }
 
 #[test]
@@ -177,8 +177,8 @@ fn a_slow_line_in_the_set_is_full_and_named() {
     let slow = LinkFinding { expected: Some(BitRate(94_148_244)), ..finding("eth1", Limiter::Cable, 94) };
     let (limiter, text) = told(&[finding("eth0", Limiter::Cable, 938), slow]);
     assert_eq!(limiter, Limiter::Cable);
-    assert_eq!(text, "limited by the cables, which carry all they can; eth1 (94.1 Mbit/s at most) is a slow line");
-    assert_eq!(told(&[slow]).1, "limited by the cable, which carries all it can");
+    assert_eq!(text, "limited by the cables, at their full rate; eth1 (94.1 Mbit/s at most) is a slow line");
+    assert_eq!(told(&[slow]).1, "limited by the cable, at its full rate");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_bad_link_is_not_hidden_behind_a_good_total() {
     let slow = LinkFinding { expected: Some(BitRate::from_mbit(9)), loss: Some(0.012), ..finding("eth1", Limiter::Loss, 8) };
     let (limiter, text) = told(&[finding("eth0", Limiter::Cable, 940), slow]);
     assert_eq!(limiter, Limiter::Loss);
-    assert_eq!(text, "limited by lost packets on eth1 (1.20 % of the bytes were sent again): try another cable or port");
+    assert_eq!(text, "limited by lost packets on eth1 (1.20 % of the bytes were retransmitted): try another cable or port");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn what_costs_most_is_told() {
     // Loss costs 41 + 441, the receiver 641.
     assert_eq!(told(&links).0, Limiter::Receiver);
     let links = [finding("a", Limiter::Cable, 941), finding("b", Limiter::Cable, 941), finding("c", Limiter::Unknown, 905)];
-    assert_eq!(told(&links).0, Limiter::Cable, "98.7 % of all, and nothing is known of the rest");
+    assert_eq!(told(&links).0, Limiter::Cable, "98.7 % of all, the rest is unknown");
     assert_eq!(of_all(&[]), None);
 }
 
@@ -203,12 +203,12 @@ fn what_costs_most_is_told() {
 fn the_machine_that_holds_back_is_named() {
     let with = |finding: Finding| [LinkFinding { finding, ..finding_of_any() }];
     for (found, text) in [
-        (Finding::cpu(End::Sender, false), "limited by the processor of hostA, one core of which has no time left"),
-        (Finding::cpu(End::Receiver, true), "limited by the processor quota of a control group on hostB"),
-        (Finding::of(Limiter::Sender), "limited by the program on hostA, which has too little to send over eth0"),
-        (Finding::of(Limiter::Receiver), "limited by the program on hostB, which does not take fast enough what eth0 could bring"),
-        (Finding::of(Limiter::ReceiveBuffer), "limited by the receive buffer on hostB, which is too small for eth0"),
-        (Finding::of(Limiter::SendBuffer), "limited by the send buffer on hostA, which is too small for eth0"),
+        (Finding::cpu(End::Sender, false), "limited by the processor of hostA: one core is saturated"),
+        (Finding::cpu(End::Receiver, true), "limited by the CPU quota of a cgroup on hostB"),
+        (Finding::of(Limiter::Sender), "limited by the program on hostA: too little data for eth0"),
+        (Finding::of(Limiter::Receiver), "limited by the program on hostB: reads slower than eth0 can deliver"),
+        (Finding::of(Limiter::ReceiveBuffer), "limited by the receive buffer on hostB: too small for eth0"),
+        (Finding::of(Limiter::SendBuffer), "limited by the send buffer on hostA: too small for eth0"),
     ] {
         assert_eq!(told(&with(found)).1, text);
     }

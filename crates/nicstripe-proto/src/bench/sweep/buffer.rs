@@ -187,10 +187,10 @@ impl BufferSweep {
             let largest = self.table.0.iter().filter_map(|trials| trials.key.0).max();
             return largest.map_or("nothing was measured".into(), |size| format!("the rate still rises at {}", sized(size)));
         };
-        let clamp = if self.stopped == Stopped::Clamped { "; the system gives no larger buffer (net.core.rmem_max, wmem_max)" } else { "" };
+        let clamp = if self.stopped == Stopped::Clamped { "; larger buffers are denied by net.core.rmem_max, wmem_max" } else { "" };
         match self.has_won {
-            true => format!("buffers of {} carry {:.1} % more than what the kernel does by itself{clamp}", sized(size), self.gain(size)),
-            false => format!("leave the buffers to the kernel: {} and more carry no more than it does by itself{clamp}", sized(size)),
+            true => format!("buffers of {} are {:.1} % faster than the kernel's own{clamp}", sized(size), self.gain(size)),
+            false => format!("leave the buffers to the kernel: {} and more are not faster{clamp}", sized(size)),
         }
     }
 

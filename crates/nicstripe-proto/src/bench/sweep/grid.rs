@@ -78,7 +78,7 @@ impl GridSweep {
         outcome.plateau = best.and_then(|point| point.size);
         outcome.advice = match best.map(|point| (point.size, point.streams)) {
             Some((Some(size), Some(streams))) => format!(
-                "best with buffers of {} and {streams} connection{} a link: {}",
+                "best with buffers of {} and {streams} connection{} per link: {}",
                 sized(size),
                 if streams == 1 { "" } else { "s" },
                 best.map(|point| point.rate.median).unwrap_or_default()

@@ -244,10 +244,10 @@ fn half_size(curve: &[(u64, f64)]) -> Option<u64> {
 
 fn advice(outcome: &Outcome) -> String {
     let latency = outcome.latency.map(|time| format!("a short message takes {:.1} µs", time.as_secs_f64() * 1e6));
-    let half = outcome.half_size.map(|size| format!("half of the full rate needs messages of {}", sized(size)));
+    let half = outcome.half_size.map(|size| format!("half the full rate needs messages of {}", sized(size)));
     let full = outcome.plateau.map(|size| format!("the full rate {}", sized(size)));
     let dropouts = outcome.points.iter().filter(|point| point.dropout).count();
-    let slow = (dropouts > 0).then(|| format!("{dropouts} of {} sizes are slower than those beside them", outcome.points.len()));
+    let slow = (dropouts > 0).then(|| format!("{dropouts} of {} sizes are slower than their neighbours", outcome.points.len()));
     let parts: Vec<String> = [latency, half, full, slow].into_iter().flatten().collect();
     if parts.is_empty() { "nothing was measured".into() } else { parts.join(", ") }
 }

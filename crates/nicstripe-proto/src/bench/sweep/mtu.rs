@@ -111,7 +111,7 @@ impl MtuSweep {
         let (Some(now), Some(best)) = (now, best) else { return "nothing was measured".into() };
         let size = best.size.unwrap_or_default();
         let failed: Vec<String> = self.failed.iter().map(ToString::to_string).collect();
-        let lost = if failed.is_empty() { String::new() } else { format!("; packets of {} bytes do not get through", failed.join(", ")) };
+        let lost = if failed.is_empty() { String::new() } else { format!("; packets of {} bytes are lost", failed.join(", ")) };
         let over = gain(now, best);
         if best.size != now.size && over >= WORTH_PERCENT {
             return match best.computed {
@@ -125,12 +125,12 @@ impl MtuSweep {
                 let (less, more) = (least.size.unwrap_or_default(), gain(least, now));
                 format!("the MTU of {} carries {more:.1} % more than one of {less}{}{lost}", self.theory.mtu, processor(least, now))
             }
-            _ => format!("an MTU of {} is as good as any for the rate{lost}", self.theory.mtu),
+            _ => format!("no other MTU is faster than {}{lost}", self.theory.mtu),
         }
     }
 
     fn why_computed(&self, size: u64) -> &'static str {
-        if size > self.theory.mtu.into() { "not both ends and the way between them have it now" } else { "it may not be set" }
+        if size > self.theory.mtu.into() { "it is not set at both ends and between them" } else { "setting it is not permitted" }
     }
 }
 

@@ -49,10 +49,10 @@ impl StreamSweep {
         outcome.plateau = best.map(u64::from);
         outcome.advice = match best {
             None => "nothing was measured".into(),
-            Some(1) => "one connection a link carries all there is".into(),
+            Some(1) => "one connection per link is enough".into(),
             Some(streams) => {
                 let gain = (self.table.median(key(streams)) / self.table.median(key(1)) - 1.0) * 100.0;
-                format!("{streams} connections a link carry {gain:.1} % more than one")
+                format!("{streams} connections per link carry {gain:.1} % more than one")
             }
         };
         outcome

@@ -24,7 +24,7 @@ fn settle(pairing: &mut Pairing, works: impl Fn(&Candidate) -> Result<(), Failur
             }
         }
     }
-    panic!("it does not settle");
+    panic!("it does not converge");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_link_that_works_gives_way_to_a_greater_total_and_returns_if_that_fails() {
     pairing.verified(working);
     remote.push(rated("b1", 10 * GIGABIT, &["10.9.0.4/24"]));
     pairing.update(local, remote);
-    assert_eq!(ends(&pairing.plan(&[])), [("a0", "b0"), ("a1", "b1")], "what has not answered takes no place");
+    assert_eq!(ends(&pairing.plan(&[])), [("a0", "b0"), ("a1", "b1")], "an unanswered probe holds no place");
     let [faster, slower] = [("a0", "b1"), ("a1", "b0")].map(|(ours, theirs)| between(&pairing, ours, theirs, Preference::SharedSubnet));
     pairing.reached(faster);
     pairing.reached(slower);

@@ -263,5 +263,5 @@ fn connections_have_turns_within_a_batch() {
     let last = conns[7];
     mux.send(crate::frame::MAX_PAYLOAD);
     mux.arrive();
-    assert!(!read(&mut mux.daemon, last, 1 << 20).0.is_empty(), "the last has some of the first parcel");
+    assert!(!read(&mut mux.daemon, last, 1 << 20).0.is_empty(), "the last tunnel has data in the first batch");
 }
