@@ -14,11 +14,11 @@ use crate::{
     quantity::{parse_size, parse_time},
 };
 
-/// Measure what the cables to a machine carry, alone and together, and what holds them back
+/// Measure the throughput of the cables to a machine, alone and together, and name the bottleneck
 ///
-/// Memory to memory, encrypted, over the links that a copy would use: round trips without load, each link alone, all together, the other way,
-/// and both ways at once, each repeated until the numbers agree. What counts is what the receiver got, by its clock, and the total is the sum
-/// of the links in the same window. Needs `nicstripe serve` there. Letters mean what they mean to iperf3.
+/// Memory to memory, encrypted, over the links that a copy would use: idle round trips, each link alone, all together, the reverse direction,
+/// and both directions at once, each repeated until the numbers agree. Counts bytes received, by the receiver's clock; the total is the sum of
+/// all links in the same window. Requires `nicstripe serve` on HOST. Short options match iperf3.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "nicstripe bench [OPTIONS] <HOST>\n       nicstripe bench list\n       nicstripe bench compare <A> <B>",
@@ -38,19 +38,19 @@ pub(crate) struct Bench {
 /// What can be done with reports that are there already.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Stored {
-    /// Show the reports that are kept, the newest last
+    /// List the stored reports, the newest last
     List,
-    /// Compare a report with an earlier one; exit code 41 where it is slower by more than chance
+    /// Compare a report with an earlier one; exit code 41 if it is significantly slower
     Compare(Compare),
 }
 
 /// Two reports.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
-    /// The earlier report: a file, or the beginning of an id that `bench list` shows
+    /// Earlier report: a file, or an id prefix from `bench list`
     pub(crate) a: PathBuf,
 
-    /// The later one, in the same way
+    /// Later report, likewise
     pub(crate) b: PathBuf,
 
     /// Print the second report with its comparison as one JSON document (docs/schema/nicstripe-bench-report-1.json)
@@ -61,60 +61,60 @@ pub(crate) struct Compare {
 /// One measurement, and what is made of it.
 #[derive(Debug, Args)]
 pub(crate) struct Measure {
-    /// The machine that runs `nicstripe serve`, by name or address
+    /// Machine that runs `nicstripe serve`, by name or address
     #[arg(value_name = "HOST", required = true)]
     pub(crate) host: Option<String>,
 
-    /// Longest time of one load; it ends before that when the rate has settled
+    /// Set the maximum time of one load; it ends earlier once the rate has settled
     #[arg(short = 't', long = "time", value_name = "SECS", default_value = "10", value_parser = parse_load)]
     pub(crate) load: Duration,
 
-    /// Time at the start of each load that does not count
+    /// Ignore the first SECS of each load
     #[arg(short = 'O', long, value_name = "SECS", default_value = "1", value_parser = parse_time)]
     pub(crate) omit: Duration,
 
-    /// Time between two samples
+    /// Set the time between two samples
     #[arg(short = 'i', long, value_name = "SECS", default_value = "0.5", value_parser = parse_interval)]
     pub(crate) interval: Duration,
 
-    /// Measure only what comes from HOST
+    /// Measure only the direction from HOST
     #[arg(short = 'R', long)]
     pub(crate) reverse: bool,
 
-    /// Measure only both ways at once
+    /// Measure only both directions at once
     #[arg(long)]
     pub(crate) bidir: bool,
 
-    /// TCP connections a link, also --parallel [default: 1, and as many as its members need over a bond]
+    /// Open N TCP connections per link, also --parallel [default: 1; over a bond, the number its members need]
     #[arg(short = 'P', long, visible_alias = "parallel", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) streams: Option<u8>,
 
-    /// Size of the socket buffers at both ends [default: the kernel's own choice, which is best nearly everywhere]
+    /// Set the socket buffers at both ends [default: the kernel's choice, best in nearly all cases]
     #[arg(short = 'w', long, value_name = "SIZE", value_parser = parse_buffer)]
     pub(crate) window: Option<u64>,
 
-    /// Bytes of one message
+    /// Set the bytes of one message
     #[arg(short = 'l', long, value_name = "SIZE", default_value = "256K", value_parser = parse_message)]
     pub(crate) length: u64,
 
-    /// Repeat each load so many times [default: 6, and up to 12 until the repeats agree]
+    /// Repeat each load N times [default: 6, up to 12 until the repeats agree]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,
 
-    /// Most time for all of it; what is not done by then is left out, and said
+    /// Limit the total time; skip and report what is unfinished by then
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) budget: Option<Duration>,
 
-    /// Sweep this too; may be repeated
+    /// Sweep this parameter as well; may be repeated
     #[arg(long, value_name = "KIND")]
     pub(crate) sweep: Vec<Sweep>,
 
-    /// Measure the stages of a copy too: reading FILE here, the network, writing where NAME would go there, and all of it; with --reverse
-    /// from there to here. Nothing is kept
+    /// Measure the stages of a copy as well: reading the local FILE, the network, writing to NAME's directory on HOST, and all together; with
+    /// --reverse from HOST to here. Written data is deleted
     #[arg(long, value_name = "FILE[=NAME]", value_parser = parse_disk)]
     pub(crate) disk: Option<Disk>,
 
-    /// TCP port of the daemon
+    /// Set the TCP port of the daemon
     #[arg(short = 'p', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
     pub(crate) port: u16,
 
@@ -133,11 +133,11 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) routes: Routes,
 
-    /// Print the total alone
+    /// Print only the total
     #[arg(short, long)]
     pub(crate) quiet: bool,
 
-    /// Print neither bars nor colours
+    /// Print no bars and no colours
     #[arg(long)]
     pub(crate) plain: bool,
 
@@ -145,29 +145,28 @@ pub(crate) struct Measure {
     #[arg(short = 'J', long)]
     pub(crate) json: bool,
 
-    /// Print one JSON event a line while it runs (docs/schema/nicstripe-bench-event-1.json), and the report as the last line; also
+    /// Print one JSON event per line during the run (docs/schema/nicstripe-bench-event-1.json), and the report as the last line; also
     /// --json-lines
     #[arg(long, visible_alias = "json-lines", conflicts_with = "json")]
     pub(crate) json_stream: bool,
 
-    /// Write the report to FILE as one page for a browser and for print, with all its curves; it needs no network and runs no script
+    /// Write the report to FILE as a self-contained HTML page with graphs, without scripts
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Write the report to FILE as metrics for node_exporter's textfile collector, which reads names that end in .prom
+    /// Write the report to FILE as metrics for node_exporter's textfile collector (which reads *.prom)
     #[arg(long, value_name = "FILE")]
     pub(crate) prom: Option<PathBuf>,
 
-    /// Compare with an earlier report: a file that --json wrote, or the beginning of an id that `bench list` shows; exit code 41 where it is
-    /// slower by more than chance
+    /// Compare with an earlier report: a file written by --json, or an id prefix from `bench list`; exit code 41 if significantly slower
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
 
-    /// End with exit code 41 where all links together do less than this part of theory
+    /// Exit with code 41 if all links together reach less than this share of theory
     #[arg(long, value_name = "PCT%", value_parser = parse_floor)]
     pub(crate) assert_floor: Option<f64>,
 
-    /// Keep no copy of the report
+    /// Do not store the report
     #[arg(long)]
     pub(crate) no_history: bool,
 }
@@ -213,15 +212,15 @@ impl Measure {
 /// What can be swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sweep {
-    /// Sizes of messages: latency, the size that reaches half of the rate, dropouts
+    /// Message sizes: latency, the size that reaches half the rate, dropouts
     Message,
-    /// Sizes of socket buffers, until more brings nothing
+    /// Socket buffer sizes, until the rate stops rising
     Buffer,
-    /// Connections a link
+    /// Connections per link
     Streams,
-    /// Sizes of buffers × connections
+    /// Buffer sizes × connections
     Grid,
-    /// Sizes of packets; changes the MTU of both ends meanwhile, where both may
+    /// Packet sizes; changes the MTU of both ends for the run, if permitted
     Mtu,
 }
 
@@ -252,7 +251,7 @@ fn parse_disk(text: &str) -> Result<Disk, String> {
         None => (text, None),
     };
     match source {
-        "" => Err("names no file: expected FILE or FILE=NAME".into()),
+        "" => Err("no file named: expected FILE or FILE=NAME".into()),
         source => Ok(Disk { source: source.into(), target }),
     }
 }
@@ -267,17 +266,17 @@ fn parse_port(text: &str) -> Result<u16, String> {
 /// Parses a link; rejects a rate limit, which the bench would measure instead of the link.
 fn parse_whole_link(text: &str) -> Result<LinkRequest, String> {
     match parse_link(text)? {
-        LinkRequest { cap: Some(_), .. } => Err("a link that is measured has no limit: expected LOCAL[=REMOTE]".into()),
+        LinkRequest { cap: Some(_), .. } => Err("unexpected rate limit: expected LOCAL[=REMOTE]".into()),
         link => Ok(link),
     }
 }
 
 fn parse_load(text: &str) -> Result<Duration, String> {
-    between(text, LOAD, "a load lasts 1 s to 1 h")
+    between(text, LOAD, "expected 1 s to 1 h")
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
-    between(text, INTERVAL, "samples are 50 ms to 10 s apart")
+    between(text, INTERVAL, "expected 50 ms to 10 s")
 }
 
 fn between(text: &str, range: RangeInclusive<Duration>, what: &str) -> Result<Duration, String> {
@@ -287,12 +286,12 @@ fn between(text: &str, range: RangeInclusive<Duration>, what: &str) -> Result<Du
 
 fn parse_buffer(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
-    if BUFFER.contains(&bytes) { Ok(bytes) } else { Err("a socket buffer has 4 KiB to 1 GiB".into()) }
+    if BUFFER.contains(&bytes) { Ok(bytes) } else { Err("expected 4 KiB to 1 GiB".into()) }
 }
 
 fn parse_message(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
-    if MESSAGE.contains(&bytes) { Ok(bytes) } else { Err("a message has 1 byte to 256 KiB".into()) }
+    if MESSAGE.contains(&bytes) { Ok(bytes) } else { Err("expected 1 byte to 256 KiB".into()) }
 }
 
 /// Parses a share of the theoretical rate, `97%` or `97`, and returns 0.97.
@@ -300,7 +299,7 @@ fn parse_floor(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();
     match number.parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
-        _ => Err("not a part of theory: expected a percentage above 0 and up to 100, as in 97%".into()),
+        _ => Err("not a share of theory: expected a percentage above 0 and up to 100, as in 97%".into()),
     }
 }
 
@@ -317,25 +316,25 @@ const MESSAGE: RangeInclusive<u64> = 1..=256 << 10;
 
 const AFTER: &str = "\
 Examples:
-  nicstripe bench nas                       all of it: 2 to 6 minutes over two cables
+  nicstripe bench nas                       full run: 2 to 6 minutes over two cables
   nicstripe bench nas --repeat 1 -t 3       a quick look
-  nicstripe bench nas --html report.html    a page with curves
+  nicstripe bench nas --html report.html    a page with graphs
   nicstripe bench nas --sweep message --sweep buffer
-  nicstripe bench nas --disk disk.img       which stage of a copy is the narrowest
-  nicstripe bench nas --json > base.json    and later
+  nicstripe bench nas --disk disk.img       find the bottleneck of a copy
+  nicstripe bench nas --json > base.json    store a baseline
   nicstripe bench nas --baseline base.json --assert-floor 97%
 
 Exit codes:
   0    measured
   1    other failure; or not comparable with the baseline
   2    usage
-  5    refused: key, permission, policy, or too many benches wait there
+  5    refused: key, permission, policy, or bench queue full
   10   no link could connect
   11   file, at either end
   12   protocol or version
-  41   slower than the baseline by more than chance, or below the floor
-  130  SIGINT; what was measured until then is reported
-  143  SIGTERM; the same";
+  41   significantly slower than the baseline, or below the floor
+  130  SIGINT; reports the results so far
+  143  SIGTERM; likewise";
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -8,16 +8,16 @@ pub(crate) enum BenchError {
     #[error("cannot read {path:?}")]
     Read { path: PathBuf, source: io::Error },
     /// A file is not a report.
-    #[error("{path:?} is no report of a bench of this version")]
+    #[error("{path:?} is not a bench report of this version")]
     NoReport { path: PathBuf, source: serde_json::Error },
     /// No single report has this name.
-    #[error("{text:?} is neither a file nor the beginning of the id of one report: `nicstripe bench list` shows {count} that begin so")]
+    #[error("{text:?} is neither a file nor the prefix of one report id: {count} match in `nicstripe bench list`")]
     Unknown {
         text: String,
         /// Number of reports whose ID begins with the text.
         count: usize,
     },
-    #[error("slower by {percent:.1} % than {id}, and no more than {noise:.1} % may be chance")]
+    #[error("{percent:.1} % slower than {id}, noise is {noise:.1} %")]
     Regression {
         /// Prefix of the baseline's ID.
         id: String,
@@ -38,6 +38,6 @@ pub(crate) enum BenchError {
         /// Requested share of the theoretical rate, in per cent.
         floor: f64,
     },
-    #[error("whether the floor is reached cannot be told: {why}")]
+    #[error("cannot check the floor: {why}")]
     NoFloor { why: &'static str },
 }

@@ -50,7 +50,7 @@ fn folder(path: &Path) -> PathBuf {
 pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let size = fs::metadata(path)?.len();
     if size > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("{size} bytes are more than a report of a bench has")));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("{size} bytes exceed the size of a bench report")));
     }
     fs::read(path)
 }

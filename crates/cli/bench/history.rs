@@ -130,7 +130,7 @@ impl Brief {
             total.map_or_else(unknown, |total| RateUnit::Megabits.text(total.median_bps)),
             total.map_or_else(unknown, |total| bytes_a_second(total.median_bps).replace(" MB/s", "").replace(" MiB/s", "")),
             summary.efficiency.map_or_else(unknown, percent),
-            if self.complete { limiter } else { format!("{limiter}{separator}not complete") },
+            if self.complete { limiter } else { format!("{limiter}{separator}incomplete") },
         ]
     }
 }
@@ -244,7 +244,7 @@ mod tests {
         let lines = table(&history.list().unwrap());
         assert_eq!(lines.len(), 3, "{lines:#?}");
         assert!(lines[1].contains("laptop → nas") && lines[1].ends_with("shared"), "{}", lines[1]);
-        assert!(lines[2].ends_with("not complete"), "{}", lines[2]);
+        assert!(lines[2].ends_with("incomplete"), "{}", lines[2]);
     }
 
     #[test]

@@ -121,9 +121,9 @@ impl Live {
 
     fn wait(&mut self, ahead: u32, wait: Duration) -> Option<String> {
         let others = match ahead {
-            0 => "copies there to end".to_owned(),
-            1 => "another bench there to end".to_owned(),
-            count => format!("{count} benches there to end"),
+            0 => "running copies".to_owned(),
+            1 => "another bench".to_owned(),
+            count => format!("{count} benches"),
         };
         let text = format!("waiting for {others}, at most {}", Clock(wait));
         let is_new = self.waiting.as_ref() != Some(&text);
@@ -302,7 +302,7 @@ pub(crate) mod tests {
     fn waiting_is_said_once_and_ends_with_the_connection() {
         let mut live = Live::default();
         let waiting = |ahead, seconds| BenchEvent::Waiting { ahead, wait: Duration::from_secs(seconds) };
-        assert_eq!(live.apply(&waiting(2, 90)).as_deref(), Some("waiting for 2 benches there to end, at most 1:30"));
+        assert_eq!(live.apply(&waiting(2, 90)).as_deref(), Some("waiting for 2 benches, at most 1:30"));
         assert_eq!(live.apply(&waiting(2, 90)), None);
         assert!(live.apply(&waiting(1, 30)).is_some());
         assert!(live.status().starts_with("waiting for another bench"));
@@ -319,7 +319,7 @@ pub(crate) mod tests {
         assert!(live.rows()[0].text.ends_with(" left") && !live.rows()[1].text.contains("left"), "{:?}", live.rows());
         assert!(live.status().contains(" left"), "{}", live.status());
         live.apply(&BenchEvent::Left(Duration::ZERO));
-        assert!(live.rows()[0].text.ends_with("  0:00 left"), "it takes longer than was thought: {:?}", live.rows());
+        assert!(live.rows()[0].text.ends_with("  0:00 left"), "over the estimate: {:?}", live.rows());
     }
 
     #[test]

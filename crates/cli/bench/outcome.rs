@@ -11,7 +11,7 @@ pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), BenchError
         Verdict::Same | Verdict::Better => Ok(()),
         Verdict::Regression => Err(BenchError::Regression { id, percent: -comparison.change_pct, noise: comparison.noise_pct }),
         Verdict::NotComparable => {
-            let why = comparison.why.clone().unwrap_or_else(|| "they were measured in different ways".into());
+            let why = comparison.why.clone().unwrap_or_else(|| "measured differently".into());
             Err(BenchError::NotComparable { id, why })
         }
     }
@@ -23,11 +23,11 @@ pub(crate) fn check_floor(report: &BenchReport, floor: f64) -> Result<(), BenchE
     let reading = Reading::of(report);
     let phases: Vec<Phase> = reading.whole_phases().map(|(phase, _)| phase).filter(|phase| *phase != Phase::Both).collect();
     if phases.is_empty() {
-        return Err(BenchError::NoFloor { why: "all links were not measured together, one way" });
+        return Err(BenchError::NoFloor { why: "no load of all links in one direction" });
     }
     let reached: Option<Vec<f64>> = phases.iter().map(|phase| reading.whole_efficiency(*phase)).collect();
     let Some(reached) = reached else {
-        return Err(BenchError::NoFloor { why: "the rate of a line is not known, so there is no theory" });
+        return Err(BenchError::NoFloor { why: "a line rate is unknown, so no theoretical rate" });
     };
     let least = reached.into_iter().min_by(f64::total_cmp).unwrap_or(0.0);
     if least < floor { Err(BenchError::Floor { reached: least * 100.0, floor: floor * 100.0 }) } else { Ok(()) }
@@ -62,7 +62,7 @@ mod tests {
         assert!(check_comparison(&comparison(Verdict::Same)).is_ok());
         assert!(check_comparison(&comparison(Verdict::Better)).is_ok());
         let error = check_comparison(&comparison(Verdict::Regression)).unwrap_err();
-        assert_eq!(error.to_string(), "slower by 11.4 % than 0badcafe, and no more than 3.0 % may be chance");
+        assert_eq!(error.to_string(), "11.4 % slower than 0badcafe, noise is 3.0 %");
         assert!(matches!(check_comparison(&comparison(Verdict::NotComparable)), Err(BenchError::NotComparable { .. })));
     }
 }

@@ -20,22 +20,22 @@ pub(crate) fn metrics(report: &BenchReport) -> String {
 
 fn totals(text: &mut Text, reading: Reading<'_>) {
     let of = |phase| [("load", label_of(phase))];
-    text.family("goodput_bits_per_second", "Goodput of all links: median, least and greatest of the repeats");
+    text.family("goodput_bits_per_second", "Goodput of all links: median, minimum and maximum of the repeats");
     for (phase, spread) in reading.whole_phases() {
         for (stat, bps) in stats(&spread) {
             text.sample(&[("load", label_of(phase)), ("stat", stat)], bps);
         }
     }
-    text.family("stable", "Whether the repeats agree");
+    text.family("stable", "1 if the repeats agree");
     reading.whole_phases().for_each(|(phase, spread)| text.sample(&of(phase), u8::from(spread.stable)));
-    text.family("theory_bits_per_second", "Most goodput that all links can have one way");
+    text.family("theory_bits_per_second", "Maximum goodput of all links in one direction");
     text.samples(reading.report.summary.theory_bps);
 }
 
 fn links(text: &mut Text, reading: Reading<'_>) {
     let links = &reading.report.links;
     let phase = reading.main_phase().unwrap_or(Phase::Together);
-    text.family("link_goodput_bits_per_second", "Goodput of a link, alone and with all: median, least and greatest of the repeats");
+    text.family("link_goodput_bits_per_second", "Goodput of a link, alone and with all: median, minimum and maximum of the repeats");
     for link in links {
         let whole = reading.whole_phases().map(|(phase, _)| (label_of(phase), reading.part(phase, link)));
         for (load, spread) in std::iter::once(("alone", reading.alone(link))).chain(whole) {
@@ -44,9 +44,9 @@ fn links(text: &mut Text, reading: Reading<'_>) {
             }
         }
     }
-    text.family("link_theory_bits_per_second", "Most goodput that a link can have one way");
+    text.family("link_theory_bits_per_second", "Maximum goodput of a link in one direction");
     links.iter().for_each(|link| text.of_link(link.id, link.theory_bps));
-    text.family("link_retransmitted_ratio", "Part of the bytes that a link sent again, with all links loaded");
+    text.family("link_retransmitted_ratio", "Share of a link's bytes that were retransmitted, with all links loaded");
     links.iter().for_each(|link| text.of_link(link.id, reading.sent_again(phase, link).map(|(_, part)| part)));
     text.family("link_rtt_idle_seconds", "Median round trip of a link without load");
     links.iter().for_each(|link| text.of_link(link.id, link.rtt_idle.map(|rtt| rtt.p50_us / 1e6)));
@@ -56,31 +56,31 @@ fn links(text: &mut Text, reading: Reading<'_>) {
 
 fn summary(text: &mut Text, reading: Reading<'_>) {
     let summary = &reading.report.summary;
-    text.family("efficiency_ratio", "Goodput of all links, from client to daemon, as a part of theory");
+    text.family("efficiency_ratio", "Goodput of all links, from client to daemon, as a share of theory");
     text.samples(summary.efficiency);
-    text.family("scaling_ratio", "Goodput of all links as a part of the sum of each alone");
+    text.family("scaling_ratio", "Goodput of all links as a share of the sum of each alone");
     text.samples(summary.scaling);
-    text.family("fairness_ratio", "Jain's index of the links' parts of their theory");
+    text.family("fairness_ratio", "Jain's index of the links' shares of their theory");
     text.samples(summary.fairness);
-    text.family("cpu_seconds_per_gigabit", "Processor time of each end for a gigabit");
+    text.family("cpu_seconds_per_gigabit", "Processor time of each end per gigabit");
     for (end, seconds) in [("client", summary.cpu_s_per_gbit.client), ("daemon", summary.cpu_s_per_gbit.daemon)] {
         seconds.into_iter().for_each(|seconds| text.sample(&[("end", end)], seconds));
     }
-    text.family("limiter", "1 for what holds all of it back");
+    text.family("limiter", "1 for the limiting factor of all links");
     summary.limiter.into_iter().for_each(|limiter| text.sample(&[("by", label_of_limiter(limiter))], 1));
 }
 
 fn state(text: &mut Text, reading: Reading<'_>) {
     let report = reading.report;
     if let Some(comparison) = &report.baseline {
-        text.family("regression", "Whether it is slower than the baseline by more than chance");
+        text.family("regression", "1 if significantly slower than the baseline");
         text.samples(Some(u8::from(comparison.verdict == Verdict::Regression)));
-        text.family("change_ratio", "Change from the baseline, negative: slower");
+        text.family("change_ratio", "Change from the baseline, negative if slower");
         text.samples((comparison.verdict != Verdict::NotComparable).then_some(comparison.change_pct / 100.0));
     }
-    text.family("complete", "Whether all that was planned was measured");
+    text.family("complete", "1 if the whole plan was measured");
     text.samples(Some(u8::from(report.complete)));
-    text.family("duration_seconds", "Time that the bench took");
+    text.family("duration_seconds", "Duration of the bench");
     text.samples(Some(report.elapsed_s));
 }
 

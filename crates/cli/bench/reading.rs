@@ -163,7 +163,7 @@ impl<'a> Reading<'a> {
         let comparison = self.report.baseline.as_ref()?;
         let id = short_id(&comparison.id);
         if comparison.verdict == Verdict::NotComparable {
-            let why = comparison.why.as_deref().unwrap_or("they were measured in different ways");
+            let why = comparison.why.as_deref().unwrap_or("measured differently");
             return Some(format!("not comparable with {id}: {}", escaped(why.as_bytes())));
         }
         let unit = self.unit;
@@ -260,9 +260,9 @@ pub(crate) fn limiter_text(limiter: Limiter) -> &'static str {
 /// Returns the verdict of a comparison as text.
 pub(crate) fn verdict_text(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Same => "the same, as far as can be told",
+        Verdict::Same => "no significant change",
         Verdict::Better => "faster",
-        Verdict::Regression => "SLOWER by more than chance",
+        Verdict::Regression => "SLOWER (significant)",
         Verdict::NotComparable => "not comparable",
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn remedies(reading: Reading<'_>) -> Vec<Remedy> {
 
 fn of_astray(reading: Reading<'_>, link: &BenchLink) -> Remedy {
     let found = format!("Packets of {} arrived at another interface.", reading.name(link));
-    let help = "Its numbers are of another cable. See which routes would help, and let nicstripe install them with the right to do so.";
+    let help = "Its numbers are those of another cable. Show the routes that would help, and permit nicstripe to install them.";
     Remedy::told(found, help).with(vec!["nicstripe links HOST".into()])
 }
 
@@ -51,22 +51,22 @@ fn of_duplex(reading: Reading<'_>, link: &BenchLink) -> Option<Remedy> {
     let ends = [(&link.ends.client, ours), (&link.ends.daemon, theirs)];
     let (end, machine) = ends.into_iter().find(|(end, _)| end.duplex.as_deref() == Some("half"))?;
     let found = format!("{} runs at half duplex on {machine}.", reading.name(link));
-    let help = "Both ends have to negotiate: replace the cable, and put back what fixed the mode of a port or switch by hand.";
+    let help = "Both ends must autonegotiate: replace the cable, and undo fixed modes of ports or switches.";
     Some(Remedy::told(found, help).with(vec![format!("ethtool {}", quoted(&end.name))]))
 }
 
 fn of_shared(reading: Reading<'_>) -> Remedy {
     let links = reading.report.links.iter().filter(|link| reading.summary_of(link).is_some_and(|of| of.limiter == Some(Limiter::Shared)));
     let names: Vec<String> = links.map(|link| reading.name(link)).collect();
-    let found = format!("{} share something: each is fast alone, and together they are not.", names.join(" and "));
-    let help = "See whether the cards sit on one USB hub, one PCIe slot or one switch, at either end, and put them on different ones.";
+    let found = format!("{} share a bottleneck: each is fast alone, but not together.", names.join(" and "));
+    let help = "Check for a shared USB hub, PCIe slot or switch at either end, and separate the cards.";
     Remedy::told(found, help).with(vec!["lspci -tv".into(), "lsusb -t".into()])
 }
 
 fn of_cpu(reading: Reading<'_>) -> Remedy {
     let [ours, theirs] = reading.machines();
-    let found = format!("A processor of {ours} or {theirs} is busy, or a control group holds it back.");
-    let help = "The part on processor time shows which end needs more. Larger packets (MTU 9000 at both ends) and offloads save most.";
+    let found = format!("A processor core of {ours} or {theirs} is saturated, or a cgroup limits it.");
+    let help = "The section on processor time shows which end needs more. Larger packets (MTU 9000 at both ends) and offloads save most.";
     let lacking: Vec<(String, Vec<&str>)> = reading.report.links.iter().filter_map(|link| lacking(&link.ends.client)).collect();
     let switched = |to: &str| {
         let command = |(interface, names): &(String, Vec<&str>)| {
@@ -93,31 +93,31 @@ fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Optio
     Some(match limiter {
         // Reported once for all links, or no problem.
         Limiter::Cable | Limiter::Shared | Limiter::Cpu => return None,
-        Limiter::Loss => Remedy::told(found("lost packets"), "Replace the cable, then the port; see which counters of errors grow.")
+        Limiter::Loss => Remedy::told(found("lost packets"), "Replace the cable, then the port; check which error counters grow.")
             .with(vec![format!("ethtool -S {interface} | grep -iE 'err|drop|crc|miss'")]),
         Limiter::Window => {
-            let help = format!("Let the kernels of {ours} and {theirs} have larger windows: the round trip is long for this rate.");
+            let help = format!("Allow larger windows on {ours} and {theirs}: the round trip is long for this rate.");
             Remedy {
-                undo: vec!["sysctl -w net.ipv4.tcp_rmem='…' net.ipv4.tcp_wmem='…', with what the first command printed".into()],
-                ..Remedy::told(found("the window: less is in flight than rate × round trip"), help).with(vec![
+                undo: vec!["sysctl -w net.ipv4.tcp_rmem='…' net.ipv4.tcp_wmem='…', with the values that the first command printed".into()],
+                ..Remedy::told(found("the window: less in flight than rate × round trip"), help).with(vec![
                     "sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem".into(),
                     "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' net.ipv4.tcp_wmem='4096 16384 33554432'".into(),
                 ])
             }
         }
-        Limiter::ReceiveBuffer => Remedy::told(found("the receiver's socket buffer"), "Ask for none (-w), or let the kernel have more.")
+        Limiter::ReceiveBuffer => Remedy::told(found("the receiver's socket buffer"), "Drop -w, or raise the kernel's limit.")
             .with(vec!["sysctl net.ipv4.tcp_rmem net.core.rmem_max".into()]),
-        Limiter::SendBuffer => Remedy::told(found("the sender's socket buffer"), "Ask for none (-w), or let the kernel have more.")
+        Limiter::SendBuffer => Remedy::told(found("the sender's socket buffer"), "Drop -w, or raise the kernel's limit.")
             .with(vec!["sysctl net.ipv4.tcp_wmem net.core.wmem_max".into()]),
-        Limiter::Sender => Remedy::told(found("the sending program"), "See what else runs there, and whether a quota holds it back."),
-        Limiter::Receiver => Remedy::told(found("the receiving program"), "See what else runs there, and whether a quota holds it back."),
-        Limiter::Unknown => Remedy::told(found("something that was not found"), "Attach this page to a report of it."),
+        Limiter::Sender => Remedy::told(found("the sending program"), "Check for other load there, and for a CPU quota."),
+        Limiter::Receiver => Remedy::told(found("the receiving program"), "Check for other load there, and for a CPU quota."),
+        Limiter::Unknown => Remedy::told(found("an unknown cause"), "Attach this page to a bug report."),
     })
 }
 
 fn of_unstable(what: &[String]) -> Option<Remedy> {
-    let help = format!("{}. See what else uses the links or the processors, and measure again when it does not.", what.join("; "));
-    (!what.is_empty()).then(|| Remedy::told("The repeats do not agree:".into(), help))
+    let help = format!("{}. Check for other load on links and processors, and measure again without it.", what.join("; "));
+    (!what.is_empty()).then(|| Remedy::told("The repeats disagree:".into(), help))
 }
 
 #[cfg(test)]

@@ -353,7 +353,7 @@ pub(crate) fn good() -> BenchReport {
 pub(crate) fn shared() -> BenchReport {
     let on_bus = |name, peer, bps| Cable { together_bps: bps, limiter: Limiter::Shared, ..Cable::gigabit(name, peer) };
     let cables = vec![on_bus("eth1", "enp2s0", 657_200_000), on_bus("eth2", "enp3s0", 489_400_000)];
-    let sentence = "limited by something that eth1 and eth2 share, such as a bus or a switch: each is as fast as its cable alone";
+    let sentence = "limited by a resource shared by eth1 and eth2, such as a bus, card or switch: each alone is faster";
     Model { limiter: Limiter::Shared, ..Model::of(cables, sentence) }.report()
 }
 
@@ -368,7 +368,7 @@ pub(crate) fn mixed() -> BenchReport {
         loaded_us: 9800,
         ..Cable::gigabit("eth2", "enp3s0")
     };
-    let sentence = "limited by the cable of eth1, and on eth2 by lost packets: 0.42 % were sent again";
+    let sentence = "limited by the cable of eth1, and on eth2 by lost packets: 0.42 % were retransmitted";
     Model { noise: 0.03, repeats: 12, limiter: Limiter::Loss, ..Model::of(vec![Cable::gigabit("eth1", "enp2s0"), slow], sentence) }.report()
 }
 

@@ -69,7 +69,7 @@ impl<'a> Session<'a> {
         }
         let kept = if self.measure.no_history { Ok(()) } else { self.history.keep(&report) };
         if let Err(failure) = kept {
-            terminal.warning(&format!("the report is not kept: {}", failure.one_line()));
+            terminal.warning(&format!("cannot store the report: {}", failure.one_line()));
         }
         let written = self.write(&report);
         let printed = show.report(&report);
@@ -207,7 +207,7 @@ mod tests {
         let words = ["--baseline", base.to_str().unwrap(), "--html", html.to_str().unwrap()];
         assert_eq!(run(folder.path(), &words, samples::good(), None), 0);
         assert_eq!(run(folder.path(), &words, samples::shared(), None), 41);
-        assert!(fs::read_to_string(&html).unwrap().contains("SLOWER by more than chance"));
+        assert!(fs::read_to_string(&html).unwrap().contains("SLOWER (significant)"));
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         let html = folder.path().join("r.html");
         let words = ["--html", html.to_str().unwrap(), "--assert-floor", "97%"];
         assert_eq!(run(folder.path(), &words, samples::partial(), Some(Stop::Interrupt)), 130);
-        assert!(fs::read_to_string(&html).unwrap().contains("Not complete"));
+        assert!(fs::read_to_string(&html).unwrap().contains("Incomplete"));
         assert_eq!(run(folder.path(), &words, samples::partial(), Some(Stop::Terminate)), 143);
     }
 

@@ -20,7 +20,7 @@ pub(crate) fn run(stored: &Stored, history: &History, compare: Compare, terminal
 fn list(history: &History, terminal: &Terminal) -> Result<(), Failure> {
     let briefs = history.list()?;
     if briefs.is_empty() {
-        terminal.say("no report is kept yet");
+        terminal.say("no stored reports");
         return Ok(());
     }
     history::table(&briefs).iter().try_for_each(stdout::line)

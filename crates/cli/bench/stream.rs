@@ -148,7 +148,7 @@ mod tests {
         for (name, report) in samples::all() {
             let document = to_value(&report).unwrap();
             schema.check(&document);
-            assert!(!document.to_string().contains("null"), "{name}: what is unknown is absent");
+            assert!(!document.to_string().contains("null"), "{name}: unknown values are absent");
             assert_eq!(serde_json::from_value::<BenchReport>(document).unwrap(), report, "{name}");
         }
     }

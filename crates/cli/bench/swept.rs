@@ -29,7 +29,7 @@ fn found(reading: Reading<'_>, sweep: &Sweep) -> String {
     let unit = unit_of(sweep);
     let parts = [
         sweep.latency_us.map(|us| format!("latency {us:.1} µs")),
-        sweep.half_size_bytes.map(|bytes| format!("half of the rate at {}", size(bytes))),
+        sweep.half_size_bytes.map(|bytes| format!("half the rate at {}", size(bytes))),
         sweep.plateau.filter(|_| !is_grid).map(|plateau| format!("plateau from {}", name(sweep.kind, plateau))),
         sweep.bdp_bytes.map(|bytes| format!("bandwidth × delay {}", size(bytes))),
         sweep.top_decile_bps.map(|bps| format!("top decile {} {}", unit.text(bps), unit.name())),
@@ -63,7 +63,7 @@ fn loads(sweep: &Sweep, unit: RateUnit, wide: bool) -> Vec<String> {
     let mut rows = vec![[head, unit.name(), "", "given", "CPU s/Gbit", ""].map(str::to_owned).to_vec()];
     rows.extend(sweep.points.iter().map(|point| {
         vec![
-            point.size.map_or_else(|| "as the kernel has it".to_owned(), |size| name(sweep.kind, size)),
+            point.size.map_or_else(|| "kernel default".to_owned(), |size| name(sweep.kind, size)),
             unit.text(point.rate.median_bps),
             if wide { unit.range(&point.rate) } else { String::new() },
             point.got_bytes.map_or_else(String::new, size),
@@ -110,7 +110,7 @@ fn grid(sweep: &Sweep, unit: RateUnit) -> Vec<String> {
     let ending = |cells: Vec<String>| cells.into_iter().chain([String::new()]).collect::<Vec<_>>();
     let mut rows = vec![ending(std::iter::once(unit.name().to_owned()).chain(counts.iter().map(|count| format!("× {count}"))).collect())];
     rows.extend(sizes.into_iter().map(|bytes| {
-        let name = bytes.map_or_else(|| "as the kernel has it".to_owned(), size);
+        let name = bytes.map_or_else(|| "kernel default".to_owned(), size);
         ending(std::iter::once(name).chain(counts.iter().map(|count| found(bytes, *count))).collect())
     }));
     aligned_rows(&rows)
@@ -119,7 +119,7 @@ fn grid(sweep: &Sweep, unit: RateUnit) -> Vec<String> {
 fn remark(sweep: &Sweep, point: &SweepPoint) -> &'static str {
     match point {
         point if point.computed => "computed",
-        point if point.dropout => "slower than those beside it",
+        point if point.dropout => "slower than its neighbours",
         point if point.size.is_some() && point.size == sweep.plateau => "plateau",
         _ => "",
     }
@@ -175,14 +175,14 @@ mod tests {
     #[test]
     fn what_was_found_stands_above_its_points() {
         let text = text();
-        for part in ["latency 21.4 µs", "half of the rate at 2517 B", "dropouts at 32 KiB", "plateau from 2 MiB", "plateau from 1 "] {
+        for part in ["latency 21.4 µs", "half the rate at 2517 B", "dropouts at 32 KiB", "plateau from 2 MiB", "plateau from 1 "] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        for row in ["  as the kernel has it ", "  1500 B ", "  32 KiB ", "Mbit/s     × 1    × 2"] {
+        for row in ["  kernel default ", "  1500 B ", "  32 KiB ", "Mbit/s     × 1    × 2"] {
             assert!(text.contains(row), "{row} in {text}");
         }
         let of = |start: &str, end: &str| text.lines().any(|line| line.trim_start().starts_with(start) && line.ends_with(end));
-        assert!(of("32 KiB", "slower than those beside it") && of("9000 B", "computed") && of("2 MiB", "plateau"), "{text}");
+        assert!(of("32 KiB", "slower than its neighbours") && of("9000 B", "computed") && of("2 MiB", "plateau"), "{text}");
     }
 
     #[test]

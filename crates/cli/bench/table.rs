@@ -65,7 +65,7 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     lines.extend(reading.unstable().into_iter().map(|what| Line { text: format!("not stable: {what}"), mood: Mood::Bad }));
     lines.extend(unverified(reading));
     if !report.complete {
-        lines.push(Line { text: "not complete: it ended before all that was planned was measured".into(), mood: Mood::Bad });
+        lines.push(Line { text: "incomplete: ended before the whole plan was measured".into(), mood: Mood::Bad });
     }
     lines.extend(reading.compared().map(|text| Line { text, mood: verdict_mood(report) }));
     lines.extend(sentence(report));
@@ -146,7 +146,7 @@ fn table(reading: Reading<'_>, wide: bool, narrow: bool) -> Vec<Line> {
 
 fn heads(phase: Option<Phase>) -> Vec<String> {
     let main = phase.map_or("together", phase_text);
-    ["link", "alone", main, "of theory", "sent again", "RTT idle/load ms", "limited by"].map(str::to_owned).into()
+    ["link", "alone", main, "of theory", "resent", "RTT idle/load ms", "limited by"].map(str::to_owned).into()
 }
 
 fn link_row(reading: Reading<'_>, phase: Option<Phase>, link: &BenchLink, wide: bool) -> (Vec<String>, Mood) {
@@ -249,11 +249,11 @@ fn processors(reading: Reading<'_>) -> Option<String> {
 /// Returns the name of a sweep.
 pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
     match kind {
-        SweepKind::Message => "sizes of messages",
+        SweepKind::Message => "message sizes",
         SweepKind::Buffer => "socket buffers",
-        SweepKind::Streams => "connections a link",
+        SweepKind::Streams => "connections per link",
         SweepKind::Grid => "buffers × connections",
-        SweepKind::Mtu => "sizes of packets",
+        SweepKind::Mtu => "packet sizes",
     }
 }
 
@@ -274,16 +274,17 @@ fn disk_line(disk: &DiskReport, wide: bool) -> String {
         format!("{name}{on} {:.1} MB/s{range}", of(rate.median_bps))
     };
     let stages = stages.map(|(name, rate)| rate.map(|rate| told(name, rate)));
-    let narrowest = disk.narrowest.as_ref().map_or_else(String::new, |stage| format!("; the narrowest is {}", escaped(stage.as_bytes())));
-    format!("from disk to disk, {}: {}{narrowest}", Size(disk.bytes), join(stages).unwrap_or_else(unknown))
+    let narrowest = disk.narrowest.as_ref().map_or_else(String::new, |stage| format!("; bottleneck: {}", escaped(stage.as_bytes())));
+    format!("disk to disk, {}: {}{narrowest}", Size(disk.bytes), join(stages).unwrap_or_else(unknown))
 }
 
 /// Returns warnings about misrouted links. They come first, because their other numbers are of
 /// another link.
 fn unverified(reading: Reading<'_>) -> Vec<Line> {
     let astray = reading.report.links.iter().filter(|link| link.verified == Some(false));
-    let text =
-        |link: &BenchLink| format!("{}: its packets arrived at another interface, so its numbers are of another cable", reading.name(link));
+    let text = |link: &BenchLink| {
+        format!("{}: arrived on another interface of the peer, its numbers are those of another cable", reading.name(link))
+    };
     astray.map(|link| Line { text: text(link), mood: Mood::Bad }).collect()
 }
 
@@ -393,7 +394,7 @@ mod tests {
         let text = text(&samples::partial(), None);
         let row = text.lines().find(|line| line.contains("1 wlan0")).unwrap();
         assert!(row.contains(" ? ") && row.contains("? / ?"), "{row}");
-        assert!(text.contains("not complete"), "{text}");
+        assert!(text.contains("incomplete"), "{text}");
     }
 
     #[test]
@@ -407,7 +408,7 @@ mod tests {
     fn sweeps_disks_and_a_baseline_have_their_lines() {
         assert!(text(&samples::swept(), None).contains("latency 21.4 µs"));
         let disk = text(&samples::with_disk(), None);
-        assert!(disk.contains("the narrowest is write") && disk.contains("compared with 0badcafe") && disk.contains("SLOWER"), "{disk}");
+        assert!(disk.contains("bottleneck: write") && disk.contains("compared with 0badcafe") && disk.contains("SLOWER"), "{disk}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) fn lines(before: &BenchReport, after: &BenchReport) -> Vec<String> {
         }
     }
     let (earlier, later) = (&before.summary, &after.summary);
-    pairs.push(Pair::of("part of theory, %".into(), hundredfold(earlier.efficiency), hundredfold(later.efficiency)));
+    pairs.push(Pair::of("share of theory, %".into(), hundredfold(earlier.efficiency), hundredfold(later.efficiency)));
     pairs.push(Pair::of("scaling, %".into(), hundredfold(earlier.scaling), hundredfold(later.scaling)));
     let milliseconds = |seconds: Option<f64>| seconds.map(|seconds| seconds * 1e3);
     let [ours, theirs] = other.machines();

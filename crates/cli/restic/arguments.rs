@@ -11,31 +11,31 @@ use crate::{
     failure::Failure,
 };
 
-/// Serve restic and rustic a repository that is kept at a machine which runs `nicstripe serve`
+/// Serve restic and rustic a repository on a machine that runs `nicstripe serve`
 ///
 /// For restic: restic -o rclone.program=nicstripe -r rclone:HOST:PATH. For rustic: the option rclone-command = "nicstripe serve restic
-/// --addr localhost:0" of the repository rclone:HOST:PATH. The folder is laid out as restic has it on a disk.
+/// --addr localhost:0" of the repository rclone:HOST:PATH. The folder has the layout of a local restic repository.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true).args(["stdio", "addr"]))]
 pub(crate) struct Restic {
-    /// The machine, and the folder of the repository beneath the daemon's root
+    /// Machine, and the repository's folder below the daemon's root
     #[arg(value_name = "HOST:PATH")]
     pub(super) repository: OsString,
 
-    /// Speak HTTP on standard input and output, as restic has it with a program that it starts
+    /// Speak HTTP on standard input and output, as restic expects of a program it starts
     #[arg(long)]
     pub(super) stdio: bool,
 
-    /// Speak HTTP at this address; port 0 takes a free one. Requests have to know RCLONE_USER and RCLONE_PASS, where these are set in the
-    /// environment; otherwise a password made for this run, which is printed on standard output
+    /// Listen for HTTP at this address; port 0 picks a free one. Requires RCLONE_USER and RCLONE_PASS from the environment, or else a password
+    /// generated for this run and printed on standard output
     #[arg(long, value_name = "ADDR:PORT")]
     pub(super) addr: Option<String>,
 
-    /// Answer requests without a password, at an address of this machine alone: for every user of it
+    /// Accept requests without a password; only on a loopback address, open to all local users
     #[arg(long, conflicts_with = "stdio")]
     pub(super) no_password: bool,
 
-    /// Changes nothing: restic passes it, for rclone's sake
+    /// No effect; accepted because restic passes it to rclone
     #[arg(long)]
     b2_hard_delete: bool,
 
@@ -56,7 +56,7 @@ impl Restic {
     /// Parses the daemon and the folder from the arguments.
     pub(super) fn place(&self) -> Result<RepositoryAddress, Failure> {
         let no_host =
-            || Failure::Setting { key: "HOST:PATH", why: format!("there is no machine in {:?}, as in nas:backup", self.repository) };
+            || Failure::Setting { key: "HOST:PATH", why: format!("no host in {:?}, expected HOST:PATH as in nas:backup", self.repository) };
         let Location::Remote(Remote { host, port, path }) = Location::parse(&self.repository)? else { return Err(no_host()) };
         let base = match path {
             RemotePath::Root => None,
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_folder_here_and_no_way_to_be_asked_are_usage_errors() {
-        assert!(place(&["--stdio", "backup"]).unwrap_err().contains("there is no machine in \"backup\""));
+        assert!(place(&["--stdio", "backup"]).unwrap_err().contains("no host in \"backup\""));
         assert!(place(&["--stdio", "-"]).is_err());
         assert!(place(&["nas:backup"]).is_err());
         assert!(place(&["--stdio", "--no-password", "nas:backup"]).is_err());

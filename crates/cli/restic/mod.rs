@@ -104,9 +104,9 @@ impl Restic {
 
     async fn listen(&self, typed: &str) -> Result<Listening, Failure> {
         let failed = |source| Failure::Listen { address: typed.to_owned(), source };
-        let set = Password::from_env().map_err(|_| Failure::Setting { key: USER, why: format!("expected {PASSWORD} beside it") })?;
+        let set = Password::from_env().map_err(|_| Failure::Setting { key: USER, why: format!("set without {PASSWORD}") })?;
         if self.no_password && set.is_some() {
-            return Err(Failure::Setting { key: USER, why: "set, and --no-password is given: expected one of the two".into() });
+            return Err(Failure::Setting { key: USER, why: "set together with --no-password: expected one of them".into() });
         }
         let (password, words) = match set {
             None if self.no_password => (None, None),
@@ -131,7 +131,7 @@ struct Listening {
 /// ends it.
 async fn answer(connection: impl Future<Output = Result<(), server::ConnectionError>>) {
     if let Err(error) = connection.await {
-        tracing::warn!(error = nicstripe::chain(error.as_ref()), "the connection on standard input and output broke off");
+        tracing::warn!(error = nicstripe::chain(error.as_ref()), "connection on standard input and output lost");
     }
 }
 

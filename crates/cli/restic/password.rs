@@ -37,7 +37,7 @@ impl Password {
     /// Generates a password, and returns it with its URL form, `user:password`.
     pub(super) fn random() -> io::Result<(Self, String)> {
         let mut bytes = [0; RANDOM_BYTES];
-        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the system provides no random numbers"))?;
         let password = URL_SAFE_NO_PAD.encode(bytes);
         Ok((Self::of(RANDOM_USER, &password), format!("{RANDOM_USER}:{password}")))
     }

@@ -42,7 +42,7 @@ impl Objects for Peer {
         let stat = self.client.stat(name).await?;
         match stat.kind {
             Kind::File => Ok(stat.size),
-            _ => Err(ObjectError::new(Obstacle::Failed, format!("\"{name}\" is no file"))),
+            _ => Err(ObjectError::new(Obstacle::Failed, format!("\"{name}\" is not a file"))),
         }
     }
 

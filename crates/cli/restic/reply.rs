@@ -58,7 +58,7 @@ fn take(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes> {
     let piece = piece.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()));
     let counted = piece.and_then(|bytes| match left.checked_sub(bytes.len() as u64) {
         Some(rest) => Ok((bytes, rest)),
-        None => Err(io::Error::other("the file has become longer")),
+        None => Err(io::Error::other("the file has grown")),
     });
     match counted {
         Ok((bytes, rest)) => {
@@ -66,7 +66,7 @@ fn take(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes> {
             Ok(bytes)
         }
         Err(error) => {
-            tracing::warn!(error = nicstripe::chain(&error), left, "reading for restic broke off");
+            tracing::warn!(error = nicstripe::chain(&error), left, "reading for restic was interrupted");
             *left = 0;
             Err(error)
         }

@@ -38,15 +38,15 @@ enum Refusal {
     Name(#[from] NameError),
     #[error(transparent)]
     Object(#[from] ObjectError),
-    #[error("the method is not allowed here")]
+    #[error("method not allowed")]
     Method,
-    #[error("to make a repository takes ?create=true")]
+    #[error("creating a repository requires ?create=true")]
     Create,
-    #[error("a repository is removed file by file")]
+    #[error("a repository cannot be deleted as a whole")]
     RemoveAll,
-    #[error("the content is not that of the name")]
+    #[error("the content does not match the name")]
     Content,
-    #[error("the upload broke off: {0}")]
+    #[error("upload interrupted: {0}")]
     BrokenOff(String),
     #[error("cannot write the list")]
     List(#[from] serde_json::Error),
@@ -250,8 +250,8 @@ impl Refusal {
     fn log(&self, head: &Parts, status: StatusCode) {
         let (method, path, status) = (&head.method, head.uri.path(), status.as_u16());
         match status {
-            404 => tracing::debug!(%method, path, status, error = %self, "request of restic not met"),
-            _ => tracing::warn!(%method, path, status, error = %self, "request of restic not met"),
+            404 => tracing::debug!(%method, path, status, error = %self, "restic request failed"),
+            _ => tracing::warn!(%method, path, status, error = %self, "restic request failed"),
         }
     }
 }

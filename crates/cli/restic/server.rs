@@ -44,16 +44,16 @@ impl Guard {
         let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = head.uri.authority().map(|authority| authority.as_str()).or(host).unwrap_or_default();
         if self.names.as_ref().is_some_and(|names| !names.has(host)) {
-            return Some((StatusCode::MISDIRECTED_REQUEST, "request to a server of another name"));
+            return Some((StatusCode::MISDIRECTED_REQUEST, "request for another host name"));
         }
         // Backup tools never send these headers. A browser sends them for every page; for URLs
         // typed by the user it sends "none".
         let site = head.headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "none");
         if site || head.headers.contains_key(ORIGIN) {
-            return Some((StatusCode::FORBIDDEN, "request of a web page"));
+            return Some((StatusCode::FORBIDDEN, "request from a web page"));
         }
         let is_known = self.password.as_ref().is_none_or(|password| password.is_known_to(&head.headers));
-        (!is_known).then_some((StatusCode::UNAUTHORIZED, "request without the password"))
+        (!is_known).then_some((StatusCode::UNAUTHORIZED, "wrong or missing password"))
     }
 }
 
@@ -99,7 +99,7 @@ impl<O: Objects> Server<O> {
                 }
                 // Most likely the process is out of file descriptors.
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection of restic");
+                    tracing::warn!(%error, "cannot accept restic connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -126,7 +126,7 @@ pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 /// Clients that disconnect are logged at debug level only.
 fn log_end(end: Result<(), ConnectionError>, from: SocketAddr) {
     if let Err(error) = end {
-        tracing::debug!(error = nicstripe::chain(error.as_ref()), %from, "connection of restic ended");
+        tracing::debug!(error = nicstripe::chain(error.as_ref()), %from, "restic connection ended");
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) async fn listen(address: &str, has_password: bool) -> io::Result<(Tcp
     let bound = listener.local_addr()?;
     match bound.ip().to_canonical().is_loopback() || has_password {
         true => Ok((listener, bound)),
-        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, "other machines reach it: expected no --no-password there")),
+        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, "reachable by other machines: not allowed with --no-password")),
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) enum TargetError {
     #[error("no such path in a repository")]
     Path,
     /// Not a file name.
-    #[error("a file's name has 64 hexadecimal digits")]
+    #[error("expected a file name of 64 hexadecimal digits")]
     Id,
 }
 

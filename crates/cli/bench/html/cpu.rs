@@ -22,11 +22,11 @@ pub(super) fn draw(reading: Reading<'_>) -> Option<String> {
         svg.line("rule", [scale.place(tick), TOP], [scale.place(tick), last]);
         svg.text("soft", [scale.place(tick), last + 14.0], if tick > 0.0 { Anchor::Middle } else { Anchor::Start }, tick_text(tick));
     }
-    svg.text("soft", [WIDTH, last + 30.0], Anchor::End, "ms of one core for a gigabit; whatever the machine did meanwhile counts");
+    svg.text("soft", [WIDTH, last + 30.0], Anchor::End, "ms of one core per gigabit, including other load of the machine");
     for (index, bar) in bars.iter().enumerate() {
         bar.draw(&mut svg, TOP + index as f64 * (NAME + BAR), scale);
     }
-    Some(svg.finish("Processor time for a gigabit"))
+    Some(svg.finish("Processor time per gigabit"))
 }
 
 /// A bar with seconds per gigabit, each with its CSS class.

@@ -34,9 +34,9 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
 /// Returns the label of the axis.
 fn axis_text(kind: SweepKind) -> &'static str {
     match kind {
-        SweepKind::Message => "bytes of a message",
-        SweepKind::Buffer => "socket buffer asked for",
-        SweepKind::Streams => "connections a link",
+        SweepKind::Message => "message size, bytes",
+        SweepKind::Buffer => "requested socket buffer",
+        SweepKind::Streams => "connections per link",
         SweepKind::Grid => "buffers and connections",
         SweepKind::Mtu => "MTU, bytes",
     }
@@ -73,7 +73,7 @@ fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: C
 /// Draws the reference lines of a sweep: half the rate, bandwidth × delay, and the kernel's own
 /// setting.
 fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
-    let upright = [(sweep.half_size_bytes, "half of the rate"), (sweep.bdp_bytes, "bandwidth × delay")];
+    let upright = [(sweep.half_size_bytes, "half the rate"), (sweep.bdp_bytes, "bandwidth × delay")];
     for (value, name) in upright {
         let Some(value) = value.filter(|value| (range[0]..=range[1]).contains(value)) else { continue };
         let x = chart.x.place(value as f64);
@@ -89,7 +89,7 @@ fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
     if let Some(own) = sweep.points.iter().find(|point| point.size.is_none()) {
         let y = chart.y.place(own.rate.median_bps as f64 / chart.unit);
         svg.line("dash", [LEFT, y], [WIDTH, y]);
-        svg.text("halo", [LEFT + 6.0, y + 17.0], Anchor::Start, "the kernel's own choice");
+        svg.text("halo", [LEFT + 6.0, y + 17.0], Anchor::Start, "kernel default");
     }
 }
 

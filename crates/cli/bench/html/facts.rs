@@ -63,6 +63,6 @@ const FACTS: &[(&str, Fact)] = &[
     ("frequency", |host| host.cpu_mhz.map(|mhz| format!("{mhz} MHz"))),
     ("quota", |host| host.cpu_quota_millicores.map(|quota| format!("{:.2} cores", quota as f64 / 1e3))),
     ("congestion control", |host| host.congestion.clone()),
-    ("receive buffer, most", |host| host.receive_buffer_max_bytes.map(size)),
-    ("send buffer, most", |host| host.send_buffer_max_bytes.map(size)),
+    ("max. receive buffer", |host| host.receive_buffer_max_bytes.map(size)),
+    ("max. send buffer", |host| host.send_buffer_max_bytes.map(size)),
 ];

@@ -37,7 +37,7 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
         let text = format!("{:.0}", reading.unit.of(point.rate.median_bps));
         cell(&mut svg, area, part, &text);
         if frame.is_some_and(|least| point.rate.median_bps >= least) {
-            svg.rect("best", [area[0] + 1.5, area[1] + 1.5, area[2] - 3.0, area[3] - 3.0], "among the best tenth");
+            svg.rect("best", [area[0] + 1.5, area[1] + 1.5, area[2] - 3.0, area[3] - 3.0], "in the top decile");
         }
     }
     svg.text("soft", [WIDTH, last + 31.0], Anchor::End, format!("socket buffer; cells in {}", reading.unit.name()));

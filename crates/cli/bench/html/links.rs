@@ -40,7 +40,7 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
         let text = format!("theory {} {}", reading.unit.text(theory), reading.unit.name());
         svg.text("soft", [at, 64.0], Anchor::End, text);
     }
-    Some(svg.finish("All links together beside theory"))
+    Some(svg.finish("All links together versus theory"))
 }
 
 /// Draws each link alone and in each load of all, with a mark at its theoretical rate.
@@ -76,7 +76,7 @@ pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
         }
         y += GAP;
     }
-    Some(svg.finish("Rates of each link, alone and with all"))
+    Some(svg.finish("Rates per link, alone and with all"))
 }
 
 struct Bar {
@@ -94,7 +94,7 @@ fn bars(reading: Reading<'_>, link: &BenchLink, phases: &[Phase]) -> Vec<Bar> {
             _ => ("pale", 1),
         };
         let spread = halved(reading.part(*phase, link)?, ways);
-        Some(Bar { name: if ways == 2 { "both, each way" } else { phase_text(*phase) }, class, spread })
+        Some(Bar { name: if ways == 2 { "both, per direction" } else { phase_text(*phase) }, class, spread })
     };
     alone.into_iter().chain(phases.iter().filter_map(part)).collect()
 }
@@ -136,7 +136,7 @@ pub(super) fn round_trips(reading: Reading<'_>) -> Option<String> {
         };
         svg.text("soft", [scale.place(*decade), height + 14.0], anchor, tick_text(*decade));
     }
-    svg.text("soft", [WIDTH, height + 29.0], Anchor::End, "ms, each line ten times the last");
+    svg.text("soft", [WIDTH, height + 29.0], Anchor::End, "ms, logarithmic scale");
     let mut y = 0.0;
     for (link, trips) in trips {
         svg.text("strong halo", [0.0, y + 14.0], Anchor::Start, format!("{} {}", link.id, reading.name(link)));
@@ -147,7 +147,7 @@ pub(super) fn round_trips(reading: Reading<'_>) -> Option<String> {
         }
         y += GAP;
     }
-    Some(svg.finish("Round trips of each link, without and under load"))
+    Some(svg.finish("Round trips per link, idle and loaded"))
 }
 
 /// Round-trip times in microseconds.
@@ -210,7 +210,7 @@ pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
         let alone = has_alone.then_some(alone);
         std::iter::once(first).chain(alone).chain(rest).collect()
     };
-    let heads = [phase_text(phase), "of theory", "sent again", "limited by"].map(str::to_owned);
+    let heads = [phase_text(phase), "of theory", "resent", "limited by"].map(str::to_owned);
     let mut rows = vec![row("link".into(), "alone".into(), heads)];
     for link in &reading.report.links {
         let again = reading.sent_again(phase, link);

@@ -69,7 +69,7 @@ fn head(reading: Reading<'_>) -> String {
         html.push_str(&links::total(reading, phase).unwrap_or_default());
     }
     if !report.complete {
-        html.push_str("<p class=\"bad\">Not complete: it ended before all that was planned was measured.</p>");
+        html.push_str("<p class=\"bad\">Incomplete: ended before the whole plan was measured.</p>");
     }
     if let (Some(text), Some(comparison)) = (reading.compared(), &report.baseline) {
         let _ = write!(html, "<p class=\"{}\">{}.</p>", verdict_class(comparison), escape(&capital(&text)));
@@ -94,7 +94,7 @@ fn ratios(reading: Reading<'_>) -> String {
         summary.tcp_efficiency_pct.map(|percent| format!("TCP efficiency {percent:.2} %")),
         summary.transfer_time_ratio.map(|ratio| format!("transfer time ratio {ratio:.2}")),
         summary.buffer_delay_pct.map(|percent| format!("buffer delay {percent:.0} %")),
-        summary.top_decile_bps.map(|bps| format!("best tenth of the samples {} {}", reading.unit.text(bps), reading.unit.name())),
+        summary.top_decile_bps.map(|bps| format!("top decile of the samples {} {}", reading.unit.text(bps), reading.unit.name())),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     parts.join(" · ")
@@ -103,9 +103,9 @@ fn ratios(reading: Reading<'_>) -> String {
 fn rates(reading: Reading<'_>) -> String {
     let Some(drawing) = links::rates(reading) else { return String::new() };
     let told = [
-        reading.report.links.iter().any(|link| link.theory_bps.is_some()).then_some("The upright mark is theory."),
-        reading.total(Phase::Both).map(|_| "Of both ways at once the mean of the two is shown."),
-        Some("A line across the end of a bar goes from the least to the greatest of its repeats."),
+        reading.report.links.iter().any(|link| link.theory_bps.is_some()).then_some("The vertical mark is theory."),
+        reading.total(Phase::Both).map(|_| "For both directions at once, the mean is shown."),
+        Some("The line at the end of a bar spans the minimum and maximum of its repeats."),
     ];
     let caption = told.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let phase = reading.main_phase().unwrap_or(Phase::Together);
@@ -147,9 +147,8 @@ fn legend(reading: Reading<'_>, run: &Run) -> String {
 
 fn round_trips(reading: Reading<'_>) -> String {
     let Some(drawing) = links::round_trips(reading) else { return String::new() };
-    let mut caption = String::from(
-        "From the shortest to the longest; the point is the median without load and the mean under load. Idle, min / avg / max / std:",
-    );
+    let mut caption =
+        String::from("Minimum to maximum; the point is the median when idle and the mean under load. Idle, min / avg / max / std:");
     for link in &reading.report.links {
         if let Some(rtt) = &link.rtt_idle {
             let times = [rtt.min_us, rtt.avg_us, rtt.max_us, rtt.std_us].map(milliseconds).join(" / ");
@@ -169,9 +168,9 @@ fn sweeps(reading: Reading<'_>) -> String {
         let over = sweep.link.map_or_else(String::new, |link| format!(", on {}", reading.name_of(link)));
         let facts = [
             sweep.latency_us.map(|us| format!("Latency {us:.1} µs.")),
-            sweep.half_size_bytes.map(|bytes| format!("Half of the rate at {}.", size(bytes))),
+            sweep.half_size_bytes.map(|bytes| format!("Half the rate at {}.", size(bytes))),
             sweep.bdp_bytes.map(|bytes| format!("Bandwidth × delay under load {}.", size(bytes))),
-            sweep.top_decile_bps.map(|bps| format!("Best tenth (framed) {} {}.", reading.unit.text(bps), reading.unit.name())),
+            sweep.top_decile_bps.map(|bps| format!("Top decile (framed) {} {}.", reading.unit.text(bps), reading.unit.name())),
             sweep.points.iter().any(|point| point.computed).then(|| "Hollow points are computed.".to_owned()),
             sentence(&sweep.advice),
             sentence(&sweep.stopped).map(|why| format!("It ended: {}", lower(&why))),
@@ -194,11 +193,11 @@ fn processors(reading: Reading<'_>) -> String {
     let told = [
         worst(&ours, |run| run.cpu.client?.worst_core_pct),
         worst(&theirs, |run| run.cpu.daemon?.worst_core_pct),
-        mhz.client.map(|mhz| format!("{ours}: {mhz:.3} MHz for a Mbit/s.")),
-        mhz.daemon.map(|mhz| format!("{theirs}: {mhz:.3} MHz for a Mbit/s.")),
+        mhz.client.map(|mhz| format!("{ours}: {mhz:.3} MHz per Mbit/s.")),
+        mhz.daemon.map(|mhz| format!("{theirs}: {mhz:.3} MHz per Mbit/s.")),
     ];
     let told: Vec<String> = told.into_iter().flatten().collect();
-    section("Processor time for a gigabit", "", &figure(&drawing, &told.join(" ")))
+    section("Processor time per gigabit", "", &figure(&drawing, &told.join(" ")))
 }
 
 fn disks(reading: Reading<'_>) -> String {
@@ -210,16 +209,16 @@ fn disks(reading: Reading<'_>) -> String {
     if disk.way == Direction::ToClient {
         names.reverse();
     }
-    let caption = format!("{} by each stage; writing counts the sync that makes it durable. Nothing of it was kept.", size(disk.bytes));
+    let caption = format!("{} per stage; writing includes the sync. No data was kept.", size(disk.bytes));
     let drawing = disk::draw(disk, names).unwrap_or_default();
-    section("From disk to disk", "", &figure(&drawing, &caption))
+    section("Disk to disk", "", &figure(&drawing, &caption))
 }
 
 fn found(reading: Reading<'_>) -> String {
     let items: Vec<String> = remedies(reading).iter().map(item).collect();
     match items.is_empty() {
         true => String::new(),
-        false => section("What was found, and what helps", "", &format!("<ul>{}</ul>", items.concat())),
+        false => section("Findings and remedies", "", &format!("<ul>{}</ul>", items.concat())),
     }
 }
 
@@ -243,9 +242,9 @@ fn machines(reading: Reading<'_>) -> String {
         (fewest, most) => format!("{fewest} to {most} times"),
     };
     let buffer =
-        plan.socket_buffer_bytes.map_or_else(|| "buffers as the kernel chooses".to_owned(), |bytes| format!("buffers of {}", size(bytes)));
+        plan.socket_buffer_bytes.map_or_else(|| "the kernel's buffer sizes".to_owned(), |bytes| format!("buffers of {}", size(bytes)));
     let measured = format!(
-        "Each load {times} for up to {} s after a warm-up of {} s, {} a link, messages of {}, {buffer}. Bytes are those that arrived, by the \
+        "Each load {times} for up to {} s after a warm-up of {} s, {} a link, messages of {}, {buffer}. Bytes are those received, by the \
          receiver's clock, in one window for all links. Began {}, took {:.0} s.",
         plan.load_ms as f64 / 1e3,
         plan.warm_up_ms as f64 / 1e3,

@@ -45,13 +45,13 @@ fn all_parts_are_there_that_were_measured_and_no_others() {
         titles.join("|")
     };
     let links = "Each link alone and together|Round trips, idle and loaded|Over time";
-    let swept = "By sizes of messages, on eth1 → enp2s0|By socket buffers, on eth1 → enp2s0|By connections a link|\
-                 By buffers × connections, on eth1 → enp2s0|By sizes of packets";
-    let cpu = "Processor time for a gigabit";
+    let swept = "By message sizes, on eth1 → enp2s0|By socket buffers, on eth1 → enp2s0|By connections per link|\
+                 By buffers × connections, on eth1 → enp2s0|By packet sizes";
+    let cpu = "Processor time per gigabit";
     assert_eq!(parts(&samples::good()), format!("{links}|{cpu}|Both machines|Raw"));
-    assert_eq!(parts(&samples::shared()), format!("{links}|{cpu}|What was found, and what helps|Both machines|Raw"));
+    assert_eq!(parts(&samples::shared()), format!("{links}|{cpu}|Findings and remedies|Both machines|Raw"));
     assert_eq!(parts(&samples::swept()), format!("{links}|{swept}|{cpu}|Both machines|Raw"));
-    assert_eq!(parts(&samples::with_disk()), format!("{links}|{cpu}|From disk to disk|Both machines|Raw"));
+    assert_eq!(parts(&samples::with_disk()), format!("{links}|{cpu}|Disk to disk|Both machines|Raw"));
     assert_eq!(parts(&samples::partial()), "Each link alone and together|Over time|Both machines|Raw");
     assert_eq!(parts(&samples::empty()), "Both machines|Raw");
 }
@@ -63,7 +63,7 @@ fn repeats_are_counted_in_words_and_processor_time_is_said_to_be_the_machines() 
         report.plan.repeats = repeats;
         let page = page(&report);
         assert!(page.contains(&format!("Each load {expected} for up to ")), "{repeats:?}");
-        assert!(page.contains("whatever the machine did meanwhile counts"));
+        assert!(page.contains("including other load of the machine"));
     }
 }
 

@@ -54,10 +54,10 @@ pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Direction) -> String
         _ => "all links",
     };
     let again = match run.intervals.iter().any(|interval| interval.retransmitted_bytes.iter().any(|bytes| *bytes > 0)) {
-        true => "; below, when bytes were sent again",
+        true => "; below, retransmissions",
         false => "",
     };
-    let settled = if run.stable { "" } else { "; it did not settle" };
+    let settled = if run.stable { "" } else { "; not settled" };
     format!("{from} to {to}: {phase}, repeat {}, in {}{again}{settled}", run.repeat, reading.unit.name())
 }
 
@@ -93,7 +93,7 @@ fn warm_up(svg: &mut Svg, reading: Reading<'_>, chart: &Chart<'_>, seconds: f64)
     let warm_up = (reading.report.plan.warm_up_ms as f64 / 1e3).min(seconds);
     if warm_up > 0.0 {
         let end = chart.x.place(warm_up);
-        svg.rect("faint", [LEFT, TOP, end - LEFT, BOTTOM - TOP], "warm-up, which does not count");
+        svg.rect("faint", [LEFT, TOP, end - LEFT, BOTTOM - TOP], "warm-up, not counted");
         svg.line("dot", [end, TOP - 6.0], [end, BOTTOM]);
         let anchor = if end - LEFT > text_width("warm-up") { Anchor::End } else { Anchor::Start };
         svg.text("soft", [if matches!(anchor, Anchor::End) { end - 4.0 } else { LEFT + 2.0 }, TOP - 4.0], anchor, "warm-up");
@@ -161,7 +161,7 @@ impl Chart<'_> {
         for interval in self.intervals.iter().filter(|interval| again(interval) > 0) {
             let x = self.x.place((interval.t_us + interval.dt_us / 2) as f64 / 1e6);
             let height = (again(interval) as f64 / most * (STRIP - 4.0)).max(2.0);
-            svg.rect("badfill", [x - 1.5, y - height, 3.0, height], &format!("{} bytes sent again", again(interval)));
+            svg.rect("badfill", [x - 1.5, y - height, 3.0, height], &format!("{} bytes retransmitted", again(interval)));
         }
     }
 }
