@@ -267,7 +267,7 @@ impl Arguments {
 }
 
 const HEADINGS: [&str; 10] =
-    ["case", "way", "file", "s", "on the cables", "% of the file", "bar", "peak of the client, MiB", "of the daemon", "CPU s, both"];
+    ["case", "way", "file", "s", "on the cables", "% of the file", "bar", "peak client, MiB", "of the daemon", "CPU s, both"];
 
 fn row(case: &str, way: Way, size: u64, runs: &[Measured], bar: String) -> Vec<String> {
     let wire = Spread::of(runs, |run| run.wire_bytes() as f64);

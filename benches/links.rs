@@ -19,7 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_support;
-#[allow(dead_code, clippy::unwrap_used, reason = "belongs to the tests, which use more of it")]
+#[allow(dead_code, clippy::unwrap_used, reason = "used by the tests")]
 #[path = "../tests/netns/kernel_routes.rs"]
 mod kernel_routes;
 
@@ -204,7 +204,7 @@ impl Setup {
         let ends_there: BTreeSet<_> = links.iter().map(|link| &link.peer_interface).collect();
         match [links.len(), ends_here.len(), ends_there.len()] == [cables; 3] && links.iter().all(is_as_meant) {
             true => Ok(()),
-            false => Err(format!("not one link a cable, each as it is meant: {report:?}").into()),
+            false => Err(format!("not one link per cable as planned: {report:?}").into()),
         }
     }
 
@@ -218,7 +218,7 @@ impl Setup {
     /// Returns the unit of its row.
     fn unit(self) -> String {
         match self {
-            Self::Plug => "s from the plug to its first MiB".to_owned(),
+            Self::Plug => "s from plug-in to first MiB".to_owned(),
             _ => format!("% of {} × {:.1} Mbit/s", self.cables().count(), self.theory_of_one() / 1e6),
         }
     }
@@ -245,7 +245,7 @@ fn check_shares(copied: &Copied, way: Way) -> Result<()> {
             // Headers add 6 %. If a cable's packets arrived by another, it would have almost
             // nothing and the other one double.
             if !(0.8..1.3).contains(&(bytes as f64 / share)) {
-                return Err(format!("{share:.0} bytes are a cable's share, and MB by cable: {}", copied.shares(way.from())).into());
+                return Err(format!("expected {share:.0} bytes per cable, MB by cable: {}", copied.shares(way.from())).into());
             }
         }
     }

@@ -49,7 +49,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     let cables = Cables::unshaped(usize::from(arguments.links));
     let place = Place::on_disk(arguments.place.as_deref(), arguments.size.saturating_mul(2))?;
     let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size)?;
-    let mut table = Table::new(&["way", "end", "peak resident, MiB", "of it own, MiB", "bar, MiB", "s"]);
+    let mut table = Table::new(&["way", "end", "peak resident, MiB", "private, MiB", "bar, MiB", "s"]);
     for way in &arguments.direction {
         let scene = Scene::build(&cables, &place, &mut sample, way.from())?;
         let (took, peaks) = copy(&scene)?;

@@ -71,7 +71,7 @@ fn bench(arguments: Arguments) -> Result<()> {
         arguments.size >> 20,
         arguments.runs
     );
-    println!("To the bar of 64 MiB comes what was in flight: up to 8 MiB a cable, and the sockets' buffers.\n\n{table}");
+    println!("The limit is 64 MiB plus data in flight: up to 8 MiB per cable, and the socket buffers.\n\n{table}");
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
 }
 
@@ -133,7 +133,7 @@ impl Attempt<'_> {
         }
         let received = self.scene.received_bytes()?;
         if self.scene.received()?.exists() {
-            return Err("there is a file under the final name before the copy is whole".into());
+            return Err("the final name exists before the copy is complete".into());
         }
 
         let restart = Instant::now();
@@ -152,7 +152,7 @@ impl Attempt<'_> {
         let file_bytes = |counted: u64| counted as f64 * size as f64 / self.cost as f64;
         let again = file_bytes(self.sent()? - sent_before) - size as f64;
         let arrived = file_bytes(received.iter().sum());
-        eprintln!("{} killed: {again:.0} bytes sent again, data on all cables after {flowing:.3?}", self.victim.name());
+        eprintln!("{} killed: {again:.0} bytes retransmitted, data on all cables after {flowing:.3?}", self.victim.name());
         Ok(Outcome { size, arrived, kept: report.resumed_bytes.unwrap_or(0), again, flowing, rest })
     }
 
@@ -191,9 +191,9 @@ const HEADINGS: [&str; 11] = [
     "way",
     "killed",
     "then",
-    "arrived before, MiB",
-    "of it kept, MiB",
-    "sent again, MiB",
+    "received before, MiB",
+    "resumed, MiB",
+    "resent, MiB",
     "bar",
     "data on all cables after, s",
     "bar",
@@ -206,7 +206,7 @@ fn row(way: Way, victim: Victim, cables: &Cables, runs: &[Outcome]) -> Vec<Strin
     vec![
         way.name().to_owned(),
         victim.name().to_owned(),
-        if victim == Victim::Daemon { "the copy goes on" } else { "run again" }.to_owned(),
+        if victim == Victim::Daemon { "the copy continues" } else { "run again" }.to_owned(),
         Spread::of(runs, |run| run.arrived / MIB).middle(1),
         Spread::of(runs, |run| run.kept as f64 / MIB).middle(1),
         Spread::of(runs, |run| run.again / MIB).print(1),

@@ -56,7 +56,7 @@ fn bench(arguments: Arguments) -> Result<()> {
         sample.remove()?;
     }
     println!("\n{}\nMedian (least–greatest), {} runs each.", circumstances(&contenders), arguments.copies.runs);
-    println!("iperf3 moves no file, and ends when its last 2 to 4 MB a cable are in the socket, not at the peer.\n\n{table}");
+    println!("iperf3 moves no file, and ends when its last 2 to 4 MB per cable are in the socket, not at the peer.\n\n{table}");
     comparison.verdict()
 }
 

@@ -55,7 +55,7 @@ fn bench(arguments: Arguments) -> Result<()> {
         }
     }
     println!("\n{}\nMedian (least–greatest), {} runs each.", circumstances(&contenders), arguments.copies.runs);
-    println!("nicstripe's client sends with put and receives with get, its daemon the other way.\n\n{table}");
+    println!("nicstripe's client sends with put and receives with get, its daemon vice versa.\n\n{table}");
     comparison.verdict()
 }
 

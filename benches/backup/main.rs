@@ -72,7 +72,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     println!("\n{}", circumstances(&[Contender::Nicstripe]));
     println!("{table}");
     println!(
-        "{killed} of {} kills hit a backup that ran (--seed {}); the repository was whole after each.",
+        "{killed} of {} kills hit a running backup (--seed {}); the repository was intact after each.",
         arguments.kills, arguments.seed
     );
     let share = second.wire_bytes() as f64 / arguments.size as f64;
@@ -116,7 +116,7 @@ impl Bench<'_> {
         self.step(table, name, &["restore", "latest", folder.to_str().ok_or("the folder's name is not UTF-8")?])?;
         let found = differences(self.tree.root(), &folder)?;
         std::fs::remove_dir_all(&folder)?;
-        if found.is_empty() { Ok(()) } else { Err(format!("what was restored is not what was backed up: {}", found.join("; ")).into()) }
+        if found.is_empty() { Ok(()) } else { Err(format!("restored data differs from the backup: {}", found.join("; ")).into()) }
     }
 
     /// Kills tool or daemon at random moments of backups, and checks the repository after each;
@@ -140,7 +140,7 @@ impl Bench<'_> {
             let ended = begun.elapsed();
             self.stage.measure(self.tool(&["check"]), time_limit(self.tree.size())).map_err(wrong)?;
             eprintln!(
-                "kill {round}: at {:.2} s, over at {:.2} s, checked at {:.2} s",
+                "kill {round}: at {:.2} s, ended at {:.2} s, checked at {:.2} s",
                 moment.as_secs_f64(),
                 ended.as_secs_f64(),
                 begun.elapsed().as_secs_f64()

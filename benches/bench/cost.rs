@@ -26,7 +26,7 @@ pub(crate) fn unshaped(settings: &Settings, place: &Place, findings: &mut Findin
         let told = &bench.report.summary.cpu_s_per_gbit;
         told.client.zip(told.daemon).map_or(f64::NAN, |(client, daemon)| client + daemon)
     });
-    findings.note("unshaped, as the report has it", told.print(4));
+    findings.note("unshaped, from the report", told.print(4));
     let ratio = Spread::of(&rounds, |(bench, load)| bench.cpu_per_gbit() / load.cpu_per_gbit());
     findings.value("unshaped, times the CPU time of iperf3", &ratio, 2, "≤ 2", |ratio| ratio <= 2.0);
     findings.note("unshaped, nicstripe, Gbit/s", Spread::of(&rounds, |(bench, _)| bench.together() / 1e9).print(2));

@@ -68,7 +68,7 @@ impl Findings {
         }
         let ids: Vec<u32> = report.links.iter().map(|link| link.id).collect();
         if report.runs.iter().flat_map(|run| &run.flows).any(|flow| !ids.contains(&flow.link)) {
-            self.fail(format!("a flow is of no link: {ids:?}"));
+            self.fail(format!("flow without a link: {ids:?}"));
         }
     }
 

@@ -57,7 +57,7 @@ pub(crate) fn loss(settings: &Settings, place: &Place, findings: &mut Findings) 
     for (bench, _) in rounds {
         let summary = &bench.report.summary;
         if summary.links.iter().all(|link| link.retransmitted_bytes.unwrap_or(0) == 0) {
-            findings.fail("0.1 % lost: nothing was sent again");
+            findings.fail("0.1 % lost: nothing was retransmitted");
         }
     }
     let long = Burden { loss: LOSS, ..Burden::of([gigabit_of_10_ms()]) };
@@ -102,7 +102,7 @@ fn check_full(rounds: &[(Benched, Load)], findings: &mut Findings) {
     for (bench, _) in rounds {
         let summary = &bench.report.summary;
         if summary.limiter == Some(Limiter::Cable) && summary.efficiency.is_some_and(|efficiency| efficiency < FULL) {
-            findings.fail(format!("a cable of which {:?} are used is said to be full", summary.efficiency));
+            findings.fail(format!("a cable used to {:?} is reported as full", summary.efficiency));
         }
     }
 }
@@ -128,7 +128,8 @@ impl Trial {
         let of_ours = Spread::of(&rounds, |(bench, _)| bench.together() / 1e6);
         findings.note(&format!("{what}, nicstripe, Mbit/s"), of_ours.print(1));
         findings.note(&format!("{what}, iperf3, Mbit/s"), Spread::of(&rounds, |(_, load)| load.total() / 1e6).print(1));
-        findings.note(&format!("{what}, iperf3, segments sent again"), Spread::of(&rounds, |(_, load)| load.retransmits as f64).print(0));
+        findings
+            .note(&format!("{what}, iperf3, segments retransmitted"), Spread::of(&rounds, |(_, load)| load.retransmits as f64).print(0));
         if let Some((bench, _)) = rounds.last() {
             findings.note(&format!("{what}, said"), bench.report.summary.sentence.clone());
         }

@@ -129,7 +129,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     let Arguments { case: cases, settings } = arguments;
     let programs = Contender::installed(&[Contender::Nicstripe, Contender::Iperf3]);
     if programs.len() < 2 {
-        return Err("there is nothing to compare with".into());
+        return Err("nothing to compare with".into());
     }
     let place = Place::in_memory(0)?;
     let mut findings = Findings::default();

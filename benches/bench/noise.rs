@@ -29,7 +29,7 @@ pub(crate) fn regression(settings: &Settings, place: &Place, findings: &mut Find
         let verdict = again.report.baseline.as_ref().map(|comparison| comparison.verdict);
         quiet += usize::from(again.exit_code == Some(0) && verdict != Some(Verdict::Regression));
     }
-    findings.count("regression, noise that is taken for noise", quiet, usize::try_from(settings.noise)?);
+    findings.count("regression, noise recognized as noise", quiet, usize::try_from(settings.noise)?);
     rig.lab.set_rate(0, BitRate::mbit(900))?;
     let slower = rig.bench(&words)?;
     findings.count("regression, 10 % less exits 41", usize::from(slower.exit_code == Some(REGRESSION)), 1);

@@ -75,7 +75,7 @@ pub(crate) fn jumbo(settings: &Settings, place: &Place, findings: &mut Findings)
         [] => findings.fail("jumbo: no sweep of messages in the report"),
         points => {
             let rises = rises(points, theory(&burden) / 2.0);
-            findings.count("jumbo, sizes of messages as fast as the lesser ones or the cable, but for dropouts", rises, points.len());
+            findings.count("jumbo, message sizes as fast as smaller ones or the cable, except dropouts", rises, points.len());
         }
     }
     Ok(())

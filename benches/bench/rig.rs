@@ -81,7 +81,7 @@ impl<'a> Rig<'a> {
     }
 
     fn recorded(&self) -> Result<Benched> {
-        let file = self.settings.recorded.as_ref().ok_or("no daemon, and no recorded report")?;
+        let file = self.settings.recorded.as_ref().ok_or("neither daemon nor recorded report")?;
         let report = serde_json::from_str(&fs::read_to_string(file)?).map_err(|error| format!("{}: {error}", file.display()))?;
         Ok(Benched { report, exit_code: Some(0), cpu: Duration::ZERO, carried: 1 })
     }

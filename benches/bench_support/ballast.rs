@@ -51,7 +51,7 @@ impl Drop for Ballast {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().map(JoinHandle::join);
         if let Some(Ok(Err(error))) = ended {
-            eprintln!("memory was not kept warm: {error}");
+            eprintln!("cannot keep memory warm: {error}");
         }
         let _ = fs::remove_file(&self.path);
     }

@@ -73,7 +73,8 @@ impl FromStr for Cables {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("not cables: {text:?}, expected 1 to {MOST} for so many of 1 Gbit/s, or rates in Mbit/s such as 1000+100");
+        let wrong =
+            || format!("not cables: {text:?}, expected 1 to {MOST} as a count of 1 Gbit/s each, or rates in Mbit/s such as 1000+100");
         let numbers = text.split('+').map(|number| number.parse().ok().filter(|number| *number > 0));
         let specs = match numbers.collect::<Option<Vec<u64>>>().ok_or_else(wrong)?[..] {
             [count @ 1..=MOST] => (0..count).map(|_| LinkSpec::gigabit()).collect(),

@@ -63,7 +63,7 @@ impl Contender {
     pub(crate) fn installed(wanted: &[Self]) -> Vec<Self> {
         let (installed, missing): (Vec<Self>, Vec<Self>) = wanted.iter().partition(|contender| contender.is_installed());
         for contender in missing {
-            println!("{contender} is left out: not all of {} are installed", contender.programs().join(", "));
+            println!("{contender} skipped: not all of {} are installed", contender.programs().join(", "));
         }
         installed
     }

@@ -26,7 +26,7 @@ impl Place {
         let available = available_memory().unwrap_or(0);
         if available < room + SPARE_MEMORY {
             let (room, available) = (gib(room + SPARE_MEMORY), gib(available));
-            return Err(format!("{room} of memory are needed, {available} are available: expected a smaller --size").into());
+            return Err(format!("{room} of memory needed, {available} available: expected a smaller --size").into());
         }
         Ok(Self { is_in_memory: true, ..Self::within(memory, room)? })
     }
@@ -43,7 +43,7 @@ impl Place {
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         if free < room + SPARE {
             let (room, free, folder) = (gib(room + SPARE), gib(free), folder.display());
-            return Err(format!("{room} of free space are needed, {folder} has {free}: expected a smaller --size").into());
+            return Err(format!("{room} of free space needed, {folder} has {free}: expected a smaller --size").into());
         }
         let base = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir_in(folder)?;
         let place = Self { base, is_in_memory: false };

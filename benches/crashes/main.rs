@@ -13,7 +13,7 @@
 //! the target is correct and nothing else remains. Fails on any violation, and prints the seed.
 //! Files are in TMPDIR; on a disk, the results for syncs are meaningful.
 #![allow(clippy::unwrap_used)]
-#![allow(dead_code, unused_imports, reason = "shared with the tests, which use more of it")]
+#![allow(dead_code, unused_imports, reason = "shared with the tests")]
 #![forbid(unsafe_code)]
 
 #[path = "../../tests/e2e/crashes/mod.rs"]
@@ -96,14 +96,14 @@ fn main() -> ExitCode {
         Trial::Calls | Trial::Errors => sweeps::run(&arguments),
         #[cfg(not(target_arch = "x86_64"))]
         Trial::Calls | Trial::Errors => {
-            eprintln!("error: system calls are only known as x86-64 has them");
+            eprintln!("error: system calls are known for x86-64 only");
             1
         }
     };
     match failures {
         0 => ExitCode::SUCCESS,
         failures => {
-            eprintln!("error: {failures} went wrong");
+            eprintln!("error: {failures} failed");
             ExitCode::FAILURE
         }
     }
@@ -125,7 +125,7 @@ fn kill_at_random(arguments: &Arguments) -> u32 {
             let round = Round::of(seed, case);
             // The panic has already printed the error.
             if catch_unwind(AssertUnwindSafe(|| runner.run(&round))).is_err() {
-                println!("WRONG: --seed {seed} --count 1: {round:?}");
+                println!("FAILED: --seed {seed} --count 1: {round:?}");
                 failed.fetch_add(1, Ordering::Relaxed);
                 all.lock().unwrap().add(&runner.figures);
                 runner = Runner::new();
@@ -140,8 +140,8 @@ fn kill_at_random(arguments: &Arguments) -> u32 {
     thread::scope(|scope| (0..arguments.jobs).for_each(|_| drop(scope.spawn(work))));
     let (all, failed) = (all.into_inner().unwrap(), failed.into_inner() as u32);
     println!(
-        "{} kills (client {}, daemon {}) in {} rounds, {:.0?}: {failed} wrong; {} reruns went on, {} copies by themselves, {} were done \
-         already; most that had arrived and was not kept: {:.1} MiB",
+        "{} kills (client {}, daemon {}) in {} rounds, {:.0?}: {failed} failed; {} reruns resumed, {} copies continued, {} were complete \
+         already; most received data lost: {:.1} MiB",
         all.kills(),
         all.clients,
         all.daemons,

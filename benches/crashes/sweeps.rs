@@ -55,12 +55,12 @@ pub(super) fn run(arguments: &Arguments) -> u32 {
             }));
             match swept {
                 Ok(Swept { calls, hits, failed }) => println!(
-                    "{:14} {fault:?} {which:?}: {calls} calls, {hits} hit, {failed} copies failed and were run again; {:.0?}",
+                    "{:14} {fault:?} {which:?}: {calls} calls, {hits} hit, {failed} copies failed and were rerun; {:.0?}",
                     case.name,
                     begun.elapsed()
                 ),
                 Err(_) => {
-                    println!("{:14} {fault:?} {which:?}: WRONG", case.name);
+                    println!("{:14} {fault:?} {which:?}: FAILED", case.name);
                     failed.fetch_add(1, Ordering::Relaxed);
                 }
             }

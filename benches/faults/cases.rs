@@ -121,9 +121,9 @@ impl Case {
             Self::Loss => &[Also { of_it: "% of the sum", decimals: 1, bar: 98.0, least: true }],
             Self::Heal => &[
                 Also { of_it: "s from heal to data", decimals: 2, bar: 2.0, least: false },
-                Also { of_it: "% dip of the other", decimals: 1, bar: 5.0, least: false },
+                Also { of_it: "% dip of other", decimals: 1, bar: 5.0, least: false },
             ],
-            Self::Corrupt => &[Also { of_it: "corruptions in all", decimals: 0, bar: CORRUPTIONS as f64, least: true }],
+            Self::Corrupt => &[Also { of_it: "total corruptions", decimals: 0, bar: CORRUPTIONS as f64, least: true }],
             Self::Stall => &[Also { of_it: "s from thaw to full rate", decimals: 2, bar: 1.0, least: false }],
             Self::Narrow => &[Also { of_it: "MiB with page cache", decimals: 0, bar: 128.0, least: false }],
             _ => &[],
@@ -182,7 +182,7 @@ impl Case {
                 play.until_share(0.5)?;
                 (0..2).try_for_each(|link| lab.cut(link))?;
                 if play.watch_for(DARK)? {
-                    return Err("it ended with no cable".into());
+                    return Err("ended without a cable".into());
                 }
                 (0..2).try_for_each(|link| lab.heal(link))?;
                 play.rest_on(2.0);
@@ -309,7 +309,7 @@ fn reboot(play: &mut Play<'_>, end: usize) -> Result<()> {
     (0..2).try_for_each(|link| lab.drop_silently(link, Direction::Both))?;
     play.kill(end)?;
     if play.scene.received()?.exists() {
-        return Err("there is a file under the final name before the copy is whole".into());
+        return Err("the final name exists before the copy is complete".into());
     }
     thread::sleep(SWITCHED_OFF);
     (0..2).try_for_each(|link| lab.pass(link))?;
@@ -346,7 +346,7 @@ fn stall(mut play: Play<'_>, way: Way, disk: &Disk) -> Result<Outcome> {
     let theory = play.scene.cables.theory().unwrap_or(f64::NAN) / 8.0;
     let played = play.end()?;
     if played.report.failovers != Some(0) {
-        return Err(format!("a cable was given up over a stall: {:?}", played.report).into());
+        return Err(format!("a stall failed a cable: {:?}", played.report).into());
     }
     if grown > GROWTH {
         return Err(format!("memory grew by {grown} bytes in a stall").into());

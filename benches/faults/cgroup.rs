@@ -38,7 +38,7 @@ impl Groups {
         let groups = Self { folders, sweeper, lifeline };
         for folder in &groups.folders {
             fs::create_dir(folder).map_err(|error| format!("no memory cgroup in {}: {error}", base.display()))?;
-            fs::write(folder.join(limit), bytes.to_string()).map_err(|error| format!("no limit of memory: {error}"))?;
+            fs::write(folder.join(limit), bytes.to_string()).map_err(|error| format!("cannot limit memory: {error}"))?;
         }
         Ok(groups)
     }
@@ -84,6 +84,6 @@ fn base() -> Result<(PathBuf, &'static str)> {
     }
     match fs::read_to_string(new.join("cgroup.subtree_control")) {
         Ok(text) if text.split_whitespace().any(|name| name == "memory") => Ok((new.to_owned(), "memory.max")),
-        _ => Err("no memory cgroup, old or new".into()),
+        _ => Err("no memory cgroup (v1 or v2)".into()),
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn enter_own_mounts() {
         let mut command = Command::new("unshare");
         let error =
             command.args(["--mount", "--propagation", "private", "--"]).arg(program).args(env::args_os().skip(1)).env(ENTERED, "1").exec();
-        eprintln!("no mounts of our own: {error}");
+        eprintln!("no private mounts: {error}");
     }
 }
 
@@ -35,7 +35,7 @@ impl Disk {
     /// Returns the reason why the disk cannot be created.
     pub(crate) fn obstacle() -> Option<String> {
         if env::var_os(ENTERED).is_none() {
-            return Some("no mount namespace of our own".to_owned());
+            return Some("no private mount namespace".to_owned());
         }
         let missing = |program: &&str| Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err();
         let missing: Vec<&str> = ["mkfs.ext4", "fsfreeze", "mount"].into_iter().filter(missing).collect();

@@ -77,7 +77,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     let mut failures = Vec::new();
     for case in &arguments.case {
         if let Some(obstacle) = case.obstacle() {
-            println!("{} is left out: {obstacle}", case.name());
+            println!("{} skipped: {obstacle}", case.name());
             continue;
         }
         for way in &arguments.direction {

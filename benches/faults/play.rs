@@ -127,7 +127,7 @@ impl<'a> Play<'a> {
 
     /// Samples until this share of the file has arrived.
     pub(crate) fn until_share(&mut self, share: f64) -> Result<()> {
-        self.until("so much had arrived", |play| play.arrived() >= share * play.scene.sample.size as f64)
+        self.until("this much was received", |play| play.arrived() >= share * play.scene.sample.size as f64)
     }
 
     /// Returns the bytes delivered by a cable.
@@ -184,7 +184,7 @@ impl<'a> Play<'a> {
         self.scene.sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
         self.scene.sample.check(&self.scene.received()?)?;
         self.scene.discard()?;
-        let ideal = self.ideal.ok_or("nothing was said of what is ideal")?;
+        let ideal = self.ideal.ok_or("no ideal given")?;
         Ok(Played { wall, ideal, peaks: self.peaks, report, samples: self.samples })
     }
 

@@ -108,7 +108,7 @@ fn await_all(clients: &mut [Client]) -> Result<()> {
     let deadline = Instant::now() + LONGEST;
     while clients.iter().any(|client| client.ended.is_none()) {
         if Instant::now() > deadline {
-            return Err(format!("the crowd is not served within {LONGEST:?}").into());
+            return Err(format!("clients not served within {LONGEST:?}").into());
         }
         for client in clients.iter_mut().filter(|client| client.ended.is_none()) {
             client.ended = client.process.has_ended_within(Duration::ZERO)?.then(Instant::now);

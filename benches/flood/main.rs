@@ -150,15 +150,15 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     let mut table = Table::new(&["what", "value", "bar"]);
     let attempts = format!("{connections} in {seconds:.0} s");
     let mut row = |what: &str, value: String, bar: &str| table.row([what.to_owned(), value, bar.to_owned()]);
-    row("connections that the daemon's host took", attempts, "");
+    row("connections accepted by the daemon's host", attempts, "");
     row("undisturbed, MB/s", quiet.print(1), "");
     row("during the flood, MB/s", flooded.print(1), "");
     row("share of it, %", format!("{:.1}", 100.0 * flooded.median() / quiet.median()), "≥ 95");
-    row("first small copy, from an address not known, s", format!("{first:.3}"), "≤ 1");
+    row("first small copy, from a new address, s", format!("{first:.3}"), "≤ 1");
     let spread = Spread::of(&clients, |seconds| *seconds);
     row("small copies, s", spread.print(3), "≤ 1");
-    row("daemon's memory more by the strangers alone, MiB", format!("{:.1}", idle_growth as f64 / MIB), "≤ 16");
-    row("and by two links and the clients, MiB", format!("{:.1}", growth as f64 / MIB), "≤ 16 + 8 a link");
+    row("daemon's memory growth, strangers only, MiB", format!("{:.1}", idle_growth as f64 / MIB), "≤ 16");
+    row("with two links and clients, MiB", format!("{:.1}", growth as f64 / MIB), "≤ 16 + 8 a link");
     row("6 s after it, MB/s", format!("{:.1}", after[0].rate), "");
     row("small copy then, s", format!("{last:.3}"), "");
     println!("\n{}", circumstances(&[Contender::Nicstripe]));
@@ -216,7 +216,7 @@ fn crowds(arguments: &Arguments, scene: &Scene<'_>) -> Result<()> {
         table.row([clients.to_string(), keys.to_string(), seconds].into_iter().chain(counts).chain(memory));
     }
     println!("\n{}", circumstances(&[Contender::Nicstripe]));
-    println!("{size} bytes each, over loopback. Bars: none failed, none waited silently, the daemon's memory.\n\n{table}");
+    println!("{size} bytes each, over loopback. Bars: none failed, no silent wait, the daemon's memory.\n\n{table}");
     Ok(())
 }
 
@@ -252,7 +252,7 @@ fn copies(scene: &Scene<'_>, daemon: &Process, runs: u32) -> Result<Vec<Copied>>
         scene.sample.check(&scene.received()?)?;
         scene.discard()?;
         let peak = daemon.memory().map_or(0, |[peak, _]| peak);
-        eprintln!("{rate:.1} MB/s, the daemon had {:.1} MiB at most", peak as f64 / MIB);
+        eprintln!("{rate:.1} MB/s, daemon peak {:.1} MiB", peak as f64 / MIB);
         copied.push(Copied { rate });
     }
     Ok(copied)

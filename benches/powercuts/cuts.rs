@@ -144,7 +144,7 @@ impl Plan<'_> {
                     Ok(kept) => outcome.kept += kept,
                     Err(error) => {
                         outcome.again_failed += 1;
-                        findings.notes.push(format!("run again, {copy:?}: {error}"));
+                        findings.notes.push(format!("rerun, {copy:?}: {error}"));
                     }
                 }
             }

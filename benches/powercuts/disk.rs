@@ -94,7 +94,7 @@ impl Disk {
         let is_flush = |entry: &Entry| matches!(entry, Entry::Flush);
         let flushed = state.log[..position].iter().rposition(is_flush).unwrap_or(0);
         if flushed < state.applied {
-            return Err(format!("a cut at {position} after one beyond {}", state.applied).into());
+            return Err(format!("cut at {position} after a later one at {}", state.applied).into());
         }
         for entry in &state.log[state.applied..flushed] {
             if let Entry::Write { offset, bytes } = entry {
@@ -126,7 +126,7 @@ impl Disk {
             .released
             .wait_timeout_while(state, RELEASE_TIMEOUT, |state| state.users > 0)
             .unwrap_or_else(PoisonError::into_inner);
-        if timeout.timed_out() { Err("the loop device was not given up".into()) } else { Ok(state) }
+        if timeout.timed_out() { Err("the loop device is still in use".into()) } else { Ok(state) }
     }
 
     /// Describes the size of the log in one line.

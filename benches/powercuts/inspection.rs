@@ -99,7 +99,7 @@ impl Findings {
         self.claimed += replayed.tree.covered_chunks();
         if !replayed.subtrees().iter().try_fold(true, |all, subtree| Ok::<_, io::Error>(all && is_there(&file, &replayed, *subtree)?))? {
             self.false_claims += 1;
-            self.notes.push(format!("{} does not have what its journal says", part.display()));
+            self.notes.push(format!("{} lacks data that its journal records", part.display()));
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ fn main() -> ExitCode {
 fn in_namespaces(arguments: &Arguments) -> Result<ExitCode> {
     let strace = (arguments.control > 0).then_some("strace");
     if let Some(obstacle) = namespaces::obstacle(&arguments.fs, strace) {
-        return Err(format!("no power can be cut here: {obstacle}").into());
+        return Err(format!("cannot cut power: {obstacle}").into());
     }
     // Log, image, overlay, sources, and a reserve of the same size.
     let place = Place::in_memory(arguments.log * 6)?;
@@ -178,11 +178,11 @@ const HEADINGS: [&str; 14] = [
     "lost",
     "wrong",
     "partial",
-    "chunks claimed by journals",
+    "chunks in journals",
     "false claims",
-    "copies run again",
+    "copies rerun",
     "failed",
-    "kept of it, MiB",
+    "resumed, MiB",
     "cuts with a fault",
 ];
 

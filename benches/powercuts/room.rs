@@ -160,7 +160,7 @@ impl Daemon {
         let said = process.errors()?;
         let port = said.lines().find(|line| line.starts_with(LISTENING)).and_then(|line| line.split(", port ").nth(1));
         let digits: String = port.unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
-        Ok(Self { port: digits.parse().map_err(|_| format!("{name} does not say its port: {said:?}"))?, _process: process })
+        Ok(Self { port: digits.parse().map_err(|_| format!("{name} did not print its port: {said:?}"))?, _process: process })
     }
 }
 

@@ -37,7 +37,7 @@ impl fmt::Display for Limiter {
         f.write_str(match self {
             Self::Cables => "cables",
             Self::Cpu => "CPU of both hosts",
-            Self::Others => "other work here",
+            Self::Others => "other load",
             Self::Tool => "the tool",
         })
     }

@@ -72,7 +72,7 @@ struct Series {
 fn bench(arguments: Arguments) -> Result<()> {
     let (roads, missing): (Vec<Road>, Vec<Road>) = arguments.roads.iter().partition(|road| road.missing_programs().is_empty());
     for road in missing {
-        println!("{road} is left out: not installed: {}", road.missing_programs().join(", "));
+        println!("{road} skipped: not installed: {}", road.missing_programs().join(", "));
     }
     let place = Place::in_memory(5 * arguments.size)?;
     let files = arguments.size.div_ceil(FILE_SIZE);

@@ -231,7 +231,7 @@ fn remote(rig: &Rig<'_>) -> String {
 fn same(rig: &Rig<'_>, target: &Path) -> Result<()> {
     let found = differences(&rig.place.files(Host::A).join(SOURCE), target)?;
     fs::remove_dir_all(target)?;
-    if found.is_empty() { Ok(()) } else { Err(format!("what arrived is not what was sent: {}", found.join("; ")).into()) }
+    if found.is_empty() { Ok(()) } else { Err(format!("received data differs: {}", found.join("; ")).into()) }
 }
 
 impl fmt::Display for Road {

@@ -69,7 +69,7 @@ fn make_keys(folder: &std::path::Path) -> Result<()> {
         let mut command = Command::new("ssh-keygen");
         command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.join(name)).stdin(Stdio::null());
         if !command.status()?.success() {
-            return Err("ssh-keygen made no key".into());
+            return Err("ssh-keygen created no key".into());
         }
     }
     Ok(())

@@ -73,7 +73,7 @@ pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
 /// Measures the memory of both ends for many empty files.
 pub(crate) fn empty(arguments: &Arguments) -> Figures {
     let shape = Shape { files: arguments.many, size: 0, per_directory: PER_DIRECTORY };
-    let mut table = Table::new(&["way", "end", "peak resident, MiB", "of it own, MiB", "bar, MiB", "s"]);
+    let mut table = Table::new(&["way", "end", "peak resident, MiB", "private, MiB", "bar, MiB", "s"]);
     for way in &arguments.direction {
         let place = arguments.place(2 * shape.room())?;
         shape.plant(&source(&place, *way))?;
@@ -156,7 +156,7 @@ impl Comparison<'_> {
         if contender != Contender::Nicstripe {
             return Ok(());
         }
-        let tree = measured.report()?.tree.ok_or("the report tells nothing of a tree")?;
+        let tree = measured.report()?.tree.ok_or("the report has no tree")?;
         let expected = if self.into == Into::Nothing { self.contents.files } else { 0 };
         let copied = tree.files;
         if copied == expected && tree.failed == 0 { Ok(()) } else { Err(format!("{copied} files were copied, expected {expected}").into()) }

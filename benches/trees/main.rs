@@ -160,7 +160,7 @@ fn toolchain() -> Result<PathBuf> {
 fn copy_aside(tree: &Path, target: &Path) -> Result<()> {
     let mut command = Command::new("cp");
     let status = command.arg("-a").arg("--").arg(tree).arg(target).stdin(Stdio::null()).status()?;
-    if status.success() { Ok(()) } else { Err(format!("cannot copy {} aside: cp {status}", tree.display()).into()) }
+    if status.success() { Ok(()) } else { Err(format!("cannot copy {}: cp {status}", tree.display()).into()) }
 }
 
 /// Compares two trees.

@@ -41,7 +41,7 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
     }
     scene.shorten()?;
     let slow = scene.back(Some(SLOW))?;
-    table.row(scene.row("the same, 20 MB/s", "", &[slow]));
+    table.row(scene.row("likewise, 20 MB/s", "", &[slow]));
     Ok(table)
 }
 
@@ -101,7 +101,7 @@ impl Scene<'_> {
         if (digest, size) == (self.digest, expected) {
             Ok(())
         } else {
-            Err(format!("{size} bytes of another content came, expected {expected}").into())
+            Err(format!("{size} bytes of other content received, expected {expected}").into())
         }
     }
 
@@ -175,11 +175,11 @@ fn check_links(measured: &Measured) -> Result<()> {
     let cables = measured.cables.len();
     let states: Vec<&str> = measured.errors.lines().filter(|line| line.starts_with("  eth")).collect();
     let are_up = states.len() == cables && states.iter().all(|line| line.trim_end().ends_with("  up"));
-    if are_up { Ok(()) } else { Err(format!("{cables} links that were never lost were expected:\n{}", measured.errors).into()) }
+    if are_up { Ok(()) } else { Err(format!("{cables} uninterrupted links expected:\n{}", measured.errors).into()) }
 }
 
 const HEADINGS: [&str; 10] =
-    ["pipe", "MiB", "s", "MB/s", "% of theory", "bar", "peak of the client, MiB", "of the daemon", "later more by, MiB", "links lost"];
+    ["pipe", "MiB", "s", "MB/s", "% of theory", "bar", "peak client, MiB", "of the daemon", "later growth, MiB", "links lost"];
 
 const ARCHIVE: &str = "x.tar";
 const MIB: f64 = 1_048_576.0;

@@ -112,7 +112,7 @@ impl Means {
         let means = Self { diff: is_installed("diff"), rsync: is_installed("rsync") };
         for (name, is_there) in [("diff", means.diff), ("rsync", means.rsync)] {
             if !is_there {
-                println!("{name} is not installed: trees are compared without it");
+                println!("{name} not installed: trees are compared without it");
             }
         }
         means
