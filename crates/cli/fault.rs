@@ -15,11 +15,11 @@ pub(crate) fn end_on_panic() {
     panic::set_hook(Box::new(|fault| {
         let text = described(fault);
         if SURVIVED.load(Ordering::Relaxed) {
-            return tracing::error!("a fault in this program, {text}");
+            return tracing::error!("internal error, {text}");
         }
         // Writes to the stream directly: the panicked thread may hold the lock of the progress
         // bars.
-        let _ = writeln!(io::stderr(), "error: a fault in this program, {text}\nhint: {HINT}");
+        let _ = writeln!(io::stderr(), "error: internal error, {text}\nhint: {HINT}");
         process::exit(Exit::Failed.code().into());
     }));
 }
@@ -83,6 +83,6 @@ mod tests {
         let ended = child.wait_with_output().unwrap();
         let stderr = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(Exit::Failed.code().into()), "{stderr}");
-        assert!(stderr.contains("error: a fault in this program, at ") && stderr.contains("a fault, \\u{1b}for a test"), "{stderr}");
+        assert!(stderr.contains("error: internal error, at ") && stderr.contains("a fault, \\u{1b}for a test"), "{stderr}");
     }
 }

@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_link_that_was_left_out_is_used_by_the_command_without_that() {
-        let left_out = || Error::Link { link: "eth1".into(), why: "it is left out as asked".into() };
+        let left_out = || Error::Link { link: "eth1".into(), why: "excluded by option".into() };
         for words in [&["--exclude-link", "eth1"][..], &["--exclude-link=eth1"]] {
             let words = [&["nicstripe", "cp"], words, &["a", "nas:"]].concat();
             let text = hint(&left_out().into(), &Invocation::of(&words)).unwrap();

@@ -100,7 +100,7 @@ fn a_hangup_takes_over_new_limits_and_ends_nothing() {
     pair.daemon.process.await_stderr("a change of this takes a restart key=announce");
     pair.daemon.process.await_stderr("configuration read again");
     // The slow copy holds the only session allowed.
-    pair.cp(&["--timeout", "1s", "small", "127.0.0.1:second"]).expect(5).error(&["no place for another session: it has 1 at once"]);
+    pair.cp(&["--timeout", "1s", "small", "127.0.0.1:second"]).expect(5).error(&["has reached its session limit of 1"]);
 
     pair.server.configure("port = \"none\"\n");
     pair.daemon.process.signal(Signal::HUP);
@@ -123,7 +123,7 @@ fn a_hangup_takes_over_what_peers_may_have_in_benches() {
             ["-p", &port, "--link", "127.0.0.2=127.0.1.2", "--link", "127.0.0.3=127.0.1.3", "-t", "1", "-O", "0.1", "-R", "--repeat", "1"];
         pair.client.run([&["bench", "127.0.0.1"], &options[..]].concat())
     };
-    bench().expect(5).error(&["takes part in no bench"]);
+    bench().expect(5).error(&["bench is disabled"]);
     pair.server.configure(ON_LOOPBACK);
     pair.daemon.process.signal(Signal::HUP);
     pair.daemon.process.await_stderr("configuration read again");

@@ -232,7 +232,7 @@ fn a_removed_key_loses_its_copies_that_run() {
     slow.await_bytes(1);
     pair.server.run(["trust", "remove", "laptop"]).expect(0);
     slow.finish().expect(5);
-    pair.daemon.process.await_stderr("is not in the list of peers any more");
+    pair.daemon.process.await_stderr("was removed from the list of peers");
 }
 
 #[test]

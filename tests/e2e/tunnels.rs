@@ -178,7 +178,7 @@ fn a_target_that_is_not_in_the_peers_line_is_refused() {
     let port = stage.target.rsplit(':').next().unwrap();
     // Another name of this service is another target.
     let (outcome, _) = stage.dial(&format!("localhost:{port}"), Vec::new());
-    outcome.expect(5).error(&["localhost:", "does not allow it"]).hint(&["dial=localhost:"]);
+    outcome.expect(5).error(&["localhost:", "not permitted"]).hint(&["dial=localhost:"]);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn forwarded_connections_end_each_way_by_itself_and_are_reset_where_they_lead_no
     let (refused, nowhere) = stage.forward("localhost:1");
     let mut tcp = TcpStream::connect(nowhere).unwrap();
     assert!(tcp.read(&mut [0]).is_err(), "a reset, and not an end");
-    refused.await_stderr("does not allow it");
+    refused.await_stderr("not permitted");
     forward.signal(Signal::TERM);
     forward.finish().expect(143);
 }

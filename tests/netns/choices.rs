@@ -58,7 +58,7 @@ fn a_link_that_is_down_is_an_error_that_names_those_that_are_up() {
     }
     hosts.lab.set_up(Host::A, 0, false).unwrap();
     for outcome in both(&hosts, &["eth2"]) {
-        outcome.expect(10).error(&["eth2", "it is down", "no interface here can be used now"]);
+        outcome.expect(10).error(&["eth2", "it is down", "no local interface is usable"]);
     }
 }
 
@@ -153,7 +153,7 @@ fn an_excluded_interface_is_shown_as_left_out() {
         // The first contact may use an excluded interface.
         let survey = survey(&hosts, &["--exclude-link", excluded, "10.77.1.2"]);
         assert_eq!(interfaces(&survey), [used], "{survey:#}");
-        assert_eq!(why(&survey, "here", excluded), "left out as asked", "{survey:#}");
+        assert_eq!(why(&survey, "here", excluded), "excluded by option", "{survey:#}");
     }
 }
 

@@ -171,7 +171,7 @@ fn a_bench_of_a_small_disk_leaves_nothing_whether_or_not_it_fits() {
         // The file system is not reported for a disk that was not written.
         let on_ext4 = report["disk"]["file_systems"]["daemon"] == "ext4";
         assert_eq!((report["disk"]["write"].is_object(), on_ext4, report["complete"].as_bool()), (fits, fits, Some(fits)), "{outcome}");
-        assert_eq!(outcome.stderr.contains("it needs 104857600 bytes"), !fits, "{outcome}");
+        assert_eq!(outcome.stderr.contains("104857600 bytes needed"), !fits, "{outcome}");
         assert_eq!(names_inside(&hosts), before, "{outcome}");
     }
 }

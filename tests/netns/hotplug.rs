@@ -20,7 +20,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 ];
 
 const RATE: u64 = 200;
-const GONE: &str = "no longer listening: the interface is gone";
+const GONE: &str = "stopped listening: interface removed";
 
 fn an_interface_that_appears_is_listened_on_until_it_is_gone() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE)]);

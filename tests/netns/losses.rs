@@ -167,7 +167,7 @@ fn a_blocked_port_closes_no_link_that_works() {
         // may be tried and replaced.
         let links: Vec<_> = outcome.events().into_iter().filter(|event| event["event"] == "link" && event["interface"] == "eth1").collect();
         let has_worked = |of: &Value| links.iter().any(|link| link["state"] == "up" && link["remote"] == of["remote"]);
-        let is_end = |link: &Value| link["state"] == "down" || link["reason"] == "another took its place";
+        let is_end = |link: &Value| link["state"] == "down" || link["reason"] == "replaced by another link";
         let closed: Vec<_> = links.iter().filter(|link| is_end(link) && has_worked(link)).collect();
         assert!(closed.is_empty(), "{closed:#?}");
         let links = report["links"].as_array().unwrap();

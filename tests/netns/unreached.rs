@@ -36,18 +36,18 @@ struct Scene {
 
 const TO_NAME: &[&str] = &["source", "b:target"];
 const TO_ADDRESS: &[&str] = &["source", "10.77.1.2:target"];
-const SILENT: &str = "error: b is in the list of peers, but nothing answered on eth1, eth2 (port 7747); the resolver says: [..]";
+const SILENT: &str = "error: b is in the list of peers, but nothing answered on eth1, eth2 (port 7747); resolver: [..]";
 const CHECKS: &str = "hint: on b: is serve running: nicstripe serve; does it trust this key: [ADD]; is port 7747 open for TCP and UDP in its \
                       firewall? if it listens on another port: --port PORT";
 const REFUSED: &str = "error: b is in the list of peers, but nothing answered on eth1, eth2 (port 7747); fe80::[..] over eth1: \
-                       Connection refused (os error 111); the resolver says: [..]";
+                       Connection refused (os error 111); resolver: [..]";
 const START: &str = "hint: nothing listens on port 7747 there; on b: nicstripe serve; if it listens on another port: --port PORT";
 
 #[rustfmt::skip]
 const CASES: &[Case] = &[
     Case { against: "a firewall", make: firewall, is_met: false, arguments: TO_NAME, code: 10, printed: &[SILENT, CHECKS] },
     Case { against: "a firewall", make: firewall, is_met: true, arguments: TO_NAME, code: 10, printed: &[
-        "error: b is in the list of peers, but nothing answered on eth1, eth2 (port 7747); fe80::[..] over eth1: timed out; the resolver says: [..]",
+        "error: b is in the list of peers, but nothing answered on eth1, eth2 (port 7747); fe80::[..] over eth1: timed out; resolver: [..]",
         CHECKS,
     ] },
     Case { against: "a firewall", make: firewall, is_met: false, arguments: TO_ADDRESS, code: 10, printed: &[
@@ -55,7 +55,7 @@ const CASES: &[Case] = &[
         "hint: check that the machine is on, the cable in, and TCP port 7747 open in its firewall",
     ] },
     Case { against: "a firewall for TCP", make: tcp_firewall, is_met: false, arguments: TO_NAME, code: 10, printed: &[
-        "error: b answers on eth1, eth2, but no connection can be made (TCP port 7747); fe80::[..] over eth1: timed out; fe80::[..] over eth2: timed out",
+        "error: b answers on eth1, eth2, but does not accept connections (TCP port 7747); fe80::[..] over eth1: timed out; fe80::[..] over eth2: timed out",
         "hint: is TCP port 7747 open in the firewall of b?",
     ] },
     Case { against: "a firewall for UDP", make: udp_firewall, is_met: false, arguments: TO_NAME, code: 10, printed: &[SILENT, CHECKS] },
@@ -76,13 +76,12 @@ const CASES: &[Case] = &[
         "source → b:target[..]",
     ] },
     Case { against: "IPv4 alone", make: served, is_met: false, arguments: &["-4", "source", "b:target"], code: 10, printed: &[
-        "error: b is in the list of peers, but cannot be reached by IPv4 (port 7747); the resolver says: [..]",
+        "error: b is in the list of peers, but cannot be reached by IPv4 (port 7747); resolver: [..]",
         "hint: without -4 the cables are asked for it as well; on b: is serve running: nicstripe serve; does it trust this key: [ADD]; \
          is port 7747 open for TCP and UDP in its firewall? if it listens on another port: --port PORT",
     ] },
     Case { against: "pulled cables", make: pulled, is_met: false, arguments: TO_NAME, code: 10, printed: &[
-        "error: b is in the list of peers, but cannot be reached (port 7747): no interface can be searched on: none but the loopback is up, \
-         has a carrier and an IPv6 link-local address; the resolver says: [..]",
+        "error: b is in the list of peers, but cannot be reached (port 7747): no interface to search on: none is up with a carrier and an IPv6 link-local address; resolver: [..]",
         "hint: plug in a cable, or leave out fewer interfaces; which there are, and why they are not used: nicstripe links",
     ] },
 ];

@@ -137,7 +137,7 @@ fn links(report: &Report) -> Option<String> {
         other => Some(other).filter(|_| !is_brief),
     };
     let limited = limit.map(|limit| match limit {
-        Limit::Bandwidth => "as fast as the limit that was set".to_owned(),
+        Limit::Bandwidth => "as fast as the configured limit".to_owned(),
         limit => format!("limited by {limit}"),
     });
     let speed: Vec<String> = part.into_iter().chain(limited).collect();
@@ -251,7 +251,7 @@ mod tests {
         let short = Report { moving: Duration::from_millis(900), limited_by: Limit::Source, ..report() };
         assert_eq!(closing(&short).len(), 1, "{:?}", closing(&short));
         let capped = Report { limited_by: Limit::Bandwidth, ..short };
-        assert_eq!(closing(&capped)[1], "as fast as the limit that was set");
+        assert_eq!(closing(&capped)[1], "as fast as the configured limit");
     }
 
     #[test]

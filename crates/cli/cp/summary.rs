@@ -167,15 +167,10 @@ pub(crate) mod tests {
     fn a_link_that_did_not_work_and_one_of_small_packets_are_told() {
         let mut report = report();
         assert!(warnings(&report).is_empty());
-        report.failed.push(UnusedInterface {
-            is_peers: false,
-            interface: "eth3".into(),
-            why: "nobody answers over it".into(),
-            failed: true,
-        });
+        report.failed.push(UnusedInterface { is_peers: false, interface: "eth3".into(), why: "no answer".into(), failed: true });
         report.links[0].path_mtu = Some(1500);
         let warnings = warnings(&report);
-        assert_eq!(warnings[0], "eth3 was not used: nobody answers over it");
+        assert_eq!(warnings[0], "eth3 was not used: no answer");
         assert!(warnings[1].starts_with("eth1: packets above 1500 bytes vanish on the way"), "{}", warnings[1]);
     }
 

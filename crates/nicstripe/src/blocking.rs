@@ -250,7 +250,7 @@ impl Transfer {
 
 /// Timeout while waiting for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no event in the time that was given")]
+#[error("no event before the timeout")]
 pub struct NoEvent;
 
 /// Runtime that may be dropped in any context.

@@ -195,7 +195,7 @@ impl Connector {
             let tcp = connect(Some(small_segment(plan.remote))).await?;
             (established, welcome) = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT).await?;
         }
-        tracing::warn!(interface = %plan.interface, remote = %plan.remote, "packets above {SMALL_MTU} bytes vanish on the way");
+        tracing::warn!(interface = %plan.interface, remote = %plan.remote, "packets above {SMALL_MTU} bytes are lost on the path");
         self.narrow.lock().unwrap_or_else(PoisonError::into_inner).insert((plan.interface.clone(), plan.remote.ip()));
         established.path_mtu = Some(SMALL_MTU);
         Ok((established, welcome))
@@ -237,12 +237,12 @@ impl Connector {
         let protocol = |why: String| Error::Protocol { address, why };
         match frame {
             Frame::Welcome(body) => {
-                let welcome: Welcome = minicbor::decode(&body).map_err(|error| protocol(format!("its welcome cannot be read: {error}")))?;
+                let welcome: Welcome = minicbor::decode(&body).map_err(|error| protocol(format!("malformed welcome frame: {error}")))?;
                 let interfaces = welcome.interfaces.map(|interfaces| interfaces.into_iter().map(shown_interface).collect());
                 Ok(Welcome { arrival: welcome.arrival.map(shown_name), interfaces, ..welcome })
             }
             Frame::Refuse(body) => {
-                let refusal: Refusal = minicbor::decode(&body).map_err(|error| protocol(format!("its refusal cannot be read: {error}")))?;
+                let refusal: Refusal = minicbor::decode(&body).map_err(|error| protocol(format!("malformed refusal frame: {error}")))?;
                 Err(match refusal.code {
                     RefusalCode::Version => protocol(format!("it speaks version {}", refusal.version)),
                     // The session's other paths are not affected, and the daemon may have capacity
@@ -254,7 +254,7 @@ impl Connector {
                     code => Error::Refused { host: self.host.clone(), why: refusal_text(code) },
                 })
             }
-            _ => Err(protocol("its first frame is no welcome".into())),
+            _ => Err(protocol("its first frame is not a welcome".into())),
         }
     }
 
@@ -280,7 +280,7 @@ impl Connector {
 }
 
 /// Reason of a daemon that rejects further connections.
-const TOO_MANY_PATHS: &str = "it has as many connections as it may";
+const TOO_MANY_PATHS: &str = "its connection limit is reached";
 
 /// Returns an interface of the peer with a printable name. The peer chooses the name and may put
 /// terminal escape sequences into it.
@@ -304,7 +304,7 @@ fn cut(address: SocketAddr) -> Error {
     Error::Connect { address, source: io::Error::new(io::ErrorKind::ConnectionReset, CUT) }
 }
 
-const CUT: &str = "the connection was made and closed again before there was an answer";
+const CUT: &str = "connection closed without an answer";
 
 fn is_timeout(error: &Error) -> bool {
     matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut)
@@ -403,7 +403,7 @@ pub(crate) fn tune_stream(tcp: &impl AsFd, max_segment: Option<u32>) {
         ..StreamOptions::default()
     };
     for not_taken in tune(tcp, &options) {
-        tracing::debug!(option = %not_taken.option, error = %not_taken.source, "socket option not taken");
+        tracing::debug!(option = %not_taken.option, error = %not_taken.source, "cannot set socket option");
     }
 }
 
@@ -415,11 +415,11 @@ pub(crate) fn encoded<T: minicbor::Encode<()>>(message: &T) -> Vec<u8> {
 fn refusal_text(code: RefusalCode) -> String {
     let text = match code {
         RefusalCode::Version => "the versions differ",
-        RefusalCode::UnknownSession => "it does not know the session, perhaps since it was restarted",
+        RefusalCode::UnknownSession => "unknown session (daemon restarted?)",
         RefusalCode::TooManySessions => TOO_MANY_PATHS,
         RefusalCode::ShuttingDown => "it is shutting down",
-        RefusalCode::Path => return format!("the path's number is above {}", LAST_PATH.0),
-        RefusalCode::Storage => "the directory that it serves to us cannot be opened",
+        RefusalCode::Path => return format!("path number exceeds {}", LAST_PATH.0),
+        RefusalCode::Storage => "it cannot open the directory served to this peer",
     };
     text.to_owned()
 }
@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn a_slow_daemon_is_asked_again_before_its_link_is_taken_for_narrow() {
         let probe = PacketProbe { padding: 9000, timeout: Duration::from_millis(500) };
-        assert_eq!(probe.second_timeout(Duration::from_millis(3)), None, "who answers a small greeting at once has not seen the large one");
+        assert_eq!(probe.second_timeout(Duration::from_millis(3)), None, "an answer to a small hello proves nothing for a large one");
         assert_eq!(probe.second_timeout(Duration::from_millis(400)), Some(Duration::from_millis(1700)));
         assert_eq!(probe.second_timeout(Duration::from_secs(4)), Some(GREETING_TIMEOUT));
     }

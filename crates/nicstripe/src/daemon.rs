@@ -105,7 +105,7 @@ impl Storing {
     fn open(&self, home: Option<&Home>) -> Result<Served, FileError> {
         Ok(match self {
             Self::Path(path) => Served::Files(Arc::new(Root::open(path)?.outside_of(home, path)?)),
-            Self::Handle(dir) => Served::Files(Arc::new(Root::of(dir)?.outside_of(home, "the directory that was handed over".as_ref())?)),
+            Self::Handle(dir) => Served::Files(Arc::new(Root::of(dir)?.outside_of(home, "the directory descriptor".as_ref())?)),
             Self::Storage(storage) => Served::Other(Stored::new(storage.clone())),
         })
     }
@@ -510,7 +510,7 @@ impl Daemon {
         let all_ended: JoinSet<()> = sessions.iter().cloned().map(end).collect();
         if tokio::time::timeout(self.shared.limits().shutdown_time, all_ended.join_all()).await.is_err() {
             let left = sessions.iter().filter(|session| !session.ended.is_cancelled()).count();
-            tracing::warn!(sessions = left, "ended before all that had arrived was durable; what is missing is sent again");
+            tracing::warn!(sessions = left, "ended before all received data was durable; the missing part is retransmitted");
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ pub enum Error {
     },
     /// Packets for one interface of the peer arrive at another (ARP flux). Act: the peer's
     /// administrator; the link's report contains the remedy.
-    #[error("its packets arrive at the peer's {arrived} instead of {aimed_at}: the peer answers ARP for one cable on the other")]
+    #[error("sent to {aimed_at}, arrives on the peer's {arrived} (ARP flux)")]
     Astray {
         /// The peer's interface that the connection was aimed at.
         aimed_at: String,
@@ -38,7 +38,7 @@ pub enum Error {
     },
     /// No interface can be used to search for daemons. Act: plug in a cable, or let the system
     /// assign IPv6 link-local addresses.
-    #[error("no interface can be searched on: {why}")]
+    #[error("no interface to search on: {why}")]
     NoInterface {
         /// Property that the interfaces lack.
         why: &'static str,
@@ -57,7 +57,7 @@ pub enum Error {
     Unreachable(Box<Unreachable>),
     /// A client that had been connected cannot reconnect. Act: as for `source`, which may be
     /// temporary.
-    #[error("cannot connect to {host} again")]
+    #[error("cannot reconnect to {host}")]
     Reconnect {
         /// Host as given.
         host: String,
@@ -111,7 +111,7 @@ pub enum Error {
     },
     /// The daemon was at its session limit for the whole wait. Act: try again later, or raise its
     /// limits.
-    #[error("{host} has no place for another session{}", at_once(*.most))]
+    #[error("{host} has reached its session limit{}", at_once(*.most))]
     Full {
         /// Host as given.
         host: String,
@@ -132,7 +132,7 @@ pub enum Error {
     },
     /// The daemon could not connect to a target of [`Client::dial`](crate::Client::dial). Act:
     /// depends on `code`.
-    #[error("{host} does not connect to {}: {}", printable(target.as_bytes()), printable(why.as_bytes()))]
+    #[error("{host} cannot connect to {}: {}", printable(target.as_bytes()), printable(why.as_bytes()))]
     Target {
         /// Host as given.
         host: String,
@@ -260,7 +260,7 @@ pub(crate) fn seconds(time: Duration) -> f64 {
 }
 
 fn at_once(most: Option<u32>) -> String {
-    most.map(|most| format!(": it has {most} at once")).unwrap_or_default()
+    most.map(|most| format!(" of {most}")).unwrap_or_default()
 }
 
 /// Wraps the error; the kind follows its [`fail_code`](Error::fail_code).

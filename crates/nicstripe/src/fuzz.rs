@@ -55,7 +55,7 @@ pub fn records(data: &[u8]) {
         }
         read += 1;
     }
-    assert!(read >= intact, "a record that nobody harmed was refused");
+    assert!(read >= intact, "an intact record was rejected");
     assert!(read <= sent.len());
 }
 
@@ -110,7 +110,7 @@ fn lengths(bytes: &[u8]) {
         rest = rest.get(len..).unwrap_or_default();
     }
     let Ok(mut opener) = Opener::new(secrets(0)) else { return };
-    assert!(opener.open(&mut bytes.to_vec()).is_err(), "a record that nobody sealed");
+    assert!(opener.open(&mut bytes.to_vec()).is_err(), "a record that was not sealed");
 }
 
 fn secrets(suite: usize) -> ConnectionTrafficSecrets {
@@ -139,10 +139,10 @@ pub fn handshake(data: &[u8]) {
         let Ok(step) = step else { break };
         assert!(!step.open && tls.peer_key().is_none(), "a connection with a stranger");
         received.drain(..step.discard);
-        assert!(received.len() <= MAX_RECORD + 16 * 1024 + piece.len(), "{} bytes of a handshake are kept", received.len());
+        assert!(received.len() <= MAX_RECORD + 16 * 1024 + piece.len(), "{} bytes of a handshake are buffered", received.len());
     }
     let names_us = bytes.windows(10).any(|window| window == b"nicstripe/");
-    assert!(is_client || names_us || out.len() == spoken, "an outsider gets {} bytes", out.len());
+    assert!(is_client || names_us || out.len() == spoken, "an outsider received {} bytes", out.len());
     assert!(tls.send(&[b"x"], &mut out).is_err());
 }
 
@@ -170,7 +170,7 @@ pub fn zstd(data: &[u8]) {
     if told >> 23 == 1 {
         let Some(packed) = Packer::new(true).pack(bytes, &buffers, Some(BitRate::from_mbit(1)), true) else { return };
         assert!(packed.bytes().len() < bytes.len());
-        let back = unpack(packed.bytes(), bytes.len() as u32, buffers.take()).expect("what was packed can be unpacked");
+        let back = unpack(packed.bytes(), bytes.len() as u32, buffers.take()).expect("packed data can be unpacked");
         assert_eq!(back.bytes(), bytes);
         return;
     }
@@ -224,13 +224,13 @@ fn peers_file(bytes: &[u8]) {
     let Ok(peers) = Peers::parse(Path::new("peers"), bytes) else { return };
     check_file(&peers);
     let read = peers.iter().all(|peer| peers.find(&peer.key) == Some(peer) && peer.to_string().parse().as_ref() == Ok(peer));
-    assert!(read, "a peer that is written in another way than it is read");
+    assert!(read, "a peer whose text does not round-trip");
 }
 
 /// Asserts that the written file parses to equal peers.
 fn check_file(peers: &Peers) {
     let text = peers.to_text();
-    let again = Peers::parse(Path::new("peers"), text.as_bytes()).expect("what is written can be read");
+    let again = Peers::parse(Path::new("peers"), text.as_bytes()).expect("written data can be read");
     assert!(again.iter().eq(peers.iter()));
     assert_eq!(again.to_text(), text);
 }

@@ -22,7 +22,7 @@ pub(crate) fn names(here: &[Interface]) -> String {
 
 /// Returns the message for an unknown interface name.
 pub(crate) fn no_such(here: &[Interface]) -> String {
-    format!("there is no such interface here; there are {}", names(here))
+    format!("no such interface; available: {}", names(here))
 }
 
 /// Returns true if an address is on the interface. The loopback interface has all of 127.0.0.0/8

@@ -63,11 +63,11 @@ impl RouteKeeper {
         if policy != RoutePolicy::Never
             && let Err(error) = keeper.shared.start_process()
         {
-            tracing::debug!(%error, "routes are changed by this process itself");
+            tracing::debug!(%error, "no route helper; this process changes routes itself");
             return keeper;
         }
         if let Err(error) = give_up_routes() {
-            tracing::warn!(%error, "the right to change routes cannot be given up");
+            tracing::warn!(%error, "cannot drop CAP_NET_ADMIN");
         }
         keeper
     }
@@ -133,7 +133,7 @@ impl RouteKeeper {
         let asked =
             self.shared.call(move |shared| shared.state().ask(&shared.state_dir, |helper| helper.forget_neighbour(&route).map(drop)));
         if let Err(error) = asked.await {
-            tracing::debug!(%destination, error = %crate::logged::logged_error(&error), "what is known of the neighbour is kept");
+            tracing::debug!(%destination, error = %crate::logged::logged_error(&error), "cannot delete neighbour entry");
         }
     }
 
@@ -253,12 +253,12 @@ impl Drop for RouteKeeper {
         self.is_gone.store(true, Ordering::Release);
         for interface in std::mem::take(&mut *lock(&self.mtus)) {
             if let Err(error) = self.shared.restore_mtu(interface) {
-                tracing::warn!(%interface, error = %crate::logged::logged_error(&error), "an MTU was not put back");
+                tracing::warn!(%interface, error = %crate::logged::logged_error(&error), "cannot restore MTU");
             }
         }
         for route in self.held.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if let Err(error) = self.shared.remove(&route) {
-                tracing::warn!(destination = %route.destination, error = %crate::logged::logged_error(&error), "a host route was not removed");
+                tracing::warn!(destination = %route.destination, error = %crate::logged::logged_error(&error), "cannot remove host route");
             }
         }
     }
@@ -468,7 +468,7 @@ pub fn needs_route(facts: &RouteFacts) -> bool {
 /// read of the routing table.
 pub(crate) fn sweep(state_dir: &Path) {
     if let Err(error) = routes::clean_mtus(state_dir) {
-        tracing::debug!(error = %crate::logged::logged_error(&error), "MTUs are not looked after");
+        tracing::debug!(error = %crate::logged::logged_error(&error), "cannot clean up MTUs");
     }
     let Ok(routes) = Routes::open(state_dir) else { return };
     if routes.list_ours().is_ok_and(|ours| ours.is_empty()) {
@@ -480,9 +480,9 @@ pub(crate) fn sweep(state_dir: &Path) {
         // well. The remaining routes belong to another user.
         Err(error @ (RouteError::NotPermitted { .. } | RouteError::Ledger { .. })) => match routes::clean_by_helper(state_dir) {
             Some(Ok(_)) => {}
-            _ => tracing::debug!(error = %crate::logged::logged_error(&error), "host routes are not looked after"),
+            _ => tracing::debug!(error = %crate::logged::logged_error(&error), "cannot clean up host routes"),
         },
-        Err(error) => tracing::warn!(error = %crate::logged::logged_error(&error), "stale host routes stay"),
+        Err(error) => tracing::warn!(error = %crate::logged::logged_error(&error), "cannot remove stale host routes"),
     }
 }
 
@@ -501,8 +501,8 @@ mod tests {
         assert!(needs(Some(true), Some(2)));
         assert!(needs(Some(true), None));
         assert!(!needs(Some(true), Some(3)), "the kernel's own way is right");
-        assert!(!needs(Some(false), Some(2)), "pinning alone carries it");
-        assert!(!needs(None, Some(2)), "what is not known is not acted on");
+        assert!(!needs(Some(false), Some(2)), "pinning alone suffices");
+        assert!(!needs(None, Some(2)), "unknown facts cause no action");
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl Facts<'_> {
             if text.is_empty() { "none".into() } else { text.join(", ") }
         };
         let why = format!(
-            "no interface of the peer is in one subnet with it, and none answers at its link-local address; here: {}; at the peer: {}; name both ends as {}=ADDRESS if they reach each other anyway",
+            "no peer interface shares a subnet with it or answers at its link-local address; local: {}; peer: {}; name both ends as {}=ADDRESS if they are connected",
             list(self.local),
             list(self.remote),
             request.local
@@ -190,14 +190,14 @@ pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interf
     let instead = || {
         let usable = interfaces.iter().filter(|interface| interface.candidate(interfaces).is_ok());
         let names: Vec<String> = usable.map(|interface| interface.name.to_string()).collect();
-        if names.is_empty() { "no interface here can be used now".to_string() } else { format!("usable now: {}", names.join(", ")) }
+        if names.is_empty() { "no local interface is usable".to_string() } else { format!("usable now: {}", names.join(", ")) }
     };
     let why = match found {
         Some(interface) if !interface.up => format!("it is down; {}", instead()),
-        Some(interface) if !interface.carrier => format!("it has no carrier: is the cable plugged in? {}", instead()),
+        Some(interface) if !interface.carrier => format!("it has no carrier (cable unplugged?); {}", instead()),
         Some(interface) if interface.addresses.is_empty() => format!("it has no address; {}", instead()),
         Some(interface) => return Ok(interface),
-        None => format!("there is no such interface or address here; there are {}", here::names(interfaces)),
+        None => format!("no such interface or address; available: {}", here::names(interfaces)),
     };
     Err(Error::Link { link: request.to_string(), why })
 }

@@ -179,11 +179,11 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cables => "the cables",
-            Self::Bandwidth => "the limit that was set",
+            Self::Bandwidth => "the configured limit",
             Self::Source => "reading the source",
             Self::Receiver => "the receiver (its disk or processor)",
             Self::SendBuffer => "the send buffer",
-            Self::Loss => "packets lost on the way",
+            Self::Loss => "packet loss",
             Self::LinkDown => "a link that was down",
             Self::Files => "opening and closing files",
             Self::Latency => "start and end (the file is small)",

@@ -60,20 +60,20 @@ pub(crate) enum StreamEvent {
 /// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamEnd {
-    #[error("the peer closed it")]
+    #[error("closed by the peer")]
     Closed,
-    #[error("the peer sent data before its session was known")]
+    #[error("the peer sent data before the handshake")]
     Early,
-    #[error("the peer's greeting cannot be read: {0}")]
+    #[error("malformed hello from the peer: {0}")]
     Greeting(String),
     #[error(transparent)]
     Frame(#[from] FrameError),
     #[error(transparent)]
     Load(#[from] LoadError),
-    #[error("peer asks for more echoes than it takes")]
+    #[error("peer requested more echoes than it reads")]
     Flood,
     /// At the daemon: the connection limit is reached, and this key has the most connections.
-    #[error("it gave way to a connection of another key")]
+    #[error("evicted for a connection of another key")]
     GaveWay,
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -67,14 +67,16 @@ impl fmt::Display for Unreachable {
             CableSearch::Silent(asked) => {
                 write!(f, "{host} is in the list of peers, but nothing answered on {} (port {port})", asked.join(", "))
             }
-            CableSearch::Answered(on) => write!(f, "{host} answers on {}, but no connection can be made (TCP port {port})", on.join(", ")),
+            CableSearch::Answered(on) => {
+                write!(f, "{host} answers on {}, but does not accept connections (TCP port {port})", on.join(", "))
+            }
             CableSearch::Ipv4Only => write!(f, "{host} is in the list of peers, but cannot be reached by IPv4 (port {port})"),
             CableSearch::Unfit(why) => write!(f, "{host} is in the list of peers, but cannot be reached (port {port}): {why}"),
             CableSearch::NoPeer => write!(f, "cannot connect to {host} (port {port})"),
         }?;
         self.tried.iter().try_for_each(|tried| write!(f, "; {tried}"))?;
         match &self.resolver {
-            Some(why) => write!(f, "; the resolver says: {}", printable(why.as_bytes())),
+            Some(why) => write!(f, "; resolver: {}", printable(why.as_bytes())),
             None => Ok(()),
         }
     }
@@ -113,22 +115,17 @@ mod tests {
             tried,
         };
         for (cables, tried, expected) in [
-            (silent(), vec![], "nas is in the list of peers, but nothing answered on eth1, eth2 (port 7747); the resolver says: unknown"),
+            (silent(), vec![], "nas is in the list of peers, but nothing answered on eth1, eth2 (port 7747); resolver: unknown"),
             (
                 silent(),
                 vec![tried("10.0.0.2:7747", "eth0")],
-                "nas is in the list of peers, but nothing answered on eth1, eth2 (port 7747); 10.0.0.2 over eth0: connection refused; \
-                 the resolver says: unknown",
+                "nas is in the list of peers, but nothing answered on eth1, eth2 (port 7747); 10.0.0.2 over eth0: connection refused; resolver: unknown",
             ),
-            (
-                CableSearch::Ipv4Only,
-                vec![],
-                "nas is in the list of peers, but cannot be reached by IPv4 (port 7747); the resolver says: unknown",
-            ),
+            (CableSearch::Ipv4Only, vec![], "nas is in the list of peers, but cannot be reached by IPv4 (port 7747); resolver: unknown"),
             (
                 CableSearch::Unfit("no cable".into()),
                 vec![],
-                "nas is in the list of peers, but cannot be reached (port 7747): no cable; the resolver says: unknown",
+                "nas is in the list of peers, but cannot be reached (port 7747): no cable; resolver: unknown",
             ),
         ] {
             assert_eq!(unreached(cables, tried).to_string(), expected);

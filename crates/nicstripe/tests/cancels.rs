@@ -78,7 +78,7 @@ impl Resources {
             if now.tasks <= self.tasks && now.files <= self.files && now.threads <= self.threads {
                 return;
             }
-            assert!(Instant::now() < deadline, "{now:?} where there was {self:?}");
+            assert!(Instant::now() < deadline, "{now:?} after {self:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -333,7 +333,7 @@ impl std::io::Read for Failing {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         let len = self.0.min(bytes.len()).min(1000);
         self.0 -= len;
-        if len == 0 { Err(std::io::Error::other("the tape is torn")) } else { Ok(len) }
+        if len == 0 { Err(std::io::Error::other("the reader failed")) } else { Ok(len) }
     }
 }
 
@@ -364,7 +364,7 @@ async fn a_reader_that_fails_leaves_nothing_and_the_session_goes_on() {
     let client = within(served.connect(1)).await.unwrap();
     for size in [0, 1000, 3_000_000] {
         let error = within(client.put_pipe(Failing(size), name("torn"), CopyOptions::default()).finish()).await.unwrap_err();
-        assert!(nicstripe::chain(&error).contains("the tape is torn") && !error.is_resumable(), "{error:?}");
+        assert!(nicstripe::chain(&error).contains("the reader failed") && !error.is_resumable(), "{error:?}");
     }
     let report = within(client.put_pipe(&b"whole"[..], name("whole"), CopyOptions::default()).finish()).await.unwrap();
     assert_eq!(report.size, 5);

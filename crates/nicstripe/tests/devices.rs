@@ -85,11 +85,11 @@ async fn a_device_is_read_and_written_over() {
     assert!(std::fs::read(served.path("copy")).unwrap() == content(SIZE));
 
     let error = within(client.get(name("copy"), &device.0, CopyOptions::default()).finish()).await.unwrap_err();
-    assert_eq!(error.fail_code(), Some(FailCode::Exists), "only if it is to be replaced");
+    assert_eq!(error.fail_code(), Some(FailCode::Exists), "only if it may be replaced");
     let report = within(client.get(name("copy"), &device.0, CopyOptions { verify: true, ..replace() }).finish()).await.unwrap();
     assert_eq!(report.digest, Some(digest(&content(SIZE))));
     let written = std::fs::read(&device.0).unwrap();
-    assert!(written[..SIZE] == content(SIZE) && written[SIZE..] == [7; 8192], "what is behind the file stays");
+    assert!(written[..SIZE] == content(SIZE) && written[SIZE..] == [7; 8192], "data after the file stays");
 
     let delta = CopyOptions { delta: true, ..replace() };
     let report = within(client.get(name("copy"), &device.0, delta).finish()).await.unwrap();

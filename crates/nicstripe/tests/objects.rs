@@ -215,7 +215,7 @@ async fn a_reader_gives_what_is_there_wherever_it_seeks() {
     let mut all = Vec::new();
     within(reader.read_to_end(&mut all)).await.unwrap();
     assert!(all == bytes);
-    assert_eq!(within(reader.read(&mut [0; 9])).await.unwrap(), 0, "behind the end is nothing");
+    assert_eq!(within(reader.read(&mut [0; 9])).await.unwrap(), 0, "no data after the end");
 
     let mut random = 7_usize;
     for turn in 0..60 {
@@ -226,7 +226,7 @@ async fn a_reader_gives_what_is_there_wherever_it_seeks() {
         let expected = bytes.get(at..(at + len).min(bytes.len())).unwrap_or_default();
         let mut read = vec![0; expected.len()];
         within(reader.read_exact(&mut read)).await.unwrap();
-        assert!(read == expected, "turn {turn}: {len} bytes at {at}");
+        assert!(read == expected, "round {turn}: {len} bytes at {at}");
     }
     assert_eq!(within(reader.seek(SeekFrom::End(-21))).await.unwrap(), bytes.len() as u64 - 21);
     let mut rest = Vec::new();

@@ -69,7 +69,7 @@ async fn files_of_every_awkward_size_go_into_memory_and_come_back() {
         assert!(std::fs::read(&back).unwrap() == bytes, "{size} bytes");
     }
     assert_eq!(storage.unfinished(), 0);
-    assert_eq!(std::fs::read_dir(served.root.path()).unwrap().count(), 0, "nothing is written to any directory");
+    assert_eq!(std::fs::read_dir(served.root.path()).unwrap().count(), 0, "no directory is written");
     within(client.close()).await;
 }
 
@@ -225,7 +225,7 @@ async fn an_interrupted_pipe_leaves_nothing() {
     let served = served_from(storage.clone()).await;
     let client = within(served.connect_at(1, Some(BitRate(400_000_000)))).await.unwrap();
     let transfer = client.put_pipe(std::io::repeat(7), name("target"), CopyOptions::default());
-    assert!(!interrupt_at(transfer, 4 << 20).await, "nothing goes on where a pipe was interrupted");
+    assert!(!interrupt_at(transfer, 4 << 20).await, "an interrupted pipe is not resumed");
     within(client.close()).await;
     emptied(&storage).await;
     assert_eq!(storage.contents(&name("target")), None);

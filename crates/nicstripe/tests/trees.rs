@@ -73,7 +73,7 @@ async fn a_tree_goes_there_and_back_and_is_the_same_and_a_second_run_sends_nothi
     assert_eq!(difference(&tree, &served.path("copy")), "");
     assert_eq!(counts(&report), (306, 0, 4));
     let report = within(client.put_tree(vec![tree.clone()], Some(name("copy")), true, everything()).finish()).await.unwrap();
-    assert_eq!(difference(&tree, &served.path("copy/tree")), "", "into the directory, as it is there");
+    assert_eq!(difference(&tree, &served.path("copy/tree")), "", "into the directory, since it exists");
     assert_eq!(counts(&report), (306, 0, 4));
     let report = within(client.put_tree(vec![tree.join("")], Some(name("copy")), true, everything()).finish()).await.unwrap();
     assert_eq!(counts(&report).0, 0);

@@ -392,7 +392,7 @@ fn a_signal_ends_a_server_at_an_address() {
 fn without_a_daemon_nothing_is_served() {
     let side = Side::here();
     side.run(["serve", "restic", "--stdio", "-P", "1", "127.0.0.1:backup"]).expect(10).error(&["cannot connect to 127.0.0.1:1"]);
-    side.run(["serve", "restic", "--stdio", "backup"]).expect(2).error(&["there is no machine in \"backup\""]);
+    side.run(["serve", "restic", "--stdio", "backup"]).expect(2).error(&["no host in \"backup\""]);
     side.run(["serve", "restic", "nas:backup"]).expect(2);
     side.run(["serve", "restic", "--addr", "localhost:0", "--stdio", "nas:backup"]).expect(2);
 }

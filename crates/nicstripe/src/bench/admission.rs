@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(daemon.look(0), [ADMITTED]);
         daemon.enter(key(), 2).unwrap();
         let more = daemon.enter(owner, 1).unwrap();
-        assert_eq!(daemon.look(3), [ADMITTED, queued(1, 100, 0)], "copies that began meanwhile do not end a bench");
+        assert_eq!(daemon.look(3), [ADMITTED, queued(1, 100, 0)], "later copies do not end a bench");
         daemon.state.leave(first);
         assert_eq!(daemon.look(0), []);
         daemon.state.leave(more);
@@ -324,6 +324,6 @@ mod tests {
         let refused = BenchBody::Refused(BenchRefused { why: BenchRefusal::Disabled, retry_after_ms: None });
         assert_eq!(daemon.look(0), [refused]);
         daemon.enter(owner, 1).unwrap();
-        assert_eq!(daemon.look(0), [ADMITTED], "what runs keeps its time");
+        assert_eq!(daemon.look(0), [ADMITTED], "a running bench keeps its time");
     }
 }

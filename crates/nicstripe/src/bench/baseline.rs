@@ -25,7 +25,7 @@ pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
     let rates = |report: &BenchReport| phase.map(|phase| totals(report, phase)).unwrap_or_default();
     let change = proto::compare(&rates(report), &rates(baseline));
     let spread = statistics::Spread::of(&rates(baseline)).map_or(NOTHING, Spread::from);
-    let no_rate = || change.is_none().then(|| "there is no load that both have measured in the same direction".to_owned());
+    let no_rate = || change.is_none().then(|| "no load was measured in the same direction by both".to_owned());
     let why = obstacle(report, baseline).or_else(no_rate);
     let verdict = change.filter(|_| why.is_none()).map_or(Verdict::NotComparable, |change| change.verdict.into());
     Comparison {
@@ -50,16 +50,16 @@ fn totals(report: &BenchReport, phase: Phase) -> Vec<BitRate> {
 /// Returns the reason why two reports are not comparable.
 fn obstacle(report: &BenchReport, baseline: &BenchReport) -> Option<String> {
     if report.schema != baseline.schema {
-        return Some(format!("the documents are {} and {}", report.schema, baseline.schema));
+        return Some(format!("schemas differ: {} and {}", report.schema, baseline.schema));
     }
     let (here, there) = (names(report), names(baseline));
     if here != there {
-        return Some(format!("the links are others: {}, and in the baseline {}", listed(&here), listed(&there)));
+        return Some(format!("links differ: {}, baseline {}", listed(&here), listed(&there)));
     }
     report.links.iter().find_map(|link| {
         let before = baseline.links.iter().find(|before| name(before) == name(link))?;
         let (now, before) = (mtu(link)?, mtu(before)?);
-        (now != before).then(|| format!("the MTU of {} is {now}, and in the baseline {before}", link.ends.client.name))
+        (now != before).then(|| format!("MTU of {} differs: {now}, baseline {before}", link.ends.client.name))
     })
 }
 

@@ -287,7 +287,7 @@ impl Control {
         match tokio::time::timeout(timeout, self.news.recv()).await {
             Ok(Some(news)) => Ok(news),
             Ok(None) => Err(self.ended()),
-            Err(_) => Err(Error::Ended { host: self.client.host().to_owned(), why: "it does not answer the bench".into() }),
+            Err(_) => Err(Error::Ended { host: self.client.host().to_owned(), why: "no answer to the bench".into() }),
         }
     }
 
@@ -300,18 +300,18 @@ impl Control {
     }
 
     fn ended(&self) -> Error {
-        Error::Ended { host: self.client.host().to_owned(), why: "in the middle of a bench".into() }
+        Error::Ended { host: self.client.host().to_owned(), why: "during a bench".into() }
     }
 
     fn refused(&self, refused: BenchRefused) -> Error {
         let why = match refused.why {
-            BenchRefusal::Disabled => "it takes part in no bench".to_owned(),
-            BenchRefusal::NotPermitted => "we may not bench with it".to_owned(),
-            BenchRefusal::Busy => "it benches with others, and as many wait as may".to_owned(),
-            BenchRefusal::TimeOver => "the time that it gives a bench is over".to_owned(),
+            BenchRefusal::Disabled => "bench is disabled".to_owned(),
+            BenchRefusal::NotPermitted => "bench is not permitted for this key".to_owned(),
+            BenchRefusal::Busy => "busy with other benches, queue full".to_owned(),
+            BenchRefusal::TimeOver => "its time limit for a bench is reached".to_owned(),
             BenchRefusal::ShuttingDown => "it is shutting down".to_owned(),
         };
-        let again = refused.retry_after_ms.map(|millis| format!("; there may be room in {} s", millis.div_ceil(1000)));
+        let again = refused.retry_after_ms.map(|millis| format!("; retry in {} s", millis.div_ceil(1000)));
         Error::Refused { host: self.client.host().to_owned(), why: why + &again.unwrap_or_default() }
     }
 }

@@ -72,14 +72,14 @@ impl Drop for StopOnDrop {
 pub(crate) fn serve(root: &Root, peer_key: [u8; 32], order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
     let Moved { bytes, elapsed, file_system } = match (&order.name, order.read) {
         (Some(name), true) => read_stage_beneath(root, name, order.bytes, stop)?,
-        (None, true) => return Err(failed("measure", "no file to read is named")),
+        (None, true) => return Err(failed("measure", "no source file named")),
         (name, false) => {
             // As for a copy, the file goes into an existing directory.
             let into = name.as_ref().filter(|name| root.is_directory(name));
             let named = name.as_ref().filter(|_| into.is_none());
             let no_name = || Ok((root.open_directory(into)?, OsStr::new(NO_NAME)));
             let place = named.map_or_else(no_name, |name| root.open_place_for(name));
-            let (dir, name) = place.map_err(|error| FileError::new("open", "the directory to write in", error))?;
+            let (dir, name) = place.map_err(|error| FileError::new("open", "the target directory", error))?;
             write_stage(WritePlace { dir, name, peer_key }, order.bytes.min(MOST_WRITTEN), stop)?
         }
     };
@@ -115,7 +115,7 @@ fn forgotten(path: &Path) -> Result<File, FileError> {
 fn read_source(source: &Source, file: &File, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     let size = source.identity().size.min(bytes);
     if size == 0 {
-        return Err(failed("measure", "it has no bytes to read"));
+        return Err(failed("measure", "the file is empty"));
     }
     // The grid covers the whole file: reading part of the last chunk would change how it is hashed,
     // unlike in a copy.
@@ -164,7 +164,7 @@ pub(crate) struct WritePlace<'a> {
 /// [`io::ErrorKind::Interrupted`] if `stop` was set.
 pub(crate) fn write_stage(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     if bytes == 0 {
-        return Err(failed("measure", "there are no bytes to write"));
+        return Err(failed("measure", "nothing to write"));
     }
     let file_system = file_system(&place.dir);
     let writer = Writer::open(place, bytes, stop)?;
@@ -234,7 +234,7 @@ impl Writer {
             let written = side_by_side(self.values.len() as u64, stop, |chunk| self.write_chunk(chunk));
             self.progress().has_ended = true;
             self.changed.notify_all();
-            let synced = syncing.join().unwrap_or_else(|_| Err(failed("sync", "a fault in this program")));
+            let synced = syncing.join().unwrap_or_else(|_| Err(failed("sync", "internal error")));
             written.and(synced)
         });
         written?;
@@ -325,7 +325,7 @@ fn side_by_side(count: u64, stop: &AtomicBool, work: impl Fn(ChunkId) -> Result<
     let threads = thread::available_parallelism().map_or(FEWEST_THREADS, NonZero::get).clamp(FEWEST_THREADS, MOST_THREADS);
     thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(each)).collect();
-        let ended = running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed("measure", "a fault in this program"))));
+        let ended = running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed("measure", "internal error"))));
         // Collecting joins all threads.
         ended.collect::<Vec<_>>().into_iter().collect()
     })

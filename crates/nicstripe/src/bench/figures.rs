@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn transfers_of_a_load_are_all_that_its_samples_told_of() {
         let mut track = steady(&[(1, 0)], 2);
-        assert_eq!(track.transfers(), None, "an older daemon does not tell");
+        assert_eq!(track.transfers(), None, "an older daemon does not report it");
         track.push(BenchSample { run: 1, at_us: 1000 * MS, transfers: Some(2), ..BenchSample::default() }, 1000 * MS);
         assert_eq!(track.transfers(), Some(2));
     }

@@ -251,7 +251,7 @@ impl Runner {
     /// Reports a part of the plan that is skipped, and why.
     pub(super) fn leave_out(&mut self, what: &str, why: &str) {
         self.is_short = true;
-        self.note(format!("{what} was left out: {why}"));
+        self.note(format!("{what} skipped: {why}"));
     }
 
     /// Returns true if nothing new may start.
@@ -289,7 +289,7 @@ impl Runner {
         while let Some(planned) = schedule.next() {
             if self.is_over() {
                 self.is_short = true;
-                self.note("its time was over before all loads had their repeats".into());
+                self.note("time limit reached before all repeats".into());
                 return Ok(());
             }
             if planned.phase == repeat::Phase::Idle {
@@ -301,7 +301,7 @@ impl Runner {
             match self.load(talk, &planned).await? {
                 Some(total) => schedule.record(&planned, total),
                 None => {
-                    self.note(format!("nothing arrived in a load of {} links", planned.links.len()));
+                    self.note(format!("no data received in a load of {} links", planned.links.len()));
                     schedule.fail(&planned);
                 }
             }
@@ -330,7 +330,7 @@ impl Runner {
         self.loading += begun.elapsed();
         if let Some(transfers @ 1..) = run.other_transfers {
             let count = if transfers == 1 { "a transfer".to_owned() } else { format!("{transfers} transfers") };
-            self.note(format!("{count} ran at the daemon during a load, and took part of what the links carry"));
+            self.note(format!("{count} ran at the daemon during a load and used part of the capacity"));
         }
         let _ = self.events.try_send(BenchEvent::RunDone(run.clone()));
         let total = BitRate(run.total_bps);

@@ -255,7 +255,7 @@ impl<'a> Measured<'a> {
                 let Names { sender, receiver } = self.machines(Direction::ToDaemon);
                 format!("both ways between {sender} and {receiver}")
             }
-            Phase::Solo if links.len() > 1 => format!("from {sender} to {receiver}, each alone"),
+            Phase::Solo if links.len() > 1 => format!("from {sender} to {receiver}, one link at a time"),
             _ => format!("from {sender} to {receiver}"),
         };
         let expected: Option<BitRate> =
@@ -268,8 +268,8 @@ impl<'a> Measured<'a> {
             Some(_) if phase == Phase::Solo => format!("; {are_unknown}"),
             // For a single link this would compare the rate with itself.
             Some(_) if self.links.len() == 1 => format!("; {are_unknown}"),
-            Some(part) if unknown.len() == self.links.len() => format!(", {part:.1} % of what they carry alone; {are_unknown}"),
-            Some(part) => format!(", {part:.1} % of theory; {are_unknown}, what it carries alone stands for it"),
+            Some(part) if unknown.len() == self.links.len() => format!(", {part:.1} % of their single-link rates; {are_unknown}"),
+            Some(part) => format!(", {part:.1} % of theory; {are_unknown}, its single-link rate is used instead"),
             None => format!("; {are_unknown}"),
         };
         format!("{carry} {total} {direction}{of}")
@@ -292,8 +292,8 @@ impl<'a> Measured<'a> {
         let daemon = self.machines(Direction::ToDaemon).receiver;
         match (disturbed, self.of_phase(phase).count()) {
             (0, _) => String::new(),
-            (_, 1) => format!("; a copy ran at {daemon} meanwhile and took its part"),
-            (disturbed, all) => format!("; copies ran at {daemon} during {disturbed} of the {all} loads and took their part"),
+            (_, 1) => format!("; a concurrent copy on {daemon} used part of the capacity"),
+            (disturbed, all) => format!("; concurrent copies on {daemon} used part of the capacity in {disturbed} of {all} loads"),
         }
     }
 
@@ -317,12 +317,12 @@ impl<'a> Measured<'a> {
         let Ends { client, daemon } = &disk.file_systems;
         let (from, to) = if disk.way == Direction::ToDaemon { (client, daemon) } else { (daemon, client) };
         let (what, narrowest) = match disk.narrowest.as_deref()? {
-            "read" => (format!("what {sender} reads from {}", on(from)), disk.read?),
-            "write" => (format!("what {receiver} writes to {}", on(to)), disk.write?),
-            _ => ("what the links carry".to_owned(), disk.network?),
+            "read" => (format!("reading on {sender} from {}", on(from)), disk.read?),
+            "write" => (format!("writing on {receiver} to {}", on(to)), disk.write?),
+            _ => ("the links".to_owned(), disk.network?),
         };
-        let copy = disk.all.map_or_else(String::new, |all| format!(", and a copy gets {}", rate(&all)));
-        Some(format!("from disk to disk the narrowest is {what}, {}{copy}", rate(&narrowest)))
+        let copy = disk.all.map_or_else(String::new, |all| format!("; a copy gets {}", rate(&all)));
+        Some(format!("disk to disk, the bottleneck is {what}, {}{copy}", rate(&narrowest)))
     }
 
     /// Returns the display name of a link: its local interface, and the remote end if that is

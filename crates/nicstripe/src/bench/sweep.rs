@@ -116,7 +116,7 @@ impl Runner {
                 let may_set = packets.is_ok();
                 match packets {
                     Ok(packets) => self.held.packets = Some(packets),
-                    Err(why) => self.note(format!("other sizes of packets are computed and not measured: {why}")),
+                    Err(why) => self.note(format!("other packet sizes are computed, not measured: {why}")),
                 }
                 Swept::new(kind, None, Planner::Mtu(MtuSweep::new(theory, LARGEST_MTU, may_set)))
             }
@@ -168,7 +168,7 @@ impl Runner {
             times.extend(talk.ping(path, u32::MAX, size, left).await?);
         }
         times.sort_unstable();
-        let lost = || Error::Ended { host: self.client.host().to_owned(), why: "the connection was lost".into() };
+        let lost = || Error::Ended { host: self.client.host().to_owned(), why: "connection lost".into() };
         let middle = *times.get(times.len() / 2).ok_or_else(lost)?;
         let time = if comes_back { middle / 2 } else { middle };
         Ok(Measured { rate: BitRate::from_bytes_over(size, time), elapsed: began.elapsed(), time: Some(time), ..Measured::default() })
@@ -200,13 +200,13 @@ fn longest_of(kind: SweepKind, plan: &BenchPlan) -> Duration {
 
 /// Returns the display name of a point.
 fn named(kind: SweepKind, point: &Point) -> String {
-    let size = point.size.map_or_else(|| "the system's own".to_owned(), |size| format!("{size} bytes"));
+    let size = point.size.map_or_else(|| "the system default".to_owned(), |size| format!("{size} bytes"));
     match (kind, point.streams) {
         (SweepKind::Message, _) => format!("messages of {size}"),
         (SweepKind::Mtu, _) => format!("packets of {size}"),
-        (SweepKind::Streams, streams) => format!("{} connections a link", streams.unwrap_or(1)),
+        (SweepKind::Streams, streams) => format!("{} connections per link", streams.unwrap_or(1)),
         (SweepKind::Buffer | SweepKind::Grid, None) => format!("buffers of {size}"),
-        (SweepKind::Buffer | SweepKind::Grid, Some(streams)) => format!("buffers of {size} and {streams} connections a link"),
+        (SweepKind::Buffer | SweepKind::Grid, Some(streams)) => format!("buffers of {size} and {streams} connections per link"),
     }
 }
 

@@ -109,7 +109,7 @@ impl Inner {
         {
             let here = interfaces().map_err(|cause| error(io::Error::other(cause)))?;
             let interface = here.iter().find(|interface| interface.is_called(zone) || interface.index.0.to_string() == zone);
-            let interface = interface.ok_or_else(|| error(io::Error::other(format!("there is no interface {zone} here"))))?;
+            let interface = interface.ok_or_else(|| error(io::Error::other(format!("no interface {zone}"))))?;
             return Ok(vec![socket_address(ip, self.settings.port, interface.index.0)]);
         }
         if let Ok(IpAddr::V6(address)) = self.host.parse()
@@ -117,7 +117,7 @@ impl Inner {
         {
             let here = here::listed()?;
             let names: Vec<String> = here.iter().filter(|one| one.link_local().is_some()).map(|one| one.name.to_string()).collect();
-            let why = format!("such an address is on every cable: expected {address}%INTERFACE, with one of {}", names.join(", "));
+            let why = format!("link-local address without interface: expected {address}%INTERFACE, with one of {}", names.join(", "));
             return Err(error(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         self.resolver().await.map_err(error)
@@ -127,7 +127,7 @@ impl Inner {
         let found = tokio::net::lookup_host((self.host.as_str(), self.settings.port)).await?;
         let addresses: Vec<SocketAddr> = found.filter(|address| self.is_wanted(address.ip())).collect();
         match addresses.is_empty() {
-            true => Err(io::Error::other("it has no address of the wanted IP version")),
+            true => Err(io::Error::other("it has no address of the requested IP version")),
             false => Ok(addresses),
         }
     }
@@ -152,7 +152,7 @@ impl Inner {
         let seen = SeenAt { address: first.remote.ip(), interface: is_scoped.then(|| first.interface.clone()) };
         tokio::task::spawn_blocking(move || {
             if let Err(error) = book.note(&key, seen) {
-                tracing::debug!(error = %crate::chain(&error), "cannot remember where the peer is");
+                tracing::debug!(error = %crate::chain(&error), "cannot store the peer's address");
             }
         });
     }

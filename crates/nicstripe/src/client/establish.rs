@@ -121,7 +121,7 @@ impl Inner {
         let left_out = interface.is_some_and(|interface| here::is_among(interface, &self.settings.excluded));
         let has_others = !candidates.is_empty();
         if left_out && !has_others {
-            let why = "it is left out as asked, and no other link reaches the peer".into();
+            let why = "excluded by option, and no other link reaches the peer".into();
             return Err(Error::Link { link: first.interface.clone(), why });
         }
         first.contact_only = has_others;

@@ -143,7 +143,7 @@ impl Linker {
             plans.extend(std::iter::repeat_n((plan, None), streams));
         }
         if let Some((beyond, _)) = plans.get(self.numbers.unused()) {
-            let why = format!("a session has {} connections at most, and these would be {}", LAST_PATH.0 + 1, plans.len() + 1);
+            let why = format!("{} connections exceed the limit of {} per session", plans.len() + 1, LAST_PATH.0 + 1);
             return Err(Error::Link { link: beyond.interface.clone(), why });
         }
         if let Some(routes) = self.config.routes.as_ref().filter(|_| !first.contact_only) {
@@ -180,7 +180,7 @@ impl Linker {
             if self.config.automatic
                 && let Err(error) = self.replan().await
             {
-                tracing::warn!(error = %crate::logged::logged_error(&error), "a link was not made");
+                tracing::warn!(error = %crate::logged::logged_error(&error), "cannot make link");
             }
             if let Some(error) = self.given_up() {
                 self.session.command(Command::GiveUp(Box::new(error))).await;
@@ -347,7 +347,7 @@ impl Linker {
                 Step::Retire(id) => self.retire_all(id).await,
                 Step::Connect(candidate) => {
                     let (interface, remote) = (&candidate.local.interface, candidate.remote.address);
-                    tracing::debug!(interface, peer_interface = candidate.remote.interface, %remote, "a link is planned");
+                    tracing::debug!(interface, peer_interface = candidate.remote.interface, %remote, "link planned");
                     let plan = self.facts().plan_of(&candidate, false);
                     let streams = usize::from(self.streams_of(&plan));
                     plans.extend(std::iter::repeat_n((plan, Some(candidate)), streams));
@@ -370,7 +370,7 @@ impl Linker {
         if !self.config.automatic || self.has_worked || is_trying || !self.planner.pairing().plan(&self.taken()).is_empty() {
             return None;
         }
-        let why = "it is left out as asked, and no other link reaches the peer".into();
+        let why = "excluded by option, and no other link reaches the peer".into();
         Some(Error::Link { link: contact.plan.interface.clone(), why })
     }
 
@@ -430,7 +430,7 @@ impl Linker {
                 proved.push((plan, candidate));
                 continue;
             }
-            let why = "the peer does not answer at its address there, so that no host route is installed";
+            let why = "peer does not answer at its address, no host route installed";
             if routes.policy() == RoutePolicy::Always {
                 return Err(Error::Link { link: plan.interface, why: why.into() });
             }
@@ -492,7 +492,7 @@ impl Linker {
         let mut numbered = Vec::new();
         for (plan, candidate) in plans {
             let Some(path) = self.numbers.take(&plan) else {
-                tracing::warn!(interface = %plan.interface, "no further link: the session has had {} connections", LAST_PATH.0 + 1);
+                tracing::warn!(interface = %plan.interface, "no further link: the session has used its {} connections", LAST_PATH.0 + 1);
                 continue;
             };
             let linked =
@@ -516,7 +516,7 @@ impl Linker {
     async fn restore_routes(&self, interface: u32) {
         let Some(routes) = &self.config.routes else { return };
         if let Err(error) = routes.interface_up(interface).await {
-            tracing::warn!(error = %crate::logged::logged_error(&error), "host routes were not put back");
+            tracing::warn!(error = %crate::logged::logged_error(&error), "cannot restore host routes");
         }
     }
 
@@ -576,7 +576,7 @@ fn is_plan_of(candidate: &Candidate, plan: &PathPlan) -> bool {
 }
 
 fn open_changes() -> Option<Changes> {
-    Changes::open().inspect_err(|error| tracing::warn!(%error, "changes of interfaces are not seen")).ok()
+    Changes::open().inspect_err(|error| tracing::warn!(%error, "cannot monitor interface changes")).ok()
 }
 
 /// Returns the next change of an interface. Waits forever if the kernel reports none.
@@ -585,7 +585,7 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
         Some(open) => match open.next().await {
             Ok(change) => Some(change),
             Err(error) => {
-                tracing::warn!(%error, "changes of interfaces are not seen any more");
+                tracing::warn!(%error, "interface changes are no longer monitored");
                 *changes = None;
                 None
             }

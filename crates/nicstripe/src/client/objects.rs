@@ -180,7 +180,7 @@ impl Client {
     pub async fn open(&self, name: &Name) -> Result<ObjectReader, Error> {
         let stat = self.stat(name).await?;
         if stat.kind != Kind::File {
-            let (host, text) = (self.host().to_owned(), format!("cannot read \"{name}\": it is no regular file"));
+            let (host, text) = (self.host().to_owned(), format!("cannot read \"{name}\": it is not a regular file"));
             return Err(Error::Peer { host, code: crate::FailCode::NotAFile, text, resumable: false });
         }
         Ok(ObjectReader::new(self.clone(), name.clone(), stat.size))
@@ -215,7 +215,7 @@ impl Client {
                 Read::Chunk(buffer) => bytes.extend_from_slice(buffer.bytes()),
             }
             if bytes.len() as u64 > most {
-                let (host, text) = (self.host().to_owned(), format!("sent more of \"{name}\" than was asked for"));
+                let (host, text) = (self.host().to_owned(), format!("sent more of \"{name}\" than requested"));
                 return Err(Error::Peer { host, code: crate::FailCode::Protocol, text, resumable: false });
             }
         }
@@ -295,7 +295,7 @@ impl Client {
 
     /// Unreachable in practice: the session rejects answers of another kind.
     fn nonsense(&self) -> Error {
-        Error::Ended { host: self.host().to_owned(), why: "it answered something else than was asked".into() }
+        Error::Ended { host: self.host().to_owned(), why: "unexpected kind of answer".into() }
     }
 }
 

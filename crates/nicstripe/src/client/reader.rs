@@ -145,7 +145,7 @@ impl ObjectReader {
         self.follows = is_whole.then_some(fetch.end);
         self.fetch = None;
         Poll::Ready(match ended {
-            Ok(_) if !is_whole => Err(Error::Ended { host: self.client.host().to_owned(), why: "before all was read".into() }),
+            Ok(_) if !is_whole => Err(Error::Ended { host: self.client.host().to_owned(), why: "before the end of the data".into() }),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         })
@@ -225,7 +225,7 @@ impl AsyncSeek for ObjectReader {
             SeekFrom::Current(by) => self.position.checked_add_signed(by),
             SeekFrom::End(by) => self.len.checked_add_signed(by),
         };
-        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a place before the beginning of the file, or beyond all numbers");
+        let before = || io::Error::new(io::ErrorKind::InvalidInput, "offset before the start of the file, or too large");
         self.position = position.ok_or_else(before)?;
         Ok(())
     }

@@ -231,13 +231,13 @@ fn unused(explanation: Explanation, known: &Known<'_>, failures: &[(&Candidate, 
     let texts: Vec<String> = texts.into_iter().collect();
     let failed = known.config.automatic && tried().any(|(candidate, failure)| was_meant(candidate, failure));
     let why = match why {
-        _ if !known.config.automatic => "others were named".to_owned(),
+        _ if !known.config.automatic => "other interfaces were named".to_owned(),
         _ if !texts.is_empty() => texts.join("; "),
-        LeftOut::NoCandidateHere => "not used unasked".to_owned(),
-        LeftOut::NothingInCommon => "no subnet in common with the peer, and no link-local address at both ends".to_owned(),
-        LeftOut::NotPermitted => "no address of the wanted IP version".to_owned(),
-        LeftOut::AwaitsProbe => "nobody has answered over it yet".to_owned(),
-        LeftOut::PeerHasNoMore | LeftOut::Failed(_) => "the interfaces at the other end that it reaches are used by others".to_owned(),
+        LeftOut::NoCandidateHere => "not used by default".to_owned(),
+        LeftOut::NothingInCommon => "no shared subnet with the peer, no link-local addresses at both ends".to_owned(),
+        LeftOut::NotPermitted => "no address of the requested IP version".to_owned(),
+        LeftOut::AwaitsProbe => "no answer yet".to_owned(),
+        LeftOut::PeerHasNoMore | LeftOut::Failed(_) => "its peer interfaces are used by other links".to_owned(),
     };
     let mut unused = UnusedInterface { is_peers, interface, why, failed };
     if !is_peers && texts.is_empty() {
@@ -255,14 +255,12 @@ fn was_meant(candidate: &Candidate, failure: &Failure) -> bool {
 
 fn failure_text(failure: &Failure) -> String {
     match failure {
-        Failure::Unreachable => "nobody answers over it".to_owned(),
+        Failure::Unreachable => "no answer".to_owned(),
         Failure::WrongInterface { arrived } => {
-            format!("its packets arrive at the peer's {arrived}: the peer answers ARP for one cable on the other")
+            format!("arrives on the peer's {arrived} (ARP flux)")
         }
-        Failure::Unrouted => {
-            "a host route that it needs could not be had: the peer's address there was not proved, or not let in".to_owned()
-        }
-        Failure::Other => "another machine answers over it".to_owned(),
+        Failure::Unrouted => "required host route rejected: peer address not verified, or not permitted".to_owned(),
+        Failure::Other => "another machine answers".to_owned(),
     }
 }
 
@@ -271,7 +269,7 @@ fn failure_text(failure: &Failure) -> String {
 fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String]) {
     let Some(interface) = here.iter().find(|interface| interface.is_called(&unused.interface)) else { return };
     if here::is_among(interface, excluded) {
-        "left out as asked".clone_into(&mut unused.why);
+        "excluded by option".clone_into(&mut unused.why);
     } else if let Err(why) = interface.candidate(here) {
         unused.why = why.to_string();
     }
@@ -319,8 +317,10 @@ fn strict_remedy(is_peers: bool, candidate: &Candidate) -> Option<LinkRemedy> {
         sysctls: Sysctls { rp_filter: strict, ..Sysctls::default() },
     };
     let Remedy { apply, undo, .. } = strict_path_remedies(&facts).into_iter().next()?;
-    let problem =
-        format!("{} drops what comes from {}: rp_filter is strict, and its own way there is another", end.interface, from.address);
+    let problem = format!(
+        "{} drops what comes from {}: rp_filter is strict, and its route back is over another interface",
+        end.interface, from.address
+    );
     Some(LinkRemedy { is_peers, problem, apply, undo })
 }
 

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(probations.begin(key, &way, begun), Some(PROBATION));
         probations.used(key, &way, Duration::from_secs(9), begun + Duration::from_secs(9));
         let later = begun + Duration::from_secs(60);
-        assert_eq!(probations.begin(key, &way, later), Some(Duration::from_secs(1)), "a session that ended early begins nothing anew");
+        assert_eq!(probations.begin(key, &way, later), Some(Duration::from_secs(1)), "a session that ended early restarts nothing");
         probations.used(key, &way, Duration::from_secs(1), later);
         assert_eq!(probations.begin(key, &way, later), None);
     }
@@ -280,7 +280,7 @@ mod tests {
         let long_ago = second + REMEMBERED;
         assert_eq!(probations.begin(key, &way, long_ago), Some(PROBATION));
         probations.used(key, &way, PROBATION, long_ago);
-        assert_eq!(probations.begin(key, &way, long_ago), None, "it counts no more");
+        assert_eq!(probations.begin(key, &way, long_ago), None, "it no longer counts");
         assert!(probations.begin(key, &way, long_ago + FIRST_PAUSE).is_some(), "and neither do failures before it");
     }
 

@@ -130,7 +130,7 @@ mod tests {
         let left = |number| connections.held().places.iter().filter(|taken| taken.key == key(number)).count();
         assert_eq!((left(1) + left(2), left(3)), (6, 2));
         if left(1) < 4 {
-            assert!(is_gone(&first[1]), "it had said nothing");
+            assert!(is_gone(&first[1]), "it had sent nothing");
         }
         assert!(take(3).is_none(), "four are less than twice three");
     }

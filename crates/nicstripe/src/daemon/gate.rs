@@ -302,7 +302,7 @@ mod tests {
         let gate = gate(10, 2);
         let other = gate.admit(from(9)).unwrap();
         let (first, second) = (gate.admit(from(1)).unwrap(), gate.admit(from(1)).unwrap());
-        assert!(gate.admit(from(1)).is_none(), "two have just come, and may be honest");
+        assert!(gate.admit(from(1)).is_none(), "two have just arrived, and may be honest");
         pass(&gate, 200);
         let third = gate.admit(from(1)).unwrap();
         assert_eq!([&other, &first, &second, &third].map(is_gone), [false, true, false, false]);
@@ -310,7 +310,7 @@ mod tests {
         gate.state().set_queued(third.id, true);
         gate.state().set_queued(third.id, false);
         pass(&gate, 999);
-        assert!(gate.admit(from(1)).is_none(), "one waits for its turn, and one has a second for its answer");
+        assert!(gate.admit(from(1)).is_none(), "one is queued, and one has a second for its answer");
         pass(&gate, 1);
         let _fourth = gate.admit(from(1)).unwrap();
         assert_eq!([&other, &second, &third].map(is_gone), [false, false, true]);
@@ -345,7 +345,7 @@ mod tests {
         first.turn().await;
         assert!(gate.admit(from(4)).is_none(), "it was answered just now");
         pass(&gate, 100);
-        assert!(gate.admit(from(4)).is_some() && is_gone(&first), "and says nothing to that");
+        assert!(gate.admit(from(4)).is_some() && is_gone(&first), "and does not answer that");
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!([&known, &stranger, &another].map(is_gone), [false, true, false]);
         let second = gate.admit(from(1)).unwrap();
         assert!(is_gone(&another));
-        assert!(gate.admit(from(4)).is_none(), "peers' addresses are not pushed out by strangers");
+        assert!(gate.admit(from(4)).is_none(), "strangers do not evict peers' addresses");
         assert!(gate.admit(from(1)).is_some() && is_gone(&known) && !is_gone(&second), "but by themselves");
     }
 

@@ -59,7 +59,7 @@ pub(super) async fn greet(
     };
     let hello: Hello = match frame {
         Frame::Hello(body) => minicbor::decode(&body).map_err(|error| StreamEnd::Greeting(error.to_string()))?,
-        _ => return Err(StreamEnd::Greeting("its first frame is no hello".into())),
+        _ => return Err(StreamEnd::Greeting("its first frame is not a hello".into())),
     };
     let (handle, service, arriving) = match session_of(shared, &hello, key) {
         Ok(found) => found,
@@ -128,7 +128,7 @@ async fn refuse(shared: &Shared, remote: SocketAddr, mut greeted: Greeted, refus
     shared.meters.greeting_refused(refusal_word(code));
     match code {
         // The session ended while this connection was set up.
-        RefusalCode::UnknownSession => tracing::debug!(%remote, "a connection came for a session that is over"),
+        RefusalCode::UnknownSession => tracing::debug!(%remote, "connection for an ended session"),
         _ => tracing::info!(%remote, reason = refusal_word(code), "session refused"),
     }
     greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION, most }))).await?;
@@ -215,7 +215,7 @@ fn take_from(sessions: &mut HashMap<SessionId, Entry>, key: &PublicKey) {
     let Some(entry) = of_key.min_by_key(|entry| !entry.handle.is_idle()) else { return };
     entry.is_evicted = true;
     let session = entry.handle.clone();
-    tracing::info!(%key, "a session gives way to another key's: this key has the most");
+    tracing::info!(%key, "session evicted for another key: this key has the most sessions");
     tokio::spawn(async move { session.command(Command::Close(CloseCode::Cancelled)).await });
 }
 

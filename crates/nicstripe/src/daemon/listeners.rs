@@ -117,9 +117,9 @@ impl Listeners {
     ///
     /// One is not a listening TCP socket, or there are none.
     pub(super) fn of(given: &[BlockingListener], here: &[Interface]) -> Result<Self, Error> {
-        let error = |source| Error::System { what: "listen on the sockets that were handed over", source };
+        let error = |source| Error::System { what: "listen on the passed sockets", source };
         if given.is_empty() {
-            return Err(error(std::io::Error::new(std::io::ErrorKind::InvalidInput, "there are none")));
+            return Err(error(std::io::Error::new(std::io::ErrorKind::InvalidInput, "no socket passed")));
         }
         let given = given.iter().map(|listener| EmbeddedSocket::of(listener, here)).collect::<Result<_, _>>().map_err(error)?;
         let wanted = ListenConfig { addresses: Vec::new(), interfaces: Vec::new(), port: 0 };
@@ -154,7 +154,7 @@ impl Listeners {
         self.open.retain(|open| {
             let is_there = here.iter().any(|interface| interface.index == open.place.index);
             if !is_there {
-                tracing::info!(interface = %open.place.interface, address = %open.place.address, "no longer listening: the interface is gone");
+                tracing::info!(interface = %open.place.interface, address = %open.place.address, "stopped listening: interface removed");
             }
             is_there
         });
@@ -213,7 +213,7 @@ impl ListenConfig {
         for address in &self.addresses {
             if !here.iter().any(|interface| here::has_address(interface, address.ip())) {
                 let all = here.iter().flat_map(|interface| &interface.addresses).map(|own| own.ip.to_string()).collect::<Vec<_>>();
-                let why = format!("no interface here has this address; there are {}", all.join(", "));
+                let why = format!("no local interface has this address; available: {}", all.join(", "));
                 return Err(Error::Link { link: address.ip().to_string(), why });
             }
         }
@@ -275,7 +275,7 @@ async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, s
 fn accept_connection(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &str) {
     let deadline = Instant::now() + shared.limits().greeting_time;
     let Some(admission) = shared.gate.admit(remote) else {
-        return shared.reject_connection("full", remote, &"there are too many others");
+        return shared.reject_connection("full", remote, &"too many connections");
     };
     let (shared, interface) = (shared.clone(), interface.to_owned());
     tokio::spawn(async move {
@@ -283,12 +283,12 @@ fn accept_connection(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, i
         let greeted = tokio::select! {
             greeted = tokio::time::timeout_at(deadline.into(), greet(&shared, tcp, remote, interface, admission, deadline)) => greeted,
             // Evicted: close without sending anything.
-            () = gone.cancelled() => return shared.reject_connection("gave_way", remote, &"it gave way to another one"),
+            () = gone.cancelled() => return shared.reject_connection("gave_way", remote, &"evicted for another connection"),
         };
         match greeted {
             Ok(Ok(())) => {}
             // A client's probe of a cable.
-            Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
+            Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before the hello"),
             Ok(Err(StreamEnd::Tls(TlsError::UntrustedKey(key)))) => {
                 shared.reject_connection("untrusted_key", remote, &Unknown { key, remote })
             }
@@ -297,7 +297,7 @@ fn accept_connection(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, i
                 shared.reject_connection(
                     "timed_out",
                     remote,
-                    &format_args!("it did not greet within {} s", seconds(shared.limits().greeting_time)),
+                    &format_args!("no hello within {} s", seconds(shared.limits().greeting_time)),
                 );
             }
         }
@@ -321,7 +321,7 @@ struct Unknown {
 impl std::fmt::Display for Unknown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = self.remote.ip().to_canonical().to_string();
-        write!(f, "its key is not trusted; if the machine is yours: {}", self.key.trust_command(&name))
+        write!(f, "untrusted key; to trust it: {}", self.key.trust_command(&name))
     }
 }
 

@@ -305,7 +305,7 @@ fn is_lock(name: &Name) -> bool {
 }
 
 fn only_appends(operation: &'static str, name: &Name) -> FileError {
-    let why = "this peer may only add files here";
+    let why = "this peer may only add files";
     FileError::new(operation, name, io::Error::new(io::ErrorKind::PermissionDenied, why)).with_code(FailCode::Refused)
 }
 
@@ -367,7 +367,7 @@ mod tests {
             listings.keep(Listing { dir: Some(name(dir)), told: Some(b"x".to_vec()), names, ..Listing::default() });
         }
         let left = |listings: &mut Listings, dir: &str, after: Option<&[u8]>| listings.take(Some(&name(dir)), after).names.len();
-        assert_eq!(left(&mut listings, "a", Some(b"x")), 0, "it went when the third came");
+        assert_eq!(left(&mut listings, "a", Some(b"x")), 0, "it ended when the third arrived");
         assert_eq!(left(&mut listings, "b", Some(b"w")), 0, "from elsewhere on");
         assert_eq!(left(&mut listings, "b", None), 0, "from the beginning");
         assert_eq!(left(&mut listings, "b", Some(b"x")), 1);

@@ -39,7 +39,7 @@ impl Refusals {
     /// stranger's.
     pub(super) fn tell(self: &Arc<Self>, remote: SocketAddr, reason: &dyn fmt::Display) {
         match self.judge(Instant::now()) {
-            Verdict::Tell => tracing::info!(%remote, %reason, "connection turned away"),
+            Verdict::Tell => tracing::info!(%remote, %reason, "connection rejected"),
             Verdict::CountFrom(since) => {
                 let refusals = self.clone();
                 tokio::spawn(async move {
@@ -66,7 +66,7 @@ impl Refusals {
 
     fn report_rest(&self) {
         let untold = self.end_second(Instant::now());
-        tracing::info!(connections = untold, "more connections were turned away");
+        tracing::info!(connections = untold, "more connections were rejected");
     }
 
     fn end_second(&self, now: Instant) -> u64 {
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!((refusals.judge(start), refusals.judge(start)), (Verdict::Tell, Verdict::Tell));
         let Verdict::CountFrom(since) = refusals.judge(start) else { panic!("a third line") };
         assert!((0..10).all(|_| refusals.judge(start) == Verdict::Count));
-        assert_eq!(refusals.judge(since + SECOND), Verdict::Count, "until the rest was told");
+        assert_eq!(refusals.judge(since + SECOND), Verdict::Count, "until the rest was logged");
         assert_eq!(refusals.end_second(since + SECOND), 12);
         assert_eq!(refusals.judge(since + SECOND), Verdict::Tell);
     }

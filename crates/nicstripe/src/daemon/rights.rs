@@ -56,8 +56,8 @@ pub(super) enum Loss {
 impl Loss {
     fn word(self) -> &'static str {
         match self {
-            Self::Removed => "its key is not in the list of peers any more",
-            Self::Reduced => "its line in the list of peers allows less",
+            Self::Removed => "its key was removed from the list of peers",
+            Self::Reduced => "its line in the list of peers was restricted",
         }
     }
 }

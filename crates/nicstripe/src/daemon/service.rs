@@ -247,7 +247,7 @@ impl Service {
         if self.access != trust::Access::ReadOnly {
             return Ok(());
         }
-        let why = "this peer may only read here";
+        let why = "this peer may only read";
         Err(FileError::new("receive", name, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why)).with_code(FailCode::Refused))
     }
 
@@ -268,7 +268,7 @@ impl Service {
     /// announcements are pending.
     pub(crate) fn expect(self: &Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
         let Ok(permit) = self.announcements.clone().try_acquire_owned() else {
-            tracing::debug!("an announcement is ignored: too many others are waited for");
+            tracing::debug!("announcement ignored: too many pending");
             return;
         };
         let (service, shared, key) = (Arc::downgrade(self), self.shared.clone(), self.key);
@@ -311,7 +311,7 @@ impl Service {
             }
             let way = (from, by.name.to_string());
             if self.shared.probations.holds_back(self.key, &way, Instant::now()) {
-                tracing::debug!(%from, interface = %by.name, "no host route: no connection came by the last one");
+                tracing::debug!(%from, interface = %by.name, "no host route: the last one was not used");
                 continue;
             }
             if routes.diverts(from, interface) && !token.is_some_and(|token| self.claims().is_proved(from, token, Instant::now())) {
@@ -319,7 +319,7 @@ impl Service {
                 continue;
             }
             let Some(left) = self.shared.probations.begin(self.key, &way, Instant::now()) else {
-                tracing::debug!(%from, interface = %by.name, "no host route: too many were installed for nothing");
+                tracing::debug!(%from, interface = %by.name, "no host route: too many were not used");
                 continue;
             };
             let begun = Instant::now();
@@ -342,7 +342,7 @@ impl Service {
         routes.refresh_neighbour(address, interface).await;
         let token = self.claims().begin(address, Instant::now());
         let sent = claims::send(token, SocketAddr::new(address, port)).await;
-        sent.inspect_err(|error| tracing::debug!(%address, %error, "no token was sent")).is_ok()
+        sent.inspect_err(|error| tracing::debug!(%address, %error, "token not sent")).is_ok()
     }
 
     fn claims(&self) -> MutexGuard<'_, Claims> {
@@ -356,7 +356,7 @@ impl Service {
     async fn remove_route(&self, from: IpAddr, interface: u32) {
         let Some(routes) = &self.routes else { return };
         if let Err(error) = routes.release(from, interface).await {
-            tracing::warn!(%from, error = %crate::logged::logged_error(&error), "a host route was not removed");
+            tracing::warn!(%from, error = %crate::logged::logged_error(&error), "cannot remove host route");
         }
     }
 
@@ -364,7 +364,7 @@ impl Service {
     pub(super) async fn interface_up(&self, index: u32) {
         let Some(routes) = &self.routes else { return };
         if let Err(error) = routes.interface_up(index).await {
-            tracing::warn!(error = %crate::logged::logged_error(&error), "host routes were not put back");
+            tracing::warn!(error = %crate::logged::logged_error(&error), "cannot restore host routes");
         }
     }
 }
@@ -384,7 +384,7 @@ async fn leased(lease: impl Future<Output = Option<Lease>>, session: &SessionHan
         () = session.ended.cancelled() => None,
     };
     lease.ok_or_else(|| {
-        let why = "your key has as many open there as it may at once, and none was closed for a minute";
+        let why = "limit of concurrent operations for this key reached for a minute";
         FileError::new("open", format!("another {what}"), std::io::Error::other(why)).with_code(FailCode::Busy)
     })
 }

@@ -57,7 +57,7 @@ impl Service {
     pub(crate) async fn send_tree(&self, get: GetTree, session: &SessionHandle) -> Result<SenderRun, FileError> {
         let GetTree { sources, walk, rules, .. } = get;
         if sources.is_empty() || sources.len() > MOST_SOURCES {
-            let why = io::Error::other(format!("peer asked for {} sources, expected 1 to {MOST_SOURCES}", sources.len()));
+            let why = io::Error::other(format!("peer requested {} sources, expected 1 to {MOST_SOURCES}", sources.len()));
             return Err(FileError::new("send", "trees", why).with_code(FailCode::Protocol));
         }
         let root = self.served().root("send", &"a tree")?;
@@ -89,7 +89,7 @@ impl Service {
         asked: usize,
     ) -> Result<(impl Send + 'static + use<>, usize), FileError> {
         let place = self.trees.clone().try_acquire_owned().map_err(|_| {
-            let why = io::Error::other(format!("a session has {MOST_TREES} at once"));
+            let why = io::Error::other(format!("limit of {MOST_TREES} concurrent trees per session reached"));
             FileError::new("begin", "another tree", why).with_code(FailCode::Refused)
         })?;
         let memory = self.lease_memory((least + asked, most + asked), session).await?;

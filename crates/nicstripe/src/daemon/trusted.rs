@@ -79,7 +79,7 @@ impl PeersFile {
                 let peers = Arc::new(peers);
                 last.content = stamp.filter(|stamp| stamp.is_settled(SystemTime::now())).map(|stamp| (stamp, peers.clone()));
                 if last.failure.take().is_some() {
-                    tracing::info!(file = %crate::logged::logged(self.path.display()), "the list of peers can be read again");
+                    tracing::info!(file = %crate::logged::logged(self.path.display()), "list of peers readable again");
                 }
                 Some(peers)
             }
@@ -100,7 +100,7 @@ impl LastRead {
     fn on_failure(&mut self, text: String, now: Instant) {
         let is_told = |(told, at): &(String, Instant)| *told == text && now.duration_since(*at) < FAILURE_PAUSE;
         if !self.failure.as_ref().is_some_and(is_told) {
-            tracing::error!(error = %crate::logged::logged(&text), "no new connection is accepted until the list of peers can be read");
+            tracing::error!(error = %crate::logged::logged(&text), "rejecting new connections until the list of peers can be read");
             self.failure = Some((text, now));
         }
     }

@@ -35,7 +35,7 @@ impl Watch {
         self.listeners.accept(&self.shared);
         loop {
             if let Err(error) = self.follow().await {
-                tracing::warn!(%error, "changes of interfaces are not seen");
+                tracing::warn!(%error, "cannot monitor interface changes");
             }
             tokio::time::sleep(WATCH_PAUSE).await;
         }
@@ -63,7 +63,7 @@ impl Watch {
             Ok(here) => self.here = here,
             // Retried at the next change.
             Err(error) => {
-                tracing::warn!(error = %crate::logged::logged_error(&error), "interfaces cannot be listed");
+                tracing::warn!(error = %crate::logged::logged_error(&error), "cannot list interfaces");
                 return;
             }
         }

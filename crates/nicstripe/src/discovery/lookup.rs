@@ -45,7 +45,7 @@ impl Lookup<'_> {
             let silence = || CableSearch::Silent(search.interfaces());
             let left_out = match self.excluded {
                 [] => String::new(),
-                names => format!("; left out as asked: {}", names.join(", ")),
+                names => format!("; excluded by option: {}", names.join(", ")),
             };
             return Err(search.obstacle().map_or_else(silence, |error| CableSearch::Unfit(crate::chain(&error) + &left_out)));
         };

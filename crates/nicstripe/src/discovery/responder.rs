@@ -78,7 +78,7 @@ impl Responder {
             let Some(interface) = interfaces.iter().find(|interface| interface.index == place.index) else { continue };
             match self.open(interface, place) {
                 Ok(station) => self.stations.push(station),
-                Err(error) => tracing::warn!(interface = %place.name, %error, "discovery is not answered on this interface"),
+                Err(error) => tracing::warn!(interface = %place.name, %error, "cannot answer discovery on this interface"),
             }
         }
     }
@@ -118,7 +118,7 @@ async fn answer(voice: Arc<Voice>, place: Membership, socket: UdpSocket) {
                 }
             }
             Ok(None) => {}
-            Err(error) => tracing::debug!(interface = %place.name, %error, "cannot receive a question"),
+            Err(error) => tracing::debug!(interface = %place.name, %error, "cannot receive discovery query"),
         }
         // In a flood the kernel drops unread datagrams, which costs less than reading them.
         if !reading.take(now) {
@@ -130,7 +130,7 @@ async fn answer(voice: Arc<Voice>, place: Membership, socket: UdpSocket) {
 fn send(socket: &UdpSocket, answer: &[u8], place: Membership, to: SocketAddrV6) {
     // A full send buffer loses the answer, as a cable could; the client asks again.
     if let Err(error) = send_to_neighbour(socket, answer, place.address, place.index, to) {
-        tracing::debug!(interface = %place.name, %to, %error, "cannot send an answer");
+        tracing::debug!(interface = %place.name, %to, %error, "cannot send discovery answer");
     }
 }
 
@@ -168,7 +168,7 @@ impl Voice {
             return None;
         }
         if !limiter.admit(from, now) {
-            tracing::debug!(interface = %place.name, %from, "asked too often");
+            tracing::debug!(interface = %place.name, %from, "query rate limit reached");
             return None;
         }
         let question = question.verified(is_by)?;
@@ -286,6 +286,6 @@ mod tests {
         assert_eq!(ask(&stranger, "fe80::bad".parse().unwrap(), 1000), 0);
         let answered = ask(&asker, "fe80::bad".parse().unwrap(), 1000);
         assert!((1..=20).contains(&answered), "{answered}");
-        assert_eq!(ask(&asker, ASKER, 1), 1, "another source is answered all the same");
+        assert_eq!(ask(&asker, ASKER, 1), 1, "another source is still answered");
     }
 }

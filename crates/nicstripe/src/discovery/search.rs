@@ -263,7 +263,7 @@ fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Inter
 fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> {
     let refused = |why: String| Error::Link { link: name.to_owned(), why };
     match here.iter().find(|interface| interface.is_called(name)) {
-        Some(interface) if interface.kind == InterfaceKind::Loopback => Err(refused("it joins this machine to itself".into())),
+        Some(interface) if interface.kind == InterfaceKind::Loopback => Err(refused("both ends are on this machine".into())),
         Some(interface) => Ok(interface),
         None => Err(refused(here::no_such(here))),
     }
@@ -396,7 +396,7 @@ const QUEUE: usize = 64;
 const MOST_TOLD: usize = 1024;
 
 const NO_LINK_LOCAL: &str = "it has no IPv6 link-local address";
-const NO_ADDRESS: &str = "none but the loopback is up, has a carrier and an IPv6 link-local address";
+const NO_ADDRESS: &str = "none is up with a carrier and an IPv6 link-local address";
 
 #[cfg(test)]
 mod tests {
@@ -464,7 +464,7 @@ mod tests {
             let heard = scene.hear(&answer, &daemon, THEIRS).unwrap();
             assert_eq!((heard.key, heard.trusted), (daemon.public_key(), trusted));
             assert_eq!(heard.name.as_deref(), trusted.then_some("nas"));
-            assert_eq!(heard.host_hint, "n\\u{1b}s", "a name that proves nothing reaches no terminal as it is");
+            assert_eq!(heard.host_hint, "n\\u{1b}s", "an unverified name reaches no terminal unescaped");
             assert_eq!((heard.interface.as_str(), heard.peer_interface.as_str(), heard.peer_index), ("eth5", "eth1", 3));
             assert_eq!(heard.address, SocketAddrV6::new(THEIRS, 99, 0, 7));
         }
@@ -564,7 +564,7 @@ mod tests {
             let options = SearchOptions { interfaces: vec![name.into()], ..all.clone() };
             assert_eq!(asked_on(&here, &options), expected, "{name}");
         }
-        for (name, why) in [("lo", "itself"), ("nosuch0", "there are lo, wlan0")] {
+        for (name, why) in [("lo", "this machine"), ("nosuch0", "available: lo, wlan0")] {
             let error = named(&here, name).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(why), "{error}");
         }

@@ -79,6 +79,6 @@ mod tests {
         assert!(!is_by(ours.public_key().as_bytes(), b"texts", &signature));
         assert!(!is_by(other.public_key().as_bytes(), b"text", &signature));
         assert!(!is_by(ours.public_key().as_bytes(), b"text", &[0; 64]));
-        assert!(!is_by(&[0xff; 32], b"text", &signature), "what is no point of the curve signs nothing");
+        assert!(!is_by(&[0xff; 32], b"text", &signature), "a key that is not on the curve verifies nothing");
     }
 }

@@ -60,15 +60,15 @@ impl Packer {
 pub(crate) fn unpack(frame: &[u8], raw_len: u32, mut into: ChunkBuffer) -> io::Result<ChunkBuffer> {
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     if zstd::zstd_safe::find_frame_compressed_size(frame).ok() != Some(frame.len()) {
-        return Err(damaged("not one zstd frame"));
+        return Err(damaged("not a single zstd frame"));
     }
     let room = into.bytes_mut(raw_len as usize);
     if room.len() != raw_len as usize {
-        return Err(damaged("more than a chunk"));
+        return Err(damaged("exceeds a chunk"));
     }
     let len = CONTEXTS.with_borrow_mut(|contexts| contexts.decompressor()?.decompress_to_buffer(frame, room))?;
     if len != raw_len as usize {
-        return Err(damaged("another length than was told"));
+        return Err(damaged("length differs from the announced one"));
     }
     Ok(into)
 }

@@ -114,7 +114,7 @@ impl JournalFile {
     pub(super) fn append(&self, grid: Grid, subtrees: Vec<Subtree>) -> io::Result<()> {
         let merged = merge_siblings(grid, subtrees).map_err(io::Error::other)?;
         let records: Vec<u8> = merged.into_iter().flat_map(|subtree| Record { subtree }.encode(self.header.id)).collect();
-        let mut end = self.end.lock().map_err(|_| io::Error::other("journal is in an unknown state"))?;
+        let mut end = self.end.lock().map_err(|_| io::Error::other("journal state unknown after a panic"))?;
         self.file.write_all_at(&records, *end)?;
         self.file.sync_data()?;
         *end += records.len() as u64;
@@ -129,7 +129,7 @@ fn is_ours(file: &File) -> io::Result<bool> {
 
 fn foreign(name: &OsStr) -> io::Error {
     let name = escaped(name.as_bytes());
-    io::Error::new(io::ErrorKind::PermissionDenied, format!("\"{name}\" is there and another user's: remove it"))
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("\"{name}\" belongs to another user: remove it"))
 }
 
 /// Most foreign files removed for one journal. A user who keeps creating them can block the

@@ -84,13 +84,13 @@ impl FileError {
 /// Reason to deny a peer a name, independent of the file system's permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Barred {
-    #[error("names like this are kept for copies that are not whole")]
+    #[error("names like this are reserved for partial files")]
     Hidden,
     #[error("leads out of the served directory")]
     Outside,
-    #[error("a symbolic link is in the way")]
+    #[error("path contains a symbolic link")]
     Link,
-    #[error("a symbolic link is in the way, and a peer that may only add files follows none")]
+    #[error("path contains a symbolic link, which an append-only peer may not follow")]
     LinkOfAppender,
 }
 

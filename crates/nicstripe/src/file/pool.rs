@@ -157,7 +157,7 @@ impl Queue {
             let begun = Instant::now();
             // The session notices a panic by the values that the job drops; other jobs continue.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                tracing::error!("work on a file ended by a fault in this program");
+                tracing::error!("file job panicked");
             }
             done = Some((owner, begun.elapsed()));
         }

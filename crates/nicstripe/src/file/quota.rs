@@ -214,7 +214,7 @@ mod tests {
     fn whoever_has_none_gets_some_as_long_as_there_are_any() {
         let descriptors = Quota::new(16);
         let (a, b) = (descriptors.of(A), descriptors.of(B));
-        let tree = a.try_lease(1000).expect("no more than a part of what there is");
+        let tree = a.try_lease(1000).expect("at most a part of the total");
         assert_eq!(tree.count, 4);
         let _another = a.try_lease(4).unwrap();
         assert!(a.try_lease(1).is_none() && b.try_lease(4).is_some());
@@ -254,7 +254,7 @@ mod tests {
         }
         let counts: Vec<usize> = held.iter().map(Lease::count).collect();
         assert_eq!(counts, [32, 12, 10, 9, 8, 7, 6, 5, 4, 4, 4, 4, 4, 4, 4, 4, 4]);
-        assert!(counts.iter().sum::<usize>() <= 128, "half of all is left to others");
+        assert!(counts.iter().sum::<usize>() <= 128, "half is left to others");
         let of_b = memory.of(B).lease_between(4, 32).await.unwrap();
         assert_eq!(of_b.count(), 16);
 

@@ -49,7 +49,7 @@ impl Root {
     }
 
     pub(crate) fn of(dir: &OwnedFd) -> Result<Self, FileError> {
-        let error = |cause: io::Error| FileError::new("serve", "the directory that was handed over", cause);
+        let error = |cause: io::Error| FileError::new("serve", "the directory descriptor", cause);
         let stat = fstat(dir).map_err(|cause| error(cause.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(error(io::ErrorKind::NotADirectory.into()).with_code(nicstripe_proto::FailCode::NotAFile));
@@ -70,7 +70,7 @@ impl Root {
         match home.found_in_inode((stat.st_dev, stat.st_ino)).map_err(error)? {
             None => Ok(self),
             Some(place) => {
-                let why = format!("it contains {}, where this machine's key, list of peers or state are kept", place.display());
+                let why = format!("it contains {}, the folder of this machine's key, list of peers or state", place.display());
                 Err(error(io::Error::new(io::ErrorKind::PermissionDenied, why)).with_code(nicstripe_proto::FailCode::Refused))
             }
         }

@@ -156,9 +156,7 @@ impl Source {
         let extent = grid.extent_of(chunk).ok_or_else(|| error(io::ErrorKind::UnexpectedEof.into()))?;
         let bytes = buffer.bytes_mut(extent.len as usize);
         self.content.read_exact_at(bytes, self.start + extent.offset).map_err(|cause| match cause.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                error(io::Error::other("it became shorter while it was read")).with_code(FailCode::SourceChanged)
-            }
+            io::ErrorKind::UnexpectedEof => error(io::Error::other("it was truncated while being read")).with_code(FailCode::SourceChanged),
             _ => error(cause).resumable(),
         })?;
         chunk_value(grid, chunk, bytes).map_err(|cause| error(io::Error::other(cause)))
@@ -191,7 +189,7 @@ impl Source {
             return Ok(());
         }
         if self.offering.may_change {
-            return Err(changed(io::Error::other("it became shorter while it was read")));
+            return Err(changed(io::Error::other("it was truncated while being read")));
         }
         let whole = SourceIdentity { size: self.whole, ..self.identity };
         whole.check(&found).map_err(|cause| changed(io::Error::other(cause)))
@@ -264,14 +262,14 @@ fn made_size(file: &File) -> io::Result<u64> {
 
 /// Error for a generated file that is too large to determine its size.
 pub(crate) fn too_much_made() -> io::Error {
-    io::Error::other(format!("its size is not known before it is read to its end, and it has more than {PACKED_MOST} bytes"))
+    io::Error::other(format!("size unknown before the end, and it exceeds {PACKED_MOST} bytes"))
 }
 
 /// Returns the offset and length of the requested part of a file.
 fn part_of(range: Option<GetRange>, size: u64, name: &str) -> Result<(u64, u64), FileError> {
     let Some(range) = range else { return Ok((0, size)) };
     let rest = size.checked_sub(range.offset).ok_or_else(|| {
-        let why = format!("it has {size} bytes, and what is wanted of it begins at {}", range.offset);
+        let why = format!("requested range starts at {} of {size} bytes", range.offset);
         FileError::new("send", name, io::Error::other(why)).with_code(FailCode::Refused)
     })?;
     Ok((range.offset, range.len.min(rest)))
@@ -281,7 +279,7 @@ fn check_size(size: u64, name: &str) -> Result<(), FileError> {
     if size < MOST_SIZE {
         return Ok(());
     }
-    let error = io::Error::other(format!("it has {size} bytes, fewer than {MOST_SIZE} can be sent"));
+    let error = io::Error::other(format!("{size} bytes exceed the limit of {MOST_SIZE}"));
     Err(FileError::new("send", name, error).with_code(FailCode::Refused))
 }
 
@@ -316,6 +314,6 @@ mod tests {
         fs::write(NAME, "less").unwrap();
         assert_eq!(changing.check_unchanged().unwrap_err().code, FailCode::SourceChanged);
         let error = Source::open(Path::new("/proc/self/pagemap"), ReadOptions::default()).unwrap_err();
-        assert!(error.source.to_string().ends_with("it has more than 4194304 bytes"), "{error:?}");
+        assert!(error.source.to_string().ends_with("exceeds 4194304 bytes"), "{error:?}");
     }
 }

@@ -311,7 +311,7 @@ impl Target {
     /// Writes bytes of a chunk buffer, with direct I/O if possible.
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.place == TargetState::Named {
-            return Err(io::Error::other("it is whole already"));
+            return Err(io::Error::other("it is complete already"));
         }
         let is_aligned = |number: u64| number.is_multiple_of(DIRECT_ALIGNMENT);
         let aligned = is_aligned(bytes.len() as u64) && is_aligned(offset) && is_aligned(bytes.as_ptr().addr() as u64);
@@ -332,7 +332,7 @@ impl Target {
             return Ok(());
         }
         match fallocate(&self.part, FallocateFlags::empty(), 0, self.grid.size) {
-            Err(rustix::io::Errno::NOSPC) => Err(self.no_space(format!("it needs {needed} bytes, and the disk is full"))),
+            Err(rustix::io::Errno::NOSPC) => Err(self.no_space(format!("{needed} bytes needed, disk is full"))),
             // Not supported by every file system.
             _ => Ok(()),
         }
@@ -342,7 +342,7 @@ impl Target {
         let stat = fstatvfs(&self.part).map_err(|cause| self.error("find the free space for", cause.into()))?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         if free < needed {
-            return Err(self.no_space(format!("it needs {needed} bytes, {free} are free there")));
+            return Err(self.no_space(format!("{needed} bytes needed, {free} free")));
         }
         Ok(())
     }
@@ -450,7 +450,7 @@ fn open_device(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), 
     })?;
     let size = device::size(&part).map_err(|cause| FileError::new("find the size of", shown, cause))?;
     if grid.is_open() || size < grid.size {
-        let cause = io::Error::other(format!("the device has {size} bytes, {} are needed", grid.size));
+        let cause = io::Error::other(format!("the device has {size} bytes, {} needed", grid.size));
         return Err(FileError::new("receive", shown, cause).with_code(FailCode::NoSpace));
     }
     Ok((part, size))
@@ -464,7 +464,7 @@ fn open_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64)
     remove_earlier(&request.dir, request.name, &request.peer_key).map_err(|_| written())?;
     let stat = fstat(&part).map_err(|cause| FileError::new("stat", shown, cause.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(FileError::new("write", shown, io::Error::other("it is no regular file any more")).with_code(FailCode::NotAFile));
+        return Err(FileError::new("write", shown, io::Error::other("it is no longer a regular file")).with_code(FailCode::NotAFile));
     }
     // The kernel keeps set-ID bits when root writes to a file; the new content must not have them.
     if stat.st_mode & SET_ID_BITS != 0 {
@@ -510,7 +510,7 @@ fn refuse_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), Fi
     if earlier_source(&request.dir, request.name, &request.peer_key).is_none() {
         return Ok(());
     }
-    let why = "a copy to that name was interrupted and waits to go on";
+    let why = "an interrupted copy to that name can be resumed";
     Err(FileError::new("try to receive", shown, io::Error::other(why)).with_code(FailCode::Exists))
 }
 

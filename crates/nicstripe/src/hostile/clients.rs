@@ -113,7 +113,7 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
     });
     let mut breaches = vec![
         ("data without credit", data(1, 0, 100)),
-        ("data of no transfer", data(u32::MAX, u64::MAX, MAX_PAYLOAD)),
+        ("data without a transfer", data(u32::MAX, u64::MAX, MAX_PAYLOAD)),
         ("a second hello", framed(&Frame::Hello(vec![0xa0]))),
         ("a welcome", framed(&Frame::Welcome(vec![0xa0]))),
         ("a refusal", framed(&Frame::Refuse(vec![0xa0]))),
@@ -121,18 +121,18 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
         ("an endless array", control(vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])),
         ("arrays in arrays", control(vec![0x81; 60_000])),
         ("a string of 2^64 bytes", control(vec![0x82, 0, 0x81, 0xa1, 0, 0x5b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])),
-        ("a message from far ahead", framed(&Frame::Control { seq: 1 << 40, body: vec![0x80] })),
+        ("a message too far ahead", framed(&Frame::Control { seq: 1 << 40, body: vec![0x80] })),
         ("an acknowledgement of messages never sent", framed(&Frame::ControlAck { next: u64::MAX })),
         ("chunks of 2^63 bytes", control(minicbor::to_vec(put("file", 1 << 20, 63)).unwrap())),
         ("chunks of one byte", control(minicbor::to_vec(put("file", 1 << 62, 0)).unwrap())),
         ("a file of 2^64 - 1 bytes", control(minicbor::to_vec(put("file", u64::MAX, 18)).unwrap())),
-        ("no tree at all", control(minicbor::to_vec(tree).unwrap())),
+        ("not a tree", control(minicbor::to_vec(tree).unwrap())),
         (
-            "acknowledged chunks of no transfer",
+            "acknowledged chunks without a transfer",
             framed(&Frame::Ack { transfer: TransferId(9), ranges: vec![ChunkRange { first: ChunkId(u64::MAX), count: u64::MAX }] }),
         ),
         (
-            "the end of no transfer",
+            "an end without a transfer",
             control(
                 minicbor::to_vec(Message::Complete(Complete {
                     transfer: TransferId(5),
@@ -146,18 +146,18 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("an answer", control(minicbor::to_vec(Message::Answer(Answer { id: 0, answer: AnswerKind::Done })).unwrap())),
         ("load without leave", load_frame(1, 1000)),
-        ("load of no run", load_frame(0, 1000)),
+        ("load without a run", load_frame(0, 1000)),
         ("an echo without a bench", echo_frame(100)),
         ("a run without leave", control(minicbor::to_vec(Message::Bench(BenchBody::Run(run_of_all()))).unwrap())),
         ("a daemon's leave", control(minicbor::to_vec(Message::Bench(BenchBody::Admitted(BenchAdmitted { seconds: 9 }))).unwrap())),
-        ("the end of no run", control(minicbor::to_vec(Message::Bench(BenchBody::Stop(RunNumber { run: 1 }))).unwrap())),
+        ("an end without a run", control(minicbor::to_vec(Message::Bench(BenchBody::Stop(RunNumber { run: 1 }))).unwrap())),
     ];
     for bad in [&b"../x"[..], b"/etc", b"a\0bc", b"a/bc", b"...." as &[u8]].into_iter().take(4) {
-        breaches.push(("a name that leads out", control(renamed(&put("abcd", 4, 18), b"abcd", bad))));
-        breaches.push(("a name that leads out", control(renamed(&get(1, "abcd"), b"abcd", bad))));
+        breaches.push(("a name outside the root", control(renamed(&put("abcd", 4, 18), b"abcd", bad))));
+        breaches.push(("a name outside the root", control(renamed(&get(1, "abcd"), b"abcd", bad))));
     }
     let remove = Message::Ask(Ask { id: 0, ask: AskKind::Remove { name: name("served") } });
-    breaches.push(("a name that leads out, to be removed", control(renamed(&remove, b"served", b"../etc"))));
+    breaches.push(("a name outside the root, to be removed", control(renamed(&remove, b"served", b"../etc"))));
     let rename = Message::Ask(Ask { id: 0, ask: AskKind::Rename { from: name("ab"), to: name("cd"), replace: true } });
     breaches.push(("the parent's name, for a file", control(renamed(&rename, b"cd", b".."))));
     breaches.push(("the parent's name", control(renamed(&put("ab", 4, 18), b"ab", b".."))));
@@ -214,7 +214,7 @@ async fn a_client_that_only_breaks_the_protocol_loses_its_session() {
         let _ = evil.send_bytes(&data(9, 9, 9)).await;
         evil.end().await;
     }
-    assert!(refused, "it may go on for ever");
+    assert!(refused, "it never stops");
     stage.still_serves("file").await;
 }
 

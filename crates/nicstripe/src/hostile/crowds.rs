@@ -58,7 +58,7 @@ async fn a_session_gives_way_to_a_key_that_has_none() {
         ends.spawn(async move { drop(wire.end().await) });
     }
     within(ends.join_next()).await.unwrap().unwrap();
-    assert!(tokio::time::timeout(Duration::from_millis(200), ends.join_next()).await.is_err(), "more than one had to go");
+    assert!(tokio::time::timeout(Duration::from_millis(200), ends.join_next()).await.is_err(), "more than one was evicted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,7 +68,7 @@ async fn a_refusal_for_want_of_a_place_says_how_many_there_are() {
     let mut third = Wire::connect([127, 0, 3, 1], stage.address(), &stage.other).await.unwrap();
     let hello = super::wire::hello(SessionId([7; 16]), true);
     third.send(&Frame::Hello(minicbor::to_vec(hello).unwrap())).await.unwrap();
-    let Frame::Refuse(body) = third.next().await.unwrap() else { panic!("it is not refused") };
+    let Frame::Refuse(body) = third.next().await.unwrap() else { panic!("it is not rejected") };
     let refusal: Refusal = minicbor::decode(&body).unwrap();
     assert_eq!((refusal.code, refusal.most), (RefusalCode::TooManySessions, Some(2)));
 }

@@ -164,7 +164,7 @@ async fn sessions_that_take_all_credit_and_send_nothing_have_half_of_the_memory(
     // Half of 256 chunks, plus one per session.
     assert!((64..=128 + u64::from(SESSIONS)).contains(&granted), "{granted} chunks");
     let (_honest, credit) = hoarder(&stage, [127, 0, 4, 1], &stage.client).await.unwrap();
-    assert_eq!(credit, 32, "another key has all that one link uses");
+    assert_eq!(credit, 32, "another key holds all connections of one link");
 }
 
 /// Opens a session that starts a large put and sends no data. Returns it with its credit in chunks.

@@ -61,7 +61,7 @@ async fn the_time_of_a_greeting_is_counted_from_its_start_whatever_trickles_in()
         if matches!(waited, Ok(Ok(0) | Err(_))) || slow.write_all(&[1]).await.is_err() {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "it is not turned away");
+        assert!(begun.elapsed() < Duration::from_secs(20), "it is not rejected");
     }
     assert!(begun.elapsed() >= Duration::from_millis(500) && said.is_empty(), "{:?}, {said:?}", begun.elapsed());
 
@@ -152,7 +152,7 @@ async fn connections_of_peers_are_limited_too_and_given_back() {
         if next.greet(SessionId([2; 16]), true).await.unwrap().is_ok() {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "its place was not given back");
+        assert!(begun.elapsed() < Duration::from_secs(20), "its place was not released");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -289,7 +289,7 @@ mod tests {
         let mut connection = Connection::new();
         assert_eq!(connection.send(20, 80, 0.005, 0.3), []);
         assert_eq!(connection.send(4, 80, 0.005, 1.0), [Advice::Try]);
-        assert_eq!(connection.send(20, 10, 0.005, 0.3), [], "that it brings less is not its fault");
+        assert_eq!(connection.send(20, 10, 0.005, 0.3), [], "its lower rate has another cause");
         assert_eq!(connection.send(4, 90, 0.005, 1.0), []);
     }
 

@@ -237,7 +237,7 @@ impl Driver {
                 let connection = self.connections.get(&path);
                 let contact_only = connection.is_some_and(|connection| connection.plan.contact_only);
                 let is_told = connection.is_some_and(|connection| matches!(connection.state, LinkState::Down(_) | LinkState::LeftOut(_)));
-                let why = if contact_only { "it only served to meet the peer" } else { "another took its place" };
+                let why = if contact_only { "used for the first contact only" } else { "replaced by another link" };
                 // A reported loss or connection failure is more informative.
                 if !is_told {
                     self.report_link(path, LinkState::LeftOut(why.into()));
@@ -494,7 +494,7 @@ struct Ending(SessionHandle);
 impl Drop for Ending {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!("a session ended by a fault in this program");
+            tracing::error!("session panicked");
         }
         self.0.presence.is_connected.store(false, Ordering::Release);
         self.0.ended.cancel();
@@ -512,10 +512,10 @@ pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {
 /// Returns the peer's reason for closing a session, as text.
 fn close_text(code: CloseCode) -> String {
     match code {
-        CloseCode::Done => "it says that all is done",
-        CloseCode::Cancelled => "it was interrupted there",
+        CloseCode::Done => "it closed the session",
+        CloseCode::Cancelled => "interrupted at the peer",
         CloseCode::ShuttingDown => "it is shutting down",
-        CloseCode::RightsChanged => "its list of peers allows this machine less than before",
+        CloseCode::RightsChanged => "its list of peers was changed for this machine",
     }
     .into()
 }

@@ -366,9 +366,7 @@ impl OpenFiles {
             let opened = async {
                 let lease = service.lease_files(OF_SOURCE, &session).await?;
                 let open = move || service.open_source(&name, options).map(|source| source.keep(lease));
-                pool.call(open)
-                    .await
-                    .unwrap_or_else(|| Err(FileError::new("open", "a file", std::io::Error::other("a fault in this program"))))
+                pool.call(open).await.unwrap_or_else(|| Err(FileError::new("open", "a file", std::io::Error::other("internal error"))))
             };
             let result = opened.await.map(|source| {
                 let offer = offer_of(transfer, &source);
@@ -424,8 +422,8 @@ impl Fault {
 impl Drop for Fault {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let source = std::io::Error::other("a fault in this program");
-            let error = Error::System { what: "go on with the session", source };
+            let source = std::io::Error::other("internal error");
+            let error = Error::System { what: "continue the session", source };
             let (session, told) = (self.0.clone(), Input::Command(Command::GiveUp(Box::new(error))));
             match tokio::runtime::Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(async move { drop(session.send(told).await) })),

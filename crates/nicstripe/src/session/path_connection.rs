@@ -243,11 +243,11 @@ impl PathConnection {
         };
         match change_congestion(probe, name) {
             Ok(before) => {
-                tracing::debug!(interface = %self.plan.interface, name, "packets get lost: another congestion control is {advice}");
+                tracing::debug!(interface = %self.plan.interface, name, "packet loss: congestion control {advice}");
                 open.before = Some(before);
             }
             Err(error) => {
-                tracing::debug!(interface = %self.plan.interface, name, %error, "no other congestion control");
+                tracing::debug!(interface = %self.plan.interface, name, %error, "cannot change congestion control");
                 open.congestion.on_refused();
             }
         }

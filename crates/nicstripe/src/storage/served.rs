@@ -108,6 +108,6 @@ impl Served {
 }
 
 fn no_directory(what: &'static str, name: &dyn std::fmt::Display) -> FileError {
-    let why = io::Error::new(io::ErrorKind::Unsupported, "this daemon keeps single files, and has no directory of a file system");
+    let why = io::Error::new(io::ErrorKind::Unsupported, "this daemon's storage has no directories");
     FileError::new(what, name, why).with_code(FailCode::Refused)
 }

@@ -247,7 +247,7 @@ impl StoredTarget {
     fn commit(&self, digest: Digest) -> Result<(), FileError> {
         let mut syncs = self.syncs();
         if *syncs == Syncs::Closed || self.poisoned.load(Ordering::Acquire) {
-            return Err(self.error("name", io::Error::other("it was given up before")));
+            return Err(self.error("name", io::Error::other("it was discarded before")));
         }
         let size = if self.grid.is_open() { self.end.load(Ordering::Acquire) } else { self.grid.size };
         if self.verify && !self.has_digest(digest, size).map_err(|cause| self.kept(self.error("read back", cause)))? {

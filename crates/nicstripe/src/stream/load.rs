@@ -281,7 +281,7 @@ impl Came {
 /// Reason that ends a benchmarking connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchBreach {
-    #[error("peer asks for more echoes than it takes")]
+    #[error("peer requested more echoes than it reads")]
     Flood,
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -17,14 +17,14 @@ pub(crate) enum TlsError {
     UntrustedKey(PublicKey),
     /// The peer does not accept our key; a server has proved its own key before. This alert has no
     /// other meaning.
-    #[error("peer refused our key (alert {})", name(*.0))]
+    #[error("peer rejected our key (alert {})", name(*.0))]
     KeyRefused(AlertDescription),
     /// The peer closed the connection before it accepted or rejected our key. A busy peer, or an
     /// attacker on the path, can cause this.
-    #[error("peer closed the connection before it said whether it trusts our key")]
+    #[error("peer closed the connection before accepting our key")]
     ClosedAtKey(#[source] Option<io::Error>),
     /// The peer presented no key, or a key of another type.
-    #[error("peer showed no Ed25519 raw public key")]
+    #[error("peer sent no Ed25519 raw public key")]
     NoKey,
     /// The first bytes are not TLS.
     #[error("peer does not speak TLS")]
@@ -39,16 +39,16 @@ pub(crate) enum TlsError {
     #[error("peer ended the connection with alert {}", name(*.0))]
     Alert(AlertDescription),
     /// The bytes are not records of this connection: a broken peer, or a third party on the path.
-    #[error("peer's record cannot be accepted")]
+    #[error("invalid record from the peer")]
     Record(#[from] RecordError),
     /// An authentic record arrived in a state that does not allow it.
     #[error("peer sent an unexpected record: {0}")]
     Unexpected(&'static str),
     /// The connection ended without the peer's `close_notify`: bytes may be missing.
-    #[error("connection was cut: the peer did not say that it would end")]
+    #[error("connection cut without close_notify")]
     Truncated,
     /// The handshake did not finish before its deadline.
-    #[error("handshake did not finish before its deadline")]
+    #[error("handshake timed out")]
     TimedOut,
     /// The random number generator or the cipher failed, or the connection is used after an earlier
     /// failure.

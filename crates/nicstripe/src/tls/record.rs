@@ -30,7 +30,7 @@ pub(crate) const MAX_RECORD: usize = HEADER_LEN + MAX_CIPHERTEXT;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
     /// Not a content type or version of TLS: another protocol.
-    #[error("bytes {0:#04x} {1:#04x} begin no TLS record")]
+    #[error("not a TLS record: starts with {0:#04x} {1:#04x}")]
     NotTls(u8, u8),
     /// The length field exceeds the limit of RFC 8446.
     #[error("record of {0} bytes exceeds the limit of {MAX_CIPHERTEXT}")]

@@ -21,7 +21,7 @@ pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};
 
 /// Formats the error for a directory whose name is taken by a non-directory; `label` is escaped.
 fn cannot_make_directory(label: &str) -> String {
-    format!("cannot make directory \"{label}\": something else has its name, which no option replaces")
+    format!("cannot make directory \"{label}\": it exists and is not a directory, never replaced")
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ mod tests {
             ("known", 1000, "alice", 2000),
             ("unknown", 1000, "nobody-here", 1000),
             ("root stays root", 0, "alice", 0),
-            ("nobody becomes root", 1000, "root", 1000),
+            ("no owner becomes root", 1000, "root", 1000),
             ("nor by another name of root's", 1000, "toor", 1000),
             ("as it is, to the kernel", u32::MAX, "nobody-here", u32::MAX),
         ] {
@@ -207,14 +207,14 @@ mod tests {
             here.local(id, name(&id.to_string()));
             assert!(there.names.len() <= MOST_KNOWN && here.ids.len() <= MOST_KNOWN);
         }
-        assert_eq!((there.name_of(1000), here.local(1000, name("alice"))), (name("alice"), 2000), "forgotten, and found again");
+        assert_eq!((there.name_of(1000), here.local(1000, name("alice"))), (name("alice"), 2000), "evicted, and found again");
     }
 
     #[test]
     fn this_machine_knows_its_own() {
         let owner = Owner { uid: u32::MAX - 17, gid: u32::MAX - 17 };
         assert_eq!(Owners::default().names_of(owner), None);
-        let nobody = (USERS.id_of)("nobody").expect("every machine with a list of users has nobody");
+        let nobody = (USERS.id_of)("nobody").expect("every machine with a user list has a nobody");
         assert_eq!(Owners::default().local(owner, name("nobody"), None), Owner { uid: nobody, ..owner });
         assert_eq!((USERS.name_of)(nobody).as_deref(), Some("nobody"));
     }

@@ -335,7 +335,7 @@ impl Sender {
         if !self.outlet.try_push(record) {
             self.flush()?;
             if !self.outlet.try_push(record) {
-                return Err(protocol(io::Error::other("a record exceeds a parcel")));
+                return Err(protocol(io::Error::other("record exceeds a batch")));
             }
         }
         if let Record::Entry(entry) = record {
@@ -374,7 +374,7 @@ fn short(text: &str) -> String {
 
 /// Reason for a file that failed at the receiver.
 fn given_up() -> Reason {
-    reason(FailCode::Io, "the receiver gave it up")
+    reason(FailCode::Io, "abandoned by the receiver")
 }
 
 /// Most characters of a reason, and of a label: at most 1 KiB.

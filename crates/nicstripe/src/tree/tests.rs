@@ -251,7 +251,7 @@ fn a_dry_run_reports_what_a_run_then_does() {
 fn what_is_in_the_way_fails_and_both_ends_say_so() {
     let (_dir, source, target) = ground();
     plant(&source);
-    fs::write(target.join("d0"), "a file where a directory is to be").unwrap();
+    fs::write(target.join("d0"), "a file in place of a directory").unwrap();
     fs::create_dir_all(target.join("d1/e1/none")).unwrap();
     fs::create_dir_all(target.join("d2/e2")).unwrap();
     fs::write(target.join("d2/e2/few"), "something else").unwrap();

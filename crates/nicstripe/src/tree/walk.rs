@@ -210,7 +210,7 @@ impl Walk {
     fn classify(&mut self, looked: StatEntry, dir: &OwnedFd, selection: Selection) {
         let kind = FileType::from_raw_mode(looked.stat.st_mode);
         if kind != FileType::Directory && selection.needs_directory() {
-            let error = io::Error::other("it is no directory, but something in it was asked for");
+            let error = io::Error::other("it is not a directory, but an entry in it was requested");
             self.fail_in_level(&looked.location, FailCode::NotFound, error);
             if !selection.is_meant() {
                 return;
@@ -222,7 +222,7 @@ impl Walk {
             FileType::Symlink => self.find_symlink(looked, dir),
             kind if self.options.nodes => self.find_node(looked, kind),
             _ if looked.parent.is_none() => {
-                let error = io::Error::other("it is neither a file nor a directory nor a symbolic link");
+                let error = io::Error::other("not a file, directory or symbolic link");
                 self.fail_in_level(&looked.location, FailCode::NotAFile, error);
             }
             // Beneath a directory everything has a name.
@@ -426,7 +426,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Reads a file whose reported size is meaningless; fails if it is no longer a regular file.
 fn read_to_end(file: OwnedFd) -> io::Result<Vec<u8>> {
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other("it is no regular file any more"));
+        return Err(io::Error::other("it is no longer a regular file"));
     }
     let mut bytes = Vec::new();
     // One page beyond the limit: some files in /proc accept no other lengths.
@@ -438,7 +438,7 @@ fn reopen(directory: &Directory, identity: (u64, u64)) -> io::Result<OwnedFd> {
     let dir = directory.anchor.open_at(&directory.path, DIRECTORY)?;
     let stat = fstat(&dir)?;
     if (stat.st_dev, stat.st_ino) != identity {
-        return Err(io::Error::other("it was replaced by another directory"));
+        return Err(io::Error::other("replaced by another directory"));
     }
     Ok(dir)
 }

@@ -216,7 +216,7 @@ impl Drop for Temporary {
 
 fn unique_name() -> io::Result<String> {
     let mut random = [0; 8];
-    aws_lc_rs::rand::fill(&mut random).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    aws_lc_rs::rand::fill(&mut random).map_err(|_| io::Error::other("the system provides no random numbers"))?;
     Ok(format!(".nicstripe-{:016x}.tmp", u64::from_be_bytes(random)))
 }
 
@@ -242,5 +242,5 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileEr
 /// Returns a folder of mode 0700 whatever the umask, for tests.
 #[cfg(test)]
 pub(crate) fn private_folder() -> tempfile::TempDir {
-    tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().expect("tests have room for a temporary folder")
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().expect("temporary folder for a test")
 }

@@ -184,7 +184,7 @@ fn leads_through(path: &Path, directory: (u64, u64)) -> io::Result<bool> {
 #[non_exhaustive]
 pub enum HomeError {
     /// Neither variable is set.
-    #[error("cannot tell where the configuration is: neither {HOME_VARIABLE} nor HOME is set")]
+    #[error("no configuration directory: neither {HOME_VARIABLE} nor HOME is set")]
     Unknown,
     /// A variable holds a relative path.
     #[error("{variable} is {path:?}: expected an absolute path")]

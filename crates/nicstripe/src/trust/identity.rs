@@ -129,7 +129,7 @@ pub enum IdentityError {
         path: PathBuf,
     },
     /// The system's random number generator failed.
-    #[error("cannot make a key pair: the system gives no random numbers")]
+    #[error("cannot make a key pair: the system provides no random numbers")]
     NoRandom,
 }
 

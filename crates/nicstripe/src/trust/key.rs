@@ -193,7 +193,7 @@ pub enum KeyError {
         text: String,
     },
     /// Extra text after a bare key.
-    #[error("\"{text}\" follows the key: expected nothing there")]
+    #[error("unexpected \"{text}\" after the key")]
     Trailing {
         /// Text found, shortened and escaped.
         text: String,
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(said("ssh-ed25519 AAAA"), "a public key begins with \"nicstripe-ed25519\", not with \"ssh-ed25519\"");
         assert!(said("nicstripe-ed25519 AAAA").contains("\"AAAA\" is not a key"));
         assert!(said("nicstripe-ed25519").contains("\"\" is not a key"));
-        assert!(said(&format!("{LINE} more")).contains("\"more\" follows the key"));
+        assert!(said(&format!("{LINE} more")).contains("unexpected \"more\" after the key"));
         // Nonzero unused bits would give one key several spellings.
         assert!(said(&LINE.replace("h8=", "h9=")).contains("is not a key"));
         assert!(said("\u{1b}[31m\u{202e}").contains("\\u{1b}[31m\\u{202e}"));

@@ -274,7 +274,7 @@ pub enum PeersError {
     #[error(transparent)]
     Value(LineError),
     /// Another key has the name.
-    #[error("name \"{name}\" belongs to another key, {fingerprint}: expected a name of its own for each key")]
+    #[error("name \"{name}\" belongs to another key, {fingerprint}: expected a unique name")]
     NameTaken {
         /// Name in conflict.
         name: String,
@@ -282,7 +282,7 @@ pub enum PeersError {
         fingerprint: String,
     },
     /// No such peer.
-    #[error("no peer is called \"{text}\": expected a name, a key or a fingerprint from the peers file")]
+    #[error("no peer \"{text}\": expected a name, key or fingerprint from the peers file")]
     Unknown {
         /// Text given by the caller.
         text: String,
@@ -303,13 +303,13 @@ pub enum LineProblem {
     #[error("control characters are not allowed")]
     Hidden,
     /// An earlier line has this key, perhaps with other rights.
-    #[error("key {fingerprint} is on a line above already: expected one line a key")]
+    #[error("key {fingerprint} is a duplicate: expected one line per key")]
     KeyTwice {
         /// Fingerprint of the key.
         fingerprint: String,
     },
     /// An earlier line has this name.
-    #[error("name \"{name}\" is on a line above already: expected a name of its own for each key")]
+    #[error("name \"{name}\" is a duplicate: expected a unique name for each key")]
     NameTwice {
         /// Name in conflict.
         name: String,

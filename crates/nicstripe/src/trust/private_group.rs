@@ -66,7 +66,7 @@ mod tests {
         for (why, user, group, users) in [
             ("it has another member", user(1000), group("me", 1000, &["me", "you"]), PASSWD.to_owned()),
             ("it is not the primary one", user(1000), group("me", 1001, &[]), PASSWD.to_owned()),
-            ("it has a name of its own", user(1000), group("users", 1000, &[]), PASSWD.to_owned()),
+            ("its name differs from the user's", user(1000), group("users", 1000, &[]), PASSWD.to_owned()),
             ("it is another user's primary one", user(1000), group("me", 1000, &[]), format!("{PASSWD}x:x:7:1000::/:/bin/sh\n")),
             ("a line cannot be read", user(1000), group("me", 1000, &[]), format!("{PASSWD}+::::::\n")),
         ] {

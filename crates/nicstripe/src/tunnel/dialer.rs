@@ -38,11 +38,11 @@ impl Dialer {
     /// Connects a tunnel to its target and relays until one of them ends.
     pub(crate) async fn serve(self: Arc<Self>, tunnel: Tunnel, target: String) {
         let Some(_lease) = self.descriptors.try_lease(1) else {
-            return tunnel.refuse(TargetRefusal::TooMany, "this key has as many connections and open files there as it may at once");
+            return tunnel.refuse(TargetRefusal::TooMany, "limit of connections and open files for this key reached");
         };
         let connected = {
             let Ok(_permit) = self.attempts.try_acquire() else {
-                return tunnel.refuse(TargetRefusal::TooMany, "too many connections are being made at once");
+                return tunnel.refuse(TargetRefusal::TooMany, "too many connections in progress");
             };
             tokio::select! {
                 connected = self.connect(&target) => connected,
@@ -72,11 +72,11 @@ impl Dialer {
     async fn connect(&self, target: &str) -> Result<TcpStream, (TargetRefusal, String)> {
         // Compared literally before any lookup, so that the resolver cannot widen the permission.
         if !self.allowed.iter().any(|allowed| allowed.as_str() == target) {
-            return Err((TargetRefusal::NotAllowed, "this machine's line there does not allow it".into()));
+            return Err((TargetRefusal::NotAllowed, "not permitted for this machine's key".into()));
         }
         let deadline = Instant::now() + DIAL_TIMEOUT;
         let late = || io::Error::from(io::ErrorKind::TimedOut);
-        let unresolved = |error: io::Error| (TargetRefusal::Unresolved, format!("its name has no address: {error}"));
+        let unresolved = |error: io::Error| (TargetRefusal::Unresolved, format!("cannot resolve its name: {error}"));
         let found = timeout(DIAL_TIMEOUT, lookup_host(target)).await.map_err(|_| unresolved(late()))?.map_err(unresolved)?;
         let addresses: Vec<SocketAddr> = found.collect();
         let mut failure = late();
@@ -93,7 +93,7 @@ impl Dialer {
                 Err(_) => failure = late(),
             }
         }
-        Err((TargetRefusal::Unreachable, format!("it cannot be connected to: {failure}")))
+        Err((TargetRefusal::Unreachable, format!("{failure}")))
     }
 
     fn may_record(&self) -> bool {

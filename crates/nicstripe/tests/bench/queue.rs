@@ -59,7 +59,7 @@ async fn a_copy_beside_a_bench_neither_waits_nor_fails_and_is_told() {
     // On a slow machine the copy outlives its load.
     assert!(transfers[0] == Some(0) && transfers[1..].contains(&Some(1)), "{transfers:?}");
     assert!(notes.iter().any(|note| note.contains("a transfer ran at the daemon")), "{notes:?}");
-    assert!(report.summary.sentence.contains("copies ran at"), "{}", report.summary.sentence);
+    assert!(report.summary.sentence.contains("concurrent cop"), "{}", report.summary.sentence);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,7 +69,7 @@ async fn who_finds_the_queue_full_is_told_when_there_may_be_room() {
     let mut first = one.bench(BenchPlan { repeats: 12..=12, ..quick(&[Phase::Together]) });
     while !matches!(within(first.next_event()).await, Some(BenchEvent::Began { .. })) {}
     let refused = within(other.bench(quick(&[Phase::Together])).finish()).await.unwrap_err();
-    assert!(matches!(&refused, Error::Refused { why, .. } if why.contains("there may be room in")), "{refused}");
+    assert!(matches!(&refused, Error::Refused { why, .. } if why.contains("retry in")), "{refused}");
     drop(first);
 }
 

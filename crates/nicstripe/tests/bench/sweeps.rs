@@ -79,7 +79,7 @@ async fn messages_are_swept_from_a_byte_to_many_and_beside_the_edges_of_segments
     assert!(sweep.link == Some(1) && sweep.latency_us.is_some() && sweep.half_size_bytes.is_some(), "{sweep:#?}");
     let sizes = sizes(sweep);
     assert!(sizes.is_sorted() && sizes[0] == Some(1));
-    assert!([65_535, 65_536, 65_537, 1 << 17].iter().all(|size| sizes.contains(&Some(*size))), "also of more than one frame: {sizes:?}");
+    assert!([65_535, 65_536, 65_537, 1 << 17].iter().all(|size| sizes.contains(&Some(*size))), "also in more than one frame: {sizes:?}");
     assert!(sweep.points.iter().all(|point| point.time_us.is_some_and(|time| time > 0.0) && point.rate.n >= 3), "{sweep:#?}");
 }
 
@@ -98,7 +98,7 @@ async fn buffers_are_swept_beside_what_the_kernel_does_by_itself() {
     let sweep = told.sweep();
     let sizes = sizes(sweep);
     assert!(sizes.len() >= 3 && sizes[..3] == [None, Some(16 << 10), Some(32 << 10)], "{sizes:?}");
-    assert!(sweep.points[0].got_bytes.is_none(), "it was not asked");
+    assert!(sweep.points[0].got_bytes.is_none(), "it was not queried");
     let asked = || sweep.points.iter().filter_map(|point| Some((point.size?, point.got_bytes)));
     // Linux allocates twice the requested size, up to its limit.
     assert!(asked().all(|(size, got)| got.is_some_and(|got| got >= size.min(64 << 10))), "{sweep:#?}");
@@ -122,7 +122,7 @@ async fn without_the_right_to_set_them_other_sizes_of_packets_are_computed_and_t
     let all: BTreeSet<u64> = [1500, 4000, 9000, lo].into();
     assert_eq!(sizes(sweep), all.into_iter().map(Some).collect::<Vec<_>>());
     assert!(sweep.points.iter().all(|point| point.computed == (point.size != Some(lo))), "{sweep:#?}");
-    assert!(told.notes.iter().any(|note| note.contains("computed and not measured")), "{:?}", told.notes);
+    assert!(told.notes.iter().any(|note| note.contains("computed, not measured")), "{:?}", told.notes);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,5 +153,5 @@ async fn points_that_cannot_be_measured_are_told_and_the_bench_goes_on() {
     let SweepRun { report, notes, .. } = SweepRun::by(&client, plan).await;
     let kinds: Vec<_> = report.sweeps.iter().map(|sweep| (sweep.kind, sweep.stopped != "points could not be measured")).collect();
     assert_eq!(kinds, [(SweepKind::Streams, false), (SweepKind::Message, true)]);
-    assert!(!report.complete && notes.iter().any(|note| note.starts_with("1 connections a link could not be measured")), "{notes:?}");
+    assert!(!report.complete && notes.iter().any(|note| note.starts_with("1 connections per link could not be measured")), "{notes:?}");
 }

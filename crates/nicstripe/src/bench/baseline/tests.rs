@@ -30,21 +30,18 @@ fn other_links_packets_directions_and_documents_are_not_compared() {
     let now = of_rates(Phase::Together, &[940.0; 6]);
     let mut other = now.clone();
     other.links[0].ends.client.name = "wlan0".into();
-    assert_eq!(
-        verdict(&now, &other),
-        (Verdict::NotComparable, Some("the links are others: eth0=enp0, and in the baseline wlan0=enp0".into()))
-    );
+    assert_eq!(verdict(&now, &other), (Verdict::NotComparable, Some("links differ: eth0=enp0, baseline wlan0=enp0".into())));
     let mut jumbo = now.clone();
     jumbo.links[0].theory.iter_mut().for_each(|theory| theory.mtu = 9000);
-    assert_eq!(verdict(&now, &jumbo), (Verdict::NotComparable, Some("the MTU of eth0 is 1500, and in the baseline 9000".into())));
+    assert_eq!(verdict(&now, &jumbo), (Verdict::NotComparable, Some("MTU of eth0 differs: 1500, baseline 9000".into())));
     jumbo.links[0].theory = None;
-    assert_eq!(verdict(&now, &jumbo).0, Verdict::Same, "the ends' own are 1500");
+    assert_eq!(verdict(&now, &jumbo).0, Verdict::Same, "the interfaces' MTUs are 1500");
     let mut newer = now.clone();
     newer.schema = "nicstripe-bench-report/2".into();
     assert_eq!(verdict(&now, &newer).0, Verdict::NotComparable);
     let found = compare(&now, &of_rates(Phase::Reverse, &[940.0; 6]));
     assert_eq!((found.verdict, found.baseline.n), (Verdict::NotComparable, 0));
-    assert_eq!(found.why.unwrap(), "there is no load that both have measured in the same direction");
+    assert_eq!(found.why.unwrap(), "no load was measured in the same direction by both");
 }
 
 #[test]

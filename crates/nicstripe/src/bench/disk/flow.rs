@@ -33,7 +33,7 @@ use crate::{
 pub(in crate::bench) async fn measure(runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
     let Some(plan) = runner.plan.disk.clone() else { return Ok(()) };
     let Some(name) = plan.name.clone().or_else(|| own_name(&plan.file)) else {
-        runner.leave_out("the disks", "the file has no name that it could have there");
+        runner.leave_out("the disks", "the file has no valid remote name");
         return Ok(());
     };
     let mut flow =
@@ -65,7 +65,7 @@ impl Stage {
             Self::Read => "reading the source",
             Self::Network => "the network between the disks",
             Self::Write => "writing the target",
-            Self::All => "the copy from disk to disk",
+            Self::All => "the disk-to-disk copy",
         }
     }
 }
@@ -99,7 +99,7 @@ impl Flow {
         while repeat <= self.repeats(*runner.plan.repeats.start()) {
             for stage in Stage::ALL {
                 if runner.is_over() {
-                    runner.leave_out("the rest of the disks", "its time was over");
+                    runner.leave_out("the rest of the disks", "time limit reached");
                     return Ok(());
                 }
                 if self.left_out[stage as usize] {
@@ -143,7 +143,7 @@ impl Flow {
             Stage::Read => read_stage(&file, bytes, stop),
             _ => write_here(&file, bytes, stop),
         });
-        let moved = done.await.unwrap_or_else(|| Err(super::failed("measure", "a fault in this program")));
+        let moved = done.await.unwrap_or_else(|| Err(super::failed("measure", "internal error")));
         let moved = moved.map_err(|error| crate::chain(&error))?;
         self.systems.client.clone_from(&moved.file_system);
         self.take(stage, moved)
@@ -162,7 +162,7 @@ impl Flow {
 
     fn take(&mut self, stage: Stage, moved: Moved) -> Measured {
         if moved.bytes == 0 || moved.bytes > self.bytes {
-            return Err("not what was asked for was moved".into());
+            return Err("unexpected number of bytes moved".into());
         }
         if stage == Stage::Read {
             self.bytes = moved.bytes;
@@ -175,7 +175,7 @@ impl Flow {
         let size = std::fs::metadata(&self.plan.file).map(|found| found.len());
         let is_all = if self.plan.reverse { self.bytes < self.plan.bytes } else { size.is_ok_and(|size| size <= self.bytes) };
         if !is_all {
-            return Err(format!("the file has more than the {} bytes that are measured", self.plan.bytes));
+            return Err(format!("the file exceeds the {} bytes measured", self.plan.bytes));
         }
         if self.copier.is_none() {
             self.copier = Some(runner.client.another(None, None).await.map_err(|error| crate::chain(&error))?);

@@ -35,7 +35,7 @@ fn two_good_cables_carry_all_they_can() {
     assert_eq!((found.theory_bps, found.limiter), (Some(2 * THEORY), Some(Limiter::Cable)));
     assert_eq!(
         found.sentence,
-        "2 links carry 1.88 Gbit/s from hostA to hostB, 99.9 % of theory, limited by the cables, which carry all they can"
+        "2 links carry 1.88 Gbit/s from hostA to hostB, 99.9 % of theory, limited by the cables, at their full rate"
     );
     assert_eq!(link_limiters(found), [Some(Limiter::Cable); 2]);
     assert!(report.runs.iter().flat_map(|run| &run.flows).all(|flow| flow.limiter == Limiter::Cable));
@@ -52,12 +52,16 @@ fn copies_that_ran_meanwhile_are_told() {
     let sentence = |measured: &[Run]| concluded(vec![link(1)], measured.to_vec()).summary.sentence;
     assert!(!sentence(&measured).contains("cop"), "{}", sentence(&measured));
     of_together(&mut measured, 2);
-    assert!(sentence(&measured).ends_with("; copies ran at hostB during 2 of the 6 loads and took their part"), "{}", sentence(&measured));
+    assert!(
+        sentence(&measured).ends_with("; concurrent copies on hostB used part of the capacity in 2 of 6 loads"),
+        "{}",
+        sentence(&measured)
+    );
     let mut once = vec![run(Phase::Together, 1, vec![flow(1, 800.0)])];
     of_together(&mut once, 1);
-    assert!(sentence(&once).ends_with("; measured once; a copy ran at hostB meanwhile and took its part"), "{}", sentence(&once));
+    assert!(sentence(&once).ends_with("; measured once; a concurrent copy on hostB used part of the capacity"), "{}", sentence(&once));
     once[0].other_transfers = None;
-    assert!(sentence(&once).ends_with("; measured once"), "an older daemon does not tell");
+    assert!(sentence(&once).ends_with("; measured once"), "an older daemon does not report it");
 }
 
 #[test]
@@ -71,7 +75,7 @@ fn a_shared_bus_is_named_with_both_links_and_scales_to_0_61() {
     assert_eq!((found.limiter, link_limiters(found)), (Some(Limiter::Shared), vec![Some(Limiter::Shared); 2]));
     assert_eq!(
         found.sentence,
-        "2 links carry 1.15 Gbit/s from hostA to hostB, 60.9 % of theory, limited by something that eth0 and eth1 share, as they carry more alone: a bus, a card or a switch"
+        "2 links carry 1.15 Gbit/s from hostA to hostB, 60.9 % of theory, limited by a resource shared by eth0 and eth1, such as a bus, card or switch: each alone is faster"
     );
     let alone = report.runs.iter().filter(|run| run.phase == Phase::Solo).flat_map(|run| &run.flows);
     assert!(alone.into_iter().all(|flow| flow.limiter == Limiter::Cable));
@@ -86,7 +90,7 @@ fn pairs_tell_two_buses_apart() {
         measured.push(run(Phase::Pair, 1, vec![flow(one, mbit), flow(other, mbit)]));
     }
     let found = concluded(four, measured).summary;
-    assert!(found.sentence.contains("something that eth0 and eth1 share and something that eth2 and eth3 share"), "{}", found.sentence);
+    assert!(found.sentence.contains("a resource shared by eth0 and eth1 and a resource shared by eth2 and eth3"), "{}", found.sentence);
 }
 
 #[test]
@@ -96,7 +100,7 @@ fn a_slow_line_in_the_set_is_full_and_named() {
     let found = concluded(links, runs(&[flow(1, 940.0), flow(2, 94.1)], &[flow(1, 938.3), flow(2, 94.1)])).summary;
     near(found.fairness, 1.0);
     assert_eq!(found.limiter, Some(Limiter::Cable));
-    assert!(found.sentence.ends_with("which carry all they can; eth1 (94.1 Mbit/s at most) is a slow line"), "{}", found.sentence);
+    assert!(found.sentence.ends_with("at their full rate; eth1 (94.1 Mbit/s at most) is a slow line"), "{}", found.sentence);
 }
 
 #[test]
@@ -105,7 +109,7 @@ fn one_packet_in_a_thousand_lost_is_named_with_its_link() {
     let report = concluded(two(), runs(&[flow(1, 940.0), lossy(931.0)], &[flow(1, 940.0), lossy(931.0)]));
     let found = &report.summary;
     assert_eq!((found.limiter, link_limiters(found)), (Some(Limiter::Loss), vec![Some(Limiter::Cable), Some(Limiter::Loss)]));
-    assert!(found.sentence.contains("lost packets on eth1 (0.10 % of the bytes were sent again)"), "{}", found.sentence);
+    assert!(found.sentence.contains("lost packets on eth1 (0.10 % of the bytes were retransmitted)"), "{}", found.sentence);
     near(found.tcp_efficiency_pct, 99.95);
     assert_eq!(found.links[1].retransmitted_bytes, Some(6 * (report.runs[1].flows[0].bytes / 1000)));
 }
@@ -115,11 +119,7 @@ fn a_slow_receiver_and_a_starved_sender_are_named_with_their_machines() {
     let slow = |id| flow_with(id, 390.0, |tcp| tcp.rwnd_limited_us = Some(WINDOW_US * 54 / 100));
     let found = beside(&[slow(1), slow(2)]).summary;
     assert_eq!(found.limiter, Some(Limiter::Receiver));
-    assert!(
-        found.sentence.ends_with("the program on hostB, which does not take fast enough what eth0 and eth1 could bring"),
-        "{}",
-        found.sentence
-    );
+    assert!(found.sentence.ends_with("the program on hostB: reads slower than eth0 and eth1 can deliver"), "{}", found.sentence);
     let starved = |id| flow_with(id, 20.0, |tcp| tcp.busy_us = Some(WINDOW_US / 50));
     let found = beside(&[starved(1), starved(2)]).summary;
     assert_eq!(found.limiter, Some(Limiter::Sender));
@@ -148,14 +148,14 @@ fn a_processor_without_time_and_a_quota_are_named_with_their_machine() {
         run.cpu.daemon.iter_mut().for_each(|cpu| cpu.worst_core_pct = Some(99.0));
     }
     let found = concluded(vec![link(1)], measured.clone()).summary;
-    assert!(found.sentence.ends_with("limited by the processor of hostB, one core of which has no time left"), "{}", found.sentence);
+    assert!(found.sentence.ends_with("limited by the processor of hostB: one core is saturated"), "{}", found.sentence);
     for run in &mut measured {
         run.cpu.daemon.iter_mut().for_each(|cpu| cpu.throttled_us = Some(WINDOW_US / 2));
         run.flows.iter_mut().filter_map(|flow| flow.tcp.as_mut()).for_each(|tcp| tcp.rwnd_limited_us = Some(WINDOW_US));
     }
     let found = concluded(vec![link(1)], measured).summary;
     assert_eq!(found.limiter, Some(Limiter::Cpu));
-    assert!(found.sentence.ends_with("limited by the processor quota of a control group on hostB"), "{}", found.sentence);
+    assert!(found.sentence.ends_with("limited by the CPU quota of a cgroup on hostB"), "{}", found.sentence);
 }
 
 #[test]
@@ -167,12 +167,12 @@ fn an_unknown_line_is_measured_by_what_it_does_alone_and_that_is_said() {
     near(found.fairness, 1.0);
     assert_eq!(
         found.sentence,
-        "2 links carry 1.88 Gbit/s from hostA to hostB, 99.8 % of what they carry alone; the line rate of eth0 and eth1 is not known, limited by the cables, which carry all they can"
+        "2 links carry 1.88 Gbit/s from hostA to hostB, 99.8 % of their single-link rates; the line rate of eth0 and eth1 is not known, limited by the cables, at their full rate"
     );
     let found =
         concluded(vec![link(1), link_of_unknown_rate(2)], runs(&[flow(1, 940.0), flow(2, 500.0)], &[flow(1, 940.0), flow(2, 498.0)]));
     assert!(
-        found.summary.sentence.contains("the line rate of eth1 is not known, what it carries alone stands for it"),
+        found.summary.sentence.contains("the line rate of eth1 is not known, its single-link rate is used instead"),
         "{}",
         found.summary.sentence
     );
@@ -215,9 +215,9 @@ fn the_best_tenth_is_that_of_the_samples_in_the_window() {
     assert_eq!(summarise(&[link(1)], std::slice::from_ref(&measured)).top_decile_bps, Some(880_000_000));
     measured.window_us += 1;
     let found = summarise(&[BenchLink { theory_bps: None, ..link(1) }], std::slice::from_ref(&measured));
-    assert_eq!(found.top_decile_bps, Some(1_440_000_000), "where none fit, all are taken");
+    assert_eq!(found.top_decile_bps, Some(1_440_000_000), "if none fit, all are taken");
     let found = summarise(&[BenchLink { theory_bps: Some(941_000_000), ..link(1) }], &[measured]);
-    assert_eq!(found.top_decile_bps, found.theory_bps, "no cable carries more than it can");
+    assert_eq!(found.top_decile_bps, found.theory_bps, "no cable exceeds its capacity");
 }
 
 #[test]
@@ -243,7 +243,11 @@ fn other_phases_have_a_sentence_where_together_was_not_measured() {
         both.sentence
     );
     let solo = concluded(two(), vec![run(Phase::Solo, 1, vec![flow(1, 940.0)]), run(Phase::Solo, 1, vec![flow(2, 930.0)])]).summary;
-    assert!(solo.sentence.starts_with("2 links carry 1.87 Gbit/s from hostA to hostB, each alone, 99.3 % of theory"), "{}", solo.sentence);
+    assert!(
+        solo.sentence.starts_with("2 links carry 1.87 Gbit/s from hostA to hostB, one link at a time, 99.3 % of theory"),
+        "{}",
+        solo.sentence
+    );
 }
 
 #[test]

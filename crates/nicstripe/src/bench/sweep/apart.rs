@@ -45,7 +45,7 @@ impl SweepGuard {
         if let Some(packets) = self.packets.take()
             && let Err(error) = packets.restore().await
         {
-            tracing::warn!(error = %crate::logged::logged_error(&error), "an MTU was not put back");
+            tracing::warn!(error = %crate::logged::logged_error(&error), "cannot restore MTU");
         }
         self.sweep.take()
     }
@@ -100,7 +100,7 @@ impl Runner {
         };
         let since = self.began.elapsed();
         let events = self.events.clone();
-        let gone = || Error::Ended { host: String::new(), why: "before its load".into() };
+        let gone = || Error::Ended { host: String::new(), why: "before the load".into() };
         let (talk, links) = self.held.apart.as_mut().and_then(|apart| apart.entered.as_mut()).ok_or_else(gone)?;
         let (paths, loaded_links) = links.loaded(&links.ids());
         let order = LoadOrder { paths, links: loaded_links, ..order };
@@ -155,9 +155,9 @@ impl Runner {
         let connecting = tokio::spawn(async move { client.another(streams, buffer).await });
         let apart = self.held.apart.insert(Apart { key, connecting: Some(connecting), client: None, entered: None });
         let client = match apart.connecting.as_mut() {
-            Some(connecting) => connecting
-                .await
-                .unwrap_or_else(|error| Err(Error::System { what: "connect once more", source: std::io::Error::other(error) })),
+            Some(connecting) => {
+                connecting.await.unwrap_or_else(|error| Err(Error::System { what: "reconnect", source: std::io::Error::other(error) }))
+            }
             None => return Ok(()),
         };
         apart.connecting = None;
@@ -169,7 +169,7 @@ impl Runner {
         has_all(&self.report.links, &links.links)?;
         let is_narrow = |path: &&BenchPath| path.path_mtu.zip(mtu).is_some_and(|(found, wanted)| found < wanted);
         if let Some(path) = paths.iter().find(is_narrow) {
-            return Err(Error::Link { link: path.link.interface.clone(), why: "packets of that size vanish on the way".into() });
+            return Err(Error::Link { link: path.link.interface.clone(), why: "packets of that size are lost on the path".into() });
         }
         Ok(())
     }

@@ -18,9 +18,9 @@ pub(super) struct Packets {
 impl Packets {
     /// Checks the permission to change MTUs; returns the reason if it is missing. Changes nothing.
     pub(super) async fn claim(client: &Client, links: &[BenchLink]) -> Result<Self, String> {
-        let keeper = client.keeper().ok_or("this program keeps no records of what it changes")?;
+        let keeper = client.keeper().ok_or("no record of changes is kept")?;
         if keeper.policy() == RoutePolicy::Never {
-            return Err("host routes are switched off, and changes of interfaces with them".into());
+            return Err("changes of interfaces are disabled together with host routes".into());
         }
         let here = interfaces().map_err(|error| crate::chain(&error))?;
         let mut found: Vec<(u32, String, u32)> = Vec::new();

@@ -221,7 +221,7 @@ async fn what_a_peer_tells_in_a_flood_is_planned_with_ten_times_a_second() {
     bench.linker.apply_interfaces(now + TOLD_PAUSE);
     assert_eq!(bench.linker.remote, told(3));
     bench.linker.on_interfaces_received(told(3), now + TOLD_PAUSE);
-    assert_eq!(bench.linker.apply_told, None, "that is no news");
+    assert_eq!(bench.linker.apply_told, None, "nothing changed");
 }
 
 #[tokio::test]
@@ -368,7 +368,7 @@ async fn where_only_the_link_that_is_left_out_works_the_session_says_so() {
     let made = bench.made();
     assert!(bench.linker.given_up().is_none(), "a path is being connected");
     bench.lost(made[0]).await;
-    assert!(bench.linker.given_up().is_none(), "cables are asked at again in a while");
+    assert!(bench.linker.given_up().is_none(), "cables are probed again later");
     while let Some(at) = bench.linker.planner.poll_timeout() {
         bench.linker.planner.handle_timeout(&[], at);
         bench.linker.planner.probe(&[], at, |_| true);

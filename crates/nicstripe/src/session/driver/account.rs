@@ -233,7 +233,7 @@ impl Account {
 
     fn report_excluded(&mut self) {
         if self.left_out > 0 {
-            tracing::info!(peer = self.peer, records = self.left_out, "more of this session's transfers were not logged");
+            tracing::info!(peer = self.peer, records = self.left_out, "log limit reached: transfers not logged");
             self.left_out = 0;
         }
     }

@@ -265,8 +265,8 @@ impl Driver {
             Some(Await::Tree(run, standalone)) if is_tree => self.receive_tree(transfer, run, Some(standalone)),
             Some(Await::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
             _ => {
-                let cause = io::Error::other("peer offered something else than was asked for");
-                self.fail(transfer, FileError::new("receive", "what was asked for", cause).with_code(FailCode::Protocol));
+                let cause = io::Error::other("peer offered another kind than requested");
+                self.fail(transfer, FileError::new("receive", "the requested file", cause).with_code(FailCode::Protocol));
             }
         }
     }
@@ -519,7 +519,7 @@ fn entry_error(error: &Error) -> EntryError {
 }
 
 fn flooded() -> FileError {
-    let cause = io::Error::other("peer tells more of it than is taken in");
+    let cause = io::Error::other("peer sent more messages than the limit");
     FileError::new("send", "the tree", cause).with_code(FailCode::Protocol)
 }
 
@@ -547,7 +547,7 @@ fn ask_for_source(sender: &threads::Sender<SenderInput>, id: EntryId) -> impl Fu
 }
 
 fn no_tree() -> FileError {
-    FileError::new("copy", "an entry", io::Error::other("its tree is not being copied")).with_code(FailCode::Protocol)
+    FileError::new("copy", "an entry", io::Error::other("its tree is not in progress")).with_code(FailCode::Protocol)
 }
 
 /// Returns the placeholder name of an entry that its tree locates.

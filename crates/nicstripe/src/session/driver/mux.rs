@@ -44,7 +44,7 @@ impl Driver {
     pub(super) fn on_tunnels_requested(&mut self, asked: Asked) {
         let Access::Daemon(service) = &self.config.access else { return };
         if self.mux.is_some() {
-            return [asked.up, asked.down].into_iter().for_each(|transfer| self.refuse(transfer, "there is a trunk already"));
+            return [asked.up, asked.down].into_iter().for_each(|transfer| self.refuse(transfer, "tunnel multiplexer exists already"));
         }
         let mux = TunnelMux::of_daemon(Arc::new(Dialer::new(self.config.host.clone(), service.dial_targets().to_vec(), service.files())));
         self.mux = Some(MuxEnds { transfers: [asked.up, asked.down], mux: mux.clone() });
@@ -69,14 +69,14 @@ impl Driver {
             tracing::warn!(peer = self.config.host, error = %breach, "tunnels end");
             self.end_mux(FailCode::Protocol, &breach.to_string());
         } else if has_ended {
-            self.end_mux(FailCode::Protocol, "peer ended a trunk");
+            self.end_mux(FailCode::Protocol, "peer ended the tunnel multiplexer");
         }
     }
 
     /// Ends the multiplexer if one of its two transfers has ended.
     pub(super) fn forget_mux(&mut self, transfer: TransferId) {
         if self.mux.as_ref().is_some_and(|ends| ends.transfers.contains(&transfer)) {
-            self.end_mux(FailCode::Cancelled, "the other half of the trunk has ended");
+            self.end_mux(FailCode::Cancelled, "other direction of the tunnel multiplexer has ended");
         }
     }
 

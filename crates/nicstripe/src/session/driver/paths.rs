@@ -165,7 +165,7 @@ impl Driver {
                     _ => PathLoss::Reset,
                 };
                 if !self.is_taking_leave {
-                    tracing::info!(path = path.0, end = %logged_error(&end), "path lost its connection");
+                    tracing::info!(path = path.0, end = %logged_error(&end), "path disconnected");
                 }
                 self.lose(path, loss, now);
             }
@@ -214,7 +214,7 @@ impl Driver {
     pub(super) fn on_damaged(&self, path: PathId, times: u32, pause: Duration) {
         let Some(connection) = self.connections.get(&path) else { return };
         let seconds = pause.as_secs();
-        tracing::warn!(interface = %connection.plan.interface, times, seconds, "what came by a link was damaged: no data for so many seconds");
+        tracing::warn!(interface = %connection.plan.interface, times, seconds, "link delivered damaged data: not used for some seconds");
     }
 
     pub(super) fn on_path_changed(&mut self, path: PathId, state: PathState, loss: Option<PathLoss>) {
@@ -314,9 +314,9 @@ fn loss_text(loss: PathLoss) -> &'static str {
         PathLoss::CarrierLost => "no carrier: cable unplugged or peer's port down",
         PathLoss::Silent => "nothing heard for 1.5 s",
         PathLoss::Reset => "connection closed",
-        PathLoss::Protocol => "peer sent what makes no sense",
-        PathLoss::Damaged => "what it carried was damaged: suspect cable, card or switch",
-        PathLoss::WrongInterface => "arrives at another interface of the peer",
+        PathLoss::Protocol => "peer violated the protocol",
+        PathLoss::Damaged => "damaged data: check cable, card and switch",
+        PathLoss::WrongInterface => "arrives on another interface of the peer (ARP flux)",
         _ => "lost",
     }
 }
@@ -331,9 +331,9 @@ mod tests {
         let key = Identity::generate().unwrap().public_key();
         let error = Error::UntrustedPeer { host: "nas".into(), key };
         assert_eq!(stray(&error, true), Some(None));
-        assert_eq!(stray(&error, false), None, "with no path left, the peer itself is another");
+        assert_eq!(stray(&error, false), None, "without a path left, the peer itself has changed");
         let refused = Error::Refused { host: "nas".into(), why: "it does not know the session".into() };
-        assert_eq!(stray(&refused, true), None, "a daemon that was restarted has forgotten the session");
+        assert_eq!(stray(&refused, true), None, "a restarted daemon does not know the session");
     }
 
     #[test]

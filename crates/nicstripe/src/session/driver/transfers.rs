@@ -180,11 +180,11 @@ impl Driver {
                 return is_news;
             }
             Err(WriteError::Damaged) => {
-                tracing::warn!(path = path.0, chunk = header.chunk.0, "a chunk was damaged between the sender's hash and ours");
+                tracing::warn!(path = path.0, chunk = header.chunk.0, "chunk damaged in transit");
                 self.account_mut(|account| account.corrupt_chunk());
                 self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
                 self.retry_later(header.transfer, header.chunk, now);
-                self.on_breach(path, PathLoss::Damaged, "its data are not what their hash says".into(), now);
+                self.on_breach(path, PathLoss::Damaged, "chunk does not match its hash".into(), now);
             }
             Err(WriteError::File(error)) => {
                 self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
@@ -296,7 +296,7 @@ impl Driver {
     fn leave_out_late_links(&mut self) {
         let never = |(path, connection): (&PathId, &PathConnection)| (connection.plan.named && connection.generation == 0).then_some(*path);
         for path in self.connections.iter().filter_map(never).collect::<Vec<_>>() {
-            self.report_link(path, LinkState::LeftOut("it was still connecting when the transfer ended".into()));
+            self.report_link(path, LinkState::LeftOut("still connecting when the transfer ended".into()));
         }
     }
 

@@ -31,7 +31,7 @@ impl Space {
         if bytes <= free {
             return Ok(());
         }
-        Err(io::Error::new(io::ErrorKind::StorageFull, format!("it needs {bytes} bytes, {free} are free there")))
+        Err(io::Error::new(io::ErrorKind::StorageFull, format!("{bytes} bytes needed, {free} free")))
     }
 
     fn take(&self, bytes: u64) -> io::Result<()> {

@@ -114,7 +114,7 @@ impl Tree {
         match self.find(name) {
             None => return Err(missing("remove", name)),
             Some(Node::Dir(dir)) if !dir.entries.is_empty() => {
-                let cause = io::Error::new(io::ErrorKind::DirectoryNotEmpty, "there is something in it");
+                let cause = io::Error::new(io::ErrorKind::DirectoryNotEmpty, "directory not empty");
                 return Err(FileError::new("remove", name, cause).with_code(FailCode::Exists));
             }
             Some(_) => {}
@@ -134,7 +134,7 @@ impl Tree {
         let is_beneath =
             to.components().zip(from.components()).all(|(to, from)| to == from) && to.components().len() > from.components().len();
         if is_dir && is_beneath {
-            return Err(FileError::new("rename", from, io::Error::other("the new name is beneath it")).with_code(FailCode::Refused));
+            return Err(FileError::new("rename", from, io::Error::other("the new name is inside it")).with_code(FailCode::Refused));
         }
         let node = self.parent_mut(from).and_then(|parent| parent.take(from.file_name()));
         if let (Some(node), Some(parent)) = (node, self.parent_mut(to)) {
@@ -193,7 +193,7 @@ impl Dir {
 }
 
 fn missing(operation: &'static str, name: &Name) -> FileError {
-    FileError::new(operation, name, io::Error::new(io::ErrorKind::NotFound, "there is nothing of that name"))
+    FileError::new(operation, name, io::Error::new(io::ErrorKind::NotFound, "no such file or directory"))
 }
 
 fn exists(operation: &'static str, name: &Name) -> FileError {

@@ -39,7 +39,7 @@ fn a_client_with_another_key_is_refused_and_told() {
     assert!(matches!(pair.client.on_end(), TlsError::ClosedAtKey(None)));
     let at_client = pair.client_reads().unwrap_err();
     assert!(matches!(at_client, TlsError::KeyRefused(AlertDescription::CertificateUnknown)), "{at_client:?}");
-    assert_eq!(at_client.to_string(), "peer refused our key (alert certificate_unknown)");
+    assert_eq!(at_client.to_string(), "peer rejected our key (alert certificate_unknown)");
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Receiver {
             return Err(Halt::protocol(format!("peer sent an entry in entry {}, which is not an open directory", parent.0)));
         };
         if name.components().len() != 1 {
-            return Err(Halt::protocol("peer sent an entry whose name has several components"));
+            return Err(Halt::protocol("peer sent an entry name with several components"));
         }
         match &directory.place {
             Some(place) => {
@@ -96,7 +96,7 @@ impl Receiver {
 
     fn locate_top(&mut self, entry: &Entry) -> Result<Spot, Halt> {
         if entry.name.as_ref().map_or(entry.content != Content::Directory, |name| name.components().len() != 1) {
-            return Err(Halt::protocol("peer sent a top-level entry without a proper name"));
+            return Err(Halt::protocol("peer sent a top-level entry without a valid name"));
         }
         let announced = entry.name.as_ref().map(|name| name.file_name().to_vec());
         let top = match self.top.take() {
@@ -159,7 +159,7 @@ impl Receiver {
         let shown = leaf.shown();
         let refused = |text: &str| Some(leaf.error("receive", io::Error::other(text.to_owned())).with_code(FailCode::Refused));
         let error = if is_hidden_name(leaf.name.as_bytes()) {
-            refused("names of this kind are used for partial files")
+            refused("names like this are reserved for partial files")
         } else if !leaf.place.has_room_for(&leaf.name) {
             refused("its path is too long or too deep")
         } else {
@@ -289,7 +289,7 @@ impl Receiver {
         self.open_directories += 1;
         self.directories.insert(id, directory);
         if self.open_directories > MOST_OPEN_DIRECTORIES || self.weight > MOST_WEIGHT {
-            return Err(Halt::protocol("peer sent more open directories or attributes than may be"));
+            return Err(Halt::protocol("peer exceeded the limit of open directories or attributes"));
         }
         Ok(())
     }

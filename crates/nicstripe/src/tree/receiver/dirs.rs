@@ -180,7 +180,7 @@ impl TreeDir {
         let stat = fstat(&*dir)?;
         let identity = (stat.st_dev, stat.st_ino);
         if *state.identity.get_or_insert(identity) != identity {
-            return Err(io::Error::other("another directory took its place meanwhile"));
+            return Err(io::Error::other("replaced by another directory meanwhile"));
         }
         state.dir = Some(dir.clone());
         drop(state);

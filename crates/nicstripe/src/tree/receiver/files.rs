@@ -89,7 +89,7 @@ impl Receiver {
     pub(super) fn on_file(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
         let Content::File { size, alone, digest } = &entry.content else { return Ok(()) };
         if !alone && *size > PACKED_MOST {
-            return Err(Halt::protocol(format!("peer packs a file of {size} bytes, allowed are {PACKED_MOST}")));
+            return Err(Halt::protocol(format!("peer packed a file of {size} bytes, limit is {PACKED_MOST}")));
         }
         let existing = match self.look(&leaf) {
             Ok(existing) => existing,
@@ -251,7 +251,7 @@ impl Receiver {
     fn keep_entry(&mut self, weight: usize, footprint: usize) -> Result<(), Halt> {
         self.weight += weight;
         self.footprint += footprint;
-        if self.weight > MOST_WEIGHT { Err(Halt::protocol("peer sent more attributes than may wait")) } else { Ok(()) }
+        if self.weight > MOST_WEIGHT { Err(Halt::protocol("peer exceeded the limit of pending attributes")) } else { Ok(()) }
     }
 
     fn note_copied(&mut self, leaf: &Leaf, verdict: Verdict, size: u64) -> Result<(), Halt> {
@@ -266,11 +266,11 @@ impl Receiver {
         let Some(file) = self.files.get_mut(&id) else { return self.on_dropped_piece(id, end, last) };
         let size = file.size;
         let Delivery::Packed { part, offset, is_whole, is_busy, queue, is_abandoned } = &mut file.way else {
-            return Err(Halt::protocol(format!("peer sent a piece of entry {}, which is a transfer of its own", id.0)));
+            return Err(Halt::protocol(format!("peer sent data of entry {}, which is a standalone file", id.0)));
         };
         let is_next = at == *offset && !*is_whole && !*is_abandoned && (!range.is_empty() || size == 0);
         let Some(end) = end.filter(|end| is_next && *end <= size && last == (*end == size)) else {
-            return Err(Halt::protocol(format!("peer sent a piece of entry {} that is not the next", id.0)));
+            return Err(Halt::protocol(format!("peer sent data of entry {} out of order", id.0)));
         };
         (*offset, *is_whole) = (end, last);
         let piece = Piece { id, part: part.clone(), offset: at, last, batch: batch.clone(), range };
@@ -292,7 +292,7 @@ impl Receiver {
                 }
                 Ok(())
             }
-            _ => Err(Halt::protocol(format!("peer sent a piece of entry {}, which is not wanted", id.0))),
+            _ => Err(Halt::protocol(format!("peer sent data of entry {}, which was not requested", id.0))),
         }
     }
 
@@ -384,12 +384,12 @@ impl Receiver {
             return Ok(());
         }
         let Some(file) = self.files.get_mut(&id) else {
-            return Err(Halt::protocol(format!("peer abandoned entry {}, which is not wanted", id.0)));
+            return Err(Halt::protocol(format!("peer abandoned entry {}, which was not requested", id.0)));
         };
         let (leaf, parent) = (file.leaf.clone(), file.parent);
         match &mut file.way {
             Delivery::Packed { is_whole: true, .. } => {
-                return Err(Halt::protocol(format!("peer abandoned entry {} behind its last piece", id.0)));
+                return Err(Halt::protocol(format!("peer abandoned entry {} after its last data", id.0)));
             }
             Delivery::Packed { is_abandoned: true, .. } => {
                 return Err(Halt::protocol(format!("peer abandoned entry {} twice", id.0)));
@@ -413,7 +413,7 @@ impl Receiver {
     pub(super) fn open_standalone(&self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
         let refused = |text| FileError::new("receive", "a file", io::Error::other(text)).with_code(FailCode::Protocol);
         let Some(IncomingFile { leaf, verdict, way: Delivery::Standalone(attributes), .. }) = self.files.get(&id) else {
-            return answer(Err(refused(format!("entry {} is not a wanted transfer of its own", id.0))));
+            return answer(Err(refused(format!("entry {} is not a requested standalone file", id.0))));
         };
         let leaf = leaf.clone();
         // The sender may allow a changed file: its current modification time belongs to the
@@ -466,7 +466,7 @@ fn open_same(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<File> {
     let file = openat(dir, name, flags, Mode::empty())?;
     let found = fstat(&file)?;
     if (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino) {
-        return Err(io::Error::other("another file took its place meanwhile"));
+        return Err(io::Error::other("replaced by another file meanwhile"));
     }
     Ok(file.into())
 }

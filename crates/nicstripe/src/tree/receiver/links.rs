@@ -102,7 +102,7 @@ impl Receiver {
 
     pub(super) fn on_hard_link(&mut self, entry: Entry, leaf: Leaf, to: EntryId, path: Name) -> Result<(), Halt> {
         if to.0 >= entry.id.0 {
-            return Err(Halt::protocol(format!("peer sent a link to entry {}, which was not told before", to.0)));
+            return Err(Halt::protocol(format!("peer sent a link to entry {}, which was not announced", to.0)));
         }
         // A link shares the attributes of its file.
         let entry = Entry { xattrs: None, ..entry };
@@ -126,7 +126,7 @@ impl Receiver {
             return Ok(());
         }
         if self.failed.contains(&link.to) {
-            let error = link.leaf.error("link", io::Error::other("the file that it names failed")).with_code(FailCode::Refused);
+            let error = link.leaf.error("link", io::Error::other("its target failed")).with_code(FailCode::Refused);
             return self.end_link(link, Err(error));
         }
         if !self.files.contains_key(&link.to) && !self.request.rules.dry_run {
@@ -211,7 +211,7 @@ impl Receiver {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_node = node_of(kind, &stat).is_some_and(|node| self.request.rules.nodes && self.may_have(node.kind));
         if kind != FileType::RegularFile && !is_node {
-            return Err(io::Error::other("what it names is not a regular file"));
+            return Err(io::Error::other("its target is not a regular file"));
         }
         Ok((Arc::new(dir), name, stat))
     }
@@ -227,7 +227,7 @@ impl Receiver {
             // The verdict was "wanted", so the link needs a result even if another process created
             // it meanwhile.
             (Ok(Verdict::Exists), Some(_)) => {
-                let cause = io::Error::new(io::ErrorKind::AlreadyExists, "something took its name meanwhile");
+                let cause = io::Error::new(io::ErrorKind::AlreadyExists, "its name was taken meanwhile");
                 self.out.fail(Some(entry.id), leaf.shown(), &leaf.error("link", cause))?;
                 return self.settle(entry.parent, true);
             }

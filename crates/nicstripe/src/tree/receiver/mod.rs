@@ -286,7 +286,7 @@ impl Receiver {
 
     fn handle(&mut self, input: ReceiverInput) -> Result<(), Halt> {
         match input {
-            ReceiverInput::Batch(_) | ReceiverInput::End if self.has_ended => Err(Halt::protocol("peer sent a parcel after the last")),
+            ReceiverInput::Batch(_) | ReceiverInput::End if self.has_ended => Err(Halt::protocol("peer sent a batch after the last")),
             ReceiverInput::Batch(batch) => self.on_batch(batch),
             ReceiverInput::End => {
                 self.has_ended = true;
@@ -362,7 +362,7 @@ impl Receiver {
         // Twice the limit of a correct sender, as verdicts may still be in flight to it.
         let pending = self.files.len() + self.waiting_links + self.directories.len();
         if pending >= MOST_PENDING + 2 * MOST_UNDECIDED || self.out.untold() >= 2 * MOST_UNDECIDED {
-            return Err(Halt::protocol("peer sent more entries than may wait"));
+            return Err(Halt::protocol("peer exceeded the limit of pending entries"));
         }
         self.check_memory()?;
         self.next += 1;
@@ -372,7 +372,7 @@ impl Receiver {
         }
         self.own_by_name(&mut entry);
         if self.request.promised.as_mut().is_some_and(|promised| !promised.announced(&entry, &self.request.excludes)) {
-            return Err(Halt::protocol("peer sent a top-level entry that was not asked for"));
+            return Err(Halt::protocol("peer sent a top-level entry that was not requested"));
         }
         let spot = self.locate(&entry)?;
         self.out.expect_verdict();
@@ -401,7 +401,7 @@ impl Receiver {
             return Ok(());
         }
         let most = self.request.allowance.entries >> 20;
-        Err(Halt::protocol(format!("peer sent more entries than may wait: they take more than {most} MiB of memory")))
+        Err(Halt::protocol(format!("peer exceeded the limit of pending entries: they exceed {most} MiB of memory")))
     }
 
     /// Replaces IDs of the owner and in ACLs by local ones. Drops the names, so that they take no
@@ -482,7 +482,7 @@ impl Receiver {
         }
         if self.coming > 0 || self.open_directories > 0 {
             let (files, directories) = (self.coming, self.open_directories);
-            let what = format!("peer ended the tree, but {files} files and {directories} directories have no end");
+            let what = format!("peer ended the tree, but {files} files and {directories} directories are unfinished");
             return Err(Halt::protocol(what));
         }
         Ok(self.files.is_empty() && self.directories.is_empty() && self.waiting_links == 0)
@@ -493,7 +493,7 @@ impl Receiver {
     fn check_promised(&self) -> Result<(), Halt> {
         match self.request.promised.as_ref().and_then(Promised::missing) {
             Some(missing) if self.out.report.failed == 0 => {
-                Err(Halt::protocol(format!("peer ended the tree without \"{missing}\", which was asked for")))
+                Err(Halt::protocol(format!("peer ended the tree without \"{missing}\", which was requested")))
             }
             _ => Ok(()),
         }

@@ -12,7 +12,7 @@ impl Receiver {
     /// Creates a node, if its sender has the right to.
     pub(super) fn on_node(&mut self, entry: Entry, leaf: Leaf, node: Node) -> Result<(), Halt> {
         if !self.request.rules.nodes {
-            return Err(Halt::protocol("peer sent a FIFO, a socket or a device, which were not asked for"));
+            return Err(Halt::protocol("peer sent a FIFO, socket or device, which was not requested"));
         }
         let existing = match self.look(&leaf) {
             Ok(existing) => existing,
@@ -84,7 +84,7 @@ impl Receiver {
         let node = open_node(&*leaf.place.open()?, &leaf.name)?;
         let stat = rustix::fs::fstat(&node)?;
         if (stat.st_dev, stat.st_ino) != (found.st_dev, found.st_ino) {
-            return Err(io::Error::other("something else took its place meanwhile"));
+            return Err(io::Error::other("replaced meanwhile"));
         }
         attributes.apply_to_node(&node)
     }

@@ -112,5 +112,5 @@ pub(super) fn rename_to_free(dir: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Res
 }
 
 fn taken() -> io::Error {
-    io::Error::other("another transfer writes it")
+    io::Error::other("another transfer is writing it")
 }

@@ -113,7 +113,7 @@ impl<'a> Deleter<'a> {
     /// Empties a surplus directory; returns true if nothing in it stays.
     fn empty(&mut self, dir: &OwnedFd, name: &OsStr, beneath: &Path, shown: &[Vec<u8>]) -> Result<bool, Halt> {
         if shown.len() >= MAX_COMPONENTS {
-            return self.fail("delete", shown, io::Error::other("it is too deep")).map(|()| false);
+            return self.fail("delete", shown, io::Error::other("nested too deep")).map(|()| false);
         }
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;

@@ -150,7 +150,7 @@ impl Sender {
 
     fn open_standalone(&mut self, id: EntryId, answer: Answer<Source>) -> Result<(), Ended> {
         let Some(Announced { kind: Kind::File { alone: true, identity, .. }, location, .. }) = self.ledger.announced(id) else {
-            let error = io::Error::other(format!("peer asked for entry {}, which is no file of its own transfer", id.0));
+            let error = io::Error::other(format!("peer requested entry {}, which is not a standalone file", id.0));
             answer(Err(FileError::new("send", "the tree", error).with_code(FailCode::Protocol)));
             return Ok(());
         };

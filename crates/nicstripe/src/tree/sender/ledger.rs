@@ -313,17 +313,17 @@ pub(super) enum LedgerError {
     Order { found: u64, expected: u64 },
     #[error("peer decided on entry {0}, which was not sent")]
     Unsent(u64),
-    #[error("peer gave a result for entry {0} or one behind it, on which it has not decided")]
+    #[error("peer sent a result for entry {0} or a later one before its decision")]
     Result(u64),
-    #[error("peer says that entry {0} is in place, which was not sent whole")]
+    #[error("peer committed entry {0}, which was not sent completely")]
     Unfinished(u64),
-    #[error("peer says that entry {0} is in place, which it refused")]
+    #[error("peer committed entry {0}, which it refused")]
     Refused(u64),
-    #[error("peer skips entry {0} for being older, which was not asked for")]
+    #[error("peer skipped entry {0} as older, which was not requested")]
     NotAsked(u64),
-    #[error("peer has committed the tree without a result for entry {0}")]
+    #[error("peer committed the tree without a result for entry {0}")]
     NoResult(u64),
-    #[error("peer has committed the tree before its last parcel")]
+    #[error("peer committed the tree before the last batch")]
     Early,
 }
 
@@ -351,7 +351,7 @@ mod tests {
         for id in 0..200 {
             ledger.tell(EntryId(id), announced(id, Content::Directory, id.checked_sub(1)));
         }
-        assert!(ledger.has_room(), "they can only end when the walk goes on");
+        assert!(ledger.has_room(), "they can only end when the walk continues");
         let file = || Content::File { size: 1, alone: false, digest: None };
         let files = (200..).take_while(|id| {
             let has_room = ledger.has_room();
@@ -401,7 +401,7 @@ mod tests {
         ledger.sent(EntryId(files - 1));
         let first = ledger.decide(EntryId(0)).unwrap();
         ledger.wait_for_result(EntryId(0), first, Verdict::Create);
-        assert!(!ledger.has_room(), "it waits for its result, in the receiver's memory");
+        assert!(!ledger.has_room(), "it awaits its result in the receiver's memory");
         ledger.gone(EntryId(0));
         ledger.done(EntryId(0), 1).unwrap();
         assert!(ledger.has_room());

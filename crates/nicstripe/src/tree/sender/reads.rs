@@ -213,7 +213,7 @@ fn check(wanted: &ReadRequest, file: &File, allow_changing: bool) -> Result<(), 
     let changed = |error: io::Error| FileError::new("send", label(), error).with_code(FailCode::SourceChanged);
     let stat = fstat(file).map_err(|error| FileError::new("stat", label(), error.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(changed(io::Error::other("it is no regular file any more")));
+        return Err(changed(io::Error::other("it is no longer a regular file")));
     }
     if allow_changing {
         return Ok(());
@@ -225,7 +225,7 @@ fn unread(wanted: &ReadRequest, error: io::Error) -> FileError {
     let label = wanted.location.label();
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
-            let error = io::Error::other("it became shorter while it was read");
+            let error = io::Error::other("it was truncated while being read");
             FileError::new("read", label, error).with_code(FailCode::SourceChanged)
         }
         _ => FileError::new("read", label, error),

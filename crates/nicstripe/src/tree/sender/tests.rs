@@ -144,7 +144,7 @@ impl Peer {
     }
 
     fn take_batch(&mut self, batch: &[u8]) {
-        assert!(!self.is_last, "a parcel after the last");
+        assert!(!self.is_last, "a batch after the last");
         self.batches += 1;
         for record in BatchReader::new(batch) {
             match record.unwrap() {
@@ -164,7 +164,7 @@ impl Peer {
     }
 
     fn take_piece(&mut self, id: EntryId, offset: u64, last: bool, bytes: &[u8]) {
-        let Content::File { size, .. } = self.entries[id.0 as usize].content else { panic!("a piece of no file") };
+        let Content::File { size, .. } = self.entries[id.0 as usize].content else { panic!("data without a file") };
         let content = self.contents.entry(self.path(id)).or_default();
         assert_eq!(offset, content.len() as u64);
         assert!(!bytes.is_empty() || size == 0);
@@ -391,7 +391,7 @@ fn files_of_their_own_transfers_are_opened_on_demand_and_end_with_their_results(
     assert_eq!(open(&peer, 0).unwrap_err().code, FailCode::Protocol);
     let broken = EntryError { code: FailCode::Digest, text: "broken".into() };
     peer.inputs.send(SenderInput::StandaloneEnded { id: EntryId(1), result: Ok(()) }).ok().unwrap();
-    assert!(!peer.is_last, "a file that fails is still to be abandoned");
+    assert!(!peer.is_last, "a failed file must be abandoned");
     peer.inputs.send(SenderInput::StandaloneEnded { id: EntryId(2), result: Err(broken) }).ok().unwrap();
     peer.take_until(|peer| peer.is_last);
     // A failure the receiver reports for an abandoned file does not count twice.
@@ -485,7 +485,7 @@ fn a_file_that_failed_at_the_receiver_is_still_ended() {
     let report = peer.report();
     assert_eq!((report.failed, report.files), (300, 0));
     let ended = peer.ended.len();
-    assert_eq!(ended, 301, "each file has its last piece or was abandoned");
+    assert_eq!(ended, 301, "each file was finished or abandoned");
 }
 
 #[test]
@@ -523,7 +523,7 @@ fn a_peer_that_calls_done_what_it_cannot_have_breaks_the_protocol() {
     fs::File::create(dir.path().join("b")).unwrap().set_len(5 << 20).unwrap();
     type Case = (&'static str, fn(&Peer));
     let cases: [Case; 3] = [
-        ("which was not sent whole", |peer| {
+        ("which was not sent completely", |peer| {
             peer.decide(0, vec![Verdict::Same, Verdict::Same, Verdict::Create]);
             peer.done(2, 1);
         }),
@@ -531,7 +531,7 @@ fn a_peer_that_calls_done_what_it_cannot_have_breaks_the_protocol() {
             peer.decide(0, vec![Verdict::Same, Verdict::Refused, Verdict::Same]);
             peer.done(1, 1);
         }),
-        ("not asked for", |peer| peer.decide(0, vec![Verdict::Same, Verdict::Newer, Verdict::Newer])),
+        ("not requested", |peer| peer.decide(0, vec![Verdict::Same, Verdict::Newer, Verdict::Newer])),
     ];
     for (expected, case) in cases {
         let mut peer = Peer::start(request(dir.path()));
@@ -663,7 +663,7 @@ fn whoever_swaps_a_directory_for_a_link_gets_nothing_out_from_beyond_it() {
         let report = peer.serve(create);
         assert!(peer.contents.values().all(|content| content == b"mine"), "something from outside was sent");
         let is_from_outside = |entry: &Entry| entry.name.as_ref().is_some_and(|name| name.file_name() == b"hers");
-        assert!(!peer.entries.iter().any(is_from_outside), "something from outside was told");
+        assert!(!peer.entries.iter().any(is_from_outside), "an outside entry was announced");
         (sent, changed) = (sent + report.files, changed + report.failed);
     }
     eprintln!("{sent} files sent, {changed} changed, {} swaps", racer.join().unwrap());

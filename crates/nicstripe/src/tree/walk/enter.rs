@@ -68,7 +68,7 @@ impl Walk {
         self.device = looked.stat.st_dev;
         let is_directory = FileType::from_raw_mode(looked.stat.st_mode) == FileType::Directory;
         if is_directory && !self.options.recursive && matches!(self.selection, Selection::All) {
-            let error = io::Error::other("it is a directory, and directories are to be left out");
+            let error = io::Error::other("it is a directory, and the copy is not recursive");
             return self.fail_in_level(&looked.location, FailCode::NotAFile, error);
         }
         self.classify(looked, dir, self.selection.clone());

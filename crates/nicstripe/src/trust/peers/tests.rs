@@ -65,10 +65,7 @@ fn a_failed_edit_changes_nothing() {
         peers.add(&line(1, ""), None)?;
         peers.remove("nobody")
     });
-    assert_eq!(
-        failed.unwrap_err().to_string(),
-        "no peer is called \"nobody\": expected a name, a key or a fingerprint from the peers file"
-    );
+    assert_eq!(failed.unwrap_err().to_string(), "no peer \"nobody\": expected a name, key or fingerprint from the peers file");
     assert!(!path.exists());
 }
 
@@ -88,7 +85,7 @@ fn a_name_belongs_to_one_key() {
     let mut peers = Peers::default();
     peers.add(&line(1, ""), Some("nas")).unwrap();
     let error = peers.add(&line(2, ""), Some("nas")).unwrap_err();
-    assert_eq!(error.to_string(), "name \"nas\" belongs to another key, AQEB-AQEB-AQEB: expected a name of its own for each key");
+    assert_eq!(error.to_string(), "name \"nas\" belongs to another key, AQEB-AQEB-AQEB: expected a unique name");
     assert!(matches!(peers.add(&line(2, "nas"), None), Err(PeersError::NameTaken { .. })));
     assert!(matches!(peers.add(&line(2, ""), Some("two words")), Err(PeersError::Value(LineError::Name { .. }))));
     assert!(peers.find(&line(2, "").key).is_none());
@@ -128,8 +125,8 @@ fn one_bad_line_spoils_the_file_and_is_named() {
     let unknown = error(&format!("# x\n{good}\nreadonly {}\n", line(2, "")));
     assert!(unknown.starts_with("\"/etc/peers\", line 3: unknown option \"readonly\": expected root=DIR"), "{unknown}");
     let twice = error(&format!("{good}\nread-only {good}\n"));
-    assert_eq!(twice, "\"/etc/peers\", line 2: key AQEB-AQEB-AQEB is on a line above already: expected one line a key");
-    assert!(error(&format!("{good}\n{} nas\n", line(2, ""))).contains("line 2: name \"nas\" is on a line above"));
+    assert_eq!(twice, "\"/etc/peers\", line 2: key AQEB-AQEB-AQEB is a duplicate: expected one line per key");
+    assert!(error(&format!("{good}\n{} nas\n", line(2, ""))).contains("line 2: name \"nas\" is a duplicate"));
     assert!(error(&format!("{good}\r\n# x\rread-only\n{}\u{7}\n", line(2, ""))).contains("line 3: control characters"));
     assert!(Peers::parse(Path::new("p"), b"# \xff\n").unwrap_err().to_string().ends_with("line 1: not UTF-8 text"));
 }

@@ -333,12 +333,12 @@ impl Sending {
             ChannelCall::Message(TreeMessage::Results { done, failed, deleted, .. }) => {
                 for (first, count) in done {
                     for id in first.0..first.0 + count {
-                        assert!(self.verdicts[&id].is_wanted(), "entry {id} is not wanted and has a result");
+                        assert!(self.verdicts[&id].is_wanted(), "entry {id} was not requested and has a result");
                         assert!(self.done.insert(id), "entry {id} has two results");
                     }
                 }
                 let known = |failure: &EntryFailure| failure.id.is_none_or(|id| self.verdicts.contains_key(&id.0));
-                assert!(failed.iter().all(known), "a result came before the verdict");
+                assert!(failed.iter().all(known), "a result arrived before the verdict");
                 self.failed.extend(failed);
                 self.deleted.extend(deleted.iter().map(Name::to_string));
             }
@@ -363,7 +363,7 @@ impl Sending {
     /// Waits for a successful end.
     pub(super) fn report(&mut self) -> TreeReport {
         let report = self.wait().as_ref().map_err(FileError::one_line).unwrap().clone();
-        assert_eq!(self.consumed, self.batches, "not all parcels were taken in");
+        assert_eq!(self.consumed, self.batches, "not all batches were processed");
         report
     }
 
@@ -371,7 +371,7 @@ impl Sending {
     pub(super) fn breach(&mut self) -> String {
         match self.wait() {
             Err(error) if error.code == FailCode::Protocol => error.one_line(),
-            other => panic!("expected a breach of the protocol, got {other:?}"),
+            other => panic!("expected a protocol error, got {other:?}"),
         }
     }
 }

@@ -227,7 +227,7 @@ const E: EntryId = EntryId(1);
 const F: EntryId = EntryId(2);
 
 const BREACHES: &[(&str, Breach)] = &[
-    ("a number is left out", |s| {
+    ("a number is skipped", |s| {
         let entry = Entry { id: EntryId(4), ..s.plain(None, "x", file(1)) };
         s.tell(entry);
     }),
@@ -259,44 +259,44 @@ const BREACHES: &[(&str, Breach)] = &[
         s.end(D);
     }),
     ("a file ends as a directory", |s| s.end(F)),
-    ("what does not exist ends", |s| s.end(EntryId(77))),
-    ("a piece is of what does not exist", |s| s.piece(EntryId(77), 0, true, b"x")),
-    ("a piece is of a directory", |s| s.piece(D, 0, true, b"x")),
+    ("an unknown entry ends", |s| s.end(EntryId(77))),
+    ("data of an unknown entry", |s| s.piece(EntryId(77), 0, true, b"x")),
+    ("data of a directory", |s| s.piece(D, 0, true, b"x")),
     ("a piece leaves a gap", |s| s.piece(F, 1, false, b"x")),
     ("a piece comes twice", |s| {
         s.piece(F, 0, false, b"x");
         s.piece(F, 0, false, b"x");
     }),
-    ("a piece goes beyond the end", |s| s.piece(F, 0, true, b"1234567")),
-    ("a piece goes beyond all numbers", |s| s.piece(F, u64::MAX, true, b"12")),
-    ("a piece begins at the end", |s| s.piece(F, 6, true, b"")),
-    ("the last piece is too early", |s| s.piece(F, 0, true, b"12345")),
-    ("the last piece does not say so", |s| s.piece(F, 0, false, b"123456")),
-    ("a piece comes after the last", |s| {
+    ("data beyond the end", |s| s.piece(F, 0, true, b"1234567")),
+    ("data at an offset that overflows", |s| s.piece(F, u64::MAX, true, b"12")),
+    ("data at the end", |s| s.piece(F, 6, true, b"")),
+    ("the last data is too early", |s| s.piece(F, 0, true, b"12345")),
+    ("the last data is not marked", |s| s.piece(F, 0, false, b"123456")),
+    ("data after the last", |s| {
         s.piece(F, 0, true, b"123456");
         s.piece(F, 6, true, b"");
     }),
-    ("an empty piece is of a file with content", |s| s.piece(F, 0, false, b"")),
-    ("an empty file comes twice", |s| {
+    ("empty data of a file with content", |s| s.piece(F, 0, false, b"")),
+    ("an empty file arrives twice", |s| {
         s.piece(E, 0, true, b"");
         s.piece(E, 0, true, b"");
     }),
     ("an empty file has content", |s| s.piece(E, 0, true, b"x")),
-    ("a file of its own comes in pieces", |s| {
+    ("a standalone file arrives in pieces", |s| {
         let alone = s.entry(None, "alone", Content::File { size: 1, alone: true, digest: None });
         s.piece(alone, 0, true, b"x");
     }),
-    ("a file that is the same comes all the same", |s| {
+    ("an identical file is sent anyway", |s| {
         let link = s.entry(None, "l", symlink("x"));
         s.piece(link, 0, true, b"x");
     }),
     ("a directory is abandoned", |s| s.push(&abandoned(D))),
-    ("what does not exist is abandoned", |s| s.push(&abandoned(EntryId(77)))),
-    ("a whole file is abandoned", |s| {
+    ("an unknown entry is abandoned", |s| s.push(&abandoned(EntryId(77)))),
+    ("a complete file is abandoned", |s| {
         s.piece(F, 0, true, b"123456");
         s.push(&abandoned(F));
     }),
-    ("a piece comes of an abandoned file", |s| {
+    ("data of an abandoned file", |s| {
         s.piece(F, 0, false, b"1");
         s.push(&abandoned(F));
         s.piece(F, 1, false, b"2");
@@ -305,11 +305,11 @@ const BREACHES: &[(&str, Breach)] = &[
         s.piece(E, 0, true, b"");
         s.piece(F, 0, true, b"123456");
     }),
-    ("a file does not come", |s| s.end(D)),
+    ("a file is missing", |s| s.end(D)),
     ("too many directories are open", |s| {
         (0..1100).for_each(|index| told(s.directory(None, &format!("d{index}"))));
     }),
-    ("too many attributes wait", |s| {
+    ("too many pending attributes", |s| {
         let value = vec![0; 100_000];
         for index in 0..400 {
             let xattrs = Some(vec![Xattr { name: b"user.x".to_vec().into(), value: value.clone().into() }]);
@@ -317,7 +317,7 @@ const BREACHES: &[(&str, Breach)] = &[
             s.tell(entry);
         }
     }),
-    ("too many entries wait", |s| {
+    ("too many pending entries", |s| {
         (0..40_000).for_each(|index| told(s.entry(None, &format!("f{index}"), file(1))));
     }),
 ];
@@ -433,7 +433,7 @@ fn devices_are_made_for_nobody_who_may_not_have_them_and_nodes_only_where_they_w
 
     let mut sending = ground.start(TreeRules::default());
     sending.entry(None, "unasked", fifo);
-    assert!(sending.breach().contains("not asked for"));
+    assert!(sending.breach().contains("not requested"));
     assert_eq!(ground.names(), ["fifo"]);
 }
 
@@ -462,7 +462,7 @@ fn entries_beyond_the_memory_of_their_tree_end_it() {
         }
         let error = sending.result.unwrap().unwrap_err();
         assert_eq!(error.code, FailCode::Protocol);
-        assert!(error.one_line().contains("they take more than 2 MiB of memory"), "{}", error.one_line());
+        assert!(error.one_line().contains("they exceed 2 MiB of memory"), "{}", error.one_line());
     };
     flood(sending, &mut |sending, index| _ = sending.entry(None, &format!("another{}", long(index)), file(1)));
 

@@ -403,7 +403,7 @@ fn a_name_that_is_taken_meanwhile_fails_and_stays() {
 fn what_a_killed_attempt_left_is_no_obstacle() {
     let ground = RootDir::new();
     let hidden = crate::file::hidden_name("f".as_ref(), &[7; 32], "part");
-    fs::write(ground.root().join(&hidden), "left over, and longer").unwrap();
+    fs::write(ground.root().join(&hidden), "a leftover, and longer").unwrap();
     let mut sending = ground.start(TreeRules::default());
     let id = sending.entry(None, "f", file(3));
     sending.content(id, b"new");

@@ -109,7 +109,7 @@ fn a_sender_that_leaves_out_what_was_asked_for_is_found_out() {
             None => assert_eq!(sending.report().failed, 0, "case {index}"),
             Some(missing) => {
                 let text = sending.breach();
-                assert!(text.contains(&format!("without \"{missing}\", which was asked for")), "case {index}: {text}");
+                assert!(text.contains(&format!("without \"{missing}\", which was requested")), "case {index}: {text}");
             }
         }
     }
@@ -132,7 +132,7 @@ fn a_client_gets_only_what_it_asked_for_and_only_once() {
         let mut sending = Request { sources: &["asked"], ..Request::default() }.start(&ground);
         sending.entry(None, "asked", symlink("x"));
         sending.entry(None, second, file(1));
-        assert!(sending.breach().contains("not asked for"));
+        assert!(sending.breach().contains("not requested"));
         assert_eq!(ground.names(), ["asked"]);
     }
 }
