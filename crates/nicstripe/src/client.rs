@@ -2,18 +2,12 @@
 
 mod builder;
 mod carried;
-mod claims;
-mod contact;
 mod establish;
 mod feed;
 mod jobs;
-mod linker;
-mod numbers;
 mod objects;
-mod probes;
 mod reader;
 mod sessions;
-mod survey;
 mod transfer;
 mod trees;
 mod tunnels;
@@ -34,19 +28,19 @@ pub use self::{
     builder::ClientBuilder,
     objects::{Entries, Entry, Kind, Stat},
     reader::ObjectReader,
-    survey::{LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, UnusedInterface},
     transfer::Transfer,
     writer::ObjectWriter,
 };
 use self::{
     jobs::{PipeJob, TransferKind, TreeJob},
-    linker::MOST_STREAMS,
     sessions::{Inner, LiveSession},
 };
+use crate::links::linker::MOST_STREAMS;
+pub use crate::links::survey::{LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, UnusedInterface};
 use crate::{
     bench::{Bench, BenchPlan},
     error::Error,
-    path_routes::RouteKeeper,
+    links::route_keeper::RouteKeeper,
     session::{Command, SessionHandle},
     tree::TreeOptions,
     trust::PublicKey,

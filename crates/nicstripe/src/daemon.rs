@@ -61,8 +61,7 @@ use crate::{
     discovery::{Responder, ResponderConfig},
     error::Error,
     file::{BufferPool, FileError, IoPool, Quota, Root},
-    here,
-    path_routes::RouteKeeper,
+    links::{local, route_keeper::RouteKeeper},
     session::{ChunkShares, Command, SessionHandle},
     storage::{Served, Storage, Stored},
     tls::{KeyFilter, ServerTls},
@@ -369,7 +368,7 @@ impl DaemonBuilder {
     pub async fn bind(self) -> Result<Daemon, Error> {
         let system = |what| move |source| Error::System { what, source };
         let served = self.root.open(self.home.as_ref())?;
-        let here = here::listed()?;
+        let here = local::listed()?;
         let identity = match self.identity {
             Some(identity) => identity,
             None => Identity::generate().map_err(|error| Error::System { what: "make a key", source: std::io::Error::other(error) })?,

@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use nicstripe_proto::{Digest, FailCode, NameError, name::printable, tunnel::TargetRefusal};
 
-use crate::{file::FileError, trust::PublicKey, unreachable::Unreachable};
+use crate::{file::FileError, links::unreachable::Unreachable, trust::PublicKey};
 
 /// Failure of a transfer or of its setup.
 #[derive(Debug, thiserror::Error)]

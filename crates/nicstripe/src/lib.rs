@@ -211,7 +211,6 @@
 pub mod bench;
 pub mod blocking;
 mod client;
-mod connect;
 mod daemon;
 pub mod discovery;
 mod error;
@@ -220,14 +219,10 @@ mod file;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
-mod here;
 #[cfg(test)]
 mod hostile;
-mod link;
 pub mod links;
 mod logged;
-mod path_routes;
-mod plan;
 mod report;
 pub mod routes;
 mod session;
@@ -237,7 +232,6 @@ mod tls;
 mod tree;
 pub mod trust;
 mod tunnel;
-mod unreachable;
 
 pub use self::{
     bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
@@ -249,10 +243,12 @@ pub use self::{
     error::Error,
     event::{Event, LinkName, LinkProgress, LinkState, Progress},
     file::FileError,
-    link::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
     report::{KernelView, Limit, LinkReport, Report},
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
     tunnel::Tunnel,
+};
+pub use crate::links::{
+    request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
     unreachable::{Attempt, CableSearch, Unreachable},
 };
 pub use nicstripe_proto::{

@@ -1,59 +1,22 @@
-//! Local interfaces, as candidates for links.
+//! Links: finds, chooses, makes and loses them.
+//!
+//! [`request`] is what a user asks for, [`local`] the interfaces of this machine. [`contact`] makes the
+//! first connection; [`linker`] plans all others and follows changes, with the answers of [`probes`]
+//! and the proofs of [`claims`]. [`connect`] makes one connection, [`route_keeper`] the host routes that
+//! it needs. [`survey`] describes the result, [`unreachable`] why there is none.
 
-use std::net::IpAddr;
+mod claims;
+pub(crate) mod connect;
+pub(crate) mod contact;
+pub(crate) mod linker;
+pub(crate) mod local;
+mod named;
+mod numbers;
+pub(crate) mod plan;
+pub(crate) mod probes;
+pub(crate) mod request;
+pub(crate) mod route_keeper;
+pub(crate) mod survey;
+pub(crate) mod unreachable;
 
-use nicstripe_proto::BitRate;
-
-use crate::{error::Error, here};
-
-/// Local interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalInterface {
-    /// Name.
-    pub name: String,
-    /// Alternative names, which are accepted as well.
-    pub alternative_names: Vec<String>,
-    /// Addresses, each with its prefix length in bits.
-    pub addresses: Vec<(IpAddr, u8)>,
-    /// MTU in bytes.
-    pub mtu: u32,
-    /// Line rate, if known.
-    pub line_rate: Option<BitRate>,
-    /// Reason why it is a link only if named; `None` if it is a link by default.
-    pub left_out: Option<String>,
-    /// Names of the member interfaces of a bond.
-    pub members: Vec<String>,
-}
-
-impl LocalInterface {
-    /// Returns true if `name` is its name or an alternative name.
-    pub fn is_called(&self, name: &str) -> bool {
-        self.name == name || self.alternative_names.iter().any(|other| other == name)
-    }
-}
-
-/// Returns the local interfaces. Needs no privileges.
-///
-/// ```no_run
-/// for interface in nicstripe::links::local_interfaces()? {
-///     println!("{} {:?}", interface.name, interface.left_out);
-/// }
-/// # Ok::<(), nicstripe::Error>(())
-/// ```
-///
-/// # Errors
-///
-/// The kernel cannot list them.
-pub fn local_interfaces() -> Result<Vec<LocalInterface>, Error> {
-    let all = here::listed()?;
-    let described = all.iter().map(|interface| LocalInterface {
-        name: interface.name.to_string(),
-        alternative_names: interface.alternative_names.iter().map(ToString::to_string).collect(),
-        addresses: interface.addresses.iter().map(|address| (address.ip, address.prefix_len)).collect(),
-        mtu: interface.mtu,
-        line_rate: interface.speed.map(|rate| BitRate(rate.0)),
-        left_out: interface.candidate(&all).err().map(|why| why.to_string()),
-        members: interface.bond.as_ref().map(|bond| bond.members.iter().map(ToString::to_string).collect()).unwrap_or_default(),
-    });
-    Ok(described.collect())
-}
+pub use self::local::{LocalInterface, local_interfaces};

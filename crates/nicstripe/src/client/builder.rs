@@ -5,13 +5,16 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use nicstripe_proto::{BitRate, SessionConfig};
 use tokio::sync::mpsc;
 
-use super::{Client, linker::MOST_STREAMS, sessions::Inner};
+use super::{Client, sessions::Inner};
+use crate::links::linker::MOST_STREAMS;
 use crate::{
     DEFAULT_PORT,
     error::Error,
     event::Event,
-    link::{Family, LinkRequest, RoutePolicy},
-    path_routes::RouteKeeper,
+    links::{
+        request::{Family, LinkRequest, RoutePolicy},
+        route_keeper::RouteKeeper,
+    },
     trust::{AddressBook, Identity, Peers},
 };
 

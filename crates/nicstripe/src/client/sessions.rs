@@ -5,12 +5,13 @@ use std::{io, sync::Arc};
 use nicstripe_proto::message::CloseCode;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
-use super::{CLOSE_TIMEOUT, ClientBuilder, LinkSurvey, MOST_TRANSFERS, jobs::Numbers, linker::SurveyRequest};
+use super::{CLOSE_TIMEOUT, ClientBuilder, LinkSurvey, MOST_TRANSFERS, jobs::Numbers};
+use crate::links::linker::SurveyRequest;
 use crate::{
     error::Error,
     event::Event,
     file::{BufferPool, IoPool},
-    path_routes::RouteKeeper,
+    links::route_keeper::RouteKeeper,
     session::{Audience, Command, SessionHandle},
     trust::{Identity, Peers, PublicKey},
     tunnel::TunnelMux,

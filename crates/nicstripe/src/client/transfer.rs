@@ -369,7 +369,14 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CopyOptions, hostile::Stage, session::SessionHandle};
+    use nicstripe_proto::PathId;
+
+    use crate::{
+        CopyOptions,
+        hostile::Stage,
+        links::linker::FIRST_PATH,
+        session::{Capacities, PathPlan, SessionHandle},
+    };
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_session_that_ends_before_the_first_command_is_made_anew() {
@@ -387,5 +394,35 @@ mod tests {
         ended.cancel();
         finish.await.unwrap();
         assert_eq!(std::fs::read(stage.served("source")).unwrap(), b"bytes");
+    }
+
+    /// Background: two pairs of interfaces are planned when only one has been probed. Of the four
+    /// candidates, the first is retired as soon as the others answer. It is the only one left when both
+    /// links lose an end.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_path_that_is_given_up_while_it_connects_is_made_when_it_is_planned_again() {
+        let stage = Stage::new().await;
+        let client = stage.client(&["127.0.0.9=127.0.1.1"]).patience(Duration::from_secs(5)).connect("127.0.1.1").await.unwrap();
+        let session = client.inner.slot.lock().await.session.as_ref().unwrap().handle.clone();
+        let plan = PathPlan {
+            interface: "lo".into(),
+            local: Some([127, 0, 0, 8].into()),
+            remote: ([127, 0, 1, 1], stage.port).into(),
+            peer_interface: None,
+            capacity: Capacities::default(),
+            cap: None,
+            named: false,
+            contact_only: false,
+            no_data: false,
+        };
+        let path = PathId(7);
+        session.command(Command::AddPaths(vec![(path, plan.clone())])).await;
+        session.command(Command::Retire(path)).await;
+        // The pending attempt ends with a connection.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        session.command(Command::AddPaths(vec![(path, plan)])).await;
+        session.command(Command::Retire(FIRST_PATH)).await;
+        let source = stage.file("source", b"bytes");
+        client.put(&source, None, CopyOptions::default()).finish().await.unwrap();
     }
 }

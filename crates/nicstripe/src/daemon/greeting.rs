@@ -23,8 +23,10 @@ use super::{
     shares::{Share, Shares},
 };
 use crate::{
-    connect::{encoded, shown_name, tune_stream},
-    plan::described,
+    links::{
+        connect::{encoded, shown_name, tune_stream},
+        plan::described,
+    },
     session::{Access, Arriving, Audience, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
     stream::{Greeted, StreamEnd},
     tls::{TlsError, TlsStream},

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Shared, greeting::greet};
 use crate::{
     error::{Error, seconds},
-    here,
+    links::local,
     logged::logged_error,
     stream::StreamEnd,
     tls::TlsError,
@@ -179,7 +179,7 @@ impl EmbeddedSocket {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let device = socket2::SockRef::from(&listener).device()?.and_then(|name| String::from_utf8(name).ok());
-        let by_address = || here.iter().find(|interface| here::has_address(interface, address.ip())).map(|found| found.name.to_string());
+        let by_address = || here.iter().find(|interface| local::has_address(interface, address.ip())).map(|found| found.name.to_string());
         let interface = device.or_else(by_address).unwrap_or_default();
         let stopped = CancellationToken::new();
         let listener = Some(TcpListener::from_std(listener)?);
@@ -207,11 +207,11 @@ impl ListenConfig {
     fn check(&self, here: &[Interface]) -> Result<(), Error> {
         for name in &self.interfaces {
             if !here.iter().any(|interface| interface.is_called(name)) {
-                return Err(Error::Link { link: name.clone(), why: here::no_such(here) });
+                return Err(Error::Link { link: name.clone(), why: local::no_such(here) });
             }
         }
         for address in &self.addresses {
-            if !here.iter().any(|interface| here::has_address(interface, address.ip())) {
+            if !here.iter().any(|interface| local::has_address(interface, address.ip())) {
                 let all = here.iter().flat_map(|interface| &interface.addresses).map(|own| own.ip.to_string()).collect::<Vec<_>>();
                 let why = format!("no local interface has this address; available: {}", all.join(", "));
                 return Err(Error::Link { link: address.ip().to_string(), why });
@@ -230,7 +230,7 @@ impl ListenConfig {
         }
         for address in &self.addresses {
             places.extend(
-                here.iter().find(|interface| here::has_address(interface, address.ip())).map(|interface| place(interface, *address)),
+                here.iter().find(|interface| local::has_address(interface, address.ip())).map(|interface| place(interface, *address)),
             );
         }
         if self.interfaces.is_empty() && self.addresses.is_empty() {
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     fn loopback() -> Vec<Interface> {
-        let all = here::listed().unwrap();
+        let all = local::listed().unwrap();
         all.into_iter().filter(|interface| interface.kind == InterfaceKind::Loopback).collect()
     }
 

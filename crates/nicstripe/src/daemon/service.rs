@@ -22,8 +22,7 @@ use super::{
 use crate::{
     bench::{Desk, Ticket},
     file::{FileError, Lease, OF_TARGET, OF_TREE, Quota, ReadOptions, Root, Source},
-    path_routes::RouteKeeper,
-    plan::described,
+    links::{plan::described, route_keeper::RouteKeeper},
     session::{Command, SessionHandle},
     storage::{Served, Target, TargetOpened},
     trust::{self, DialTarget, PublicKey},

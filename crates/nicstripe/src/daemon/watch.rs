@@ -9,7 +9,7 @@ use nicstripe_proto::message::PeerInterface;
 use super::{Shared, listeners::Listeners};
 use crate::{
     discovery::Responder,
-    plan::described,
+    links::plan::described,
     session::{Command, Input, SessionHandle},
 };
 

@@ -9,8 +9,8 @@ use std::{
 
 use super::search::{Search, SearchOptions};
 use crate::{
+    links::unreachable::CableSearch,
     trust::{Identity, Peers, PublicKey},
-    unreachable::CableSearch,
 };
 
 /// Peer to look up, and where.

@@ -21,7 +21,7 @@ use super::signature::{is_by, sign};
 use crate::{
     DEFAULT_PORT,
     error::Error,
-    here,
+    links::local,
     trust::{Identity, Peers, PublicKey},
 };
 
@@ -109,7 +109,7 @@ impl Search {
 
     /// Like `start`, for the owner of one key only.
     pub(super) fn for_key(identity: &Identity, peers: &Peers, options: SearchOptions, only: Option<PublicKey>) -> Result<Self, Error> {
-        let here = here::listed()?;
+        let here = local::listed()?;
         options.interfaces.iter().try_for_each(|name| named(&here, name).map(drop))?;
         let (sender, heard) = mpsc::channel(QUEUE);
         let asked = SearchedInterfaces::default();
@@ -137,7 +137,7 @@ impl Search {
         if self.options.interfaces.is_empty() {
             return asked.is_empty().then_some(Error::NoInterface { why: NO_ADDRESS });
         }
-        let here = here::listed().ok()?;
+        let here = local::listed().ok()?;
         let obstacle = |name: &String| match named(&here, name) {
             Ok(interface) if asked.iter().any(|asked| interface.is_called(asked)) => None,
             Ok(interface) => {
@@ -231,7 +231,7 @@ impl Searcher {
 
     /// Starts asking on usable interfaces that were not asked on yet.
     fn begin_where_possible(&mut self) {
-        let Ok(here) = here::listed() else { return };
+        let Ok(here) = local::listed() else { return };
         for (interface, address) in askable(&here, &self.options) {
             let place = (interface.index, address);
             if self.places.contains(&place) {
@@ -252,9 +252,9 @@ impl Searcher {
 fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Interface, Ipv6Addr)> {
     let chosen = |interface: &Interface| match options.interfaces.is_empty() {
         true => !matches!(interface.candidate(here), Err(LeftOut::PortOf(_) | LeftOut::Loopback)),
-        false => here::is_among(interface, &options.interfaces),
+        false => local::is_among(interface, &options.interfaces),
     };
-    let usable = here.iter().filter(|one| one.usable().is_ok() && chosen(one) && !here::is_among(one, &options.excluded));
+    let usable = here.iter().filter(|one| one.usable().is_ok() && chosen(one) && !local::is_among(one, &options.excluded));
     let mut found: Vec<_> = usable.filter_map(|interface| Some((interface, interface.link_local()?))).collect();
     found.sort_by_key(|(interface, _)| interface.candidate(here).is_err());
     found
@@ -265,7 +265,7 @@ fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> 
     match here.iter().find(|interface| interface.is_called(name)) {
         Some(interface) if interface.kind == InterfaceKind::Loopback => Err(refused("both ends are on this machine".into())),
         Some(interface) => Ok(interface),
-        None => Err(refused(here::no_such(here))),
+        None => Err(refused(local::no_such(here))),
     }
 }
 
@@ -573,7 +573,7 @@ mod tests {
     #[tokio::test]
     async fn a_search_that_could_not_ask_says_why() {
         let (identity, peers) = (Identity::generate().unwrap(), Peers::default());
-        let all: Vec<String> = here::listed().unwrap().iter().map(|interface| interface.name.to_string()).collect();
+        let all: Vec<String> = local::listed().unwrap().iter().map(|interface| interface.name.to_string()).collect();
         let nowhere = SearchOptions { duration: Duration::from_millis(10), excluded: all, ..SearchOptions::default() };
         assert!(matches!(discover(&identity, &peers, nowhere.clone()).await, Err(Error::NoInterface { .. })));
         let loopback = SearchOptions { interfaces: vec!["lo".into()], ..nowhere };

@@ -34,10 +34,10 @@ use super::{
     waiters::Waiters,
 };
 use crate::{
-    connect::{Connector, shown_interface},
     error::Error,
     event::LinkState,
     file::{BufferPool, ChunkBuffer, IoPool},
+    links::connect::{Connector, shown_interface},
     stream::Outgoing,
 };
 

@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use nicstripe_link::interfaces;
 
-use crate::{bench::report::BenchLink, client::Client, error::Error, link::RoutePolicy, path_routes::RouteKeeper};
+use crate::{
+    bench::report::BenchLink,
+    client::Client,
+    error::Error,
+    links::{request::RoutePolicy, route_keeper::RouteKeeper},
+};
 
 /// Local interfaces of a benchmark's links, whose MTU may be changed. [`Packets::restore`] and drop
 /// restore the original values; after a kill the keeper's helper does.

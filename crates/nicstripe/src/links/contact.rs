@@ -12,31 +12,47 @@ use nicstripe_link::{Interface, interfaces, route_to};
 use nicstripe_proto::message::PeerInterface;
 use tokio::task::JoinSet;
 
-use super::{Inner, linker::FIRST_PATH};
-use crate::{
+use super::{
     connect::{CONNECT_TIMEOUT, Connector, FIRST_CONNECT_TIMEOUT, FirstContact, Retries, touch},
-    discovery::{Lookup, resolved},
-    error::Error,
-    here,
-    link::Family,
+    linker::FIRST_PATH,
+    local,
     plan::{direct, local_interface, socket_address},
-    session::{Capacities, PathPlan},
-    trust::{PublicKey, SeenAt},
+    request::{Family, LinkRequest},
     unreachable::{Attempt, CableSearch, Unreachable},
 };
+use crate::{
+    discovery::{Lookup, resolved},
+    error::Error,
+    session::{Capacities, PathPlan},
+    trust::{AddressBook, Identity, Peers, PublicKey, SeenAt},
+};
 
-impl Inner {
+/// First contact with a host.
+pub(crate) struct Contact<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) port: u16,
+    pub(crate) identity: &'a Identity,
+    pub(crate) peers: &'a Peers,
+    pub(crate) family: Option<Family>,
+    /// Links the user named; all that work are used if there is none.
+    pub(crate) links: &'a [LinkRequest],
+    /// Names of interfaces that are not used.
+    pub(crate) excluded: &'a [String],
+    pub(crate) address_book: Option<&'a AddressBook>,
+}
+
+impl Contact<'_> {
     /// Makes the first connection. Uses the first named link if both its ends are given, otherwise
     /// the kernel's route. Falls back to other interfaces in the subnet of the host's address.
-    pub(super) async fn first_contact(
+    pub(crate) async fn meet(
         &self,
         connector: &Connector,
         here: &[Interface],
         local: &[PeerInterface],
         retries: &mut Retries,
     ) -> Result<(PathPlan, FirstContact), Error> {
-        let direct = self.settings.links.first().map(|request| direct(request, here, self.settings.port)).transpose()?.flatten();
-        for request in &self.settings.links {
+        let direct = self.links.first().map(|request| direct(request, here, self.port)).transpose()?.flatten();
+        for request in self.links {
             local_interface(request, here)?;
         }
         if let Some(plan) = direct {
@@ -47,11 +63,11 @@ impl Inner {
                 Err(error) => Err(Error::Link { link: plan.interface, why: crate::chain(&error) }),
             };
         }
-        let contact_only = !self.settings.links.is_empty();
-        let excluded = &self.settings.excluded[..];
+        let contact_only = !self.links.is_empty();
+        let excluded = self.excluded;
         let mut attempts = Attempts { connector, here, local, excluded, retries, contact_only, tried: Vec::new(), failure: None };
         let is_address = self.host.parse::<IpAddr>().is_ok();
-        match self.peers.by_name(&self.host).filter(|_| !is_address) {
+        match self.peers.by_name(self.host).filter(|_| !is_address) {
             Some(peer) => self.meet_peer(peer.key, attempts).await,
             None => match attempts.each(&self.resolve().await?).await? {
                 Some(met) => Ok(met),
@@ -63,9 +79,9 @@ impl Inner {
     /// Finds a peer by its key on the cables, by its name with the resolver, and at recorded
     /// addresses.
     async fn meet_peer(&self, key: PublicKey, mut attempts: Attempts<'_>) -> Result<(PathPlan, FirstContact), Error> {
-        let asks_cables = self.settings.family.is_none_or(|family| family == Family::V6);
-        let (port, excluded) = (self.settings.port, &self.settings.excluded[..]);
-        let lookup = asks_cables.then_some(Lookup { identity: &self.identity, peers: &self.peers, key, port, excluded });
+        let asks_cables = self.family.is_none_or(|family| family == Family::V6);
+        let (port, excluded) = (self.port, self.excluded);
+        let lookup = asks_cables.then_some(Lookup { identity: self.identity, peers: self.peers, key, port, excluded });
         let known = first_known(resolved(self.resolver()), self.met(&key, attempts.here));
         let found = match &lookup {
             Some(lookup) => lookup.find(known).await,
@@ -103,19 +119,19 @@ impl Inner {
 
     /// Resolves a host that is not in the list of peers.
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
-        let error = |source| Error::Resolve { host: self.host.clone(), source };
+        let error = |source| Error::Resolve { host: self.host.to_owned(), source };
         if let Some((address, zone)) = self.host.split_once('%')
             && let Ok(ip) = address.parse::<IpAddr>()
         {
             let here = interfaces().map_err(|cause| error(io::Error::other(cause)))?;
             let interface = here.iter().find(|interface| interface.is_called(zone) || interface.index.0.to_string() == zone);
             let interface = interface.ok_or_else(|| error(io::Error::other(format!("no interface {zone}"))))?;
-            return Ok(vec![socket_address(ip, self.settings.port, interface.index.0)]);
+            return Ok(vec![socket_address(ip, self.port, interface.index.0)]);
         }
         if let Ok(IpAddr::V6(address)) = self.host.parse()
             && address.is_unicast_link_local()
         {
-            let here = here::listed()?;
+            let here = local::listed()?;
             let names: Vec<String> = here.iter().filter(|one| one.link_local().is_some()).map(|one| one.name.to_string()).collect();
             let why = format!("link-local address without interface: expected {address}%INTERFACE, with one of {}", names.join(", "));
             return Err(error(io::Error::new(io::ErrorKind::InvalidInput, why)));
@@ -124,7 +140,7 @@ impl Inner {
     }
 
     async fn resolver(&self) -> io::Result<Vec<SocketAddr>> {
-        let found = tokio::net::lookup_host((self.host.as_str(), self.settings.port)).await?;
+        let found = tokio::net::lookup_host((self.host, self.port)).await?;
         let addresses: Vec<SocketAddr> = found.filter(|address| self.is_wanted(address.ip())).collect();
         match addresses.is_empty() {
             true => Err(io::Error::other("it has no address of the requested IP version")),
@@ -135,19 +151,19 @@ impl Inner {
     /// Returns the first recorded address of the peer that accepts connections. This does not prove
     /// the peer's identity.
     async fn met(&self, key: &PublicKey, here: &[Interface]) -> Result<Vec<SocketAddr>, Vec<Attempt>> {
-        let seen = self.settings.address_book.as_ref().map_or_else(Vec::new, |book| book.of(key));
+        let seen = self.address_book.as_ref().map_or_else(Vec::new, |book| book.of(key));
         let wanted = seen.iter().filter(|seen| self.is_wanted(seen.address));
-        let addresses = wanted.filter_map(|seen| seen_address(seen, here, self.settings.port));
+        let addresses = wanted.filter_map(|seen| seen_address(seen, here, self.port));
         // Recorded addresses without a route belong to another network.
-        let plans = addresses.filter_map(|address| contact_plans(address, here, &self.settings.excluded, true).ok()).flatten();
+        let plans = addresses.filter_map(|address| contact_plans(address, here, self.excluded, true).ok()).flatten();
         let (ways, tried) = first_to_answer(plans.collect(), CONNECT_TIMEOUT).await;
         ways.first().map(|plan| vec![plan.remote]).ok_or(tried)
     }
 
     /// Records where a peer proved its key, in the background. If that fails, the next copy
     /// searches for the peer again.
-    pub(super) fn remember(&self, key: PublicKey, first: &PathPlan) {
-        let Some(book) = self.settings.address_book.clone() else { return };
+    pub(crate) fn remember(&self, key: PublicKey, first: &PathPlan) {
+        let Some(book) = self.address_book.cloned() else { return };
         let is_scoped = matches!(first.remote, SocketAddr::V6(remote) if remote.scope_id() != 0);
         let seen = SeenAt { address: first.remote.ip(), interface: is_scoped.then(|| first.interface.clone()) };
         tokio::task::spawn_blocking(move || {
@@ -158,7 +174,7 @@ impl Inner {
     }
 
     fn is_wanted(&self, address: IpAddr) -> bool {
-        self.settings.family.is_none_or(|family| family.has(address))
+        self.family.is_none_or(|family| family.has(address))
     }
 }
 
@@ -233,7 +249,7 @@ impl Attempts<'_> {
         scopes.filter_map(|scope| self.here.iter().find(|one| one.index.0 == scope)).map(|one| one.name.to_string()).collect()
     }
 
-    fn error(self, inner: &Inner, cables: CableSearch, resolver: Option<String>) -> Error {
+    fn error(self, contact: &Contact<'_>, cables: CableSearch, resolver: Option<String>) -> Error {
         if let Some(failure) = self.failure {
             return failure;
         }
@@ -241,10 +257,10 @@ impl Attempts<'_> {
         if cables == CableSearch::NoPeer && tried.len() < 2 {
             return match tried.pop() {
                 Some(Attempt { address, source, .. }) => Error::Connect { address, source },
-                None => Error::Resolve { host: inner.host.clone(), source: io::ErrorKind::NotFound.into() },
+                None => Error::Resolve { host: contact.host.to_owned(), source: io::ErrorKind::NotFound.into() },
             };
         }
-        let (host, port, ours) = (inner.host.clone(), inner.settings.port, inner.identity.public_key());
+        let (host, port, ours) = (contact.host.to_owned(), contact.port, contact.identity.public_key());
         Error::Unreachable(Box::new(Unreachable { host, port, ours, cables, resolver, tried }))
     }
 }
@@ -321,7 +337,7 @@ fn contact_plans(remote: SocketAddr, here: &[Interface], excluded: &[String], co
     let kernels = here.iter().find(|interface| interface.index.0 == index).ok_or(io::ErrorKind::NetworkUnreachable)?;
     let is_other = |other: &&Interface| {
         let is_near = scope.is_none() && kernels.is_on_link(remote.ip()) && other.is_on_link(remote.ip());
-        is_near && other.index != kernels.index && other.candidate(here).is_ok() && !here::is_among(other, excluded)
+        is_near && other.index != kernels.index && other.candidate(here).is_ok() && !local::is_among(other, excluded)
     };
     let mut interfaces: Vec<&Interface> = std::iter::once(kernels).chain(here.iter().filter(is_other)).collect();
     if interfaces.len() > 1 && !kernels.carrier {

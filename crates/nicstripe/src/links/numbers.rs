@@ -12,7 +12,7 @@ use crate::session::PathPlan;
 /// A link that is retired and added again reuses its numbers. This keeps per-path counters with
 /// their link, and a flapping link does not exhaust the numbers.
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(crate) struct Numbers {
     next: u16,
     /// Released numbers, by local interface and remote address.
     free: BTreeMap<(String, IpAddr), Vec<PathId>>,
@@ -26,12 +26,12 @@ impl Default for Numbers {
 
 impl Numbers {
     /// Returns how many numbers were never used.
-    pub(super) fn unused(&self) -> usize {
+    pub(crate) fn unused(&self) -> usize {
         usize::from((LAST_PATH.0 + 1).saturating_sub(self.next))
     }
 
     /// Allocates the number of a new path. Returns `None` if other links have used all numbers.
-    pub(super) fn take(&mut self, plan: &PathPlan) -> Option<PathId> {
+    pub(crate) fn take(&mut self, plan: &PathPlan) -> Option<PathId> {
         let had = self.free.get_mut(&link(plan)).and_then(Vec::pop);
         had.or_else(|| {
             let number = (self.next <= LAST_PATH.0).then_some(PathId(self.next))?;
@@ -40,12 +40,12 @@ impl Numbers {
         })
     }
 
-    pub(super) fn release(&mut self, path: PathId, plan: &PathPlan) {
+    pub(crate) fn release(&mut self, path: PathId, plan: &PathPlan) {
         self.free.entry(link(plan)).or_default().push(path);
     }
 
     #[cfg(test)]
-    pub(super) fn use_up(&mut self) {
+    pub(crate) fn use_up(&mut self) {
         self.next = LAST_PATH.0 + 1;
     }
 }

@@ -15,9 +15,9 @@ use nicstripe_proto::{
 };
 
 use super::linker::{Linked, LinkerConfig};
+use super::local;
 use crate::{
     event::{LinkName, LinkState},
-    here,
     routes::{RouteFacts, needs_route},
 };
 
@@ -33,12 +33,12 @@ pub struct LinkSurvey {
     /// Expected goodput of all links together to the peer, if all rates are known.
     pub expected: Option<BitRate>,
     /// True while probes or announcements are pending.
-    pub(super) is_probing: bool,
+    pub(crate) is_probing: bool,
 }
 
 impl LinkSurvey {
     /// Returns true if the survey is final, unless an interface changes.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         !self.is_probing && self.links.iter().all(|link| link.state != LinkState::Connecting)
     }
 }
@@ -130,17 +130,17 @@ impl From<Preference> for LinkReason {
     }
 }
 
-pub(super) struct Known<'a> {
-    pub(super) here: &'a [Interface],
-    pub(super) local: &'a [PeerInterface],
-    pub(super) remote: &'a [PeerInterface],
-    pub(super) pairing: &'a Pairing,
-    pub(super) taken: &'a [(String, String)],
-    pub(super) paths: &'a BTreeMap<PathId, Linked>,
-    pub(super) config: &'a LinkerConfig,
+pub(crate) struct Known<'a> {
+    pub(crate) here: &'a [Interface],
+    pub(crate) local: &'a [PeerInterface],
+    pub(crate) remote: &'a [PeerInterface],
+    pub(crate) pairing: &'a Pairing,
+    pub(crate) taken: &'a [(String, String)],
+    pub(crate) paths: &'a BTreeMap<PathId, Linked>,
+    pub(crate) config: &'a LinkerConfig,
 }
 
-pub(super) fn of(known: &Known<'_>) -> LinkSurvey {
+pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
     let mut links: Vec<SurveyedLink> = Vec::new();
     for linked in known.paths.values().filter(|linked| !never_worked(linked, known.pairing)) {
         let link = linked.plan.link();
@@ -268,7 +268,7 @@ fn failure_text(failure: &Failure) -> String {
 /// check.
 fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String]) {
     let Some(interface) = here.iter().find(|interface| interface.is_called(&unused.interface)) else { return };
-    if here::is_among(interface, excluded) {
+    if local::is_among(interface, excluded) {
         "excluded by option".clone_into(&mut unused.why);
     } else if let Err(why) = interface.candidate(here) {
         unused.why = why.to_string();

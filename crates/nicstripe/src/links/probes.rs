@@ -11,9 +11,9 @@ use nicstripe_proto::{
 use tokio::{task::JoinSet, time::Instant};
 
 use super::linker::PROBE_TIMEOUT;
-use crate::{connect::answers, plan::socket_address};
+use super::{connect::answers, plan::socket_address};
 
-pub(super) struct Probes {
+pub(crate) struct Probes {
     port: u16,
     tasks: JoinSet<(CandidateId, bool)>,
     under_way: BTreeSet<CandidateId>,
@@ -21,14 +21,14 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    pub(super) fn new(port: u16, now: Instant) -> Self {
+    pub(crate) fn new(port: u16, now: Instant) -> Self {
         let budget = TokenBucket::new(PROBE_BURST, PROBES_PER_SECOND, now.into_std());
         Self { port, tasks: JoinSet::new(), under_way: BTreeSet::new(), budget }
     }
 
     /// Starts a probe of the candidate's address. Returns false if a limit prevents it; true if it
     /// runs, or already ran.
-    pub(super) fn start(&mut self, candidate: &Candidate, now: Instant) -> bool {
+    pub(crate) fn start(&mut self, candidate: &Candidate, now: Instant) -> bool {
         let id = candidate.id();
         if self.under_way.contains(&id) {
             return true;
@@ -45,14 +45,14 @@ impl Probes {
 
     /// Waits for the next result: an answer or a timeout. Returns `None` at once if no probe runs.
     /// Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<(CandidateId, bool)> {
+    pub(crate) async fn next(&mut self) -> Option<(CandidateId, bool)> {
         let (id, answered) = self.tasks.join_next().await?.ok()?;
         self.under_way.remove(&id);
         Some((id, answered))
     }
 
     /// Returns a further result that is already available.
-    pub(super) fn next_now(&mut self) -> Option<(CandidateId, bool)> {
+    pub(crate) fn next_now(&mut self) -> Option<(CandidateId, bool)> {
         let (id, answered) = self.tasks.try_join_next()?.ok()?;
         self.under_way.remove(&id);
         Some((id, answered))
@@ -60,7 +60,7 @@ impl Probes {
 
     /// Probes the first [`PROBE_BURST`] candidates and returns those that answered. Takes at most 4
     /// s, no matter how many addresses the peer announces.
-    pub(super) async fn answering(mut self, candidates: &[Candidate]) -> BTreeSet<CandidateId> {
+    pub(crate) async fn answering(mut self, candidates: &[Candidate]) -> BTreeSet<CandidateId> {
         let mut waiting = candidates.iter().take(PROBE_BURST as usize).peekable();
         let mut answering = BTreeSet::new();
         loop {
@@ -72,7 +72,7 @@ impl Probes {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 }

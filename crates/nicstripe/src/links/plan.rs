@@ -10,11 +10,13 @@ use nicstripe_proto::{
     pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, PathEnd, choose},
 };
 
-use crate::{
+use super::{
     connect::SMALL_MTU,
+    local,
+    request::{Family, LinkEnd, LinkRequest},
+};
+use crate::{
     error::Error,
-    here,
-    link::{Family, LinkEnd, LinkRequest},
     session::{Capacities, Capacity, LinkRates, PathPlan},
 };
 
@@ -35,7 +37,7 @@ fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> Pe
         mtu: interface.mtu,
         line_rate_bps: interface.speed.map(|rate| rate.0),
         egress_limit_bps: interface.egress_limit.map(|rate| rate.0),
-        candidate: interface.candidate(all).is_ok() && !here::is_among(interface, excluded),
+        candidate: interface.candidate(all).is_ok() && !local::is_among(interface, excluded),
         mac: interface.mac.map(|mac| mac.0),
         members: interface.bond.as_ref().map(|bond| bond.members.iter().map(ToString::to_string).collect()),
         streams: interface.bond.as_ref().and_then(|bond| match streams_for(bond) {
@@ -185,7 +187,7 @@ pub(crate) fn direct(request: &LinkRequest, interfaces: &[Interface], port: u16)
 pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interface]) -> Result<&'a Interface, Error> {
     let found = interfaces.iter().find(|interface| match &request.local {
         LinkEnd::Interface(name) => interface.is_called(name),
-        LinkEnd::Address(address) => here::has_address(interface, *address),
+        LinkEnd::Address(address) => local::has_address(interface, *address),
     });
     let instead = || {
         let usable = interfaces.iter().filter(|interface| interface.candidate(interfaces).is_ok());
@@ -197,7 +199,7 @@ pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interf
         Some(interface) if !interface.carrier => format!("it has no carrier (cable unplugged?); {}", instead()),
         Some(interface) if interface.addresses.is_empty() => format!("it has no address; {}", instead()),
         Some(interface) => return Ok(interface),
-        None => format!("no such interface or address; available: {}", here::names(interfaces)),
+        None => format!("no such interface or address; available: {}", local::names(interfaces)),
     };
     Err(Error::Link { link: request.to_string(), why })
 }

@@ -22,32 +22,34 @@ use super::{
     probes::Probes,
     survey::{self, LinkSurvey},
 };
-use crate::{
+use super::{
     connect::Connector,
+    plan::{Facts, described},
+    request::{Family, RoutePolicy},
+    route_keeper::RouteKeeper,
+};
+use crate::{
     error::Error,
     event::LinkState,
-    link::{Family, RoutePolicy},
-    path_routes::RouteKeeper,
-    plan::{Facts, described},
     session::{Command, Input, LinkNews, PathPlan, SessionHandle, sleep_until},
 };
 
-pub(super) struct LinkerConfig {
-    pub(super) port: u16,
-    pub(super) family: Option<Family>,
-    pub(super) excluded: Vec<String>,
+pub(crate) struct LinkerConfig {
+    pub(crate) port: u16,
+    pub(crate) family: Option<Family>,
+    pub(crate) excluded: Vec<String>,
     /// Connections per link, if set by the user.
-    pub(super) streams: Option<u8>,
+    pub(crate) streams: Option<u8>,
     /// True to find links; otherwise the session keeps those it starts with.
-    pub(super) automatic: bool,
+    pub(crate) automatic: bool,
     /// True to announce connections to the peer that may need routes there.
-    pub(super) announces: bool,
-    pub(super) routes: Option<Arc<RouteKeeper>>,
+    pub(crate) announces: bool,
+    pub(crate) routes: Option<Arc<RouteKeeper>>,
     /// Verifies the peer's addresses.
-    pub(super) connector: Option<Arc<Connector>>,
+    pub(crate) connector: Option<Arc<Connector>>,
 }
 
-pub(super) struct Linker {
+pub(crate) struct Linker {
     config: LinkerConfig,
     session: SessionHandle,
     here: Vec<Interface>,
@@ -72,15 +74,15 @@ pub(super) struct Linker {
 
 /// State of one path.
 #[derive(Debug, Clone)]
-pub(super) struct Linked {
-    pub(super) plan: PathPlan,
+pub(crate) struct Linked {
+    pub(crate) plan: PathPlan,
     /// Origin of the path, if links are found automatically.
-    pub(super) candidate: Option<Candidate>,
-    pub(super) state: LinkState,
+    pub(crate) candidate: Option<Candidate>,
+    pub(crate) state: LinkState,
     /// True once the path has connected.
-    pub(super) opened: bool,
-    pub(super) verified: Option<bool>,
-    pub(super) path_mtu: Option<u32>,
+    pub(crate) opened: bool,
+    pub(crate) verified: Option<bool>,
+    pub(crate) path_mtu: Option<u32>,
 }
 
 impl Linked {
@@ -89,10 +91,10 @@ impl Linked {
     }
 }
 
-pub(super) type SurveyRequest = oneshot::Sender<LinkSurvey>;
+pub(crate) type SurveyRequest = oneshot::Sender<LinkSurvey>;
 
 impl Linker {
-    pub(super) fn new(config: LinkerConfig, session: SessionHandle, here: Vec<Interface>, remote: Vec<PeerInterface>) -> Self {
+    pub(crate) fn new(config: LinkerConfig, session: SessionHandle, here: Vec<Interface>, remote: Vec<PeerInterface>) -> Self {
         let local = described(&here, &config.excluded);
         let mut pairing = Pairing::new(local.clone(), remote.clone());
         match config.family {
@@ -122,7 +124,7 @@ impl Linker {
 
     /// Registers the first connection, then adds the paths that need no probe, and the given named
     /// ones.
-    pub(super) async fn begin(
+    pub(crate) async fn begin(
         &mut self,
         first: &PathPlan,
         verified: Option<bool>,
@@ -155,7 +157,7 @@ impl Linker {
     }
 
     /// Runs until the session ends. Closes the session when the last handle to it is dropped.
-    pub(super) async fn run(mut self, mut news: mpsc::Receiver<LinkNews>, mut requests: mpsc::Receiver<SurveyRequest>) {
+    pub(crate) async fn run(mut self, mut news: mpsc::Receiver<LinkNews>, mut requests: mpsc::Receiver<SurveyRequest>) {
         let mut changes = open_changes();
         self.catch_up().await;
         loop {
@@ -594,13 +596,13 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
     }
 }
 
-pub(super) const FIRST_PATH: PathId = PathId(0);
+pub(crate) const FIRST_PATH: PathId = PathId(0);
 
 /// Most connections per link.
-pub(super) const MOST_STREAMS: u8 = 16;
+pub(crate) const MOST_STREAMS: u8 = 16;
 
 /// Timeout of a probe. On a LAN the answer takes less than a millisecond.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Shortest interval between two plans triggered by the peer's interfaces.
 const TOLD_PAUSE: Duration = Duration::from_millis(100);

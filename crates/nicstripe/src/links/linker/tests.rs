@@ -1,11 +1,7 @@
 use nicstripe_proto::message::PeerAddress;
 
 use super::*;
-use crate::{
-    CopyOptions,
-    hostile::Stage,
-    session::{Capacities, SessionHandle},
-};
+use crate::session::{Capacities, SessionHandle};
 
 const GBIT: u64 = 1_000_000_000;
 
@@ -401,34 +397,4 @@ async fn a_session_that_nobody_holds_any_more_is_ended() {
     let ran = tokio::time::timeout(Duration::from_secs(10), bench.linker.run(receiver, requests)).await;
     assert!(ran.is_ok());
     assert!(matches!(bench.inputs.recv().await, Some(Input::Command(Command::Close(CloseCode::Done)))));
-}
-
-/// Background: two pairs of interfaces are planned when only one has been probed. Of the four
-/// candidates, the first is retired as soon as the others answer. It is the only one left when both
-/// links lose an end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_path_that_is_given_up_while_it_connects_is_made_when_it_is_planned_again() {
-    let stage = Stage::new().await;
-    let client = stage.client(&["127.0.0.9=127.0.1.1"]).patience(Duration::from_secs(5)).connect("127.0.1.1").await.unwrap();
-    let session = client.inner.slot.lock().await.session.as_ref().unwrap().handle.clone();
-    let plan = PathPlan {
-        interface: "lo".into(),
-        local: Some([127, 0, 0, 8].into()),
-        remote: ([127, 0, 1, 1], stage.port).into(),
-        peer_interface: None,
-        capacity: Capacities::default(),
-        cap: None,
-        named: false,
-        contact_only: false,
-        no_data: false,
-    };
-    let path = PathId(7);
-    session.command(Command::AddPaths(vec![(path, plan.clone())])).await;
-    session.command(Command::Retire(path)).await;
-    // The pending attempt ends with a connection.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    session.command(Command::AddPaths(vec![(path, plan)])).await;
-    session.command(Command::Retire(FIRST_PATH)).await;
-    let source = stage.file("source", b"bytes");
-    client.put(&source, None, CopyOptions::default()).finish().await.unwrap();
 }

@@ -20,7 +20,8 @@ use nicstripe_link::{
     HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes, Sysctls, give_up_routes, may_change_routes, route_to,
 };
 
-use crate::{error::Error, here, link::RoutePolicy, routes, session::PathPlan};
+use super::{local, request::RoutePolicy};
+use crate::{error::Error, routes, session::PathPlan};
 
 /// Holds the host routes of one session and removes them when dropped. After a kill, the helper or
 /// the next start of any nicstripe process removes them.
@@ -450,7 +451,7 @@ impl RouteFacts {
 }
 
 fn is_reverse_path_strict(interface: InterfaceIndex) -> Option<bool> {
-    let here = here::listed().ok()?;
+    let here = local::listed().ok()?;
     let name = here.iter().find(|known| known.index == interface)?.name;
     Sysctls::read(&name).is_reverse_path_strict()
 }

@@ -13,7 +13,7 @@ use crate::session::{Command, SessionHandle};
 ///
 /// A task returns the received tokens to the daemon in one message. The daemon answers when it has
 /// installed all routes.
-pub(super) async fn announced(connections: BTreeSet<(IpAddr, u32)>, session: &SessionHandle) -> Vec<Expected> {
+pub(crate) async fn announced(connections: BTreeSet<(IpAddr, u32)>, session: &SessionHandle) -> Vec<Expected> {
     let mut expected = Vec::new();
     let mut awaited = JoinSet::new();
     for (from, interface) in connections {

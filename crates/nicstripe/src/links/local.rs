@@ -1,0 +1,85 @@
+//! Local interfaces, as errors and users name them.
+
+use std::net::IpAddr;
+
+use nicstripe_link::{Interface, InterfaceKind, interfaces};
+use nicstripe_proto::BitRate;
+
+use crate::error::Error;
+
+/// Local interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalInterface {
+    /// Name.
+    pub name: String,
+    /// Alternative names, which are accepted as well.
+    pub alternative_names: Vec<String>,
+    /// Addresses, each with its prefix length in bits.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Line rate, if known.
+    pub line_rate: Option<BitRate>,
+    /// Reason why it is a link only if named; `None` if it is a link by default.
+    pub left_out: Option<String>,
+    /// Names of the member interfaces of a bond.
+    pub members: Vec<String>,
+}
+
+impl LocalInterface {
+    /// Returns true if `name` is its name or an alternative name.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.alternative_names.iter().any(|other| other == name)
+    }
+}
+
+/// Returns the local interfaces. Needs no privileges.
+///
+/// ```no_run
+/// for interface in nicstripe::links::local_interfaces()? {
+///     println!("{} {:?}", interface.name, interface.left_out);
+/// }
+/// # Ok::<(), nicstripe::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// The kernel cannot list them.
+pub fn local_interfaces() -> Result<Vec<LocalInterface>, Error> {
+    let all = listed()?;
+    let described = all.iter().map(|interface| LocalInterface {
+        name: interface.name.to_string(),
+        alternative_names: interface.alternative_names.iter().map(ToString::to_string).collect(),
+        addresses: interface.addresses.iter().map(|address| (address.ip, address.prefix_len)).collect(),
+        mtu: interface.mtu,
+        line_rate: interface.speed.map(|rate| BitRate(rate.0)),
+        left_out: interface.candidate(&all).err().map(|why| why.to_string()),
+        members: interface.bond.as_ref().map(|bond| bond.members.iter().map(ToString::to_string).collect()).unwrap_or_default(),
+    });
+    Ok(described.collect())
+}
+
+pub(crate) fn listed() -> Result<Vec<Interface>, Error> {
+    interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })
+}
+
+/// Returns true if one of the names denotes the interface.
+pub(crate) fn is_among(interface: &Interface, names: &[String]) -> bool {
+    names.iter().any(|name| interface.is_called(name))
+}
+
+/// Returns the comma-separated names of the interfaces, for messages.
+pub(crate) fn names(here: &[Interface]) -> String {
+    here.iter().map(|interface| interface.name.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the message for an unknown interface name.
+pub(crate) fn no_such(here: &[Interface]) -> String {
+    format!("no such interface; available: {}", names(here))
+}
+
+/// Returns true if an address is on the interface. The loopback interface has all of 127.0.0.0/8
+/// without listing it.
+pub(crate) fn has_address(interface: &Interface, ip: IpAddr) -> bool {
+    interface.has_address(ip) || (ip.is_loopback() && interface.kind == InterfaceKind::Loopback)
+}
