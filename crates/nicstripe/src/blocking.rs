@@ -34,9 +34,11 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     CancellationToken,
-    client::{self, ClientBuilder, CopyOptions, Entry, LinkSurvey, Stat},
+    client::{self, ClientBuilder, Entry, Stat},
     error::Error,
     event::{Event, Progress},
+    links::survey::LinkSurvey,
+    options::CopyOptions,
     report::Report,
     tree::TreeOptions,
     trust::PublicKey,

@@ -19,10 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{
-    Name,
-    message::{CloseCode, PutOptions},
-};
+use nicstripe_proto::{Name, message::CloseCode};
 
 pub use self::{
     builder::ClientBuilder,
@@ -36,52 +33,15 @@ use self::{
     sessions::{Inner, LiveSession},
 };
 use crate::links::linker::MOST_STREAMS;
-pub use crate::links::survey::{LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, UnusedInterface};
 use crate::{
     bench::{Bench, BenchPlan},
     error::Error,
-    links::route_keeper::RouteKeeper,
+    links::{route_keeper::RouteKeeper, survey::LinkSurvey},
+    options::CopyOptions,
     session::{Command, SessionHandle},
     tree::TreeOptions,
     trust::PublicKey,
 };
-
-/// Options of a file copy.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CopyOptions {
-    /// Replace an existing file of that name; otherwise an existing file is an error.
-    pub replace: bool,
-    /// Start from zero even if a partial file exists.
-    pub restart: bool,
-    /// Preserve mode and modification time.
-    pub preserve: bool,
-    /// Read the written data back from the disk and compare it before the file gets its name.
-    pub verify: bool,
-    /// Send only the chunks (256 KiB) that differ from an existing file of that name; implies
-    /// `replace` for that file.
-    pub delta: bool,
-    /// Write into the existing file instead of a new one that replaces it; implies `delta`. An
-    /// interrupted transfer leaves it with a mix of old and new data.
-    pub in_place: bool,
-    /// Compress chunks with zstd if that increases the rate.
-    pub compress: bool,
-    /// Do not fail if the source changes while it is read. Sends the data that was read, up to the
-    /// initial size.
-    pub allow_changing: bool,
-    /// Create the missing parent directories of the target.
-    pub parents: bool,
-}
-
-impl From<CopyOptions> for PutOptions {
-    fn from(options: CopyOptions) -> Self {
-        let CopyOptions { replace, restart, preserve, verify, delta, in_place, parents, .. } = options;
-        Self { replace, restart, preserve, verify, delta, in_place, trial: false, parents }
-    }
-}
-
-/// Maximum number of concurrent transfers of one client; others wait. Each has files open at both
-/// ends.
-pub const MOST_TRANSFERS: usize = 64;
 
 /// Connection to a daemon that files are copied to and from. Cheap to clone; clones share one
 /// session.
@@ -340,7 +300,3 @@ const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Polling interval of the link states.
 const SURVEY_PAUSE: Duration = Duration::from_millis(20);
-
-/// Maximum bytes received but not yet written to the writer of [`Client::get_pipe`]: 16 MiB, 13 ms
-/// at 10 Gbit/s.
-pub const PIPE_WINDOW: u64 = 16 << 20;

@@ -35,7 +35,6 @@ use nicstripe_proto::{SessionId, message::CloseCode};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::connections::ConnectionLease;
 pub(crate) use self::metrics::{JobCounts, Live, MeterId, Meters};
 pub(crate) use self::service::Service;
 use self::{
@@ -56,12 +55,15 @@ pub use self::{
     metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},
 };
 use crate::{
-    DEFAULT_PORT,
     bench::{Admissions, BenchLimits},
-    discovery::{Responder, ResponderConfig},
     error::Error,
     file::{BufferPool, FileError, IoPool, Quota, Root},
-    links::{local, route_keeper::RouteKeeper},
+    links::{
+        discovery::{Responder, ResponderConfig},
+        local,
+        route_keeper::RouteKeeper,
+    },
+    options::DEFAULT_PORT,
     session::{ChunkShares, Command, SessionHandle},
     storage::{Served, Storage, Stored},
     tls::{KeyFilter, ServerTls},
@@ -296,7 +298,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Answers [discovery](crate::discovery) requests from any host on the same cable, not only
+    /// Answers [discovery](crate::links::discovery) requests from any host on the same cable, not only
     /// from peers. They learn the key, the host name and the interface. They still need a trusted
     /// key to connect.
     ///

@@ -1,10 +1,13 @@
 //! Errors, grouped by who must act.
 
+pub(crate) mod unreachable;
+
 use std::{io, net::SocketAddr, time::Duration};
 
 use nicstripe_proto::{Digest, FailCode, NameError, name::printable, tunnel::TargetRefusal};
 
-use crate::{file::FileError, links::unreachable::Unreachable, trust::PublicKey};
+use self::unreachable::Unreachable;
+use crate::{file::FileError, trust::PublicKey};
 
 /// Failure of a transfer or of its setup.
 #[derive(Debug, thiserror::Error)]
@@ -276,4 +279,21 @@ impl From<Error> for io::Error {
         };
         Self::new(kind, error)
     }
+}
+
+/// Returns an error and its sources in one line, joined by `: `.
+///
+/// ```
+/// let error = std::io::Error::other("no route to host");
+/// assert_eq!(nicstripe::chain(&error), "no route to host");
+/// ```
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }

@@ -212,7 +212,7 @@ pub mod bench;
 pub mod blocking;
 mod client;
 mod daemon;
-pub mod discovery;
+mod deadline;
 mod error;
 mod event;
 mod file;
@@ -223,8 +223,9 @@ pub mod fuzz;
 mod hostile;
 pub mod links;
 mod logged;
+mod options;
+mod random;
 mod report;
-pub mod routes;
 mod session;
 pub mod storage;
 mod stream;
@@ -235,21 +236,24 @@ mod tunnel;
 
 pub use self::{
     bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
-    client::{
-        Client, ClientBuilder, CopyOptions, Entries, Entry, Kind, LinkReason, LinkRemedy, LinkSurvey, MOST_TRANSFERS, ObjectReader,
-        ObjectWriter, PIPE_WINDOW, Stat, SurveyedLink, Transfer, UnusedInterface,
-    },
+    client::{Client, ClientBuilder, Entries, Entry, Kind, ObjectReader, ObjectWriter, Stat, Transfer},
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Direction, Histogram, InterfaceBytes, Limits, ListenAddress, Metrics, PathCounts},
-    error::Error,
+    error::{
+        Error, chain,
+        unreachable::{Attempt, CableSearch, Unreachable},
+    },
     event::{Event, LinkName, LinkProgress, LinkState, Progress},
     file::FileError,
+    links::{
+        discovery,
+        request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
+        routes,
+        survey::{LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, UnusedInterface},
+    },
+    options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW},
     report::{KernelView, Limit, LinkReport, Report},
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
     tunnel::Tunnel,
-};
-pub use crate::links::{
-    request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
-    unreachable::{Attempt, CableSearch, Unreachable},
 };
 pub use nicstripe_proto::{
     BitRate, Digest, FailCode, Name, NameError,
@@ -258,34 +262,3 @@ pub use nicstripe_proto::{
     tunnel::TargetRefusal,
 };
 pub use tokio_util::sync::CancellationToken;
-
-/// Default TCP port of the daemon; not registered with IANA, unused in /etc/services.
-pub const DEFAULT_PORT: u16 = 7747;
-
-/// Returns an error and its sources in one line, joined by `: `.
-///
-/// ```
-/// let error = std::io::Error::other("no route to host");
-/// assert_eq!(nicstripe::chain(&error), "no route to host");
-/// ```
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}
-
-/// Returns random bytes from the operating system.
-pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    // aws-lc aborts the process instead of returning an error if the system has no random numbers.
-    // Its signature still has one.
-    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
-        tracing::error!("the system has no random numbers");
-    }
-    bytes
-}

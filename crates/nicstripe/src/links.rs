@@ -8,6 +8,7 @@
 mod claims;
 pub(crate) mod connect;
 pub(crate) mod contact;
+pub mod discovery;
 pub(crate) mod linker;
 pub(crate) mod local;
 mod named;
@@ -16,7 +17,7 @@ pub(crate) mod plan;
 pub(crate) mod probes;
 pub(crate) mod request;
 pub(crate) mod route_keeper;
+pub mod routes;
 pub(crate) mod survey;
-pub(crate) mod unreachable;
 
 pub use self::local::{LocalInterface, local_interfaces};

@@ -23,7 +23,7 @@ pub(crate) fn logged(value: impl fmt::Display) -> Logged {
 
 /// Like [`logged`], with the source chain of the error.
 pub(crate) fn logged_error(error: &dyn std::error::Error) -> Logged {
-    logged(crate::chain(error))
+    logged(crate::error::chain(error))
 }
 
 impl Logged {

@@ -5,8 +5,8 @@ use std::{fmt, time::Duration};
 use nicstripe_proto::{BitRate, Digest};
 
 use crate::{
-    client::{LinkRemedy, UnusedInterface},
     event::{LinkName, LinkState},
+    links::survey::{LinkRemedy, UnusedInterface},
     tree::TreeReport,
 };
 

@@ -5,6 +5,7 @@ mod load;
 
 use std::{
     collections::VecDeque,
+    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,13 +16,13 @@ use nicstripe_proto::{
     load::{LoadError, LoadGate, LoadMeter, LoadOrder},
 };
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use self::load::{BenchBreach, Came, StreamLoad};
 pub(crate) use self::load::{LoadCounters, Loads, PingOrder, SharedGate};
 use crate::{
-    daemon::ConnectionLease,
+    deadline::sleep_until,
     file::{BufferPool, ChunkBuffer},
-    session::sleep_until,
     tls::{TlsError, TlsStream},
 };
 
@@ -74,7 +75,7 @@ pub(crate) enum StreamEnd {
     Flood,
     /// At the daemon: the connection limit is reached, and this key has the most connections.
     #[error("evicted for a connection of another key")]
-    GaveWay,
+    Evicted,
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -103,6 +104,12 @@ const _: () = assert!(MOST_UNREAD > 2 * (HIGH_WATER + MAX_PAYLOAD + MAX_LOAD));
 /// Interval at which a connection that is receiving a chunk reports activity.
 const HEARD_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Right of a connection to exist. Dropped when the connection has ended.
+pub(crate) trait Lease: fmt::Debug + Send + Sync {
+    /// Returns the token that is cancelled when another connection takes the place of this one.
+    fn evicted(&self) -> &CancellationToken;
+}
+
 /// Maximum time for a released connection to send its last bytes.
 const LINGER: Duration = Duration::from_millis(300);
 
@@ -113,11 +120,11 @@ pub(crate) struct Greeted {
     /// Frames received directly after the greeting.
     early: Vec<Frame>,
     /// The daemon's permit for this connection.
-    lease: Option<ConnectionLease>,
+    lease: Option<Box<dyn Lease>>,
 }
 
-impl std::fmt::Debug for Greeted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Greeted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Greeted").field("tcp", self.tls.tcp()).finish_non_exhaustive()
     }
 }
@@ -157,8 +164,8 @@ impl Greeted {
     }
 
     /// Stores the connection's permit. The connection ends when another key takes the permit.
-    pub(crate) fn hold(&mut self, lease: ConnectionLease) {
-        self.lease = Some(lease);
+    pub(crate) fn hold(&mut self, lease: impl Lease + 'static) {
+        self.lease = Some(Box::new(lease));
     }
 
     /// Sends one frame before the session takes over.
@@ -201,7 +208,7 @@ pub(crate) struct Stream<S> {
     chunk_ends: VecDeque<u64>,
     heard_at: Instant,
     bench: StreamLoad,
-    lease: Option<ConnectionLease>,
+    lease: Option<Box<dyn Lease>>,
 }
 
 impl<S: EventSink> Stream<S> {
@@ -227,13 +234,13 @@ impl<S: EventSink> Stream<S> {
         let lease = self.lease.take();
         let gone = async {
             match &lease {
-                Some(lease) => lease.gone().await,
+                Some(lease) => lease.evicted().cancelled().await,
                 None => std::future::pending().await,
             }
         };
         let carried = tokio::select! {
             carried = self.carry() => carried,
-            () = gone => Err(StreamEnd::GaveWay),
+            () = gone => Err(StreamEnd::Evicted),
         };
         let end = match carried {
             Ok(()) => {

@@ -162,7 +162,7 @@ pub(super) struct Runner {
 
 impl Runner {
     fn new(client: Client, plan: BenchPlan, events: mpsc::Sender<BenchEvent>, stop: CancellationToken) -> Self {
-        let (id, began): ([u8; 16], Instant) = (crate::random_bytes(), Instant::now());
+        let (id, began): ([u8; 16], Instant) = (crate::random::random_bytes(), Instant::now());
         let report = BenchReport {
             schema: SCHEMA.into(),
             id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -214,7 +214,7 @@ impl Runner {
         match result {
             Ok(()) => self.report.complete = !self.is_short,
             Err(error) if self.report.links.is_empty() => return Err(error),
-            Err(error) => self.note(crate::chain(&error)),
+            Err(error) => self.note(crate::error::chain(&error)),
         }
         self.report.elapsed_s = self.began.elapsed().as_secs_f64();
         conclude(&mut self.report);

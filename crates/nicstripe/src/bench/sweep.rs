@@ -142,7 +142,7 @@ impl Runner {
             Err(error) => {
                 swept.planner.fail(point);
                 swept.is_short = true;
-                Some(format!("{} could not be measured: {}", named(kind, point), crate::chain(&error)))
+                Some(format!("{} could not be measured: {}", named(kind, point), crate::error::chain(&error)))
             }
         };
         let is_done = swept.planner.next().is_none_or(|next| (next.size, next.streams) != (point.size, point.streams));

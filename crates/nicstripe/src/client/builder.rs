@@ -8,13 +8,13 @@ use tokio::sync::mpsc;
 use super::{Client, sessions::Inner};
 use crate::links::linker::MOST_STREAMS;
 use crate::{
-    DEFAULT_PORT,
     error::Error,
     event::Event,
     links::{
         request::{Family, LinkRequest, RoutePolicy},
         route_keeper::RouteKeeper,
     },
+    options::DEFAULT_PORT,
     trust::{AddressBook, Identity, Peers},
 };
 

@@ -19,10 +19,11 @@ use tokio::{
 };
 
 use super::{
-    CopyOptions, Inner, LiveSession,
+    Inner, LiveSession,
     feed::{Feed, Read, Written},
     trees,
 };
+use crate::options::CopyOptions;
 use crate::{
     error::Error,
     file::{Opened, ReadOptions},

@@ -13,10 +13,11 @@ use nicstripe_proto::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Client, CopyOptions, ObjectReader, ObjectWriter, Transfer,
+    Client, ObjectReader, ObjectWriter, Transfer,
     feed::{FEED_CHUNKS, Read},
     jobs::{ObjectJob, TransferKind},
 };
+use crate::options::CopyOptions;
 pub use crate::storage::{Kind, Stat};
 use crate::{error::Error, report::Report, session::Command};
 

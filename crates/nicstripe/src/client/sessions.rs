@@ -5,8 +5,9 @@ use std::{io, sync::Arc};
 use nicstripe_proto::message::CloseCode;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
-use super::{CLOSE_TIMEOUT, ClientBuilder, LinkSurvey, MOST_TRANSFERS, jobs::Numbers};
+use super::{CLOSE_TIMEOUT, ClientBuilder, LinkSurvey, jobs::Numbers};
 use crate::links::linker::SurveyRequest;
+use crate::options::MOST_TRANSFERS;
 use crate::{
     error::Error,
     event::Event,

@@ -372,9 +372,9 @@ mod tests {
     use nicstripe_proto::PathId;
 
     use crate::{
-        CopyOptions,
         hostile::Stage,
         links::linker::FIRST_PATH,
+        options::CopyOptions,
         session::{Capacities, PathPlan, SessionHandle},
     };
 

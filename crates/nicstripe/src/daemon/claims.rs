@@ -27,7 +27,7 @@ impl Claims {
     /// Creates the token to send to an address.
     pub(super) fn begin(&mut self, address: IpAddr, now: Instant) -> Token {
         self.sent.retain(|_, (_, at)| now.saturating_duration_since(*at) < TOKEN_LIFETIME);
-        let token = Token(u64::from_be_bytes(crate::random_bytes()));
+        let token = Token(u64::from_be_bytes(crate::random::random_bytes()));
         self.sent.insert(address, (token, now));
         token
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 use super::shares::{Share, Shares};
-use crate::trust::PublicKey;
+use crate::{stream::Lease, trust::PublicKey};
 
 #[derive(Debug)]
 pub(super) struct Connections {
@@ -82,10 +82,11 @@ impl ConnectionLease {
             taken.has_session = true;
         }
     }
+}
 
-    /// Waits until the connection is evicted. Cancel safe.
-    pub(crate) async fn gone(&self) {
-        self.gone.cancelled().await;
+impl Lease for ConnectionLease {
+    fn evicted(&self) -> &CancellationToken {
+        &self.gone
     }
 }
 

@@ -28,7 +28,7 @@ use crate::{
         plan::described,
     },
     session::{Access, Arriving, Audience, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
-    stream::{Greeted, StreamEnd},
+    stream::{Greeted, Lease, StreamEnd},
     tls::{TlsError, TlsStream},
     trust::PublicKey,
 };
@@ -57,7 +57,7 @@ pub(super) async fn greet(
     let probe = tls.tcp().as_fd().try_clone_to_owned().ok();
     let (frame, mut greeted) = tokio::select! {
         first = Greeted::first_frame(tls) => first?,
-        () = place.gone() => return Err(StreamEnd::GaveWay),
+        () = place.evicted().cancelled() => return Err(StreamEnd::Evicted),
     };
     let hello: Hello = match frame {
         Frame::Hello(body) => minicbor::decode(&body).map_err(|error| StreamEnd::Greeting(error.to_string()))?,

@@ -330,7 +330,7 @@ fn reason_word(end: &StreamEnd) -> &'static str {
         StreamEnd::Tls(TlsError::TimedOut) => "timed_out",
         StreamEnd::Tls(TlsError::NotTls(_)) => "not_tls",
         StreamEnd::Tls(_) => "handshake",
-        StreamEnd::GaveWay => "gave_way",
+        StreamEnd::Evicted => "gave_way",
         _ => "greeting",
     }
 }

@@ -84,7 +84,7 @@ impl PeersFile {
                 Some(peers)
             }
             Err(error) => {
-                last.on_failure(crate::chain(&error), Instant::now());
+                last.on_failure(crate::error::chain(&error), Instant::now());
                 None
             }
         }

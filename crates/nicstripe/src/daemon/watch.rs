@@ -8,8 +8,7 @@ use nicstripe_proto::message::PeerInterface;
 
 use super::{Shared, listeners::Listeners};
 use crate::{
-    discovery::Responder,
-    links::plan::described,
+    links::{discovery::Responder, plan::described},
     session::{Command, Input, SessionHandle},
 };
 

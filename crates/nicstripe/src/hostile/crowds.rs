@@ -9,14 +9,14 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{Stage, content, name, wire::Wire, within};
-use crate::{CopyOptions, Event, Limits};
+use crate::{Event, Limits, options::CopyOptions};
 
 /// Opens sessions of the other peer, one connection each; returns those admitted.
 async fn sessions_of_other(stage: &Stage, count: usize) -> Vec<Wire> {
     let mut held = Vec::new();
     for _ in 0..count {
         let mut wire = Wire::connect([127, 0, 3, 1], stage.address(), &stage.other).await.unwrap();
-        if let Ok(Ok(_)) = wire.greet(SessionId(crate::random_bytes()), true).await {
+        if let Ok(Ok(_)) = wire.greet(SessionId(crate::random::random_bytes()), true).await {
             held.push(wire);
         }
     }
@@ -89,7 +89,7 @@ async fn a_crowd_of_one_key_waits_for_its_places_and_all_are_served() {
         });
     }
     for copied in within(copies.join_all()).await {
-        copied.unwrap_or_else(|error| panic!("{}", crate::chain(&error)));
+        copied.unwrap_or_else(|error| panic!("{}", crate::error::chain(&error)));
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     wire::tcp,
     within,
 };
-use crate::{BitRate, CopyOptions, Error};
+use crate::{BitRate, Error, options::CopyOptions};
 
 /// Manipulation of a record; may swap it with a stored one.
 type Trick = fn(&mut Vec<u8>, &Mutex<Vec<u8>>);
@@ -75,7 +75,7 @@ async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_
     }
     while let Some(copied) = copies.join_next().await {
         let (number, report, tampered, connections) = copied.unwrap();
-        let report = report.unwrap_or_else(|error| panic!("trick {number}: {}", crate::chain(&error)));
+        let report = report.unwrap_or_else(|error| panic!("trick {number}: {}", crate::error::chain(&error)));
         assert_eq!(report.digest, Some(digest(&bytes)));
         assert!(fs::read(stage.served(&format!("target{number}"))).unwrap() == bytes, "trick {number}");
         assert!(tampered > 0 && connections > 1, "trick {number}: {tampered} of {connections} connections");
@@ -143,7 +143,7 @@ async fn a_connection_that_ends_before_the_daemon_answers_is_no_verdict_and_is_t
     let never_answers = |At { to_daemon, record, .. }: At, bytes| if !to_daemon && record >= 3 { Fate::End } else { Fate::Pass(bytes) };
     let _proxy = Proxy::start(([127, 0, 2, 32], stage.port).into(), stage.address(), never_answers);
     let error = within(stage.client(&[]).patience(Duration::from_secs(1)).connect("127.0.2.32")).await.unwrap_err();
-    assert!(matches!(error, Error::Connect { .. }), "{}", crate::chain(&error));
+    assert!(matches!(error, Error::Connect { .. }), "{}", crate::error::chain(&error));
 }
 
 /// Returns true if the copy failed, as it must unless it was complete before the cut.
@@ -173,7 +173,7 @@ async fn cut_at(stage: Arc<Stage>, bytes: Arc<Vec<u8>>, number: u8, to_daemon: b
         Err(error) => {
             // Never "not trusted": the daemon has not said so.
             let is_expected = matches!(error, Error::Connect { .. } | Error::Link { .. } | Error::Abandoned { .. } | Error::Ended { .. });
-            assert!(is_expected, "{} after a cut at {record}", crate::chain(&error));
+            assert!(is_expected, "{} after a cut at {record}", crate::error::chain(&error));
             true
         }
     }

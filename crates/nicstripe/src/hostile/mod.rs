@@ -28,7 +28,8 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    CancellationToken, Client, ClientBuilder, CopyOptions, Daemon, DaemonBuilder, Digest, Error, Limits, Name, Report,
+    CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, Digest, Error, Limits, Name, Report,
+    options::CopyOptions,
     trust::{Identity, Peers, PublicLine},
 };
 

@@ -60,7 +60,7 @@ async fn lists_that_are_none_are_errors_and_lists_without_end_are_seen() {
         let evil = async move |wire: &mut Wire| lie(wire, |_| list.clone(), offer(1, None)).await;
         let error = against(plain_welcome(), evil, async |client: Client| client.list(None).await.map(drop)).await;
         let is_told = error.fail_code() == Some(FailCode::Protocol) || matches!(error, Error::Ended { .. } | Error::Protocol { .. });
-        assert!(is_told, "{shown}: {}", crate::chain(&error));
+        assert!(is_told, "{shown}: {}", crate::error::chain(&error));
     }
 }
 
@@ -70,7 +70,7 @@ async fn what_is_said_to_be_done_and_was_not_asked_is_an_error() {
         let evil = async move |wire: &mut Wire| lie(wire, |_| answer.clone(), offer(1, None)).await;
         let error = against(plain_welcome(), evil, async |client: Client| client.remove(&name("a")).await).await;
         let is_told = error.fail_code() == Some(FailCode::Protocol) || matches!(error, Error::Ended { .. } | Error::Protocol { .. });
-        assert!(is_told, "{}", crate::chain(&error));
+        assert!(is_told, "{}", crate::error::chain(&error));
     }
 }
 
@@ -84,6 +84,6 @@ async fn a_reader_takes_no_other_part_than_it_asked_for() {
             Err(error.into_inner().unwrap().downcast::<Error>().map(|error| *error).unwrap())
         })
         .await;
-        assert_eq!(error.fail_code(), Some(FailCode::SourceChanged), "{}", crate::chain(&error));
+        assert_eq!(error.fail_code(), Some(FailCode::SourceChanged), "{}", crate::error::chain(&error));
     }
 }

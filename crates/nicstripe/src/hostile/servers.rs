@@ -16,7 +16,7 @@ use nicstripe_proto::{
 use tokio::net::TcpListener;
 
 use super::{content, digest, name, names, trusting, wire::Wire, wire::plain_welcome, within};
-use crate::{Client, CopyOptions, Digest, Error, trust::Identity};
+use crate::{Client, Digest, Error, options::CopyOptions, trust::Identity};
 
 /// Gets a file from a daemon that runs `evil` on each connection after its welcome. Returns the
 /// client's error and the files left.
@@ -109,14 +109,14 @@ fn value_of(bytes: &[u8]) -> ChainingValue {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_welcomes_and_says_nothing_is_given_up_after_the_patience_for_none() {
     let (error, left) = get_from(plain_welcome(), async |_: &mut Wire| tokio::time::sleep(Duration::from_secs(3)).await).await;
-    assert!(matches!(error, Error::Abandoned { .. } | Error::Link { .. } | Error::Connect { .. }), "{}", crate::chain(&error));
+    assert!(matches!(error, Error::Abandoned { .. } | Error::Link { .. } | Error::Connect { .. }), "{}", crate::error::chain(&error));
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_welcomes_and_hangs_up_is_given_up_too() {
     let (error, left) = get_from(plain_welcome(), async |_: &mut Wire| {}).await;
-    assert!(matches!(error, Error::Abandoned { .. } | Error::Ended { .. }), "{}", crate::chain(&error));
+    assert!(matches!(error, Error::Abandoned { .. } | Error::Ended { .. }), "{}", crate::error::chain(&error));
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -127,7 +127,7 @@ async fn one_that_breaks_the_protocol_on_each_connection_is_called_so() {
         wire.end().await;
     })
     .await;
-    assert!(matches!(error, Error::Protocol { .. }), "{}", crate::chain(&error));
+    assert!(matches!(error, Error::Protocol { .. }), "{}", crate::error::chain(&error));
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -146,7 +146,7 @@ async fn data_that_are_not_what_their_value_says_are_not_kept() {
         wire.end().await;
     })
     .await;
-    assert!(matches!(error, Error::Protocol { .. }), "{}", crate::chain(&error));
+    assert!(matches!(error, Error::Protocol { .. }), "{}", crate::error::chain(&error));
     assert!(!left.contains(&"target".to_owned()), "{left:?}");
 }
 
@@ -161,7 +161,7 @@ async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch() {
         }
     })
     .await;
-    assert!(matches!(error, Error::Digest { .. }), "{}", crate::chain(&error));
+    assert!(matches!(error, Error::Digest { .. }), "{}", crate::error::chain(&error));
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -175,7 +175,7 @@ async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch_also_if_it_says_tha
         }
     })
     .await;
-    assert!(matches!(error, Error::Digest { .. }), "{}", crate::chain(&error));
+    assert!(matches!(error, Error::Digest { .. }), "{}", crate::error::chain(&error));
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -189,7 +189,7 @@ async fn an_end_without_data_is_no_file() {
         tokio::time::sleep(Duration::from_secs(3)).await;
     })
     .await;
-    assert!(matches!(error, Error::Protocol { .. } | Error::Abandoned { .. } | Error::Ended { .. }), "{}", crate::chain(&error));
+    assert!(matches!(error, Error::Protocol { .. } | Error::Abandoned { .. } | Error::Ended { .. }), "{}", crate::error::chain(&error));
     assert!(!left.contains(&"target".to_owned()), "{left:?}");
 }
 
@@ -202,7 +202,7 @@ async fn a_file_of_an_absurd_size_or_of_another_number_is_not_begun() {
             wire.end().await;
         })
         .await;
-        assert!(matches!(error, Error::Protocol { .. } | Error::File(_) | Error::Ended { .. }), "{}", crate::chain(&error));
+        assert!(matches!(error, Error::Protocol { .. } | Error::File(_) | Error::Ended { .. }), "{}", crate::error::chain(&error));
         assert!(!left.contains(&"target".to_owned()), "{left:?}");
     }
 }
@@ -220,7 +220,7 @@ async fn what_it_writes_reaches_no_terminal_as_a_command() {
         wire.end().await;
     })
     .await;
-    let text = crate::chain(&error);
+    let text = crate::error::chain(&error);
     assert!(!text.chars().any(|c| c.is_control() || c == '\u{202e}'), "{text:?}");
     assert!(left.is_empty(), "{left:?}");
 }
@@ -233,7 +233,7 @@ async fn frames_that_only_a_client_sends_end_the_connection() {
             wire.end().await;
         })
         .await;
-        assert!(matches!(error, Error::Protocol { .. }), "{}", crate::chain(&error));
+        assert!(matches!(error, Error::Protocol { .. }), "{}", crate::error::chain(&error));
         assert!(left.is_empty(), "{left:?}");
     }
 }

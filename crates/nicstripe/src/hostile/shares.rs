@@ -198,7 +198,7 @@ async fn a_session_that_waits_for_a_file_of_anothers_does_not_give_way_to_itself
     next_accept(&mut holder).await;
     tokio::spawn(async move { holder.end().await });
 
-    let id = SessionId(crate::random_bytes());
+    let id = SessionId(crate::random::random_bytes());
     let wire = async || Wire::connect([127, 0, 3, 1], stage.address(), &stage.other).await.unwrap();
     let mut waiting = wire().await;
     waiting.greet(id, true).await.unwrap().unwrap();

@@ -117,7 +117,7 @@ async fn a_session_is_joined_by_its_own_key_alone_and_never_by_a_guess() {
     }
     for _ in 0..200 {
         let mut other = Wire::connect([127, 0, 2, 1], stage.address(), &stage.other).await.unwrap();
-        let guess = SessionId(crate::random_bytes());
+        let guess = SessionId(crate::random::random_bytes());
         assert_eq!(other.greet(guess, false).await.unwrap().unwrap_err(), RefusalCode::UnknownSession);
     }
     let mut again = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client).await.unwrap();
@@ -129,7 +129,7 @@ async fn one_peer_does_not_take_all_sessions() {
     let stage = Stage::with(Limits { sessions: 4, sessions_per_peer: 2, ..Limits::default() }).await;
     let new = async |identity: &Identity| {
         let mut wire = Wire::connect([127, 0, 0, 1], stage.address(), identity).await.unwrap();
-        let greeted = wire.greet(SessionId(crate::random_bytes()), true).await.unwrap();
+        let greeted = wire.greet(SessionId(crate::random::random_bytes()), true).await.unwrap();
         greeted.map(|_| wire)
     };
     let _held = [new(&stage.other).await.unwrap(), new(&stage.other).await.unwrap()];

@@ -58,7 +58,7 @@ impl Wire {
 
     pub(super) async fn session(from: [u8; 4], to: SocketAddr, identity: &Identity) -> Self {
         let mut wire = Self::connect(from, to, identity).await.unwrap();
-        wire.greet(SessionId(crate::random_bytes()), true).await.unwrap().unwrap();
+        wire.greet(SessionId(crate::random::random_bytes()), true).await.unwrap().unwrap();
         wire
     }
 

@@ -85,7 +85,7 @@ impl Connector {
             tls: ClientTls::new(identity, Arc::new(accepts)),
             ours: identity.public_key(),
             host: host.to_owned(),
-            session: SessionId(crate::random_bytes()),
+            session: SessionId(crate::random::random_bytes()),
             pinned,
             narrow: Mutex::default(),
             met: AtomicBool::new(false),
@@ -274,7 +274,7 @@ impl Connector {
             TlsError::TimedOut => Error::Connect { address, source: io::ErrorKind::TimedOut.into() },
             // Not a verdict: a daemon that does not trust the key says so.
             TlsError::ClosedAtKey(_) | TlsError::Truncated => cut(address),
-            error => Error::Protocol { address, why: crate::chain(&error) },
+            error => Error::Protocol { address, why: crate::error::chain(&error) },
         }
     }
 }

@@ -12,16 +12,16 @@ use nicstripe_link::{Interface, interfaces, route_to};
 use nicstripe_proto::message::PeerInterface;
 use tokio::task::JoinSet;
 
+use super::discovery::{Lookup, resolved};
 use super::{
     connect::{CONNECT_TIMEOUT, Connector, FIRST_CONNECT_TIMEOUT, FirstContact, Retries, touch},
     linker::FIRST_PATH,
     local,
     plan::{direct, local_interface, socket_address},
     request::{Family, LinkRequest},
-    unreachable::{Attempt, CableSearch, Unreachable},
 };
+use crate::error::unreachable::{Attempt, CableSearch, Unreachable};
 use crate::{
-    discovery::{Lookup, resolved},
     error::Error,
     session::{Capacities, PathPlan},
     trust::{AddressBook, Identity, Peers, PublicKey, SeenAt},
@@ -60,7 +60,7 @@ impl Contact<'_> {
             return match contact {
                 Ok(contact) => Ok((plan, contact)),
                 Err(error) if is_final(&error) => Err(error),
-                Err(error) => Err(Error::Link { link: plan.interface, why: crate::chain(&error) }),
+                Err(error) => Err(Error::Link { link: plan.interface, why: crate::error::chain(&error) }),
             };
         }
         let contact_only = !self.links.is_empty();
@@ -168,7 +168,7 @@ impl Contact<'_> {
         let seen = SeenAt { address: first.remote.ip(), interface: is_scoped.then(|| first.interface.clone()) };
         tokio::task::spawn_blocking(move || {
             if let Err(error) = book.note(&key, seen) {
-                tracing::debug!(error = %crate::chain(&error), "cannot store the peer's address");
+                tracing::debug!(error = %crate::error::chain(&error), "cannot store the peer's address");
             }
         });
     }

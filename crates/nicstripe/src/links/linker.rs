@@ -29,9 +29,10 @@ use super::{
     route_keeper::RouteKeeper,
 };
 use crate::{
+    deadline::sleep_until,
     error::Error,
     event::LinkState,
-    session::{Command, Input, LinkNews, PathPlan, SessionHandle, sleep_until},
+    session::{Command, Input, LinkNews, PathPlan, SessionHandle},
 };
 
 pub(crate) struct LinkerConfig {

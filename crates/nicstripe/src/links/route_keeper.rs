@@ -20,8 +20,9 @@ use nicstripe_link::{
     HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes, Sysctls, give_up_routes, may_change_routes, route_to,
 };
 
+use super::routes;
 use super::{local, request::RoutePolicy};
-use crate::{error::Error, routes, session::PathPlan};
+use crate::{error::Error, session::PathPlan};
 
 /// Holds the host routes of one session and removes them when dropped. After a kill, the helper or
 /// the next start of any nicstripe process removes them.

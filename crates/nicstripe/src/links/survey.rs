@@ -16,10 +16,8 @@ use nicstripe_proto::{
 
 use super::linker::{Linked, LinkerConfig};
 use super::local;
-use crate::{
-    event::{LinkName, LinkState},
-    routes::{RouteFacts, needs_route},
-};
+use super::routes::{RouteFacts, needs_route};
+use crate::event::{LinkName, LinkState};
 
 /// Links between two machines, and their unused interfaces.
 #[derive(Debug, Clone)]

@@ -34,6 +34,7 @@ use super::{
     waiters::Waiters,
 };
 use crate::{
+    deadline::sleep_until,
     error::Error,
     event::LinkState,
     file::{BufferPool, ChunkBuffer, IoPool},
@@ -498,14 +499,6 @@ impl Drop for Ending {
         }
         self.0.presence.is_connected.store(false, Ordering::Release);
         self.0.ended.cancel();
-    }
-}
-
-/// Sleeps until the given time, or forever if `None`.
-pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Capacity of a pipe's reorder buffer, in chunks: received and not yet consumed.
-pub(crate) const REORDER_CHUNKS: u64 = crate::client::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
+pub(crate) const REORDER_CHUNKS: u64 = crate::options::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
 
 /// Reorder buffer of one transfer, with its sink.
 #[derive(Debug)]

@@ -144,7 +144,7 @@ impl Flow {
             _ => write_here(&file, bytes, stop),
         });
         let moved = done.await.unwrap_or_else(|| Err(super::failed("measure", "internal error")));
-        let moved = moved.map_err(|error| crate::chain(&error))?;
+        let moved = moved.map_err(|error| crate::error::chain(&error))?;
         self.systems.client.clone_from(&moved.file_system);
         self.take(stage, moved)
     }
@@ -178,14 +178,14 @@ impl Flow {
             return Err(format!("the file exceeds the {} bytes measured", self.plan.bytes));
         }
         if self.copier.is_none() {
-            self.copier = Some(runner.client.another(None, None).await.map_err(|error| crate::chain(&error))?);
+            self.copier = Some(runner.client.another(None, None).await.map_err(|error| crate::error::chain(&error))?);
         }
         let client = self.copier.as_ref().unwrap_or(&runner.client);
         let transfer = match self.plan.reverse {
             true => client.try_get(self.name.clone(), &self.plan.file),
             false => client.try_put(&self.plan.file, Some(self.name.clone())),
         };
-        transfer.finish().await.map(|report| report.goodput()).map_err(|error| crate::chain(&error))
+        transfer.finish().await.map(|report| report.goodput()).map_err(|error| crate::error::chain(&error))
     }
 
     fn report(&self) -> DiskReport {

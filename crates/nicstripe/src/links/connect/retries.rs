@@ -51,7 +51,7 @@ impl Retries {
     pub(crate) async fn again(&mut self, error: Error) -> Result<(), Error> {
         let Some(longest) = self.longest_pause(&error, Instant::now()) else { return Err(error) };
         let most = if let Error::Full { most, .. } = error { most } else { None };
-        let mut pause = pause(self.failed, longest, crate::random_bytes());
+        let mut pause = pause(self.failed, longest, crate::random::random_bytes());
         self.failed += 1;
         let told_in = SILENCE.saturating_sub(self.begun.elapsed());
         if !self.is_told && told_in <= pause {

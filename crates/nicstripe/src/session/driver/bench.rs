@@ -309,7 +309,7 @@ impl Driver {
                 bytes: 0,
                 micros: 0,
                 file_system: None,
-                error: Some(shortened(crate::chain(&error))),
+                error: Some(shortened(crate::error::chain(&error))),
             });
             send_in_background(&session, BenchBody::DiskDone(done));
         });

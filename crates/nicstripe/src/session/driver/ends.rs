@@ -245,7 +245,7 @@ impl Driver {
         let transfer = offer.transfer;
         let is_tree = offer.kind == Some(OfferKind::Batches);
         match self.ends.awaited.remove(&transfer) {
-            Some(Await::File(wanted)) if !is_tree => self.files.open_local(wanted, offer, crate::random_bytes()),
+            Some(Await::File(wanted)) if !is_tree => self.files.open_local(wanted, offer, crate::random::random_bytes()),
             Some(Await::Pipe(writer)) if !is_tree => match start_writer(transfer, writer, self.handle.inputs.clone()) {
                 Ok(writer) => {
                     self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Writer(writer)), offer.source.size);
@@ -479,7 +479,7 @@ impl Driver {
         let orphans: Vec<TransferId> = self.ends.entries.iter().filter(|(_, entry)| entry.tree == tree).map(|(id, _)| *id).collect();
         for orphan in orphans {
             let error = FileError::new("copy", "an entry", io::Error::other("its tree has ended")).with_code(FailCode::Cancelled);
-            self.session.fail(failure(orphan, FailCode::Cancelled, crate::chain(&error), true));
+            self.session.fail(failure(orphan, FailCode::Cancelled, crate::error::chain(&error), true));
             self.fail_locally(orphan, Error::File(error));
         }
     }
@@ -515,7 +515,7 @@ impl Driver {
 const MOST_NAMED: usize = 8;
 
 fn entry_error(error: &Error) -> EntryError {
-    EntryError { code: error.fail_code().unwrap_or(FailCode::Io), text: crate::chain(error) }
+    EntryError { code: error.fail_code().unwrap_or(FailCode::Io), text: crate::error::chain(error) }
 }
 
 fn flooded() -> FileError {

@@ -88,7 +88,7 @@ impl Driver {
     pub(super) fn on_not_connected(&mut self, path: PathId, loss: PathLoss, error: Error, now: Instant) {
         let Some(connection) = self.connections.get_mut(&path) else { return };
         connection.connecting = false;
-        let reason = crate::chain(&error);
+        let reason = crate::error::chain(&error);
         let first = connection.generation == 0;
         if connection.plan.named && first {
             let link = connection.plan.interface.clone();
@@ -174,7 +174,7 @@ impl Driver {
 
     pub(super) fn on_misbehaved(&mut self, path: PathId, error: &dyn std::error::Error, now: Instant) {
         tracing::warn!(path = path.0, error = %logged_error(error), peer = self.config.host, "peer misbehaved");
-        self.on_breach(path, PathLoss::Protocol, crate::chain(error), now);
+        self.on_breach(path, PathLoss::Protocol, crate::error::chain(error), now);
     }
 
     /// Closes a connection on which the peer violated the protocol. Ends the session at

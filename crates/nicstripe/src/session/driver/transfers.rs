@@ -266,10 +266,10 @@ impl Driver {
     fn fail_by(&mut self, transfer: TransferId, error: Error) {
         // Later errors of an ended transfer are not logged.
         if self.session.is_under_way(transfer) && self.account.is_none() {
-            tracing::info!(transfer = transfer.0, error = %logged(crate::chain(&error)), "transfer failed");
+            tracing::info!(transfer = transfer.0, error = %logged(crate::error::chain(&error)), "transfer failed");
         }
         let code = error.fail_code().unwrap_or(FailCode::Io);
-        self.session.fail(failure(transfer, code, crate::chain(&error), error.is_resumable()));
+        self.session.fail(failure(transfer, code, crate::error::chain(&error), error.is_resumable()));
         self.end_transfer(transfer, Err(error));
     }
 
@@ -324,7 +324,7 @@ impl Driver {
     /// Ends the session with an error. The owner creates a new one if that can help.
     pub(super) fn give_up(&mut self, error: Error) {
         self.closing = Some(CloseCode::Cancelled);
-        let (host, why) = (self.config.host.clone(), crate::chain(&error));
+        let (host, why) = (self.config.host.clone(), crate::error::chain(&error));
         let mut error = Some(error);
         Self::end_waiting(&mut self.waiters, &mut self.asks, || {
             error.take().unwrap_or_else(|| Error::Ended { host: host.clone(), why: why.clone() })

@@ -424,7 +424,7 @@ impl Receiver {
         let peer_key = self.request.peer_key;
         self.pool.run(move || {
             let dir = leaf.place.open().and_then(|dir| dir.try_clone()).map_err(|error| leaf.error("open the directory of", error));
-            let (name, journal_id) = (&*leaf.name, crate::random_bytes());
+            let (name, journal_id) = (&*leaf.name, crate::random::random_bytes());
             let open =
                 |dir| Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: Some(attributes) });
             answer(dir.and_then(open));

@@ -538,7 +538,7 @@ fn a_peer_that_calls_done_what_it_cannot_have_breaks_the_protocol() {
         peer.take_until(|peer| peer.entries.len() == 3);
         case(&peer);
         let error = peer.end().unwrap_err();
-        assert!(error.code == FailCode::Protocol && crate::chain(&error).contains(expected), "{}", crate::chain(&error));
+        assert!(error.code == FailCode::Protocol && crate::error::chain(&error).contains(expected), "{}", crate::error::chain(&error));
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use super::search::{Search, SearchOptions};
 use crate::{
-    links::unreachable::CableSearch,
+    error::unreachable::CableSearch,
     trust::{Identity, Peers, PublicKey},
 };
 
@@ -40,14 +40,14 @@ impl Lookup<'_> {
     pub(crate) async fn on_cables(&self) -> Result<Vec<SocketAddr>, CableSearch> {
         let options = SearchOptions { port: self.port, excluded: self.excluded.to_vec(), duration: PATIENCE, ..SearchOptions::default() };
         let search = Search::for_key(self.identity, self.peers, options, Some(self.key));
-        let mut search = search.map_err(|error| CableSearch::Unfit(crate::chain(&error)))?;
+        let mut search = search.map_err(|error| CableSearch::Unfit(crate::error::chain(&error)))?;
         let Some(first) = search.next().await else {
             let silence = || CableSearch::Silent(search.interfaces());
             let left_out = match self.excluded {
                 [] => String::new(),
                 names => format!("; excluded by option: {}", names.join(", ")),
             };
-            return Err(search.obstacle().map_or_else(silence, |error| CableSearch::Unfit(crate::chain(&error) + &left_out)));
+            return Err(search.obstacle().map_or_else(silence, |error| CableSearch::Unfit(crate::error::chain(&error) + &left_out)));
         };
         let mut heard = vec![first];
         let settled = Instant::now() + SETTLING;

@@ -88,7 +88,7 @@ impl fmt::Display for Attempt {
         if let Some(interface) = &self.interface {
             write!(f, " over {interface}")?;
         }
-        write!(f, ": {}", crate::chain(&self.source))
+        write!(f, ": {}", crate::error::chain(&self.source))
     }
 }
 

@@ -19,9 +19,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::signature::{is_by, sign};
 use crate::{
-    DEFAULT_PORT,
     error::Error,
     links::local,
+    options::DEFAULT_PORT,
     trust::{Identity, Peers, PublicKey},
 };
 
@@ -304,7 +304,7 @@ async fn ask(ear: Arc<Ear>, place: SearchInterface, socket: UdpSocket, port: u16
 
 fn send_question(ear: &Ear, place: &SearchInterface, socket: &UdpSocket, port: u16, questions: &mut Questions) {
     let key = *ear.identity.public_key().as_bytes();
-    let question = Question { nonce: Nonce(crate::random_bytes()), key, address: place.address };
+    let question = Question { nonce: Nonce(crate::random::random_bytes()), key, address: place.address };
     let Some(datagram) = question.encode(|text| sign(&ear.identity, text)) else { return };
     questions.remember(question, Instant::now());
     let group = SocketAddrV6::new(GROUP, port, 0, place.index.0);

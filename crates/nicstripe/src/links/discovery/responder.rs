@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn question(asker: &Identity) -> Question {
-        Question { nonce: Nonce(crate::random_bytes()), key: *asker.public_key().as_bytes(), address: ASKER }
+        Question { nonce: Nonce(crate::random::random_bytes()), key: *asker.public_key().as_bytes(), address: ASKER }
     }
 
     fn signed(question: &Question, by: &Identity) -> [u8; DATAGRAM_LEN] {

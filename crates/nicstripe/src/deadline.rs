@@ -1,0 +1,9 @@
+//! Deadlines of loops.
+
+/// Sleeps until the given time, or forever if `None`.
+pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
