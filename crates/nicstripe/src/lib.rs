@@ -227,6 +227,7 @@ mod options;
 mod random;
 mod report;
 mod session;
+mod shown;
 pub mod storage;
 mod stream;
 mod tls;
@@ -248,13 +249,14 @@ pub use self::{
         discovery,
         request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
         routes,
-        survey::{LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, UnusedInterface},
+        survey::{LinkReason, LinkSurvey, SurveyedLink},
     },
     options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW},
     report::{KernelView, Limit, LinkReport, Report},
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
     tunnel::Tunnel,
 };
+pub use crate::report::{LinkRemedy, UnusedInterface};
 pub use nicstripe_proto::{
     BitRate, Digest, FailCode, Name, NameError,
     name::{escaped, printable},

@@ -6,7 +6,6 @@ use nicstripe_proto::{BitRate, Digest};
 
 use crate::{
     event::{LinkName, LinkState},
-    links::survey::{LinkRemedy, UnusedInterface},
     tree::TreeReport,
 };
 
@@ -264,6 +263,32 @@ const SMALL_FILE: u64 = 256 * 1024;
 
 /// Minimum duration to judge: below it, start-up and the last acknowledgement dominate.
 const SMALL: Duration = Duration::from_millis(200);
+
+/// Misconfiguration that breaks cables in one subnet, with the commands that repair it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkRemedy {
+    /// True if the peer's machine is misconfigured.
+    pub is_peers: bool,
+    /// Description of the problem, one sentence.
+    pub problem: String,
+    /// Commands to run as root on that machine.
+    pub apply: Vec<String>,
+    /// Commands that restore the previous state.
+    pub undo: Vec<String>,
+}
+
+/// Interface that no link uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnusedInterface {
+    /// True if it is the peer's.
+    pub is_peers: bool,
+    /// Its name on that machine.
+    pub interface: String,
+    /// Short reason.
+    pub why: String,
+    /// True if it was planned as a link and failed.
+    pub failed: bool,
+}
 
 #[cfg(test)]
 mod tests {

@@ -24,10 +24,11 @@ use super::{
 };
 use crate::{
     links::{
-        connect::{encoded, shown_name, tune_stream},
+        connect::{encoded, tune_stream},
         plan::described,
     },
     session::{Access, Arriving, Audience, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
+    shown::shown_name,
     stream::{Greeted, Lease, StreamEnd},
     tls::{TlsError, TlsStream},
     trust::PublicKey,

@@ -19,14 +19,14 @@ use nicstripe_link::{InterfaceName, StreamOptions, UserTimeout, pinned_socket, s
 use nicstripe_proto::{
     BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
     message::{Hello, MAX_PADDING, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
-    name::escaped,
 };
 use tokio::net::{TcpSocket, TcpStream};
 
 pub(crate) use self::retries::Retries;
 use crate::{
     error::Error,
-    session::{Established, PathPlan},
+    session::{Connect, Established, Joining, PathPlan},
+    shown::{shown_interface, shown_name},
     stream::{Greeted, StreamEnd, send_frame},
     tls::{ClientTls, TlsError, TlsStream},
     trust::{Identity, Peers, PublicKey},
@@ -130,22 +130,6 @@ impl Connector {
             TlsStream::connect(tcp, &self.tls, deadline).await.ok()
         };
         matches!(tokio::time::timeout_at(deadline.into(), proved).await, Ok(Some(_)))
-    }
-
-    /// Creates a connection for a path of the session.
-    ///
-    /// One lost packet must not fail a link named by the user: its first attempt has
-    /// [`FIRST_CONNECT_TIMEOUT`].
-    pub(crate) async fn join(&self, path: PathId, plan: &PathPlan, first: bool) -> Result<Established, (PathLoss, Error)> {
-        let timeout = if first && plan.named { FIRST_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
-        let greeted = self.greet(path, plan, None, timeout).await;
-        let (mut established, welcome) = greeted.map_err(|error| (PathLoss::Unreachable, error))?;
-        established.verified = arrived_rightly(plan.peer_interface.as_deref(), welcome.arrival.as_deref());
-        if established.verified == Some(false) {
-            let (arrived, aimed_at) = (welcome.arrival.unwrap_or_default(), plan.peer_interface.clone().unwrap_or_default());
-            return Err((PathLoss::WrongInterface, Error::Astray { aimed_at, arrived }));
-        }
-        Ok(established)
     }
 
     /// Connects and greets. Falls back to small segments if the path drops packets of the
@@ -279,25 +263,28 @@ impl Connector {
     }
 }
 
+impl Connect for Connector {
+    /// Creates a connection for a path of the session.
+    ///
+    /// One lost packet must not fail a link named by the user: its first attempt has
+    /// [`FIRST_CONNECT_TIMEOUT`].
+    fn join<'a>(&'a self, path: PathId, plan: &'a PathPlan, first: bool) -> Joining<'a> {
+        Box::pin(async move {
+            let timeout = if first && plan.named { FIRST_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
+            let greeted = self.greet(path, plan, None, timeout).await;
+            let (mut established, welcome) = greeted.map_err(|error| (PathLoss::Unreachable, error))?;
+            established.verified = arrived_rightly(plan.peer_interface.as_deref(), welcome.arrival.as_deref());
+            if established.verified == Some(false) {
+                let (arrived, aimed_at) = (welcome.arrival.unwrap_or_default(), plan.peer_interface.clone().unwrap_or_default());
+                return Err((PathLoss::WrongInterface, Error::Astray { aimed_at, arrived }));
+            }
+            Ok(established)
+        })
+    }
+}
+
 /// Reason of a daemon that rejects further connections.
 const TOO_MANY_PATHS: &str = "its connection limit is reached";
-
-/// Returns an interface of the peer with a printable name. The peer chooses the name and may put
-/// terminal escape sequences into it.
-pub(crate) fn shown_interface(interface: PeerInterface) -> PeerInterface {
-    let members = interface.members.map(|members| members.into_iter().map(shown_name).collect());
-    PeerInterface { name: shown_name(interface.name), members, ..interface }
-}
-
-/// Like [`shown_interface`], for the name alone.
-pub(crate) fn shown_name(name: String) -> String {
-    let shown = escaped(name.as_bytes());
-    shown.chars().take(MOST_NAME).collect()
-}
-
-/// Maximum length of a displayed interface name, in characters. Linux allows 15, other systems
-/// more.
-const MOST_NAME: usize = 64;
 
 /// Error for an established connection that was closed before the daemon answered.
 fn cut(address: SocketAddr) -> Error {

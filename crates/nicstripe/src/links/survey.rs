@@ -14,10 +14,15 @@ use nicstripe_proto::{
     pairing::{Candidate, Explanation, Fact, Failure, LeftOut, Pairing, Preference, Side},
 };
 
-use super::linker::{Linked, LinkerConfig};
-use super::local;
-use super::routes::{RouteFacts, needs_route};
-use crate::event::{LinkName, LinkState};
+use super::{
+    linker::{Linked, LinkerConfig},
+    local,
+    routes::{RouteFacts, needs_route},
+};
+use crate::{
+    event::{LinkName, LinkState},
+    report::{LinkRemedy, UnusedInterface},
+};
 
 /// Links between two machines, and their unused interfaces.
 #[derive(Debug, Clone)]
@@ -73,19 +78,6 @@ pub struct SurveyedLink {
     pub route: Option<IpAddr>,
 }
 
-/// Misconfiguration that breaks cables in one subnet, with the commands that repair it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkRemedy {
-    /// True if the peer's machine is misconfigured.
-    pub is_peers: bool,
-    /// Description of the problem, one sentence.
-    pub problem: String,
-    /// Commands to run as root on that machine.
-    pub apply: Vec<String>,
-    /// Commands that restore the previous state.
-    pub undo: Vec<String>,
-}
-
 /// Reason for choosing a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -102,19 +94,6 @@ pub enum LinkReason {
     OwnPrefix,
     /// Subnet shared with other links.
     SharedSubnet,
-}
-
-/// Interface that no link uses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnusedInterface {
-    /// True if it is the peer's.
-    pub is_peers: bool,
-    /// Its name on that machine.
-    pub interface: String,
-    /// Short reason.
-    pub why: String,
-    /// True if it was planned as a link and failed.
-    pub failed: bool,
 }
 
 impl From<Preference> for LinkReason {

@@ -10,6 +10,7 @@ mod transfers;
 
 use std::{
     collections::BTreeMap,
+    pin::Pin,
     pin::pin,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -29,7 +30,7 @@ use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
     open_files::{Access, OpenFiles},
-    path_connection::PathConnection,
+    path_connection::{Established, PathConnection, PathPlan},
     shares::ChunkShare,
     waiters::Waiters,
 };
@@ -38,7 +39,7 @@ use crate::{
     error::Error,
     event::LinkState,
     file::{BufferPool, ChunkBuffer, IoPool},
-    links::connect::{Connector, shown_interface},
+    shown::shown_interface,
     stream::Outgoing,
 };
 
@@ -53,11 +54,20 @@ pub(crate) struct DriverConfig {
     /// Daemon: this session's share of the chunk memory.
     pub(crate) share: Option<ChunkShare>,
     /// Client: establishes connections.
-    pub(crate) connector: Option<Arc<Connector>>,
+    pub(crate) connector: Option<Arc<dyn Connect>>,
     /// Client: channel to the path planner.
     pub(crate) planner: Option<mpsc::Sender<LinkNews>>,
     pub(crate) audience: Audience,
 }
+
+/// Establishes the connections of a client's paths.
+pub(crate) trait Connect: Send + Sync {
+    /// Connects and greets. `first` is true for the first attempt at a path.
+    fn join<'a>(&'a self, path: PathId, plan: &'a PathPlan, first: bool) -> Joining<'a>;
+}
+
+/// Attempt at a connection.
+pub(crate) type Joining<'a> = Pin<Box<dyn Future<Output = Result<Established, (PathLoss, Error)>> + Send + 'a>>;
 
 /// Capacity of the input channel. A full channel deliberately holds back the streams and the I/O
 /// threads.

@@ -21,7 +21,7 @@ mod waiters;
 
 pub(crate) use self::{
     audience::Audience,
-    driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig},
+    driver::{BenchCommand, BenchNews, BenchPath, Connect, Driver, DriverConfig, Joining},
     input::{Arriving, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle, StandaloneFiles},
     open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
     path_connection::{Capacities, Capacity, Established, LinkRates, PathPlan},
