@@ -80,6 +80,6 @@ const OFFERS: [(&str, Option<&str>); 21] = [
     ("8.8.8.8/24", None),
     ("192.0.2.1/24", None),
     // Routes to these come from another routing protocol.
-    ("10.77.2.77/24", Some("not ours (protocol bgp)")),
-    ("10.88.0.77/16", Some("not ours (protocol dhcp)")),
+    ("10.77.2.77/24", Some("foreign route (protocol bgp)")),
+    ("10.88.0.77/16", Some("foreign route (protocol dhcp)")),
 ];

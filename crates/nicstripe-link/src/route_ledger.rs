@@ -223,7 +223,7 @@ pub(crate) fn records_of<R: Recorded>(bytes: &[u8], path: &Path) -> Vec<R> {
     let text = String::from_utf8_lossy(bytes);
     let records = text.lines().filter_map(|line| {
         let parsed = serde_json::from_str(line);
-        parsed.inspect_err(|error| warn!(path = %path.display(), %error, "a record cannot be read")).ok()
+        parsed.inspect_err(|error| warn!(path = %path.display(), %error, "malformed route record")).ok()
     });
     records.collect()
 }

@@ -268,7 +268,7 @@ impl OwnRuntime {
 
     fn runtime(&self) -> &Runtime {
         // Taken only in `drop`.
-        self.0.as_ref().unwrap_or_else(|| unreachable!("the runtime is there until it is dropped"))
+        self.0.as_ref().unwrap_or_else(|| unreachable!("the runtime exists until drop"))
     }
 
     fn wait<T>(&self, what: impl Future<Output = T>) -> T {

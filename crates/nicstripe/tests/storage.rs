@@ -274,7 +274,7 @@ async fn trees_are_refused_without_a_directory() {
     for tree in trees {
         let error = within(tree.finish()).await.unwrap_err();
         assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error}");
-        assert!(error.to_string().contains("keeps single files"), "{error}");
+        assert!(error.to_string().contains("storage has no directories"), "{error}");
     }
 }
 
@@ -296,7 +296,7 @@ async fn a_bench_of_the_disk_says_that_there_is_none_and_measures_the_rest() {
     }
     let found = within(bench.finish()).await.unwrap().disk.unwrap();
     assert!(found.read.is_some() && found.network.is_some() && found.write.is_none() && found.all.is_none(), "{found:#?}");
-    assert!(notes.iter().all(|note| note.contains("keeps single files")) && notes.len() == 2, "{notes:?}");
+    assert!(notes.iter().all(|note| note.contains("storage has no directories")) && notes.len() == 2, "{notes:?}");
     emptied(&storage).await;
 }
 

@@ -122,7 +122,7 @@ async fn a_session_has_four_trees_at_once() {
         trees.spawn(put(number).finish());
     }
     let error = within(trees.join_next()).await.unwrap().unwrap().unwrap_err();
-    assert!(error.to_string().contains("4 at once"), "{error}");
+    assert!(error.to_string().contains("limit of 4 concurrent trees"), "{error}");
     // The others are not affected.
     assert!(tokio::time::timeout(Duration::from_millis(300), trees.join_next()).await.is_err());
 }

@@ -152,7 +152,7 @@ pub enum PathError {
     #[error("peer offered a file with chunks of 2^{0} bytes, expected 2^12 to 2^18")]
     ChunkSize(u8),
     /// A request that is not allowed now.
-    #[error("peer asked {id} {what}")]
+    #[error("peer sent request {id} {what}")]
     Ask {
         /// The request's number.
         id: u32,
@@ -160,7 +160,7 @@ pub enum PathError {
         what: &'static str,
     },
     /// An answer that matches no request.
-    #[error("peer answered ask {id} {what}")]
+    #[error("peer answered request {id} {what}")]
     Answer {
         /// The request's number.
         id: u32,

@@ -204,7 +204,7 @@ fn unused(explanation: Explanation, known: &Known<'_>, failures: &[(&Candidate, 
     let is_end =
         |candidate: &Candidate| if is_peers { candidate.remote.interface == interface } else { candidate.local.interface == interface };
     let tried = || failures.iter().filter(|(candidate, _)| is_end(candidate));
-    let texts: BTreeSet<String> = tried().map(|(_, failure)| failure_text(failure)).collect();
+    let texts: BTreeSet<String> = tried().map(|(candidate, failure)| failure_text(candidate, failure)).collect();
     let texts: Vec<String> = texts.into_iter().collect();
     let failed = known.config.automatic && tried().any(|(candidate, failure)| was_meant(candidate, failure));
     let why = match why {
@@ -230,11 +230,11 @@ fn was_meant(candidate: &Candidate, failure: &Failure) -> bool {
     candidate.preference != Preference::LinkLocal || *failure != Failure::Unreachable
 }
 
-fn failure_text(failure: &Failure) -> String {
+fn failure_text(candidate: &Candidate, failure: &Failure) -> String {
     match failure {
         Failure::Unreachable => "no answer".to_owned(),
         Failure::WrongInterface { arrived } => {
-            format!("arrives on the peer's {arrived} (ARP flux)")
+            format!("sent to {}, arrives on the peer's {arrived} (ARP flux)", candidate.remote.interface)
         }
         Failure::Unrouted => "required host route rejected: peer address not verified, or not permitted".to_owned(),
         Failure::Other => "another machine answers".to_owned(),

@@ -78,7 +78,7 @@ async fn a_daemon_that_does_not_bench_says_so() {
     let served = Served::start_with(BenchLimits { enabled: false, ..BenchLimits::default() }).await;
     let client = within(served.connect(1)).await.unwrap();
     let refused = within(client.bench(quick(&[Phase::Together])).finish()).await.unwrap_err();
-    assert!(matches!(&refused, Error::Refused { why, .. } if why.contains("no bench")), "{refused}");
+    assert!(matches!(&refused, Error::Refused { why, .. } if why.contains("bench is disabled")), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -170,7 +170,7 @@ impl Target {
         let copied_from = copied_from.filter(|old| !(basis.can_share && share(old, &self.part, extent)));
         let bytes = buffer.bytes_mut(extent.len as usize);
         if let Err(error) = copied_from.unwrap_or(&self.part).read_exact_at(bytes, extent.offset) {
-            tracing::debug!(chunk = chunk.0, %error, "cannot read what is there");
+            tracing::debug!(chunk = chunk.0, %error, "cannot read existing data");
             return Ok(None);
         }
         let Ok(value) = chunk_value(self.grid, chunk, bytes) else { return Ok(None) };

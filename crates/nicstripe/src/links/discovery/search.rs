@@ -310,7 +310,7 @@ fn send_question(ear: &Ear, place: &SearchInterface, socket: &UdpSocket, port: u
     let group = SocketAddrV6::new(GROUP, port, 0, place.index.0);
     // The cable may just have been unplugged; the next question may succeed.
     if let Err(error) = send_to_neighbour(socket, &datagram, place.address, place.index, group) {
-        tracing::debug!(interface = place.name, %error, "cannot ask");
+        tracing::debug!(interface = place.name, %error, "cannot send discovery query");
     }
 }
 
