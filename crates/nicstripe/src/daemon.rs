@@ -12,7 +12,6 @@ mod greeting;
 mod handle;
 mod limits;
 mod listeners;
-mod metrics;
 mod objects;
 mod refusals;
 mod rights;
@@ -35,7 +34,6 @@ use nicstripe_proto::{SessionId, message::CloseCode};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::metrics::{JobCounts, Live, MeterId, Meters};
 pub(crate) use self::service::Service;
 use self::{
     claims::{Budgets, Probations},
@@ -48,12 +46,7 @@ use self::{
     trusted::{PeersFile, Trusted},
     watch::Watch,
 };
-pub use self::{
-    handle::DaemonHandle,
-    limits::Limits,
-    listeners::ListenAddress,
-    metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},
-};
+pub use self::{handle::DaemonHandle, limits::Limits, listeners::ListenAddress};
 use crate::{
     bench::{Admissions, BenchLimits},
     error::Error,
@@ -553,7 +546,7 @@ pub(crate) struct Shared {
     tokens: Budgets,
     /// Probation of the host routes installed for peers.
     probations: Probations,
-    meters: Arc<Meters>,
+    meters: Arc<crate::metrics::Meters>,
     bench: RwLock<BenchLimits>,
     /// Running and queued benchmarks.
     benches: Arc<Admissions>,

@@ -223,6 +223,7 @@ pub mod fuzz;
 mod hostile;
 pub mod links;
 mod logged;
+pub(crate) mod metrics;
 mod options;
 mod random;
 mod report;
@@ -238,7 +239,7 @@ mod tunnel;
 pub use self::{
     bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
     client::{Client, ClientBuilder, Entries, Entry, Kind, ObjectReader, ObjectWriter, Stat, Transfer},
-    daemon::{Daemon, DaemonBuilder, DaemonHandle, Direction, Histogram, InterfaceBytes, Limits, ListenAddress, Metrics, PathCounts},
+    daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits, ListenAddress},
     error::{
         Error, chain,
         unreachable::{Attempt, CableSearch, Unreachable},
@@ -251,12 +252,12 @@ pub use self::{
         routes,
         survey::{LinkReason, LinkSurvey, SurveyedLink},
     },
+    metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},
     options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW},
-    report::{KernelView, Limit, LinkReport, Report},
+    report::{KernelView, Limit, LinkRemedy, LinkReport, Report, UnusedInterface},
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
     tunnel::Tunnel,
 };
-pub use crate::report::{LinkRemedy, UnusedInterface};
 pub use nicstripe_proto::{
     BitRate, Digest, FailCode, Name, NameError,
     name::{escaped, printable},

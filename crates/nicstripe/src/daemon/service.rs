@@ -15,10 +15,11 @@ use nicstripe_proto::{
 use tokio::sync::Semaphore;
 
 use super::{
-    Meters, Rights, Shared,
+    Rights, Shared,
     claims::{self, Claims, RouteEnds},
     objects::{KeptListings, Listings},
 };
+use crate::metrics::Meters;
 use crate::{
     bench::{Desk, Ticket},
     file::{FileError, Lease, OF_TARGET, OF_TREE, Quota, ReadOptions, Root, Source},

@@ -17,9 +17,9 @@ use super::{
     input::Arriving,
 };
 use crate::{
-    daemon::InterfaceBytes,
     event::{LinkName, LinkState},
     file::ChunkBuffer,
+    metrics::InterfaceBytes,
     report::KernelView,
     stream::{Greeted, LoadCounters, Outgoing},
 };

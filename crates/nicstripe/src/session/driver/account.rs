@@ -14,9 +14,9 @@ use nicstripe_proto::{
 
 use super::Driver;
 use crate::{
-    daemon::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts},
     error::Error,
     logged::{logged, logged_error},
+    metrics::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts},
     session::open_files::{Access, Outcome},
 };
 

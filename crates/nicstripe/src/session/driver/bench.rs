@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 use super::Driver;
 use crate::{
     bench::{CpuSampler, InterfaceCounters, StopOnDrop, Ticket, facts},
-    daemon::JobCounts,
     event::LinkName,
+    metrics::JobCounts,
     session::{
         SessionHandle,
         open_files::Access,

@@ -22,9 +22,9 @@ use tokio::sync::oneshot;
 
 use super::Driver;
 use crate::{
-    daemon::Direction,
     error::Error,
     file::{FileError, OF_SOURCE, OF_TARGET, ReadOptions, Source, Target},
+    metrics::Direction,
     session::{
         input::{GetInto, Input, PutFrom, StandaloneFiles, TreeOutput, TreeRun},
         open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},

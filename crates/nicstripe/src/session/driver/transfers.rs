@@ -15,11 +15,11 @@ use nicstripe_proto::{
 
 use super::{Driver, Input};
 use crate::{
-    daemon::Direction,
     error::Error,
     event::{Event, LinkState},
     file::{ChunkBuffer, FileError, Source, WriteError},
     logged::logged,
+    metrics::Direction,
     session::{
         open_files::{Access, Fault, IoResult, Outcome, verified},
         path_connection::PathConnection,
