@@ -14,6 +14,7 @@ mod pool;
 mod quota;
 mod root;
 mod source;
+mod stored;
 mod target;
 
 pub(crate) use self::{
@@ -30,6 +31,8 @@ pub(crate) use self::{
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::compress::{Packer, unpack};
+pub(crate) use self::stored::timestamp_of;
+pub use self::stored::{FileIdentity, StoredFile};
 
 use std::io;
 

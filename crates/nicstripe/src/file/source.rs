@@ -13,8 +13,8 @@ use nicstripe_proto::{
 };
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, openat};
 
+use super::StoredFile;
 use super::{BufferPool, ChunkBuffer, FileError, Lease, Root, compress::Packer, device, holes::find_holes, identity_of};
-use crate::storage::StoredFile;
 
 /// An open source, with its identity at the time of opening.
 #[derive(Debug)]

@@ -12,7 +12,10 @@ use nicstripe_proto::{ChainingValue, ChunkId, ChunkSize, Grid, TransferId, hash_
 use tokio::sync::{Notify, mpsc};
 
 use super::{input::Input, open_files::Fault};
-use crate::file::{BufferPool, ChunkBuffer, FileError};
+use crate::{
+    file::{BufferPool, ChunkBuffer, FileError},
+    tunnel::BatchSender,
+};
 
 /// Send window of a streamed source, in chunks: 8 MiB, which four gigabit links carry in 18 ms, or
 /// one 10 Gbit/s link in 7 ms.
@@ -136,6 +139,27 @@ impl ChunkSender {
 
     fn push_blocking(&self, produced: Produced) -> bool {
         self.inputs.blocking_send(Input::Produced { transfer: self.transfer, produced }).is_ok()
+    }
+}
+
+impl BatchSender for ChunkSender {
+    type Permit = Permit;
+
+    fn in_flight(&self) -> Arc<dyn Fn() -> bool + Send + Sync> {
+        let window = self.window();
+        Arc::new(move || !window.is_free())
+    }
+
+    fn acquire(&self) -> impl Future<Output = Option<Permit>> + Send {
+        Self::acquire(self)
+    }
+
+    fn buffer(&self) -> ChunkBuffer {
+        Self::buffer(self)
+    }
+
+    fn send_with(&mut self, permit: Permit, batch: ChunkBuffer) -> impl Future<Output = bool> + Send {
+        Self::send_with(self, permit, batch)
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) use self::{
     served::{Served, Stored},
     target::{Target, TargetOpened},
 };
+pub use crate::file::{FileIdentity, StoredFile};
 pub use nicstripe_proto::{ChainingValue, ChunkId, Subtree};
 
 use std::{
@@ -29,12 +30,15 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Name, SourceIdentity,
+    Name,
     journal::Timestamp,
     message::{ObjectKind, ObjectStat},
 };
 
-use crate::{file::FileError, trust::PublicKey};
+use crate::{
+    file::{FileError, timestamp_of},
+    trust::PublicKey,
+};
 
 /// Files and directories below one root, each with a [`Name`].
 ///
@@ -162,47 +166,6 @@ pub enum Kind {
     Other,
 }
 
-/// File open for reading. Dropped when the last reader has finished.
-pub trait StoredFile: fmt::Debug + Send + Sync {
-    /// Returns the current identity. Called when the file is opened, and after the last read. A
-    /// transfer whose source has changed in between fails.
-    ///
-    /// # Errors
-    ///
-    /// The identity cannot be determined; the transfer fails.
-    fn identity(&self) -> io::Result<FileIdentity>;
-
-    /// Fills `bytes` with the content from `offset`.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::UnexpectedEof`] if the file is too short.
-    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
-
-    /// Returns the permission bits, for receivers that preserve them.
-    fn mode(&self) -> u32 {
-        0o644
-    }
-}
-
-/// Identity of a file's content. A transfer resumes only if it is unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileIdentity {
-    /// Size in bytes.
-    pub size: u64,
-    /// Time of the last change of the content.
-    pub modified: SystemTime,
-    /// Number unique among all contents that this name has had, or 0 if the storage has none.
-    pub version: u64,
-}
-
-impl FileIdentity {
-    pub(crate) fn as_source(&self) -> SourceIdentity {
-        let time = timestamp_of(self.modified);
-        SourceIdentity { size: self.size, mtime: time, ctime: time, inode: self.version, device: 0 }
-    }
-}
-
 /// Properties of a file to be received.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -267,20 +230,6 @@ pub trait StoredPart: fmt::Debug + Send + Sync {
 
     /// Deletes the part. Errors are ignored, since no caller could handle them.
     fn discard(&self);
-}
-
-fn timestamp_of(time: SystemTime) -> Timestamp {
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => Timestamp { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanoseconds: since.subsec_nanos() },
-        Err(error) => {
-            let before = error.duration();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => Timestamp { seconds: -seconds, nanoseconds: 0 },
-                nanoseconds => Timestamp { seconds: -seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
-            }
-        }
-    }
 }
 
 /// Converts a timestamp; `None` if the system cannot represent it.

@@ -9,4 +9,7 @@ mod mux;
 mod stream;
 
 pub use self::stream::Tunnel;
-pub(crate) use self::{dialer::Dialer, mux::TunnelMux};
+pub(crate) use self::{
+    dialer::Dialer,
+    mux::{BatchSender, TunnelMux},
+};

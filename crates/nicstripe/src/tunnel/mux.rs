@@ -16,7 +16,21 @@ use nicstripe_proto::{
 use tokio::sync::Notify;
 
 use super::{Dialer, Tunnel};
-use crate::{error::Error, session::ChunkSender};
+use crate::{error::Error, file::ChunkBuffer};
+
+/// Sends batches within a window.
+pub(crate) trait BatchSender: Send {
+    /// Right to send one batch.
+    type Permit: Send;
+
+    /// Returns a function that tells if batches are sent and not acknowledged.
+    fn in_flight(&self) -> Arc<dyn Fn() -> bool + Send + Sync>;
+    /// Waits for a permit; `None` if the transfer has ended.
+    fn acquire(&self) -> impl Future<Output = Option<Self::Permit>> + Send;
+    fn buffer(&self) -> ChunkBuffer;
+    /// Sends a batch; false if the transfer has ended.
+    fn send_with(&mut self, permit: Self::Permit, batch: ChunkBuffer) -> impl Future<Output = bool> + Send;
+}
 
 pub(crate) struct TunnelMux {
     state: Mutex<State>,
@@ -101,10 +115,10 @@ impl TunnelMux {
     }
 
     /// Sends pending data until the session or the multiplexer ends.
-    pub(crate) async fn pump(self: Arc<Self>, mut chunks: ChunkSender) {
+    pub(crate) async fn pump(self: Arc<Self>, mut chunks: impl BatchSender) {
         let _guard = EndAtDrop(&self);
-        let window = chunks.window();
-        self.lock().under_way = Some(Arc::new(move || !window.is_free()));
+        let in_flight = chunks.in_flight();
+        self.lock().under_way = Some(in_flight);
         loop {
             // Sends a batch as soon as there is data. Data that arrives while the send window is
             // full enlarges the next batch.
