@@ -4,7 +4,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{bench, completions, cp, demo, discover, failure::Failure, key, links, man, routes, serve, terminal::Terminal, trust, tunnel};
 
-/// Copies large files between two machines over every cable that joins them, and proves that what arrived is what was sent.
+/// Copy large files between two machines over every cable that joins them, and verify what arrives
 #[derive(Debug, Parser)]
 #[command(name = "nicstripe", version, max_term_width = 100, after_help = FIRST_STEPS, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -61,21 +61,21 @@ pub(crate) fn print_help(subcommand: &str) -> Result<(), Failure> {
 
 const FIRST_STEPS: &str = "\
 First steps:
-  nicstripe demo                        on this machine alone, nothing to set up
-  nicstripe key                         on both machines: prints the line to exchange
-  nicstripe trust add LINE --name NAME  on both machines: with the other's line
-  nicstripe serve --root DIR            on the one
-  nicstripe cp FILE HOST:               on the other
-  nicstripe links HOST                  which cables that uses, and why
-  nicstripe bench HOST                  what these cables carry, and what holds them back
+  nicstripe demo                        try it on this machine, no setup
+  nicstripe key                         on both machines: print the line to exchange
+  nicstripe trust add LINE --name NAME  on both machines: trust the other's line
+  nicstripe serve --root DIR            on one machine: start the daemon
+  nicstripe cp FILE HOST:               on the other: copy a file
+  nicstripe links HOST                  show which cables a copy uses, and why
+  nicstripe bench HOST                  measure the cables and find the bottleneck
 
 Environment:
-  NICSTRIPE_HOME  folder for the key, the trusted peers and all state [default: nicstripe
+  NICSTRIPE_HOME  directory of the key, the trusted peers and all state [default: nicstripe
                   in $XDG_CONFIG_HOME and $XDG_STATE_HOME; for root /etc/nicstripe and
-                  /var/lib/nicstripe where the first exists]
-  NICSTRIPE_LOG   what is logged on standard error, such as debug or nicstripe=debug
-                  [default: info for serve, else warn]
-  NO_COLOR        set to anything: no colours";
+                  /var/lib/nicstripe if the first exists]
+  NICSTRIPE_LOG   log filter for standard error, such as debug or nicstripe=debug
+                  [default: info for serve, otherwise warn]
+  NO_COLOR        disable colours if set to any value";
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use clap_complete::{Shell, generate};
 
 use crate::{args, failure::Failure, stdout};
 
-/// Print completions for a shell, to be sourced or put where it looks for them
+/// Print completions for a shell, to be sourced or installed
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  nicstripe completions bash > ~/.local/share/bash-completion/completions/nicstripe")]
 pub(crate) struct Completions {

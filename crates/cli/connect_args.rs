@@ -13,7 +13,7 @@ use crate::{
     quantity::{parse_rate, parse_time},
 };
 
-/// What may be typed about the cables.
+/// Options of the connection to the peer.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
     /// TCP port of the daemon [default: 7747]
@@ -23,24 +23,24 @@ pub(crate) struct ConnectArgs {
     #[command(flatten)]
     ip_version: IpVersion,
 
-    /// Use this link, and only those given so; may be repeated [default: every cable that reaches the peer]
+    /// Use only this link; may be repeated [default: every cable that reaches the peer]
     #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
     link: Vec<LinkRequest>,
 
-    /// Leave this interface out; may be repeated
+    /// Exclude this interface; may be repeated
     #[arg(long, value_name = "NAME")]
     exclude_link: Vec<String>,
 
-    /// When to install host routes to the peer, which are removed at the end: where a link needs one, always, or never
+    /// Install host routes to the peer, removed at the end: if a link needs one, always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     routes: Routes,
 
-    /// Most to send a second, over all links: KiB without a unit, K, M or G for bytes, Mbit or Gbit for bits, 0 for no limit [default: no
-    /// limit]
+    /// Limit the rate over all links, per second: KiB without a unit, K, M or G for bytes, Mbit or Gbit for bits, 0 for no limit [default:
+    /// no limit]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     bwlimit: Option<BitRate>,
 
-    /// How long to wait for a link to come back when none is left: seconds, or with ms, s, m or h
+    /// Give up after this time without any link: seconds, or with ms, s, m or h
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
     timeout: Duration,
 }

@@ -21,13 +21,13 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Show which daemons are on the cables of this machine, their keys, and on which cable each was heard
+/// List the daemons on the cables of this machine, with their keys and cables
 ///
-/// Asks by multicast on each interface; needs no address, no name server and no right. A daemon answers only to keys that it trusts, unless
-/// it was started with --announce. Every answer is signed and was checked. That nobody answers is no error.
+/// Asks by multicast on each interface; needs no address, name server or privilege. A daemon answers only trusted keys, unless started with
+/// --announce. Every answer is signed and verified. No answer is not an error.
 #[derive(Debug, Args)]
 pub(crate) struct Discover {
-    /// How long to wait for answers: seconds, or with ms, s, m or h
+    /// Wait this long for answers: seconds, or with ms, s, m or h
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     timeout: Duration,
 
@@ -108,21 +108,21 @@ fn name(heard: &DiscoveredPeer) -> String {
         None if heard.trusted => "-".to_owned(),
         None if heard.host_hint.is_empty() => "unknown key".to_owned(),
         // The library has escaped the claimed name already.
-        None => format!("unknown key, says it is \"{}\"", heard.host_hint),
+        None => format!("unknown key, claims \"{}\"", heard.host_hint),
     }
 }
 
 /// Prints advice on missing answers and on unknown keys.
 fn advise(heard: &[DiscoveredPeer], terminal: &Terminal) {
     if heard.is_empty() {
-        terminal.say("nobody answered");
-        terminal.hint("a daemon answers only to keys that it trusts, or to all with: nicstripe serve --announce");
+        terminal.say("no daemon answered");
+        terminal.hint("a daemon answers only trusted keys, or all keys with: nicstripe serve --announce");
     }
     let program = Invocation::of_this_process().program();
     for stranger in heard.chunk_by(|one, other| one.key == other.key).filter_map(|cables| cables.first()).filter(|one| !one.trusted) {
         let add = format!("{program} trust add {} --name NAME", quoted(stranger.key.to_string()));
         let fingerprint = stranger.key.fingerprint();
-        terminal.hint(&format!("if {fingerprint} is what `nicstripe serve` shows as its own there: {add}"));
+        terminal.hint(&format!("if `nicstripe serve` prints {fingerprint} there: {add}"));
     }
 }
 
@@ -153,9 +153,9 @@ pub(crate) mod tests {
         assert_eq!(
             lines,
             [
-                "NAME                         FINGERPRINT     TRUSTED  CABLE          ADDRESS                RTT",
-                "nas                          AQEB-AQEB-AQEB  yes      eth1 → eth1    [fe80::2%eth1]:7747    0.7 ms",
-                "unknown key, says it is \"x\"  AgIC-AgIC-AgIC  no       enp3s0 → eth1  [fe80::2%enp3s0]:7747  0.7 ms",
+                "NAME                     FINGERPRINT     TRUSTED  CABLE          ADDRESS                RTT",
+                "nas                      AQEB-AQEB-AQEB  yes      eth1 → eth1    [fe80::2%eth1]:7747    0.7 ms",
+                "unknown key, claims \"x\"  AgIC-AgIC-AgIC  no       enp3s0 → eth1  [fe80::2%enp3s0]:7747  0.7 ms",
             ]
         );
         assert!(table(&[]).is_empty());

@@ -53,10 +53,10 @@ pub(crate) enum Failure {
     #[error(transparent)]
     PeerLine(#[from] LineError),
     /// The line given to `trust add` is that of this machine.
-    #[error("{fingerprint} is this machine's own key: expected that of the other machine")]
+    #[error("{fingerprint} is this machine's own key: expected the other machine's key")]
     OwnKey { fingerprint: String },
     /// The daemon's root contains the identity or the peers file, which grant rights.
-    #[error("cannot serve {path:?}: it contains {place:?}, where this machine's key and list of peers are")]
+    #[error("cannot serve {path:?}: it contains this machine's key or peers file: {place:?}")]
     RootOfKeys {
         path: PathBuf,
         /// The file or directory inside the root.
@@ -66,10 +66,10 @@ pub(crate) enum Failure {
     #[error("cannot open {path:?}")]
     Source { path: PathBuf, source: io::Error },
     /// The local source of a copy is a directory.
-    #[error("{path:?} is a directory, which is copied with -r only")]
+    #[error("{path:?} is a directory: copying it needs -r")]
     Directory { path: PathBuf },
     /// The source of a copy is a FIFO, which has no size and may never have a writer.
-    #[error("{path:?} is a FIFO, which is not a file")]
+    #[error("{path:?} is a FIFO: expected a file")]
     Fifo { path: PathBuf },
     /// The target of a single file is not usable.
     #[error(transparent)]
@@ -87,10 +87,10 @@ pub(crate) enum Failure {
     #[error("cannot serve {path:?}")]
     Root { path: PathBuf, source: io::Error },
     /// An interface named in an address does not exist.
-    #[error("there is no interface called {name:?}")]
+    #[error("no interface {name:?}")]
     NoInterface { name: String, source: io::Error },
     /// An interface to exclude does not exist.
-    #[error("there is no interface {name:?} here to leave out; there are {here}")]
+    #[error("cannot exclude interface {name:?}, which does not exist: expected one of {here}")]
     Excluded {
         name: String,
         /// Existing interfaces.
@@ -121,7 +121,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Demo(#[from] DemoError),
     /// A forwarded connection was reset, or its session ended.
-    #[error("the connection to {target} broke")]
+    #[error("connection to {target} lost")]
     Tunnel { target: String, source: io::Error },
     /// A signal ended the command.
     #[error("interrupted")]
@@ -134,7 +134,7 @@ pub(crate) enum Failure {
     #[error("ended")]
     Stopped(Stop),
     /// There is no manual page of this name.
-    #[error("there is no command {name:?}: expected one that `nicstripe --help` lists")]
+    #[error("no command {name:?}: expected one listed by `nicstripe --help`")]
     NoPage { name: String },
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -143,7 +143,7 @@ pub(crate) enum Failure {
     Write { path: PathBuf, source: io::Error },
     #[error("cannot start threads")]
     Runtime(#[source] io::Error),
-    #[error("cannot take over signals")]
+    #[error("cannot install signal handlers")]
     Signals(#[source] io::Error),
 }
 

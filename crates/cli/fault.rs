@@ -36,7 +36,7 @@ fn described(fault: &PanicHookInfo<'_>) -> String {
     nicstripe::escaped(format!("{place}: {}", text.unwrap_or("no reason given")).as_bytes())
 }
 
-const HINT: &str = "please report these two lines with the command; what has arrived is kept, and the same command goes on there";
+const HINT: &str = "please report these two lines with the command; received data is kept, the same command resumes";
 
 static SURVIVED: AtomicBool = AtomicBool::new(false);
 

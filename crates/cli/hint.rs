@@ -31,78 +31,75 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
             ))
         }
         Failure::Plan(PlanError::ScpValue { letter, value }) => value_hint(*letter, value, invocation),
-        Failure::Plan(PlanError::BothLocal) => {
-            Some("a path becomes remote by the host's name and a colon before it, as in nas:backup/".into())
-        }
+        Failure::Plan(PlanError::BothLocal) => Some("write a remote path as HOST:PATH, as in nas:backup/".into()),
         Failure::Plan(PlanError::BothRemote) => Some("run the command on one of the two machines".into()),
         Failure::Plan(PlanError::RemoteDirectory { .. }) | Failure::Directory { .. } => Some(recurse(invocation)),
         Failure::Plan(PlanError::PipeToDirectory { text }) => Some(format!("give it a name, as in {}", quoted(format!("{text}NAME")))),
         Failure::Plan(PlanError::IdleInclude { pattern }) => {
             Some(format!("to copy only what matches: --exclude '*' --include '*/' --include {}", quoted(pattern)))
         }
-        Failure::Fifo { path } => Some(format!("to copy what is written to it: {}", invocation.reading_standard_input(path))),
-        Failure::NotADirectory { .. } => Some(format!("to make it: {}", invocation.with_flag("--mkpath"))),
+        Failure::Fifo { path } => Some(format!("to copy data from the FIFO: {}", invocation.reading_standard_input(path))),
+        Failure::NotADirectory { .. } => Some(format!("to create it: {}", invocation.with_flag("--mkpath"))),
         Failure::Place(place) => match &place.obstacle {
             Obstacle::Differs => of_next_step(NextStep::Replace, invocation),
-            Obstacle::NoParent(_) => Some(format!("to make it: {}", invocation.with_flag("--mkpath"))),
+            Obstacle::NoParent(_) => Some(format!("to create it: {}", invocation.with_flag("--mkpath"))),
             Obstacle::Directory | Obstacle::NotADirectory(_) => None,
         },
         Failure::Plan(PlanError::ManyMatches { .. }) => {
-            Some("copy the directory with -r, and choose in it: --exclude '*' --include 'PATTERN'".into())
+            Some("copy the directory with -r and filters: --exclude '*' --include 'PATTERN'".into())
         }
-        Failure::OwnKey { .. } => Some("run `nicstripe key` on the other machine, and trust the line that it prints".into()),
+        Failure::OwnKey { .. } => Some("run `nicstripe key` on the other machine, and trust that line".into()),
         Failure::RootOfKeys { .. } => Some(format!("serve another directory: {program} serve DIR")),
         Failure::Shortfall(shortfall) => shortfall.next_step().and_then(|next_step| of_next_step(next_step, invocation)),
         Failure::Runtime(error) if error.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
-        Failure::Peers(PeersError::Unknown { .. }) => Some(format!("see who is trusted: {program} trust list")),
+        Failure::Peers(PeersError::Unknown { .. }) => Some(format!("list the trusted peers: {program} trust list")),
         _ => None,
     }
 }
 
 /// Advice for EAGAIN from the kernel at the start of a thread.
-const MORE_THREADS: &str =
-    "this user or container has as many processes and threads as it may have: end some, or raise the limit (ulimit -u, pids.max)";
+const MORE_THREADS: &str = "process and thread limit of this user or container reached: end some, or raise the limit (ulimit -u, pids.max)";
 
 fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
     match error {
         Error::Reconnect { source, .. } => of_error(source, invocation),
         Error::Resolve { host, source } if source.kind() == ErrorKind::InvalidInput => {
-            Some(format!("the peer's name finds the interface by itself; or add it: {}", quoted(format!("[{host}%INTERFACE]:PATH"))))
+            Some(format!("use the peer's name, or add the interface: {}", quoted(format!("[{host}%INTERFACE]:PATH"))))
         }
         Error::Resolve { host, .. } => {
             let meant = match near_peer(host) {
-                Some(name) => format!("did you mean {}, which is in the list of peers? If not, check", quoted(name)),
+                Some(name) => format!("did you mean the trusted peer {}? If not, check", quoted(name)),
                 None => "check".to_owned(),
             };
-            Some(format!("{meant} the spelling, or use an address, as in 10.0.1.2:PATH; who is on the cables: {program} discover"))
+            Some(format!("{meant} the spelling, or use an address, as in 10.0.1.2:PATH; list daemons on the cables: {program} discover"))
         }
         Error::Link { link, .. } => {
             let with_it = invocation.without_value("--exclude-link", link)?;
-            Some(format!("where each interface leads: {program} links HOST; to use {link}: {with_it}"))
+            Some(format!("show where each interface leads: {program} links HOST; use {link}: {with_it}"))
         }
-        Error::NoInterface { .. } => Some("plug in a cable, and see what `ip -6 address show scope link` says of its interface".into()),
+        Error::NoInterface { .. } => Some("plug in a cable, and check its interface: ip -6 address show scope link".into()),
         Error::Connect { address, source } => Some(match source.kind() {
             ErrorKind::ConnectionRefused => {
                 format!("nothing listens there; start the daemon on that machine: {}; {ANOTHER_PORT}", serve_on(address.port()))
             }
-            _ => format!("check that the machine is on, the cable in, and TCP port {} open in its firewall", address.port()),
+            _ => format!("check that the machine is on, the cable plugged in, and TCP port {} open in its firewall", address.port()),
         }),
         Error::Unreachable(unreached) => Some(of_unreached(unreached)),
         Error::UntrustedPeer { host, key } => {
             let add = key.trust_command(host);
-            Some(format!("compare it with what `nicstripe key` prints on {host}; if it is the same: {add}"))
+            Some(format!("compare it with the output of `nicstripe key` on {host}; if they match: {add}"))
         }
         Error::Untrusted { host, ours } => Some(format!("on {host}: {}", trust_us(ours))),
         Error::Full { .. } => {
-            Some("try again later, or wait longer: --timeout TIME; more at once: `sessions` in the daemon's config.toml".into())
+            Some("retry later, or wait longer: --timeout TIME; to allow more: `sessions` in the daemon's config.toml".into())
         }
         Error::Protocol { address, .. } => {
             Some(format!("check that a nicstripe daemon of this version listens on port {} there: nicstripe --version", address.port()))
         }
         Error::System { source, .. } if source.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
         Error::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
-            Some("another daemon may be running already; to run this one beside it, give it another port: --port PORT".into())
+            Some("another daemon may be running; to run a second one: --port PORT".into())
         }
         Error::Target { target, code: TargetRefusal::NotAllowed, .. } => Some(match target.parse::<DialTarget>() {
             Ok(target) => {
@@ -111,10 +108,10 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
             }
             Err(error) => error.to_string(),
         }),
-        Error::Digest { .. } => Some("suspect the memory or disk of either machine; nothing was put in place".into()),
+        Error::Digest { .. } => Some("check the memory and disks of both machines; the target was not replaced".into()),
         // The target of a failed sync is unknown.
         error if error.fail_code() == Some(FailCode::NoSpace) && !error.is_resumable() => {
-            Some(format!("make room there, then run the same command again: {}", invocation.typed()))
+            Some(format!("free space there, then run the same command again: {}", invocation.typed()))
         }
         error => {
             error.fail_code().and_then(|code| of_fail_code(code, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
@@ -127,21 +124,19 @@ fn of_unreached(unreached: &Unreachable) -> String {
     let Unreachable { host, port, ours, cables, tried, .. } = unreached;
     let is_refused = tried.iter().any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
     let checks = match cables {
-        CableSearch::Answered(_) => format!("is TCP port {port} open in the firewall of {host}?"),
+        CableSearch::Answered(_) => format!("check that TCP port {port} is open in the firewall of {host}"),
         _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}; {ANOTHER_PORT}", serve_on(*port)),
-        CableSearch::Unfit(_) => {
-            "plug in a cable, or leave out fewer interfaces; which there are, and why they are not used: nicstripe links".to_owned()
-        }
-        CableSearch::NoPeer => format!("is {host} on, the cable in, and TCP port {port} open in its firewall?"),
+        CableSearch::Unfit(_) => "plug in a cable, or exclude fewer interfaces; list them with the reasons: nicstripe links".to_owned(),
+        CableSearch::NoPeer => format!("check that {host} is on, the cable plugged in, and TCP port {port} open in its firewall"),
         // A daemon does not answer discovery probes of untrusted keys.
         _ => format!(
-            "on {host}: is serve running: {}; does it trust this key: {}; is port {port} open for TCP and UDP in its firewall? {ANOTHER_PORT}",
+            "on {host}, start the daemon: {}; trust this key: {}; open port {port} for TCP and UDP in the firewall; {ANOTHER_PORT}",
             serve_on(*port),
             trust_us(ours)
         ),
     };
     match cables {
-        CableSearch::Ipv4Only => format!("without -4 the cables are asked for it as well; {checks}"),
+        CableSearch::Ipv4Only => format!("without -4, the cables are searched as well; {checks}"),
         _ => checks,
     }
 }
@@ -162,7 +157,7 @@ fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
         FailCode::NoSpace => of_next_step(NextStep::Room, invocation),
         FailCode::SourceChanged => of_next_step(NextStep::Rerun, invocation),
         FailCode::NotFound => of_next_step(NextStep::Look, invocation),
-        FailCode::Busy => Some("wait for the other copy to end, or end it".into()),
+        FailCode::Busy => Some("wait for the other copy, or stop it".into()),
         FailCode::Refused => of_next_step(NextStep::Rights, invocation),
         _ => None,
     }
@@ -171,27 +166,25 @@ fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
 /// Returns the command for a remedy; `None` if the command is unknown.
 fn of_next_step(next_step: NextStep, invocation: &Invocation) -> Option<String> {
     Some(match next_step {
-        NextStep::Replace => format!("-u replaces what is older, -f whatever is there: {}", invocation.with_flag("-f")),
+        NextStep::Replace => format!("-u replaces older files, -f all existing ones: {}", invocation.with_flag("-f")),
         NextStep::Recurse => recurse(invocation),
-        NextStep::Look => format!("what is there: {}", listing(invocation)?),
+        NextStep::Look => format!("list existing files: {}", listing(invocation)?),
         NextStep::Rerun => {
-            format!("when nothing writes to the source any more, or with --allow-changing at any time: {}", invocation.typed())
+            format!("retry when nothing writes to the source, or with --allow-changing: {}", invocation.typed())
         }
-        NextStep::Rights => {
-            "what this machine may do there is in the other's peers file (nicstripe trust list) and the options of its serve; \
-                           append-only allows neither -f, -u nor --delete"
-                .to_owned()
-        }
-        NextStep::Room => format!("make room there; what has arrived is kept, the same command goes on: {}", invocation.resuming()),
+        NextStep::Rights => "rights are set by the daemon's peers file (nicstripe trust list there) and serve options; \
+                           append-only forbids -f, -u and --delete"
+            .to_owned(),
+        NextStep::Room => format!("free space there; received data is kept, the same command resumes: {}", invocation.resuming()),
     })
 }
 
 fn recurse(invocation: &Invocation) -> String {
-    format!("to copy it with all that is in it: {}", invocation.with_flag("-r"))
+    format!("to copy the directory: {}", invocation.with_flag("-r"))
 }
 
 fn again(invocation: &Invocation) -> String {
-    format!("run the same command again to go on: {}", invocation.resuming())
+    format!("to resume, run the same command again: {}", invocation.resuming())
 }
 
 fn serve_on(port: u16) -> String {
@@ -266,7 +259,7 @@ mod tests {
     #[test]
     fn an_existing_target_is_replaced_by_the_command_with_f() {
         let exists = file_error(FailCode::Exists, ErrorKind::AlreadyExists);
-        assert_eq!(hint_of(exists).unwrap(), "-u replaces what is older, -f whatever is there: nicstripe cp -f 'a b' nas:");
+        assert_eq!(hint_of(exists).unwrap(), "-u replaces older files, -f all existing ones: nicstripe cp -f 'a b' nas:");
     }
 
     #[test]
@@ -275,14 +268,14 @@ mod tests {
         for words in [&["--exclude-link", "eth1"][..], &["--exclude-link=eth1"]] {
             let words = [&["nicstripe", "cp"], words, &["a", "nas:"]].concat();
             let text = hint(&left_out().into(), &Invocation::of(&words)).unwrap();
-            assert!(text.ends_with("; to use eth1: nicstripe cp a nas:"), "{text}");
+            assert!(text.ends_with("; use eth1: nicstripe cp a nas:"), "{text}");
         }
         assert_eq!(hint_of(left_out()), None, "it was named");
     }
 
     #[test]
     fn a_directory_is_copied_by_the_command_with_r() {
-        let recurse = "to copy it with all that is in it: nicstripe cp -r 'a b' nas:";
+        let recurse = "to copy the directory: nicstripe cp -r 'a b' nas:";
         assert_eq!(hint_of(Failure::Directory { path: "a b".into() }).as_deref(), Some(recurse));
         assert_eq!(hint_of(PlanError::RemoteDirectory { text: "nas:".into() }).as_deref(), Some(recurse));
         let no_file = || Error::Peer { host: "nas".into(), code: FailCode::NotAFile, text: "no".into(), resumable: false };
@@ -295,7 +288,7 @@ mod tests {
     #[test]
     fn a_tree_of_which_something_failed_says_what_helps_with_all() {
         let hint_of = |codes: &[FailCode]| hint_of(Failure::Shortfall(Box::new(shortfall(codes, &["-c"]))));
-        assert!(hint_of(&[FailCode::Exists]).unwrap().starts_with("-u replaces what is older, -f whatever is there: "));
+        assert!(hint_of(&[FailCode::Exists]).unwrap().starts_with("-u replaces older files, -f all existing ones: "));
         assert!(hint_of(&[FailCode::NotAFile]).unwrap().ends_with("nicstripe cp -r 'a b' nas:"));
         assert!(hint_of(&[FailCode::Refused]).unwrap().contains("append-only"));
         assert_eq!(hint_of(&[FailCode::Io, FailCode::Exists]), None);
@@ -318,7 +311,7 @@ mod tests {
 
     #[test]
     fn whatever_can_be_resumed_says_so_with_the_command() {
-        let again = "run the same command again to go on: nicstripe cp 'a b' nas:";
+        let again = "to resume, run the same command again: nicstripe cp 'a b' nas:";
         let host = || "nas".to_owned();
         let io_failed = Error::Peer { host: host(), code: FailCode::Io, text: "no".into(), resumable: true };
         assert_eq!(hint_of(Failure::Interrupted { stop: Stop::Interrupt, resumable: true }).as_deref(), Some(again));
@@ -326,7 +319,7 @@ mod tests {
         assert_eq!(hint_of(Error::Ended { host: host(), why: "it shuts down".into() }).as_deref(), Some(again));
         assert_eq!(hint_of(io_failed).as_deref(), Some(again));
         let no_space = Error::Peer { host: host(), code: FailCode::NoSpace, text: "no".into(), resumable: true };
-        assert!(hint_of(no_space).unwrap().ends_with("the same command goes on: nicstripe cp 'a b' nas:"));
+        assert!(hint_of(no_space).unwrap().ends_with("the same command resumes: nicstripe cp 'a b' nas:"));
         assert_eq!(hint_of(Failure::Interrupted { stop: Stop::Interrupt, resumable: false }), None);
         // Repeating the flags would start over.
         let started_over = Invocation::of(&["nicstripe", "cp", "--no-resume", "a b", "nas:"]);

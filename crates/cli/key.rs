@@ -9,8 +9,8 @@ use crate::{failure::Failure, places, stdout, terminal::Terminal};
 
 /// Print this machine's public key as one line, for `nicstripe trust add` on the other machine
 ///
-/// Makes the key at first use. The line may be sent by any way that nobody can change it on; it is no secret. The private half stays in
-/// the configuration folder, readable by its owner only.
+/// Creates the key at first use. The line is not secret, but send it over a channel that protects it from changes. The private key stays in
+/// the configuration directory, readable by its owner only.
 #[derive(Debug, Args)]
 pub(crate) struct Key {}
 
@@ -20,7 +20,7 @@ impl Key {
         let is_new = !path.exists();
         let key = Identity::load_or_create(&path)?.public_key();
         if is_new {
-            terminal.say(format_args!("made a new key, {}, in {}", key.fingerprint(), path.display()));
+            terminal.say(format_args!("created key {} in {}", key.fingerprint(), path.display()));
         }
         let user = env::var("USER").or_else(|_| env::var("LOGNAME")).ok();
         stdout::line(PublicLine::with_host_name(key, user.as_deref()))

@@ -19,7 +19,7 @@ pub(crate) fn counted(links: usize) -> String {
 /// Returns the warning that the path drops packets above this many bytes, with the remedy.
 pub(crate) fn narrow(through: u32) -> String {
     format!(
-        "packets above {through} bytes vanish on the way, and are not used: let the switch pass jumbo frames, or set the MTU of both ends to {through}"
+        "packets above {through} bytes are dropped on the path, and not used: enable jumbo frames on the switch, or set the MTU of both ends to {through}"
     )
 }
 

@@ -21,12 +21,12 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Show which cables a copy to a machine would use, why, and why others not; without HOST, the interfaces of this machine
+/// Show which cables a copy to a machine would use, which not, and why; without HOST, the interfaces of this machine
 ///
-/// Connects over each link as a copy would, and copies nothing. No route is installed, nothing is changed.
+/// Connects over each link as a copy would, but copies nothing, installs no routes and changes nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Links {
-    /// The machine that runs `nicstripe serve`, by name or address
+    /// Machine that runs `nicstripe serve`, by name or address
     #[arg(value_name = "HOST")]
     host: Option<String>,
 
@@ -37,11 +37,11 @@ pub(crate) struct Links {
     #[command(flatten)]
     ip_version: IpVersion,
 
-    /// Look at this link, and only those given so; may be repeated
+    /// Check only this link; may be repeated
     #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
     link: Vec<LinkRequest>,
 
-    /// Leave this interface out; may be repeated
+    /// Exclude this interface; may be repeated
     #[arg(long, value_name = "NAME")]
     exclude_link: Vec<String>,
 
@@ -129,10 +129,10 @@ fn row(link: &SurveyedLink) -> [String; 7] {
 fn state_text(link: &SurveyedLink) -> String {
     match (&link.state, link.verified) {
         (LinkState::Up, Some(true)) => "verified".to_owned(),
-        (LinkState::Up, Some(false)) => "arrives at another interface".to_owned(),
+        (LinkState::Up, Some(false)) => "arrives on another interface (ARP flux)".to_owned(),
         (LinkState::Up, None) => "up, not verified".to_owned(),
         (LinkState::Connecting, _) => "connecting".to_owned(),
-        (LinkState::Suspect, _) => "not heard of".to_owned(),
+        (LinkState::Suspect, _) => "no answer".to_owned(),
         (LinkState::Down(why) | LinkState::LeftOut(why), _) => format!("down: {}", escaped(why.as_bytes())),
         _ => "?".to_owned(),
     }
@@ -141,11 +141,11 @@ fn state_text(link: &SurveyedLink) -> String {
 fn reason_text(reason: LinkReason) -> &'static str {
     match reason {
         LinkReason::Named => "named",
-        LinkReason::Contact => "the way to the host",
-        LinkReason::OwnSubnet => "IPv4 subnet of its own",
+        LinkReason::Contact => "route to the host",
+        LinkReason::OwnSubnet => "own IPv4 subnet",
         LinkReason::LinkLocal => "IPv6 link-local",
-        LinkReason::OwnPrefix => "IPv6 prefix of its own",
-        LinkReason::SharedSubnet => "subnet shared with others",
+        LinkReason::OwnPrefix => "own IPv6 prefix",
+        LinkReason::SharedSubnet => "shared subnet",
         _ => "?",
     }
 }
@@ -157,11 +157,11 @@ fn notes(link: &SurveyedLink) -> Vec<String> {
     for (side, members) in [("here", &link.members), ("there", &link.peer_members)] {
         if !members.is_empty() {
             let members: Vec<String> = members.iter().map(|member| escaped(member.as_bytes())).collect();
-            notes.push(format!("{name}: a bond {side} of {}, used by {} connections", members.join(", "), link.streams));
+            notes.push(format!("{name}: bond {side} of {}, {} connections", members.join(", "), link.streams));
         }
     }
     notes.extend(link.path_mtu.map(|through| format!("{name}: {}", link_text::narrow(through))));
-    notes.extend(link.route.map(|route| format!("{name}: a copy would install a host route to {route}, where it may (--routes)")));
+    notes.extend(link.route.map(|route| format!("{name}: a copy would install a host route to {route}, if permitted (--routes)")));
     notes
 }
 
@@ -174,7 +174,7 @@ fn print_here(interfaces: &[LocalInterface]) -> Result<(), Failure> {
             if addresses.is_empty() { "none".to_owned() } else { addresses.join(" ") },
             interface.mtu.to_string(),
             interface.line_rate.map_or_else(|| "?".to_owned(), |rate| rate.to_string()),
-            interface.left_out.as_ref().map_or_else(|| "a link".to_owned(), |why| format!("no link: {why}")),
+            interface.left_out.as_ref().map_or_else(|| "link".to_owned(), |why| format!("not used: {why}")),
         ]
     }));
     aligned(&rows).into_iter().try_for_each(stdout::line)

@@ -32,11 +32,11 @@ use crate::{
 /// How a daemon's log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// Text, as it suits where it goes: for the journal of systemd without times, with priorities
+    /// Text, suited to its destination: without times and with priorities for the systemd journal
     Auto,
-    /// Lines of text with the time
+    /// Text with times
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 

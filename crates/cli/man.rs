@@ -11,11 +11,11 @@ use crate::{args, failure::Failure, stdout};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  nicstripe man cp | man -l -\n  nicstripe man --dir /usr/local/share/man/man1")]
 pub(crate) struct Man {
-    /// The command, such as cp or trust add [default: nicstripe itself]
+    /// Command, such as cp or trust add [default: nicstripe itself]
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 
-    /// Write every page as a file into this directory instead
+    /// Write all pages into this directory
     #[arg(long, conflicts_with = "command")]
     dir: Option<PathBuf>,
 }
@@ -168,46 +168,46 @@ const EXIT_STATUS: &str = "EXIT STATUS";
 const EXIT_CODES: [(bool, u8, &str); 10] = [
     (false, 0, "done"),
     (false, 1, "other failure"),
-    (false, 2, "usage, or a line of the configuration"),
+    (false, 2, "usage or configuration"),
     (true, 5, "refused: key, permission or policy"),
     (true, 10, "no link could connect"),
-    (false, 11, "a file: missing, unreadable, disk full"),
+    (false, 11, "file: missing, unreadable, disk full"),
     (true, 12, "protocol or version"),
-    (true, 30, "all links were lost for too long"),
+    (true, 30, "all links were down for too long"),
     (false, 130, "SIGINT"),
     (false, 143, "SIGTERM"),
 ];
 
 const EXAMPLES_OF: [(&str, &str); 30] = [
-    ("nicstripe", "nicstripe key  on both machines: prints the line to exchange"),
-    ("nicstripe", "nicstripe serve --root /srv/files  on the one"),
+    ("nicstripe", "nicstripe key  on both machines: print the line to exchange"),
+    ("nicstripe", "nicstripe serve --root /srv/files  on one machine"),
     ("nicstripe", "nicstripe cp disk.img nas:  on the other"),
-    ("nicstripe-demo", "nicstripe demo  copies over two cables that are made for it, and cuts one"),
-    ("nicstripe-key", "nicstripe key  prints this machine's line"),
-    ("nicstripe-trust", "nicstripe trust list  who is trusted, and what each may do"),
+    ("nicstripe-demo", "nicstripe demo  copy over 2 and then 4 virtual cables"),
+    ("nicstripe-key", "nicstripe key  print the line of this machine"),
+    ("nicstripe-trust", "nicstripe trust list  print the trusted peers and their rights"),
     ("nicstripe-trust-add", "nicstripe trust add 'nicstripe-ed25519 AAAA... user@nas' --name nas"),
-    ("nicstripe-trust-add", "nicstripe trust add 'read-only nicstripe-ed25519 AAAA... user@pc' --name pc  it may read"),
+    ("nicstripe-trust-add", "nicstripe trust add 'read-only nicstripe-ed25519 AAAA... user@pc' --name pc  grant read access only"),
     ("nicstripe-trust-list", "nicstripe trust list"),
     ("nicstripe-trust-remove", "nicstripe trust remove nas"),
-    ("nicstripe-serve", "nicstripe serve --root /srv/files  to whom is trusted, on every interface"),
+    ("nicstripe-serve", "nicstripe serve --root /srv/files  serve trusted peers on every interface"),
     ("nicstripe-serve", "nicstripe serve --root /srv/files --read-only --interface eth1 --interface eth2"),
     ("nicstripe-serve-restic", "restic -o rclone.program=nicstripe -r rclone:nas:backup/laptop init"),
-    ("nicstripe-serve-restic", "nicstripe serve restic --addr localhost:8000 nas:backup/laptop  prints the variable for restic"),
+    ("nicstripe-serve-restic", "nicstripe serve restic --addr localhost:8000 nas:backup/laptop  print the variable for restic"),
     ("nicstripe-dial", "ssh -o ProxyCommand='nicstripe dial nas %h:%p' localhost  a shell over every cable"),
-    ("nicstripe-forward", "nicstripe forward -L 8080:localhost:80 nas  its web server is at localhost:8080"),
-    ("nicstripe-forward", "nicstripe forward -L 0:localhost:5432 nas  at a port that is free"),
-    ("nicstripe-links", "nicstripe links  which interfaces are cables"),
-    ("nicstripe-links", "nicstripe links nas  which of them would carry a copy, and why"),
-    ("nicstripe-discover", "nicstripe discover  which machines are on the cables"),
-    ("nicstripe-routes", "nicstripe routes list  host routes that copies have installed"),
+    ("nicstripe-forward", "nicstripe forward -L 8080:localhost:80 nas  reach its web server at localhost:8080"),
+    ("nicstripe-forward", "nicstripe forward -L 0:localhost:5432 nas  listen on any free port"),
+    ("nicstripe-links", "nicstripe links  list interfaces that can be links"),
+    ("nicstripe-links", "nicstripe links nas  show which of them a copy would use, and why"),
+    ("nicstripe-discover", "nicstripe discover  list daemons on the cables"),
+    ("nicstripe-routes", "nicstripe routes list  list installed host routes"),
     ("nicstripe-routes-list", "nicstripe routes list"),
-    ("nicstripe-routes-clean", "nicstripe routes clean  removes those whose copy is gone"),
+    ("nicstripe-routes-clean", "nicstripe routes clean  remove stale ones"),
     ("nicstripe-completions", "nicstripe completions bash > ~/.local/share/bash-completion/completions/nicstripe"),
     ("nicstripe-completions", "nicstripe completions zsh > ~/.zfunc/_nicstripe"),
     ("nicstripe-completions", "nicstripe completions fish > ~/.config/fish/completions/nicstripe.fish"),
     ("nicstripe-man", "nicstripe man cp | man -l -"),
     ("nicstripe-man", "nicstripe man --dir /usr/local/share/man/man1"),
-    ("nicstripe-bench-list", "nicstripe bench list  the reports that are kept here"),
+    ("nicstripe-bench-list", "nicstripe bench list  list the reports kept here"),
     ("nicstripe-bench-compare", "nicstripe bench compare base.json later.json"),
 ];
 

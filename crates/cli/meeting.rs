@@ -35,8 +35,8 @@ pub(crate) fn queued(event: &Event) -> Option<String> {
     let Event::Queued { host, most, .. } = event else { return None };
     let host = escaped(host.as_bytes());
     Some(match most {
-        Some(1) => format!("waiting for a place at {host}: 1 session at once"),
-        Some(most) => format!("waiting for a place at {host}: {most} sessions at once"),
-        None => format!("waiting for a place at {host}: it takes no more connections for the moment"),
+        Some(1) => format!("waiting for {host}: limit of 1 session reached"),
+        Some(most) => format!("waiting for {host}: limit of {most} sessions reached"),
+        None => format!("waiting for {host}: connection limit reached"),
     })
 }

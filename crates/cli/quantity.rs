@@ -51,7 +51,7 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, QuantityError> {
 pub(crate) enum QuantityError {
     #[error("not a size: expected digits and an optional K, M, G or T (powers of 1024), or KB, MB, GB or TB (powers of 1000)")]
     Size { text: String },
-    #[error("not a rate: expected KiB/s without a unit, K, M or G for bytes, or Mbit or Gbit for bits, a second")]
+    #[error("not a rate: expected KiB/s without a unit, K, M or G for bytes, or Mbit or Gbit for bits, per second")]
     Rate { text: String },
     #[error("not a time: expected seconds, or a number with ms, s, m or h")]
     Time { text: String },

@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice::index_to_name, socket};
 
 use crate::{failure::Failure, places, stdout, terminal::Terminal};
 
-/// List or remove the host routes that nicstripe has installed; those of others are never touched
+/// List or remove host routes installed by nicstripe; other routes are never changed
 #[derive(Debug, Args)]
 pub(crate) struct RoutesArgs {
     #[command(subcommand)]
@@ -17,9 +17,9 @@ pub(crate) struct RoutesArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print them, one a line: destination, interface, and the processes that want it
+    /// Print the routes, one per line: destination, interface, and the processes that use it
     List,
-    /// Remove those whose process is gone, put back MTUs that were left changed, and print both; every start of nicstripe does the same
+    /// Remove routes of ended processes, restore changed MTUs, and print both; every start of nicstripe does the same
     Clean,
 }
 
@@ -34,7 +34,7 @@ impl RoutesArgs {
                 let mtus = routes::list_mtus(&state_dir)?;
                 mtus.iter().try_for_each(|changed| stdout::line(described_mtu(changed)))?;
                 if found.is_empty() && mtus.is_empty() {
-                    terminal.say("no route of ours is installed");
+                    terminal.say("no routes installed by nicstripe");
                 }
             }
             Action::Clean => {
@@ -42,7 +42,7 @@ impl RoutesArgs {
                 removed.iter().try_for_each(|route| stdout::line(format_args!("removed {}", place(route))))?;
                 let restored = routes::clean_mtus(&state_dir)?;
                 restored.iter().try_for_each(|changed| {
-                    stdout::line(format_args!("put back the MTU {} of {}, which was {}", changed.was, changed.name, changed.now))
+                    stdout::line(format_args!("restored MTU {} of {}, which was {}", changed.was, changed.name, changed.now))
                 })?;
                 if removed.is_empty() && restored.is_empty() {
                     terminal.say("nothing to remove");
@@ -55,8 +55,8 @@ impl RoutesArgs {
 
 fn described(route: &HostRoute, owners: Option<&[u32]>) -> String {
     match owners {
-        None => format!("{}  its processes are known to root only", place(route)),
-        Some([]) => format!("{}  left over, its process is gone", place(route)),
+        None => format!("{}  owner visible to root only", place(route)),
+        Some([]) => format!("{}  stale, its process has ended", place(route)),
         Some(owners) => {
             let owners: Vec<String> = owners.iter().map(u32::to_string).collect();
             format!("{}  in use by process {}", place(route), owners.join(", "))
@@ -67,8 +67,8 @@ fn described(route: &HostRoute, owners: Option<&[u32]>) -> String {
 fn described_mtu(changed: &ChangedMtu) -> String {
     let ChangedMtu { name, now, was, .. } = changed;
     match changed.owner {
-        Some(owner) => format!("{name} has MTU {now} and gets back {was}  in use by process {owner}"),
-        None => format!("{name} has MTU {now} and gets back {was}  left over, its process is gone"),
+        Some(owner) => format!("{name} has MTU {now}, to be restored to {was}  in use by process {owner}"),
+        None => format!("{name} has MTU {now}, to be restored to {was}  stale, its process has ended"),
     }
 }
 

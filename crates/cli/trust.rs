@@ -10,7 +10,7 @@ use nicstripe::{
 
 use crate::{failure::Failure, places, stdout, terminal::Terminal};
 
-/// Say which machines are spoken to: only those whose key is listed here, as client and as daemon alike
+/// Manage trusted peers: only listed keys are accepted, as client and as daemon
 #[derive(Debug, Args)]
 pub(crate) struct Trust {
     #[command(subcommand)]
@@ -21,27 +21,27 @@ pub(crate) struct Trust {
 enum Action {
     /// Trust a machine's key
     ///
-    /// A daemon takes it up at once, without a restart. Options in front of the key, separated by commas, restrict what that machine may do
-    /// here: read-only, append-only, root=DIR, rate=RATE (bits a second, with K, M or G), no-bench, special-modes; dial=HOST:PORT, which may be repeated, lets it connect to that
-    /// service from here (nicstripe dial).
+    /// Takes effect at once, without a restart of the daemon. Options before the key, separated by commas, restrict the rights of that
+    /// machine here: read-only, append-only, root=DIR, rate=RATE (bits per second, with K, M or G), no-bench, special-modes;
+    /// dial=HOST:PORT, which may be repeated, lets it connect to that service from here (nicstripe dial).
     Add {
-        /// The line that `nicstripe key` prints on the other machine, as one argument or several
+        /// Output of `nicstripe key` on the other machine, as one argument or several
         #[arg(required = true, value_name = "LINE")]
         line: Vec<String>,
 
-        /// What to call it here [default: the last word of the line, if that is one word]
+        /// Name of the machine here [default: the comment of the line, if it is one word]
         #[arg(long)]
         name: Option<String>,
     },
-    /// Print the trusted machines, one a line: name, fingerprint, what it may do here, key
+    /// Print the trusted peers, one per line: name, fingerprint, rights, key
     List {
-        /// Print the names alone, and only those that a shell takes without quotes: for completions
+        /// Print only names, and only those that need no shell quotes: for completions
         #[arg(long)]
         names: bool,
     },
-    /// Trust a machine no longer
+    /// Remove a trusted peer
     Remove {
-        /// Its name, key or fingerprint
+        /// Name, key or fingerprint of the peer
         #[arg(required = true, value_name = "NAME|KEY")]
         which: Vec<String>,
     },
@@ -72,7 +72,7 @@ impl Trust {
                 let peers = Peers::load(&path)?;
                 table(&peers).into_iter().try_for_each(stdout::line)?;
                 if peers.iter().next().is_none() {
-                    terminal.say("no machine is trusted yet: nicstripe trust add LINE, with what `nicstripe key` prints there");
+                    terminal.say("no trusted peers yet: nicstripe trust add LINE, with the output of `nicstripe key` on the other machine");
                 }
             }
             Action::Remove { which } => {
@@ -122,9 +122,9 @@ fn describe(added: &Added, key: &PublicKey, peer: Option<&Peer>) -> String {
         Added::New => format!("trusted {name} ({fingerprint}){rights}"),
         Added::Renamed { from } => {
             let from = from.as_ref().map_or_else(|| NO_NAME.to_owned(), ToString::to_string);
-            format!("{from} ({fingerprint}) is called {name} from here on{rights}")
+            format!("renamed {from} ({fingerprint}) to {name}{rights}")
         }
-        Added::Unchanged => format!("{name} ({fingerprint}) was trusted already{rights}"),
+        Added::Unchanged => format!("{name} ({fingerprint}) is already trusted{rights}"),
     }
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn rights(options: &PeerOptions) -> String {
         text.push_str(&format!(" at up to {rate}"));
     }
     if options.special_modes {
-        text.push_str(", with set-user-ID and the like");
+        text.push_str(", with special modes");
     }
     if !options.dial.is_empty() {
         let targets: Vec<&str> = options.dial.iter().map(DialTarget::as_str).collect();
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(rights(&PeerOptions::unrestricted()), "may read, write and replace");
         assert_eq!(said("read-only,root=/srv/a,rate=500M"), "may read in /srv/a at up to 500.0 Mbit/s");
         assert_eq!(said("append-only"), "may read and add new files");
-        assert_eq!(said("append-only,special-modes"), "may read and add new files, with set-user-ID and the like");
+        assert_eq!(said("append-only,special-modes"), "may read and add new files, with special modes");
         assert_eq!(said("read-only,dial=localhost:22,dial=web:80"), "may read, may connect to localhost:22 and web:80");
     }
 

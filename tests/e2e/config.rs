@@ -49,7 +49,7 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
         ("[limits]\ngreeting-time = \"5 days\"\n", &["line 2", "limits.greeting-time = \"5 days\"", "not a time"]),
         ("routes = \"perhaps\"\n", &["line 1", "routes = \"perhaps\"", "expected \"auto\", \"always\" or \"never\""]),
         ("metrics = \"0.0.0.0:9747\"\n", &["metrics", "0.0.0.0:9747", "metrics-any"]),
-        ("read-only = true\nappend-only = true\n", &["read-only and append-only"]),
+        ("read-only = true\nappend-only = true\n", &["append-only: cannot be combined with read-only"]),
         ("log.filter = \"=x=\"\n", &["log.filter", "=x="]),
     ] {
         side.configure(config);
@@ -97,14 +97,14 @@ fn a_hangup_takes_over_new_limits_and_ends_nothing() {
 
     pair.server.configure(&format!("{ON_LOOPBACK}announce = true\n[limits]\nsessions = 1\n"));
     pair.daemon.process.signal(Signal::HUP);
-    pair.daemon.process.await_stderr("a change of this takes a restart key=announce");
-    pair.daemon.process.await_stderr("configuration read again");
+    pair.daemon.process.await_stderr("changed setting needs a restart key=announce");
+    pair.daemon.process.await_stderr("configuration reloaded");
     // The slow copy holds the only session allowed.
     pair.cp(&["--timeout", "1s", "small", "127.0.0.1:second"]).expect(5).error(&["has reached its session limit of 1"]);
 
     pair.server.configure("port = \"none\"\n");
     pair.daemon.process.signal(Signal::HUP);
-    pair.daemon.process.await_stderr("configuration not read again");
+    pair.daemon.process.await_stderr("configuration not reloaded");
     pair.cp(&["--timeout", "1s", "small", "127.0.0.1:third"]).expect(5);
 
     pair.server.configure(&format!("{ON_LOOPBACK}[log]\nfilter = \"warn\"\n"));
@@ -126,7 +126,7 @@ fn a_hangup_takes_over_what_peers_may_have_in_benches() {
     bench().expect(5).error(&["bench is disabled"]);
     pair.server.configure(ON_LOOPBACK);
     pair.daemon.process.signal(Signal::HUP);
-    pair.daemon.process.await_stderr("configuration read again");
+    pair.daemon.process.await_stderr("configuration reloaded");
     bench().expect(0);
 }
 

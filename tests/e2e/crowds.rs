@@ -36,8 +36,8 @@ fn a_client_beyond_the_daemons_sessions_says_that_it_waits_and_is_served() {
     let long = pair.client.start(["cp", "--bwlimit", "1M", "--json-stream", "-P", &port, "source", "127.0.0.1:first"]);
     long.await_bytes(1);
     let waiting = pair.client.start(["cp", "-P", &port, "source", "127.0.0.1:second"]);
-    let told = waiting.await_stderr("waiting for a place");
-    assert_eq!(told, "waiting for a place at 127.0.0.1: 1 session at once");
+    let told = waiting.await_stderr("waiting for 127.0.0.1: limit");
+    assert_eq!(told, "waiting for 127.0.0.1: limit of 1 session reached");
     long.finish().expect(0);
     waiting.finish().expect(0);
 }

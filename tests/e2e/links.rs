@@ -18,7 +18,7 @@ fn an_interface_to_leave_out_that_is_not_here_is_an_error_with_the_choices() {
     // Nothing listens on that port. A connection attempt would give another error.
     for command in [&["links", "127.0.0.1"][..], &["links"], &["cp", "source", "127.0.0.1:"]] {
         let excluding = |name| client.run([command, &["-P", "1", "--exclude-link", "lo", "--exclude-link", name]].concat());
-        excluding("nosuch0").expect(2).error(&["\"nosuch0\"", "leave out", "lo"]);
+        excluding("nosuch0").expect(2).error(&["\"nosuch0\"", "cannot exclude", "lo"]);
     }
     client.run(["cp", "-P", "1", "--json", "--exclude-link", "nosuch0", "source", "127.0.0.1:"]).expect(2).document();
     client.run(["links", "--exclude-link", "lo"]).expect(0);

@@ -135,7 +135,7 @@ fn a_record_in_text_is_one_line_that_nobody_forges() {
     let records: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("20")).collect();
     let others = outcome.stderr.lines().filter(|line| !line.starts_with("20"));
     for line in others {
-        assert!(["peer ", "serving ", "listening ", "ending; "].iter().any(|begin| line.starts_with(begin)), "{line}\n{outcome}");
+        assert!(["peer ", "serving ", "listening ", "shutting down; "].iter().any(|begin| line.starts_with(begin)), "{line}\n{outcome}");
     }
     assert!(records.iter().all(|record| record.contains("Z  INFO ") || record.contains("Z  WARN ")), "{outcome}");
     let failed: Vec<_> = records.iter().filter(|record| record.contains(" transfer failed ")).collect();
@@ -170,7 +170,7 @@ fn a_record_in_json_is_an_object_with_units_in_its_names() {
     assert_eq!(with("transfer failed")[0]["result"], "exists");
     let ends = with("session ends")[10];
     assert!(ends["received_bytes"].as_u64().unwrap() >= MIB as u64 && ends["seconds"].is_number(), "{ends}");
-    assert_eq!(records.last().unwrap()["message"], "ending; what has arrived is kept");
+    assert_eq!(records.last().unwrap()["message"], "shutting down; received data is kept");
 }
 
 #[test]

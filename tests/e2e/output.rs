@@ -137,7 +137,7 @@ fn a_resumed_copy_counts_what_was_there() {
     assert_eq!(resumed + moved, 16 * MIB as u64, "{document:#}");
     let started: Vec<Value> = outcome.events().into_iter().filter(|event| event["event"] == "started").collect();
     assert_eq!(number(&started[0], "resumed_bytes"), resumed);
-    assert!(outcome.stderr.contains("going on from"), "{outcome}");
+    assert!(outcome.stderr.contains("resuming at"), "{outcome}");
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn a_missing_directory_is_named_with_the_option_that_makes_it() {
         to.write("file", b"no directory");
         for options in [&["-n"][..], &[]] {
             let outcome = way.cp(&pair, options, "a", "new/er/b").expect(11);
-            outcome.error(&["cannot write \"new/er/b\": there is no directory \"new\""]).hint(&["to make it: ", "cp --mkpath "]);
+            outcome.error(&["cannot write \"new/er/b\": no directory \"new\""]).hint(&["to create it: ", "cp --mkpath "]);
             way.cp(&pair, options, "a", "file/b").expect(11).error(&["\"file\" is not a directory"]);
         }
         assert_eq!(to.names(), ["file"]);
@@ -171,7 +171,7 @@ fn a_fifo_is_refused_at_once_with_what_copies_its_bytes() {
     let pair = Pair::new();
     rustix::fs::mknodat(rustix::fs::CWD, pair.client.path("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let outcome = pair.cp(&["fifo", "127.0.0.1:dir/"]).expect(11).error(&["\"fifo\" is a FIFO"]);
-    outcome.hint(&["to copy what is written to it: ", "cp -P ", " - 127.0.0.1:dir/fifo < fifo"]);
+    outcome.hint(&["to copy data from the FIFO: ", "cp -P ", " - 127.0.0.1:dir/fifo < fifo"]);
 }
 
 #[test]
@@ -205,9 +205,9 @@ fn a_pattern_that_nothing_matches_or_that_means_too_much_is_said() {
         crate::harness::tree::plant(&pair.server.files(), name, name);
     }
     for (words, code, said) in [
-        (&["127.0.0.1:*.img", "."][..], 11, "nothing at the daemon matches \"*.img\""),
+        (&["127.0.0.1:*.img", "."][..], 11, "no file on the daemon matches \"*.img\""),
         (&["127.0.0.1:b/*", "."], 11, ""),
-        (&["127.0.0.1:*/a", "."], 2, "two sources are called \"a\""),
+        (&["127.0.0.1:*/a", "."], 2, "two sources are named \"a\""),
         (&["127.0.0.1:*/a", "-"], 2, "one of several"),
     ] {
         pair.cp(words).expect(code).error(&[said]);

@@ -31,7 +31,7 @@ fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
     assert_eq!(text(&tree["failures"][0], "code"), "exists");
     assert!(text(&tree["failures"][0], "name").ends_with('b'));
     assert_eq!((text(&document, "error"), &document["resumable"]), ("1 of 3 files failed", &true.into()));
-    let outcome = outcome.error(&["1 of 3 files failed"]).hint(&["-u replaces", "-f whatever", "cp -f "]);
+    let outcome = outcome.error(&["1 of 3 files failed"]).hint(&["-u replaces", "-f all existing", "cp -f "]);
     assert!(outcome.stderr.lines().any(|line| line.starts_with("  ") && line.contains("b\"")), "{outcome}");
     assert_eq!(pair.server.read("src/b"), b"of the server");
     assert_eq!(pair.server.read("src/dir/c"), b"dir/c of the client");

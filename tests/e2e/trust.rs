@@ -88,7 +88,7 @@ fn a_broken_line_refuses_everybody_and_is_named_by_its_number() {
 fn a_daemon_nobody_trusts_says_so_and_what_to_do() {
     let side = Side::here();
     let daemon = Daemon::start(&side, &LOOPBACK);
-    daemon.process.await_stderr("warning: no machine is trusted");
+    daemon.process.await_stderr("warning: no trusted peers yet");
     daemon.process.await_stderr("hint: ");
 }
 

@@ -164,9 +164,9 @@ fn a_key_that_is_trusted_beside_another_users_daemon_gets_a_warning() -> Complet
         Process::spawn(command).finish().expect(0)
     };
     let outcome = trust(Some(USER));
-    assert!(outcome.stderr.contains("port 7747 of this machine is held by a process of user root, which reads another list"), "{outcome}");
+    assert!(outcome.stderr.contains("port 7747 is used by a process of user root, which reads another list"), "{outcome}");
     outcome.hint(&["sudo nicstripe trust"]);
     let outcome = trust(None);
-    assert!(!outcome.stderr.contains("held by"), "its own user's list is what it reads: {outcome}");
+    assert!(!outcome.stderr.contains("is used by"), "its own user's list is what it reads: {outcome}");
     Completion::Completed
 }

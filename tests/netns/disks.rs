@@ -94,7 +94,7 @@ fn a_file_that_cannot_fit_is_refused_before_it_is_sent() {
     hosts.client.write("source", content(16 * MIB));
     let outcome = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(11);
     assert_eq!(outcome.document().get("bytes"), None);
-    outcome.error(&["\"target\"", "16777216 bytes", "free"]).hint(&["room", "source 10.77.1.2:target"]);
+    outcome.error(&["\"target\"", "16777216 bytes", "free"]).hint(&["free space", "source 10.77.1.2:target"]);
     assert_eq!(names_inside(&hosts), Vec::<String>::new());
     // The daemon continues to work.
     hosts.client.write("small", content(4 * MIB));
@@ -113,7 +113,7 @@ fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
     let outcome = cp.finish().expect(11);
     let document = outcome.document();
     assert_eq!(document["resumable"], true, "{outcome}");
-    outcome.error(&["\"target\"", "No space left"]).hint(&["room", "source 10.77.1.2:target"]);
+    outcome.error(&["\"target\"", "No space left"]).hint(&["free space", "source 10.77.1.2:target"]);
     assert!(!names_inside(&hosts).contains(&"target".to_owned()));
 
     fs::remove_file(inside(&hosts, "filler")).unwrap();
@@ -182,7 +182,7 @@ fn a_file_system_without_inodes_keeps_nothing() {
     hosts.client.write("source", content(MIB));
     let outcome = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(11);
     outcome.document();
-    outcome.error(&["\"target\"", "No space left"]).hint(&["room"]);
+    outcome.error(&["\"target\"", "No space left"]).hint(&["free space"]);
     assert_eq!(names_inside(&hosts), Vec::<String>::new());
     hosts.client.make_dir("src");
     for name in ["one", "two", "three"] {

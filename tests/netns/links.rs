@@ -261,7 +261,7 @@ fn links_without_a_host_lists_the_interfaces() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE)]);
     let outcome = hosts.client.run(["links"]).expect(0);
     let text = &outcome.stdout;
-    assert!(text.contains("eth1") && text.contains("10.77.1.1/24") && text.contains("no link: loopback"), "{text}");
+    assert!(text.contains("eth1") && text.contains("10.77.1.1/24") && text.contains("not used: loopback"), "{text}");
 }
 
 /// Returns nicstripe's host routes on a host.

@@ -124,16 +124,16 @@ fn an_mtu_whose_helper_was_killed_is_listed_and_cleaned() {
     let client = &changed.hosts.client;
     let owner = changed.helper.id();
     let listed = client.run(["routes", "list"]).expect(0).stdout;
-    assert_eq!(listed, format!("eth1 has MTU 4000 and gets back 1500  in use by process {owner}\n"));
+    assert_eq!(listed, format!("eth1 has MTU 4000, to be restored to 1500  in use by process {owner}\n"));
     client.run(["routes", "clean"]).expect(0);
     assert_eq!(mtu(&changed.hosts, "eth1"), 4000, "one that is in use stays");
 
     kill(&mut changed.helper);
     assert_eq!(mtu(&changed.hosts, "eth1"), 4000);
     let listed = client.run(["routes", "list"]).expect(0).stdout;
-    assert_eq!(listed, "eth1 has MTU 4000 and gets back 1500  left over, its process is gone\n");
+    assert_eq!(listed, "eth1 has MTU 4000, to be restored to 1500  stale, its process has ended\n");
     let cleaned = client.run(["routes", "clean"]).expect(0).stdout;
-    assert_eq!(cleaned, "put back the MTU 1500 of eth1, which was 4000\n");
+    assert_eq!(cleaned, "restored MTU 1500 of eth1, which was 4000\n");
     assert_eq!(mtu(&changed.hosts, "eth1"), 1500);
     assert_eq!(client.run(["routes", "clean"]).expect(0).stdout, "");
 }

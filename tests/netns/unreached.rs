@@ -37,8 +37,8 @@ struct Scene {
 const TO_NAME: &[&str] = &["source", "b:target"];
 const TO_ADDRESS: &[&str] = &["source", "10.77.1.2:target"];
 const SILENT: &str = "error: b is in the list of peers, but nothing answered on eth1, eth2 (port 7747); resolver: [..]";
-const CHECKS: &str = "hint: on b: is serve running: nicstripe serve; does it trust this key: [ADD]; is port 7747 open for TCP and UDP in its \
-                      firewall? if it listens on another port: --port PORT";
+const CHECKS: &str = "hint: on b, start the daemon: nicstripe serve; trust this key: [ADD]; open port 7747 for TCP and UDP in the \
+                      firewall; if it listens on another port: --port PORT";
 const REFUSED: &str = "error: b is in the list of peers, but nothing answered on eth1, eth2 (port 7747); fe80::[..] over eth1: \
                        Connection refused (os error 111); resolver: [..]";
 const START: &str = "hint: nothing listens on port 7747 there; on b: nicstripe serve; if it listens on another port: --port PORT";
@@ -52,11 +52,11 @@ const CASES: &[Case] = &[
     ] },
     Case { against: "a firewall", make: firewall, is_met: false, arguments: TO_ADDRESS, code: 10, printed: &[
         "error: cannot connect to 10.77.1.2:7747: timed out",
-        "hint: check that the machine is on, the cable in, and TCP port 7747 open in its firewall",
+        "hint: check that the machine is on, the cable plugged in, and TCP port 7747 open in its firewall",
     ] },
     Case { against: "a firewall for TCP", make: tcp_firewall, is_met: false, arguments: TO_NAME, code: 10, printed: &[
         "error: b answers on eth1, eth2, but does not accept connections (TCP port 7747); fe80::[..] over eth1: timed out; fe80::[..] over eth2: timed out",
-        "hint: is TCP port 7747 open in the firewall of b?",
+        "hint: check that TCP port 7747 is open in the firewall of b",
     ] },
     Case { against: "a firewall for UDP", make: udp_firewall, is_met: false, arguments: TO_NAME, code: 10, printed: &[SILENT, CHECKS] },
     Case { against: "a firewall for UDP", make: udp_firewall, is_met: true, arguments: TO_NAME, code: 0, printed: &["source → b:target[..]"] },
@@ -77,12 +77,12 @@ const CASES: &[Case] = &[
     ] },
     Case { against: "IPv4 alone", make: served, is_met: false, arguments: &["-4", "source", "b:target"], code: 10, printed: &[
         "error: b is in the list of peers, but cannot be reached by IPv4 (port 7747); resolver: [..]",
-        "hint: without -4 the cables are asked for it as well; on b: is serve running: nicstripe serve; does it trust this key: [ADD]; \
-         is port 7747 open for TCP and UDP in its firewall? if it listens on another port: --port PORT",
+        "hint: without -4, the cables are searched as well; on b, start the daemon: nicstripe serve; trust this key: [ADD]; \
+         open port 7747 for TCP and UDP in the firewall; if it listens on another port: --port PORT",
     ] },
     Case { against: "pulled cables", make: pulled, is_met: false, arguments: TO_NAME, code: 10, printed: &[
         "error: b is in the list of peers, but cannot be reached (port 7747): no interface to search on: none is up with a carrier and an IPv6 link-local address; resolver: [..]",
-        "hint: plug in a cable, or leave out fewer interfaces; which there are, and why they are not used: nicstripe links",
+        "hint: plug in a cable, or exclude fewer interfaces; list them with the reasons: nicstripe links",
     ] },
 ];
 

@@ -16,55 +16,56 @@ use crate::{
 
 /// Copy files and trees to or from a machine that runs `nicstripe serve`, over every cable at once
 ///
-/// Nothing appears under a file's name before all of it has arrived, was verified and is on disk. What arrived of an interrupted copy is
-/// kept: the same command goes on from there. Exit code 0 means verified and durable.
+/// A file appears under its name only once it has arrived completely, was verified and is on disk. An interrupted copy keeps what it
+/// received: run the same command again to resume. Exit code 0 means verified and durable.
 #[derive(Debug, Args)]
 #[command(override_usage = "nicstripe cp [OPTIONS] <SRC>... <DST>", after_help = LOCATIONS, after_long_help = LONG_AFTER)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Cp {
-    /// SRC… is what to copy: files and directories here, or HOST:PATH; - is standard input. A slash at its end means what is in the
-    /// directory. DST, the last, is where to: a file or directory here, or HOST:PATH; HOST: and HOST:DIR/ keep names. - is standard output
+    /// SRC…: files and directories to copy, local or as HOST:PATH; - is standard input. A trailing slash means the content of the
+    /// directory. DST, the last: a file or directory, local or as HOST:PATH; HOST: and HOST:DIR/ keep names; - is standard output
     // Sources and target share one list, as clap does not allow options between the values of two.
     #[arg(value_name = "PATH", required_unless_present = "human_readable")]
     pub(crate) paths: Vec<OsString>,
 
-    /// Replace files that exist [default: leave what is the same, refuse what differs]
+    /// Replace existing files [default: keep identical files, fail on others]
     #[arg(short, long)]
     pub(crate) force: bool,
 
-    /// Start from nothing, also where an earlier copy left a part [default: go on from there]
+    /// Start from zero even if an interrupted copy left data [default: resume]
     #[arg(long)]
     pub(crate) no_resume: bool,
 
-    /// Make the directories that lead to DST where they are missing; trees and several sources make them without it, too
+    /// Create missing parent directories of DST; always done for trees and several sources
     #[arg(long)]
     pub(crate) mkpath: bool,
 
-    /// Keep the mode and times of the source; trees keep times without it, too
+    /// Preserve mode and times of the source; trees always preserve times
     #[arg(short, long)]
     pub(crate) preserve: bool,
 
-    /// Read the target back from disk and compare before it counts as copied [default: verify what arrives]
+    /// Also read the target back from disk and compare it [default: verify received data]
     #[arg(long)]
     pub(crate) verify: bool,
 
-    /// Where a file of the name exists, send only the chunks of 256 KiB in which it differs; implies -f
+    /// Send only the 256 KiB chunks in which an existing file differs; implies -f
     #[arg(long)]
     pub(crate) delta: bool,
 
-    /// As --delta, and write into the existing file, which needs no room for a second one; an interruption leaves it mixed until a rerun
+    /// Like --delta, but write into the existing file, which needs no space for a second one; if interrupted, the file is inconsistent
+    /// until a rerun
     #[arg(long)]
     pub(crate) inplace: bool,
 
-    /// Compress with zstd what gets smaller, for as long as that is faster than the cables; -C as in scp
+    /// Compress compressible data with zstd while that is faster than the cables; -C as in scp
     #[arg(short = 'z', visible_short_alias = 'C', long)]
     pub(crate) compress: bool,
 
-    /// No effect, accepted for rsync compatibility: holes are neither sent nor written anyway
+    /// No effect; accepted for rsync compatibility: holes are never sent or written
     #[arg(short = 'S', long)]
     pub(crate) sparse: bool,
 
-    /// Copy a file also if it changes while it is read: what arrives is what was read [default: fail]
+    /// Copy files that change while being read: the target is what was read [default: fail]
     #[arg(long)]
     pub(crate) allow_changing: bool,
 
@@ -75,43 +76,43 @@ pub(crate) struct Cp {
     #[command(flatten)]
     pub(crate) ip_version: IpVersion,
 
-    /// Use this link, and only those given so; may be repeated. Ends are interfaces or addresses, RATE as for --bwlimit [default: every
-    /// cable that reaches the peer]
+    /// Use only this link; may be repeated. LOCAL and REMOTE are interfaces or addresses, RATE as for --bwlimit [default: every cable that
+    /// reaches the peer]
     #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
     pub(crate) link: Vec<LinkRequest>,
 
-    /// Leave this interface out; may be repeated
+    /// Exclude this interface; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) exclude_link: Vec<String>,
 
-    /// TCP connections a link; more than 1 helps where packets are lost over long distances [default: 1, and as many as its members need over
-    /// a bond]
+    /// Open N TCP connections per link; more than 1 helps on lossy paths over long distances [default: 1; over a bond, as many as its
+    /// members need]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) streams: Option<u8>,
 
-    /// When to install host routes to the peer, which are removed at the end: where a link needs one, always, or never
+    /// Install host routes to the peer, removed at the end: if a link needs one, always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) routes: Routes,
 
-    /// Most to send a second, over all links: KiB without a unit, K, M or G for bytes, Mbit or Gbit for bits, 0 for no limit [default: no
-    /// limit]
+    /// Limit the rate over all links, per second: KiB without a unit, K, M or G for bytes, Mbit or Gbit for bits, 0 for no limit [default:
+    /// no limit]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub(crate) bwlimit: Option<BitRate>,
 
-    /// How long to wait for a link to come back when none is left: seconds, or with ms, s, m or h
+    /// Give up after this time without any link: seconds, or with ms, s, m or h
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
     pub(crate) timeout: Duration,
 
-    /// Print errors only, and progress only if --progress=always asks for it
+    /// Print errors only; progress only with --progress=always
     #[arg(short, long, conflicts_with_all = ["verbose", "stats"])]
     pub(crate) quiet: bool,
 
-    /// Print what is done with each file of a tree, what each link carried, and a single file's BLAKE3; twice: also which files are skipped,
-    /// and which links are left out and why
+    /// Print the action on each file of a tree, the traffic of each link, and a single file's BLAKE3; twice: also skipped files, and unused
+    /// links with the reason
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Show progress on standard error: bars on a terminal (auto), there or else a line every 10 s (always), or nothing (never)
+    /// Show progress on standard error: bars on a terminal (auto), elsewhere a line every 10 s (always), or nothing (never)
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) progress: Progress,
 
@@ -123,11 +124,11 @@ pub(crate) struct Cp {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Print one JSON event a line while it runs (docs/schema/cp-event.schema.json), and the document of --json as the last line
+    /// Print one JSON event per line while running (docs/schema/cp-event.schema.json), and the document of --json as the last line
     #[arg(long, conflicts_with = "json")]
     pub(crate) json_stream: bool,
 
-    /// No effect, accepted for rsync compatibility: sizes have units anyway. Without SRC and DST: print help
+    /// No effect; accepted for rsync compatibility: sizes always have units. Without SRC and DST: print help
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
 
@@ -159,11 +160,11 @@ impl Cp {
 /// When host routes are installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Routes {
-    /// Where pinning a socket to its interface does not carry traffic, and the process may
+    /// If binding sockets to the interface does not suffice, and privileges allow it
     Auto,
-    /// For every link; an error where the process may not
+    /// For every link; fail without the privileges
     Always,
-    /// Nowhere
+    /// For no link
     Never,
 }
 
@@ -192,7 +193,8 @@ pub(crate) enum Progress {
 pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(0) | Err(_) => {
-            Err("not a port: expected 1 to 65535 (-P is the port, as in scp; parts are always kept, and a terminal shows progress)".into())
+            Err("not a port: expected 1 to 65535 (-P is the port, as in scp; partial files are always kept, and a terminal shows progress)"
+                .into())
         }
         Ok(port) => Ok(port),
     }
@@ -212,54 +214,54 @@ pub(crate) fn parse_link(text: &str) -> Result<LinkRequest, String> {
 /// One line per paragraph: clap wraps them to the terminal's width.
 const LOCATIONS: &str = "\
 Either all SRC are remote or DST is: HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
-A colon before the first slash makes it remote: write ./a:b for a file here, and ./- for one called -. \
+A colon before the first slash makes it remote: write ./a:b for a local file, and ./- for a file named -. \
 PATH is relative to the daemon's root, with or without a leading slash. \
---help has examples, and says what a slash at the end means.";
+--help has examples and explains trailing slashes.";
 
 const LONG_AFTER: &str = "\
 Either all SRC are remote or DST is: HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
-A colon before the first slash makes it remote: write ./a:b for a file here, and ./- for one called -. \
+A colon before the first slash makes it remote: write ./a:b for a local file, and ./- for a file named -. \
 PATH is relative to the daemon's root, with or without a leading slash.
 
 Slashes and names:
-  SRC DST      DST gets the name, or, where DST is a directory, DST/SRC is made (as cp, scp)
-  SRC DST/     DST/SRC is made
-  SRC… DST     DST/SRC is made for each
-  SRC/ DST     what is in SRC goes into DST (as rsync); so do ., .. and DIR/.
+  SRC DST      copy to DST, or to DST/SRC if DST is a directory (as cp, scp)
+  SRC DST/     copy to DST/SRC
+  SRC… DST     copy each to DST/SRC
+  SRC/ DST     copy the content of SRC to DST (as rsync); also for ., .. and DIR/.
 
 Patterns:
-  The syntax is that of .gitignore: *.o anywhere, /a only in SRC itself, dir/ directories only,
-  a/**/b at any depth. The last that matches counts (rsync: the first).
-  --exclude '*' --include '*/' --include '*.c'    all .c files, wherever they are
+  Syntax of .gitignore: *.o at any depth, /a only directly in SRC, dir/ directories only,
+  a/**/b at any depth. The last match counts (rsync: the first).
+  --exclude '*' --include '*/' --include '*.c'    all .c files, at any depth
 
 Examples:
-  nicstripe cp disk.img nas:               keeps the name
+  nicstripe cp disk.img nas:               keep the name
   nicstripe cp disk.img nas:backup/        into a directory of the daemon's root
-  nicstripe cp nas:backup/disk.img .       the other way
-  nicstripe cp -r photos nas:              makes nas:photos, or brings it up to date: what is the same is not sent
-  nicstripe cp -an --delete photos/ nas:photos    what would make nas:photos a mirror
+  nicstripe cp nas:backup/disk.img .       from the daemon
+  nicstripe cp -r photos nas:              create or update nas:photos; send only changed files
+  nicstripe cp -an --delete photos/ nas:photos    dry run of making nas:photos a mirror
   nicstripe cp a.iso b.iso nas:iso/        several files
-  tar -c dir | nicstripe cp - nas:dir.tar  standard input, of whatever length
+  tar -c dir | nicstripe cp - nas:dir.tar  standard input, of any length
   nicstripe cp nas:dir.tar - | tar -x      standard output
   nicstripe cp --delta vm.img nas:vm.img   only the chunks that differ
   nicstripe cp --link eth1 --link eth2@500Mbit disk.img nas:
 
 Signals:
-  SIGINT, SIGTERM  the first ends the copy and keeps what has arrived, the second ends at once
-  SIGUSR1          prints how far it is
+  SIGINT, SIGTERM  first: stop and keep received data; second: exit at once
+  SIGUSR1          print the progress
 
 Exit codes:
   0    verified and durable
   1    other failure
   2    usage
-  5    refused: key, permission, policy, or another copy writes the target
+  5    refused: key, permission, policy, or another copy writes to the target
   10   no link could connect
   11   file or disk, at either end
   12   protocol or version
-  23   some files of a tree failed, all others are there
-  24   a source changed or vanished while it was read; of a tree all others are there
-  30   all links were lost for too long
-  40   what arrived is not what was sent
+  23   some files of a tree failed, all others were copied
+  24   a source changed or vanished while being read; all others of a tree were copied
+  30   all links were down for too long
+  40   received data does not match the source
   130  SIGINT
   143  SIGTERM";
 

@@ -98,7 +98,7 @@ fn total_message(view: &View, is_narrow: bool) -> String {
     let Some(progress) = &view.progress else { return String::new() };
     let rest = match (view.done, view.waiting, view.time_left()) {
         (Some(elapsed), ..) => format!("{:>10}  in {:.1} s", Speed(progress.rate), elapsed.as_secs_f64()),
-        (None, Some(since), _) => format!("no link since {}", Clock(since)),
+        (None, Some(since), _) => format!("no link for {}", Clock(since)),
         (None, None, Some(left)) => format!("{:>10}  ETA {}", Speed(progress.rate), Clock(left)),
         (None, None, None) if progress.open && progress.size > 0 => format!("{:>10}  ≥{}", Speed(progress.rate), Size(progress.size)),
         (None, None, None) if progress.open => format!("{:>10}", Speed(progress.rate)),
@@ -115,9 +115,9 @@ fn link_message(link: &LinkProgress, is_narrow: bool) -> String {
     let state = match &link.state {
         LinkState::Up => format!("{:>10}", Speed(link.rate)),
         LinkState::Connecting => "connecting".to_owned(),
-        LinkState::Suspect => "not heard of".to_owned(),
+        LinkState::Suspect => "no answer".to_owned(),
         LinkState::Down(why) => format!("down: {}", escaped(why.as_bytes())),
-        LinkState::LeftOut(why) => format!("left out: {}", escaped(why.as_bytes())),
+        LinkState::LeftOut(why) => format!("not used: {}", escaped(why.as_bytes())),
         _ => String::new(),
     };
     match is_narrow {

@@ -78,7 +78,7 @@ fn outcome(report: &Report, ends: &Ends) -> String {
     }
     let head = format!("{} → {}  ", ends.from, ends.to);
     if moved == 0 && report.resumed_bytes > 0 {
-        return format!("{head}all {} were there already, verified in {time}", Size(report.size));
+        return format!("{head}{} already present, verified in {time}", Size(report.size));
     }
     let over = match carriers(report) {
         names if names.is_empty() => String::new(),
@@ -92,7 +92,7 @@ fn outcome(report: &Report, ends: &Ends) -> String {
     let kept = if ends.is_durable { "verified and on disk" } else { "verified" };
     let mut line = format!("{head}{} in {time}{kind}, {kept}", Size(report.size));
     if report.resumed_bytes > 0 {
-        let _ = write!(line, "; {} of {} were there already", Size(report.resumed_bytes), Size(report.size));
+        let _ = write!(line, "; {} of {} already present", Size(report.resumed_bytes), Size(report.size));
     }
     // Holes, unchanged chunks or compression saved at least one per cent.
     if report.wire_bytes < moved - moved / 100 {
@@ -118,10 +118,10 @@ impl fmt::Display for Took {
 fn without_bytes(report: &Report, tree: &TreeReport) -> String {
     let time = Took(report.elapsed);
     match tree_summary::files_per_second(report) {
-        Some(rate) => format!("{rate}, all of them empty"),
+        Some(rate) => format!("{rate}, all empty"),
         None if tree.files > 0 => format!("all files are empty, in {time}"),
-        None if tree.failed > 0 => format!("no file was sent, in {time}"),
-        None => format!("no file had to be sent, in {time}"),
+        None if tree.failed > 0 => format!("no files sent, in {time}"),
+        None => format!("nothing to send, in {time}"),
     }
 }
 
@@ -280,9 +280,9 @@ mod tests {
     #[test]
     fn what_was_there_already_and_what_was_saved_is_told() {
         let half = Report { resumed_bytes: 268_435_456, ..report() };
-        assert!(closing(&half)[0].ends_with("; 256.0 MiB of 512.0 MiB were there already"), "{:?}", closing(&half));
+        assert!(closing(&half)[0].ends_with("; 256.0 MiB of 512.0 MiB already present"), "{:?}", closing(&half));
         let whole = Report { resumed_bytes: 536_870_912, ..report() };
-        assert_eq!(closing(&whole)[0], "disk.img → nas:disk.img  all 512.0 MiB were there already, verified in 2.3 s");
+        assert_eq!(closing(&whole)[0], "disk.img → nas:disk.img  512.0 MiB already present, verified in 2.3 s");
         let saved = Report { wire_bytes: 1 << 20, ..report() };
         assert!(closing(&saved)[0].ends_with(", verified and on disk; 1.0 MiB sent for 512.0 MiB"), "{:?}", closing(&saved));
         let holes = Report { wire_bytes: 0, ..report() };
@@ -295,7 +295,7 @@ mod tests {
         let many = Report { tree: tree(2284), ..report() };
         assert!(closing(&many)[0].contains(" (1,000 files/s, 235.1 MB/s over eth1, eth2)"), "{:?}", closing(&many));
         let same = Report { size: 0, tree: Some(TreeReport { unchanged: 5, ..TreeReport::default() }), ..report() };
-        assert_eq!(closing(&same)[0], "no file had to be sent, in 2.3 s");
+        assert_eq!(closing(&same)[0], "nothing to send, in 2.3 s");
     }
 
     #[test]
@@ -307,9 +307,9 @@ mod tests {
             expected: Some(BitRate(1)),
             ..report()
         };
-        assert_eq!(closing(&empty(2284)), ["1,000 files/s, all of them empty", "limited by opening and closing files"]);
+        assert_eq!(closing(&empty(2284)), ["1,000 files/s, all empty", "limited by opening and closing files"]);
         assert_eq!(closing(&empty(3))[0], "all files are empty, in 2.3 s");
         let failed = Report { tree: Some(TreeReport { failed: 2, ..TreeReport::default() }), ..empty(0) };
-        assert_eq!(closing(&failed)[0], "no file was sent, in 2.3 s");
+        assert_eq!(closing(&failed)[0], "no files sent, in 2.3 s");
     }
 }

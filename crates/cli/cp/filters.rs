@@ -65,13 +65,12 @@ impl Args for Filters {
         let pattern = |id: &'static str| Arg::new(id).long(id).value_name("PATTERN").action(ArgAction::Append);
         command
             .arg(pattern(EXCLUDE).help(
-                "Leave out what matches, in the syntax of .gitignore: a pattern with a slash before its end begins at SRC. May be \
-                 repeated; of --exclude and --include the last that matches counts",
+                "Exclude what matches, in .gitignore syntax: a pattern with a slash before its end is relative to SRC. May be \
+                 repeated; of --exclude and --include the last match counts",
             ))
             .arg(
-                pattern(INCLUDE).help(
-                    "Take back what an --exclude before it leaves out, unless a directory above it is left out; as --exclude '!PATTERN'",
-                ),
+                pattern(INCLUDE)
+                    .help("Include what an earlier --exclude matches, unless a parent directory is excluded; same as --exclude '!PATTERN'"),
             )
             .arg(
                 Arg::new(EXCLUDE_FROM)
@@ -79,7 +78,7 @@ impl Args for Filters {
                     .value_name("FILE")
                     .action(ArgAction::Append)
                     .value_parser(value_parser!(PathBuf))
-                    .help("Read patterns from this file, a line each, as from a .gitignore"),
+                    .help("Read exclude patterns from FILE, one per line, in .gitignore syntax"),
             )
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
         // rsync's options of these names have no value: clap took the next word, or found none.
         ErrorKind::InvalidValue if option.starts_with("--progress") => bare_progress(invocation),
         ErrorKind::ValueValidation | ErrorKind::InvalidValue if option.starts_with("--port") => {
-            Some(format!("without rsync's -P, which nothing here needs: {}", invocation.without("-P")?))
+            Some(format!("rsync's -P is not needed: {}", invocation.without("-P")?))
         }
         _ => None,
     }
@@ -36,7 +36,7 @@ pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
 
 fn bare_progress(invocation: &Invocation) -> Option<String> {
     let command = invocation.without("--progress")?;
-    Some(format!("a terminal shows progress unasked, --progress=always elsewhere, too: {command}"))
+    Some(format!("a terminal shows progress by default, --progress=always enables it elsewhere: {command}"))
 }
 
 /// A letter that takes a value in scp, and here has rsync's meaning without one.
@@ -53,25 +53,25 @@ const VALUED: &[Valued] = &[
     Valued {
         letter: 'l',
         is_value: |text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()),
-        answer: "-l means symbolic links, as in rsync; a limit in Kbit/s, as scp's",
+        answer: "-l copies symbolic links, as in rsync; to limit the rate, as scp's -l",
         instead: Some(["--bwlimit", "VALUEkbit"]),
     },
     Valued {
         letter: 'c',
         is_value: |text| ["-cbc", "-ctr", "-gcm@openssh.com", "-poly1305@openssh.com"].iter().any(|end| text.ends_with(end)),
-        answer: "-c compares contents, as in rsync; the cipher is no choice",
+        answer: "-c compares contents, as in rsync; the cipher is fixed",
         instead: None,
     },
     Valued {
         letter: 'S',
         is_value: |text| text.rsplit('/').next() == Some("ssh"),
-        answer: "-S means holes, as in rsync; no ssh takes part",
+        answer: "-S is for sparse files, as in rsync; ssh is not used",
         instead: None,
     },
     Valued {
         letter: 'X',
         is_value: |text| ["nrequests=", "buffer="].iter().any(|begin| text.starts_with(begin)),
-        answer: "-X keeps extended attributes, as in rsync; there is no sftp to tune",
+        answer: "-X preserves extended attributes, as in rsync; sftp is not used",
         instead: None,
     },
 ];
@@ -103,47 +103,51 @@ fn option_of(error: &Error) -> Option<&str> {
 const HABITS: &[Habit] = &[
     Habit {
         options: &["--partial", "--partial-dir", "--append", "--append-verify"],
-        answer: "parts of an interrupted copy are always kept, and the same command goes on from there",
+        answer: "partial files are always kept; the same command resumes",
         is_needless: true,
     },
-    Habit { options: &["--info"], answer: "a terminal shows progress unasked, --progress=always elsewhere, too", is_needless: true },
-    Habit { options: &["-s", "--protect-args", "--secluded-args"], answer: "names are always sent as they are", is_needless: true },
+    Habit {
+        options: &["--info"],
+        answer: "a terminal shows progress by default, --progress=always enables it elsewhere",
+        is_needless: true,
+    },
+    Habit { options: &["-s", "--protect-args", "--secluded-args"], answer: "names are always sent literally", is_needless: true },
     Habit { options: &["-W", "--whole-file"], answer: "files are sent whole unless --delta is given", is_needless: true },
     Habit {
         options: &["-1", "-2", "-5", "-7", "-8", "-9", "--limit"],
-        answer: "a limit is --bwlimit RATE; scp's -l 8192 is --bwlimit 8192kbit",
+        answer: "to limit the rate: --bwlimit RATE; scp's -l 8192 is --bwlimit 8192kbit",
         is_needless: false,
     },
-    Habit { options: &["-3"], answer: "one end of a copy is on this machine: run it on one of the two", is_needless: false },
+    Habit { options: &["-3"], answer: "one end of a copy must be local: run it on one of the two machines", is_needless: false },
     Habit {
         options: &["-e", "--rsh", "--rsync-path", "-J", "-F"],
-        answer: "no ssh takes part: the other machine runs `nicstripe serve`, and `nicstripe trust list` says who is trusted",
+        answer: "ssh is not used: the other machine runs `nicstripe serve`, and `nicstripe trust list` shows the trusted peers",
         is_needless: false,
     },
     Habit {
         options: &["-i", "--itemize-changes"],
-        answer: "-v prints what is done with each file, -n what would be; a key file (scp's -i) is not needed: see `nicstripe key`",
+        answer: "-v prints the action on each file, -n without changes; a key file (scp's -i) is not needed: see `nicstripe key`",
         is_needless: false,
     },
-    Habit { options: &["-t", "--times"], answer: "-p keeps mode and times; trees keep times without it", is_needless: false },
+    Habit { options: &["-t", "--times"], answer: "-p preserves mode and times; trees always preserve times", is_needless: false },
     Habit {
         options: &["-o", "-g", "--group"],
-        answer: "--owner keeps owner and group; ssh's options (scp's -o) have no use here",
+        answer: "--owner preserves owner and group; ssh options (scp's -o) do not apply",
         is_needless: false,
     },
     Habit {
         options: &["-R", "--relative"],
-        answer: "-r copies directories; --files-from LIST keeps the parent directories of names in a list",
+        answer: "-r copies directories; --files-from LIST keeps the parent directories of the listed names",
         is_needless: false,
     },
     Habit {
         options: &["-L", "--copy-links", "--dereference"],
-        answer: "-r copies symbolic links as links; one that is typed as SRC without -r is followed",
+        answer: "-r copies symbolic links as links; without -r a link given as SRC is followed",
         is_needless: false,
     },
     Habit {
         options: &["-b", "--backup", "--suffix", "--backup-dir"],
-        answer: "no backups are made: a file that exists is left, or replaced with -f or -u",
+        answer: "backups are not supported: existing files are kept, or replaced with -f or -u",
         is_needless: false,
     },
     Habit { options: &["--remove-source-files"], answer: "sources are never removed", is_needless: false },

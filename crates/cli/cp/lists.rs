@@ -99,14 +99,14 @@ pub(crate) enum ListError {
         number: usize,
         source: NameError,
     },
-    #[error("\"{pattern}\" is no pattern of .gitignore")]
+    #[error("invalid pattern \"{pattern}\": expected .gitignore syntax")]
     Pattern {
         /// Pattern, escaped.
         pattern: String,
         source: ignore::Error,
     },
     /// A pattern file is not UTF-8.
-    #[error("{path:?} is not UTF-8: expected a pattern a line")]
+    #[error("{path:?} is not UTF-8: expected one pattern per line")]
     NotText { path: PathBuf },
 }
 
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_refused() {
         let error = Filters(vec![Filter::Exclude("a".into()), Filter::Exclude("[z-a]".into())]).read().unwrap_err();
-        assert!(error.to_string().starts_with("\"[z-a]\" is no pattern"), "{error}");
+        assert!(error.to_string().starts_with("invalid pattern \"[z-a]\""), "{error}");
     }
 
     #[test]

@@ -223,10 +223,10 @@ pub(crate) enum LocationError {
     #[error("an empty source or target is not allowed: expected a path or HOST:PATH")]
     Empty,
     /// The text before the colon is not a host.
-    #[error("there is no host in \"{text}\": expected HOST:PATH, or [ADDRESS]:PATH for IPv6")]
+    #[error("no host in \"{text}\": expected HOST:PATH, or [ADDRESS]:PATH for IPv6")]
     Host { text: String },
     /// Starting the remote side through ssh is not supported.
-    #[error("\"{text}\" asks for ssh, which is not supported yet: expected HOST:PATH of a running daemon")]
+    #[error("\"{text}\" requests ssh, which is not supported: expected HOST:PATH of a running daemon")]
     Ssh { text: String, host: String },
     #[error("\"{scheme}://\" is not supported: expected nicstripe://HOST[:PORT]/PATH")]
     Scheme { scheme: String },
@@ -246,7 +246,7 @@ pub(crate) enum LocationError {
         rest: String,
     },
     /// An invalid percent escape in the path of a URL.
-    #[error("\"{text}\" holds a percent sign that no two hexadecimal digits follow: expected %25 for the sign itself")]
+    #[error("\"{text}\" has a percent sign without two hexadecimal digits: expected %25 for the sign itself")]
     Escape { text: String },
     /// The path is not allowed on the wire.
     #[error(transparent)]
@@ -315,8 +315,8 @@ mod tests {
             ("nicstripe://nas:0/a", "\"0\" is not a port"),
             ("nicstripe://nas:/a", "\"\" is not a port"),
             ("nicstripe://nas:65536/a", "\"65536\" is not a port"),
-            ("nicstripe:///a", "there is no host"),
-            ("nicstripe://[fe80::1/a", "there is no host"),
+            ("nicstripe:///a", "no host in"),
+            ("nicstripe://[fe80::1/a", "no host in"),
             ("nicstripe://nas/a%2", "percent sign"),
             ("nicstripe://nas/a%zz", "percent sign"),
             ("nicstripe://nas/%2e%2e/a", "\"..\" is not allowed"),

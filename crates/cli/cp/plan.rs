@@ -157,10 +157,10 @@ impl Network {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanError {
     /// Only one path.
-    #[error("there is no target: expected SRC and, last, DST")]
+    #[error("no target: expected SRC and DST")]
     NoTarget,
     /// A value after a letter that takes one in scp.
-    #[error("-{letter} takes no value here, unlike scp's: \"{value}\" would be something to copy")]
+    #[error("-{letter} takes no value, unlike scp's: \"{value}\" would be a source")]
     ScpValue { letter: char, value: String },
     #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
     BothLocal,
@@ -178,12 +178,12 @@ pub(crate) enum PlanError {
     #[error("{path:?} has no file name to keep")]
     NoName { path: PathBuf },
     /// A directory at the daemon, without recursion.
-    #[error("\"{text}\" is a directory, which is copied with -r only")]
+    #[error("\"{text}\" is a directory: copying it needs -r")]
     RemoteDirectory { text: String },
-    #[error("one of the sources is remote and another is not: expected all of them on one machine")]
+    #[error("sources are both local and remote: expected all on one machine")]
     MixedSources,
     /// Sources at several daemons.
-    #[error("\"{one}\" and \"{other}\" are not at one daemon: expected all sources there")]
+    #[error("\"{one}\" and \"{other}\" are on different daemons: expected all sources on one")]
     Hosts {
         /// Host of the first source.
         one: String,
@@ -191,29 +191,29 @@ pub(crate) enum PlanError {
         other: String,
     },
     /// Two sources with one name in the target.
-    #[error("two sources are called \"{name}\", and would be one in the target")]
+    #[error("two sources are named \"{name}\": expected different names in the target")]
     SameName { name: String },
-    #[error("--files-from names files of one SRC: expected one")]
+    #[error("--files-from cannot be used with several SRC: expected one")]
     FilesFromSources,
-    #[error("--delete deletes in directories only, which are copied with -r only")]
+    #[error("--delete needs -r")]
     DeleteWithoutRecursion,
     /// `--delete` with `--files-from`, which excludes most of a directory.
-    #[error("--delete cannot be used with --files-from: it would delete all that the list does not name")]
+    #[error("--delete cannot be used with --files-from: it would delete all unlisted files")]
     DeleteFilesFrom,
     /// `--delete` with several sources: one would delete the files of another.
-    #[error("--delete cannot be used with several SRC of which one ends in a slash: it would delete what the others bring")]
+    #[error("--delete cannot be used with several SRC if one ends in a slash: it would delete files of the others")]
     DeleteContent,
     /// A remote pattern without matches.
-    #[error("nothing at the daemon matches \"{pattern}\"")]
+    #[error("no file on the daemon matches \"{pattern}\"")]
     NoMatch { pattern: String },
     /// A remote pattern with more matches than one request allows.
     #[error("more than 1,024 names match \"{pattern}\"")]
     ManyMatches { pattern: String },
     /// An invalid include or exclude pattern.
-    #[error("\"{}\" is no pattern to include or exclude", nicstripe::escaped(pattern.as_bytes()))]
+    #[error("invalid pattern \"{}\" of --include or --exclude", nicstripe::escaped(pattern.as_bytes()))]
     Pattern { pattern: String },
     /// `--include` before any `--exclude`, as in rsync.
-    #[error("--include \"{}\" takes nothing back: expected an --exclude before it, as the last pattern that matches counts", nicstripe::escaped(pattern.as_bytes()))]
+    #[error("--include \"{}\" has no effect: expected an --exclude before it, since the last match counts", nicstripe::escaped(pattern.as_bytes()))]
     IdleInclude { pattern: String },
     /// `-` as one of several sources.
     #[error("standard input or output cannot be one of several sources")]
@@ -224,7 +224,7 @@ pub(crate) enum PlanError {
     #[error("\"{text}\" is a directory, and standard input has no name: expected HOST:NAME")]
     PipeToDirectory { text: String },
     /// JSON output with standard output as the target.
-    #[error("--json and --json-stream print on standard output, which is the target")]
+    #[error("--json and --json-stream cannot be used with standard output as the target")]
     JsonToPipe,
 }
 
@@ -250,10 +250,10 @@ pub(crate) mod tests {
     fn options_that_do_not_go_together_are_refused_with_the_reason() {
         for (words, said) in [
             (&["-P", "1", "a", "nicstripe://nas:2/"][..], "-P says port 1 and the URL says 2"),
-            (&["--delete", "a", "nas:"], "--delete deletes in directories only"),
+            (&["--delete", "a", "nas:"], "--delete needs -r"),
             (&["--delete", "-r", "--files-from", "list", "a", "nas:"], "--delete cannot be used with --files-from"),
-            (&["-r", "--include", "*.c", "--exclude", "*", "a", "nas:"], "--include \"*.c\" takes nothing back"),
-            (&["-r", "--exclude", "", "a", "nas:"], "no pattern"),
+            (&["-r", "--include", "*.c", "--exclude", "*", "a", "nas:"], "--include \"*.c\" has no effect"),
+            (&["-r", "--exclude", "", "a", "nas:"], "invalid pattern"),
         ] {
             let error = plan(words).unwrap_err().to_string();
             assert!(error.contains(said), "{words:?}: {error}");

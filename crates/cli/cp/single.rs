@@ -65,7 +65,7 @@ impl Single<'_> {
             (Some(FailCode::Exists), Ok(judgement @ (Judgement::Same | Judgement::Compare))) => {
                 let compares = judgement == Judgement::Compare;
                 if compares && place.source.size >= MUCH {
-                    self.show.tell(format_args!("\"{}\" is there with another time: comparing what is in it", place.shown));
+                    self.show.tell(format_args!("\"{}\" exists with another time: comparing contents", place.shown));
                 }
                 match self.compare(&place, compares).await {
                     Ok((true, report)) => Ok(place.report(report, Verdict::Same)),
@@ -304,7 +304,7 @@ impl fmt::Display for PlaceError {
         match &self.obstacle {
             Obstacle::Differs => write!(f, "\"{name}\" exists and differs"),
             Obstacle::Directory => write!(f, "cannot replace \"{name}\": it is a directory"),
-            Obstacle::NoParent(directory) => write!(f, "cannot write \"{name}\": there is no directory \"{directory}\""),
+            Obstacle::NoParent(directory) => write!(f, "cannot write \"{name}\": no directory \"{directory}\""),
             Obstacle::NotADirectory(directory) => write!(f, "cannot write \"{name}\": \"{directory}\" is not a directory"),
         }
     }

@@ -11,7 +11,7 @@ use crate::{
 
 /// Returns a table of the links, one line each.
 pub(crate) fn link_table(report: &Report) -> Vec<String> {
-    let mut rows = vec![["link", "got", "expected", "bytes", "sent again", "rtt", "state"].map(str::to_owned)];
+    let mut rows = vec![["link", "got", "expected", "bytes", "resent", "rtt", "state"].map(str::to_owned)];
     rows.extend(report.links.iter().map(|link| row(link, is_alone(link, report))));
     aligned(&rows)
 }
@@ -38,9 +38,9 @@ fn state(link: &LinkReport) -> String {
     let state = match &link.state {
         LinkState::Connecting => "never connected".to_owned(),
         LinkState::Up => "up".to_owned(),
-        LinkState::Suspect => "not heard of".to_owned(),
+        LinkState::Suspect => "no answer".to_owned(),
         LinkState::Down(why) => format!("down: {}", escaped(why.as_bytes())),
-        LinkState::LeftOut(why) => format!("left out: {}", escaped(why.as_bytes())),
+        LinkState::LeftOut(why) => format!("not used: {}", escaped(why.as_bytes())),
         _ => "?".to_owned(),
     };
     let lost = match link.failures {
@@ -50,7 +50,7 @@ fn state(link: &LinkReport) -> String {
     };
     match link.damaged {
         0 => lost,
-        times => format!("{lost}, {times} of them as data was damaged"),
+        times => format!("{lost}, {times} of them by damaged data"),
     }
 }
 
@@ -73,7 +73,7 @@ fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
     let delivered: u64 = on_it.map(|other| other.wire_bytes).sum();
     let name = escaped(link.link.interface.as_bytes());
     (carried < delivered)
-        .then(|| format!("{name} carried {} while {} were delivered over it: the rest took another way", Size(carried), Size(delivered)))
+        .then(|| format!("{name} carried {} of {} delivered: the rest took another interface", Size(carried), Size(delivered)))
 }
 
 /// Returns totals in rsync's format, one line each.
@@ -83,15 +83,15 @@ pub(crate) fn stats(report: &Report) -> Vec<String> {
     let mut lines = report.tree.as_ref().map_or_else(|| vec!["Number of files: 1".to_owned()], tree_summary::stats);
     lines.extend([
         format!("Total file size: {}", bytes(report.size)),
-        format!("Bytes there already: {}", bytes(report.resumed_bytes)),
+        format!("Bytes already present: {}", bytes(report.resumed_bytes)),
         format!("Bytes moved: {}", bytes(report.size.saturating_sub(report.resumed_bytes))),
         format!("Bytes sent over the links: {}", bytes(report.wire_bytes)),
         format!("Bytes sent more than once: {}", bytes(report.resent_bytes)),
         format!("Elapsed time: {}", seconds(report.elapsed)),
-        format!("Time with data moving: {}", seconds(report.moving)),
+        format!("Transfer time: {}", seconds(report.moving)),
         format!("Goodput: {} ({})", Speed(report.goodput()), report.goodput()),
     ]);
-    lines.extend(report.expected.map(|rate| format!("Expected of the cables: {} ({rate})", Speed(rate))));
+    lines.extend(report.expected.map(|rate| format!("Expected rate: {} ({rate})", Speed(rate))));
     lines.extend([format!("Links lost: {}", report.failovers), format!("Host routes installed: {}", report.routes_installed)]);
     lines.extend(report.digest.map(|digest| format!("BLAKE3: {digest}")));
     lines
@@ -156,9 +156,9 @@ pub(crate) mod tests {
         assert_eq!(
             link_table(&report),
             [
-                "  link                  got    expected      bytes  sent again     rtt  state",
-                "  eth1           117.5 MB/s  117.7 MB/s  256.0 MiB         0 B  1.2 ms  up",
-                "  eth2 → enp5s0  117.5 MB/s           ?  256.0 MiB         0 B  1.2 ms  up, lost 2 times, 1 of them as data was damaged",
+                "  link                  got    expected      bytes  resent     rtt  state",
+                "  eth1           117.5 MB/s  117.7 MB/s  256.0 MiB     0 B  1.2 ms  up",
+                "  eth2 → enp5s0  117.5 MB/s           ?  256.0 MiB     0 B  1.2 ms  up, lost 2 times, 1 of them by damaged data",
             ]
         );
     }
@@ -171,14 +171,14 @@ pub(crate) mod tests {
         report.links[0].path_mtu = Some(1500);
         let warnings = warnings(&report);
         assert_eq!(warnings[0], "eth3 was not used: no answer");
-        assert!(warnings[1].starts_with("eth1: packets above 1500 bytes vanish on the way"), "{}", warnings[1]);
+        assert!(warnings[1].starts_with("eth1: packets above 1500 bytes are dropped on the path"), "{}", warnings[1]);
     }
 
     #[test]
     fn a_link_whose_interface_carried_too_little_is_told_with_both_numbers() {
         let mut report = report();
         (report.links[1].verified, report.links[1].interface_bytes) = (Some(false), Some(1_048_576));
-        assert_eq!(warnings(&report), ["eth2 carried 1.0 MiB while 256.0 MiB were delivered over it: the rest took another way"]);
+        assert_eq!(warnings(&report), ["eth2 carried 1.0 MiB of 256.0 MiB delivered: the rest took another interface"]);
     }
 
     #[test]

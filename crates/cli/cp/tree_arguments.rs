@@ -6,73 +6,74 @@ use clap::Args;
 
 use super::filters::Filters;
 
-/// Options of trees. Each but `-p` makes even one file a tree for the library: it is compared with what is there.
+/// Options of trees. Each but `-p` makes even one file a tree for the library: it is compared with the existing one.
 #[derive(Debug, Args)]
 pub(crate) struct TreeArguments {
-    /// Copy directories with all that is in them; symbolic links as links, modification times always
+    /// Copy directories recursively; symbolic links as links, always with modification times
     #[arg(short, long)]
     pub(crate) recursive: bool,
 
-    /// -r -p -D -X -H --owner: all that is known of each file (rsync's -a has neither -X, -A nor -H)
+    /// Preserve all metadata: -r -p -D -X -H --owner (rsync's -a has neither -X, -A nor -H)
     #[arg(short, long)]
     pub(crate) archive: bool,
 
-    /// Keep owner and group, where the receiver may: by name, and by number where the receiver has no such name
+    /// Preserve owner and group if the receiver may: by name, or by number if the receiver has no such name
     #[arg(long)]
     pub(crate) owner: bool,
 
-    /// Keep owner and group, and those in ACLs, by number whatever the names, with --owner, -X or -a
+    /// Preserve owner and group, also in ACLs, by number regardless of names; with --owner, -X or -a
     #[arg(long)]
     pub(crate) numeric_ids: bool,
 
-    /// Keep FIFOs, sockets' names and devices, as rsync's -D (--specials --devices); devices only where the receiver is root and lets this peer
+    /// Preserve FIFOs, sockets and devices, as rsync's -D (--specials --devices); devices only if the receiver is root and permits this
+    /// peer
     #[arg(short = 'D', long = "specials", visible_alias = "devices")]
     pub(crate) nodes: bool,
 
-    /// Keep extended attributes, and ACLs, which are some of them
+    /// Preserve extended attributes, including ACLs
     #[arg(short = 'X', long)]
     pub(crate) xattrs: bool,
 
-    /// The same as -X
+    /// Same as -X
     #[arg(short = 'A', long)]
     pub(crate) acls: bool,
 
-    /// Keep several names of one file as such [default: a file for each]
+    /// Preserve hard links [default: copy a file for each name]
     #[arg(short = 'H', long)]
     pub(crate) hard_links: bool,
 
-    /// No effect, accepted for rsync compatibility: symbolic links are copied as links anyway
+    /// No effect; accepted for rsync compatibility: symbolic links are always copied as links
     #[arg(short = 'l', long)]
     pub(crate) links: bool,
 
-    /// Replace files that are older than those of SRC, and leave those that are newer
+    /// Replace files older than those of SRC, keep newer ones
     #[arg(short, long)]
     pub(crate) update: bool,
 
-    /// Compare files of one size by their BLAKE3, which both ends read them for [default: by modification time]
+    /// Compare files of equal size by BLAKE3, which reads them at both ends [default: by modification time]
     #[arg(short, long)]
     pub(crate) checksum: bool,
 
-    /// List on standard output what would be done, and change nothing
+    /// Print on standard output what would be done, and change nothing
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Do not enter other file systems than that of each SRC
+    /// Stay on the file system of each SRC
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
 
-    /// Delete in directories of DST what the same directories of SRC do not have, but nothing that a pattern leaves out; asks for -r
+    /// Delete from directories of DST what the same directories of SRC lack, except excluded files; needs -r
     #[arg(long)]
     pub(crate) delete: bool,
 
     #[command(flatten)]
     pub(crate) filters: Filters,
 
-    /// Copy only what this file names, a path beneath SRC a line; - is standard input. SRC is then taken as with a slash at its end
+    /// Copy only the paths listed in FILE, relative to SRC, one per line; - is standard input. SRC is taken as with a trailing slash
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from: Option<PathBuf>,
 
-    /// Names in --files-from end with a NUL byte instead of a line
+    /// Expect a NUL byte instead of a newline after each name in --files-from
     #[arg(short = '0', long, requires = "files_from")]
     pub(crate) from0: bool,
 }

@@ -27,8 +27,8 @@ pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
         (tree.unchanged, "unchanged"),
         (tree.newer, "newer at the target"),
         (tree.deleted, if dry_run { "would be deleted" } else { "deleted" }),
-        (tree.special, "skipped as neither file, directory nor link"),
-        (tree.stripped, "without their set-ID bits or root's attributes (no special-modes there)"),
+        (tree.special, "special files skipped"),
+        (tree.stripped, "without set-ID bits or root's attributes (special-modes not granted)"),
         (tree.failed, "failed"),
     ] {
         parts.extend((count > 0).then(|| format!("{} {after}", Grouped(count))));
@@ -50,15 +50,15 @@ pub(crate) fn files_per_second(report: &Report) -> Option<String> {
 pub(crate) fn stats(tree: &TreeReport) -> Vec<String> {
     let lines = [
         ("Number of files transferred", tree.files),
-        ("Number of directories made", tree.directories),
-        ("Number of symbolic links made", tree.symlinks),
-        ("Number of special files made", tree.nodes),
+        ("Number of created directories", tree.directories),
+        ("Number of created symbolic links", tree.symlinks),
+        ("Number of created special files", tree.nodes),
         ("Number of hard links", tree.hard_links),
         ("Number of files unchanged", tree.unchanged),
         ("Number of files newer at the target", tree.newer),
         ("Number of deleted files", tree.deleted),
         ("Number of special files skipped", tree.special),
-        ("Number of entries without their set-ID bits or root's attributes", tree.stripped),
+        ("Number of entries without set-ID bits or root's attributes", tree.stripped),
         ("Number of failures", tree.failed),
     ];
     lines.iter().map(|(what, count)| format!("{what}: {}", Grouped(*count))).collect()
@@ -96,7 +96,7 @@ mod tests {
         };
         assert_eq!(
             counts(&tree, false),
-            "1,234 files (5.0 MiB), 1 directory copied; 7 unchanged; 2 deleted; 1 skipped as neither file, directory nor link; 3 failed"
+            "1,234 files (5.0 MiB), 1 directory copied; 7 unchanged; 2 deleted; 1 special files skipped; 3 failed"
         );
         assert!(counts(&tree, true).starts_with("would copy 1,234 files (5.0 MiB), 1 directory; 7 unchanged; 2 would be deleted"));
         let unchanged = TreeReport { unchanged: 7, newer: 1, ..TreeReport::default() };

@@ -36,7 +36,7 @@ impl View {
             Event::Link { link, state } => self.on_link(link, state),
             Event::Started { size, resumed } => {
                 self.progress = Some(Progress { bytes: *resumed, size: *size, resumed: *resumed, ..Progress::default() });
-                (*resumed > 0).then(|| Notice::Told(format!("going on from {} of {}", Size(*resumed), Size(*size))))
+                (*resumed > 0).then(|| Notice::Told(format!("resuming at {} of {}", Size(*resumed), Size(*size))))
             }
             Event::Progress(progress) => {
                 self.on_progress(progress);
@@ -45,12 +45,12 @@ impl View {
             Event::Waiting { since } => {
                 let first = self.waiting.is_none();
                 self.waiting = Some(*since);
-                first.then(|| Notice::Warning("no link is connected: waiting for one to come back".to_owned()))
+                first.then(|| Notice::Warning("no link connected, waiting".to_owned()))
             }
             Event::Queued { .. } => queued(event).map(Notice::Told),
             Event::Restarted => {
                 self.links.iter_mut().for_each(|link| link.bytes = 0);
-                Some(Notice::Warning("what arrived is not what was sent: starting again from nothing".to_owned()))
+                Some(Notice::Warning("received data does not match the source: restarting from zero".to_owned()))
             }
             _ => None,
         }
@@ -121,7 +121,7 @@ impl View {
                 Some(Notice::Warning(format!("{name} is down: {}", escaped(why.as_bytes()))))
             }
             (LinkState::Down(_), LinkState::Up) => Some(Notice::Told(format!("{name} is up again"))),
-            (_, LinkState::LeftOut(why)) => Some(Notice::Detail(format!("{name} is left out: {}", escaped(why.as_bytes())))),
+            (_, LinkState::LeftOut(why)) => Some(Notice::Detail(format!("{name} is not used: {}", escaped(why.as_bytes())))),
             _ => None,
         }
     }
@@ -307,7 +307,7 @@ pub(crate) mod tests {
     fn a_reason_cannot_move_the_cursor() {
         let mut view = View::default();
         let notice = view.apply(&state("eth1", LinkState::LeftOut("\u{1b}[2J".into())));
-        assert_eq!(notice, Some(Notice::Detail("eth1 is left out: \\u{1b}[2J".into())));
+        assert_eq!(notice, Some(Notice::Detail("eth1 is not used: \\u{1b}[2J".into())));
     }
 
     #[test]
@@ -324,8 +324,8 @@ pub(crate) mod tests {
     fn a_wait_for_a_place_says_how_many_there_are() {
         let queued = |most| Event::Queued { host: "nas".into(), since: Duration::from_secs(2), most };
         let told = |text: &str| Some(Notice::Told(text.into()));
-        assert_eq!(View::default().apply(&queued(Some(64))), told("waiting for a place at nas: 64 sessions at once"));
-        let no_number = told("waiting for a place at nas: it takes no more connections for the moment");
+        assert_eq!(View::default().apply(&queued(Some(64))), told("waiting for nas: limit of 64 sessions reached"));
+        let no_number = told("waiting for nas: connection limit reached");
         assert_eq!(View::default().apply(&queued(None)), no_number);
     }
 

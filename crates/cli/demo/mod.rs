@@ -39,20 +39,20 @@ use crate::{
 
 /// Copy a file between two hosts inside this machine, over 2 and then 4 gigabit cables
 ///
-/// Nothing has to be set up and nothing stays. The hosts are network namespaces, joined by virtual cables that carry what gigabit Ethernet
-/// carries; the daemon and the copy are the commands that two machines would run. Where this machine allows no namespaces, loopback
-/// addresses stand in for cables, at no particular rate.
+/// Needs no setup and leaves nothing behind. The hosts are network namespaces, joined by virtual cables with the rate of gigabit Ethernet;
+/// the daemon and the copy are the commands that two machines would run. If this machine does not allow namespaces, loopback addresses
+/// stand in for cables, without a rate limit.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Numbers of cables, one copy each, 1 to 16
     #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u8).range(1..=16))]
     links: Vec<u8>,
 
-    /// Size of the file: bytes, or with K, M, G [default: 256M a cable, which takes 2.3 s]
+    /// Size of the file: bytes, or with K, M, G [default: 256M per cable, which takes 2.3 s]
     #[arg(long, value_parser = parse_size, conflicts_with = "file")]
     size: Option<u64>,
 
-    /// Copy this file [default: one made of programs and libraries of this machine]
+    /// Copy this file [default: one built from programs and libraries of this machine]
     #[arg(long)]
     file: Option<PathBuf>,
 }
@@ -90,7 +90,7 @@ impl Demo {
         }
         stdout::line("")?;
         stdout::line(
-            "All is removed again. With two machines: `nicstripe serve` there and here\n`nicstripe cp FILE HOST:`; `nicstripe --help` has the first steps.",
+            "Everything was removed. With two machines: `nicstripe serve` on one and\n`nicstripe cp FILE HOST:` on the other; `nicstripe --help` has the first steps.",
         )
     }
 
@@ -131,7 +131,7 @@ fn print(outcome: &Outcome, cables: usize) -> Result<(), Failure> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
     /// The hosts or cables cannot be created.
-    #[error("cannot make the demo's hosts and cables")]
+    #[error("cannot create the demo's hosts and cables")]
     Lab(#[from] LabError),
     /// There is not enough free space for the files.
     #[error("{} of free space are needed, {} has {}: expected a smaller --size", Size(*.needed), path.display(), Size(*.free))]
@@ -141,15 +141,15 @@ pub(crate) enum DemoError {
         path: PathBuf,
         free: u64,
     },
-    #[error("cannot make the demo's folders")]
+    #[error("cannot create the demo's folders")]
     Folders(#[source] io::Error),
-    #[error("cannot make the file to copy")]
+    #[error("cannot create the file to copy")]
     Sample(#[source] io::Error),
     /// The named file cannot be read.
     #[error("cannot read {path:?}")]
     File { path: PathBuf, source: io::Error },
     /// No file is readable to build a sample from.
-    #[error("no file of this machine can be read to make one of it: expected --file")]
+    #[error("no readable file to build the sample from: expected --file")]
     NothingToRead,
     /// A key cannot be created.
     #[error(transparent)]
@@ -171,7 +171,7 @@ pub(crate) enum DemoError {
     #[error("the copy's report cannot be read")]
     Report(#[source] serde_json::Error),
     /// The received file is missing or differs.
-    #[error("the file that arrived is not the file that was sent: BLAKE3 {sent} here, {received} there")]
+    #[error("the received file differs from the sent one: BLAKE3 {sent} sent, {received} received")]
     Digest {
         /// Digest of the sent file.
         sent: Digest,

@@ -191,7 +191,7 @@ impl Outcome {
             lines.push(format!("    {name:10} A sent {:>9}{received}  {share:4.1} %", Size(*sent)));
         }
         let sum = self.digest.to_string();
-        lines.push(format!("  what B has is what A sent: BLAKE3 {}…{}", &sum[..16], &sum[sum.len() - 8..]));
+        lines.push(format!("  verified: A and B have BLAKE3 {}…{}", &sum[..16], &sum[sum.len() - 8..]));
         if self.cables.len() != cables {
             lines.push(format!("  note: {} of {cables} cables were used", self.cables.len()));
         }
@@ -249,7 +249,7 @@ mod tests {
                 "  expected 235.4 MB/s, got 234.0 (99.4 %) in 2.29 s (limit: cables)",
                 "    eth1       A sent 268.0 MiB, B received 268.0 MiB  50.0 %",
                 "    eth2       A sent 268.0 MiB, B received 268.0 MiB  50.0 %",
-                "  what B has is what A sent: BLAKE3 abababababababab…abababab",
+                "  verified: A and B have BLAKE3 abababababababab…abababab",
             ]
         );
         assert_eq!(outcome.lines(3).len(), 5);

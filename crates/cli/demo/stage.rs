@@ -43,16 +43,16 @@ impl fmt::Display for Isolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lab => f.write_str(
-                "Two hosts inside this machine, joined by cables that carry what gigabit\n\
-                 Ethernet does: 117.7 MB/s of file data each. A copy is encrypted, verified and\n\
-                 on disk when it ends; its time is that of the whole command.",
+                "Two hosts inside this machine, joined by virtual gigabit Ethernet cables:\n\
+                 117.7 MB/s of file data each. A copy is encrypted, verified and on disk when it\n\
+                 ends; its time is that of the whole command.",
             ),
             Self::Loopback { why } => write!(
                 f,
-                "No network namespaces here: {why}.\n\
-                 Pairs of loopback addresses stand in for cables. Nothing is shaped there: the\n\
-                 rates are this machine's, not those of any cable. Where namespaces are allowed\n\
-                 (to root, or to all as user namespaces) this is the real demo."
+                "No network namespaces: {why}.\n\
+                 Pairs of loopback addresses stand in for cables, without a rate limit: the\n\
+                 rates are those of this machine, not of a cable. The full demo needs root or\n\
+                 user namespaces."
             ),
         }
     }
@@ -175,6 +175,6 @@ mod tests {
     fn it_is_said_when_nothing_is_shaped() {
         let ground = Isolation::Loopback { why: "because".into() };
         let said = ground.to_string();
-        assert!(said.contains(": because.") && said.contains("Nothing is shaped"), "{said}");
+        assert!(said.contains(": because.") && said.contains("without a rate limit"), "{said}");
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
             }
             // Most likely the process is out of file descriptors.
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for metrics");
+                tracing::warn!(%error, "cannot accept a metrics connection");
                 tokio::time::sleep(CONNECTION_TIME).await;
             }
         }
@@ -55,15 +55,15 @@ async fn answer(mut stream: TcpStream, daemon: &DaemonHandle, names: Option<&Own
     let response = match wanted(&head) {
         // Every browser sends a `Host` header.
         _ if names.zip(host(&head)).is_some_and(|(names, host)| !names.has(host)) => {
-            response("421 Misdirected Request", PLAIN, "this is no site\n", true)
+            response("421 Misdirected Request", PLAIN, "expected an address as Host\n", true)
         }
         Requested::Metrics { body } => match exposition(daemon) {
             Ok(text) => response("200 OK", OPEN_METRICS, &text, body),
-            Err(_) => response("500 Internal Server Error", PLAIN, "the metrics cannot be written\n", body),
+            Err(_) => response("500 Internal Server Error", PLAIN, "cannot encode the metrics\n", body),
         },
-        Requested::Elsewhere => response("404 Not Found", PLAIN, "there is only /metrics\n", true),
-        Requested::Otherwise => response("405 Method Not Allowed", PLAIN, "GET or HEAD\n", true),
-        Requested::Nonsense => response("400 Bad Request", PLAIN, "not a request of HTTP/1\n", true),
+        Requested::Elsewhere => response("404 Not Found", PLAIN, "expected /metrics\n", true),
+        Requested::Otherwise => response("405 Method Not Allowed", PLAIN, "expected GET or HEAD\n", true),
+        Requested::Nonsense => response("400 Bad Request", PLAIN, "expected an HTTP/1 request\n", true),
     };
     stream.write_all(response.as_bytes()).await?;
     stream.shutdown().await

@@ -48,9 +48,9 @@ impl Page<'_> {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         self.0.encode_descriptor("nicstripe_build", "Version of the daemon", None, MetricType::Info)?.encode_info(&version)?;
         let started = STARTED.get().copied().unwrap_or(0.0);
-        self.gauge("process_start_time", "Start of the process since the epoch", Some(&Unit::Seconds), started)?;
+        self.gauge("process_start_time", "Start time of the process since the Unix epoch", Some(&Unit::Seconds), started)?;
         if let Some(bytes) = resident_bytes() {
-            self.gauge("process_resident_memory", "Memory of the process in RAM", Some(&Unit::Bytes), bytes)?;
+            self.gauge("process_resident_memory", "Resident memory of the process", Some(&Unit::Bytes), bytes)?;
         }
         match fs::read_dir("/proc/self/fd") {
             Ok(entries) => self.gauge("process_open_fds", "Open file descriptors", None, entries.count() as u64),
@@ -59,37 +59,37 @@ impl Page<'_> {
     }
 
     fn sessions(&mut self, metrics: &Metrics) -> fmt::Result {
-        self.gauge("nicstripe_sessions", "Sessions that there are", None, metrics.sessions)?;
-        self.counter("nicstripe_sessions_begun", "Sessions that have begun", None, metrics.sessions_begun)?;
+        self.gauge("nicstripe_sessions", "Open sessions", None, metrics.sessions)?;
+        self.counter("nicstripe_sessions_begun", "Sessions started", None, metrics.sessions_begun)?;
         let paths = [("up", metrics.paths.up), ("suspect", metrics.paths.suspect), ("down", metrics.paths.down)];
         let paths = paths.map(|(state, count)| ([("state", state)], count));
-        self.gauges("nicstripe_paths", "Paths of all sessions", &paths)?;
+        self.gauges("nicstripe_paths", "Paths of all sessions by state", &paths)?;
         let lost = metrics.paths_lost.iter().map(|(reason, count)| ([("reason", *reason)], *count));
-        self.counters("nicstripe_paths_lost", "Times that a connected path was lost", None, lost)?;
-        self.gauge("nicstripe_greetings", "Connections that have not proved their keys", None, metrics.greetings)?;
+        self.counters("nicstripe_paths_lost", "Connected paths lost, by reason", None, lost)?;
+        self.gauge("nicstripe_greetings", "Connections not yet authenticated", None, metrics.greetings)?;
         let refused = metrics.greetings_refused.iter().map(|(reason, count)| ([("reason", *reason)], *count));
-        self.counters("nicstripe_greetings_refused", "Connections that were turned away", None, refused)
+        self.counters("nicstripe_greetings_refused", "Connections rejected before authentication, by reason", None, refused)
     }
 
     fn transfers(&mut self, metrics: &Metrics) -> fmt::Result {
-        self.gauge("nicstripe_transfers_running", "Transfers that run", None, metrics.transfers)?;
+        self.gauge("nicstripe_transfers_running", "Running transfers", None, metrics.transfers)?;
         let ended = metrics.transfers_ended.iter();
         let ended = ended.map(|((direction, result), count)| ([("direction", direction.word()), ("result", *result)], *count));
-        self.counters("nicstripe_transfers", "Transfers that have ended", None, ended)?;
+        self.counters("nicstripe_transfers", "Transfers ended, by direction and result", None, ended)?;
         let bytes = metrics.interfaces.iter().flat_map(|(interface, bytes)| {
             let labels = |direction| [("interface", interface.as_str()), ("direction", direction)];
             [(labels("receive"), bytes.received), (labels("send"), bytes.sent)]
         });
-        self.counters("nicstripe_payload", "Payload by interface of this machine", Some(&Unit::Bytes), bytes)
+        self.counters("nicstripe_payload", "Payload by local interface and direction", Some(&Unit::Bytes), bytes)
     }
 
     fn safety(&mut self, metrics: &Metrics) -> fmt::Result {
-        let resent = "Chunks that were sent, or came, once more";
+        let resent = "Chunks sent or received more than once";
         self.counter("nicstripe_chunks_resent", resent, Some(&Unit::Bytes), metrics.resent_bytes)?;
-        self.counter("nicstripe_corrupt_chunks", "Chunks that were not what their sender had hashed", None, metrics.corrupt_chunks)?;
-        self.counter("nicstripe_digest_mismatches", "Files that were not what was sent", None, metrics.digest_mismatches)?;
-        self.histogram("nicstripe_disk_sync", "Time until received data was durable", &metrics.syncs)?;
-        self.gauge("nicstripe_buffers_held", "Memory of chunks under way", Some(&Unit::Bytes), metrics.buffer_bytes)
+        self.counter("nicstripe_corrupt_chunks", "Received chunks with a wrong hash", None, metrics.corrupt_chunks)?;
+        self.counter("nicstripe_digest_mismatches", "Received files with a wrong digest", None, metrics.digest_mismatches)?;
+        self.histogram("nicstripe_disk_sync", "Time to make received data durable", &metrics.syncs)?;
+        self.gauge("nicstripe_buffers_held", "Memory of chunks in flight", Some(&Unit::Bytes), metrics.buffer_bytes)
     }
 
     fn gauge(&mut self, name: &str, help: &str, unit: Option<&Unit>, value: impl EncodeGaugeValue) -> fmt::Result {

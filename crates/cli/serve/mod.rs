@@ -49,18 +49,18 @@ use crate::{
     trust::{name_of, rights},
 };
 
-/// Serve a directory to the machines that are trusted, over every cable
+/// Serve a directory to trusted peers, over every cable
 ///
-/// Listens on each interface by itself, so that what comes over a cable is answered over the same. Speaks only to keys in the list of
-/// `nicstripe trust`, which may change while it runs. The first SIGINT or SIGTERM ends copies in order, so that they can go on later; the
-/// second ends at once. SIGHUP reads the configuration file and the list of peers again, SIGUSR1 prints a line that says what it does.
+/// Listens on each interface separately, so that replies leave over the cable of the request. Accepts only keys listed by `nicstripe
+/// trust`, which may change at run time. The first SIGINT or SIGTERM ends copies in order, so that they can resume; the second exits at
+/// once. SIGHUP reloads the configuration file and the peers file, SIGUSR1 prints a status line.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Serve {
     #[command(subcommand)]
     instead: Option<Instead>,
 
-    /// The same as --root DIR; one called restic is ./restic
+    /// Same as --root DIR; write ./restic for a directory named restic
     #[arg(value_name = "DIR", conflicts_with = "root")]
     dir: Option<PathBuf>,
 
@@ -76,49 +76,48 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
 
-    /// TCP port; 0 takes a free one [default: 7747]
+    /// TCP port; 0 for any free one [default: 7747]
     #[arg(long)]
     port: Option<u16>,
 
-    /// Let no peer write, whatever the list of peers says
+    /// Deny all writes, regardless of the peers file
     #[arg(long)]
     read_only: bool,
 
-    /// Let peers add new files but replace none
+    /// Let peers add new files but not replace any
     #[arg(long, conflicts_with = "read_only")]
     append_only: bool,
 
-    /// When to install host routes to peers, which are removed with their session: where their packets would be dropped, always, or never
-    /// [default: auto]
+    /// Install host routes to peers, removed with their session: if their packets would be dropped, always, or never [default: auto]
     #[arg(long, value_name = "WHEN")]
     routes: Option<Routes>,
 
-    /// Answer `nicstripe discover` of every machine on the same cable, not only of those that are trusted
+    /// Answer `nicstripe discover` of every machine on the same cable, not only of trusted ones
     #[arg(long)]
     announce: bool,
 
-    /// Configuration file; what the command line says counts more [default: config.toml beside the list of peers, if it exists]
+    /// Configuration file, overridden by the command line [default: config.toml next to the peers file, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Say whether the configuration is right, and end
+    /// Check the configuration and exit
     #[arg(long)]
     check_config: bool,
 
-    /// Where Prometheus finds the metrics, as http://ADDR:PORT/metrics; or `off` [default: off]
+    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics, or `off` [default: off]
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<String>,
 
-    /// Let other machines read the metrics, too: `--metrics` may be any address
+    /// Let other machines read the metrics: allow any address for --metrics
     #[arg(long)]
     metrics_any: bool,
 
-    /// How the log is written [default: auto]
+    /// Format of the log [default: auto]
     #[arg(long, value_name = "FORMAT", env = "NICSTRIPE_LOG_FORMAT", hide_env_values = true)]
     log_format: Option<LogFormat>,
 }
 
-/// What is served instead of a directory of this machine.
+/// Content served instead of a local directory.
 #[derive(Debug, Subcommand)]
 enum Instead {
     Restic(Box<Restic>),
@@ -203,7 +202,7 @@ async fn start(settings: &Settings, routes: Arc<RouteKeeper>, home: &Home, termi
     let unwritable = root::write_error(&root).filter(|_| settings.access != Access::ReadOnly);
     introduce_peers(&peers, settings.access, unwritable.is_some(), terminal);
     if let Some(error) = unwritable {
-        terminal.warning(&format!("peers can only read {shown}, as nothing can be written there: {error}"));
+        terminal.warning(&format!("{shown} is not writable, peers can only read: {error}"));
     }
     let place = if settings.root == Path::new(".") { ", the current directory," } else { "" };
     terminal.say(format_args!("serving {shown}{place} as {}", key.fingerprint()));
@@ -241,7 +240,7 @@ impl Service<'_> {
             }
         };
         manager.stopping(self.daemon.limits().shutdown_time);
-        self.terminal.say("ending; what has arrived is kept");
+        self.terminal.say("shutting down; received data is kept");
         shutdown.cancel();
         let ended = end(running, &mut signals, &mut manager, &self.daemon).await;
         if let Some(endpoint) = endpoint {
@@ -260,8 +259,8 @@ impl Service<'_> {
                 manager.reloading();
                 self.daemon.reload_peers();
                 match self.reload() {
-                    Ok(()) => tracing::info!(file = self.settings.shown_file(), "configuration read again"),
-                    Err(failure) => tracing::error!(error = %failure.one_line(), "configuration not read again; all stays as it was"),
+                    Ok(()) => tracing::info!(file = self.settings.shown_file(), "configuration reloaded"),
+                    Err(failure) => tracing::error!(error = %failure.one_line(), "configuration not reloaded, nothing changed"),
                 }
                 manager.ready(&self.daemon.metrics());
             }
@@ -276,7 +275,7 @@ impl Service<'_> {
         self.daemon.set_limits(new.limits.clone());
         self.daemon.set_bench_limits(new.bench.clone());
         for key in self.settings.fixed_that_differ(&new) {
-            tracing::warn!(key, "a change of this takes a restart");
+            tracing::warn!(key, "changed setting needs a restart");
         }
         // Settings that require a restart keep their old values, so that the next reload reports
         // them again.
@@ -310,7 +309,7 @@ fn introduce_peers(peers: &Peers, access: Access, is_unwritable: bool, terminal:
         terminal.say(format_args!("peer {} ({}) {}", name_of(peer), peer.key.fingerprint(), rights(&options)));
     }
     if peers.iter().next().is_none() {
-        terminal.warning("no machine is trusted yet, so nobody will be let in");
+        terminal.warning("no trusted peers yet: all connections will be rejected");
         terminal.hint("run `nicstripe key` on the other machine, and here: nicstripe trust add 'LINE' --name NAME");
     }
 }

@@ -44,14 +44,14 @@ impl ServiceManager {
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.tell(&[NotifyState::Reloading, now]),
-            Err(error) => tracing::debug!(%error, "the service manager is not told of the reload"),
+            Err(error) => tracing::debug!(%error, "cannot notify the service manager of the reload"),
         }
     }
 
     /// Reports that the daemon ends within this time.
     pub(super) fn stopping(&self, within: Duration) {
         let micros = (within + STOP_MARGIN).as_micros().try_into().unwrap_or(u32::MAX);
-        self.tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(micros), NotifyState::Status("ending all sessions in order")]);
+        self.tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(micros), NotifyState::Status("closing all sessions")]);
     }
 
     /// Waits until the next report is due; forever without a service manager. Cancel safe.
@@ -81,7 +81,7 @@ impl ServiceManager {
         if self.beat.is_some()
             && let Err(error) = sd_notify::notify(states)
         {
-            tracing::debug!(%error, "the service manager cannot be told");
+            tracing::debug!(%error, "cannot notify the service manager");
         }
     }
 }

@@ -113,7 +113,7 @@ impl Settings {
 
 fn access(read_only: bool, append_only: bool) -> Result<Access, Failure> {
     match (read_only, append_only) {
-        (true, true) => Err(Failure::Setting { key: "append-only", why: "read-only and append-only exclude each other".into() }),
+        (true, true) => Err(Failure::Setting { key: "append-only", why: "cannot be combined with read-only".into() }),
         (true, false) => Ok(Access::ReadOnly),
         (false, true) => Ok(Access::AppendOnly),
         (false, false) => Ok(Access::Full),
@@ -130,7 +130,7 @@ fn metrics_address(text: &str, any: bool) -> Result<Option<SocketAddr>, Failure>
     let address: SocketAddr = text.parse().map_err(|_| wrong(format!("{text:?} is not ADDRESS:PORT, [IPV6]:PORT or \"{METRICS_OFF}\"")))?;
     match any || address.ip().is_loopback() {
         true => Ok(Some(address)),
-        false => Err(wrong(format!("{address} can be reached by other machines, whom it does not ask who they are: add metrics-any"))),
+        false => Err(wrong(format!("{address} can be reached by other machines without authentication: add metrics-any to allow it"))),
     }
 }
 

@@ -17,8 +17,8 @@ pub(super) fn tell(path: &Path, terminal: &Terminal) {
             name_of(Uid::from_raw(other)),
             if other == 0 { "sudo".into() } else { format!("sudo -u {other}", other = name_of(Uid::from_raw(other))) },
         );
-        terminal.warning(&format!("port {DEFAULT_PORT} of this machine is held by a process of user {user}, which reads another list"));
-        terminal.hint(&format!("if that is the daemon that was meant: {as_user} nicstripe trust …, with the same arguments"));
+        terminal.warning(&format!("port {DEFAULT_PORT} is used by a process of user {user}, which reads another peers file"));
+        terminal.hint(&format!("if that is the daemon: {as_user} nicstripe trust …, with the same arguments"));
     }
 }
 

@@ -9,17 +9,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, spli
 use super::standard::{BLOCK, Input, Output};
 use crate::{connect_args::ConnectArgs, failure::Failure, logging, runtime, signals::Signals, terminal::Terminal};
 
-/// Connect standard input and output with a TCP service at a machine, over every cable
+/// Connect standard input and output to a TCP service of a machine, over every cable
 ///
-/// For ssh: ssh -o ProxyCommand='nicstripe dial PEER %h:%p' localhost. The service is looked up and connected to by the daemon on PEER, whose
-/// line for this machine has to allow it, word for word: dial=HOST:PORT in its peers file. Ends when both ways have ended.
+/// For ssh: ssh -o ProxyCommand='nicstripe dial PEER %h:%p' localhost. The daemon on PEER resolves the service and connects to it; its
+/// peers file must grant this machine exactly dial=HOST:PORT. Ends when both directions have ended.
 #[derive(Debug, Args)]
 pub(crate) struct Dial {
-    /// The machine that runs `nicstripe serve`, by name or address
+    /// Machine that runs `nicstripe serve`, by name or address
     #[arg(value_name = "PEER")]
     peer: String,
 
-    /// The service as PEER calls it, such as localhost:22
+    /// Service as seen from PEER, such as localhost:22
     #[arg(value_name = "HOST:PORT")]
     target: DialTarget,
 

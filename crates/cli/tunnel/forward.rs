@@ -15,18 +15,18 @@ use tokio::{
 
 use crate::{connect_args::ConnectArgs, failure::Failure, logging, runtime, signals::Signals, terminal::Terminal};
 
-/// Make TCP services at a machine reachable on ports of this one, over every cable
+/// Forward local ports to TCP services of a machine, over every cable
 ///
-/// Each connection to PORT here becomes one from the daemon on PEER to HOST:HOSTPORT, which its line for this machine has to allow, word for
-/// word: dial=HOST:HOSTPORT in its peers file. Runs until it is interrupted.
+/// For each connection to PORT here, the daemon on PEER connects to HOST:HOSTPORT; its peers file must grant this machine exactly
+/// dial=HOST:HOSTPORT. Runs until interrupted.
 #[derive(Debug, Args)]
 pub(crate) struct Forward {
-    /// Listen on PORT (0: any that is free), at 127.0.0.1 or the address BIND, for HOST:HOSTPORT there; may be repeated. IPv6 addresses stand in
+    /// Listen on PORT (0: any free one) at 127.0.0.1 or the address BIND, for HOST:HOSTPORT there; may be repeated. Put IPv6 addresses in
     /// brackets
     #[arg(short = 'L', value_name = "[BIND:]PORT:HOST:HOSTPORT", required = true)]
     forwards: Vec<Spec>,
 
-    /// The machine that runs `nicstripe serve`, by name or address
+    /// Machine that runs `nicstripe serve`, by name or address
     #[arg(value_name = "PEER")]
     peer: String,
 
@@ -126,7 +126,7 @@ async fn serve(listener: TcpListener, client: Client, target: DialTarget, termin
             }
             // Most likely too many files are open; some will be closed.
             Err(error) => {
-                tracing::debug!(%error, "no connection was taken");
+                tracing::debug!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -139,7 +139,7 @@ async fn carry(tcp: TcpStream, client: Client, target: DialTarget, terminal: Ter
     match client.dial(target.as_str()).await {
         Ok(tunnel) => {
             if let Err(error) = tunnel.join(tcp).await {
-                tracing::debug!(%error, "a connection was reset");
+                tracing::debug!(%error, "connection reset");
             }
         }
         Err(error) => {
