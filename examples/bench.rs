@@ -35,8 +35,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = client.bench(BenchPlan { phases, load: Duration::from_secs(seconds), repeats: 3..=3, ..BenchPlan::default() });
     while let Some(event) = bench.next_event().await {
         match event {
-            BenchEvent::Waiting { ahead, wait } => println!("{ahead} before us, for {wait:?} at most"),
-            BenchEvent::Idle { link, round_trips } => println!("link {link}: {} us there and back", round_trips.p50_us),
+            BenchEvent::Waiting { ahead, wait } => println!("{ahead} queued ahead, for {wait:?} at most"),
+            BenchEvent::Idle { link, round_trips } => println!("link {link}: RTT {} us", round_trips.p50_us),
             BenchEvent::Sample { interval, links, .. } => println!("links {links:?}: {:?} bytes in {} us", interval.bytes, interval.dt_us),
             BenchEvent::RunDone(run) => println!("{:?} {}: {} bit/s", run.phase, run.repeat, run.total_bps),
             BenchEvent::Note(text) => println!("note: {text}"),

@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let endless = client.put_pipe(std::io::repeat(0), Name::parse(b"endless")?, CopyOptions::default()).finish().await;
     match endless {
         Err(error) if error.fail_code() == Some(FailCode::NoSpace) => println!("refused: {error}"),
-        other => return Err(format!("an endless file was not refused: {other:?}").into()),
+        other => return Err(format!("an endless file was not rejected: {other:?}").into()),
     }
     client.close().await;
     shutdown.cancel();

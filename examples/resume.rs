@@ -37,13 +37,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     match transfer.finish().await {
         Err(error) if error.is_resumable() => println!("interrupted: {error}"),
         Err(error) => return Err(error.into()),
-        Ok(_) => println!("it was faster"),
+        Ok(_) => println!("complete before the interruption"),
     }
     client.close().await;
 
     let client = builder.connect(&host).await?;
     let report = client.put(&file, None, CopyOptions { replace: true, ..CopyOptions::default() }).finish().await?;
-    println!("{} of {} bytes were there", report.resumed_bytes, report.size);
+    println!("resumed at {} of {} bytes", report.resumed_bytes, report.size);
     client.close().await;
     Ok(())
 }

@@ -44,7 +44,7 @@ impl Content {
     pub(crate) fn new<'a>(repo: &Repo, places: &Places, chunks: impl Iterator<Item = &'a Hash>) -> Result<Self> {
         let mut parts: VecDeque<(Place, Vec<u32>)> = VecDeque::new();
         for chunk in chunks {
-            let place = places.get(chunk).ok_or_else(|| format!("chunk {} is not there", chunk.hex()))?;
+            let place = places.get(chunk).ok_or_else(|| format!("chunk {} is missing", chunk.hex()))?;
             let len = (place.bytes.end - place.bytes.start) as u32;
             match parts.back_mut() {
                 Some((last, lens))
@@ -63,7 +63,7 @@ impl Content {
     pub(crate) async fn next(&mut self, expected: &Hash) -> Result<&[u8]> {
         while self.lens.is_empty() {
             self.read_ahead()?;
-            let (reading, mut lens) = self.reading.pop_front().ok_or("more chunks than were asked for")?;
+            let (reading, mut lens) = self.reading.pop_front().ok_or("more chunks than requested")?;
             lens.reverse();
             (self.part, self.at, self.lens) = (reading.await??, 0, lens);
         }

@@ -47,34 +47,34 @@ use crate::repo::Repo;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Backs up folders to a daemon, incrementally.
+/// Back up directories to a daemon, incrementally
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]
     command: Command,
-    /// The daemon's TCP port.
+    /// TCP port of the daemon
     #[arg(long, global = true, default_value_t = DEFAULT_PORT)]
     port: u16,
-    /// Uses this link, LOCAL[=REMOTE], and only those that are named; may be given more than once.
+    /// Use only this link, LOCAL[=REMOTE]; may be repeated
     #[arg(long = "link", global = true)]
     links: Vec<LinkRequest>,
-    /// Bytes of a pack, about.
+    /// Approximate size of a pack in bytes
     #[arg(long, global = true, default_value_t = 16 << 20, value_parser = clap::value_parser!(u32).range(1 << 16..1 << 30))]
     pack_size: u32,
 }
 
-/// What is done with which repository, `HOST:DIR`.
+/// Command and its repository, `HOST:DIR`.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Makes a repository.
+    /// Create a repository
     Init { repo: String },
-    /// Backs up a folder.
+    /// Back up a directory
     Backup { repo: String, folder: PathBuf },
-    /// Restores a snapshot, `latest` or the beginning of its name, as a new folder.
+    /// Restore a snapshot, `latest` or a prefix of its name, to a new directory
     Restore { repo: String, snapshot: String, folder: PathBuf },
-    /// Lists the snapshots.
+    /// List the snapshots
     List { repo: String },
-    /// Says whether all that the snapshots need is there, and with --read-data whether it is what it was.
+    /// Check that all data of the snapshots exists, and with --read-data that it is undamaged
     Check {
         repo: String,
         #[arg(long)]
@@ -99,7 +99,7 @@ async fn run(args: Args) -> Result<()> {
     | Command::Restore { repo, .. }
     | Command::List { repo }
     | Command::Check { repo, .. }) = &args.command;
-    let (host, dir) = repo.split_once(':').ok_or("a repository is HOST:DIR")?;
+    let (host, dir) = repo.split_once(':').ok_or("expected HOST:DIR as the repository")?;
     let dir = Name::parse(dir.as_bytes())?;
     let home = Home::from_env()?;
     let client = Client::builder()
@@ -128,7 +128,7 @@ async fn retried<T, F: Future<Output = Result<T, nicstripe::Error>>>(call: impl 
     loop {
         match call().await {
             Err(error) if error.is_retryable() && since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
-                eprintln!("again: {}", nicstripe::chain(&error));
+                eprintln!("retrying: {}", nicstripe::chain(&error));
                 tokio::time::sleep(PAUSE).await;
             }
             ended => return ended,

@@ -54,7 +54,7 @@ impl Repo {
             self.put(INDEXES, minicbor::to_vec(&index)?).await?;
         }
         let name = self.put(SNAPSHOTS, minicbor::to_vec(&snapshot)?).await?;
-        println!("{}: {} files, {} bytes, of which {sent} bytes were missing", name.hex(), snapshot.files, snapshot.bytes);
+        println!("{}: {} files, {} bytes, {sent} bytes sent", name.hex(), snapshot.files, snapshot.bytes);
         Ok(())
     }
 }
@@ -101,7 +101,7 @@ impl Packer {
             kind if kind.is_symlink() => Kind::Link(fs::read_link(&full).map_err(at)?.into_os_string().into_vec()),
             kind if kind.is_file() => Kind::File(self.content(File::open(&full).map_err(at)?)?),
             _ => {
-                eprintln!("left out: {} is neither file, directory nor symbolic link", full.display());
+                eprintln!("skipped: {} is neither file, directory nor symbolic link", full.display());
                 return Ok(());
             }
         };

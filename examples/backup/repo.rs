@@ -25,7 +25,7 @@ impl Repo {
         }
         let config = self.dir.join(CONFIG)?;
         match retried(|| self.client.write(&config, FORMAT, CopyOptions::default())).await {
-            Err(error) if error.fail_code() == Some(FailCode::Exists) => Err("it is a repository already".into()),
+            Err(error) if error.fail_code() == Some(FailCode::Exists) => Err("repository exists".into()),
             written => written.map(drop).map_err(Into::into),
         }
     }
@@ -43,7 +43,7 @@ impl Repo {
         for (pack, chunks) in indexes.iter().flat_map(|index| &index.packs) {
             let len: u64 = chunks.iter().map(|(_, len)| u64::from(*len)).sum();
             if packs.remove(pack) != Some(len) {
-                return Err(format!("pack {} of {len} bytes is not there", pack.hex()).into());
+                return Err(format!("pack {} of {len} bytes is missing", pack.hex()).into());
             }
             if read_data {
                 self.get(PACKS, pack).await?;
@@ -55,12 +55,12 @@ impl Repo {
             let nodes = self.manifest(&places, snapshot).await?;
             let lens = nodes.iter().flat_map(Node::chunks).map(|chunk| places.get(chunk).map(|place| place.bytes.end - place.bytes.start));
             if lens.sum::<Option<u64>>() != Some(snapshot.bytes) {
-                return Err(format!("chunks of snapshot {} are not there", name.hex()).into());
+                return Err(format!("chunks of snapshot {} are missing", name.hex()).into());
             }
         }
-        println!("{} snapshots, {} chunks: all there", snapshots.len(), places.len());
+        println!("{} snapshots, {} chunks: no errors", snapshots.len(), places.len());
         if !packs.is_empty() {
-            println!("{} packs more: of a backup that was interrupted, or that runs", packs.len());
+            println!("{} unreferenced packs, of an interrupted or running backup", packs.len());
         }
         Ok(())
     }
@@ -99,7 +99,7 @@ impl Repo {
     async fn indexes(&self) -> Result<Vec<Index>> {
         let config = self.dir.join(CONFIG)?;
         if retried(|| self.client.read(&config, None)).await? != FORMAT {
-            return Err("it is no repository that this program knows".into());
+            return Err("unknown repository format".into());
         }
         let mut indexes = Vec::new();
         for (name, _) in self.names(INDEXES).await? {

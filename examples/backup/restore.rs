@@ -27,7 +27,7 @@ impl Repo {
         let places = self.places().await?;
         let all = self.snapshots().await?;
         let is_it = |name: &Hash| wanted == "latest" || name.hex().starts_with(wanted);
-        let (_, snapshot) = all.into_iter().rev().find(|(name, _)| is_it(name)).ok_or_else(|| format!("there is no snapshot {wanted}"))?;
+        let (_, snapshot) = all.into_iter().rev().find(|(name, _)| is_it(name)).ok_or_else(|| format!("no snapshot {wanted}"))?;
         let nodes = self.manifest(&places, &snapshot).await?;
         let content = Content::new(self, &places, nodes.iter().flat_map(Node::chunks))?;
         spawn_blocking(move || restore_nodes(&nodes, content, &folder)).await??;
@@ -44,7 +44,7 @@ fn restore_nodes(nodes: &[Node], mut content: Content, folder: &Path) -> Result<
         let path = Path::new(OsStr::from_bytes(&node.path));
         let is_fine = path.parent().is_none_or(|parent| made.contains(parent)) && !path.ends_with("..") && path.is_relative();
         if !is_fine {
-            return Err(format!("{} cannot be restored: it is in no directory of the snapshot", path.display()).into());
+            return Err(format!("cannot restore {}: its directory is not in the snapshot", path.display()).into());
         }
         restore_node(node, &mut content, &folder.join(path)).map_err(|error| format!("cannot restore {}: {error}", path.display()))?;
         if matches!(node.kind, Kind::Dir) {

@@ -98,7 +98,7 @@ fn what_a_killed_backup_has_sent_is_not_sent_again() {
     let before = packs(&pair);
     backup(&pair, &["backup", REPO, "tree"]).expect(0);
     let checked = backup(&pair, &["check", REPO]).expect(0);
-    assert!(!checked.stdout.contains("packs more"), "the same files make the same packs\n{checked}");
+    assert!(!checked.stdout.contains("unreferenced"), "the same files make the same packs\n{checked}");
     let after = packs(&pair);
     assert!(before.iter().all(|pack| after.contains(pack)), "{before:?} {after:?}");
 }
@@ -123,7 +123,7 @@ fn what_is_damaged_or_missing_in_a_repository_is_told() {
     make_tree(&pair.client.path("tree"), 20);
     backup(&pair, &["list", REPO]).expect(1).error(&["repo"]);
     backup(&pair, &["init", REPO]).expect(0);
-    backup(&pair, &["init", REPO]).expect(1).error(&["repository already"]);
+    backup(&pair, &["init", REPO]).expect(1).error(&["repository exists"]);
     backup(&pair, &["restore", REPO, "latest", "restored"]).expect(1).error(&["no snapshot"]);
     backup(&pair, &["backup", REPO, "tree"]).expect(0);
     let pack = pair.server.path(packs(&pair).remove(0));
@@ -134,7 +134,7 @@ fn what_is_damaged_or_missing_in_a_repository_is_told() {
     backup(&pair, &["check", REPO, "--read-data"]).expect(1).error(&["damaged"]);
     backup(&pair, &["restore", REPO, "latest", "restored"]).expect(1).error(&["damaged"]);
     fs::remove_file(&pack).unwrap();
-    backup(&pair, &["check", REPO]).expect(1).error(&["is not there"]);
+    backup(&pair, &["check", REPO]).expect(1).error(&["is missing"]);
 }
 
 /// Runs the tool to its end, over both links.
@@ -154,8 +154,8 @@ fn start_backup(pair: &Pair, arguments: &[&str]) -> Process {
 #[track_caller]
 fn missing(outcome: &Outcome) -> u64 {
     let words: Vec<&str> = outcome.stdout.split_whitespace().collect();
-    let place = words.iter().position(|word| *word == "which").unwrap_or_else(|| panic!("{outcome}"));
-    words[place + 1].parse().unwrap()
+    let place = words.iter().position(|word| *word == "sent").unwrap_or_else(|| panic!("{outcome}"));
+    words[place - 2].parse().unwrap()
 }
 
 /// Returns the paths of the daemon's packs.

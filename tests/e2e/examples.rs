@@ -75,7 +75,7 @@ fn a_copy_that_is_interrupted_goes_on_where_it_was() {
     pair.client.write("file", &bytes);
     let outcome = run(&pair, "resume", &["file", "127.0.0.1", &pair.daemon.port.to_string()]);
     assert!(outcome.stdout.contains("interrupted: "), "{outcome}");
-    let there = outcome.stdout.lines().find_map(|line| line.strip_suffix(" of 40000000 bytes were there"));
+    let there = outcome.stdout.lines().find_map(|line| line.strip_prefix("resumed at ")?.strip_suffix(" of 40000000 bytes"));
     let there: usize = there.unwrap_or_else(|| panic!("{outcome}")).parse().unwrap();
     // The example waits for a third of the file. Not all of it may be durable, and more arrived
     // before the interruption.

@@ -261,7 +261,7 @@ fn files(tpe: FileType, entries: Vec<Entry>) -> impl Iterator<Item = (Id, u32)> 
     files.filter_map(move |entry| {
         let id = id(entry.name.file_name())?;
         let size = u32::try_from(entry.stat.size).inspect_err(|_| {
-            log::warn!("{} of the {tpe} files has {} bytes, more than one may have, and is left out", entry.name, entry.stat.size);
+            log::warn!("skipping {} of the {tpe} files: {} bytes exceed the limit", entry.name, entry.stat.size);
         });
         Some((id, size.ok()?))
     })

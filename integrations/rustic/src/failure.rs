@@ -30,7 +30,7 @@ pub(crate) enum Action {
 impl Action {
     pub(crate) fn verb(self) -> &'static str {
         match self {
-            Self::MakeDirectory => "make the directory",
+            Self::MakeDirectory => "create the directory",
             Self::List => "list",
             Self::Read => "read",
             Self::Write => "write",
@@ -87,14 +87,14 @@ impl Failure {
     fn advice(&self, action: Action) -> Option<&'static str> {
         match (self.code(), action) {
             (Some(FailCode::Refused), Action::Write | Action::Remove) => {
-                Some("What this machine may do is written in its line of the daemon's peers file: append-only or read-only forbid it.")
+                Some("The daemon's peers file sets the rights of this machine: append-only or read-only forbid it.")
             }
-            (Some(FailCode::Refused), Action::MakeDirectory) => Some("The daemon's peers file says what this machine may do there."),
-            (Some(FailCode::NoSpace), _) => Some("Please make room at the daemon, and try again."),
-            (Some(FailCode::Digest), _) => Some("Please suspect the memory or the disk of one of the two machines."),
+            (Some(FailCode::Refused), Action::MakeDirectory) => Some("The daemon's peers file sets the rights of this machine."),
+            (Some(FailCode::NoSpace), _) => Some("Please free space at the daemon, and try again."),
+            (Some(FailCode::Digest), _) => Some("Please check the memory and disks of both machines."),
             _ => match self {
                 Self::Client(error) if error.is_retryable() => {
-                    Some("Please see whether the daemon runs and its cables are plugged, and try again.")
+                    Some("Please check that the daemon runs and its cables are plugged in, and try again.")
                 }
                 _ => None,
             },
@@ -107,8 +107,8 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Client(error) => f.write_str(&nicstripe::chain(error)),
-            Self::Len { found, expected } => write!(f, "it has {found} bytes instead of {expected}"),
-            Self::TooLong => f.write_str("it is longer than a file of a repository may be, 4294967295 bytes"),
+            Self::Len { found, expected } => write!(f, "it has {found} bytes, expected {expected}"),
+            Self::TooLong => f.write_str("it exceeds the limit of 4294967295 bytes"),
         }
     }
 }

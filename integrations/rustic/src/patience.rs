@@ -25,7 +25,7 @@ pub(crate) fn retried<T>(patience: Duration, what: &str, mut call: impl FnMut() 
         if waited + pause > longest_wait(&failure, patience) {
             return Err(failure);
         }
-        log::warn!("cannot {what}, trying again in {pause:?}: {failure}");
+        log::warn!("cannot {what}, retrying in {pause:?}: {failure}");
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

@@ -83,7 +83,7 @@ fn writing_the_same_twice_is_fine_and_something_else_is_not() {
     write("a pack").unwrap();
     write("a pack").unwrap();
     let error = write("another pack").unwrap_err().display_log();
-    assert!(error.contains("6 bytes instead of 12"), "{error}");
+    assert!(error.contains("6 bytes, expected 12"), "{error}");
     assert_eq!(backend.read_full(FileType::Pack, &id(1)).unwrap(), "a pack");
 
     // Only the configuration is ever replaced.
