@@ -291,7 +291,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Answers [discovery](crate::links::discovery) requests from any host on the same cable, not only
+    /// Answers [discovery](crate::discovery) requests from any host on the same cable, not only
     /// from peers. They learn the key, the host name and the interface. They still need a trusted
     /// key to connect.
     ///

@@ -236,6 +236,41 @@ mod tree;
 pub mod trust;
 mod tunnel;
 
+pub mod discovery {
+    //! Discovery: finds daemons on the cables of this machine, without an address, a name server or any
+    //! setting.
+    //!
+    //! A [`Search`] sends multicast questions on each interface, and returns each daemon that answered
+    //! as [`DiscoveredPeer`]; [`discover`] collects them all. A running [`Daemon`](crate::Daemon) answers. So
+    //! [`ClientBuilder::connect`](crate::ClientBuilder::connect) needs only a peer's name.
+    //! [`nicstripe_proto::discovery`] defines the messages. Every message is signed, and is ignored
+    //! unless its signature is valid.
+    //!
+    //! ```no_run
+    //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    //! use nicstripe::{discovery::{SearchOptions, discover}, trust::{Home, Identity, Peers}};
+    //!
+    //! let home = Home::from_env()?;
+    //! let identity = Identity::load_or_create(&home.identity_file())?;
+    //! for heard in discover(&identity, &Peers::load(&home.peers_file())?, SearchOptions::default()).await? {
+    //!     println!("{} is on {} as {}", heard.key.fingerprint(), heard.interface, heard.address);
+    //! }
+    //! # Ok(())
+    //! # }
+    //! ```
+
+    pub use crate::links::discovery::{DiscoveredPeer, Search, SearchOptions, discover};
+}
+
+pub mod routes {
+    //! Administration of the host routes and MTU changes that nicstripe has made.
+
+    pub use crate::links::{
+        route_keeper::{RouteFacts, RouteKeeper, needs_route},
+        routes::{ChangedMtu, HostRoute, MtuError, RouteError, SHARED_STATE_DIR, clean, clean_mtus, list, list_mtus},
+    };
+}
+
 pub use self::{
     bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
     client::{Client, ClientBuilder, Entries, Entry, Kind, ObjectReader, ObjectWriter, Stat, Transfer},
@@ -247,9 +282,7 @@ pub use self::{
     event::{Event, LinkName, LinkProgress, LinkState, Progress},
     file::FileError,
     links::{
-        discovery,
         request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
-        routes,
         survey::{LinkReason, LinkSurvey, SurveyedLink},
     },
     metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},

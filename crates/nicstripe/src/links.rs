@@ -1,14 +1,15 @@
 //! Links: finds, chooses, makes and loses them.
 //!
-//! [`request`] is what a user asks for, [`local`] the interfaces of this machine. [`contact`] makes the
-//! first connection; [`linker`] plans all others and follows changes, with the answers of [`probes`]
-//! and the proofs of [`claims`]. [`connect`] makes one connection, [`route_keeper`] the host routes that
-//! it needs. [`survey`] describes the result, [`unreachable`] why there is none.
+//! `request` is what a user asks for, `local` the interfaces of this machine. `contact` makes the
+//! first connection; `linker` plans all others and follows changes, with the answers of `probes`
+//! and the proofs of `claims`. `connect` makes one connection, `route_keeper` the host routes that
+//! it needs. `discovery` finds peers on the cables,
+//! `survey` describes the result.
 
 mod claims;
 pub(crate) mod connect;
 pub(crate) mod contact;
-pub mod discovery;
+pub(crate) mod discovery;
 pub(crate) mod linker;
 pub(crate) mod local;
 mod named;
@@ -17,7 +18,7 @@ pub(crate) mod plan;
 pub(crate) mod probes;
 pub(crate) mod request;
 pub(crate) mod route_keeper;
-pub mod routes;
+pub(crate) mod routes;
 pub(crate) mod survey;
 
 pub use self::local::{LocalInterface, local_interfaces};

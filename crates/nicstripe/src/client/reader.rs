@@ -18,7 +18,7 @@ use crate::{FailCode, error::Error, file::ChunkBuffer};
 /// Open file of the daemon; see [`Client::open`].
 ///
 /// The first read at a position fetches 1 MiB. Reading on from there fetches the rest of the file
-/// over all links, at most [`PIPE_WINDOW`](crate::options::PIPE_WINDOW) bytes ahead. Dropping the reader or
+/// over all links, at most [`PIPE_WINDOW`](crate::PIPE_WINDOW) bytes ahead. Dropping the reader or
 /// seeking elsewhere cancels the fetch. A file that changes while open causes an error
 /// ([`FailCode::SourceChanged`]), never mixed content. A failed read may be retried and continues
 /// at the same position; its [`io::Error`] contains the [`Error`].

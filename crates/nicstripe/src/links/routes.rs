@@ -5,8 +5,6 @@ use std::{io, path::Path};
 pub use nicstripe_link::{ChangedMtu, HostRoute, MtuError, RouteError, SHARED_STATE_DIR};
 use nicstripe_link::{Mtus, RouteHelper, Routes};
 
-pub use crate::links::route_keeper::{RouteFacts, RouteKeeper, needs_route};
-
 /// Returns nicstripe's routes (protocol 83) in the kernel's table, each with the processes that
 /// still need it; `None` if the records are not readable.
 ///

@@ -17,7 +17,7 @@ use nicstripe_proto::{
 use super::{
     linker::{Linked, LinkerConfig},
     local,
-    routes::{RouteFacts, needs_route},
+    route_keeper::{RouteFacts, needs_route},
 };
 use crate::{
     event::{LinkName, LinkState},

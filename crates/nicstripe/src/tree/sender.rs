@@ -61,9 +61,9 @@ pub(crate) struct SenderRequest {
     pub(crate) one_file_system: bool,
     /// As in [`crate::TreeOptions::files_from`].
     pub(crate) files_from: Option<Vec<Name>>,
-    /// As in [`crate::options::CopyOptions::allow_changing`].
+    /// As in [`crate::CopyOptions::allow_changing`].
     pub(crate) allow_changing: bool,
-    /// As in [`crate::options::CopyOptions::compress`], for standalone files.
+    /// As in [`crate::CopyOptions::compress`], for standalone files.
     pub(crate) compress: bool,
     /// As in [`crate::TreeOptions::list`].
     pub(crate) list: bool,
