@@ -121,15 +121,15 @@ pub(crate) struct Measure {
     #[command(flatten)]
     pub(crate) ip_version: IpVersion,
 
-    /// Measure this link, and only those given so; may be repeated [default: every cable that reaches the peer]
+    /// Measure only this link; may be repeated [default: every cable that reaches the peer]
     #[arg(long, value_name = "LOCAL[=REMOTE]", value_parser = parse_whole_link)]
     pub(crate) link: Vec<LinkRequest>,
 
-    /// Leave this interface out; may be repeated
+    /// Exclude this interface; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) exclude_link: Vec<String>,
 
-    /// When to install host routes to the peer, which are removed at the end: where a link needs one, always, or never
+    /// Install host routes to the peer, removed at the end: if a link needs one, always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) routes: Routes,
 
