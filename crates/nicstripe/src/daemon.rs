@@ -149,7 +149,7 @@ impl DaemonBuilder {
     ///
     /// ```
     /// use nicstripe::trust::Home;
-    /// let builder = nicstripe::Daemon::builder().keep_out_of(Home::at("/etc/backup-tool"));
+    /// let builder = nicstripe::Daemon::builder().protect_home(Home::at("/etc/backup-tool"));
     /// ```
     pub fn protect_home(mut self, home: Home) -> Self {
         self.home = Some(home);

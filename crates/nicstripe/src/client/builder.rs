@@ -215,7 +215,7 @@ impl ClientBuilder {
     /// ```no_run
     /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
     /// // In `main`, before there is a second thread.
-    /// let keeper = RouteKeeper::start_apart(RoutePolicy::Auto, "/var/lib/backup-tool".as_ref());
+    /// let keeper = RouteKeeper::start_dedicated(RoutePolicy::Auto, "/var/lib/backup-tool".as_ref());
     /// let builder = nicstripe::Client::builder().route_keeper(keeper.into());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -45,9 +45,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     /// Sources that start when the peer accepts.
-    starting: BTreeMap<TransferId, Start>,
+    sources: BTreeMap<TransferId, PendingSource>,
     /// Sinks that start when the peer offers.
-    awaited: BTreeMap<TransferId, Await>,
+    sinks: BTreeMap<TransferId, PendingSink>,
     trees: BTreeMap<TransferId, TreeThread>,
     /// Standalone files and the tree entries they stand for.
     entries: BTreeMap<TransferId, EntryRef>,
@@ -61,14 +61,14 @@ impl Ends {
     }
 }
 
-enum Start {
+enum PendingSource {
     Pipe(Box<dyn io::Read + Send>),
     Writer(oneshot::Sender<ChunkSender>),
     Tree(SenderRun, Option<StandaloneFiles>),
     TunnelMux(Arc<TunnelMux>),
 }
 
-enum Await {
+enum PendingSink {
     File(LocalTarget),
     Pipe(Box<dyn io::Write + Send>),
     Reader(tokio::sync::mpsc::UnboundedSender<ReadItem>),
@@ -114,15 +114,15 @@ impl Driver {
                 self.offer_put(*put);
             }
             PutFrom::Pipe { reader, put } => {
-                self.ends.starting.insert(transfer, Start::Pipe(reader));
+                self.ends.sources.insert(transfer, PendingSource::Pipe(reader));
                 self.offer_put(*put);
             }
             PutFrom::Writer { chunks, put } => {
-                self.ends.starting.insert(transfer, Start::Writer(chunks));
+                self.ends.sources.insert(transfer, PendingSource::Writer(chunks));
                 self.offer_put(*put);
             }
             PutFrom::Tree { run, put, standalone } => {
-                self.ends.starting.insert(transfer, Start::Tree(run, Some(standalone)));
+                self.ends.sources.insert(transfer, PendingSource::Tree(run, Some(standalone)));
                 self.session.put_tree(*put);
             }
             PutFrom::Entry { entry, options } => {
@@ -145,24 +145,24 @@ impl Driver {
         self.await_end(transfer, into.tree(), waiter);
         match into {
             GetInto::File { get, target } => {
-                self.ends.awaited.insert(transfer, Await::File(target));
+                self.ends.sinks.insert(transfer, PendingSink::File(target));
                 self.session.get(*get);
             }
             GetInto::Pipe { get, writer } => {
-                self.ends.awaited.insert(transfer, Await::Pipe(writer));
+                self.ends.sinks.insert(transfer, PendingSink::Pipe(writer));
                 self.session.get(*get);
             }
             GetInto::Reader { get, reader } => {
-                self.ends.awaited.insert(transfer, Await::Reader(reader));
+                self.ends.sinks.insert(transfer, PendingSink::Reader(reader));
                 self.session.get(*get);
             }
             GetInto::Tree { run, get, standalone } => {
-                self.ends.awaited.insert(transfer, Await::Tree(run, standalone));
+                self.ends.sinks.insert(transfer, PendingSink::Tree(run, standalone));
                 self.session.get_tree(*get);
             }
             GetInto::Entry { entry, options, allow_changing } => {
                 self.ends.entries.insert(transfer, entry);
-                self.ends.awaited.insert(transfer, Await::Entry(entry, options));
+                self.ends.sinks.insert(transfer, PendingSink::Entry(entry, options));
                 self.session.get(Get {
                     transfer,
                     name: entry_name(),
@@ -244,9 +244,9 @@ impl Driver {
     pub(super) fn on_offered(&mut self, offer: Offer) {
         let transfer = offer.transfer;
         let is_tree = offer.kind == Some(OfferKind::Batches);
-        match self.ends.awaited.remove(&transfer) {
-            Some(Await::File(wanted)) if !is_tree => self.files.open_local(wanted, offer, crate::random::random_bytes()),
-            Some(Await::Pipe(writer)) if !is_tree => match start_writer(transfer, writer, self.handle.inputs.clone()) {
+        match self.ends.sinks.remove(&transfer) {
+            Some(PendingSink::File(wanted)) if !is_tree => self.files.open_local(wanted, offer, crate::random::random_bytes()),
+            Some(PendingSink::Pipe(writer)) if !is_tree => match start_writer(transfer, writer, self.handle.inputs.clone()) {
                 Ok(writer) => {
                     self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Writer(writer)), offer.source.size);
                     self.session.accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
@@ -254,16 +254,16 @@ impl Driver {
                 }
                 Err(error) => self.fail_to_start(transfer, error),
             },
-            Some(Await::Reader(reader)) if !is_tree => {
+            Some(PendingSink::Reader(reader)) if !is_tree => {
                 // Fails if the reader is gone, which cancels the transfer.
                 let _ = reader.send(ReadItem::Begun(offer.source));
                 self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Reader(reader)), offer.source.size);
                 self.session.accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
                 self.on_started(transfer, 0, Instant::now());
             }
-            Some(Await::TunnelMux(mux)) if is_tree => self.receive_mux(transfer, mux),
-            Some(Await::Tree(run, standalone)) if is_tree => self.receive_tree(transfer, run, Some(standalone)),
-            Some(Await::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
+            Some(PendingSink::TunnelMux(mux)) if is_tree => self.receive_mux(transfer, mux),
+            Some(PendingSink::Tree(run, standalone)) if is_tree => self.receive_tree(transfer, run, Some(standalone)),
+            Some(PendingSink::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
             _ => {
                 let cause = io::Error::other("peer offered another kind than requested");
                 self.fail(transfer, FileError::new("receive", "the requested file", cause).with_code(FailCode::Protocol));
@@ -329,7 +329,7 @@ impl Driver {
             Ok(_) if !self.session.is_under_way(transfer) => {}
             Ok(TreeRun::Receiver(run)) => self.receive_tree(transfer, run, None),
             Ok(TreeRun::Sender(run)) => {
-                self.ends.starting.insert(transfer, Start::Tree(run, None));
+                self.ends.sources.insert(transfer, PendingSource::Tree(run, None));
                 let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Batches));
                 let offer = Offer { transfer, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None };
                 let offered = self.session.offer(offer);
@@ -377,22 +377,22 @@ impl Driver {
     ///
     /// `memory` is the receiver's memory for entries of a tree, if announced.
     pub(super) fn start_source(&mut self, transfer: TransferId, memory: Option<u64>) {
-        let Some(start) = self.ends.starting.remove(&transfer) else { return };
-        let window = SendWindow::new(if let Start::Tree(run, _) = &start { run.allowance.given } else { RETRANSMIT_CHUNKS });
+        let Some(start) = self.ends.sources.remove(&transfer) else { return };
+        let window = SendWindow::new(if let PendingSource::Tree(run, _) = &start { run.allowance.given } else { RETRANSMIT_CHUNKS });
         let chunks = ChunkSender::new(transfer, self.handle.inputs.clone(), self.config.buffers.clone(), window.clone());
         self.files.insert_retransmit(transfer, RetransmitBuffer::new(window));
         let started = match start {
-            Start::Pipe(reader) => read_pipe(chunks, reader),
-            Start::Writer(writer) => {
+            PendingSource::Pipe(reader) => read_pipe(chunks, reader),
+            PendingSource::Writer(writer) => {
                 // Fails if the writer is gone, which cancels the transfer.
                 let _ = writer.send(chunks);
                 Ok(())
             }
-            Start::TunnelMux(mux) => {
+            PendingSource::TunnelMux(mux) => {
                 tokio::spawn(mux.pump(chunks));
                 Ok(())
             }
-            Start::Tree(run, standalone) => {
+            PendingSource::Tree(run, standalone) => {
                 // Only a client's owner requests the names of entries.
                 let backlog = Backlog::new(run.allowance.messages, standalone.is_some());
                 let channel = self.tree_channel(transfer, standalone, SenderEnd { chunks, memory });
@@ -461,8 +461,8 @@ impl Driver {
 
     /// Drops the state of an ended transfer, except open files.
     pub(super) fn forget_ends(&mut self, transfer: TransferId, result: &Result<Outcome, Error>) {
-        self.ends.starting.remove(&transfer);
-        self.ends.awaited.remove(&transfer);
+        self.ends.sources.remove(&transfer);
+        self.ends.sinks.remove(&transfer);
         if let Some(tree) = self.ends.trees.remove(&transfer) {
             tree.stop();
         }
@@ -490,14 +490,14 @@ impl Driver {
 
     pub(super) fn stop_trees(&mut self) {
         std::mem::take(&mut self.ends.trees).values().for_each(TreeThread::stop);
-        self.ends.starting.clear();
-        self.ends.awaited.clear();
+        self.ends.sources.clear();
+        self.ends.sinks.clear();
     }
 
     /// Starts the tunnel multiplexer when the peer accepts `out` and offers `back`.
     pub(super) fn await_mux(&mut self, out: Option<TransferId>, back: Option<TransferId>, mux: &Arc<TunnelMux>) {
-        out.into_iter().for_each(|transfer| drop(self.ends.starting.insert(transfer, Start::TunnelMux(mux.clone()))));
-        back.into_iter().for_each(|transfer| drop(self.ends.awaited.insert(transfer, Await::TunnelMux(mux.clone()))));
+        out.into_iter().for_each(|transfer| drop(self.ends.sources.insert(transfer, PendingSource::TunnelMux(mux.clone()))));
+        back.into_iter().for_each(|transfer| drop(self.ends.sinks.insert(transfer, PendingSink::TunnelMux(mux.clone()))));
     }
 
     pub(super) fn receive_mux(&mut self, transfer: TransferId, mux: Arc<TunnelMux>) {
@@ -556,26 +556,26 @@ fn entry_name() -> Name {
     Name::parse(b"entry").unwrap_or_else(|_| unreachable!("a plain name"))
 }
 
-impl std::fmt::Debug for Start {
+impl std::fmt::Debug for PendingSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Pipe(_) => "Start::Pipe",
-            Self::Writer(_) => "Start::Writer",
-            Self::Tree(..) => "Start::Tree",
-            Self::TunnelMux(_) => "Start::Trunk",
+            Self::Pipe(_) => "PendingSource::Pipe",
+            Self::Writer(_) => "PendingSource::Writer",
+            Self::Tree(..) => "PendingSource::Tree",
+            Self::TunnelMux(_) => "PendingSource::TunnelMux",
         })
     }
 }
 
-impl std::fmt::Debug for Await {
+impl std::fmt::Debug for PendingSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::File(_) => "Await::File",
-            Self::Pipe(_) => "Await::Pipe",
-            Self::Reader(_) => "Await::Reader",
-            Self::Tree(..) => "Await::Tree",
-            Self::Entry(..) => "Await::Entry",
-            Self::TunnelMux(_) => "Await::Trunk",
+            Self::File(_) => "PendingSink::File",
+            Self::Pipe(_) => "PendingSink::Pipe",
+            Self::Reader(_) => "PendingSink::Reader",
+            Self::Tree(..) => "PendingSink::Tree",
+            Self::Entry(..) => "PendingSink::Entry",
+            Self::TunnelMux(_) => "PendingSink::TunnelMux",
         })
     }
 }
