@@ -85,7 +85,7 @@ pub(crate) struct Measure {
     #[arg(long)]
     pub(crate) bidir: bool,
 
-    /// Open N TCP connections per link, also --parallel [default: 1; over a bond, the number its members need]
+    /// Open N TCP connections per link, also --parallel [default: 1; over a bond, as many as its members need]
     #[arg(short = 'P', long, visible_alias = "parallel", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) streams: Option<u8>,
 
@@ -114,7 +114,7 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "FILE[=NAME]", value_parser = parse_disk)]
     pub(crate) disk: Option<Disk>,
 
-    /// Set the TCP port of the daemon
+    /// TCP port of the daemon
     #[arg(short = 'p', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
     pub(crate) port: u16,
 
@@ -145,7 +145,7 @@ pub(crate) struct Measure {
     #[arg(short = 'J', long)]
     pub(crate) json: bool,
 
-    /// Print one JSON event per line during the run (docs/schema/nicstripe-bench-event-1.json), and the report as the last line; also
+    /// Print one JSON event per line while running (docs/schema/nicstripe-bench-event-1.json), and the report as the last line; also
     /// --json-lines
     #[arg(long, visible_alias = "json-lines", conflicts_with = "json")]
     pub(crate) json_stream: bool,

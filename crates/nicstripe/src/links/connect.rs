@@ -179,7 +179,7 @@ impl Connector {
             let tcp = connect(Some(small_segment(plan.remote))).await?;
             (established, welcome) = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT).await?;
         }
-        tracing::warn!(interface = %plan.interface, remote = %plan.remote, "packets above {SMALL_MTU} bytes are lost on the path");
+        tracing::warn!(interface = %plan.interface, remote = %plan.remote, "packets above {SMALL_MTU} bytes are dropped on the path");
         self.narrow.lock().unwrap_or_else(PoisonError::into_inner).insert((plan.interface.clone(), plan.remote.ip()));
         established.path_mtu = Some(SMALL_MTU);
         Ok((established, welcome))

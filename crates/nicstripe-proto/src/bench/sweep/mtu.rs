@@ -111,7 +111,7 @@ impl MtuSweep {
         let (Some(now), Some(best)) = (now, best) else { return "nothing was measured".into() };
         let size = best.size.unwrap_or_default();
         let failed: Vec<String> = self.failed.iter().map(ToString::to_string).collect();
-        let lost = if failed.is_empty() { String::new() } else { format!("; packets of {} bytes are lost", failed.join(", ")) };
+        let lost = if failed.is_empty() { String::new() } else { format!("; packets of {} bytes are dropped", failed.join(", ")) };
         let over = gain(now, best);
         if best.size != now.size && over >= WORTH_PERCENT {
             return match best.computed {

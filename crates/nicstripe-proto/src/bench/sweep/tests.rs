@@ -319,7 +319,7 @@ fn packets_that_vanish_are_left_out_and_told() {
     run(&mut planner, |point| (point.size != Some(4000)).then(|| rate(941e6)));
     let found = planner.outcome();
     assert_eq!((found.points.len(), found.stopped), (2, Stopped::Done));
-    assert_eq!(found.advice, "no other MTU is faster than 9000; packets of 4000 bytes are lost");
+    assert_eq!(found.advice, "no other MTU is faster than 9000; packets of 4000 bytes are dropped");
 }
 
 fn one_of_each() -> [Planner; 5] {

@@ -169,7 +169,7 @@ impl Runner {
         has_all(&self.report.links, &links.links)?;
         let is_narrow = |path: &&BenchPath| path.path_mtu.zip(mtu).is_some_and(|(found, wanted)| found < wanted);
         if let Some(path) = paths.iter().find(is_narrow) {
-            return Err(Error::Link { link: path.link.interface.clone(), why: "packets of that size are lost on the path".into() });
+            return Err(Error::Link { link: path.link.interface.clone(), why: "packets of that size are dropped on the path".into() });
         }
         Ok(())
     }
