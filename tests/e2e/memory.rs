@@ -10,7 +10,7 @@ use crate::{
 /// Well above every buffer, and quick to write: a buffer that grows with the file would show.
 const LEN: u64 = 256 * MIB as u64;
 
-/// 32 MiB plus 8 MiB per link (`docs/DESIGN.md`, section 9).
+/// 32 MiB plus 8 MiB per link (`docs/DESIGN.md`, section 10, row i).
 const BOUND: u64 = 48 * MIB as u64;
 
 #[test]

@@ -107,7 +107,7 @@ pub enum Existing {
     Other,
 }
 
-/// Decides on an entry other than a hard link, which gets its file's verdict.
+/// Decides on an entry other than a hard link, which gets a verdict of its own.
 ///
 /// Times are equal if the seconds are and the receiver's time has no nanoseconds, as on some file
 /// systems. Directories and files never replace each other, since that would delete more than

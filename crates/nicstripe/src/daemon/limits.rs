@@ -33,7 +33,7 @@ pub struct Limits {
     /// some 5 KiB in the kernel, and a file descriptor.
     pub greetings: usize,
     /// Concurrent unauthenticated connections per IPv4 address or IPv6 /64: 128. At the limit a new
-    /// one evicts a connection that has sent nothing for 0.2 s, or not answered for 1 s. If there
+    /// one evicts a connection that is silent: for 0.2 s, or for 1 s after an answer. If there
     /// is none, the new one is closed, and the client retries.
     pub greetings_per_address: usize,
     /// Time from accepting a connection until its session has it: 5 s, regardless of what the peer

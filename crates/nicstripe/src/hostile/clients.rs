@@ -152,7 +152,7 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
         ("a daemon's leave", control(minicbor::to_vec(Message::Bench(BenchBody::Admitted(BenchAdmitted { seconds: 9 }))).unwrap())),
         ("an end without a run", control(minicbor::to_vec(Message::Bench(BenchBody::Stop(RunNumber { run: 1 }))).unwrap())),
     ];
-    for bad in [&b"../x"[..], b"/etc", b"a\0bc", b"a/bc", b"...." as &[u8]].into_iter().take(4) {
+    for bad in [&b"../x"[..], b"/etc", b"a\0bc", b"a/bc"] {
         breaches.push(("a name outside the root", control(renamed(&put("abcd", 4, 18), b"abcd", bad))));
         breaches.push(("a name outside the root", control(renamed(&get(1, "abcd"), b"abcd", bad))));
     }
