@@ -26,7 +26,8 @@ use std::{
 };
 
 use bench_support::{
-    Cables, Contender, Copies, Measured, Place, Result, Sample, Spread, Stage, Table, Way, circumstances, gib, parse_size,
+    Cables, Contender, Copies, Measured, Place, Result, Sample, Spread, Stage, Table, Way,
+    circumstances, gib, parse_size,
 };
 use blake3::Hasher;
 use clap::Args;
@@ -39,7 +40,12 @@ use rustix::{
 #[derive(Debug, Args)]
 struct Arguments {
     /// Cases to measure
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "delta,sparse")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "delta,sparse"
+    )]
     case: Vec<Case>,
 
     /// Bytes of the image
@@ -104,7 +110,11 @@ fn bench(arguments: Arguments) -> Result<()> {
         arguments.links,
         arguments.copies.runs
     );
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join("; ").into())
+    }
 }
 
 /// Copies an image over an earlier one.
@@ -122,9 +132,17 @@ fn delta(arguments: &Arguments, way: Way, option: &'static str) -> Result<Vec<St
         }
         Sample::incompressible(ends.target.clone(), arguments.size)?;
         let measured = ends.copy(arguments, &place, &[option])?;
-        new.check_digest(measured.report()?.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+        new.check_digest(
+            measured.report()?.blake3.as_deref().unwrap_or_default(),
+            "nicstripe",
+        )?;
         new.check(&ends.target)?;
-        eprintln!("{option}, {}: {:.2} s, {} bytes on the cables", way.name(), measured.wall.as_secs_f64(), measured.wire_bytes());
+        eprintln!(
+            "{option}, {}: {:.2} s, {} bytes on the cables",
+            way.name(),
+            measured.wall.as_secs_f64(),
+            measured.wire_bytes()
+        );
         runs.push(measured);
     }
     let case = format!("{option}, {} MiB changed", changed >> 20);
@@ -141,7 +159,10 @@ fn change(path: &Path) -> Result<u64> {
         let extent = first + random(first, ONE_IN);
         let page = random(extent, EXTENT / PAGE) * PAGE;
         if extent < extents {
-            file.write_all_at(&content(extent)[..usize::try_from(PAGE)?], extent * EXTENT + page)?;
+            file.write_all_at(
+                &content(extent)[..usize::try_from(PAGE)?],
+                extent * EXTENT + page,
+            )?;
             changed += EXTENT;
         }
     }
@@ -167,19 +188,36 @@ fn sparse(arguments: &Arguments, way: Way) -> Result<Vec<String>> {
         }
         let measured = ends.copy(arguments, &place, &[])?;
         check_sparse(&file, &map, &File::open(&ends.target)?)?;
-        eprintln!("sparse, {}: {:.2} s, {} bytes on the cables", way.name(), measured.wall.as_secs_f64(), measured.wire_bytes());
+        eprintln!(
+            "sparse, {}: {:.2} s, {} bytes on the cables",
+            way.name(),
+            measured.wall.as_secs_f64(),
+            measured.wire_bytes()
+        );
         runs.push(measured);
     }
     let data: u64 = map.iter().map(|(begin, end)| end - begin).sum();
-    let case = format!("sparse, {} MiB of data in {} extents", data >> 20, map.len());
-    Ok(row(&case, way, arguments.sparse_size, &runs, format!("≤ {:.3} GiB", data as f64 * 1.01 / MIB / 1024.0)))
+    let case = format!(
+        "sparse, {} MiB of data in {} extents",
+        data >> 20,
+        map.len()
+    );
+    Ok(row(
+        &case,
+        way,
+        arguments.sparse_size,
+        &runs,
+        format!("≤ {:.3} GiB", data as f64 * 1.01 / MIB / 1024.0),
+    ))
 }
 
 /// Returns one page-aligned offset in each of equal parts of the file.
 fn data_offsets(arguments: &Arguments) -> impl Iterator<Item = u64> + use<> {
     let extents = (arguments.data / DATA_EXTENT).max(1);
     let part = arguments.sparse_size / extents;
-    (0..extents).map(move |index| index * part + random(index, part.saturating_sub(DATA_EXTENT) / PAGE) * PAGE)
+    (0..extents).map(move |index| {
+        index * part + random(index, part.saturating_sub(DATA_EXTENT) / PAGE) * PAGE
+    })
 }
 
 /// Returns the data ranges of a file, start and end.
@@ -209,11 +247,20 @@ fn check_sparse(source: &File, map: &[(u64, u64)], copy: &File) -> Result<()> {
         return Err(format!("the copy has {found} bytes, expected {size}").into());
     }
     let copied = data_map(copy)?;
-    if let Some((ours, theirs)) = map.iter().zip(&copied).find(|(ours, theirs)| ours != theirs) {
+    if let Some((ours, theirs)) = map
+        .iter()
+        .zip(&copied)
+        .find(|(ours, theirs)| ours != theirs)
+    {
         return Err(format!("data at {ours:?} of the source is at {theirs:?} of the copy").into());
     }
     if copied.len() != map.len() {
-        return Err(format!("the copy has {} extents of data, expected {}", copied.len(), map.len()).into());
+        return Err(format!(
+            "the copy has {} extents of data, expected {}",
+            copied.len(),
+            map.len()
+        )
+        .into());
     }
     let mut blocks = [vec![0; BLOCK], vec![0; BLOCK]];
     for (begin, end) in map {
@@ -223,7 +270,10 @@ fn check_sparse(source: &File, map: &[(u64, u64)], copy: &File) -> Result<()> {
             source.read_exact_at(&mut ours[..len], offset)?;
             copy.read_exact_at(&mut theirs[..len], offset)?;
             if ours[..len] != theirs[..len] {
-                return Err(format!("the copy differs from the source in the block at byte {offset}").into());
+                return Err(format!(
+                    "the copy differs from the source in the block at byte {offset}"
+                )
+                .into());
             }
         }
     }
@@ -240,8 +290,13 @@ struct Ends {
 
 impl Ends {
     fn of(place: &Place, way: Way) -> Self {
-        let [source, target] = [way.from(), way.from().peer()].map(|host| place.files(host).join(NAME));
-        Self { source, target, way }
+        let [source, target] =
+            [way.from(), way.from().peer()].map(|host| place.files(host).join(NAME));
+        Self {
+            source,
+            target,
+            way,
+        }
     }
 
     fn copy(&self, arguments: &Arguments, place: &Place, options: &[&str]) -> Result<Measured> {
@@ -266,12 +321,23 @@ impl Arguments {
     }
 }
 
-const HEADINGS: [&str; 10] =
-    ["case", "way", "file", "s", "on the cables", "% of the file", "bar", "peak client, MiB", "of the daemon", "CPU s, both"];
+const HEADINGS: [&str; 10] = [
+    "case",
+    "way",
+    "file",
+    "s",
+    "on the cables",
+    "% of the file",
+    "bar",
+    "peak client, MiB",
+    "of the daemon",
+    "CPU s, both",
+];
 
 fn row(case: &str, way: Way, size: u64, runs: &[Measured], bar: String) -> Vec<String> {
     let wire = Spread::of(runs, |run| run.wire_bytes() as f64);
-    let [client, daemon] = [0, 1].map(|end| Spread::of(runs, |run| run.peaks[end].resident as f64 / MIB).middle(1));
+    let [client, daemon] =
+        [0, 1].map(|end| Spread::of(runs, |run| run.peaks[end].resident as f64 / MIB).middle(1));
     vec![
         case.to_owned(),
         way.name().to_owned(),
@@ -289,14 +355,21 @@ fn row(case: &str, way: Way, size: u64, runs: &[Measured], bar: String) -> Vec<S
 /// Returns the bytes of one data extent, determined by the number.
 fn content(number: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK];
-    Hasher::new().update(&number.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    Hasher::new()
+        .update(&number.to_le_bytes())
+        .finalize_xof()
+        .fill(&mut bytes);
     bytes
 }
 
 /// Returns a number below `limit`, determined by the seed; 0 if `limit` is 0.
 fn random(seed: u64, limit: u64) -> u64 {
     let mut bytes = [0; 8];
-    Hasher::new().update(b"where").update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    Hasher::new()
+        .update(b"where")
+        .update(&seed.to_le_bytes())
+        .finalize_xof()
+        .fill(&mut bytes);
     u64::from_le_bytes(bytes) % limit.max(1)
 }
 

@@ -17,7 +17,10 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-use bench_support::{Cables, Contender, Copied, Place, Result, Sample, Scene, Spread, Table, Way, circumstances, measure, parse_size};
+use bench_support::{
+    Cables, Contender, Copied, Place, Result, Sample, Scene, Spread, Table, Way, circumstances,
+    measure, parse_size,
+};
 use clap::Args;
 use rustix::fs::{Advice, fadvise};
 
@@ -53,7 +56,9 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: Arguments) -> Result<()> {
-    let size = arguments.file.as_ref().map_or(Ok(arguments.size), |file| Ok::<_, io::Error>(fs::metadata(file)?.len()))?;
+    let size = arguments.file.as_ref().map_or(Ok(arguments.size), |file| {
+        Ok::<_, io::Error>(fs::metadata(file)?.len())
+    })?;
     let place = Place::on_disk(arguments.place.as_deref(), 2 * size)?;
     let path = place.files(Way::Put.from()).join("real.tar");
     match &arguments.file {
@@ -61,12 +66,26 @@ fn bench(arguments: Arguments) -> Result<()> {
         None => archive(&path, size)?,
     }
     let mut sample = Sample::of(path)?;
-    println!("{} bytes of real files, BLAKE3 {}", sample.size, sample.digest);
-    let mut table =
-        Table::new(&["cables", "way", "s", "MB/s", "% of theory", "CPU s/GB, both", "MB sent/received by cable", "cmp", "b3sum"]);
+    println!(
+        "{} bytes of real files, BLAKE3 {}",
+        sample.size, sample.digest
+    );
+    let mut table = Table::new(&[
+        "cables",
+        "way",
+        "s",
+        "MB/s",
+        "% of theory",
+        "CPU s/GB, both",
+        "MB sent/received by cable",
+        "cmp",
+        "b3sum",
+    ]);
     for cables in &arguments.links {
         for way in &arguments.direction {
-            let runs = (0..arguments.runs).map(|_| copy(cables, *way, &place, &mut sample)).collect::<Result<Vec<_>>>()?;
+            let runs = (0..arguments.runs)
+                .map(|_| copy(cables, *way, &place, &mut sample))
+                .collect::<Result<Vec<_>>>()?;
             table.row(row(cables, *way, &runs));
         }
     }
@@ -80,13 +99,19 @@ fn bench(arguments: Arguments) -> Result<()> {
 
 /// Creates a tar of `size` bytes. The end is truncated; the data is real nevertheless.
 fn archive(path: &Path, size: u64) -> Result<()> {
-    let toolchain = Command::new("rustc").args(["--print", "sysroot"]).stderr(Stdio::inherit()).output()?;
+    let toolchain = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .stderr(Stdio::inherit())
+        .output()?;
     let toolchain = PathBuf::from(String::from_utf8(toolchain.stdout)?.trim());
     let mut file = File::create_new(path)?;
     let first = append_tar(&mut file, &toolchain, size)?;
     let second = append_tar(&mut file, Path::new("/usr"), size - first)?;
     match first + second {
-        found if found < size => Err(format!("the toolchain and /usr make {found} bytes, expected {size}: choose a smaller --size").into()),
+        found if found < size => Err(format!(
+            "the toolchain and /usr make {found} bytes, expected {size}: choose a smaller --size"
+        )
+        .into()),
         _ => Ok(()),
     }
 }
@@ -95,8 +120,17 @@ fn archive(path: &Path, size: u64) -> Result<()> {
 /// bytes.
 fn append_tar(file: &mut File, folder: &Path, most: u64) -> Result<u64> {
     // Its messages about files that change meanwhile, and about its closed output, do not matter.
-    let mut tar = Command::new("tar").arg("-cC").arg(folder).arg(".").stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let copied = tar.stdout.take().map_or(Ok(0), |output| io::copy(&mut output.take(most), file))?;
+    let mut tar = Command::new("tar")
+        .arg("-cC")
+        .arg(folder)
+        .arg(".")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let copied = tar
+        .stdout
+        .take()
+        .map_or(Ok(0), |output| io::copy(&mut output.take(most), file))?;
     tar.wait()?;
     Ok(copied)
 }
@@ -108,7 +142,11 @@ fn copy(cables: &Cables, way: Way, place: &Place, sample: &mut Sample) -> Result
     file.sync_all()?;
     fadvise(&file, 0, None, Advice::DontNeed)?;
     let copied = measure(Contender::Nicstripe, &scene)?;
-    eprintln!("{cables}, {}: {:.3} s", way.name(), copied.wall.as_secs_f64());
+    eprintln!(
+        "{cables}, {}: {:.3} s",
+        way.name(),
+        copied.wall.as_secs_f64()
+    );
     Ok(copied)
 }
 
@@ -124,6 +162,11 @@ fn row(cables: &Cables, way: Way, runs: &[Copied]) -> Vec<String> {
         Copied::typical(runs).map_or_else(String::new, |run| run.shares(way.from())),
         // A copy that differs ends the bench.
         "same".to_owned(),
-        if Sample::b3sum_is_installed() { "same" } else { "not installed" }.to_owned(),
+        if Sample::b3sum_is_installed() {
+            "same"
+        } else {
+            "not installed"
+        }
+        .to_owned(),
     ]
 }

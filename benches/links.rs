@@ -32,8 +32,8 @@ use std::{
 };
 
 use bench_support::{
-    Cables, Contender, Copied, Copies, CpReport, LinkReport, Place, Result, Rights, Sample, Scene, Spread, Table, Watch, Way,
-    circumstances, measure, measure_watched, parse_size,
+    Cables, Contender, Copied, Copies, CpReport, LinkReport, Place, Result, Rights, Sample, Scene,
+    Spread, Table, Watch, Way, circumstances, measure, measure_watched, parse_size,
 };
 use clap::Args;
 use nicstripe_lab::{BitRate, Host, Lab, LabBuilder, LinkSpec};
@@ -48,7 +48,12 @@ struct Arguments {
     copies: Copies,
 
     /// Network between the hosts; jumbo is followed by a cable of 1500 everywhere, to compare with
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "switch,remedied,strict,bare,jumbo,plug")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "switch,remedied,strict,bare,jumbo,plug"
+    )]
     scene: Vec<Setup>,
 }
 
@@ -57,15 +62,30 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: Arguments) -> Result<()> {
-    let setups: Vec<Setup> = arguments.scene.iter().flat_map(|setup| setup.with_control()).copied().collect();
-    let most = setups.iter().map(|setup| setup.size(arguments.size)).max().unwrap_or(0);
+    let setups: Vec<Setup> = arguments
+        .scene
+        .iter()
+        .flat_map(|setup| setup.with_control())
+        .copied()
+        .collect();
+    let most = setups
+        .iter()
+        .map(|setup| setup.size(arguments.size))
+        .max()
+        .unwrap_or(0);
     let place = Place::in_memory(3 * most)?;
     let mut table = Table::new(&HEADINGS);
     let mut failures = Vec::new();
     for setup in setups {
-        let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), setup.size(arguments.size))?;
+        let mut sample = Sample::incompressible(
+            place.files(Way::Put.from()).join("sample.bin"),
+            setup.size(arguments.size),
+        )?;
         for way in &arguments.copies.direction {
-            match (0..arguments.copies.runs).map(|_| setup.run(&place, &mut sample, *way)).collect::<Result<Vec<_>>>() {
+            match (0..arguments.copies.runs)
+                .map(|_| setup.run(&place, &mut sample, *way))
+                .collect::<Result<Vec<_>>>()
+            {
                 Ok(runs) => table.row(row(setup, *way, &runs)),
                 Err(error) => {
                     let failure = format!("{}, {}: {error}", setup.name(), way.name());
@@ -77,8 +97,16 @@ fn bench(arguments: Arguments) -> Result<()> {
         }
         sample.remove()?;
     }
-    println!("\n{}\nMedian (least–greatest), {} runs each.\n\n{table}", circumstances(&[Contender::Nicstripe]), arguments.copies.runs);
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
+    println!(
+        "\n{}\nMedian (least–greatest), {} runs each.\n\n{table}",
+        circumstances(&[Contender::Nicstripe]),
+        arguments.copies.runs
+    );
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join("; ").into())
+    }
 }
 
 /// Network between the hosts, and their settings.
@@ -126,7 +154,11 @@ impl Setup {
     /// Returns the file size for `per_cable` bytes a cable.
     fn size(self, per_cable: u64) -> u64 {
         let size = per_cable * self.cables().count() as u64;
-        if self == Self::Plug { size.max(LEAST_TO_PLUG) } else { size }
+        if self == Self::Plug {
+            size.max(LEAST_TO_PLUG)
+        } else {
+            size
+        }
     }
 
     fn cables(self) -> Cables {
@@ -134,7 +166,12 @@ impl Setup {
         let specs = match self {
             Self::Switch | Self::Remedied | Self::Strict => vec![gigabit; 2],
             Self::Bare => vec![gigabit.bare(); 3],
-            Self::Jumbo => vec![gigabit.with_rate(GIGABIT_OF_SMALL_PACKETS).with_mtu(JUMBO).with_middle_mtu(SMALL)],
+            Self::Jumbo => vec![
+                gigabit
+                    .with_rate(GIGABIT_OF_SMALL_PACKETS)
+                    .with_mtu(JUMBO)
+                    .with_middle_mtu(SMALL),
+            ],
             Self::Plain => vec![gigabit],
             Self::Plug => vec![gigabit, gigabit, gigabit.unplugged()],
         };
@@ -143,20 +180,36 @@ impl Setup {
 
     fn lab(self, cables: &Cables) -> LabBuilder {
         let lab = Lab::builder().links(cables.specs.iter().copied());
-        let on_both = |lab, name: &str, value| Host::ALL.into_iter().fold(lab, |lab: LabBuilder, host| lab.sysctl(host, name, value));
+        let on_both = |lab, name: &str, value| {
+            Host::ALL
+                .into_iter()
+                .fold(lab, |lab: LabBuilder, host| lab.sysctl(host, name, value))
+        };
         match self {
             Self::Switch => lab.one_subnet(),
             Self::Remedied => {
-                let lab = on_both(lab.one_subnet().without_ipv6(), "net/ipv4/conf/all/arp_ignore", "1");
+                let lab = on_both(
+                    lab.one_subnet().without_ipv6(),
+                    "net/ipv4/conf/all/arp_ignore",
+                    "1",
+                );
                 on_both(lab, "net/ipv4/conf/all/arp_announce", "2")
             }
-            Self::Strict => on_both(lab.one_subnet().without_ipv6(), "net/ipv4/conf/all/rp_filter", "1"),
+            Self::Strict => on_both(
+                lab.one_subnet().without_ipv6(),
+                "net/ipv4/conf/all/rp_filter",
+                "1",
+            ),
             Self::Bare | Self::Jumbo | Self::Plain | Self::Plug => lab,
         }
     }
 
     fn rights(self) -> Rights {
-        if self == Self::Strict { Rights::All } else { Rights::None }
+        if self == Self::Strict {
+            Rights::All
+        } else {
+            Rights::None
+        }
     }
 
     /// Runs one copy, and checks that it used the links as intended.
@@ -169,7 +222,10 @@ impl Setup {
             scene.peer = Host::B.to_string();
         }
         let (copied, value) = match self {
-            Self::Strict => measure_watched(Contender::Nicstripe, &scene, &mut RouteWatch::default()).map(|copied| (copied, None))?,
+            Self::Strict => {
+                measure_watched(Contender::Nicstripe, &scene, &mut RouteWatch::default())
+                    .map(|copied| (copied, None))?
+            }
             Self::Plug => {
                 let mut watch = PlugWatch::default();
                 let copied = measure_watched(Contender::Nicstripe, &scene, &mut watch)?;
@@ -181,8 +237,16 @@ impl Setup {
         if self != Self::Plug {
             check_shares(&copied, way)?;
         }
-        let value = value.unwrap_or_else(|| 100.0 * copied.goodput() / (self.theory_of_one() * cables.count() as f64));
-        eprintln!("{}, {}: {value:.2} {}, {:.3} s", self.name(), way.name(), self.unit(), copied.wall.as_secs_f64());
+        let value = value.unwrap_or_else(|| {
+            100.0 * copied.goodput() / (self.theory_of_one() * cables.count() as f64)
+        });
+        eprintln!(
+            "{}, {}: {value:.2} {}, {:.3} s",
+            self.name(),
+            way.name(),
+            self.unit(),
+            copied.wall.as_secs_f64()
+        );
         Ok(Outcome { copied, value })
     }
 
@@ -199,10 +263,16 @@ impl Setup {
         // In one subnet, the first connection may not be a link, but carries data until the links
         // are up.
         let by_first_contact = FIRST_CONTACT.min(size / cables as u64 / 4);
-        let links: Vec<&LinkReport> = report.links.iter().filter(|link| link.bytes > by_first_contact).collect();
+        let links: Vec<&LinkReport> = report
+            .links
+            .iter()
+            .filter(|link| link.bytes > by_first_contact)
+            .collect();
         let ends_here: BTreeSet<_> = links.iter().map(|link| &link.interface).collect();
         let ends_there: BTreeSet<_> = links.iter().map(|link| &link.peer_interface).collect();
-        match [links.len(), ends_here.len(), ends_there.len()] == [cables; 3] && links.iter().all(is_as_meant) {
+        match [links.len(), ends_here.len(), ends_there.len()] == [cables; 3]
+            && links.iter().all(is_as_meant)
+        {
             true => Ok(()),
             false => Err(format!("not one link per cable as planned: {report:?}").into()),
         }
@@ -210,16 +280,26 @@ impl Setup {
 
     /// Returns the theoretical rate of one cable, in bits per second.
     fn theory_of_one(self) -> f64 {
-        let of_ipv4 = LinkSpec::gigabit().goodput().map_or(f64::NAN, |rate| rate.bits_per_second() as f64);
+        let of_ipv4 = LinkSpec::gigabit()
+            .goodput()
+            .map_or(f64::NAN, |rate| rate.bits_per_second() as f64);
         // Without IPv4 its theory does not apply: the IPv6 header is 20 bytes longer, of 1448.
-        if self == Self::Bare { of_ipv4 * 1428.0 / 1448.0 } else { of_ipv4 }
+        if self == Self::Bare {
+            of_ipv4 * 1428.0 / 1448.0
+        } else {
+            of_ipv4
+        }
     }
 
     /// Returns the unit of its row.
     fn unit(self) -> String {
         match self {
             Self::Plug => "s from plug-in to first MiB".to_owned(),
-            _ => format!("% of {} × {:.1} Mbit/s", self.cables().count(), self.theory_of_one() / 1e6),
+            _ => format!(
+                "% of {} × {:.1} Mbit/s",
+                self.cables().count(),
+                self.theory_of_one() / 1e6
+            ),
         }
     }
 
@@ -241,11 +321,18 @@ impl Setup {
 fn check_shares(copied: &Copied, way: Way) -> Result<()> {
     let share = copied.size as f64 / copied.cables.len() as f64;
     for cable in &copied.cables {
-        for bytes in [cable.at(way.from()).sent_bytes, cable.at(way.from().peer()).received_bytes] {
+        for bytes in [
+            cable.at(way.from()).sent_bytes,
+            cable.at(way.from().peer()).received_bytes,
+        ] {
             // Headers add 6 %. If a cable's packets arrived by another, it would have almost
             // nothing and the other one double.
             if !(0.8..1.3).contains(&(bytes as f64 / share)) {
-                return Err(format!("expected {share:.0} bytes per cable, MB by cable: {}", copied.shares(way.from())).into());
+                return Err(format!(
+                    "expected {share:.0} bytes per cable, MB by cable: {}",
+                    copied.shares(way.from())
+                )
+                .into());
             }
         }
     }
@@ -261,7 +348,12 @@ struct RouteWatch {
 
 impl RouteWatch {
     fn count(scene: &Scene<'_>) -> Result<[usize; 2]> {
-        let ours = || kernel_routes::host_routes().iter().filter(|route| route.protocol == OUR_PROTOCOL).count();
+        let ours = || {
+            kernel_routes::host_routes()
+                .iter()
+                .filter(|route| route.protocol == OUR_PROTOCOL)
+                .count()
+        };
         Ok([scene.lab.on(Host::A, ours)?, scene.lab.on(Host::B, ours)?])
     }
 }
@@ -270,18 +362,28 @@ impl Watch for RouteWatch {
     fn during(&mut self, scene: &Scene<'_>, _begun: Instant) -> Result<ControlFlow<()>> {
         let [a, b] = Self::count(scene)?;
         self.most = [self.most[0].max(a), self.most[1].max(b)];
-        Ok(if self.most.contains(&0) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        Ok(if self.most.contains(&0) {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        })
     }
 
     fn after(&mut self, scene: &Scene<'_>) -> Result<()> {
         if self.most.contains(&0) {
-            return Err(format!("host routes during the copy, by host: {:?}, expected some on both", self.most).into());
+            return Err(format!(
+                "host routes during the copy, by host: {:?}, expected some on both",
+                self.most
+            )
+            .into());
         }
         let deadline = Instant::now() + GONE_WITHIN;
         loop {
             match Self::count(scene)? {
                 [0, 0] => return Ok(()),
-                left if Instant::now() > deadline => return Err(format!("host routes after the copy, by host: {left:?}").into()),
+                left if Instant::now() > deadline => {
+                    return Err(format!("host routes after the copy, by host: {left:?}").into());
+                }
                 _ => thread::sleep(Duration::from_millis(10)),
             }
         }
@@ -299,7 +401,9 @@ struct PlugWatch {
 
 impl PlugWatch {
     fn took(&self) -> Result<f64> {
-        let took = self.took.ok_or("the copy ended before data flowed on the cable that was plugged in")?;
+        let took = self
+            .took
+            .ok_or("the copy ended before data flowed on the cable that was plugged in")?;
         Ok(took.as_secs_f64())
     }
 }
@@ -307,7 +411,9 @@ impl PlugWatch {
 impl Watch for PlugWatch {
     fn during(&mut self, scene: &Scene<'_>, begun: Instant) -> Result<ControlFlow<()>> {
         let last = scene.cables.count() - 1;
-        let received = || Ok::<_, bench_support::Error>(scene.received_bytes()?.get(last).copied().unwrap_or(0));
+        let received = || {
+            Ok::<_, bench_support::Error>(scene.received_bytes()?.get(last).copied().unwrap_or(0))
+        };
         match self.plugged {
             None if begun.elapsed() >= PLUG_AFTER => {
                 self.plugged = Some((Instant::now(), received()?));
@@ -323,12 +429,24 @@ impl Watch for PlugWatch {
     }
 }
 
-const HEADINGS: [&str; 9] = ["scene", "way", "value", "of it", "bar", "s", "Mbit/s", "MB sent/received by cable", "others, CPUs"];
+const HEADINGS: [&str; 9] = [
+    "scene",
+    "way",
+    "value",
+    "of it",
+    "bar",
+    "s",
+    "Mbit/s",
+    "MB sent/received by cable",
+    "others, CPUs",
+];
 
 fn row(setup: Setup, way: Way, runs: &[Outcome]) -> Vec<String> {
     let median = Spread::of(runs, |run| run.value).median();
     let distance = |run: &&Outcome| (run.value - median).abs();
-    let typical = runs.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let typical = runs
+        .iter()
+        .min_by(|a, b| distance(a).total_cmp(&distance(b)));
     vec![
         setup.name().to_owned(),
         way.name().to_owned(),

@@ -17,8 +17,8 @@ use std::{
 };
 
 use bench_support::{
-    Cables, Contender, CpReport, Peak, Place, Process, Result, Sample, Scene, Table, Way, circumstances, cp, parse_size, serve,
-    start_daemon, time_limit,
+    Cables, Contender, CpReport, Peak, Place, Process, Result, Sample, Scene, Table, Way,
+    circumstances, cp, parse_size, serve, start_daemon, time_limit,
 };
 use clap::Args;
 
@@ -48,19 +48,41 @@ fn main() -> ExitCode {
 fn bench(arguments: Arguments) -> Result<()> {
     let cables = Cables::unshaped(usize::from(arguments.links));
     let place = Place::on_disk(arguments.place.as_deref(), arguments.size.saturating_mul(2))?;
-    let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size)?;
-    let mut table = Table::new(&["way", "end", "peak resident, MiB", "private, MiB", "bar, MiB", "s"]);
+    let mut sample = Sample::incompressible(
+        place.files(Way::Put.from()).join("sample.bin"),
+        arguments.size,
+    )?;
+    let mut table = Table::new(&[
+        "way",
+        "end",
+        "peak resident, MiB",
+        "private, MiB",
+        "bar, MiB",
+        "s",
+    ]);
     for way in &arguments.direction {
         let scene = Scene::build(&cables, &place, &mut sample, way.from())?;
         let (took, peaks) = copy(&scene)?;
         for (end, peak) in [("client", &peaks[0]), ("daemon", &peaks[1])] {
             let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
-            let row = [way.name().to_owned(), end.to_owned(), mib(peak.resident), mib(peak.own), BAR.to_owned()];
-            table.row(row.into_iter().chain([format!("{:.1}", took.as_secs_f64())]));
+            let row = [
+                way.name().to_owned(),
+                end.to_owned(),
+                mib(peak.resident),
+                mib(peak.own),
+                BAR.to_owned(),
+            ];
+            table.row(
+                row.into_iter()
+                    .chain([format!("{:.1}", took.as_secs_f64())]),
+            );
         }
     }
     let gib = arguments.size as f64 / f64::from(1 << 30);
-    println!("\n{}\n{gib:.2} GiB over {cables}, one copy each way.\n\n{table}", circumstances(&[Contender::Nicstripe]));
+    println!(
+        "\n{}\n{gib:.2} GiB over {cables}, one copy each way.\n\n{table}",
+        circumstances(&[Contender::Nicstripe])
+    );
     Ok(())
 }
 
@@ -83,7 +105,9 @@ fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
     peaks[1].update(&daemon);
     client.succeeded()?;
     let report = CpReport::parse(&client.output()?)?;
-    scene.sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+    scene
+        .sample
+        .check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
     scene.sample.check(&scene.received()?)?;
     scene.discard()?;
     Ok((took, peaks))

@@ -17,8 +17,8 @@ use std::{
 };
 
 use bench_support::{
-    Cables, Contender, CpReport, Place, Process, Result, Sample, Scene, Spread, Table, Way, circumstances, cp, measure, parse_size, serve,
-    start_daemon, time_limit,
+    Cables, Contender, CpReport, Place, Process, Result, Sample, Scene, Spread, Table, Way,
+    circumstances, cp, measure, parse_size, serve, start_daemon, time_limit,
 };
 use clap::Args;
 
@@ -47,20 +47,40 @@ fn main() -> ExitCode {
 
 fn bench(arguments: Arguments) -> Result<()> {
     let place = Place::in_memory(2 * arguments.size)?;
-    let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size)?;
+    let mut sample = Sample::incompressible(
+        place.files(Way::Put.from()).join("sample.bin"),
+        arguments.size,
+    )?;
     let mut table = Table::new(&HEADINGS);
     let mut failures = Vec::new();
     for way in &arguments.direction {
-        let undisturbed = measure(Contender::Nicstripe, &Scene::build(&arguments.links, &place, &mut sample, way.from())?)?;
-        let cost: u64 = undisturbed.cables.iter().map(|cable| cable.at(way.from()).sent_bytes).sum();
+        let undisturbed = measure(
+            Contender::Nicstripe,
+            &Scene::build(&arguments.links, &place, &mut sample, way.from())?,
+        )?;
+        let cost: u64 = undisturbed
+            .cables
+            .iter()
+            .map(|cable| cable.at(way.from()).sent_bytes)
+            .sum();
         for victim in [Victim::Client, Victim::Daemon, Victim::Both] {
             let mut run = || {
                 let scene = Scene::build(&arguments.links, &place, &mut sample, way.from())?;
-                Attempt { scene: &scene, victim, cost }.run()
+                Attempt {
+                    scene: &scene,
+                    victim,
+                    cost,
+                }
+                .run()
             };
-            match (0..arguments.runs).map(|_| run()).collect::<Result<Vec<_>>>() {
+            match (0..arguments.runs)
+                .map(|_| run())
+                .collect::<Result<Vec<_>>>()
+            {
                 Ok(runs) => table.row(row(*way, victim, &arguments.links, &runs)),
-                Err(error) => failures.push(format!("{}, {} killed: {error}", way.name(), victim.name())),
+                Err(error) => {
+                    failures.push(format!("{}, {} killed: {error}", way.name(), victim.name()))
+                }
             }
         }
     }
@@ -71,8 +91,14 @@ fn bench(arguments: Arguments) -> Result<()> {
         arguments.size >> 20,
         arguments.runs
     );
-    println!("The limit is 64 MiB plus data in flight: up to 8 MiB per cable, and the socket buffers.\n\n{table}");
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
+    println!(
+        "The limit is 64 MiB plus data in flight: up to 8 MiB per cable, and the socket buffers.\n\n{table}"
+    );
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join("; ").into())
+    }
 }
 
 /// Killed process.
@@ -125,11 +151,15 @@ impl Attempt<'_> {
         let sent_before = self.sent()?;
         let (mut daemon, mut client) = (self.start_daemon()?, self.start_client()?);
         let (half, deadline) = (size / 2, Instant::now() + time_limit(size));
-        self.await_bytes(&client, deadline, |received| received.iter().sum::<u64>() >= half)?;
+        self.await_bytes(&client, deadline, |received| {
+            received.iter().sum::<u64>() >= half
+        })?;
         match self.victim {
             Victim::Client => client.kill()?,
             Victim::Daemon => daemon.kill()?,
-            Victim::Both => [&mut client, &mut daemon].into_iter().try_for_each(Process::kill)?,
+            Victim::Both => [&mut client, &mut daemon]
+                .into_iter()
+                .try_for_each(Process::kill)?,
         }
         let received = self.scene.received_bytes()?;
         if self.scene.received()?.exists() {
@@ -137,9 +167,21 @@ impl Attempt<'_> {
         }
 
         let restart = Instant::now();
-        let _daemon = if self.victim == Victim::Client { daemon } else { self.start_daemon()? };
-        let mut client = if self.victim == Victim::Daemon { client } else { self.start_client()? };
-        let is_flowing = |now: &[u64]| now.iter().zip(&received).all(|(now, before)| *now >= before + DATA);
+        let _daemon = if self.victim == Victim::Client {
+            daemon
+        } else {
+            self.start_daemon()?
+        };
+        let mut client = if self.victim == Victim::Daemon {
+            client
+        } else {
+            self.start_client()?
+        };
+        let is_flowing = |now: &[u64]| {
+            now.iter()
+                .zip(&received)
+                .all(|(now, before)| *now >= before + DATA)
+        };
         self.await_bytes(&client, deadline, is_flowing)?;
         let flowing = restart.elapsed();
         client.await_end(deadline)?;
@@ -147,13 +189,25 @@ impl Attempt<'_> {
         client.succeeded()?;
 
         let report = CpReport::parse(&client.output()?)?;
-        self.scene.sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+        self.scene
+            .sample
+            .check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
         self.scene.sample.check(&self.scene.received()?)?;
         let file_bytes = |counted: u64| counted as f64 * size as f64 / self.cost as f64;
         let again = file_bytes(self.sent()? - sent_before) - size as f64;
         let arrived = file_bytes(received.iter().sum());
-        eprintln!("{} killed: {again:.0} bytes retransmitted, data on all cables after {flowing:.3?}", self.victim.name());
-        Ok(Outcome { size, arrived, kept: report.resumed_bytes.unwrap_or(0), again, flowing, rest })
+        eprintln!(
+            "{} killed: {again:.0} bytes retransmitted, data on all cables after {flowing:.3?}",
+            self.victim.name()
+        );
+        Ok(Outcome {
+            size,
+            arrived,
+            kept: report.resumed_bytes.unwrap_or(0),
+            again,
+            flowing,
+            rest,
+        })
     }
 
     fn start_daemon(&self) -> Result<Process> {
@@ -167,7 +221,12 @@ impl Attempt<'_> {
     }
 
     /// Waits until the receiver's counters satisfy a condition, or the client has ended.
-    fn await_bytes(&self, client: &Process, deadline: Instant, is_enough: impl Fn(&[u64]) -> bool) -> Result<()> {
+    fn await_bytes(
+        &self,
+        client: &Process,
+        deadline: Instant,
+        is_enough: impl Fn(&[u64]) -> bool,
+    ) -> Result<()> {
         while !is_enough(&self.scene.received_bytes()?) {
             if client.has_ended_within(Duration::ZERO)? {
                 // A successful end would mean that nothing was left to resume.
@@ -183,7 +242,13 @@ impl Attempt<'_> {
 
     /// Returns the bytes sent by the sender.
     fn sent(&self) -> Result<u64> {
-        Ok(self.scene.lab.counters()?.iter().map(|cable| cable.at(self.scene.from).sent_bytes).sum())
+        Ok(self
+            .scene
+            .lab
+            .counters()?
+            .iter()
+            .map(|cable| cable.at(self.scene.from).sent_bytes)
+            .sum())
     }
 }
 
@@ -202,11 +267,18 @@ const HEADINGS: [&str; 11] = [
 ];
 
 fn row(way: Way, victim: Victim, cables: &Cables, runs: &[Outcome]) -> Vec<String> {
-    let ideal = |run: &Outcome| run.size.saturating_sub(run.kept) as f64 * 8.0 / cables.theory().unwrap_or(f64::NAN);
+    let ideal = |run: &Outcome| {
+        run.size.saturating_sub(run.kept) as f64 * 8.0 / cables.theory().unwrap_or(f64::NAN)
+    };
     vec![
         way.name().to_owned(),
         victim.name().to_owned(),
-        if victim == Victim::Daemon { "the copy continues" } else { "run again" }.to_owned(),
+        if victim == Victim::Daemon {
+            "the copy continues"
+        } else {
+            "run again"
+        }
+        .to_owned(),
         Spread::of(runs, |run| run.arrived / MIB).middle(1),
         Spread::of(runs, |run| run.kept as f64 / MIB).middle(1),
         Spread::of(runs, |run| run.again / MIB).print(1),

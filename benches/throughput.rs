@@ -13,7 +13,8 @@ mod bench_support;
 use std::process::ExitCode;
 
 use bench_support::{
-    Cables, Comparison, Contender, Copied, Copies, Place, Result, Sample, Series, Spread, Table, Way, circumstances, parse_size,
+    Cables, Comparison, Contender, Copied, Copies, Place, Result, Sample, Series, Spread, Table,
+    Way, circumstances, parse_size,
 };
 use clap::Args;
 
@@ -31,7 +32,12 @@ struct Arguments {
     links: Vec<Cables>,
 
     /// Programs; those that are not installed are skipped
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "nicstripe,iperf3,aria2,axel")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "nicstripe,iperf3,aria2,axel"
+    )]
     tools: Vec<Contender>,
 }
 
@@ -41,13 +47,26 @@ fn main() -> ExitCode {
 
 fn bench(arguments: Arguments) -> Result<()> {
     let contenders = Contender::installed(&arguments.tools);
-    let most = arguments.links.iter().map(|cables| arguments.size_over(cables)).max().unwrap_or(0);
+    let most = arguments
+        .links
+        .iter()
+        .map(|cables| arguments.size_over(cables))
+        .max()
+        .unwrap_or(0);
     let place = Place::in_memory(3 * most)?;
-    let mut comparison =
-        Comparison { place: &place, contenders: &contenders, runs: arguments.copies.runs, warm_ups: 0, failures: Vec::new() };
+    let mut comparison = Comparison {
+        place: &place,
+        contenders: &contenders,
+        runs: arguments.copies.runs,
+        warm_ups: 0,
+        failures: Vec::new(),
+    };
     let mut table = Table::new(&HEADINGS);
     for cables in &arguments.links {
-        let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size_over(cables))?;
+        let mut sample = Sample::incompressible(
+            place.files(Way::Put.from()).join("sample.bin"),
+            arguments.size_over(cables),
+        )?;
         for way in &arguments.copies.direction {
             for series in comparison.over(cables, *way, &mut sample) {
                 table.row(row(&series, cables, *way));
@@ -55,15 +74,25 @@ fn bench(arguments: Arguments) -> Result<()> {
         }
         sample.remove()?;
     }
-    println!("\n{}\nMedian (least–greatest), {} runs each.", circumstances(&contenders), arguments.copies.runs);
-    println!("iperf3 moves no file, and ends when its last 2 to 4 MB per cable are in the socket, not at the peer.\n\n{table}");
+    println!(
+        "\n{}\nMedian (least–greatest), {} runs each.",
+        circumstances(&contenders),
+        arguments.copies.runs
+    );
+    println!(
+        "iperf3 moves no file, and ends when its last 2 to 4 MB per cable are in the socket, not at the peer.\n\n{table}"
+    );
     comparison.verdict()
 }
 
 impl Arguments {
     /// Returns the file size for a set of cables.
     fn size_over(&self, cables: &Cables) -> u64 {
-        if cables.are_equal() { self.size * cables.count() as u64 } else { self.size }
+        if cables.are_equal() {
+            self.size * cables.count() as u64
+        } else {
+            self.size
+        }
     }
 }
 
@@ -84,13 +113,22 @@ const HEADINGS: [&str; 12] = [
 
 fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
     let Series { contender, runs } = series;
-    let first = [cables.to_string(), way.name().to_owned(), contender.to_string()];
+    let first = [
+        cables.to_string(),
+        way.name().to_owned(),
+        contender.to_string(),
+    ];
     if runs.is_empty() {
         return [&first[..], &["failed".to_owned()]].concat();
     }
     let theory = cables.theory().unwrap_or(f64::NAN);
-    let [sender, receiver, both] = [0, 1, 2].map(|end| Spread::of(runs, |run| run.cpu_per_gb()[end]).middle(2));
-    let bar = if *contender == Contender::Nicstripe { bar(cables) } else { "" };
+    let [sender, receiver, both] =
+        [0, 1, 2].map(|end| Spread::of(runs, |run| run.cpu_per_gb()[end]).middle(2));
+    let bar = if *contender == Contender::Nicstripe {
+        bar(cables)
+    } else {
+        ""
+    };
     let values = [
         Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
         Spread::of(runs, |run| run.goodput() / 1e6).middle(0),

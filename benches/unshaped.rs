@@ -14,7 +14,8 @@ mod bench_support;
 use std::process::ExitCode;
 
 use bench_support::{
-    Cables, Comparison, Contender, Copied, Copies, Place, Result, Sample, Series, Spread, Table, Way, circumstances, parse_size,
+    Cables, Comparison, Contender, Copied, Copies, Place, Result, Sample, Series, Spread, Table,
+    Way, circumstances, parse_size,
 };
 use clap::Args;
 
@@ -32,7 +33,12 @@ struct Arguments {
     links: Vec<u8>,
 
     /// Programs; those that are not installed are skipped
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "nicstripe,iperf3,rsync,gridftp")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "nicstripe,iperf3,rsync,gridftp"
+    )]
     tools: Vec<Contender>,
 }
 
@@ -43,33 +49,71 @@ fn main() -> ExitCode {
 fn bench(arguments: Arguments) -> Result<()> {
     let contenders = Contender::installed(&arguments.tools);
     let place = Place::in_memory(3 * arguments.size)?;
-    let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size)?;
-    let mut comparison =
-        Comparison { place: &place, contenders: &contenders, runs: arguments.copies.runs, warm_ups: 1, failures: Vec::new() };
+    let mut sample = Sample::incompressible(
+        place.files(Way::Put.from()).join("sample.bin"),
+        arguments.size,
+    )?;
+    let mut comparison = Comparison {
+        place: &place,
+        contenders: &contenders,
+        runs: arguments.copies.runs,
+        warm_ups: 1,
+        failures: Vec::new(),
+    };
     let mut table = Table::new(&HEADINGS);
-    for cables in arguments.links.iter().map(|count| Cables::unshaped(usize::from(*count))) {
+    for cables in arguments
+        .links
+        .iter()
+        .map(|count| Cables::unshaped(usize::from(*count)))
+    {
         for way in &arguments.copies.direction {
             for series in comparison.over(&cables, *way, &mut sample) {
                 table.row(row(&series, &cables, *way));
             }
         }
     }
-    println!("\n{}\nMedian (least–greatest), {} runs each.", circumstances(&contenders), arguments.copies.runs);
-    println!("nicstripe's client sends with put and receives with get, its daemon vice versa.\n\n{table}");
+    println!(
+        "\n{}\nMedian (least–greatest), {} runs each.",
+        circumstances(&contenders),
+        arguments.copies.runs
+    );
+    println!(
+        "nicstripe's client sends with put and receives with get, its daemon vice versa.\n\n{table}"
+    );
     comparison.verdict()
 }
 
-const HEADINGS: [&str; 11] =
-    ["cables", "way", "program", "GB/s", "Gbit/s", "bar, GB/s", "CPU s/GB sender", "receiver", "both", "bar, CPU s/GB", "others, CPUs"];
+const HEADINGS: [&str; 11] = [
+    "cables",
+    "way",
+    "program",
+    "GB/s",
+    "Gbit/s",
+    "bar, GB/s",
+    "CPU s/GB sender",
+    "receiver",
+    "both",
+    "bar, CPU s/GB",
+    "others, CPUs",
+];
 
 fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
     let Series { contender, runs } = series;
-    let first = [cables.to_string(), way.name().to_owned(), contender.to_string()];
+    let first = [
+        cables.to_string(),
+        way.name().to_owned(),
+        contender.to_string(),
+    ];
     if runs.is_empty() {
         return [&first[..], &["failed".to_owned()]].concat();
     }
-    let [sender, receiver, both] = [0, 1, 2].map(|end| Spread::of(runs, |run| run.cpu_per_gb()[end]).print(2));
-    let [rate_bar, cpu_bar] = if *contender == Contender::Nicstripe { BARS } else { [""; 2] };
+    let [sender, receiver, both] =
+        [0, 1, 2].map(|end| Spread::of(runs, |run| run.cpu_per_gb()[end]).print(2));
+    let [rate_bar, cpu_bar] = if *contender == Contender::Nicstripe {
+        BARS
+    } else {
+        [""; 2]
+    };
     let values = [
         Spread::of(runs, |run| run.goodput() / 8e9).print(2),
         Spread::of(runs, |run| run.goodput() / 1e9).middle(2),

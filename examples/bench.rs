@@ -20,7 +20,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let Some(host) = arguments.next() else {
         return Err("usage: bench HOST [PORT [SECONDS]]".into());
     };
-    let port = arguments.next().map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
+    let port = arguments
+        .next()
+        .map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
     let seconds = arguments.next().map_or(Ok(5), |seconds| seconds.parse())?;
     let home = Home::from_env()?;
     let client = Client::builder()
@@ -32,13 +34,29 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // Each link alone, then all of them, three times; one direction only.
     let phases = vec![Phase::Idle, Phase::Solo, Phase::Together];
-    let mut bench = client.bench(BenchPlan { phases, load: Duration::from_secs(seconds), repeats: 3..=3, ..BenchPlan::default() });
+    let mut bench = client.bench(BenchPlan {
+        phases,
+        load: Duration::from_secs(seconds),
+        repeats: 3..=3,
+        ..BenchPlan::default()
+    });
     while let Some(event) = bench.next_event().await {
         match event {
-            BenchEvent::Waiting { ahead, wait } => println!("{ahead} queued ahead, for {wait:?} at most"),
-            BenchEvent::Idle { link, round_trips } => println!("link {link}: RTT {} us", round_trips.p50_us),
-            BenchEvent::Sample { interval, links, .. } => println!("links {links:?}: {:?} bytes in {} us", interval.bytes, interval.dt_us),
-            BenchEvent::RunDone(run) => println!("{:?} {}: {} bit/s", run.phase, run.repeat, run.total_bps),
+            BenchEvent::Waiting { ahead, wait } => {
+                println!("{ahead} queued ahead, for {wait:?} at most")
+            }
+            BenchEvent::Idle { link, round_trips } => {
+                println!("link {link}: RTT {} us", round_trips.p50_us)
+            }
+            BenchEvent::Sample {
+                interval, links, ..
+            } => println!(
+                "links {links:?}: {:?} bytes in {} us",
+                interval.bytes, interval.dt_us
+            ),
+            BenchEvent::RunDone(run) => {
+                println!("{:?} {}: {} bit/s", run.phase, run.repeat, run.total_bps)
+            }
             BenchEvent::Note(text) => println!("note: {text}"),
             _ => {}
         }

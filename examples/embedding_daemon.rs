@@ -36,11 +36,26 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(daemon.run(shutdown.clone()));
 
-    let client = Client::builder().identity(theirs).peers(trusting(&ours, "daemon")?).port(port).connect("127.0.0.1").await?;
+    let client = Client::builder()
+        .identity(theirs)
+        .peers(trusting(&ours, "daemon")?)
+        .port(port)
+        .connect("127.0.0.1")
+        .await?;
     let name = Name::parse(b"greeting")?;
     let text = "hello from memory".repeat(1000);
-    let report = client.put_pipe(std::io::Cursor::new(text.clone()), name.clone(), CopyOptions::default()).finish().await?;
-    println!("put {} bytes, {} installed routes", report.size, report.routes_installed);
+    let report = client
+        .put_pipe(
+            std::io::Cursor::new(text.clone()),
+            name.clone(),
+            CopyOptions::default(),
+        )
+        .finish()
+        .await?;
+    println!(
+        "put {} bytes, {} installed routes",
+        report.size, report.routes_installed
+    );
 
     // The program can access the client's files, and the client those of the program.
     assert_eq!(files.contents(&name).as_deref(), Some(text.as_bytes()));
@@ -49,11 +64,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let folder = tempfile::tempdir()?;
     let fetched = folder.path().join("answer");
-    client.get(Name::parse(b"answer")?, &fetched, CopyOptions::default()).finish().await?;
+    client
+        .get(Name::parse(b"answer")?, &fetched, CopyOptions::default())
+        .finish()
+        .await?;
     println!("got {:?}", std::fs::read_to_string(&fetched)?);
 
     // A full storage is reported as such, and leaves no partial file.
-    let endless = client.put_pipe(std::io::repeat(0), Name::parse(b"endless")?, CopyOptions::default()).finish().await;
+    let endless = client
+        .put_pipe(
+            std::io::repeat(0),
+            Name::parse(b"endless")?,
+            CopyOptions::default(),
+        )
+        .finish()
+        .await;
     match endless {
         Err(error) if error.fail_code() == Some(FailCode::NoSpace) => println!("refused: {error}"),
         other => return Err(format!("an endless file was not rejected: {other:?}").into()),
@@ -62,7 +87,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     shutdown.cancel();
     running.await??;
     let (names, _) = files.list(None, None, 10)?;
-    println!("left: {}", names.iter().map(|(name, _)| String::from_utf8_lossy(name)).collect::<Vec<_>>().join("; "));
+    println!(
+        "left: {}",
+        names
+            .iter()
+            .map(|(name, _)| String::from_utf8_lossy(name))
+            .collect::<Vec<_>>()
+            .join("; ")
+    );
     Ok(())
 }
 

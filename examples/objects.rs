@@ -19,7 +19,9 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let host = arguments.next().ok_or("usage: objects HOST [PORT]")?;
-    let port = arguments.next().map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
+    let port = arguments
+        .next()
+        .map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
     let home = Home::from_env()?;
     let client = Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
@@ -30,10 +32,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (dir, name) = (Name::parse(b"example")?, Name::parse(b"example/numbers")?);
 
     // The name does not exist before `finish`; a dropped writer leaves nothing.
-    let options = CopyOptions { replace: true, parents: true, ..CopyOptions::default() };
+    let options = CopyOptions {
+        replace: true,
+        parents: true,
+        ..CopyOptions::default()
+    };
     let mut writer = client.create(&name, options);
     for number in 0..1_000_000 {
-        writer.write_all(format!("{number:>9}\n").as_bytes()).await?;
+        writer
+            .write_all(format!("{number:>9}\n").as_bytes())
+            .await?;
     }
     let report = writer.finish().await?;
     println!("{} bytes are durable", report.size);

@@ -23,8 +23,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (Some(file), Some(host)) = (arguments.next().map(PathBuf::from), arguments.next()) else {
         return Err("usage: progress FILE HOST [PORT [LINK…]]".into());
     };
-    let port = arguments.next().map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
-    let named = arguments.map(|link| link.parse()).collect::<Result<Vec<_>, _>>()?;
+    let port = arguments
+        .next()
+        .map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
+    let named = arguments
+        .map(|link| link.parse())
+        .collect::<Result<Vec<_>, _>>()?;
     let home = Home::from_env()?;
     let client = Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
@@ -38,7 +42,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Keyed by link ends, because links appear while the copy runs.
     let mut links = HashMap::new();
     let mut tick = tokio::time::interval(Duration::from_millis(100));
-    let mut transfer = client.put(&file, None, CopyOptions { replace: true, ..CopyOptions::default() });
+    let mut transfer = client.put(
+        &file,
+        None,
+        CopyOptions {
+            replace: true,
+            ..CopyOptions::default()
+        },
+    );
     loop {
         tokio::select! {
             _ = tick.tick() => bars.draw(&transfer.progress(), &mut links),
@@ -54,7 +65,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     bars.all.clear()?;
     println!("{} bytes at {}", report.size, report.goodput());
     for link in &report.links {
-        println!("{}: {} bytes at {}", link.link.interface, link.bytes, link.goodput);
+        println!(
+            "{}: {} bytes at {}",
+            link.link.interface, link.bytes, link.goodput
+        );
     }
     client.close().await;
     Ok(())
@@ -71,7 +85,11 @@ impl Bars {
     fn new() -> Result<Self, Box<dyn Error>> {
         let style = ProgressStyle::with_template("{prefix:>12} {wide_bar} {bytes:>10} {msg:>14}")?;
         let all = MultiProgress::new();
-        let file = all.add(ProgressBar::no_length().with_style(style.clone()).with_prefix("all links"));
+        let file = all.add(
+            ProgressBar::no_length()
+                .with_style(style.clone())
+                .with_prefix("all links"),
+        );
         Ok(Self { all, file, style })
     }
 
@@ -81,7 +99,9 @@ impl Bars {
         self.file.set_message(progress.rate.to_string());
         for link in &progress.links {
             let bar = links.entry(link.link.clone()).or_insert_with(|| {
-                let bar = ProgressBar::no_length().with_style(self.style.clone()).with_prefix(link.link.interface.clone());
+                let bar = ProgressBar::no_length()
+                    .with_style(self.style.clone())
+                    .with_prefix(link.link.interface.clone());
                 self.all.add(bar)
             });
             bar.set_length(progress.size);

@@ -19,7 +19,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (Some(file), Some(host)) = (arguments.next().map(PathBuf::from), arguments.next()) else {
         return Err("usage: put FILE HOST [PORT]".into());
     };
-    let port = arguments.next().map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
+    let port = arguments
+        .next()
+        .map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
     let home = Home::from_env()?;
     let client = Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
@@ -31,15 +33,26 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut transfer = client.put(&file, None, CopyOptions::default());
     while let Some(event) = transfer.next_event().await {
         match event {
-            Event::Progress(progress) => println!("{} of {} bytes at {}", progress.bytes, progress.size, progress.rate),
+            Event::Progress(progress) => println!(
+                "{} of {} bytes at {}",
+                progress.bytes, progress.size, progress.rate
+            ),
             Event::Link { link, state } => println!("{}: {state:?}", link.interface),
             _ => {}
         }
     }
     // `Ok` means: the whole file is durable at the other end, under its name, and has this digest.
     let report = transfer.finish().await?;
-    let digest = report.digest.map(|digest| digest.to_string()).unwrap_or_default();
-    println!("{} bytes, blake3 {digest}, {} over {} links", report.size, report.goodput(), report.links.len());
+    let digest = report
+        .digest
+        .map(|digest| digest.to_string())
+        .unwrap_or_default();
+    println!(
+        "{} bytes, blake3 {digest}, {} over {} links",
+        report.size,
+        report.goodput(),
+        report.links.len()
+    );
     client.close().await;
     Ok(())
 }

@@ -21,15 +21,24 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (Some(file), Some(host)) = (arguments.next().map(PathBuf::from), arguments.next()) else {
         return Err("usage: resume FILE HOST [PORT]".into());
     };
-    let port = arguments.next().map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
+    let port = arguments
+        .next()
+        .map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
     let home = Home::from_env()?;
-    let builder =
-        Client::builder().identity(Identity::load_or_create(&home.identity_file())?).peers(Peers::load(&home.peers_file())?).port(port);
+    let builder = Client::builder()
+        .identity(Identity::load_or_create(&home.identity_file())?)
+        .peers(Peers::load(&home.peers_file())?)
+        .port(port);
 
     // As slow as a disk, so that the copy can be interrupted halfway.
-    let client = builder.clone().bandwidth(Some(BitRate(400_000_000))).connect(&host).await?;
+    let client = builder
+        .clone()
+        .bandwidth(Some(BitRate(400_000_000)))
+        .connect(&host)
+        .await?;
     let transfer = client.put(&file, None, CopyOptions::default());
-    while transfer.progress().bytes == 0 || transfer.progress().bytes < transfer.progress().size / 3 {
+    while transfer.progress().bytes == 0 || transfer.progress().bytes < transfer.progress().size / 3
+    {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     // Dropping it would cancel as well; this waits until the received part is durable.
@@ -42,8 +51,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     client.close().await;
 
     let client = builder.connect(&host).await?;
-    let report = client.put(&file, None, CopyOptions { replace: true, ..CopyOptions::default() }).finish().await?;
-    println!("resumed at {} of {} bytes", report.resumed_bytes, report.size);
+    let report = client
+        .put(
+            &file,
+            None,
+            CopyOptions {
+                replace: true,
+                ..CopyOptions::default()
+            },
+        )
+        .finish()
+        .await?;
+    println!(
+        "resumed at {} of {} bytes",
+        report.resumed_bytes, report.size
+    );
     client.close().await;
     Ok(())
 }

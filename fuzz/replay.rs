@@ -8,7 +8,10 @@ use std::{fs, path::Path};
 ///
 /// With `NICSTRIPE_WRITE_SEEDS` set, writes the seeds first.
 pub(crate) fn replay(target: &str, run: fn(&[u8]), seeds: Vec<(&str, Vec<u8>)>) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("fuzz/replay.rs").is_file()).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .find(|folder| folder.join("fuzz/replay.rs").is_file())
+        .unwrap();
     let corpus = root.join("fuzz/corpus").join(target);
     for (name, bytes) in seeds {
         let path = corpus.join(name);
@@ -16,9 +19,15 @@ pub(crate) fn replay(target: &str, run: fn(&[u8]), seeds: Vec<(&str, Vec<u8>)>) 
             fs::create_dir_all(&corpus).unwrap();
             fs::write(&path, &bytes).unwrap();
         }
-        assert!(fs::read(&path).ok() == Some(bytes), "{path:?} is not what is made today: write it again with NICSTRIPE_WRITE_SEEDS=1");
+        assert!(
+            fs::read(&path).ok() == Some(bytes),
+            "{path:?} is not what is made today: write it again with NICSTRIPE_WRITE_SEEDS=1"
+        );
     }
-    let mut files: Vec<_> = fs::read_dir(&corpus).unwrap().map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<_> = fs::read_dir(&corpus)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
     files.sort();
     assert!(!files.is_empty(), "{corpus:?} is empty");
     for path in files {

@@ -21,7 +21,10 @@ const FORMAT: u64 = 57;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trial = Trial::ignorable_test("the_public_items_of_the_library_are_those_of_the_list", compare);
+    let trial = Trial::ignorable_test(
+        "the_public_items_of_the_library_are_those_of_the_list",
+        compare,
+    );
     libtest_mimic::run(&arguments, vec![trial]).exit();
 }
 
@@ -30,10 +33,14 @@ fn compare() -> Result<Completion, Failed> {
     let text = fs::read_to_string(&path)?;
     let format = serde_json::from_str::<serde_json::Value>(&text)?["format_version"].as_u64();
     if format != Some(FORMAT) {
-        return Ok(Completion::ignored_with(format!("rustdoc writes format {format:?}, and {FORMAT} is what is read")));
+        return Ok(Completion::ignored_with(format!(
+            "rustdoc writes format {format:?}, and {FORMAT} is what is read"
+        )));
     }
-    let api =
-        public_api::Builder::from_rustdoc_json(path).omit_blanket_impls(true).omit_auto_trait_impls(true).omit_auto_derived_impls(true);
+    let api = public_api::Builder::from_rustdoc_json(path)
+        .omit_blanket_impls(true)
+        .omit_auto_trait_impls(true)
+        .omit_auto_derived_impls(true);
     let found = api.build()?.to_string();
     let listed = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api/nicstripe.txt");
     if std::env::var_os("NICSTRIPE_API").is_some_and(|what| what == "write") {
@@ -42,14 +49,21 @@ fn compare() -> Result<Completion, Failed> {
     }
     let expected = fs::read_to_string(&listed)?;
     let only_in = |one: &str, other: &str, mark: &str| {
-        let lines = one.lines().filter(|line| !other.lines().any(|same| same == *line));
-        lines.map(|line| format!("{mark} {line}\n")).collect::<String>()
+        let lines = one
+            .lines()
+            .filter(|line| !other.lines().any(|same| same == *line));
+        lines
+            .map(|line| format!("{mark} {line}\n"))
+            .collect::<String>()
     };
     let differences = only_in(&expected, &found, "-") + &only_in(&found, &expected, "+");
     if differences.is_empty() {
         return Ok(Completion::Completed);
     }
-    Err(format!("the public items have changed; NICSTRIPE_API=write lists them anew:\n{differences}").into())
+    Err(format!(
+        "the public items have changed; NICSTRIPE_API=write lists them anew:\n{differences}"
+    )
+    .into())
 }
 
 /// Runs rustdoc with JSON output and returns the path of the document.
@@ -58,12 +72,31 @@ fn compare() -> Result<Completion, Failed> {
 fn document() -> Result<PathBuf, Failed> {
     let folder = tempfile::tempdir()?;
     let rustdoc = folder.path().join("rustdoc");
-    fs::write(&rustdoc, "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec \"${NICSTRIPE_RUSTDOC:-rustdoc}\" \"$@\"\n")?;
+    fs::write(
+        &rustdoc,
+        "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec \"${NICSTRIPE_RUSTDOC:-rustdoc}\" \"$@\"\n",
+    )?;
     fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
     let mut command = Command::new(env!("CARGO"));
-    command.args(["rustdoc", "--locked", "--quiet", "-p", "nicstripe", "--lib", "--manifest-path"]);
+    command.args([
+        "rustdoc",
+        "--locked",
+        "--quiet",
+        "-p",
+        "nicstripe",
+        "--lib",
+        "--manifest-path",
+    ]);
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
-    command.args(["--", "-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"]);
+    command.args([
+        "--",
+        "-Z",
+        "unstable-options",
+        "--output-format",
+        "json",
+        "--cap-lints",
+        "allow",
+    ]);
     if let Some(given) = std::env::var_os("RUSTDOC") {
         command.env("NICSTRIPE_RUSTDOC", given);
     }
@@ -73,6 +106,9 @@ fn document() -> Result<PathBuf, Failed> {
     }
     // Path of this test: TARGET/PROFILE/deps/api-HASH.
     let program = std::env::current_exe()?;
-    let target = program.ancestors().nth(3).ok_or("the test is in no target directory")?;
+    let target = program
+        .ancestors()
+        .nth(3)
+        .ok_or("the test is in no target directory")?;
     Ok(target.join("doc/nicstripe.json"))
 }

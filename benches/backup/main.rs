@@ -25,7 +25,8 @@ use std::{
 };
 
 use bench_support::{
-    Cables, Contender, Measured, NICSTRIPE, Place, Process, Result, Stage, Table, circumstances, differences, parse_size, time_limit,
+    Cables, Contender, Measured, NICSTRIPE, Place, Process, Result, Stage, Table, circumstances,
+    differences, parse_size, time_limit,
 };
 use clap::Args;
 use nicstripe_lab::{Host, LinkSpec};
@@ -57,8 +58,15 @@ fn bench(arguments: Arguments) -> Result<()> {
     // The tree, its backup, and the restored tree.
     let place = Place::in_memory(3 * arguments.size + arguments.size * rounds / 100)?;
     let tree = Tree::plant(&place.files(Host::A).join(SOURCE), arguments.size)?;
-    let mut bench =
-        Bench { stage: Stage::build(&Cables::of("2", [LinkSpec::gigabit(); 2]), &place, Contender::Nicstripe)?, place: &place, tree };
+    let mut bench = Bench {
+        stage: Stage::build(
+            &Cables::of("2", [LinkSpec::gigabit(); 2]),
+            &place,
+            Contender::Nicstripe,
+        )?,
+        place: &place,
+        tree,
+    };
     let mut table = Table::new(&["step", "s", "cables MiB", "% of the tree", "the tool says"]);
     bench.step(&mut table, "init", &["init"])?;
     bench.step(&mut table, "first backup", &["backup"])?;
@@ -97,14 +105,23 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// Runs the tool, and adds a row with its result.
     fn step(&self, table: &mut Table, name: &str, words: &[&str]) -> Result<Measured> {
-        let measured = self.stage.measure(self.tool(words), time_limit(4 * self.tree.size()))?;
+        let measured = self
+            .stage
+            .measure(self.tool(words), time_limit(4 * self.tree.size()))?;
         let carried = measured.wire_bytes() as f64;
         table.row([
             name.to_owned(),
             format!("{:.2}", measured.wall.as_secs_f64()),
             format!("{:.1}", carried / f64::from(1 << 20)),
             format!("{:.2}", 100.0 * carried / self.tree.size() as f64),
-            measured.output.lines().last().unwrap_or_default().split_once(": ").map_or("", |(_, said)| said).to_owned(),
+            measured
+                .output
+                .lines()
+                .last()
+                .unwrap_or_default()
+                .split_once(": ")
+                .map_or("", |(_, said)| said)
+                .to_owned(),
         ]);
         eprintln!("{name}: {:.2} s", measured.wall.as_secs_f64());
         Ok(measured)
@@ -113,10 +130,26 @@ impl Bench<'_> {
     /// Restores the last backup, compares it with the tree, and removes it.
     fn restore(&self, table: &mut Table, name: &str) -> Result<()> {
         let folder = self.place.base().join("restored");
-        self.step(table, name, &["restore", "latest", folder.to_str().ok_or("the folder's name is not UTF-8")?])?;
+        self.step(
+            table,
+            name,
+            &[
+                "restore",
+                "latest",
+                folder.to_str().ok_or("the folder's name is not UTF-8")?,
+            ],
+        )?;
         let found = differences(self.tree.root(), &folder)?;
         std::fs::remove_dir_all(&folder)?;
-        if found.is_empty() { Ok(()) } else { Err(format!("restored data differs from the backup: {}", found.join("; ")).into()) }
+        if found.is_empty() {
+            Ok(())
+        } else {
+            Err(format!(
+                "restored data differs from the backup: {}",
+                found.join("; ")
+            )
+            .into())
+        }
     }
 
     /// Kills tool or daemon at random moments of backups, and checks the repository after each;
@@ -138,7 +171,9 @@ impl Bench<'_> {
                 backup.kill()?;
             }
             let ended = begun.elapsed();
-            self.stage.measure(self.tool(&["check"]), time_limit(self.tree.size())).map_err(wrong)?;
+            self.stage
+                .measure(self.tool(&["check"]), time_limit(self.tree.size()))
+                .map_err(wrong)?;
             eprintln!(
                 "kill {round}: at {:.2} s, ended at {:.2} s, checked at {:.2} s",
                 moment.as_secs_f64(),
@@ -151,9 +186,13 @@ impl Bench<'_> {
 
     fn tool(&self, words: &[&str]) -> Command {
         let mut command = self.stage.lab.command(Host::A, example());
-        command.env("NICSTRIPE_HOME", self.place.home(Host::A).config()).current_dir(self.place.files(Host::A));
+        command
+            .env("NICSTRIPE_HOME", self.place.home(Host::A).config())
+            .current_dir(self.place.files(Host::A));
         command.arg(words[0]).arg(self.stage.remote("repository"));
-        command.args((words[0] == "backup").then_some(SOURCE)).args(&words[1..]);
+        command
+            .args((words[0] == "backup").then_some(SOURCE))
+            .args(&words[1..]);
         command
     }
 }
@@ -162,14 +201,30 @@ impl Bench<'_> {
 fn build_example() -> Result<()> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
-    let status =
-        cargo.args(["build", "--quiet", "--release", "--locked", "--example", "backup", "--manifest-path"]).arg(manifest).status()?;
-    if status.success() { Ok(()) } else { Err("the example cannot be built".into()) }
+    let status = cargo
+        .args([
+            "build",
+            "--quiet",
+            "--release",
+            "--locked",
+            "--example",
+            "backup",
+            "--manifest-path",
+        ])
+        .arg(manifest)
+        .status()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err("the example cannot be built".into())
+    }
 }
 
 /// Returns the path of the built example.
 fn example() -> PathBuf {
-    Path::new(NICSTRIPE).with_file_name("examples").join("backup")
+    Path::new(NICSTRIPE)
+        .with_file_name("examples")
+        .join("backup")
 }
 
 /// Source tree, in the folder of host A.

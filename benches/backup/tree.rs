@@ -19,9 +19,16 @@ pub(crate) struct Tree {
 impl Tree {
     /// Creates it; `size` is rounded down to whole files.
     pub(crate) fn plant(root: &Path, size: u64) -> Result<Self> {
-        let shape = Shape { files: (size / FILE).max(1), size: FILE, per_directory: 64 };
+        let shape = Shape {
+            files: (size / FILE).max(1),
+            size: FILE,
+            per_directory: 64,
+        };
         shape.plant(root)?;
-        Ok(Self { root: root.to_owned(), shape })
+        Ok(Self {
+            root: root.to_owned(),
+            shape,
+        })
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -38,8 +45,18 @@ impl Tree {
         let first = u64::from(number) % PART;
         for index in (first..self.shape.files).step_by(PART as usize) {
             let mut bytes = vec![0; self.shape.size as usize];
-            Hasher::new().update(&number.to_le_bytes()).update(&index.to_le_bytes()).finalize_xof().fill(&mut bytes);
-            fs::write(self.root.join(format!("{:04}/{index:07}", index / self.shape.per_directory)), bytes)?;
+            Hasher::new()
+                .update(&number.to_le_bytes())
+                .update(&index.to_le_bytes())
+                .finalize_xof()
+                .fill(&mut bytes);
+            fs::write(
+                self.root.join(format!(
+                    "{:04}/{index:07}",
+                    index / self.shape.per_directory
+                )),
+                bytes,
+            )?;
         }
         Ok(())
     }

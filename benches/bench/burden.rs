@@ -29,27 +29,36 @@ pub(crate) struct Burden {
 
 impl Burden {
     pub(crate) fn of(cables: impl Into<Vec<LinkSpec>>) -> Self {
-        Self { cables: cables.into(), ..Self::default() }
+        Self {
+            cables: cables.into(),
+            ..Self::default()
+        }
     }
 
     /// Builds hosts and cables.
     pub(crate) fn lab(&self) -> Result<Lab> {
         let lab = Lab::builder().links(self.cables.iter().copied());
-        let lab = self.sysctls.iter().fold(lab, |lab, (host, name, value)| lab.sysctl(*host, *name, *value));
+        let lab = self.sysctls.iter().fold(lab, |lab, (host, name, value)| {
+            lab.sysctl(*host, *name, *value)
+        });
         let lab = lab.build()?;
         let links: Vec<usize> = (0..self.cables.len()).collect();
         if let Some(rate) = self.bus {
             lab.share_bus(Host::B, &links, rate)?;
         }
         if self.loss > 0.0 {
-            links.iter().try_for_each(|link| lab.lose(*link, Direction::AToB, self.loss))?;
+            links
+                .iter()
+                .try_for_each(|link| lab.lose(*link, Direction::AToB, self.loss))?;
         }
         Ok(lab)
     }
 
     /// Limits the CPU of programs on host B, until the quota is dropped.
     pub(crate) fn ration(&self, receivers: &[&Process]) -> Result<Option<CpuQuota>> {
-        let Some(millicores) = self.millicores else { return Ok(None) };
+        let Some(millicores) = self.millicores else {
+            return Ok(None);
+        };
         let quota = CpuQuota::new(millicores)?;
         for receiver in receivers {
             quota.take(receiver.pid().as_raw_nonzero().get().cast_unsigned())?;
@@ -58,10 +67,17 @@ impl Burden {
     }
 
     /// Runs an action, and stops one end most of the time if that is part of the burden.
-    pub(crate) fn while_stopped<T>(&self, ends: [&[&Process]; 2], action: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn while_stopped<T>(
+        &self,
+        ends: [&[&Process]; 2],
+        action: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let pids: Vec<Pid> = match self.stopped {
             None => return action(),
-            Some(host) => ends[host as usize].iter().map(|process| process.pid()).collect(),
+            Some(host) => ends[host as usize]
+                .iter()
+                .map(|process| process.pid())
+                .collect(),
         };
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -15,7 +15,14 @@ pub(crate) struct Findings {
 
 impl Findings {
     /// Adds a value of several runs, each of which must be within bounds; `bar` describes them.
-    pub(crate) fn value(&mut self, what: &str, spread: &Spread, decimals: usize, bar: &str, is_met: impl Fn(f64) -> bool) {
+    pub(crate) fn value(
+        &mut self,
+        what: &str,
+        spread: &Spread,
+        decimals: usize,
+        bar: &str,
+        is_met: impl Fn(f64) -> bool,
+    ) {
         self.row(what, spread.print(decimals), bar, is_met(spread.median()));
     }
 
@@ -26,10 +33,16 @@ impl Findings {
 
     /// Adds the expected bottleneck and those diagnosed, run by run.
     pub(crate) fn named(&mut self, what: &str, expected: &[Limiter], found: &[Option<Limiter>]) {
-        let right = found.iter().filter(|limiter| limiter.is_some_and(|limiter| expected.contains(&limiter))).count();
+        let right = found
+            .iter()
+            .filter(|limiter| limiter.is_some_and(|limiter| expected.contains(&limiter)))
+            .count();
         let mut value = format!("{right} of {}", found.len());
-        let others: Vec<String> =
-            found.iter().filter(|limiter| limiter.is_none_or(|limiter| !expected.contains(&limiter))).map(name).collect();
+        let others: Vec<String> = found
+            .iter()
+            .filter(|limiter| limiter.is_none_or(|limiter| !expected.contains(&limiter)))
+            .map(name)
+            .collect();
         if !others.is_empty() {
             value += &format!(" ({})", others.join(", "));
         }
@@ -45,7 +58,8 @@ impl Findings {
     fn row(&mut self, what: &str, value: String, bar: &str, is_met: bool) {
         let mark = if is_met { "" } else { "MISSED" };
         eprintln!("{what}: {value} {mark}");
-        self.rows.push([what.to_owned(), value, bar.to_owned(), mark.to_owned()]);
+        self.rows
+            .push([what.to_owned(), value, bar.to_owned(), mark.to_owned()]);
     }
 
     /// Adds a failure that does not depend on the speed of the machine.
@@ -60,14 +74,20 @@ impl Findings {
         let wrong: Vec<&Run> = report.runs.iter().filter(|run| !adds_up(run)).collect();
         if let Some(run) = wrong.first() {
             let bytes: Vec<u64> = run.flows.iter().map(|flow| flow.bytes).collect();
-            let (phase, repeat, window, total) = (run.phase, run.repeat, run.window_us, run.total_bps);
+            let (phase, repeat, window, total) =
+                (run.phase, run.repeat, run.window_us, run.total_bps);
             self.fail(format!("{phase:?} {repeat}: {bytes:?} bytes in {window} µs are not {total} bit/s; {} such runs", wrong.len()));
         }
         if !report.complete {
             self.fail("a bench ended early");
         }
         let ids: Vec<u32> = report.links.iter().map(|link| link.id).collect();
-        if report.runs.iter().flat_map(|run| &run.flows).any(|flow| !ids.contains(&flow.link)) {
+        if report
+            .runs
+            .iter()
+            .flat_map(|run| &run.flows)
+            .any(|flow| !ids.contains(&flow.link))
+        {
             self.fail(format!("flow without a link: {ids:?}"));
         }
     }
@@ -88,7 +108,11 @@ impl Findings {
     }
 
     pub(crate) fn verdict(self) -> Result<()> {
-        if self.failures.is_empty() { Ok(()) } else { Err(self.failures.join("; ").into()) }
+        if self.failures.is_empty() {
+            Ok(())
+        } else {
+            Err(self.failures.join("; ").into())
+        }
     }
 }
 
@@ -102,5 +126,8 @@ fn adds_up(run: &Run) -> bool {
 
 /// Returns a limiter as named in the report.
 fn name(limiter: &impl serde::Serialize) -> String {
-    serde_json::to_value(limiter).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_else(|| "none".to_owned())
+    serde_json::to_value(limiter)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_else(|| "none".to_owned())
 }

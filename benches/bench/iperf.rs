@@ -36,13 +36,27 @@ impl Load {
 
 /// Loads these cables concurrently for `seconds`, after one second of warm-up. Data flows from host
 /// `from`.
-pub(crate) fn load(lab: &Lab, burden: &Burden, place: &Place, links: &[usize], from: Host, seconds: u32) -> Result<Load> {
+pub(crate) fn load(
+    lab: &Lab,
+    burden: &Burden,
+    place: &Place,
+    links: &[usize],
+    from: Host,
+    seconds: u32,
+) -> Result<Load> {
     let logs = place.logs();
     let before = carried(lab)?;
     let mut servers = Vec::new();
     for link in links {
         let mut server = lab.command(Host::B, "iperf3");
-        server.args(["-s", "-1", "-B", &lab.address(Host::B, *link).to_string(), "-p", &port(*link).to_string()]);
+        server.args([
+            "-s",
+            "-1",
+            "-B",
+            &lab.address(Host::B, *link).to_string(),
+            "-p",
+            &port(*link).to_string(),
+        ]);
         let server = Process::spawn(server, &format!("iperf3-server-{link}"), &logs)?;
         server.await_listener(port(*link))?;
         servers.push(server);
@@ -52,32 +66,66 @@ pub(crate) fn load(lab: &Lab, burden: &Burden, place: &Place, links: &[usize], f
     for link in links {
         let mut client = lab.command(Host::A, "iperf3");
         let [near, far] = Host::ALL.map(|host| lab.address(host, *link).to_string());
-        client.args(["-c", &far, "-B", &format!("{near}%{}", lab.interface(*link)), "-p", &port(*link).to_string()]);
+        client.args([
+            "-c",
+            &far,
+            "-B",
+            &format!("{near}%{}", lab.interface(*link)),
+            "-p",
+            &port(*link).to_string(),
+        ]);
         client.args(["-t", &seconds.to_string(), "-O", "1", "-J"]);
         if from == Host::B {
             client.arg("-R");
         }
-        clients.push(Process::spawn(client, &format!("iperf3-client-{link}"), &logs)?);
+        clients.push(Process::spawn(
+            client,
+            &format!("iperf3-client-{link}"),
+            &logs,
+        )?);
     }
     let deadline = Instant::now() + Duration::from_secs(u64::from(seconds)) + GRACE;
     let ends = [clients.iter().collect::<Vec<_>>(), servers.iter().collect()];
-    burden.while_stopped([&ends[0], &ends[1]], || ends.iter().flatten().try_for_each(|process| process.await_end(deadline)))?;
+    burden.while_stopped([&ends[0], &ends[1]], || {
+        ends.iter()
+            .flatten()
+            .try_for_each(|process| process.await_end(deadline))
+    })?;
     drop(quota);
-    let cpu = ends.iter().flatten().map(|process| process.cpu()).sum::<Result<Duration>>()?;
-    let mut load = Load { rates: Vec::new(), retransmits: 0, cpu, carried: carried(lab)? - before };
+    let cpu = ends
+        .iter()
+        .flatten()
+        .map(|process| process.cpu())
+        .sum::<Result<Duration>>()?;
+    let mut load = Load {
+        rates: Vec::new(),
+        retransmits: 0,
+        cpu,
+        carried: carried(lab)? - before,
+    };
     for mut client in clients {
         client.succeeded()?;
         let report: Value = serde_json::from_str(&client.output()?)?;
-        let rate = report.pointer("/end/sum_received/bits_per_second").and_then(Value::as_f64);
-        load.rates.push(rate.ok_or_else(|| format!("iperf3 reports no rate: {report}"))?);
-        load.retransmits += report.pointer("/end/sum_sent/retransmits").and_then(Value::as_u64).unwrap_or(0);
+        let rate = report
+            .pointer("/end/sum_received/bits_per_second")
+            .and_then(Value::as_f64);
+        load.rates
+            .push(rate.ok_or_else(|| format!("iperf3 reports no rate: {report}"))?);
+        load.retransmits += report
+            .pointer("/end/sum_sent/retransmits")
+            .and_then(Value::as_u64)
+            .unwrap_or(0);
     }
     Ok(load)
 }
 
 /// Returns the bytes that all cables delivered to both hosts.
 pub(crate) fn carried(lab: &Lab) -> Result<u64> {
-    Ok(lab.counters()?.iter().map(|link| link.a.received_bytes + link.b.received_bytes).sum())
+    Ok(lab
+        .counters()?
+        .iter()
+        .map(|link| link.a.received_bytes + link.b.received_bytes)
+        .sum())
 }
 
 fn port(link: usize) -> u16 {

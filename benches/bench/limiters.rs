@@ -15,14 +15,40 @@ use crate::{
     rig::{Benched, Rig},
 };
 
-pub(crate) fn slow_receiver(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
-    let burden = Burden { stopped: Some(Host::B), ..one_gigabit() };
-    Trial { what: "slow receiver", burden, expected: &[Limiter::Receiver] }.run(settings, place, findings).map(drop)
+pub(crate) fn slow_receiver(
+    settings: &Settings,
+    place: &Place,
+    findings: &mut Findings,
+) -> Result<()> {
+    let burden = Burden {
+        stopped: Some(Host::B),
+        ..one_gigabit()
+    };
+    Trial {
+        what: "slow receiver",
+        burden,
+        expected: &[Limiter::Receiver],
+    }
+    .run(settings, place, findings)
+    .map(drop)
 }
 
-pub(crate) fn starved_sender(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
-    let burden = Burden { stopped: Some(Host::A), ..one_gigabit() };
-    Trial { what: "starved sender", burden, expected: &[Limiter::Sender] }.run(settings, place, findings).map(drop)
+pub(crate) fn starved_sender(
+    settings: &Settings,
+    place: &Place,
+    findings: &mut Findings,
+) -> Result<()> {
+    let burden = Burden {
+        stopped: Some(Host::A),
+        ..one_gigabit()
+    };
+    Trial {
+        what: "starved sender",
+        burden,
+        expected: &[Limiter::Sender],
+    }
+    .run(settings, place, findings)
+    .map(drop)
 }
 
 /// Limits the buffers with the kernel's own maxima, which also bound programs that set none.
@@ -30,70 +56,165 @@ pub(crate) fn starved_sender(settings: &Settings, place: &Place, findings: &mut 
 /// The kernel may report no limited time for a send buffer (`tcp_cwnd_validate` counts only while
 /// nothing is unsent, which Nagle's algorithm prevents; measured with iperf3: 0 of 3.8 s). The
 /// diagnosis therefore uses its content: less than bandwidth × delay.
-pub(crate) fn small_buffer(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
+pub(crate) fn small_buffer(
+    settings: &Settings,
+    place: &Place,
+    findings: &mut Findings,
+) -> Result<()> {
     // With the short round trip between namespaces, 8 KiB carry 98 % and the cable is full.
-    let small =
-        |host, name| Burden { sysctls: vec![(host, name, "4096 16384 16384")], ..Burden::of([LinkSpec::gigabit().with_delay(ONE_WAY)]) };
+    let small = |host, name| Burden {
+        sysctls: vec![(host, name, "4096 16384 16384")],
+        ..Burden::of([LinkSpec::gigabit().with_delay(ONE_WAY)])
+    };
     let receiver = small(Host::B, "net/ipv4/tcp_rmem");
     let expected = &[Limiter::ReceiveBuffer, Limiter::Window];
-    Trial { what: "receive buffer of 16 KiB, 2 ms", burden: receiver, expected }.run(settings, place, findings)?;
+    Trial {
+        what: "receive buffer of 16 KiB, 2 ms",
+        burden: receiver,
+        expected,
+    }
+    .run(settings, place, findings)?;
     let sender = small(Host::A, "net/ipv4/tcp_wmem");
     let expected = &[Limiter::SendBuffer, Limiter::Window];
-    Trial { what: "send buffer of 16 KiB, 2 ms", burden: sender, expected }.run(settings, place, findings).map(drop)
+    Trial {
+        what: "send buffer of 16 KiB, 2 ms",
+        burden: sender,
+        expected,
+    }
+    .run(settings, place, findings)
+    .map(drop)
 }
 
 pub(crate) fn cpu(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
-    let burden = Burden { millicores: Some(settings.millicores), ..one_gigabit() };
-    Trial { what: "quota of the daemon", burden, expected: &[Limiter::Cpu] }.run(settings, place, findings).map(drop)
+    let burden = Burden {
+        millicores: Some(settings.millicores),
+        ..one_gigabit()
+    };
+    Trial {
+        what: "quota of the daemon",
+        burden,
+        expected: &[Limiter::Cpu],
+    }
+    .run(settings, place, findings)
+    .map(drop)
 }
 
 /// Drops frames. On a short cable TCP hides all but 1 % of the loss, and the cable is full. On a
 /// long one it cannot: Mathis's bound is 44 Mbit/s.
 pub(crate) fn loss(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
-    let short = Burden { loss: LOSS, ..one_gigabit() };
-    let short = Trial { what: "0.1 % lost", burden: short, expected: &[Limiter::Loss, Limiter::Cable] };
+    let short = Burden {
+        loss: LOSS,
+        ..one_gigabit()
+    };
+    let short = Trial {
+        what: "0.1 % lost",
+        burden: short,
+        expected: &[Limiter::Loss, Limiter::Cable],
+    };
     let rounds = short.run(settings, place, findings)?;
     check_full(&rounds, findings);
     for (bench, _) in rounds {
         let summary = &bench.report.summary;
-        if summary.links.iter().all(|link| link.retransmitted_bytes.unwrap_or(0) == 0) {
+        if summary
+            .links
+            .iter()
+            .all(|link| link.retransmitted_bytes.unwrap_or(0) == 0)
+        {
             findings.fail("0.1 % lost: nothing was retransmitted");
         }
     }
-    let long = Burden { loss: LOSS, ..Burden::of([gigabit_of_10_ms()]) };
-    Trial { what: "0.1 % lost, 10 ms", burden: long, expected: &[Limiter::Loss] }.run(settings, place, findings).map(drop)
+    let long = Burden {
+        loss: LOSS,
+        ..Burden::of([gigabit_of_10_ms()])
+    };
+    Trial {
+        what: "0.1 % lost, 10 ms",
+        burden: long,
+        expected: &[Limiter::Loss],
+    }
+    .run(settings, place, findings)
+    .map(drop)
 }
 
 /// Adds delay. A long cable is no bottleneck with today's default buffers, but is with older ones.
 pub(crate) fn delay(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let long = Burden::of([gigabit_of_10_ms()]);
     let of_theory = theory(&long);
-    let rounds = Trial { what: "10 ms", burden: long.clone(), expected: &[Limiter::Cable] }.run(settings, place, findings)?;
+    let rounds = Trial {
+        what: "10 ms",
+        burden: long.clone(),
+        expected: &[Limiter::Cable],
+    }
+    .run(settings, place, findings)?;
     let ours = Spread::of(&rounds, |(bench, _)| 100.0 * bench.together() / of_theory);
-    findings.value("10 ms, nicstripe, % of theory", &ours, 2, "≥ 97", |share| share >= 97.0);
+    findings.value(
+        "10 ms, nicstripe, % of theory",
+        &ours,
+        2,
+        "≥ 97",
+        |share| share >= 97.0,
+    );
     let theirs = Spread::of(&rounds, |(_, load)| 100.0 * load.total() / of_theory);
-    findings.value("10 ms, iperf3, % of theory", &theirs, 2, "≥ 97", |share| share >= 97.0);
-    let yesterday = vec![(Host::B, "net/ipv4/tcp_rmem", "4096 131072 262144"), (Host::A, "net/ipv4/tcp_wmem", "4096 16384 262144")];
-    let narrow = Burden { sysctls: yesterday, ..long.clone() };
+    findings.value("10 ms, iperf3, % of theory", &theirs, 2, "≥ 97", |share| {
+        share >= 97.0
+    });
+    let yesterday = vec![
+        (Host::B, "net/ipv4/tcp_rmem", "4096 131072 262144"),
+        (Host::A, "net/ipv4/tcp_wmem", "4096 16384 262144"),
+    ];
+    let narrow = Burden {
+        sysctls: yesterday,
+        ..long.clone()
+    };
     let named = &[Limiter::Window, Limiter::ReceiveBuffer, Limiter::SendBuffer];
-    Trial { what: "10 ms, buffers of 256 KiB", burden: narrow, expected: named }.run(settings, place, findings)?;
+    Trial {
+        what: "10 ms, buffers of 256 KiB",
+        burden: narrow,
+        expected: named,
+    }
+    .run(settings, place, findings)?;
     plateau(&long, settings, place, findings)
 }
 
 /// Sweeps the buffers; the plateau must start at bandwidth × delay.
-fn plateau(burden: &Burden, settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
+fn plateau(
+    burden: &Burden,
+    settings: &Settings,
+    place: &Place,
+    findings: &mut Findings,
+) -> Result<()> {
     let rig = Rig::build(burden, settings, place)?;
     let swept = bench(&rig, findings, &["--sweep", "buffer"])?;
-    let Some(sweep) = swept.report.sweeps.iter().find(|sweep| sweep.kind == SweepKind::Buffer) else {
+    let Some(sweep) = swept
+        .report
+        .sweeps
+        .iter()
+        .find(|sweep| sweep.kind == SweepKind::Buffer)
+    else {
         findings.fail("10 ms: no sweep of buffers in the report");
         return Ok(());
     };
     // Delay of the cable without its queue; the report may use a greater one.
-    let bdp = burden.cables[0].line_rate().map_or(f64::NAN, |rate| rate.bits_per_second() as f64) / 8.0 * 0.01;
-    findings.note("10 ms, bandwidth × delay under load, KiB", format!("{:.0}", sweep.bdp_bytes.unwrap_or(0) as f64 / 1024.0));
-    let doublings = Spread::of(&[sweep.plateau], |plateau| plateau.map_or(f64::NAN, |bytes| (bytes as f64 / bdp).log2()));
+    let bdp = burden.cables[0]
+        .line_rate()
+        .map_or(f64::NAN, |rate| rate.bits_per_second() as f64)
+        / 8.0
+        * 0.01;
+    findings.note(
+        "10 ms, bandwidth × delay under load, KiB",
+        format!("{:.0}", sweep.bdp_bytes.unwrap_or(0) as f64 / 1024.0),
+    );
+    let doublings = Spread::of(&[sweep.plateau], |plateau| {
+        plateau.map_or(f64::NAN, |bytes| (bytes as f64 / bdp).log2())
+    });
     let bar = "-1 to 1 of 1221 KiB";
-    findings.value("10 ms, plateau of buffers, doublings", &doublings, 2, bar, |doublings| doublings.abs() <= 1.0);
+    findings.value(
+        "10 ms, plateau of buffers, doublings",
+        &doublings,
+        2,
+        bar,
+        |doublings| doublings.abs() <= 1.0,
+    );
     Ok(())
 }
 
@@ -101,8 +222,15 @@ fn plateau(burden: &Burden, settings: &Settings, place: &Place, findings: &mut F
 fn check_full(rounds: &[(Benched, Load)], findings: &mut Findings) {
     for (bench, _) in rounds {
         let summary = &bench.report.summary;
-        if summary.limiter == Some(Limiter::Cable) && summary.efficiency.is_some_and(|efficiency| efficiency < FULL) {
-            findings.fail(format!("a cable used to {:?} is reported as full", summary.efficiency));
+        if summary.limiter == Some(Limiter::Cable)
+            && summary
+                .efficiency
+                .is_some_and(|efficiency| efficiency < FULL)
+        {
+            findings.fail(format!(
+                "a cable used to {:?} is reported as full",
+                summary.efficiency
+            ));
         }
     }
 }
@@ -116,22 +244,38 @@ struct Trial {
 
 impl Trial {
     /// Runs nicstripe and iperf3 alternately, each time between new hosts.
-    fn run(&self, settings: &Settings, place: &Place, findings: &mut Findings) -> Result<Vec<(Benched, Load)>> {
+    fn run(
+        &self,
+        settings: &Settings,
+        place: &Place,
+        findings: &mut Findings,
+    ) -> Result<Vec<(Benched, Load)>> {
         let mut rounds = Vec::new();
         for _ in 0..settings.runs {
             let rig = Rig::build(&self.burden, settings, place)?;
             rounds.push((bench(&rig, findings, &[])?, rig.iperf3(Host::A)?));
         }
         let what = self.what;
-        let named: Vec<Option<Limiter>> = rounds.iter().map(|(bench, _)| bench.report.summary.limiter).collect();
+        let named: Vec<Option<Limiter>> = rounds
+            .iter()
+            .map(|(bench, _)| bench.report.summary.limiter)
+            .collect();
         findings.named(&format!("{what}, limiter"), self.expected, &named);
         let of_ours = Spread::of(&rounds, |(bench, _)| bench.together() / 1e6);
         findings.note(&format!("{what}, nicstripe, Mbit/s"), of_ours.print(1));
-        findings.note(&format!("{what}, iperf3, Mbit/s"), Spread::of(&rounds, |(_, load)| load.total() / 1e6).print(1));
-        findings
-            .note(&format!("{what}, iperf3, segments retransmitted"), Spread::of(&rounds, |(_, load)| load.retransmits as f64).print(0));
+        findings.note(
+            &format!("{what}, iperf3, Mbit/s"),
+            Spread::of(&rounds, |(_, load)| load.total() / 1e6).print(1),
+        );
+        findings.note(
+            &format!("{what}, iperf3, segments retransmitted"),
+            Spread::of(&rounds, |(_, load)| load.retransmits as f64).print(0),
+        );
         if let Some((bench, _)) = rounds.last() {
-            findings.note(&format!("{what}, said"), bench.report.summary.sentence.clone());
+            findings.note(
+                &format!("{what}, said"),
+                bench.report.summary.sentence.clone(),
+            );
         }
         Ok(rounds)
     }

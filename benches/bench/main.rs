@@ -126,7 +126,10 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: Arguments) -> Result<()> {
-    let Arguments { case: cases, settings } = arguments;
+    let Arguments {
+        case: cases,
+        settings,
+    } = arguments;
     let programs = Contender::installed(&[Contender::Nicstripe, Contender::Iperf3]);
     if programs.len() < 2 {
         return Err("nothing to compare with".into());
@@ -137,7 +140,12 @@ fn bench(arguments: Arguments) -> Result<()> {
         let outcome = case.measure(&settings, &place, &mut findings);
         findings.end_of(case, outcome);
     }
-    println!("\n{}\nMedian (least–greatest), {} runs each.\n\n{}", circumstances(&programs), settings.runs, findings.table());
+    println!(
+        "\n{}\nMedian (least–greatest), {} runs each.\n\n{}",
+        circumstances(&programs),
+        settings.runs,
+        findings.table()
+    );
     findings.verdict()
 }
 

@@ -14,7 +14,11 @@ use crate::{
     rig::Rig,
 };
 
-pub(crate) fn regression(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
+pub(crate) fn regression(
+    settings: &Settings,
+    place: &Place,
+    findings: &mut Findings,
+) -> Result<()> {
     let burden = Burden::of([LinkSpec::gigabit()]);
     let rig = Rig::build(&burden, settings, place)?;
     let baseline = place.logs().join("baseline.json");
@@ -26,15 +30,30 @@ pub(crate) fn regression(settings: &Settings, place: &Place, findings: &mut Find
     for _ in 0..settings.noise {
         let again = rig.bench(&words)?;
         findings.check(&again.report);
-        let verdict = again.report.baseline.as_ref().map(|comparison| comparison.verdict);
+        let verdict = again
+            .report
+            .baseline
+            .as_ref()
+            .map(|comparison| comparison.verdict);
         quiet += usize::from(again.exit_code == Some(0) && verdict != Some(Verdict::Regression));
     }
-    findings.count("regression, noise recognized as noise", quiet, usize::try_from(settings.noise)?);
+    findings.count(
+        "regression, noise recognized as noise",
+        quiet,
+        usize::try_from(settings.noise)?,
+    );
     rig.lab.set_rate(0, BitRate::mbit(900))?;
     let slower = rig.bench(&words)?;
-    findings.count("regression, 10 % less exits 41", usize::from(slower.exit_code == Some(REGRESSION)), 1);
+    findings.count(
+        "regression, 10 % less exits 41",
+        usize::from(slower.exit_code == Some(REGRESSION)),
+        1,
+    );
     if let Some(comparison) = slower.report.baseline {
-        findings.note("regression, change and noise, %", format!("{:.1}, {:.1}", comparison.change_pct, comparison.noise_pct));
+        findings.note(
+            "regression, change and noise, %",
+            format!("{:.1}, {:.1}", comparison.change_pct, comparison.noise_pct),
+        );
     }
     Ok(())
 }

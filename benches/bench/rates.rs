@@ -19,7 +19,10 @@ pub(crate) fn equal(settings: &Settings, place: &Place, findings: &mut Findings)
         let rig = Rig::build(&burden, settings, place)?;
         let rounds = rounds(&rig, settings, findings, &[])?;
         for (way, of_ours, of_iperf3) in ways() {
-            let compared = Compared { what: format!("{count} × 1 Gbit/s, {way}"), theory: theory(&burden) };
+            let compared = Compared {
+                what: format!("{count} × 1 Gbit/s, {way}"),
+                theory: theory(&burden),
+            };
             compared.add(findings, &rounds, of_ours, of_iperf3);
         }
     }
@@ -28,27 +31,60 @@ pub(crate) fn equal(settings: &Settings, place: &Place, findings: &mut Findings)
 
 /// Measures two cables whose frames to the receiver share a bus.
 pub(crate) fn shared(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
-    let burden = Burden { bus: Some(BUS), ..Burden::of([LinkSpec::gigabit(); 2]) };
+    let burden = Burden {
+        bus: Some(BUS),
+        ..Burden::of([LinkSpec::gigabit(); 2])
+    };
     let mut benches = Vec::new();
     let mut loads = Vec::new();
     for _ in 0..settings.runs {
         let rig = Rig::build(&burden, settings, place)?;
         benches.push(bench(&rig, findings, &[])?);
-        let alone = [rig.iperf3_on(&[0], Host::A)?.total(), rig.iperf3_on(&[1], Host::A)?.total()];
+        let alone = [
+            rig.iperf3_on(&[0], Host::A)?.total(),
+            rig.iperf3_on(&[1], Host::A)?.total(),
+        ];
         loads.push((alone, rig.iperf3(Host::A)?.total()));
     }
     let of_one = theory(&burden) / 2.0;
     for link in [0, 1] {
         let what = |program| format!("shared, eth{} alone, {program}, % of theory", link + 1);
         let ours = Spread::of(&benches, |bench| 100.0 * bench.alone(link) / of_one);
-        findings.value(&what("nicstripe"), &ours, 2, "≥ 99", |share| share >= 99.0);
-        findings.value(&what("iperf3"), &Spread::of(&loads, |(alone, _)| 100.0 * alone[link] / of_one), 2, "", |_| true);
+        findings.value(&what("nicstripe"), &ours, 2, "≥ 99", |share| {
+            share >= 99.0
+        });
+        findings.value(
+            &what("iperf3"),
+            &Spread::of(&loads, |(alone, _)| 100.0 * alone[link] / of_one),
+            2,
+            "",
+            |_| true,
+        );
     }
-    let ours = Spread::of(&benches, |bench| bench.report.summary.scaling.unwrap_or(f64::NAN));
-    findings.value("shared, scaling, nicstripe", &ours, 3, "0.61 ± 0.03", |scaling| (scaling - 0.61).abs() <= 0.03);
-    let theirs = Spread::of(&loads, |(alone, together)| together / alone.iter().sum::<f64>());
-    findings.value("shared, scaling, iperf3", &theirs, 3, "0.61 ± 0.03", |scaling| (scaling - 0.61).abs() <= 0.03);
-    let named: Vec<Option<Limiter>> = benches.iter().map(|bench| bench.report.summary.limiter).collect();
+    let ours = Spread::of(&benches, |bench| {
+        bench.report.summary.scaling.unwrap_or(f64::NAN)
+    });
+    findings.value(
+        "shared, scaling, nicstripe",
+        &ours,
+        3,
+        "0.61 ± 0.03",
+        |scaling| (scaling - 0.61).abs() <= 0.03,
+    );
+    let theirs = Spread::of(&loads, |(alone, together)| {
+        together / alone.iter().sum::<f64>()
+    });
+    findings.value(
+        "shared, scaling, iperf3",
+        &theirs,
+        3,
+        "0.61 ± 0.03",
+        |scaling| (scaling - 0.61).abs() <= 0.03,
+    );
+    let named: Vec<Option<Limiter>> = benches
+        .iter()
+        .map(|bench| bench.report.summary.limiter)
+        .collect();
     findings.named("shared, limiter", &[Limiter::Shared], &named);
     Ok(())
 }
@@ -59,7 +95,10 @@ pub(crate) fn mixed(settings: &Settings, place: &Place, findings: &mut Findings)
     let rig = Rig::build(&burden, settings, place)?;
     let rounds = rounds(&rig, settings, findings, &[])?;
     of_each_link("mixed", &burden, &rounds, findings, 2.0);
-    let named: Vec<Option<Limiter>> = rounds.iter().map(|(bench, _)| bench.report.summary.limiter).collect();
+    let named: Vec<Option<Limiter>> = rounds
+        .iter()
+        .map(|(bench, _)| bench.report.summary.limiter)
+        .collect();
     findings.named("mixed, limiter", &[Limiter::Cable], &named);
     Ok(())
 }
@@ -75,7 +114,11 @@ pub(crate) fn jumbo(settings: &Settings, place: &Place, findings: &mut Findings)
         [] => findings.fail("jumbo: no sweep of messages in the report"),
         points => {
             let rises = rises(points, theory(&burden) / 2.0);
-            findings.count("jumbo, message sizes as fast as smaller ones or the cable, except dropouts", rises, points.len());
+            findings.count(
+                "jumbo, message sizes as fast as smaller ones or the cable, except dropouts",
+                rises,
+                points.len(),
+            );
         }
     }
     Ok(())
@@ -83,7 +126,11 @@ pub(crate) fn jumbo(settings: &Settings, place: &Place, findings: &mut Findings)
 
 /// Returns the points of a sweep; none if it did not run.
 pub(crate) fn points(report: &BenchReport, kind: SweepKind) -> &[SweepPoint] {
-    report.sweeps.iter().find(|sweep| sweep.kind == kind).map_or(&[], |sweep| &sweep.points)
+    report
+        .sweeps
+        .iter()
+        .find(|sweep| sweep.kind == kind)
+        .map_or(&[], |sweep| &sweep.points)
 }
 
 /// Runs a bench and checks its report.
@@ -91,14 +138,29 @@ pub(crate) fn bench(rig: &Rig<'_>, findings: &mut Findings, words: &[&str]) -> R
     let benched = rig.bench(words)?;
     findings.check(&benched.report);
     if benched.exit_code != Some(0) {
-        findings.fail(format!("nicstripe bench ended with {:?}, expected 0", benched.exit_code));
+        findings.fail(format!(
+            "nicstripe bench ended with {:?}, expected 0",
+            benched.exit_code
+        ));
     }
     Ok(benched)
 }
 
 /// Runs nicstripe and iperf3 alternately; iperf3 runs one load in each direction.
-fn rounds(rig: &Rig<'_>, settings: &Settings, findings: &mut Findings, words: &[&str]) -> Result<Vec<Round>> {
-    (0..settings.runs).map(|_| Ok((bench(rig, findings, words)?, [rig.iperf3(Host::A)?, rig.iperf3(Host::B)?]))).collect()
+fn rounds(
+    rig: &Rig<'_>,
+    settings: &Settings,
+    findings: &mut Findings,
+    words: &[&str],
+) -> Result<Vec<Round>> {
+    (0..settings.runs)
+        .map(|_| {
+            Ok((
+                bench(rig, findings, words)?,
+                [rig.iperf3(Host::A)?, rig.iperf3(Host::B)?],
+            ))
+        })
+        .collect()
 }
 
 type Round = (Benched, [Load; 2]);
@@ -106,8 +168,16 @@ type Rate = fn(&Round) -> f64;
 
 /// Returns the name of each direction, with nicstripe's and iperf3's rate.
 fn ways() -> [(&'static str, Rate, Rate); 2] {
-    let to: (_, Rate, Rate) = ("to the daemon", |(bench, _)| bench.together(), |(_, loads)| loads[0].total());
-    let from: (_, Rate, Rate) = ("from the daemon", |(bench, _)| bench.reverse(), |(_, loads)| loads[1].total());
+    let to: (_, Rate, Rate) = (
+        "to the daemon",
+        |(bench, _)| bench.together(),
+        |(_, loads)| loads[0].total(),
+    );
+    let from: (_, Rate, Rate) = (
+        "from the daemon",
+        |(bench, _)| bench.reverse(),
+        |(_, loads)| loads[1].total(),
+    );
     [to, from]
 }
 
@@ -120,24 +190,64 @@ struct Compared {
 impl Compared {
     fn add(&self, findings: &mut Findings, rounds: &[Round], of_ours: Rate, of_iperf3: Rate) {
         let Self { what, theory } = self;
-        findings.note(&format!("{what}, nicstripe, Mbit/s"), Spread::of(rounds, |round| of_ours(round) / 1e6).print(1));
-        findings.note(&format!("{what}, iperf3, Mbit/s"), Spread::of(rounds, |round| of_iperf3(round) / 1e6).print(1));
+        findings.note(
+            &format!("{what}, nicstripe, Mbit/s"),
+            Spread::of(rounds, |round| of_ours(round) / 1e6).print(1),
+        );
+        findings.note(
+            &format!("{what}, iperf3, Mbit/s"),
+            Spread::of(rounds, |round| of_iperf3(round) / 1e6).print(1),
+        );
         let of_theirs = Spread::of(rounds, |round| 100.0 * of_ours(round) / of_iperf3(round));
-        findings.value(&format!("{what}, % of iperf3"), &of_theirs, 2, "99 to 101", |share| (share - 100.0).abs() <= 1.0);
+        findings.value(
+            &format!("{what}, % of iperf3"),
+            &of_theirs,
+            2,
+            "99 to 101",
+            |share| (share - 100.0).abs() <= 1.0,
+        );
         let of_theory = Spread::of(rounds, |round| 100.0 * of_ours(round) / theory);
-        findings.value(&format!("{what}, % of theory"), &of_theory, 2, "98 to 102", |share| (share - 100.0).abs() <= 2.0);
+        findings.value(
+            &format!("{what}, % of theory"),
+            &of_theory,
+            2,
+            "98 to 102",
+            |share| (share - 100.0).abs() <= 2.0,
+        );
     }
 }
 
 /// Checks each cable's part of the total, which must be within `percent` of its theory.
-fn of_each_link(case: &str, burden: &Burden, rounds: &[Round], findings: &mut Findings, percent: f64) {
+fn of_each_link(
+    case: &str,
+    burden: &Burden,
+    rounds: &[Round],
+    findings: &mut Findings,
+    percent: f64,
+) {
     for (link, spec) in burden.cables.iter().enumerate() {
-        let theory = spec.goodput().map_or(f64::NAN, |rate| rate.bits_per_second() as f64);
-        let what = |program| format!("{case}, eth{}, {program}, % of {:.1} Mbit/s", link + 1, theory / 1e6);
+        let theory = spec
+            .goodput()
+            .map_or(f64::NAN, |rate| rate.bits_per_second() as f64);
+        let what = |program| {
+            format!(
+                "{case}, eth{}, {program}, % of {:.1} Mbit/s",
+                link + 1,
+                theory / 1e6
+            )
+        };
         let ours = Spread::of(rounds, |(bench, _)| 100.0 * bench.part(link) / theory);
         let bar = format!("{} to {}", 100.0 - percent, 100.0 + percent);
-        findings.value(&what("nicstripe"), &ours, 2, &bar, |share| (share - 100.0).abs() <= percent);
-        findings.value(&what("iperf3"), &Spread::of(rounds, |(_, loads)| 100.0 * loads[0].rates[link] / theory), 2, "", |_| true);
+        findings.value(&what("nicstripe"), &ours, 2, &bar, |share| {
+            (share - 100.0).abs() <= percent
+        });
+        findings.value(
+            &what("iperf3"),
+            &Spread::of(rounds, |(_, loads)| 100.0 * loads[0].rates[link] / theory),
+            2,
+            "",
+            |_| true,
+        );
     }
 }
 
@@ -158,7 +268,12 @@ fn rises(points: &[SweepPoint], cable: f64) -> usize {
 }
 
 pub(crate) fn theory(burden: &Burden) -> f64 {
-    burden.cables.iter().filter_map(|spec| spec.goodput()).map(|rate| rate.bits_per_second() as f64).sum()
+    burden
+        .cables
+        .iter()
+        .filter_map(|spec| spec.goodput())
+        .map(|rate| rate.bits_per_second() as f64)
+        .sum()
 }
 
 /// Rate of frames with their header: 1147.7 Mbit/s of payload, and 0.61 of the capacity of two

@@ -38,11 +38,26 @@ pub(crate) struct Benched {
 }
 
 impl<'a> Rig<'a> {
-    pub(crate) fn build(burden: &'a Burden, settings: &'a Settings, place: &'a Place) -> Result<Self> {
+    pub(crate) fn build(
+        burden: &'a Burden,
+        settings: &'a Settings,
+        place: &'a Place,
+    ) -> Result<Self> {
         let lab = burden.lab()?;
-        let daemon = if settings.recorded.is_none() { Some(serve_in(&lab, place)?) } else { None };
+        let daemon = if settings.recorded.is_none() {
+            Some(serve_in(&lab, place)?)
+        } else {
+            None
+        };
         let quota = burden.ration(&daemon.iter().collect::<Vec<_>>())?;
-        Ok(Self { lab, burden, settings, place, daemon, _quota: quota })
+        Ok(Self {
+            lab,
+            burden,
+            settings,
+            place,
+            daemon,
+            _quota: quota,
+        })
     }
 
     /// Runs `nicstripe bench` to its end.
@@ -51,23 +66,50 @@ impl<'a> Rig<'a> {
     ///
     /// It printed no report.
     pub(crate) fn bench(&self, words: &[&str]) -> Result<Benched> {
-        let Some(daemon) = &self.daemon else { return self.recorded() };
+        let Some(daemon) = &self.daemon else {
+            return self.recorded();
+        };
         let (cpu_before, carried_before) = (daemon.cpu()?, iperf::carried(&self.lab)?);
-        let mut command = as_nicstripe(self.lab.command(Host::A, NICSTRIPE), self.place, Host::A, "bench");
-        let Settings { seconds, repeat, .. } = self.settings;
+        let mut command = as_nicstripe(
+            self.lab.command(Host::A, NICSTRIPE),
+            self.place,
+            Host::A,
+            "bench",
+        );
+        let Settings {
+            seconds, repeat, ..
+        } = self.settings;
         command.arg(self.lab.address(Host::B, 0).to_string());
-        command.args(["-t", &seconds.to_string(), "--repeat", &repeat.to_string(), "--json", "--no-history"]).args(words);
+        command
+            .args([
+                "-t",
+                &seconds.to_string(),
+                "--repeat",
+                &repeat.to_string(),
+                "--json",
+                "--no-history",
+            ])
+            .args(words);
         let mut client = Process::spawn(command, "bench", &self.place.logs())?;
         let deadline = Instant::now() + self.time_limit(words);
-        self.burden.while_stopped([&[&client], &[daemon]], || client.await_end(deadline))?;
+        self.burden
+            .while_stopped([&[&client], &[daemon]], || client.await_end(deadline))?;
         let cpu = client.cpu()? + daemon.cpu()?.saturating_sub(cpu_before);
         let exit_code = client.status()?.code();
         let output = client.output()?;
         let report = serde_json::from_str(&output).map_err(|error| {
             let said = client.errors().unwrap_or_default();
-            format!("nicstripe bench printed no report (exit code {exit_code:?}): {error}: {}", said.trim())
+            format!(
+                "nicstripe bench printed no report (exit code {exit_code:?}): {error}: {}",
+                said.trim()
+            )
         })?;
-        Ok(Benched { report, exit_code, cpu, carried: iperf::carried(&self.lab)? - carried_before })
+        Ok(Benched {
+            report,
+            exit_code,
+            cpu,
+            carried: iperf::carried(&self.lab)? - carried_before,
+        })
     }
 
     /// Loads all cables with iperf3, with data to the daemon's host, or from it.
@@ -77,13 +119,30 @@ impl<'a> Rig<'a> {
 
     /// Like [`iperf3`](Self::iperf3), for some of the cables.
     pub(crate) fn iperf3_on(&self, links: &[usize], from: Host) -> Result<Load> {
-        iperf::load(&self.lab, self.burden, self.place, links, from, self.settings.seconds)
+        iperf::load(
+            &self.lab,
+            self.burden,
+            self.place,
+            links,
+            from,
+            self.settings.seconds,
+        )
     }
 
     fn recorded(&self) -> Result<Benched> {
-        let file = self.settings.recorded.as_ref().ok_or("neither daemon nor recorded report")?;
-        let report = serde_json::from_str(&fs::read_to_string(file)?).map_err(|error| format!("{}: {error}", file.display()))?;
-        Ok(Benched { report, exit_code: Some(0), cpu: Duration::ZERO, carried: 1 })
+        let file = self
+            .settings
+            .recorded
+            .as_ref()
+            .ok_or("neither daemon nor recorded report")?;
+        let report = serde_json::from_str(&fs::read_to_string(file)?)
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok(Benched {
+            report,
+            exit_code: Some(0),
+            cpu: Duration::ZERO,
+            carried: 1,
+        })
     }
 
     /// Timeout: twice the time of all loads, plus that of a sweep.
@@ -91,7 +150,8 @@ impl<'a> Rig<'a> {
         let loads = 2 * self.burden.cables.len() + 4;
         let load = Duration::from_secs(u64::from(self.settings.seconds + 2));
         let sweeps = words.iter().filter(|word| **word == "--sweep").count();
-        load * self.settings.repeat * 2 * u32::try_from(loads).unwrap_or(u32::MAX) + Duration::from_secs(60 + 600 * sweeps as u64)
+        load * self.settings.repeat * 2 * u32::try_from(loads).unwrap_or(u32::MAX)
+            + Duration::from_secs(60 + 600 * sweeps as u64)
     }
 }
 
@@ -104,30 +164,49 @@ impl Benched {
     /// Returns the rate of all cables together, to the daemon, in bits a second; NaN if not
     /// measured.
     pub(crate) fn together(&self) -> f64 {
-        self.report.summary.together.map_or(f64::NAN, |spread| spread.median_bps as f64)
+        self.report
+            .summary
+            .together
+            .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
     /// Returns the rate of all cables together, from the daemon, in bits a second; NaN if not
     /// measured.
     pub(crate) fn reverse(&self) -> f64 {
-        self.report.summary.reverse.map_or(f64::NAN, |spread| spread.median_bps as f64)
+        self.report
+            .summary
+            .reverse
+            .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
     /// Returns the rate of one link alone, in bits a second.
     pub(crate) fn alone(&self, link: usize) -> f64 {
-        self.link(link).and_then(|link| link.alone).map_or(f64::NAN, |spread| spread.median_bps as f64)
+        self.link(link)
+            .and_then(|link| link.alone)
+            .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
     /// Returns one link's part of `together`.
     pub(crate) fn part(&self, link: usize) -> f64 {
-        self.link(link).and_then(|link| link.together).map_or(f64::NAN, |spread| spread.median_bps as f64)
+        self.link(link)
+            .and_then(|link| link.together)
+            .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
     /// Returns a link's summary; the report lists links by id, which is the order of the interfaces
     /// here.
     fn link(&self, link: usize) -> Option<&LinkSummary> {
         let interface = format!("eth{}", link + 1);
-        let id = self.report.links.iter().find(|link| link.ends.client.name == interface)?.id;
-        self.report.summary.links.iter().find(|link| link.link == id)
+        let id = self
+            .report
+            .links
+            .iter()
+            .find(|link| link.ends.client.name == interface)?
+            .id;
+        self.report
+            .summary
+            .links
+            .iter()
+            .find(|link| link.link == id)
     }
 }

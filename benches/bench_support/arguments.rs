@@ -62,5 +62,8 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         _ => (text, 0),
     };
     let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << shift).filter(|size| *size > 0).ok_or_else(wrong)
+    number
+        .checked_mul(1 << shift)
+        .filter(|size| *size > 0)
+        .ok_or_else(wrong)
 }

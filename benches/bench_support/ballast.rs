@@ -42,7 +42,11 @@ impl Ballast {
             let stop = stop.clone();
             move || make_room(&file, size, &stop)
         });
-        Ok(Self { path, stop, thread: Some(thread) })
+        Ok(Self {
+            path,
+            stop,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -62,10 +66,14 @@ impl Drop for Ballast {
 /// Frees every other block first, then those between. The host reclaims pieces of 2 MiB, which are
 /// rare this way.
 fn make_room(ballast: &File, size: u64, stop: &AtomicBool) -> io::Result<()> {
-    let used = || fstatvfs(ballast.as_fd()).map(|stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize);
+    let used =
+        || fstatvfs(ballast.as_fd()).map(|stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize);
     let before = used()?;
     let block = BLOCK as u64;
-    let (even, odd) = ((0..size).step_by(2 * BLOCK), (block..size).step_by(2 * BLOCK));
+    let (even, odd) = (
+        (0..size).step_by(2 * BLOCK),
+        (block..size).step_by(2 * BLOCK),
+    );
     let mut given = 0;
     for offset in even.chain(odd) {
         while given > (used()? + given).saturating_sub(before) + LEAD {
@@ -74,7 +82,12 @@ fn make_room(ballast: &File, size: u64, stop: &AtomicBool) -> io::Result<()> {
                 return Ok(());
             }
         }
-        fallocate(ballast, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, block)?;
+        fallocate(
+            ballast,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            offset,
+            block,
+        )?;
         given += block;
     }
     Ok(())

@@ -14,12 +14,18 @@ pub(crate) struct Cables {
 impl Cables {
     /// Creates cables that have no command-line syntax.
     pub(crate) fn of(name: impl Into<String>, specs: impl Into<Vec<LinkSpec>>) -> Self {
-        Self { name: name.into(), specs: specs.into() }
+        Self {
+            name: name.into(),
+            specs: specs.into(),
+        }
     }
 
     /// Creates `count` cables that are limited only by the CPU.
     pub(crate) fn unshaped(count: usize) -> Self {
-        Self { name: count.to_string(), specs: vec![LinkSpec::unshaped(); count] }
+        Self {
+            name: count.to_string(),
+            specs: vec![LinkSpec::unshaped(); count],
+        }
     }
 
     /// Returns the command-line syntax of the cables: `2` or `1000+100`.
@@ -39,7 +45,10 @@ impl Cables {
     /// Returns the total capacity in file bits per second, without IPv4 and TCP headers; `None` if
     /// unshaped.
     pub(crate) fn theory(&self) -> Option<f64> {
-        self.specs.iter().map(|spec| spec.goodput().map(|rate| rate.bits_per_second() as f64)).sum()
+        self.specs
+            .iter()
+            .map(|spec| spec.goodput().map(|rate| rate.bits_per_second() as f64))
+            .sum()
     }
 
     /// Divides `size` bytes among the cables by their rates, or evenly if unshaped. The parts sum
@@ -51,7 +60,8 @@ impl Cables {
         let mut bytes_before = 0;
         let parts = self.specs.iter().map(|spec| {
             rates_before += u128::from(rate(spec));
-            let bytes = u64::try_from(u128::from(size) * rates_before / total.max(1)).unwrap_or(size);
+            let bytes =
+                u64::try_from(u128::from(size) * rates_before / total.max(1)).unwrap_or(size);
             bytes - std::mem::replace(&mut bytes_before, bytes)
         });
         parts.collect()
@@ -73,15 +83,23 @@ impl FromStr for Cables {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("not cables: {text:?}, expected 1 to {MOST} as a count of 1 Gbit/s each, or rates in Mbit/s such as 1000+100");
-        let numbers = text.split('+').map(|number| number.parse().ok().filter(|number| *number > 0));
+        let wrong = || {
+            format!(
+                "not cables: {text:?}, expected 1 to {MOST} as a count of 1 Gbit/s each, or rates in Mbit/s such as 1000+100"
+            )
+        };
+        let numbers = text
+            .split('+')
+            .map(|number| number.parse().ok().filter(|number| *number > 0));
         let specs = match numbers.collect::<Option<Vec<u64>>>().ok_or_else(wrong)?[..] {
             [count @ 1..=MOST] => (0..count).map(|_| LinkSpec::gigabit()).collect(),
             [_] => return Err(wrong()),
             ref rates => rates.iter().copied().map(LinkSpec::mbit).collect(),
         };
-        Ok(Self { name: text.to_owned(), specs })
+        Ok(Self {
+            name: text.to_owned(),
+            specs,
+        })
     }
 }
 

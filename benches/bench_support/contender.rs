@@ -61,15 +61,22 @@ pub(super) enum Ready {
 impl Contender {
     /// Returns the installed programs of a list, and reports the missing ones.
     pub(crate) fn installed(wanted: &[Self]) -> Vec<Self> {
-        let (installed, missing): (Vec<Self>, Vec<Self>) = wanted.iter().partition(|contender| contender.is_installed());
+        let (installed, missing): (Vec<Self>, Vec<Self>) = wanted
+            .iter()
+            .partition(|contender| contender.is_installed());
         for contender in missing {
-            println!("{contender} skipped: not all of {} are installed", contender.programs().join(", "));
+            println!(
+                "{contender} skipped: not all of {} are installed",
+                contender.programs().join(", ")
+            );
         }
         installed
     }
 
     fn is_installed(self) -> bool {
-        self.programs().iter().all(|program| version_of(program).is_some())
+        self.programs()
+            .iter()
+            .all(|program| version_of(program).is_some())
     }
 
     fn programs(self) -> &'static [&'static str] {
@@ -86,7 +93,10 @@ impl Contender {
     /// Returns its name and, if known, its version.
     pub(crate) fn version(self) -> String {
         let text = version_of(self.programs()[0]).unwrap_or_default();
-        let number = text.split_ascii_whitespace().find(|word| word.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit()));
+        let number = text.split_ascii_whitespace().find(|word| {
+            word.trim_start_matches('v')
+                .starts_with(|c: char| c.is_ascii_digit())
+        });
         format!("{self} {}", number.unwrap_or("of unknown version"))
     }
 
@@ -109,10 +119,17 @@ impl Contender {
     pub(super) fn plan(self, scene: &Scene<'_>) -> Result<Plan> {
         match self {
             Self::Nicstripe => {
-                let server = Server { host: Host::B, command: serve(scene), ready: Ready::Says(LISTENING) };
+                let server = Server {
+                    host: Host::B,
+                    command: serve(scene),
+                    ready: Ready::Says(LISTENING),
+                };
                 let mut client = cp(scene)?;
                 client.arg("--json");
-                Ok(Plan { servers: vec![server], clients: vec![(Host::A, client)] })
+                Ok(Plan {
+                    servers: vec![server],
+                    clients: vec![(Host::A, client)],
+                })
             }
             Self::Iperf3 => Ok(iperf3(scene)),
             Self::Aria2 => pull(scene, aria2(scene)?),
@@ -147,7 +164,11 @@ fn version_of(program: &str) -> Option<String> {
     } else {
         "--version"
     };
-    let output = Command::new(program).arg(flag).stdin(Stdio::null()).output().ok()?;
+    let output = Command::new(program)
+        .arg(flag)
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
     Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
@@ -184,8 +205,16 @@ pub(super) fn as_daemon(command: Command, place: &Place) -> Command {
 }
 
 /// Adds the subcommand and the keys of its host to a nicstripe command.
-pub(crate) fn as_nicstripe(mut command: Command, place: &Place, host: Host, subcommand: &str) -> Command {
-    command.arg(subcommand).env("NICSTRIPE_HOME", place.home(host).config()).env_remove("RUST_LOG");
+pub(crate) fn as_nicstripe(
+    mut command: Command,
+    place: &Place,
+    host: Host,
+    subcommand: &str,
+) -> Command {
+    command
+        .arg(subcommand)
+        .env("NICSTRIPE_HOME", place.home(host).config())
+        .env_remove("RUST_LOG");
     command
 }
 
@@ -224,23 +253,48 @@ pub(crate) struct LinkReport {
 impl CpReport {
     /// Parses the last line of the output of `cp`.
     pub(crate) fn parse(output: &str) -> Result<Self> {
-        let last = output.lines().next_back().ok_or("nicstripe cp printed no report")?;
+        let last = output
+            .lines()
+            .next_back()
+            .ok_or("nicstripe cp printed no report")?;
         Ok(serde_json::from_str(last)?)
     }
 }
 
 /// One server and one client per cable; the bytes are divided by the cables' rates.
 fn iperf3(scene: &Scene<'_>) -> Plan {
-    let mut plan = Plan { servers: Vec::new(), clients: Vec::new() };
-    for (link, bytes) in scene.cables.divide(scene.sample.size).into_iter().enumerate() {
+    let mut plan = Plan {
+        servers: Vec::new(),
+        clients: Vec::new(),
+    };
+    for (link, bytes) in scene
+        .cables
+        .divide(scene.sample.size)
+        .into_iter()
+        .enumerate()
+    {
         let port = 5201 + u16::try_from(link).unwrap_or(0);
-        let [near, far] = [scene.from, scene.to()].map(|host| scene.lab.address(host, link).to_string());
+        let [near, far] =
+            [scene.from, scene.to()].map(|host| scene.lab.address(host, link).to_string());
         let mut server = scene.lab.command(scene.to(), "iperf3");
         server.args(["-s", "-B", &far, "-p", &port.to_string()]);
-        plan.servers.push(Server { host: scene.to(), command: server, ready: Ready::Listens(port) });
+        plan.servers.push(Server {
+            host: scene.to(),
+            command: server,
+            ready: Ready::Listens(port),
+        });
         let mut client = scene.lab.command(scene.from, "iperf3");
         let bound = format!("{near}%{}", scene.lab.interface(link));
-        client.args(["-c", &far, "-B", &bound, "-p", &port.to_string(), "-n", &bytes.to_string()]);
+        client.args([
+            "-c",
+            &far,
+            "-B",
+            &bound,
+            "-p",
+            &port.to_string(),
+            "-n",
+            &bytes.to_string(),
+        ]);
         plan.clients.push((scene.from, client));
     }
     plan
@@ -251,7 +305,9 @@ fn pull(scene: &Scene<'_>, client: Command) -> Result<Plan> {
     let folder = scene.place.logs().join("nginx");
     fs::create_dir_all(&folder)?;
     let (folder, root) = (folder.display(), scene.place.files(scene.from));
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|kind| format!("{kind}_temp_path {folder};")).concat();
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {folder};"))
+        .concat();
     let settings = format!(
         "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error; events {{ worker_connections 512; }}\n\
          http {{ access_log off; sendfile on; keepalive_requests 100000; {temporary}\n\
@@ -261,30 +317,63 @@ fn pull(scene: &Scene<'_>, client: Command) -> Result<Plan> {
     let file = scene.place.logs().join("nginx.conf");
     fs::write(&file, settings)?;
     let mut server = scene.lab.command(scene.from, "nginx");
-    server.args(["-p", &folder.to_string(), "-e", &format!("{folder}/error")]).arg("-c").arg(file);
-    let server = Server { host: scene.from, command: server, ready: Ready::Listens(NGINX_PORT) };
-    Ok(Plan { servers: vec![server], clients: vec![(scene.to(), client)] })
+    server
+        .args(["-p", &folder.to_string(), "-e", &format!("{folder}/error")])
+        .arg("-c")
+        .arg(file);
+    let server = Server {
+        host: scene.from,
+        command: server,
+        ready: Ready::Listens(NGINX_PORT),
+    };
+    Ok(Plan {
+        servers: vec![server],
+        clients: vec![(scene.to(), client)],
+    })
 }
 
 /// Returns the file's URLs at nginx, one per cable.
 fn urls(scene: &Scene<'_>) -> Result<Vec<String>> {
     let name = scene.sample.name()?;
-    let url = |link| format!("http://{}:{NGINX_PORT}/{name}", scene.lab.address(scene.from, link));
+    let url = |link| {
+        format!(
+            "http://{}:{NGINX_PORT}/{name}",
+            scene.lab.address(scene.from, link)
+        )
+    };
     Ok((0..scene.cables.count()).map(url).collect())
 }
 
 /// Four connections per cable.
 fn aria2(scene: &Scene<'_>) -> Result<Command> {
     let mut command = scene.lab.command(scene.to(), "aria2c");
-    command.args(["--no-conf", "-q", "-c", "-x", "4", "-s", &connections(scene), "-k", "1M", "--file-allocation=none"]);
-    command.args(["--auto-save-interval=1", "--uri-selector=inorder", "-d"]).arg(scene.place.files(scene.to())).args(urls(scene)?);
+    command.args([
+        "--no-conf",
+        "-q",
+        "-c",
+        "-x",
+        "4",
+        "-s",
+        &connections(scene),
+        "-k",
+        "1M",
+        "--file-allocation=none",
+    ]);
+    command
+        .args(["--auto-save-interval=1", "--uri-selector=inorder", "-d"])
+        .arg(scene.place.files(scene.to()))
+        .args(urls(scene)?);
     Ok(command)
 }
 
 /// Four connections per cable.
 fn axel(scene: &Scene<'_>) -> Result<Command> {
     let mut command = scene.lab.command(scene.to(), "axel");
-    command.args(["-q", "-n", &connections(scene), "-o"]).arg(scene.received()?).args(urls(scene)?).env("HOME", scene.place.logs());
+    command
+        .args(["-q", "-n", &connections(scene), "-o"])
+        .arg(scene.received()?)
+        .args(urls(scene)?)
+        .env("HOME", scene.place.logs());
     Ok(command)
 }
 
@@ -296,30 +385,65 @@ fn connections(scene: &Scene<'_>) -> String {
 fn rsync(scene: &Scene<'_>) -> Result<Plan> {
     let server = rsync_daemon(&scene.lab, scene.place, scene.to())?;
     let mut client = scene.lab.command(scene.from, "rsync");
-    client.args(["--inplace", "--whole-file"]).arg(&scene.sample.path);
-    client.arg(format!("rsync://{}:{RSYNC_PORT}/to/", scene.lab.address(scene.to(), 0)));
-    let server = Server { host: scene.to(), command: server, ready: Ready::Listens(RSYNC_PORT) };
-    Ok(Plan { servers: vec![server], clients: vec![(scene.from, client)] })
+    client
+        .args(["--inplace", "--whole-file"])
+        .arg(&scene.sample.path);
+    client.arg(format!(
+        "rsync://{}:{RSYNC_PORT}/to/",
+        scene.lab.address(scene.to(), 0)
+    ));
+    let server = Server {
+        host: scene.to(),
+        command: server,
+        ready: Ready::Listens(RSYNC_PORT),
+    };
+    Ok(Plan {
+        servers: vec![server],
+        clients: vec![(scene.from, client)],
+    })
 }
 
 /// Returns rsync's daemon on [`RSYNC_PORT`], with the files of a host as the module `to`.
 pub(super) fn rsync_daemon(lab: &Lab, place: &Place, host: Host) -> Result<Command> {
     let settings = place.logs().join("rsyncd.conf");
     let module = place.files(host);
-    fs::write(&settings, format!("use chroot = no\nuid = 0\ngid = 0\n[to]\npath = {}\nread only = no\n", module.display()))?;
+    fs::write(
+        &settings,
+        format!(
+            "use chroot = no\nuid = 0\ngid = 0\n[to]\npath = {}\nread only = no\n",
+            module.display()
+        ),
+    )?;
     let mut command = lab.command(host, "rsync");
-    command.args(["--daemon", "--no-detach", &format!("--port={RSYNC_PORT}")]).arg(format!("--config={}", settings.display()));
+    command
+        .args(["--daemon", "--no-detach", &format!("--port={RSYNC_PORT}")])
+        .arg(format!("--config={}", settings.display()));
     Ok(command)
 }
 
 /// Four connections to a server at the receiver.
 fn gridftp(scene: &Scene<'_>) -> Result<Plan> {
     let address = scene.lab.address(scene.to(), 0).to_string();
-    let server = gridftp_server(scene, scene.to(), GRIDFTP_PORT, &["-data-interface", &address]);
+    let server = gridftp_server(
+        scene,
+        scene.to(),
+        GRIDFTP_PORT,
+        &["-data-interface", &address],
+    );
     let mut client = scene.lab.command(scene.from, "globus-url-copy");
-    client.args(["-q", "-fast", "-p", "4"]).arg(format!("file://{}", scene.sample.path.display()));
-    client.arg(format!("ftp://{address}:{GRIDFTP_PORT}{}", scene.received()?.display())).env("HOME", scene.place.logs());
-    Ok(Plan { servers: vec![server], clients: vec![(scene.from, client)] })
+    client
+        .args(["-q", "-fast", "-p", "4"])
+        .arg(format!("file://{}", scene.sample.path.display()));
+    client
+        .arg(format!(
+            "ftp://{address}:{GRIDFTP_PORT}{}",
+            scene.received()?.display()
+        ))
+        .env("HOME", scene.place.logs());
+    Ok(Plan {
+        servers: vec![server],
+        clients: vec![(scene.from, client)],
+    })
 }
 
 /// One front and one data node per cable at each end; the client makes one front send to the other.
@@ -327,26 +451,75 @@ fn gridftp_striped(scene: &Scene<'_>) -> Result<Plan> {
     let count = scene.cables.count();
     let mut servers = Vec::new();
     let ports = (GRIDFTP_NODES..).take(count);
-    let nodes: Vec<String> = ports.clone().map(|port| format!("127.0.0.1:{port}")).collect();
+    let nodes: Vec<String> = ports
+        .clone()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
     for host in [scene.from, scene.to()] {
         for (link, port) in ports.clone().enumerate() {
             let address = scene.lab.address(host, link).to_string();
-            servers.push(gridftp_server(scene, host, port, &["-dn", "-ipc-interface", "127.0.0.1", "-data-interface", &address]));
+            servers.push(gridftp_server(
+                scene,
+                host,
+                port,
+                &[
+                    "-dn",
+                    "-ipc-interface",
+                    "127.0.0.1",
+                    "-data-interface",
+                    &address,
+                ],
+            ));
         }
-        servers.push(gridftp_server(scene, host, GRIDFTP_PORT, &["-r", &nodes.join(","), "-stripe-count", &count.to_string()]));
+        servers.push(gridftp_server(
+            scene,
+            host,
+            GRIDFTP_PORT,
+            &["-r", &nodes.join(","), "-stripe-count", &count.to_string()],
+        ));
     }
-    let url = |host, path: PathBuf| format!("ftp://{}:{GRIDFTP_PORT}{}", scene.lab.address(host, 0), path.display());
+    let url = |host, path: PathBuf| {
+        format!(
+            "ftp://{}:{GRIDFTP_PORT}{}",
+            scene.lab.address(host, 0),
+            path.display()
+        )
+    };
     let mut client = scene.lab.command(scene.from, "globus-url-copy");
-    client.args(["-q", "-fast", "-stripe", "-sbs", "1048576", "-p", "4"]).env("HOME", scene.place.logs());
-    client.args([url(scene.from, scene.sample.path.clone()), url(scene.to(), scene.received()?)]);
-    Ok(Plan { servers, clients: vec![(scene.from, client)] })
+    client
+        .args(["-q", "-fast", "-stripe", "-sbs", "1048576", "-p", "4"])
+        .env("HOME", scene.place.logs());
+    client.args([
+        url(scene.from, scene.sample.path.clone()),
+        url(scene.to(), scene.received()?),
+    ]);
+    Ok(Plan {
+        servers,
+        clients: vec![(scene.from, client)],
+    })
 }
 
 fn gridftp_server(scene: &Scene<'_>, host: Host, port: u16, more: &[&str]) -> Server {
     let mut command = scene.lab.command(host, "globus-gridftp-server");
-    command.args(["-s", "-aa", "-anonymous-user", "root", "-allow-root", "-c", "none", "-auth-level", "0", "-p", &port.to_string()]);
+    command.args([
+        "-s",
+        "-aa",
+        "-anonymous-user",
+        "root",
+        "-allow-root",
+        "-c",
+        "none",
+        "-auth-level",
+        "0",
+        "-p",
+        &port.to_string(),
+    ]);
     command.args(more).env("HOME", scene.place.logs());
-    Server { host, command, ready: Ready::Listens(port) }
+    Server {
+        host,
+        command,
+        ready: Ready::Listens(port),
+    }
 }
 
 pub(crate) const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");

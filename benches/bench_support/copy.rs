@@ -60,9 +60,17 @@ pub(crate) fn measure(contender: Contender, scene: &Scene<'_>) -> Result<Copied>
 }
 
 /// Like [`measure`], with a watch.
-pub(crate) fn measure_watched(contender: Contender, scene: &Scene<'_>, watch: &mut impl Watch) -> Result<Copied> {
+pub(crate) fn measure_watched(
+    contender: Contender,
+    scene: &Scene<'_>,
+    watch: &mut impl Watch,
+) -> Result<Copied> {
     let plan = contender.plan(scene)?;
-    let ballast = if contender.copies_files() { scene.place.ballast(scene.sample.size)? } else { None };
+    let ballast = if contender.copies_files() {
+        scene.place.ballast(scene.sample.size)?
+    } else {
+        None
+    };
     let servers = start_servers(contender, scene, plan.servers)?;
     let cpu_before = [cpu(&servers, scene.from)?, cpu(&servers, scene.to())?];
     let (busy_before, counters_before) = (busy()?, scene.lab.counters()?);
@@ -70,20 +78,47 @@ pub(crate) fn measure_watched(contender: Contender, scene: &Scene<'_>, watch: &m
     let begun = Instant::now();
     let mut clients = Vec::new();
     for (index, (host, command)) in plan.clients.into_iter().enumerate() {
-        clients.push((host, Process::spawn(command, &format!("{contender}-client-{index}"), &scene.place.logs())?));
+        clients.push((
+            host,
+            Process::spawn(
+                command,
+                &format!("{contender}-client-{index}"),
+                &scene.place.logs(),
+            )?,
+        ));
     }
     let deadline = begun + time_limit(scene.sample.size);
-    while watch.during(scene, begun)?.is_continue() && !has_ended(&clients)? && Instant::now() < deadline {}
-    clients.iter().try_for_each(|(_, client)| client.await_end(deadline))?;
+    while watch.during(scene, begun)?.is_continue()
+        && !has_ended(&clients)?
+        && Instant::now() < deadline
+    {}
+    clients
+        .iter()
+        .try_for_each(|(_, client)| client.await_end(deadline))?;
     let wall = begun.elapsed();
     drop(ballast);
 
     let counters = scene.lab.counters()?;
-    let of_clients = |host| clients.iter().filter(|(at, _)| *at == host).map(|(_, client)| client.cpu()).sum::<Result<Duration>>();
-    let spent = |host, before: Duration| Ok::<_, super::Error>((cpu(&servers, host)? + of_clients(host)?).saturating_sub(before));
-    let (sender_cpu, receiver_cpu) = (spent(scene.from, cpu_before[0])?, spent(scene.to(), cpu_before[1])?);
-    let others_cpu = busy()?.saturating_sub(busy_before).saturating_sub(sender_cpu + receiver_cpu);
-    clients.iter_mut().try_for_each(|(_, client)| client.succeeded())?;
+    let of_clients = |host| {
+        clients
+            .iter()
+            .filter(|(at, _)| *at == host)
+            .map(|(_, client)| client.cpu())
+            .sum::<Result<Duration>>()
+    };
+    let spent = |host, before: Duration| {
+        Ok::<_, super::Error>((cpu(&servers, host)? + of_clients(host)?).saturating_sub(before))
+    };
+    let (sender_cpu, receiver_cpu) = (
+        spent(scene.from, cpu_before[0])?,
+        spent(scene.to(), cpu_before[1])?,
+    );
+    let others_cpu = busy()?
+        .saturating_sub(busy_before)
+        .saturating_sub(sender_cpu + receiver_cpu);
+    clients
+        .iter_mut()
+        .try_for_each(|(_, client)| client.succeeded())?;
 
     watch.after(scene)?;
 
@@ -95,8 +130,20 @@ pub(crate) fn measure_watched(contender: Contender, scene: &Scene<'_>, watch: &m
         scene.sample.check(&scene.received()?)?;
         scene.discard()?;
     }
-    let cables = counters.iter().zip(&counters_before).map(|(after, before)| after.since(before)).collect();
-    Ok(Copied { wall, sender_cpu, receiver_cpu, others_cpu, cables, size: scene.sample.size, report })
+    let cables = counters
+        .iter()
+        .zip(&counters_before)
+        .map(|(after, before)| after.since(before))
+        .collect();
+    Ok(Copied {
+        wall,
+        sender_cpu,
+        receiver_cpu,
+        others_cpu,
+        cables,
+        size: scene.sample.size,
+        report,
+    })
 }
 
 impl Copied {
@@ -107,7 +154,12 @@ impl Copied {
 
     /// Returns CPU seconds for each 10⁹ bytes of the file: of the sender, of the receiver, of both.
     pub(crate) fn cpu_per_gb(&self) -> [f64; 3] {
-        [self.sender_cpu, self.receiver_cpu, self.sender_cpu + self.receiver_cpu].map(|cpu| cpu.as_secs_f64() / (self.size as f64 / 1e9))
+        [
+            self.sender_cpu,
+            self.receiver_cpu,
+            self.sender_cpu + self.receiver_cpu,
+        ]
+        .map(|cpu| cpu.as_secs_f64() / (self.size as f64 / 1e9))
     }
 
     /// Returns the number of CPUs that other work kept busy.
@@ -118,8 +170,13 @@ impl Copied {
     /// Returns the MB sent and received on each cable: `537/537 537/537`.
     pub(crate) fn shares(&self, from: Host) -> String {
         let megabytes = |bytes: u64| (bytes as f64 / 1e6).round();
-        let share =
-            |cable: &LinkCounters| format!("{}/{}", megabytes(cable.at(from).sent_bytes), megabytes(cable.at(from.peer()).received_bytes));
+        let share = |cable: &LinkCounters| {
+            format!(
+                "{}/{}",
+                megabytes(cable.at(from).sent_bytes),
+                megabytes(cable.at(from.peer()).received_bytes)
+            )
+        };
         self.cables.iter().map(share).collect::<Vec<_>>().join(" ")
     }
 
@@ -133,10 +190,18 @@ impl Copied {
     }
 }
 
-fn start_servers(contender: Contender, scene: &Scene<'_>, servers: Vec<super::contender::Server>) -> Result<Vec<(Host, Process)>> {
+fn start_servers(
+    contender: Contender,
+    scene: &Scene<'_>,
+    servers: Vec<super::contender::Server>,
+) -> Result<Vec<(Host, Process)>> {
     let mut started = Vec::new();
     for (index, server) in servers.into_iter().enumerate() {
-        let process = Process::spawn(server.command, &format!("{contender}-server-{index}"), &scene.place.logs())?;
+        let process = Process::spawn(
+            server.command,
+            &format!("{contender}-server-{index}"),
+            &scene.place.logs(),
+        )?;
         match server.ready {
             Ready::Listens(port) => process.await_listener(port)?,
             Ready::Says(line) => process.await_line(line)?,
@@ -149,12 +214,18 @@ fn start_servers(contender: Contender, scene: &Scene<'_>, servers: Vec<super::co
 /// Returns true if all clients have ended, after a short wait.
 fn has_ended(clients: &[(Host, Process)]) -> Result<bool> {
     let until = Instant::now() + INTERVAL;
-    let mut left = clients.iter().map(|(_, client)| client.has_ended_within(until.saturating_duration_since(Instant::now())));
+    let mut left = clients.iter().map(|(_, client)| {
+        client.has_ended_within(until.saturating_duration_since(Instant::now()))
+    });
     left.try_fold(true, |all, ended| Ok(all && ended?))
 }
 
 fn cpu(processes: &[(Host, Process)], host: Host) -> Result<Duration> {
-    processes.iter().filter(|(at, _)| *at == host).map(|(_, process)| process.cpu()).sum()
+    processes
+        .iter()
+        .filter(|(at, _)| *at == host)
+        .map(|(_, process)| process.cpu())
+        .sum()
 }
 
 /// Timeout of a copy: a minute plus the file's time at 1 MB/s, at most 10 minutes.

@@ -70,13 +70,19 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 /// Measures nothing without `--bench`, which `cargo bench` passes and `cargo test --all-targets`
 /// does not.
 pub(crate) fn run<A: clap::Args>(bench: impl FnOnce(A) -> Result<()>) -> ExitCode {
-    let CommandLine { arguments, bench: is_wanted } = CommandLine::<A>::parse();
+    let CommandLine {
+        arguments,
+        bench: is_wanted,
+    } = CommandLine::<A>::parse();
     if !is_wanted {
         println!("nothing measured: run it by `cargo bench`, or with --bench");
         return ExitCode::SUCCESS;
     }
     // Must come first: a process with threads may not enter a user namespace.
-    match nicstripe_lab::gain_access().map_err(Error::from).and_then(|()| bench(arguments)) {
+    match nicstripe_lab::gain_access()
+        .map_err(Error::from)
+        .and_then(|()| bench(arguments))
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", nicstripe::chain(error.as_ref()));
@@ -89,6 +95,13 @@ pub(crate) fn run<A: clap::Args>(bench: impl FnOnce(A) -> Result<()>) -> ExitCod
 pub(crate) fn circumstances(contenders: &[Contender]) -> String {
     let kernel = rustix::system::uname();
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-    let versions: Vec<String> = contenders.iter().map(|contender| contender.version()).collect();
-    format!("Linux {}, {cpus} CPUs for both hosts; {}", kernel.release().to_string_lossy(), versions.join(", "))
+    let versions: Vec<String> = contenders
+        .iter()
+        .map(|contender| contender.version())
+        .collect();
+    format!(
+        "Linux {}, {cpus} CPUs for both hosts; {}",
+        kernel.release().to_string_lossy(),
+        versions.join(", ")
+    )
 }

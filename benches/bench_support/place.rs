@@ -26,14 +26,23 @@ impl Place {
         let available = available_memory().unwrap_or(0);
         if available < room + SPARE_MEMORY {
             let (room, available) = (gib(room + SPARE_MEMORY), gib(available));
-            return Err(format!("{room} of memory needed, {available} available: expected a smaller --size").into());
+            return Err(format!(
+                "{room} of memory needed, {available} available: expected a smaller --size"
+            )
+            .into());
         }
-        Ok(Self { is_in_memory: true, ..Self::within(memory, room)? })
+        Ok(Self {
+            is_in_memory: true,
+            ..Self::within(memory, room)?
+        })
     }
 
     /// Creates the folders in `folder`, or in cargo's folder for benches, which is on a disk.
     pub(crate) fn on_disk(folder: Option<&Path>, room: u64) -> Result<Self> {
-        Self::within(folder.unwrap_or(Path::new(env!("CARGO_TARGET_TMPDIR"))), room)
+        Self::within(
+            folder.unwrap_or(Path::new(env!("CARGO_TARGET_TMPDIR"))),
+            room,
+        )
     }
 
     fn within(folder: &Path, room: u64) -> Result<Self> {
@@ -43,14 +52,23 @@ impl Place {
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         if free < room + SPARE {
             let (room, free, folder) = (gib(room + SPARE), gib(free), folder.display());
-            return Err(format!("{room} of free space needed, {folder} has {free}: expected a smaller --size").into());
+            return Err(format!(
+                "{room} of free space needed, {folder} has {free}: expected a smaller --size"
+            )
+            .into());
         }
-        let base = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir_in(folder)?;
-        let place = Self { base, is_in_memory: false };
+        let base = tempfile::Builder::new()
+            .prefix(&format!("{PREFIX}{}-", std::process::id()))
+            .tempdir_in(folder)?;
+        let place = Self {
+            base,
+            is_in_memory: false,
+        };
         fs::create_dir(place.logs())?;
         for host in Host::ALL {
             fs::create_dir_all(place.files(host))?;
-            let peer = Identity::load_or_create(&place.home(host.peer()).identity_file())?.public_key();
+            let peer =
+                Identity::load_or_create(&place.home(host.peer()).identity_file())?.public_key();
             trust(&place.home(host), peer, &host.peer().to_string())?;
         }
         Ok(place)
@@ -78,7 +96,11 @@ impl Place {
 
     /// Keeps `size` bytes of memory warm for the next received file; does nothing on a disk.
     pub(crate) fn ballast(&self, size: u64) -> Result<Option<Ballast>> {
-        Ok(if self.is_in_memory { Some(Ballast::hold(self.base.path(), size)?) } else { None })
+        Ok(if self.is_in_memory {
+            Some(Ballast::hold(self.base.path(), size)?)
+        } else {
+            None
+        })
     }
 
     /// Empties a host's folder of files.
@@ -89,16 +111,26 @@ impl Place {
 }
 
 fn trust(home: &Home, key: PublicKey, name: &str) -> Result<()> {
-    Peers::edit(&home.peers_file(), |peers| peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ()))?;
+    Peers::edit(&home.peers_file(), |peers| {
+        peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ())
+    })?;
     Ok(())
 }
 
 /// Removes the remains of a killed bench: gigabytes, possibly in memory.
 fn remove_leftovers(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+        let owner = name.to_str().and_then(|name| {
+            name.strip_prefix(PREFIX)?
+                .split('-')
+                .next()?
+                .parse::<u32>()
+                .ok()
+        });
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             // Fails for another user's folder, which then stays.
             let _ = fs::remove_dir_all(entry.path());
@@ -109,7 +141,9 @@ fn remove_leftovers(folder: &Path) {
 /// Returns the memory available without swapping (proc_meminfo(5)).
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }

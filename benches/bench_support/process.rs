@@ -41,14 +41,36 @@ impl Process {
 
     /// Like [`spawn`](Self::spawn), with redirected standard input and output; `output` is then
     /// empty.
-    pub(crate) fn spawn_between(mut command: Command, name: &str, logs: &Path, input: Stdio, output: Stdio) -> Result<Self> {
+    pub(crate) fn spawn_between(
+        mut command: Command,
+        name: &str,
+        logs: &Path,
+        input: Stdio,
+        output: Stdio,
+    ) -> Result<Self> {
         use std::os::unix::process::CommandExt as _;
-        let (stdout, stderr) = (Self::stdout_of(name, logs), logs.join(format!("{name}.err")));
-        command.stdin(input).stdout(output).stderr(File::create(&stderr)?).process_group(0);
-        let child = command.spawn().map_err(|error| format!("cannot start {name}: {error}"))?;
+        let (stdout, stderr) = (
+            Self::stdout_of(name, logs),
+            logs.join(format!("{name}.err")),
+        );
+        command
+            .stdin(input)
+            .stdout(output)
+            .stderr(File::create(&stderr)?)
+            .process_group(0);
+        let child = command
+            .spawn()
+            .map_err(|error| format!("cannot start {name}: {error}"))?;
         let pid = Pid::from_child(&child);
         let end = pidfd_open(pid, PidfdFlags::empty())?;
-        Ok(Self { name: name.to_owned(), child, pid, end, stdout, stderr })
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            pid,
+            end,
+            stdout,
+            stderr,
+        })
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -126,13 +148,19 @@ impl Process {
 
     /// Waits until it has printed a line with this prefix on standard error.
     pub(crate) fn await_line(&self, start: &str) -> Result<()> {
-        self.await_start(|| Ok(fs::read_to_string(&self.stderr)?.lines().any(|line| line.starts_with(start))))
+        self.await_start(|| {
+            Ok(fs::read_to_string(&self.stderr)?
+                .lines()
+                .any(|line| line.starts_with(start)))
+        })
     }
 
     /// Waits until a program on its host listens on a TCP port.
     pub(crate) fn await_listener(&self, port: u16) -> Result<()> {
         let table = |name: &str| fs::read_to_string(format!("/proc/{}/net/{name}", self.pid));
-        self.await_start(|| Ok(has_listener(&table("tcp")?, port) || has_listener(&table("tcp6")?, port)))
+        self.await_start(|| {
+            Ok(has_listener(&table("tcp")?, port) || has_listener(&table("tcp6")?, port))
+        })
     }
 
     fn await_start(&self, has_started: impl Fn() -> io::Result<bool>) -> Result<()> {
@@ -155,7 +183,12 @@ impl Process {
         let mut next = 0;
         while let Some(pid) = family.get(next).copied() {
             ticks += stats.get(&pid).map_or(0, |stat| stat.ticks);
-            family.extend(stats.iter().filter(|(_, stat)| stat.parent == pid).map(|(child, _)| *child));
+            family.extend(
+                stats
+                    .iter()
+                    .filter(|(_, stat)| stat.parent == pid)
+                    .map(|(child, _)| *child),
+            );
             next += 1;
         }
         Ok(Duration::from_secs(ticks) / TICKS_PER_SECOND)
@@ -168,7 +201,11 @@ impl Process {
     pub(crate) fn memory(&self) -> Option<[u64; 2]> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let field = |name: &str| {
-            let kib = status.lines().find_map(|line| line.strip_prefix(name))?.trim().strip_suffix("kB")?;
+            let kib = status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))?
+                .trim()
+                .strip_suffix("kB")?;
             kib.trim().parse::<u64>().ok()?.checked_mul(1024)
         };
         Some([field("VmHWM:")?, field("RssAnon:")?])
@@ -178,7 +215,10 @@ impl Process {
     fn said(&self) -> String {
         let text = fs::read_to_string(&self.stderr).unwrap_or_default();
         let last: Vec<&str> = text.lines().rev().take(3).collect();
-        last.into_iter().rev().map(|line| format!("\n  {}: {line}", self.name)).collect()
+        last.into_iter()
+            .rev()
+            .map(|line| format!("\n  {}: {line}", self.name))
+            .collect()
     }
 }
 
@@ -207,7 +247,10 @@ impl Peak {
     /// Raises the peaks to the current values; does nothing after the end of the process.
     pub(crate) fn update(&mut self, process: &Process) {
         if let Some([resident, own]) = process.memory() {
-            *self = Self { resident: self.resident.max(resident), own: self.own.max(own) };
+            *self = Self {
+                resident: self.resident.max(resident),
+                own: self.own.max(own),
+            };
         }
     }
 }
@@ -220,25 +263,50 @@ struct Stat {
 }
 
 fn all_stats() -> io::Result<BTreeMap<i32, Stat>> {
-    let pids = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = fs::read_dir("/proc")?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     // Processes that end meanwhile have no entry.
-    Ok(pids.filter_map(|pid: i32| Some((pid, parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?))).collect())
+    Ok(pids
+        .filter_map(|pid: i32| {
+            Some((
+                pid,
+                parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?,
+            ))
+        })
+        .collect())
 }
 
 fn parse_stat(text: &str) -> Option<Stat> {
     // The name, in brackets, may contain anything; field 3 follows it.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let parent = fields.get(1)?.parse().ok()?;
-    let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    let ticks = fields
+        .get(11..15)?
+        .iter()
+        .map(|field| field.parse::<u64>().ok())
+        .sum::<Option<u64>>()?;
     Some(Stat { parent, ticks })
 }
 
 /// Returns the CPU time of the whole machine since boot.
 pub(crate) fn busy() -> Result<Duration> {
     let text = fs::read_to_string("/proc/stat")?;
-    let fields: Vec<u64> = text.lines().next().unwrap_or_default().split_ascii_whitespace().flat_map(str::parse).collect();
+    let fields: Vec<u64> = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .flat_map(str::parse)
+        .collect();
     // user, nice, system, idle, iowait, irq, softirq; idle and iowait do not count.
-    let ticks: u64 = fields.iter().take(7).enumerate().filter(|(index, _)| ![3, 4].contains(index)).map(|(_, ticks)| ticks).sum();
+    let ticks: u64 = fields
+        .iter()
+        .take(7)
+        .enumerate()
+        .filter(|(index, _)| ![3, 4].contains(index))
+        .map(|(_, ticks)| ticks)
+        .sum();
     Ok(Duration::from_secs(ticks) / TICKS_PER_SECOND)
 }
 

@@ -30,7 +30,11 @@ impl Sample {
             hasher.update(&block[..len]);
             file.write_all(&block[..len])?;
         }
-        Ok(Self { path, size, digest: hasher.finalize() })
+        Ok(Self {
+            path,
+            size,
+            digest: hasher.finalize(),
+        })
     }
 
     /// Uses an existing file.
@@ -62,7 +66,10 @@ impl Sample {
     /// Compares a copy byte by byte, and with `b3sum` if that is installed.
     pub(crate) fn check(&self, copy: &Path) -> Result<()> {
         let shown = copy.file_name().unwrap_or_default().display();
-        let (mut ours, mut theirs) = (File::open(&self.path)?, File::open(copy).map_err(|error| format!("no copy: {shown}: {error}"))?);
+        let (mut ours, mut theirs) = (
+            File::open(&self.path)?,
+            File::open(copy).map_err(|error| format!("no copy: {shown}: {error}"))?,
+        );
         let found = theirs.metadata()?.len();
         if found != self.size {
             return Err(format!("copy {shown} has {found} bytes, expected {}", self.size).into());
@@ -73,7 +80,10 @@ impl Sample {
             ours.read_exact(&mut our_block[..len])?;
             theirs.read_exact(&mut their_block[..len])?;
             if our_block[..len] != their_block[..len] {
-                return Err(format!("copy {shown} differs from the file in the block at byte {offset}").into());
+                return Err(format!(
+                    "copy {shown} differs from the file in the block at byte {offset}"
+                )
+                .into());
             }
             offset += len as u64;
         }
@@ -90,7 +100,11 @@ impl Sample {
 
     /// Returns true if `b3sum` is available to compare copies.
     pub(crate) fn b3sum_is_installed() -> bool {
-        Command::new("b3sum").arg("--version").stdin(Stdio::null()).output().is_ok()
+        Command::new("b3sum")
+            .arg("--version")
+            .stdin(Stdio::null())
+            .output()
+            .is_ok()
     }
 
     /// Compares a digest computed by `who`.
@@ -116,7 +130,9 @@ fn digest_of(path: &Path) -> Result<Hash> {
 
 /// Returns the block lengths for `size` bytes.
 fn blocks(size: u64) -> impl Iterator<Item = usize> {
-    let last = usize::try_from(size % BLOCK as u64).ok().filter(|len| *len > 0);
+    let last = usize::try_from(size % BLOCK as u64)
+        .ok()
+        .filter(|len| *len > 0);
     (0..size / BLOCK as u64).map(|_| BLOCK).chain(last)
 }
 

@@ -31,17 +31,42 @@ pub(crate) enum Rights {
 
 impl<'a> Scene<'a> {
     /// Builds the lab and empties the receiver's folder.
-    pub(crate) fn build(cables: &'a Cables, place: &'a Place, sample: &'a mut Sample, from: Host) -> Result<Self> {
-        Self::in_lab(Lab::builder().links(cables.specs.iter().copied()), cables, place, sample, from)
+    pub(crate) fn build(
+        cables: &'a Cables,
+        place: &'a Place,
+        sample: &'a mut Sample,
+        from: Host,
+    ) -> Result<Self> {
+        Self::in_lab(
+            Lab::builder().links(cables.specs.iter().copied()),
+            cables,
+            place,
+            sample,
+            from,
+        )
     }
 
     /// Like [`build`](Self::build), in a lab that has more than the cables.
-    pub(crate) fn in_lab(lab: LabBuilder, cables: &'a Cables, place: &'a Place, sample: &'a mut Sample, from: Host) -> Result<Self> {
+    pub(crate) fn in_lab(
+        lab: LabBuilder,
+        cables: &'a Cables,
+        place: &'a Place,
+        sample: &'a mut Sample,
+        from: Host,
+    ) -> Result<Self> {
         sample.move_to(&place.files(from))?;
         place.clear(from.peer())?;
         let lab = lab.build()?;
         let peer = lab.address(Host::B, 0).to_string();
-        Ok(Self { lab, cables, place, sample, from, peer, rights: Rights::All })
+        Ok(Self {
+            lab,
+            cables,
+            place,
+            sample,
+            from,
+            peer,
+            rights: Rights::All,
+        })
     }
 
     /// Returns the host that receives the file.
@@ -57,7 +82,10 @@ impl<'a> Scene<'a> {
     /// Returns the bytes that the receiver got on each cable, by its counters.
     pub(crate) fn received_bytes(&self) -> Result<Vec<u64>> {
         let counters = self.lab.counters()?;
-        Ok(counters.iter().map(|link| link.at(self.to()).received_bytes).collect())
+        Ok(counters
+            .iter()
+            .map(|link| link.at(self.to()).received_bytes)
+            .collect())
     }
 
     /// Removes the copy.

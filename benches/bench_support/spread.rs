@@ -20,7 +20,9 @@ impl Spread {
         let middle = self.values.len() / 2;
         match self.values[..] {
             [] => f64::NAN,
-            _ if self.values.len().is_multiple_of(2) => f64::midpoint(self.values[middle - 1], self.values[middle]),
+            _ if self.values.len().is_multiple_of(2) => {
+                f64::midpoint(self.values[middle - 1], self.values[middle])
+            }
             _ => self.values[middle],
         }
     }
@@ -33,7 +35,10 @@ impl Spread {
     /// Formats median, minimum and maximum: `9.21 (9.19–9.25)`; a single run's value alone.
     pub(crate) fn print(&self, decimals: usize) -> String {
         match self.values[..] {
-            [least, .., greatest] => format!("{} ({least:.decimals$}–{greatest:.decimals$})", self.middle(decimals)),
+            [least, .., greatest] => format!(
+                "{} ({least:.decimals$}–{greatest:.decimals$})",
+                self.middle(decimals)
+            ),
             _ => self.middle(decimals),
         }
     }

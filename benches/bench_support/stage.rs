@@ -50,13 +50,22 @@ impl<'a> Stage<'a> {
         let daemon = match contender {
             Contender::Nicstripe => serve_in(&lab, place)?,
             Contender::Rsync => {
-                let daemon = Process::spawn(rsync_daemon(&lab, place, Host::B)?, "rsync-daemon", &place.logs())?;
+                let daemon = Process::spawn(
+                    rsync_daemon(&lab, place, Host::B)?,
+                    "rsync-daemon",
+                    &place.logs(),
+                )?;
                 daemon.await_listener(RSYNC_PORT)?;
                 daemon
             }
             other => return Err(format!("{other} copies no trees").into()),
         };
-        Ok(Self { lab, place, contender, daemon })
+        Ok(Self {
+            lab,
+            place,
+            contender,
+            daemon,
+        })
     }
 
     /// Kills nicstripe's daemon, as `kill -9` does, and starts another.
@@ -70,7 +79,12 @@ impl<'a> Stage<'a> {
     pub(crate) fn client(&self, words: &[&str]) -> Command {
         let mut command = match self.contender {
             Contender::Rsync => self.lab.command(Host::A, "rsync"),
-            _ => as_nicstripe(self.lab.command(Host::A, NICSTRIPE), self.place, Host::A, "cp"),
+            _ => as_nicstripe(
+                self.lab.command(Host::A, NICSTRIPE),
+                self.place,
+                Host::A,
+                "cp",
+            ),
         };
         command.args(words);
         command
@@ -95,13 +109,26 @@ impl<'a> Stage<'a> {
     }
 
     /// Like [`measure`](Self::measure), for a command in a pipeline.
-    pub(crate) fn measure_between(&self, client: Command, input: Stdio, output: Stdio, limit: Duration) -> Result<Measured> {
-        let mut measured = self.measure_process(|logs| Process::spawn_between(client, "client", logs, input, output), limit)?;
+    pub(crate) fn measure_between(
+        &self,
+        client: Command,
+        input: Stdio,
+        output: Stdio,
+        limit: Duration,
+    ) -> Result<Measured> {
+        let mut measured = self.measure_process(
+            |logs| Process::spawn_between(client, "client", logs, input, output),
+            limit,
+        )?;
         measured.output.clear();
         Ok(measured)
     }
 
-    fn measure_process(&self, spawn: impl FnOnce(&Path) -> Result<Process>, limit: Duration) -> Result<Measured> {
+    fn measure_process(
+        &self,
+        spawn: impl FnOnce(&Path) -> Result<Process>,
+        limit: Duration,
+    ) -> Result<Measured> {
         let (counters_before, cpu_before) = (self.lab.counters()?, self.daemon.cpu()?);
         let begun = Instant::now();
         let mut client = spawn(&self.place.logs())?;
@@ -110,7 +137,9 @@ impl<'a> Stage<'a> {
         while !client.has_ended_within(INTERVAL)? {
             peaks[0].update(&client);
             peaks[1].update(&self.daemon);
-            own.push([&client, &self.daemon].map(|process| process.memory().map_or(0, |[_, own]| own)));
+            own.push(
+                [&client, &self.daemon].map(|process| process.memory().map_or(0, |[_, own]| own)),
+            );
             if begun.elapsed() > limit {
                 client.await_end(Instant::now())?;
             }
@@ -120,15 +149,30 @@ impl<'a> Stage<'a> {
         let cpu = client.cpu()? + self.daemon.cpu()?.saturating_sub(cpu_before);
         client.succeeded()?;
         let counters = self.lab.counters()?;
-        let cables = counters.iter().zip(&counters_before).map(|(after, before)| after.since(before)).collect();
-        Ok(Measured { wall, cpu, peaks, own, cables, output: client.output().unwrap_or_default(), errors: client.errors()? })
+        let cables = counters
+            .iter()
+            .zip(&counters_before)
+            .map(|(after, before)| after.since(before))
+            .collect();
+        Ok(Measured {
+            wall,
+            cpu,
+            peaks,
+            own,
+            cables,
+            output: client.output().unwrap_or_default(),
+            errors: client.errors()?,
+        })
     }
 }
 
 impl Measured {
     /// Returns the bytes that the cables carried in both directions, headers included.
     pub(crate) fn wire_bytes(&self) -> u64 {
-        self.cables.iter().map(|cable| cable.a.received_bytes + cable.b.received_bytes).sum()
+        self.cables
+            .iter()
+            .map(|cable| cable.a.received_bytes + cable.b.received_bytes)
+            .sum()
     }
 
     /// Parses nicstripe's `--json` report.
@@ -140,8 +184,17 @@ impl Measured {
     /// to the last, for command and daemon; negative if it shrank.
     pub(crate) fn growth(&self) -> [i64; 2] {
         let quarter = self.own.len() / 4;
-        let most = |samples: &[[u64; 2]], end: usize| samples.iter().map(|sample| sample[end]).max().unwrap_or(0).cast_signed();
-        [0, 1].map(|end| most(&self.own[3 * quarter..], end) - most(&self.own[quarter..2 * quarter], end))
+        let most = |samples: &[[u64; 2]], end: usize| {
+            samples
+                .iter()
+                .map(|sample| sample[end])
+                .max()
+                .unwrap_or(0)
+                .cast_signed()
+        };
+        [0, 1].map(|end| {
+            most(&self.own[3 * quarter..], end) - most(&self.own[quarter..2 * quarter], end)
+        })
     }
 }
 

@@ -11,7 +11,9 @@ pub(crate) struct Table {
 impl Table {
     /// Creates a table.
     pub(crate) fn new(headings: &[&str]) -> Self {
-        Self { rows: vec![headings.iter().map(ToString::to_string).collect()] }
+        Self {
+            rows: vec![headings.iter().map(ToString::to_string).collect()],
+        }
     }
 
     /// Adds a row; missing cells stay empty.
@@ -20,8 +22,16 @@ impl Table {
     }
 
     fn widths(&self) -> Vec<usize> {
-        let width = |column| self.rows.iter().filter_map(|row| row.get(column)).map(|cell: &String| cell.chars().count()).max();
-        (0..self.rows[0].len()).map(|column| width(column).unwrap_or(0).max(3)).collect()
+        let width = |column| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell: &String| cell.chars().count())
+                .max()
+        };
+        (0..self.rows[0].len())
+            .map(|column| width(column).unwrap_or(0).max(3))
+            .collect()
     }
 }
 
@@ -30,11 +40,17 @@ impl fmt::Display for Table {
         let widths = self.widths();
         for (index, row) in self.rows.iter().enumerate() {
             for (column, width) in widths.iter().enumerate() {
-                write!(f, "| {:width$} ", row.get(column).map_or("", String::as_str))?;
+                write!(
+                    f,
+                    "| {:width$} ",
+                    row.get(column).map_or("", String::as_str)
+                )?;
             }
             writeln!(f, "|")?;
             if index == 0 {
-                widths.iter().try_for_each(|width| write!(f, "| {} ", "-".repeat(*width)))?;
+                widths
+                    .iter()
+                    .try_for_each(|width| write!(f, "| {} ", "-".repeat(*width)))?;
                 writeln!(f, "|")?;
             }
         }

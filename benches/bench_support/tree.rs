@@ -73,7 +73,8 @@ impl Contents {
             }
         } else if metadata.is_file() {
             self.files += 1;
-            let is_new = metadata.nlink() == 1 || seen.insert((metadata.dev(), metadata.ino()), ()).is_none();
+            let is_new = metadata.nlink() == 1
+                || seen.insert((metadata.dev(), metadata.ino()), ()).is_none();
             self.bytes += if is_new { metadata.len() } else { 0 };
         }
         Ok(())
@@ -83,8 +84,11 @@ impl Contents {
 /// Returns the first differences of two trees: names, kinds, contents, modes, owners, times,
 /// extended attributes, hard links.
 pub(crate) fn differences(one: &Path, other: &Path) -> Result<Vec<String>> {
-    let mut comparison =
-        Comparison { found: Vec::new(), first_names: [BTreeMap::new(), BTreeMap::new()], blocks: [vec![0; BLOCK], vec![0; BLOCK]] };
+    let mut comparison = Comparison {
+        found: Vec::new(),
+        first_names: [BTreeMap::new(), BTreeMap::new()],
+        blocks: [vec![0; BLOCK], vec![0; BLOCK]],
+    };
     comparison.compare(Path::new(""), [one, other])?;
     Ok(comparison.found)
 }
@@ -101,19 +105,30 @@ impl Comparison {
         if self.found.len() >= MOST_SHOWN {
             return Ok(());
         }
-        let full = roots.map(|root| if path.as_os_str().is_empty() { root.to_owned() } else { root.join(path) });
+        let full = roots.map(|root| {
+            if path.as_os_str().is_empty() {
+                root.to_owned()
+            } else {
+                root.join(path)
+            }
+        });
         let [one, other] = [describe(&full[0])?, describe(&full[1])?];
         for (what, [ours, theirs]) in properties(&one, &other) {
             if ours != theirs {
-                self.found.push(format!("{}: {what} {ours} and {theirs}", path.display()));
+                self.found
+                    .push(format!("{}: {what} {ours} and {theirs}", path.display()));
             }
         }
         self.compare_attributes(path, &full)?;
         if one.is_dir() && other.is_dir() {
             return self.compare_entries(path, roots, &full);
         }
-        if one.is_symlink() && other.is_symlink() && fs::read_link(&full[0])? != fs::read_link(&full[1])? {
-            self.found.push(format!("{}: link to elsewhere", path.display()));
+        if one.is_symlink()
+            && other.is_symlink()
+            && fs::read_link(&full[0])? != fs::read_link(&full[1])?
+        {
+            self.found
+                .push(format!("{}: link to elsewhere", path.display()));
         }
         if one.is_file() && other.is_file() {
             self.compare_files(path, &full, [&one, &other])?;
@@ -121,12 +136,30 @@ impl Comparison {
         Ok(())
     }
 
-    fn compare_entries(&mut self, path: &Path, roots: [&Path; 2], full: &[PathBuf; 2]) -> Result<()> {
+    fn compare_entries(
+        &mut self,
+        path: &Path,
+        roots: [&Path; 2],
+        full: &[PathBuf; 2],
+    ) -> Result<()> {
         let (ours, theirs) = (names(&full[0])?, names(&full[1])?);
-        let missing = ours.iter().filter(|name| theirs.binary_search(name).is_err()).map(|name| ("only in the first", name));
-        let extra = theirs.iter().filter(|name| ours.binary_search(name).is_err()).map(|name| ("only in the second", name));
-        self.found.extend(missing.chain(extra).map(|(what, name)| format!("{}: {what}", path.join(name).display())));
-        for name in ours.iter().filter(|name| theirs.binary_search(name).is_ok()) {
+        let missing = ours
+            .iter()
+            .filter(|name| theirs.binary_search(name).is_err())
+            .map(|name| ("only in the first", name));
+        let extra = theirs
+            .iter()
+            .filter(|name| ours.binary_search(name).is_err())
+            .map(|name| ("only in the second", name));
+        self.found.extend(
+            missing
+                .chain(extra)
+                .map(|(what, name)| format!("{}: {what}", path.join(name).display())),
+        );
+        for name in ours
+            .iter()
+            .filter(|name| theirs.binary_search(name).is_ok())
+        {
             self.compare(&path.join(name), roots)?;
         }
         Ok(())
@@ -134,16 +167,27 @@ impl Comparison {
 
     fn compare_attributes(&mut self, path: &Path, full: &[PathBuf; 2]) -> Result<()> {
         if attributes(&full[0])? != attributes(&full[1])? {
-            self.found.push(format!("{}: extended attributes", path.display()));
+            self.found
+                .push(format!("{}: extended attributes", path.display()));
         }
         Ok(())
     }
 
-    fn compare_files(&mut self, path: &Path, full: &[PathBuf; 2], metadata: [&Metadata; 2]) -> Result<()> {
+    fn compare_files(
+        &mut self,
+        path: &Path,
+        full: &[PathBuf; 2],
+        metadata: [&Metadata; 2],
+    ) -> Result<()> {
         let [ours, theirs] = [0, 1].map(|end| {
             let inode = (metadata[end].dev(), metadata[end].ino());
             let is_shared = metadata[end].nlink() > 1;
-            is_shared.then(|| self.first_names[end].entry(inode).or_insert_with(|| path.to_owned()).clone())
+            is_shared.then(|| {
+                self.first_names[end]
+                    .entry(inode)
+                    .or_insert_with(|| path.to_owned())
+                    .clone()
+            })
         });
         // Hard links from outside the tree do not count.
         if ours.as_deref().unwrap_or(path) != theirs.as_deref().unwrap_or(path) {
@@ -178,18 +222,32 @@ fn describe(path: &Path) -> Result<Metadata> {
 fn properties(one: &Metadata, other: &Metadata) -> [(&'static str, [String; 2]); 4] {
     let both = |text: fn(&Metadata) -> String| [text(one), text(other)];
     // Directory sizes depend on the file system.
-    let size = |metadata: &Metadata| if metadata.is_dir() { String::new() } else { metadata.len().to_string() };
+    let size = |metadata: &Metadata| {
+        if metadata.is_dir() {
+            String::new()
+        } else {
+            metadata.len().to_string()
+        }
+    };
     [
         ("mode", both(|metadata| format!("{:o}", metadata.mode()))),
-        ("owner", both(|metadata| format!("{}:{}", metadata.uid(), metadata.gid()))),
-        ("time", both(|metadata| format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()))),
+        (
+            "owner",
+            both(|metadata| format!("{}:{}", metadata.uid(), metadata.gid())),
+        ),
+        (
+            "time",
+            both(|metadata| format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec())),
+        ),
         ("size", both(size)),
     ]
 }
 
 /// Returns the names in a directory, sorted.
 fn names(path: &Path) -> Result<Vec<OsString>> {
-    let mut names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
+    let mut names = fs::read_dir(path)?
+        .map(|entry| Ok(entry?.file_name()))
+        .collect::<Result<Vec<_>>>()?;
     names.sort();
     Ok(names)
 }
@@ -202,7 +260,9 @@ fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     }
     let mut names = vec![0; ATTRIBUTES];
     let len = llistxattr(path, &mut names)?;
-    let names = names[..len].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.") || name.starts_with(b"system."));
+    let names = names[..len]
+        .split(|byte| *byte == 0)
+        .filter(|name| name.starts_with(b"user.") || name.starts_with(b"system."));
     names
         .map(|name| {
             let mut value = vec![0; ATTRIBUTES];
@@ -215,7 +275,11 @@ fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
 
 /// Returns true if a program is installed.
 pub(crate) fn is_installed(program: &str) -> bool {
-    Command::new(program).arg("--version").stdin(Stdio::null()).output().is_ok()
+    Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .is_ok()
 }
 
 const BLOCK: usize = 1 << 20;

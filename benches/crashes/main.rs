@@ -113,8 +113,20 @@ fn main() -> ExitCode {
 fn kill_at_random(arguments: &Arguments) -> u32 {
     let first = arguments.seed.unwrap_or_else(Random::seed);
     let all = CASES.iter().chain(VAST);
-    let only: Vec<Case> = all.filter(|case| arguments.only.as_ref().is_some_and(|only| case.name.contains(only))).copied().collect();
-    let (next, all, failed) = (AtomicU64::new(first), Mutex::new(Figures::default()), AtomicU64::new(0));
+    let only: Vec<Case> = all
+        .filter(|case| {
+            arguments
+                .only
+                .as_ref()
+                .is_some_and(|only| case.name.contains(only))
+        })
+        .copied()
+        .collect();
+    let (next, all, failed) = (
+        AtomicU64::new(first),
+        Mutex::new(Figures::default()),
+        AtomicU64::new(0),
+    );
     let begun = Instant::now();
     println!("first seed: {first}");
     let work = || {

@@ -36,25 +36,57 @@ const ERRORS: &[(Which, Fault)] = &[
 
 /// Injects each fault at each call of each case. Returns the number of failed cases.
 pub(super) fn run(arguments: &Arguments) -> u32 {
-    let faults = if arguments.case == Trial::Calls { KILLS } else { ERRORS };
+    let faults = if arguments.case == Trial::Calls {
+        KILLS
+    } else {
+        ERRORS
+    };
     if let Some(obstacle) = obstacle() {
         eprintln!("error: {obstacle}");
         return 1;
     }
-    let cases: Vec<Case> =
-        CASES.iter().filter(|case| arguments.only.as_ref().is_none_or(|only| case.name.contains(only))).copied().collect();
-    let jobs: Mutex<Vec<_>> =
-        Mutex::new(cases.iter().flat_map(|case| faults.iter().map(move |(which, fault)| (*case, *which, *fault))).rev().collect());
+    let cases: Vec<Case> = CASES
+        .iter()
+        .filter(|case| {
+            arguments
+                .only
+                .as_ref()
+                .is_none_or(|only| case.name.contains(only))
+        })
+        .copied()
+        .collect();
+    let jobs: Mutex<Vec<_>> = Mutex::new(
+        cases
+            .iter()
+            .flat_map(|case| {
+                faults
+                    .iter()
+                    .map(move |(which, fault)| (*case, *which, *fault))
+            })
+            .rev()
+            .collect(),
+    );
     let failed = AtomicU64::new(0);
     let next = || jobs.lock().unwrap().pop();
     let work = || {
         while let Some((case, which, fault)) = next() {
             let begun = Instant::now();
             let swept = catch_unwind(AssertUnwindSafe(|| {
-                Sweep { case, which, fault, field: &mut Field::new(), is_told: true }.run(arguments.step)
+                Sweep {
+                    case,
+                    which,
+                    fault,
+                    field: &mut Field::new(),
+                    is_told: true,
+                }
+                .run(arguments.step)
             }));
             match swept {
-                Ok(Swept { calls, hits, failed }) => println!(
+                Ok(Swept {
+                    calls,
+                    hits,
+                    failed,
+                }) => println!(
                     "{:14} {fault:?} {which:?}: {calls} calls, {hits} hit, {failed} copies failed and were rerun; {:.0?}",
                     case.name,
                     begun.elapsed()

@@ -48,7 +48,11 @@ pub(crate) struct Also {
 
 impl Also {
     pub(crate) fn is_met_by(self, value: f64) -> bool {
-        if self.least { value >= self.bar } else { value <= self.bar }
+        if self.least {
+            value >= self.bar
+        } else {
+            value <= self.bar
+        }
     }
 
     pub(crate) fn bar(self) -> String {
@@ -93,7 +97,8 @@ impl Case {
 
     /// Returns the case as typed on the command line.
     pub(crate) fn name(self) -> String {
-        clap::ValueEnum::to_possible_value(&self).map_or_else(String::new, |value| value.get_name().to_owned())
+        clap::ValueEnum::to_possible_value(&self)
+            .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// Returns the reason why it cannot run on this machine.
@@ -118,14 +123,44 @@ impl Case {
 
     pub(crate) fn also(self) -> &'static [Also] {
         match self {
-            Self::Loss => &[Also { of_it: "% of the sum", decimals: 1, bar: 98.0, least: true }],
+            Self::Loss => &[Also {
+                of_it: "% of the sum",
+                decimals: 1,
+                bar: 98.0,
+                least: true,
+            }],
             Self::Heal => &[
-                Also { of_it: "s from heal to data", decimals: 2, bar: 2.0, least: false },
-                Also { of_it: "% dip of other", decimals: 1, bar: 5.0, least: false },
+                Also {
+                    of_it: "s from heal to data",
+                    decimals: 2,
+                    bar: 2.0,
+                    least: false,
+                },
+                Also {
+                    of_it: "% dip of other",
+                    decimals: 1,
+                    bar: 5.0,
+                    least: false,
+                },
             ],
-            Self::Corrupt => &[Also { of_it: "total corruptions", decimals: 0, bar: CORRUPTIONS as f64, least: true }],
-            Self::Stall => &[Also { of_it: "s from thaw to full rate", decimals: 2, bar: 1.0, least: false }],
-            Self::Narrow => &[Also { of_it: "MiB with page cache", decimals: 0, bar: 128.0, least: false }],
+            Self::Corrupt => &[Also {
+                of_it: "total corruptions",
+                decimals: 0,
+                bar: CORRUPTIONS as f64,
+                least: true,
+            }],
+            Self::Stall => &[Also {
+                of_it: "s from thaw to full rate",
+                decimals: 2,
+                bar: 1.0,
+                least: false,
+            }],
+            Self::Narrow => &[Also {
+                of_it: "MiB with page cache",
+                decimals: 0,
+                bar: 128.0,
+                least: false,
+            }],
             _ => &[],
         }
     }
@@ -137,12 +172,19 @@ impl Case {
 
     fn cables(self) -> Cables {
         let count = if self == Self::Narrow { 4 } else { 2 };
-        Cables::of(count.to_string(), vec![nicstripe_lab::LinkSpec::gigabit(); count])
+        Cables::of(
+            count.to_string(),
+            vec![nicstripe_lab::LinkSpec::gigabit(); count],
+        )
     }
 
     /// Returns the file size of the case for a `--size`.
     fn size(self, size: u64) -> u64 {
-        if matches!(self, Self::Heal | Self::Crossed) { 2 * size } else { size }
+        if matches!(self, Self::Heal | Self::Crossed) {
+            2 * size
+        } else {
+            size
+        }
     }
 
     /// Applies the fault to a copy, and waits for its end.
@@ -154,13 +196,31 @@ impl Case {
             Way::Get => [Direction::BToA, Direction::AToB],
         };
         match self {
-            Self::None | Self::Narrow | Self::Corrupt => play.rest_on(play.scene.cables.count() as f64),
+            Self::None | Self::Narrow | Self::Corrupt => {
+                play.rest_on(play.scene.cables.count() as f64)
+            }
             Self::Loss => play.rest_on(2.0),
             Self::Cut => at_half(&mut play, |play| Ok(play.scene.lab.cut(1)?), 1.0)?,
-            Self::Silent => at_half(&mut play, |play| Ok(play.scene.lab.drop_silently(1, Direction::Both)?), 1.0)?,
-            Self::OnewayThere => at_half(&mut play, |play| Ok(play.scene.lab.drop_silently(1, data)?), 1.0)?,
-            Self::OnewayBack => at_half(&mut play, |play| Ok(play.scene.lab.drop_silently(1, answers)?), 1.0)?,
-            Self::Slow => at_half(&mut play, |play| Ok(play.scene.lab.set_rate(1, BitRate::mbit(10))?), 1.01)?,
+            Self::Silent => at_half(
+                &mut play,
+                |play| Ok(play.scene.lab.drop_silently(1, Direction::Both)?),
+                1.0,
+            )?,
+            Self::OnewayThere => at_half(
+                &mut play,
+                |play| Ok(play.scene.lab.drop_silently(1, data)?),
+                1.0,
+            )?,
+            Self::OnewayBack => at_half(
+                &mut play,
+                |play| Ok(play.scene.lab.drop_silently(1, answers)?),
+                1.0,
+            )?,
+            Self::Slow => at_half(
+                &mut play,
+                |play| Ok(play.scene.lab.set_rate(1, BitRate::mbit(10))?),
+                1.01,
+            )?,
             Self::Heal => return heal(play),
             Self::Flap => {
                 play.until_share(0.2)?;
@@ -193,7 +253,9 @@ impl Case {
                 lose_opposite_ends(&play)?;
                 play.watch_for(PAIRING)?;
                 // The replugged interface pairs with a remaining one.
-                OPPOSITE_ENDS.iter().try_for_each(|&(host, link)| lab.set_plugged_at(host, link, true))?;
+                OPPOSITE_ENDS
+                    .iter()
+                    .try_for_each(|&(host, link)| lab.set_plugged_at(host, link, true))?;
                 play.watch_for(PAIRING)?;
                 at_half(&mut play, |play| Ok(play.scene.lab.cut(0)?), 1.0)?;
             }
@@ -203,53 +265,111 @@ impl Case {
         let sum = play.scene.cables.theory().unwrap_or(f64::NAN);
         let played = play.end()?;
         let share = 100.0 * size as f64 * 8.0 / played.wall.as_secs_f64() / sum;
-        Ok(Outcome::of(&played, if self == Self::Loss { vec![share] } else { Vec::new() }))
+        Ok(Outcome::of(
+            &played,
+            if self == Self::Loss {
+                vec![share]
+            } else {
+                Vec::new()
+            },
+        ))
     }
 }
 
 impl Outcome {
     fn of(played: &Played, also: Vec<f64>) -> Self {
-        Self { over_ideal: played.over_ideal(), also, failovers: played.report.failovers.unwrap_or(0), peaks: played.peaks }
+        Self {
+            over_ideal: played.over_ideal(),
+            also,
+            failovers: played.report.failovers.unwrap_or(0),
+            peaks: played.peaks,
+        }
     }
 }
 
 /// Runs a case `runs` times; `corrupt` repeats until there were enough corruptions.
-pub(crate) fn run(case: Case, way: Way, size: u64, runs: u32, options: &[String]) -> Result<Vec<Outcome>> {
+pub(crate) fn run(
+    case: Case,
+    way: Way,
+    size: u64,
+    runs: u32,
+    options: &[String],
+) -> Result<Vec<Outcome>> {
     let size = case.size(size);
-    let place = if case == Case::Narrow { Place::on_disk(None, 2 * size)? } else { Place::in_memory(3 * size)? };
+    let place = if case == Case::Narrow {
+        Place::on_disk(None, 2 * size)?
+    } else {
+        Place::in_memory(3 * size)?
+    };
     let mut sample = Sample::incompressible(place.files(way.from()).join("sample.bin"), size)?;
     let mut outcomes: Vec<Outcome> = Vec::new();
-    let corruptions = |outcomes: &[Outcome]| outcomes.iter().flat_map(|outcome| &outcome.also).sum::<f64>();
-    while outcomes.len() < runs as usize || (case == Case::Corrupt && corruptions(&outcomes) < CORRUPTIONS as f64) {
+    let corruptions = |outcomes: &[Outcome]| {
+        outcomes
+            .iter()
+            .flat_map(|outcome| &outcome.also)
+            .sum::<f64>()
+    };
+    while outcomes.len() < runs as usize
+        || (case == Case::Corrupt && corruptions(&outcomes) < CORRUPTIONS as f64)
+    {
         let outcome = once(case, way, &place, &mut sample, options)?;
-        eprintln!("{}, {}: {:.2} s over ideal, also {:.2?}", case.name(), way.name(), outcome.over_ideal, outcome.also);
+        eprintln!(
+            "{}, {}: {:.2} s over ideal, also {:.2?}",
+            case.name(),
+            way.name(),
+            outcome.over_ideal,
+            outcome.also
+        );
         outcomes.push(outcome);
     }
     if case == Case::Corrupt {
         let all = corruptions(&outcomes);
-        outcomes.iter_mut().for_each(|outcome| outcome.also = vec![all]);
+        outcomes
+            .iter_mut()
+            .for_each(|outcome| outcome.also = vec![all]);
     }
     Ok(outcomes)
 }
 
-fn once(case: Case, way: Way, place: &Place, sample: &mut Sample, options: &[String]) -> Result<Outcome> {
+fn once(
+    case: Case,
+    way: Way,
+    place: &Place,
+    sample: &mut Sample,
+    options: &[String],
+) -> Result<Outcome> {
     let cables = case.cables();
     let mut options = options.to_vec();
     let lab = Lab::builder().links(cables.specs.iter().copied());
-    let lab = if matches!(case, Case::Crossed | Case::Opposite) { lab.one_subnet() } else { lab };
+    let lab = if matches!(case, Case::Crossed | Case::Opposite) {
+        lab.one_subnet()
+    } else {
+        lab
+    };
     let scene = Scene::in_lab(lab, &cables, place, sample, way.from())?;
     // Must come after the scene, which recreates the folder.
     let disk = match case {
-        Case::Stall => Some(Disk::over(&place.files(scene.to()), place, scene.sample.size)?),
+        Case::Stall => Some(Disk::over(
+            &place.files(scene.to()),
+            place,
+            scene.sample.size,
+        )?),
         _ => None,
     };
-    let groups = if case == Case::Narrow { Some(Groups::new(NARROW)?) } else { None };
+    let groups = if case == Case::Narrow {
+        Some(Groups::new(NARROW)?)
+    } else {
+        None
+    };
     match case {
         Case::Loss => scene.lab.lose(1, Direction::Both, 0.005)?,
         Case::Corrupt => options.push("--streams=8".to_owned()),
         _ => {}
     }
-    let start = Start { options: &options, groups: groups.as_ref() };
+    let start = Start {
+        options: &options,
+        groups: groups.as_ref(),
+    };
     let mut play = Play::begin(&scene, start)?;
     if case == Case::Corrupt {
         play.until_share(0.02)?;
@@ -257,18 +377,28 @@ fn once(case: Case, way: Way, place: &Place, sample: &mut Sample, options: &[Str
     }
     let mut outcome = case.play(play, way, disk.as_ref())?;
     if case == Case::Corrupt {
-        let corrupted = (0..2).map(|link| scene.lab.corrupted(link)).sum::<std::result::Result<u64, _>>()?;
+        let corrupted = (0..2)
+            .map(|link| scene.lab.corrupted(link))
+            .sum::<std::result::Result<u64, _>>()?;
         outcome.also = vec![corrupted as f64];
     }
     if let Some(groups) = &groups {
-        let peak = [0, 1].into_iter().filter_map(|end| groups.peak(end)).max().ok_or("no peak of a memory cgroup")?;
+        let peak = [0, 1]
+            .into_iter()
+            .filter_map(|end| groups.peak(end))
+            .max()
+            .ok_or("no peak of a memory cgroup")?;
         outcome.also = vec![peak as f64 / f64::from(1 << 20)];
     }
     Ok(outcome)
 }
 
 /// Runs an action at half of the file; from then on `cables` cables carry the rest.
-fn at_half(play: &mut Play<'_>, action: impl FnOnce(&Play<'_>) -> Result<()>, cables: f64) -> Result<()> {
+fn at_half(
+    play: &mut Play<'_>,
+    action: impl FnOnce(&Play<'_>) -> Result<()>,
+    cables: f64,
+) -> Result<()> {
     play.until_share(0.5)?;
     action(play)?;
     play.rest_on(cables);
@@ -277,7 +407,9 @@ fn at_half(play: &mut Play<'_>, action: impl FnOnce(&Play<'_>) -> Result<()>, ca
 
 /// Unplugs one end each of two straight pairs.
 fn lose_opposite_ends(play: &Play<'_>) -> Result<()> {
-    Ok(OPPOSITE_ENDS.iter().try_for_each(|&(host, link)| play.scene.lab.set_plugged_at(host, link, false))?)
+    Ok(OPPOSITE_ENDS
+        .iter()
+        .try_for_each(|&(host, link)| play.scene.lab.set_plugged_at(host, link, false))?)
 }
 
 /// Cuts a cable for 2 s, and observes both cables.
@@ -289,16 +421,26 @@ fn heal(mut play: Play<'_>) -> Result<Outcome> {
     let before = play.received(1);
     let healed = play.now();
     play.scene.lab.heal(1)?;
-    play.until("data flowed on the healed cable", |play| play.received(1) >= before + DATA)?;
+    play.until("data flowed on the healed cable", |play| {
+        play.received(1) >= before + DATA
+    })?;
     let took = (play.now() - healed).as_secs_f64();
     play.rest_on(2.0);
     let played = play.end()?;
     let rates = played.rates(0, Duration::from_secs(1));
-    let within = |from: Duration, to: Duration| rates.iter().filter(move |(at, _)| (from..to).contains(at)).map(|(_, rate)| *rate);
+    let within = |from: Duration, to: Duration| {
+        rates
+            .iter()
+            .filter(move |(at, _)| (from..to).contains(at))
+            .map(|(_, rate)| *rate)
+    };
     let steady: Vec<f64> = within(Duration::from_millis(1300), cut).collect();
     let least = within(cut, healed + Duration::from_secs(3)).fold(f64::INFINITY, f64::min);
     let dip = 1.0 - least / Spread::of(&steady, |rate| *rate).median();
-    eprintln!("data on the healed cable after {took:.3} s; the other dipped by {:.1} %", 100.0 * dip);
+    eprintln!(
+        "data on the healed cable after {took:.3} s; the other dipped by {:.1} %",
+        100.0 * dip
+    );
     Ok(Outcome::of(&played, vec![took, 100.0 * dip]))
 }
 
@@ -353,9 +495,16 @@ fn stall(mut play: Play<'_>, way: Way, disk: &Disk) -> Result<Outcome> {
     }
     let window = Duration::from_millis(250);
     let rates = [0, 1].map(|link| played.rates(link, window));
-    let sums = rates[0].iter().zip(&rates[1]).map(|((at, one), (_, other))| (*at, one + other));
-    let full_rate = sums.filter(|(at, _)| *at >= thawed + window).find(|(_, rate)| *rate >= 0.9 * theory);
-    let took = full_rate.map_or(f64::INFINITY, |(at, _)| (at - window).saturating_sub(thawed).as_secs_f64());
+    let sums = rates[0]
+        .iter()
+        .zip(&rates[1])
+        .map(|((at, one), (_, other))| (*at, one + other));
+    let full_rate = sums
+        .filter(|(at, _)| *at >= thawed + window)
+        .find(|(_, rate)| *rate >= 0.9 * theory);
+    let took = full_rate.map_or(f64::INFINITY, |(at, _)| {
+        (at - window).saturating_sub(thawed).as_secs_f64()
+    });
     Ok(Outcome::of(&played, vec![took]))
 }
 

@@ -28,17 +28,28 @@ impl Groups {
     /// Creates two groups of `bytes` each.
     pub(crate) fn new(bytes: u64) -> Result<Self> {
         let (base, limit) = base()?;
-        let folders = ["client", "daemon"].map(|end| base.join(format!("nicstripe-bench-{}-{end}", std::process::id())));
+        let folders = ["client", "daemon"]
+            .map(|end| base.join(format!("nicstripe-bench-{}-{end}", std::process::id())));
         let script = "cat; for round in 1 2 3 4 5 6 7 8 9 10; do rmdir \"$@\" 2> /dev/null; [ -d \"$1\" ] || [ -d \"$2\" ] || exit 0; sleep 0.2; done";
         let mut command = Command::new("sh");
-        command.args(["-c", script, "sweep"]).args(&folders).stdin(Stdio::piped()).stdout(Stdio::null());
+        command
+            .args(["-c", script, "sweep"])
+            .args(&folders)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
         // In its own process group, because it must outlive this process.
         let mut sweeper = command.process_group(0).spawn()?;
         let lifeline = sweeper.stdin.take();
-        let groups = Self { folders, sweeper, lifeline };
+        let groups = Self {
+            folders,
+            sweeper,
+            lifeline,
+        };
         for folder in &groups.folders {
-            fs::create_dir(folder).map_err(|error| format!("no memory cgroup in {}: {error}", base.display()))?;
-            fs::write(folder.join(limit), bytes.to_string()).map_err(|error| format!("cannot limit memory: {error}"))?;
+            fs::create_dir(folder)
+                .map_err(|error| format!("no memory cgroup in {}: {error}", base.display()))?;
+            fs::write(folder.join(limit), bytes.to_string())
+                .map_err(|error| format!("cannot limit memory: {error}"))?;
         }
         Ok(groups)
     }
@@ -47,7 +58,9 @@ impl Groups {
     /// in that end's group.
     pub(crate) fn inside(&self, scene: &Scene<'_>, command: &Command, end: usize) -> Command {
         let mut inside = scene.lab.command(Host::ALL[end], "sh");
-        inside.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&self.folders[end]);
+        inside
+            .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
+            .arg(&self.folders[end]);
         inside.arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
             match value {
@@ -61,7 +74,9 @@ impl Groups {
     /// Returns the peak memory of an end's group, page cache included, in bytes.
     pub(crate) fn peak(&self, end: usize) -> Option<u64> {
         let folder = &self.folders[end];
-        let text = ["memory.max_usage_in_bytes", "memory.peak"].iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
+        let text = ["memory.max_usage_in_bytes", "memory.peak"]
+            .iter()
+            .find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
         text.trim().parse().ok()
     }
 }
@@ -78,12 +93,17 @@ impl Drop for Groups {
 
 /// Returns the parent folder of the groups, and the name of the limit file.
 fn base() -> Result<(PathBuf, &'static str)> {
-    let (old, new) = (Path::new("/sys/fs/cgroup/memory"), Path::new("/sys/fs/cgroup"));
+    let (old, new) = (
+        Path::new("/sys/fs/cgroup/memory"),
+        Path::new("/sys/fs/cgroup"),
+    );
     if old.join("memory.limit_in_bytes").exists() {
         return Ok((old.to_owned(), "memory.limit_in_bytes"));
     }
     match fs::read_to_string(new.join("cgroup.subtree_control")) {
-        Ok(text) if text.split_whitespace().any(|name| name == "memory") => Ok((new.to_owned(), "memory.max")),
+        Ok(text) if text.split_whitespace().any(|name| name == "memory") => {
+            Ok((new.to_owned(), "memory.max"))
+        }
         _ => Err("no memory cgroup (v1 or v2)".into()),
     }
 }

@@ -15,12 +15,22 @@ use crate::bench_support::{Place, Result};
 /// Restarts this process in a new mount namespace, with unshare(1). Does nothing if that is not
 /// permitted.
 pub(crate) fn enter_own_mounts() {
-    let Ok(program) = env::current_exe() else { return };
-    let may = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+    let Ok(program) = env::current_exe() else {
+        return;
+    };
+    let may = Command::new("unshare")
+        .args(["--mount", "true"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
     if env::var_os(ENTERED).is_none() && may {
         let mut command = Command::new("unshare");
-        let error =
-            command.args(["--mount", "--propagation", "private", "--"]).arg(program).args(env::args_os().skip(1)).env(ENTERED, "1").exec();
+        let error = command
+            .args(["--mount", "--propagation", "private", "--"])
+            .arg(program)
+            .args(env::args_os().skip(1))
+            .env(ENTERED, "1")
+            .exec();
         eprintln!("no private mounts: {error}");
     }
 }
@@ -37,8 +47,18 @@ impl Disk {
         if env::var_os(ENTERED).is_none() {
             return Some("no private mount namespace".to_owned());
         }
-        let missing = |program: &&str| Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err();
-        let missing: Vec<&str> = ["mkfs.ext4", "fsfreeze", "mount"].into_iter().filter(missing).collect();
+        let missing = |program: &&str| {
+            Command::new(program)
+                .arg("--version")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .is_err()
+        };
+        let missing: Vec<&str> = ["mkfs.ext4", "fsfreeze", "mount"]
+            .into_iter()
+            .filter(missing)
+            .collect();
         (!missing.is_empty()).then(|| format!("{} is not installed", missing.join(", ")))
     }
 
@@ -46,9 +66,17 @@ impl Disk {
     pub(crate) fn over(folder: &Path, place: &Place, room: u64) -> Result<Self> {
         let image = place.logs().join("disk");
         File::create(&image)?.set_len(room + room / 8 + (64 << 20))?;
-        let disk = Self { folder: folder.to_owned(), image };
-        run(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0"]).arg(&disk.image))?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(&disk.image).arg(&disk.folder))?;
+        let disk = Self {
+            folder: folder.to_owned(),
+            image,
+        };
+        run(Command::new("mkfs.ext4")
+            .args(["-q", "-E", "lazy_itable_init=0"])
+            .arg(&disk.image))?;
+        run(Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&disk.image)
+            .arg(&disk.folder))?;
         Ok(disk)
     }
 
@@ -58,7 +86,11 @@ impl Disk {
         let frozen = self.image.with_extension("frozen");
         let script = "exec 3< \"$0\"; fsfreeze -f /proc/self/fd/3; : > \"$2\"; sleep \"$1\"; fsfreeze -u /proc/self/fd/3";
         let mut command = Command::new("sh");
-        command.args(["-c", script]).arg(&self.folder).arg(time.as_secs_f64().to_string()).arg(&frozen);
+        command
+            .args(["-c", script])
+            .arg(&self.folder)
+            .arg(time.as_secs_f64().to_string())
+            .arg(&frozen);
         let freezer = command.stdin(Stdio::null()).process_group(0).spawn()?;
         while !frozen.exists() {
             std::thread::sleep(Duration::from_millis(1));
@@ -81,7 +113,11 @@ fn run(command: &mut Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output()?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()).into()),
+        false => Err(format!(
+            "{command:?}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )
+        .into()),
     }
 }
 

@@ -81,7 +81,13 @@ fn bench(arguments: Arguments) -> Result<()> {
             continue;
         }
         for way in &arguments.direction {
-            match cases::run(*case, *way, arguments.size, arguments.runs, &arguments.options) {
+            match cases::run(
+                *case,
+                *way,
+                arguments.size,
+                arguments.runs,
+                &arguments.options,
+            ) {
                 Ok(runs) => table.row(row(*case, *way, &runs)),
                 Err(error) => {
                     let failure = format!("{}, {}: {error}", case.name(), way.name());
@@ -94,27 +100,63 @@ fn bench(arguments: Arguments) -> Result<()> {
     }
     let size = arguments.size >> 20;
     println!("\n{}", circumstances(&[Contender::Nicstripe]));
-    println!("{size} MiB; median (least–greatest), {} runs each; all copies checked byte by byte.\n\n{table}", arguments.runs);
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
+    println!(
+        "{size} MiB; median (least–greatest), {} runs each; all copies checked byte by byte.\n\n{table}",
+        arguments.runs
+    );
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join("; ").into())
+    }
 }
 
-const HEADINGS: [&str; 11] =
-    ["case", "way", "s over ideal", "bar", "also", "bar", "of it", "connections lost", "client, MiB", "daemon, MiB", "memory bar"];
+const HEADINGS: [&str; 11] = [
+    "case",
+    "way",
+    "s over ideal",
+    "bar",
+    "also",
+    "bar",
+    "of it",
+    "connections lost",
+    "client, MiB",
+    "daemon, MiB",
+    "memory bar",
+];
 
 fn row(case: Case, way: Way, runs: &[Outcome]) -> Vec<String> {
     let over = Spread::of(runs, |run| run.over_ideal);
-    let marked = |text: String, missed: bool| if missed { format!("{text} MISSED") } else { text };
+    let marked = |text: String, missed: bool| {
+        if missed {
+            format!("{text} MISSED")
+        } else {
+            text
+        }
+    };
     let over_bar = case.over_bar();
     let mut cells = vec![case.name().to_owned(), way.name().to_owned()];
-    cells.push(marked(over.print(2), over_bar.is_some_and(|bar| over.median() > bar)));
+    cells.push(marked(
+        over.print(2),
+        over_bar.is_some_and(|bar| over.median() > bar),
+    ));
     cells.push(over_bar.map_or_else(String::new, |bar| format!("≤ {bar}")));
     let also = case.also().iter().enumerate().map(|(index, also)| {
         let value = Spread::of(runs, |run| run.also.get(index).copied().unwrap_or(f64::NAN));
         let missed = !also.is_met_by(value.median());
-        [marked(value.print(also.decimals), missed), also.bar(), also.of_it.to_owned()]
+        [
+            marked(value.print(also.decimals), missed),
+            also.bar(),
+            also.of_it.to_owned(),
+        ]
     });
     let also: Vec<[String; 3]> = also.collect();
-    cells.extend((0..3).map(|column| also.iter().map(|cells| cells[column].as_str()).collect::<Vec<_>>().join("; ")));
+    cells.extend((0..3).map(|column| {
+        also.iter()
+            .map(|cells| cells[column].as_str())
+            .collect::<Vec<_>>()
+            .join("; ")
+    }));
     cells.push(Spread::of(runs, |run| run.failovers as f64).print(0));
     let bar = case.memory_bar();
     for end in [0, 1] {

@@ -91,8 +91,15 @@ impl<'a> Play<'a> {
         }
         let ended = self.client.has_ended_within(INTERVAL)?;
         let received = self.scene.received_bytes()?;
-        let received = received.iter().zip(&self.before).map(|(now, before)| now - before).collect();
-        self.samples.push(Sample { at: self.now(), received });
+        let received = received
+            .iter()
+            .zip(&self.before)
+            .map(|(now, before)| now - before)
+            .collect();
+        self.samples.push(Sample {
+            at: self.now(),
+            received,
+        });
         if self.samples.len().is_multiple_of(SAMPLES_A_PEAK) || ended {
             self.peaks[0].update(&self.client);
             self.peaks[1].update(&self.daemon);
@@ -119,7 +126,9 @@ impl<'a> Play<'a> {
     pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<()> {
         while !is_so(self) {
             if self.look()? {
-                return Err(format!("the copy ended before {what}: expected a greater --size").into());
+                return Err(
+                    format!("the copy ended before {what}: expected a greater --size").into(),
+                );
             }
         }
         Ok(())
@@ -127,24 +136,34 @@ impl<'a> Play<'a> {
 
     /// Samples until this share of the file has arrived.
     pub(crate) fn until_share(&mut self, share: f64) -> Result<()> {
-        self.until("this much was received", |play| play.arrived() >= share * play.scene.sample.size as f64)
+        self.until("this much was received", |play| {
+            play.arrived() >= share * play.scene.sample.size as f64
+        })
     }
 
     /// Returns the bytes delivered by a cable.
     pub(crate) fn received(&self, link: usize) -> u64 {
-        self.samples.last().and_then(|sample| sample.received.get(link)).copied().unwrap_or(0)
+        self.samples
+            .last()
+            .and_then(|sample| sample.received.get(link))
+            .copied()
+            .unwrap_or(0)
     }
 
     /// Returns the received bytes of the file; a fault may make some count twice.
     pub(crate) fn arrived(&self) -> f64 {
-        let received: u64 = self.samples.last().map_or(0, |sample| sample.received.iter().sum());
+        let received: u64 = self
+            .samples
+            .last()
+            .map_or(0, |sample| sample.received.iter().sum());
         received as f64 * self.scale
     }
 
     /// Computes the ideal end, with `cables` cables for the rest.
     pub(crate) fn rest_on(&mut self, cables: f64) {
         let left = (self.scene.sample.size as f64 - self.arrived()).max(0.0);
-        let theory = self.scene.cables.theory().unwrap_or(f64::NAN) / self.scene.cables.count() as f64;
+        let theory =
+            self.scene.cables.theory().unwrap_or(f64::NAN) / self.scene.cables.count() as f64;
         self.ideal = Some(self.now() + Duration::from_secs_f64(left * 8.0 / (theory * cables)));
     }
 
@@ -156,7 +175,11 @@ impl<'a> Play<'a> {
     /// Kills an end with `kill -9`.
     pub(crate) fn kill(&mut self, end: usize) -> Result<()> {
         self.peak(end);
-        if end == 0 { self.client.kill() } else { self.daemon.kill() }
+        if end == 0 {
+            self.client.kill()
+        } else {
+            self.daemon.kill()
+        }
     }
 
     /// Restarts a killed end.
@@ -181,11 +204,19 @@ impl<'a> Play<'a> {
         let wall = self.now();
         self.client.succeeded()?;
         let report = CpReport::parse(&self.client.output()?)?;
-        self.scene.sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+        self.scene
+            .sample
+            .check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
         self.scene.sample.check(&self.scene.received()?)?;
         self.scene.discard()?;
         let ideal = self.ideal.ok_or("no ideal given")?;
-        Ok(Played { wall, ideal, peaks: self.peaks, report, samples: self.samples })
+        Ok(Played {
+            wall,
+            ideal,
+            peaks: self.peaks,
+            report,
+            samples: self.samples,
+        })
     }
 
     fn process(&self, end: usize) -> &Process {
@@ -204,13 +235,20 @@ impl Played {
         let mut first = 0;
         let mut rates = Vec::new();
         for sample in &self.samples {
-            while self.samples.get(first + 1).is_some_and(|next| next.at + window <= sample.at) {
+            while self
+                .samples
+                .get(first + 1)
+                .is_some_and(|next| next.at + window <= sample.at)
+            {
                 first += 1;
             }
             let start = &self.samples[first];
             if start.at + window <= sample.at {
                 let bytes = sample.received[link] - start.received[link];
-                rates.push((sample.at, bytes as f64 / (sample.at - start.at).as_secs_f64()));
+                rates.push((
+                    sample.at,
+                    bytes as f64 / (sample.at - start.at).as_secs_f64(),
+                ));
             }
         }
         rates

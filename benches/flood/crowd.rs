@@ -51,20 +51,44 @@ impl Crowd<'_> {
         let settings = scene.place.home(Host::B).config_file();
         if let Some(sessions) = self.sessions {
             // At most half of the connections may belong to one key.
-            fs::write(&settings, format!("[limits]\nsessions = {sessions}\nsessions-per-peer = {sessions}\npaths = {}\n", 2 * sessions))?;
+            fs::write(
+                &settings,
+                format!(
+                    "[limits]\nsessions = {sessions}\nsessions-per-peer = {sessions}\npaths = {}\n",
+                    2 * sessions
+                ),
+            )?;
         }
         let daemon = start_daemon(serve(scene), scene.place)?;
         let begun = Instant::now();
-        let start = |number: u32| start(scene, sample, &self.homes[number as usize % self.homes.len()], number);
+        let start = |number: u32| {
+            start(
+                scene,
+                sample,
+                &self.homes[number as usize % self.homes.len()],
+                number,
+            )
+        };
         let mut clients = (0..self.clients).map(start).collect::<Result<Vec<_>>>()?;
         await_all(&mut clients)?;
         let seconds = begun.elapsed().as_secs_f64();
         let memory = daemon.memory().ok_or("the daemon has ended")?[0];
-        let mut served = Served { seconds, failed: 0, late: 0, silent: 0, sessions: 0, memory };
+        let mut served = Served {
+            seconds,
+            failed: 0,
+            late: 0,
+            silent: 0,
+            sessions: 0,
+            memory,
+        };
         let mut changes = BTreeMap::new();
         for (number, client) in clients.iter_mut().enumerate() {
             let copy = scene.place.files(Host::B).join(format!("crowd-{number}"));
-            match client.process.succeeded().and_then(|()| sample.check(&copy)) {
+            match client
+                .process
+                .succeeded()
+                .and_then(|()| sample.check(&copy))
+            {
                 Ok(()) => fs::remove_file(copy)?,
                 Err(error) => {
                     eprintln!("{error}");
@@ -77,7 +101,9 @@ impl Crowd<'_> {
             served.late += usize::from(is_late);
             served.silent += usize::from(is_late && !story.is_told);
             *changes.entry(client.begun + story.connected).or_insert(0) += 1;
-            *changes.entry(client.ended.unwrap_or(client.begun)).or_insert(0) -= 1;
+            *changes
+                .entry(client.ended.unwrap_or(client.begun))
+                .or_insert(0) -= 1;
         }
         let running = changes.values().scan(0_i32, |running, change| {
             *running += change;
@@ -92,16 +118,28 @@ impl Crowd<'_> {
     /// Returns the daemon's session limit.
     fn allowed(&self) -> usize {
         let limits = Limits::default();
-        self.sessions.map_or(limits.sessions.min(limits.sessions_per_peer * self.homes.len()), |sessions| sessions as usize)
+        self.sessions.map_or(
+            limits
+                .sessions
+                .min(limits.sessions_per_peer * self.homes.len()),
+            |sessions| sessions as usize,
+        )
     }
 }
 
 fn start(scene: &Scene<'_>, sample: &Sample, home: &PathBuf, number: u32) -> Result<Client> {
     let mut command = scene.lab.command(Host::B, NICSTRIPE);
     command.env("NICSTRIPE_HOME", home).env_remove("RUST_LOG");
-    command.args(["cp", "--json-stream"]).arg(&sample.path).arg(format!("127.0.0.1:crowd-{number}"));
+    command
+        .args(["cp", "--json-stream"])
+        .arg(&sample.path)
+        .arg(format!("127.0.0.1:crowd-{number}"));
     let process = Process::spawn(command, &format!("crowd-{number}"), &scene.place.logs())?;
-    Ok(Client { process, begun: Instant::now(), ended: None })
+    Ok(Client {
+        process,
+        begun: Instant::now(),
+        ended: None,
+    })
 }
 
 fn await_all(clients: &mut [Client]) -> Result<()> {
@@ -111,7 +149,10 @@ fn await_all(clients: &mut [Client]) -> Result<()> {
             return Err(format!("clients not served within {LONGEST:?}").into());
         }
         for client in clients.iter_mut().filter(|client| client.ended.is_none()) {
-            client.ended = client.process.has_ended_within(Duration::ZERO)?.then(Instant::now);
+            client.ended = client
+                .process
+                .has_ended_within(Duration::ZERO)?
+                .then(Instant::now);
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -137,7 +178,10 @@ impl Story {
         // The last line is a document, without a time.
         let lines: Vec<Line> = stream.lines().flat_map(serde_json::from_str).collect();
         let first = |event: &str| lines.iter().find(|line| line.event == event);
-        Self { connected: Duration::from_secs_f64(first("connected").map_or(0.0, |line| line.time_s)), is_told: first("queued").is_some() }
+        Self {
+            connected: Duration::from_secs_f64(first("connected").map_or(0.0, |line| line.time_s)),
+            is_told: first("queued").is_some(),
+        }
     }
 }
 

@@ -40,7 +40,8 @@ use std::{
 };
 
 use bench_support::{
-    Cables, Contender, Place, Process, Result, Sample, Scene, Spread, Table, circumstances, cp, parse_size, serve, start_daemon, time_limit,
+    Cables, Contender, Place, Process, Result, Sample, Scene, Spread, Table, circumstances, cp,
+    parse_size, serve, start_daemon, time_limit,
 };
 use clap::Args;
 use crowd::Crowd;
@@ -107,9 +108,11 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
-    let crowd = u64::from(arguments.crowd.iter().copied().max().unwrap_or(0)) * arguments.crowd_size;
+    let crowd =
+        u64::from(arguments.crowd.iter().copied().max().unwrap_or(0)) * arguments.crowd_size;
     let place = Place::in_memory(2 * arguments.size + crowd)?;
-    let mut sample = Sample::incompressible(place.files(Host::A).join("sample.bin"), arguments.size)?;
+    let mut sample =
+        Sample::incompressible(place.files(Host::A).join("sample.bin"), arguments.size)?;
     let hello_file = place.logs().join("hello");
     fs::write(&hello_file, hello)?;
     let scene = Scene::build(&arguments.links, &place, &mut sample, Host::A)?;
@@ -137,7 +140,9 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     let first = small_copy(&scene, &small, 0)?;
     let idle_growth = resident(&daemon)?.saturating_sub(before);
     let flooded = copies(&scene, &daemon, arguments.runs)?;
-    let clients = (1..=arguments.clients).map(|number| small_copy(&scene, &small, number)).collect::<Result<Vec<_>>>()?;
+    let clients = (1..=arguments.clients)
+        .map(|number| small_copy(&scene, &small, number))
+        .collect::<Result<Vec<_>>>()?;
     let growth = resident(&daemon)?.saturating_sub(before);
     let connections = accepted(&scene)? - opened;
     let seconds = begun.elapsed().as_secs_f64();
@@ -146,30 +151,64 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     let after = copies(&scene, &daemon, 1)?;
     let last = small_copy(&scene, &small, arguments.clients + 1)?;
 
-    let (quiet, flooded) = (Spread::of(&quiet, |run| run.rate), Spread::of(&flooded, |run| run.rate));
+    let (quiet, flooded) = (
+        Spread::of(&quiet, |run| run.rate),
+        Spread::of(&flooded, |run| run.rate),
+    );
     let mut table = Table::new(&["what", "value", "bar"]);
     let attempts = format!("{connections} in {seconds:.0} s");
-    let mut row = |what: &str, value: String, bar: &str| table.row([what.to_owned(), value, bar.to_owned()]);
+    let mut row =
+        |what: &str, value: String, bar: &str| table.row([what.to_owned(), value, bar.to_owned()]);
     row("connections accepted by the daemon's host", attempts, "");
     row("undisturbed, MB/s", quiet.print(1), "");
     row("during the flood, MB/s", flooded.print(1), "");
-    row("share of it, %", format!("{:.1}", 100.0 * flooded.median() / quiet.median()), "≥ 95");
-    row("first small copy, from a new address, s", format!("{first:.3}"), "≤ 1");
+    row(
+        "share of it, %",
+        format!("{:.1}", 100.0 * flooded.median() / quiet.median()),
+        "≥ 95",
+    );
+    row(
+        "first small copy, from a new address, s",
+        format!("{first:.3}"),
+        "≤ 1",
+    );
     let spread = Spread::of(&clients, |seconds| *seconds);
     row("small copies, s", spread.print(3), "≤ 1");
-    row("daemon's memory growth, strangers only, MiB", format!("{:.1}", idle_growth as f64 / MIB), "≤ 16");
-    row("with two links and clients, MiB", format!("{:.1}", growth as f64 / MIB), "≤ 16 + 8 a link");
+    row(
+        "daemon's memory growth, strangers only, MiB",
+        format!("{:.1}", idle_growth as f64 / MIB),
+        "≤ 16",
+    );
+    row(
+        "with two links and clients, MiB",
+        format!("{:.1}", growth as f64 / MIB),
+        "≤ 16 + 8 a link",
+    );
     row("6 s after it, MB/s", format!("{:.1}", after[0].rate), "");
     row("small copy then, s", format!("{last:.3}"), "");
     println!("\n{}", circumstances(&[Contender::Nicstripe]));
-    println!("{}, {} MiB; {} strangers; median (least–greatest).\n\n{table}", arguments.links, arguments.size >> 20, arguments.strangers);
+    println!(
+        "{}, {} MiB; {} strangers; median (least–greatest).\n\n{table}",
+        arguments.links,
+        arguments.size >> 20,
+        arguments.strangers
+    );
     Ok(())
 }
 
 /// Measures copies during the attacks of a trusted peer.
 fn greedy_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Result<()> {
     let place = scene.place;
-    let mut table = Table::new(&["beside", "large, MB/s", "share, %", "small, s", "failed", "daemon, MiB", "its CPU, s", "attacker's"]);
+    let mut table = Table::new(&[
+        "beside",
+        "large, MB/s",
+        "share, %",
+        "small, s",
+        "failed",
+        "daemon, MiB",
+        "its CPU, s",
+        "attacker's",
+    ]);
     let home = befriend(scene, "attacker")?;
     let alone = {
         let daemon = start_daemon(serve(scene), place)?;
@@ -180,18 +219,40 @@ fn greedy_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Re
         Attacker::prepare(*greed, &home, &place.files(Host::B))?;
         let daemon = start_daemon(serve(scene), place)?;
         let daemon_address = ([127, 0, 0, 1], nicstripe::DEFAULT_PORT).into();
-        let attacker = Part::Attacker(Attacker { greed: *greed, daemon: daemon_address, home: home.clone() });
+        let attacker = Part::Attacker(Attacker {
+            greed: *greed,
+            daemon: daemon_address,
+            home: home.clone(),
+        });
         let name = format!("{greed:?}").to_lowercase();
         let attacker = Process::spawn(attacker.command(&scene.lab)?, &name, &place.logs())?;
         thread::sleep(SETTLING);
         let rate = Spread::of(&copies(scene, &daemon, arguments.runs)?, |run| run.rate);
-        let small = (0..arguments.clients).map(|number| small_copy(scene, small, number)).collect::<Vec<_>>();
-        let failed = small.iter().filter_map(|copied| copied.as_ref().err()).inspect(|error| eprintln!("{error}")).count();
-        let seconds = Spread::of(&small.iter().flatten().collect::<Vec<_>>(), |seconds| **seconds);
+        let small = (0..arguments.clients)
+            .map(|number| small_copy(scene, small, number))
+            .collect::<Vec<_>>();
+        let failed = small
+            .iter()
+            .filter_map(|copied| copied.as_ref().err())
+            .inspect(|error| eprintln!("{error}"))
+            .count();
+        let seconds = Spread::of(&small.iter().flatten().collect::<Vec<_>>(), |seconds| {
+            **seconds
+        });
         let share = format!("{:.1}", 100.0 * rate.median() / alone.median());
         let memory = daemon.memory().map_or(0.0, |[peak, _]| peak as f64 / MIB);
-        let [daemon_cpu, own_cpu] = [daemon.cpu()?, attacker.cpu()?].map(|cpu| format!("{:.1}", cpu.as_secs_f64()));
-        table.row([name, rate.print(1), share, seconds.print(3), failed.to_string(), format!("{memory:.1}"), daemon_cpu, own_cpu]);
+        let [daemon_cpu, own_cpu] =
+            [daemon.cpu()?, attacker.cpu()?].map(|cpu| format!("{:.1}", cpu.as_secs_f64()));
+        table.row([
+            name,
+            rate.print(1),
+            share,
+            seconds.print(3),
+            failed.to_string(),
+            format!("{memory:.1}"),
+            daemon_cpu,
+            own_cpu,
+        ]);
     }
     println!("\n{}", circumstances(&[Contender::Nicstripe]));
     println!(
@@ -204,19 +265,52 @@ fn greedy_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Re
 
 /// Measures concurrent copies of honest clients.
 fn crowds(arguments: &Arguments, scene: &Scene<'_>) -> Result<()> {
-    let (size, keys, sessions) = (arguments.crowd_size, arguments.crowd_keys, arguments.crowd_sessions);
+    let (size, keys, sessions) = (
+        arguments.crowd_size,
+        arguments.crowd_keys,
+        arguments.crowd_sessions,
+    );
     let sample = Sample::incompressible(scene.place.base().join("crowd"), size)?;
-    let homes = (0..keys).map(|key| befriend(scene, &format!("client-{key}"))).collect::<Result<Vec<_>>>()?;
-    let mut table = Table::new(&["clients", "keys", "seconds", "failed", "waited > 2 s", "silently", "sessions", "daemon, MiB", "bar"]);
+    let homes = (0..keys)
+        .map(|key| befriend(scene, &format!("client-{key}")))
+        .collect::<Result<Vec<_>>>()?;
+    let mut table = Table::new(&[
+        "clients",
+        "keys",
+        "seconds",
+        "failed",
+        "waited > 2 s",
+        "silently",
+        "sessions",
+        "daemon, MiB",
+        "bar",
+    ]);
     for clients in arguments.crowd.iter().copied() {
-        let served = Crowd { clients, homes: &homes, sessions }.measure(scene, &sample)?;
+        let served = Crowd {
+            clients,
+            homes: &homes,
+            sessions,
+        }
+        .measure(scene, &sample)?;
         let seconds = format!("{:.1}", served.seconds);
-        let counts = [served.failed, served.late, served.silent, served.sessions].map(|count| count.to_string());
-        let memory = [served.memory as f64 / MIB, 96.0 + served.sessions as f64 / 2.0].map(|mib| format!("{mib:.1}"));
-        table.row([clients.to_string(), keys.to_string(), seconds].into_iter().chain(counts).chain(memory));
+        let counts = [served.failed, served.late, served.silent, served.sessions]
+            .map(|count| count.to_string());
+        let memory = [
+            served.memory as f64 / MIB,
+            96.0 + served.sessions as f64 / 2.0,
+        ]
+        .map(|mib| format!("{mib:.1}"));
+        table.row(
+            [clients.to_string(), keys.to_string(), seconds]
+                .into_iter()
+                .chain(counts)
+                .chain(memory),
+        );
     }
     println!("\n{}", circumstances(&[Contender::Nicstripe]));
-    println!("{size} bytes each, over loopback. Bars: none failed, no silent wait, the daemon's memory.\n\n{table}");
+    println!(
+        "{size} bytes each, over loopback. Bars: none failed, no silent wait, the daemon's memory.\n\n{table}"
+    );
     Ok(())
 }
 
@@ -229,7 +323,9 @@ fn befriend(scene: &Scene<'_>, name: &str) -> Result<PathBuf> {
     let key = Identity::load_or_create(&home.identity_file())?.public_key();
     fs::copy(scene.place.home(Host::A).peers_file(), home.peers_file())?;
     let daemon = scene.place.home(Host::B).peers_file();
-    Peers::edit(&daemon, |peers| peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ()))?;
+    Peers::edit(&daemon, |peers| {
+        peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ())
+    })?;
     Ok(folder)
 }
 
@@ -261,7 +357,11 @@ fn copies(scene: &Scene<'_>, daemon: &Process, runs: u32) -> Result<Vec<Copied>>
 /// Copies a file of 1000 bytes to a new name; returns the seconds of the command.
 fn small_copy(scene: &Scene<'_>, small: &PathBuf, number: u32) -> Result<f64> {
     let begun = Instant::now();
-    let mut client = Process::spawn(small_cp(scene, small, &format!("small-{number}")), "small", &scene.place.logs())?;
+    let mut client = Process::spawn(
+        small_cp(scene, small, &format!("small-{number}")),
+        "small",
+        &scene.place.logs(),
+    )?;
     client.await_end(begun + Duration::from_secs(60))?;
     let seconds = begun.elapsed().as_secs_f64();
     client.succeeded()?;
@@ -270,18 +370,33 @@ fn small_copy(scene: &Scene<'_>, small: &PathBuf, number: u32) -> Result<f64> {
 
 fn small_cp(scene: &Scene<'_>, small: &PathBuf, name: &str) -> Command {
     let mut command = scene.lab.command(Host::A, env!("CARGO_BIN_EXE_nicstripe"));
-    command.env("NICSTRIPE_HOME", scene.place.home(Host::A).config()).env_remove("RUST_LOG");
-    command.args(["cp", "--quiet", "--force"]).arg(small).arg(format!("{}:{name}", scene.peer));
+    command
+        .env("NICSTRIPE_HOME", scene.place.home(Host::A).config())
+        .env_remove("RUST_LOG");
+    command
+        .args(["cp", "--quiet", "--force"])
+        .arg(small)
+        .arg(format!("{}:{name}", scene.peer));
     command
 }
 
 /// Returns the TCP connections accepted by the daemon's host so far (`PassiveOpens`, RFC 4022).
 fn accepted(scene: &Scene<'_>) -> Result<u64> {
-    let output = scene.lab.command(Host::B, "cat").arg("/proc/net/snmp").output()?;
+    let output = scene
+        .lab
+        .command(Host::B, "cat")
+        .arg("/proc/net/snmp")
+        .output()?;
     let text = String::from_utf8(output.stdout)?;
     let mut tcp = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let (names, values) = (tcp.next().unwrap_or_default(), tcp.next().unwrap_or_default());
-    let at = names.split(' ').position(|name| name == "PassiveOpens").ok_or("the kernel counts no connections")?;
+    let (names, values) = (
+        tcp.next().unwrap_or_default(),
+        tcp.next().unwrap_or_default(),
+    );
+    let at = names
+        .split(' ')
+        .position(|name| name == "PassiveOpens")
+        .ok_or("the kernel counts no connections")?;
     Ok(values.split(' ').nth(at).unwrap_or_default().parse()?)
 }
 
@@ -292,7 +407,11 @@ fn resident(daemon: &Process) -> Result<u64> {
 }
 
 /// Starts the strangers in two processes, because one may lack file descriptors for all.
-fn flood(scene: &Scene<'_>, arguments: &Arguments, hello: &std::path::Path) -> Result<Vec<Process>> {
+fn flood(
+    scene: &Scene<'_>,
+    arguments: &Arguments,
+    hello: &std::path::Path,
+) -> Result<Vec<Process>> {
     let spawn = |number: u8| {
         let strangers = Part::Strangers(Strangers {
             daemon: ([127, 0, 0, 1], nicstripe::DEFAULT_PORT).into(),
@@ -301,7 +420,11 @@ fn flood(scene: &Scene<'_>, arguments: &Arguments, hello: &std::path::Path) -> R
             pause: Duration::from_secs(arguments.pause),
             hello: hello.to_owned(),
         });
-        Process::spawn(strangers.command(&scene.lab)?, &format!("strangers-{number}"), &scene.place.logs())
+        Process::spawn(
+            strangers.command(&scene.lab)?,
+            &format!("strangers-{number}"),
+            &scene.place.logs(),
+        )
     };
     Ok(vec![spawn(0)?, spawn(1)?])
 }
@@ -312,9 +435,20 @@ fn first_message() -> Result<Vec<u8>> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let home = tempfile::tempdir()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_nicstripe"));
-    command.args(["cp", "--quiet", "-P", &listener.local_addr()?.port().to_string()]);
-    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).arg("127.0.0.1:").env("NICSTRIPE_HOME", home.path());
-    let mut client = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn()?;
+    command.args([
+        "cp",
+        "--quiet",
+        "-P",
+        &listener.local_addr()?.port().to_string(),
+    ]);
+    command
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .arg("127.0.0.1:")
+        .env("NICSTRIPE_HOME", home.path());
+    let mut client = command
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()?;
     let (mut tcp, _) = listener.accept()?;
     tcp.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut hello = vec![0; 5];

@@ -26,7 +26,10 @@ impl Part {
     /// Returns the command that plays this part on the daemon's host, nice 10.
     pub(crate) fn command(&self, lab: &Lab) -> Result<Command> {
         let mut command = lab.command(Host::B, "nice");
-        command.args(["-n", "10"]).arg(std::env::current_exe()?).env(PART, serde_json::to_string(self)?);
+        command
+            .args(["-n", "10"])
+            .arg(std::env::current_exe()?)
+            .env(PART, serde_json::to_string(self)?);
         Ok(command)
     }
 

@@ -32,23 +32,27 @@ impl Strangers {
     /// Reconnects forever.
     pub(crate) fn run(self) -> Result<()> {
         let hello: &'static [u8] = fs::read(&self.hello)?.leak();
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-            for number in 0..self.count {
-                let (daemon, pause) = (self.daemon, self.pause);
-                let address = number as u32 / 4;
-                let from = Ipv4Addr::from([127, self.network, (address >> 8) as u8, address as u8]);
-                tokio::spawn(async move {
-                    // Staggered, so that they do not stay in step.
-                    tokio::time::sleep(pause.mul_f64(number as f64 / 10_000.0)).await;
-                    loop {
-                        // Any result is fine.
-                        let _ = visit(number, from, daemon, hello).await;
-                        tokio::time::sleep(pause).await;
-                    }
-                });
-            }
-            std::future::pending::<Result<()>>().await
-        })
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(async {
+                for number in 0..self.count {
+                    let (daemon, pause) = (self.daemon, self.pause);
+                    let address = number as u32 / 4;
+                    let from =
+                        Ipv4Addr::from([127, self.network, (address >> 8) as u8, address as u8]);
+                    tokio::spawn(async move {
+                        // Staggered, so that they do not stay in step.
+                        tokio::time::sleep(pause.mul_f64(number as f64 / 10_000.0)).await;
+                        loop {
+                            // Any result is fine.
+                            let _ = visit(number, from, daemon, hello).await;
+                            tokio::time::sleep(pause).await;
+                        }
+                    });
+                }
+                std::future::pending::<Result<()>>().await
+            })
     }
 }
 
@@ -60,7 +64,10 @@ async fn visit(number: usize, from: Ipv4Addr, daemon: SocketAddr, hello: &[u8]) 
     match number % 4 {
         0 => {}
         1 => return trickle(tcp, hello).await,
-        2 => tcp.write_all(&GARBAGE[number / 4 % GARBAGE.len()].repeat(64)).await?,
+        2 => {
+            tcp.write_all(&GARBAGE[number / 4 % GARBAGE.len()].repeat(64))
+                .await?
+        }
         _ => tcp.write_all(hello).await?,
     }
     read_to_end(&mut tcp).await
@@ -81,4 +88,9 @@ async fn read_to_end(tcp: &mut TcpStream) -> io::Result<()> {
 }
 
 /// Another protocol, invalid TLS records, and a truncated record.
-const GARBAGE: [&[u8]; 4] = [b"GET / HTTP/1.1\r\n", &[22, 3, 1, 0, 8, 1, 0, 0, 4, 9, 9, 9, 9], &[23, 3, 3, 0, 17], &[22, 3, 1, 60, 0]];
+const GARBAGE: [&[u8]; 4] = [
+    b"GET / HTTP/1.1\r\n",
+    &[22, 3, 1, 0, 8, 1, 0, 0, 4, 9, 9, 9, 9],
+    &[23, 3, 3, 0, 17],
+    &[22, 3, 1, 60, 0],
+];

@@ -74,7 +74,13 @@ impl Attacker {
             Greed::Unread => fs::write(served.join(BAIT), vec![7; 64 << 20]),
             Greed::Puts => fs::write(home.join(SMALL), [7; 1000]),
             Greed::Holes => fs::File::create(home.join(HOLES))?.set_len(15 << 40),
-            Greed::Trees => [served.join(TREES[0]), home.join(TREES[0]), home.join(TREES[1])].iter().try_for_each(|tree| make_tree(tree)),
+            Greed::Trees => [
+                served.join(TREES[0]),
+                home.join(TREES[0]),
+                home.join(TREES[1]),
+            ]
+            .iter()
+            .try_for_each(|tree| make_tree(tree)),
         }
     }
 
@@ -83,45 +89,72 @@ impl Attacker {
         let home = Home::at(&self.home);
         let identity = Identity::load_or_create(&home.identity_file())?;
         let peers = Peers::load(&home.peers_file())?;
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?.block_on(async {
-            let fault = match self.greed {
-                Greed::Unsaid => Some(Fault::KeepsTheLastRecord),
-                Greed::Unread => Some(Fault::StopsReading),
-                _ => None,
-            };
-            let (host, port) = match fault {
-                Some(fault) => Relay::start(self.daemon, fault).await?,
-                None => (self.daemon.ip().to_string(), self.daemon.port()),
-            };
-            let streams = if self.greed == Greed::Connections { 16 } else { 1 };
-            let builder = Client::builder().identity(identity).peers(peers).port(port).streams(streams);
-            for number in 0..self.greed.clients() {
-                let (builder, host, home) = (builder.clone(), host.clone(), self.home.clone());
-                tokio::spawn(async move {
-                    loop {
-                        if let Ok(client) = builder.clone().connect(&host).await {
-                            take(self.greed, number, &Arc::new(client), &home).await;
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?
+            .block_on(async {
+                let fault = match self.greed {
+                    Greed::Unsaid => Some(Fault::KeepsTheLastRecord),
+                    Greed::Unread => Some(Fault::StopsReading),
+                    _ => None,
+                };
+                let (host, port) = match fault {
+                    Some(fault) => Relay::start(self.daemon, fault).await?,
+                    None => (self.daemon.ip().to_string(), self.daemon.port()),
+                };
+                let streams = if self.greed == Greed::Connections {
+                    16
+                } else {
+                    1
+                };
+                let builder = Client::builder()
+                    .identity(identity)
+                    .peers(peers)
+                    .port(port)
+                    .streams(streams);
+                for number in 0..self.greed.clients() {
+                    let (builder, host, home) = (builder.clone(), host.clone(), self.home.clone());
+                    tokio::spawn(async move {
+                        loop {
+                            if let Ok(client) = builder.clone().connect(&host).await {
+                                take(self.greed, number, &Arc::new(client), &home).await;
+                            }
+                            tokio::time::sleep(PAUSE).await;
                         }
-                        tokio::time::sleep(PAUSE).await;
-                    }
-                });
-            }
-            std::future::pending::<crate::bench_support::Result<()>>().await
-        })
+                    });
+                }
+                std::future::pending::<crate::bench_support::Result<()>>().await
+            })
     }
 }
 
 /// Takes all that one client can get, until its session ends.
 async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
     match greed {
-        Greed::Unread => drop(client.get_pipe(name(BAIT), io::sink(), CopyOptions::default()).finish().await),
+        Greed::Unread => drop(
+            client
+                .get_pipe(name(BAIT), io::sink(), CopyOptions::default())
+                .finish()
+                .await,
+        ),
         Greed::Connections | Greed::Unsaid | Greed::Sessions => {
             while client.links().await.is_ok() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-        Greed::Puts => put(client, &home.join(SMALL), 1000, |index| format!("put-{number}-{index}")).await,
-        Greed::Holes => put(client, &home.join(HOLES), 8, |index| format!("holes-{number}-{index}")).await,
+        Greed::Puts => {
+            put(client, &home.join(SMALL), 1000, |index| {
+                format!("put-{number}-{index}")
+            })
+            .await
+        }
+        Greed::Holes => {
+            put(client, &home.join(HOLES), 8, |index| {
+                format!("holes-{number}-{index}")
+            })
+            .await
+        }
         Greed::Trees => trees(client, number, home).await,
     }
 }
@@ -131,7 +164,14 @@ async fn put(client: &Arc<Client>, file: &Path, names: u32, name_of: impl Fn(u32
     let mut puts = JoinSet::new();
     for index in 0..names {
         let (client, file, to) = (client.clone(), file.to_owned(), name(&name_of(index)));
-        puts.spawn(async move { while client.put(&file, Some(to.clone()), replacing()).finish().await.is_ok() {} });
+        puts.spawn(async move {
+            while client
+                .put(&file, Some(to.clone()), replacing())
+                .finish()
+                .await
+                .is_ok()
+            {}
+        });
     }
     puts.join_all().await;
 }
@@ -139,13 +179,36 @@ async fn put(client: &Arc<Client>, file: &Path, names: u32, name_of: impl Fn(u32
 /// Lists the daemon's tree, fetches it, or alternately sends two different ones.
 async fn trees(client: &Client, number: u32, home: &Path) {
     let own = format!("trees-{number}");
-    let listing = TreeOptions { recursive: true, dry_run: true, ..TreeOptions::default() };
-    let copying = TreeOptions { recursive: true, files: replacing(), ..TreeOptions::default() };
+    let listing = TreeOptions {
+        recursive: true,
+        dry_run: true,
+        ..TreeOptions::default()
+    };
+    let copying = TreeOptions {
+        recursive: true,
+        files: replacing(),
+        ..TreeOptions::default()
+    };
     for round in 0.. {
         let copy = match number % 3 {
-            0 => client.get_tree(vec![(Some(name(TREES[0])), false)], &home.join(&own), true, listing.clone()),
-            1 => client.get_tree(vec![(Some(name(TREES[0])), false)], &home.join(format!("{own}-{round}")), true, copying.clone()),
-            _ => client.put_tree(vec![home.join(TREES[round % 2])], Some(name(&own)), true, copying.clone()),
+            0 => client.get_tree(
+                vec![(Some(name(TREES[0])), false)],
+                &home.join(&own),
+                true,
+                listing.clone(),
+            ),
+            1 => client.get_tree(
+                vec![(Some(name(TREES[0])), false)],
+                &home.join(format!("{own}-{round}")),
+                true,
+                copying.clone(),
+            ),
+            _ => client.put_tree(
+                vec![home.join(TREES[round % 2])],
+                Some(name(&own)),
+                true,
+                copying.clone(),
+            ),
         };
         let copied = copy.finish().await;
         if number % 3 == 1 {
@@ -169,7 +232,10 @@ fn make_tree(tree: &Path) -> io::Result<()> {
 }
 
 fn replacing() -> CopyOptions {
-    CopyOptions { replace: true, ..CopyOptions::default() }
+    CopyOptions {
+        replace: true,
+        ..CopyOptions::default()
+    }
 }
 
 fn name(text: &str) -> Name {
@@ -197,8 +263,11 @@ impl Relay {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(async move {
-                    let Ok(daemon) = TcpStream::connect(daemon).await else { return };
-                    let ((from_client, to_client), (from_daemon, to_daemon)) = (client.into_split(), daemon.into_split());
+                    let Ok(daemon) = TcpStream::connect(daemon).await else {
+                        return;
+                    };
+                    let ((from_client, to_client), (from_daemon, to_daemon)) =
+                        (client.into_split(), daemon.into_split());
                     match fault {
                         Fault::KeepsTheLastRecord => {
                             tokio::select! {
@@ -234,7 +303,10 @@ async fn pass_but_last(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::R
 async fn next_record(from: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
     let mut record = vec![0; 5];
     from.read_exact(&mut record).await?;
-    record.resize(5 + usize::from(u16::from_be_bytes([record[3], record[4]])), 0);
+    record.resize(
+        5 + usize::from(u16::from_be_bytes([record[3], record[4]])),
+        0,
+    );
     from.read_exact(&mut record[5..]).await?;
     Ok(record)
 }

@@ -78,7 +78,10 @@ impl Plan<'_> {
             self.cut_all(&recording, rng, &mut outcome)?;
             let (cuts, bad) = (outcome.cuts - before.0, outcome.bad_cuts - before.1);
             let (kind, disk, time) = (self.kind, recording.disk.summary(), began.elapsed());
-            eprintln!("{kind}, skipped {:?}: {acknowledged} copies, {disk}: {cuts} cuts in {time:.1?}, {bad} with a fault", self.skipped);
+            eprintln!(
+                "{kind}, skipped {:?}: {acknowledged} copies, {disk}: {cuts} cuts in {time:.1?}, {bad} with a fault",
+                self.skipped
+            );
         }
         Ok(outcome)
     }
@@ -94,7 +97,12 @@ impl Plan<'_> {
         let end = disk.stop_logging();
         drop(daemons);
         mounted.unmount()?;
-        Ok(Recording { disk, history: History::new(copies), begin, end })
+        Ok(Recording {
+            disk,
+            history: History::new(copies),
+            begin,
+            end,
+        })
     }
 
     fn cut_all(&self, recording: &Recording, rng: &mut Rng, outcome: &mut Outcome) -> Result<()> {
@@ -105,9 +113,19 @@ impl Plan<'_> {
             let mut findings = self.cut(recording, position, loss, index, rng, outcome)?;
             outcome.cuts += 1;
             outcome.bad_cuts += u32::from(!findings.is_clean());
-            let place = format!("{}, cut at {position} of {}, lost {loss:?}: ", self.kind, recording.end);
-            findings.notes.iter_mut().for_each(|note| note.insert_str(0, &place));
-            if let Some(note) = findings.notes.first().filter(|_| self.skipped == Skipped::None) {
+            let place = format!(
+                "{}, cut at {position} of {}, lost {loss:?}: ",
+                self.kind, recording.end
+            );
+            findings
+                .notes
+                .iter_mut()
+                .for_each(|note| note.insert_str(0, &place));
+            if let Some(note) = findings
+                .notes
+                .first()
+                .filter(|_| self.skipped == Skipped::None)
+            {
                 eprintln!("{note}");
             }
             outcome.findings.add(findings);
@@ -131,11 +149,17 @@ impl Plan<'_> {
             Ok(mounted) => mounted,
             // A corrupt file system keeps nothing; without syncs from above it still flushes its
             // own journal.
-            Err(error) => return Ok(Findings { notes: vec![error.to_string()], ..Findings::default() }),
+            Err(error) => {
+                return Ok(Findings {
+                    notes: vec![error.to_string()],
+                    ..Findings::default()
+                });
+            }
         };
         let mut findings = Findings::of(&mounted.folder, &recording.history, position)?;
         let interrupted = recording.history.interrupted(position);
-        let is_due = self.again_every > 0 && (index.is_multiple_of(self.again_every) || findings.claimed > 0);
+        let is_due = self.again_every > 0
+            && (index.is_multiple_of(self.again_every) || findings.claimed > 0);
         if is_due && !interrupted.is_empty() && findings.is_clean() {
             let daemons = Daemons::start(self.room, Skipped::None)?;
             for copy in interrupted {
@@ -177,7 +201,9 @@ impl Plan<'_> {
                 return Err(format!("{} is {found:?}, expected {thing:?}", path.display()).into());
             }
         }
-        Ok(CpReport::parse(&client.output()?)?.resumed_bytes.unwrap_or(0))
+        Ok(CpReport::parse(&client.output()?)?
+            .resumed_bytes
+            .unwrap_or(0))
     }
 }
 
@@ -187,11 +213,19 @@ impl Recording {
     fn positions(&self, count: usize, rng: &mut Rng) -> Vec<Position> {
         let acknowledgements = self.history.acknowledgements();
         let first = rng.below(acknowledgements.len() as u64) as usize;
-        let mut positions: Vec<Position> = acknowledgements.into_iter().cycle().skip(first).take(count / 2).collect();
+        let mut positions: Vec<Position> = acknowledgements
+            .into_iter()
+            .cycle()
+            .skip(first)
+            .take(count / 2)
+            .collect();
         for position in &mut positions {
-            *position = (*position + [0, rng.below(SOON) as usize][rng.below(2) as usize]).min(self.end);
+            *position =
+                (*position + [0, rng.below(SOON) as usize][rng.below(2) as usize]).min(self.end);
         }
-        positions.resize_with(count, || self.begin + rng.below((self.end - self.begin + 1) as u64) as usize);
+        positions.resize_with(count, || {
+            self.begin + rng.below((self.end - self.begin + 1) as u64) as usize
+        });
         positions.sort_unstable();
         positions
     }

@@ -18,8 +18,9 @@ use std::{
 };
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use nicstripe_sim::Rng;
 
@@ -55,11 +56,27 @@ impl Disk {
         fs::create_dir_all(folder)?;
         let image = File::options().read(true).write(true).open(image)?;
         let size = image.metadata()?.len();
-        let state = State { image, overlay: HashMap::new(), log: Vec::new(), logged_bytes: 0, is_logging: true, applied: 0, users: 0 };
-        let shared = Arc::new(Shared { state: Mutex::new(state), released: Condvar::new(), size });
+        let state = State {
+            image,
+            overlay: HashMap::new(),
+            log: Vec::new(),
+            logged_bytes: 0,
+            is_logging: true,
+            applied: 0,
+            users: 0,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            released: Condvar::new(),
+            size,
+        });
         let session = fuser::spawn_mount(Server(Arc::clone(&shared)), folder, &Config::default())
             .map_err(|error| format!("cannot mount a FUSE file system: {error}"))?;
-        Ok(Self { shared, path: folder.join(NAME), _session: session })
+        Ok(Self {
+            shared,
+            path: folder.join(NAME),
+            _session: session,
+        })
     }
 
     /// Returns the backing file for a loop device.
@@ -92,7 +109,10 @@ impl Disk {
         let mut state = self.released()?;
         state.overlay.clear();
         let is_flush = |entry: &Entry| matches!(entry, Entry::Flush);
-        let flushed = state.log[..position].iter().rposition(is_flush).unwrap_or(0);
+        let flushed = state.log[..position]
+            .iter()
+            .rposition(is_flush)
+            .unwrap_or(0);
         if flushed < state.applied {
             return Err(format!("cut at {position} after a later one at {}", state.applied).into());
         }
@@ -102,20 +122,35 @@ impl Disk {
             }
         }
         state.applied = flushed;
-        let cached: Vec<Piece> =
-            state.log[flushed..position].iter().enumerate().flat_map(|(at, entry)| pieces(flushed + at, entry)).collect();
+        let cached: Vec<Piece> = state.log[flushed..position]
+            .iter()
+            .enumerate()
+            .flat_map(|(at, entry)| pieces(flushed + at, entry))
+            .collect();
         let kept = match loss {
             Loss::All => Vec::new(),
             Loss::Tail => cached[..rng.below(cached.len() as u64 + 1) as usize].to_vec(),
-            Loss::Blocks => cached.iter().filter(|_| rng.below(2) == 0).cloned().collect(),
+            Loss::Blocks => cached
+                .iter()
+                .filter(|_| rng.below(2) == 0)
+                .cloned()
+                .collect(),
         };
         for Piece { entry, range } in &kept {
             let state = &mut *state;
             if let Entry::Write { offset, bytes } = &state.log[*entry] {
-                write_over(&state.image, &mut state.overlay, offset + range.start as u64, &bytes[range.clone()])?;
+                write_over(
+                    &state.image,
+                    &mut state.overlay,
+                    offset + range.start as u64,
+                    &bytes[range.clone()],
+                )?;
             }
         }
-        Ok(Lost { lost: cached.len() - kept.len(), of: cached.len() })
+        Ok(Lost {
+            lost: cached.len() - kept.len(),
+            of: cached.len(),
+        })
     }
 
     /// Waits until the loop device is released: its cached data would be mistaken for the disk's.
@@ -126,20 +161,34 @@ impl Disk {
             .released
             .wait_timeout_while(state, RELEASE_TIMEOUT, |state| state.users > 0)
             .unwrap_or_else(PoisonError::into_inner);
-        if timeout.timed_out() { Err("the loop device is still in use".into()) } else { Ok(state) }
+        if timeout.timed_out() {
+            Err("the loop device is still in use".into())
+        } else {
+            Ok(state)
+        }
     }
 
     /// Describes the size of the log in one line.
     pub(crate) fn summary(&self) -> String {
         let state = self.shared.lock();
-        let flushes = state.log.iter().filter(|entry| matches!(entry, Entry::Flush)).count();
-        format!("{} writes of {} MiB, {flushes} flushes", state.log.len() - flushes, state.logged_bytes >> 20)
+        let flushes = state
+            .log
+            .iter()
+            .filter(|entry| matches!(entry, Entry::Flush))
+            .count();
+        format!(
+            "{} writes of {} MiB, {flushes} flushes",
+            state.log.len() - flushes,
+            state.logged_bytes >> 20
+        )
     }
 }
 
 impl fmt::Debug for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Disk").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Disk")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -161,13 +210,18 @@ struct Piece {
 
 /// Splits a write into the units of loss.
 fn pieces(entry: Position, logged: &Entry) -> Vec<Piece> {
-    let Entry::Write { offset, bytes } = logged else { return Vec::new() };
+    let Entry::Write { offset, bytes } = logged else {
+        return Vec::new();
+    };
     let mut pieces = Vec::new();
     let mut start = 0;
     while start < bytes.len() {
         let at = (offset + start as u64) as usize % BLOCK;
         let end = (start + BLOCK - at).min(bytes.len());
-        pieces.push(Piece { entry, range: start..end });
+        pieces.push(Piece {
+            entry,
+            range: start..end,
+        });
         start = end;
     }
     pieces
@@ -280,7 +334,10 @@ impl State {
         write_over(&self.image, &mut self.overlay, offset, bytes)?;
         if self.is_logging {
             self.logged_bytes += bytes.len() as u64;
-            self.log.push(Entry::Write { offset, bytes: bytes.into() });
+            self.log.push(Entry::Write {
+                offset,
+                bytes: bytes.into(),
+            });
         }
         Ok(())
     }
@@ -291,7 +348,11 @@ struct Server(Arc<Shared>);
 
 impl Filesystem for Server {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.0.attributes(FILE).filter(|_| parent == INodeNo::ROOT && name == NAME) {
+        match self
+            .0
+            .attributes(FILE)
+            .filter(|_| parent == INodeNo::ROOT && name == NAME)
+        {
             Some(attributes) => reply.entry(&TTL, &attributes, Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
@@ -310,13 +371,32 @@ impl Filesystem for Server {
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 
-    fn release(&self, _: &Request, _: INodeNo, _: FileHandle, _: OpenFlags, _: Option<LockOwner>, _: bool, reply: ReplyEmpty) {
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
         reply.ok();
         self.0.lock().users -= 1;
         self.0.released.notify_all();
     }
 
-    fn read(&self, _: &Request, _: INodeNo, _: FileHandle, at: u64, len: u32, _: OpenFlags, _: Option<LockOwner>, reply: ReplyData) {
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        at: u64,
+        len: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
         let len = u64::from(len).min(self.0.size.saturating_sub(at));
         match self.0.lock().read(at, len as usize) {
             Ok(bytes) => reply.data(&bytes),
@@ -336,8 +416,14 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let fits = offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.0.size);
-        match if fits { self.0.lock().write(offset, bytes) } else { Err(io::ErrorKind::StorageFull.into()) } {
+        let fits = offset
+            .checked_add(bytes.len() as u64)
+            .is_some_and(|end| end <= self.0.size);
+        match if fits {
+            self.0.lock().write(offset, bytes)
+        } else {
+            Err(io::ErrorKind::StorageFull.into())
+        } {
             Ok(()) => reply.written(bytes.len() as u32),
             Err(error) => reply.error(error.into()),
         }

@@ -38,13 +38,21 @@ impl Thing {
             return Ok(Self::Link(fs::read_link(path)?));
         }
         let digest = blake3::hash(&fs::read(path)?);
-        Ok(Self::File { len: metadata.len(), digest, mtime: Some((metadata.mtime(), metadata.mtime_nsec())) })
+        Ok(Self::File {
+            len: metadata.len(),
+            digest,
+            mtime: Some((metadata.mtime(), metadata.mtime_nsec())),
+        })
     }
 
     /// Returns it without its time, for a copy that does not preserve times.
     pub(crate) fn without_time(self) -> Self {
         match self {
-            Self::File { len, digest, .. } => Self::File { len, digest, mtime: None },
+            Self::File { len, digest, .. } => Self::File {
+                len,
+                digest,
+                mtime: None,
+            },
             other => other,
         }
     }
@@ -82,7 +90,8 @@ pub(crate) struct Copy {
 impl Copy {
     /// Returns true if its success was known before a power cut.
     fn is_acknowledged_at(&self, cut: Position) -> bool {
-        self.acknowledged.is_some_and(|acknowledged| acknowledged <= cut)
+        self.acknowledged
+            .is_some_and(|acknowledged| acknowledged <= cut)
     }
 }
 
@@ -114,7 +123,10 @@ impl History {
 
     /// Returns the positions of all acknowledgements.
     pub(crate) fn acknowledgements(&self) -> Vec<Position> {
-        self.copies.iter().filter_map(|copy| copy.acknowledged).collect()
+        self.copies
+            .iter()
+            .filter_map(|copy| copy.acknowledged)
+            .collect()
     }
 
     /// Returns the permitted objects under each name if the power fails at `cut`.
@@ -122,7 +134,9 @@ impl History {
         let mut expected = BTreeMap::new();
         for copy in self.copies.iter().filter(|copy| copy.started <= cut) {
             for (path, thing) in &copy.things {
-                let entry = expected.entry(path.as_path()).or_insert_with(Expected::nothing);
+                let entry = expected
+                    .entry(path.as_path())
+                    .or_insert_with(Expected::nothing);
                 if copy.is_acknowledged_at(cut) {
                     entry.acknowledge(thing);
                 } else {
@@ -141,13 +155,21 @@ impl History {
         for copy in self.copies.iter().filter(|copy| copy.started <= cut) {
             last.insert(copy.worker, copy);
         }
-        last.into_values().filter(|copy| !copy.is_acknowledged_at(cut)).collect()
+        last.into_values()
+            .filter(|copy| !copy.is_acknowledged_at(cut))
+            .collect()
     }
 }
 
 impl<'a> Expected<'a> {
     fn nothing() -> Self {
-        Self { durable: &Thing::Absent, is_acknowledged: false, earlier: Vec::new(), pending: Vec::new(), may_be_mixed: false }
+        Self {
+            durable: &Thing::Absent,
+            is_acknowledged: false,
+            earlier: Vec::new(),
+            pending: Vec::new(),
+            may_be_mixed: false,
+        }
     }
 
     fn acknowledge(&mut self, thing: &'a Thing) {
@@ -162,10 +184,16 @@ impl<'a> Expected<'a> {
         if is_allowed || (self.may_be_mixed && *found != Thing::Absent) {
             return Verdict::Right;
         }
-        if self.is_acknowledged && (*found == Thing::Absent || self.earlier.iter().any(|thing| thing.is(found))) {
+        if self.is_acknowledged
+            && (*found == Thing::Absent || self.earlier.iter().any(|thing| thing.is(found)))
+        {
             return Verdict::Lost;
         }
-        if self.is_acknowledged && self.pending.is_empty() { Verdict::Wrong } else { Verdict::Partial }
+        if self.is_acknowledged && self.pending.is_empty() {
+            Verdict::Wrong
+        } else {
+            Verdict::Partial
+        }
     }
 }
 

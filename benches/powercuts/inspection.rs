@@ -61,7 +61,9 @@ impl Findings {
             findings.acknowledged += u64::from(expected.is_acknowledged);
             // Unreadable content is not the copied content.
             let found = Thing::at(&folder.join(path));
-            let verdict = found.as_ref().map_or(Verdict::Wrong, |found| expected.judge(found));
+            let verdict = found
+                .as_ref()
+                .map_or(Verdict::Wrong, |found| expected.judge(found));
             let counter = match verdict {
                 Verdict::Right => continue,
                 Verdict::Lost => &mut findings.lost,
@@ -69,7 +71,10 @@ impl Findings {
                 Verdict::Partial => &mut findings.partial,
             };
             *counter += 1;
-            findings.notes.push(format!("{} is {verdict:?}: found {found:?}, {expected:?}", path.display()));
+            findings.notes.push(format!(
+                "{} is {verdict:?}: found {found:?}, {expected:?}",
+                path.display()
+            ));
         }
         let mut names = Vec::new();
         list(folder, Path::new(""), &mut names)?;
@@ -77,7 +82,9 @@ impl Findings {
             match Kind::of(&name) {
                 Kind::Plain if !expected.contains_key(name.as_path()) => {
                     findings.wrong += 1;
-                    findings.notes.push(format!("{} was never copied", name.display()));
+                    findings
+                        .notes
+                        .push(format!("{} was never copied", name.display()));
                 }
                 Kind::Journal => findings.check_journal(&folder.join(name))?,
                 Kind::Plain | Kind::Part => {}
@@ -89,17 +96,26 @@ impl Findings {
     /// Checks that the part file has all chunks that the journal claims to be durable.
     fn check_journal(&mut self, path: &Path) -> Result<()> {
         // Not a journal, or not complete: it claims nothing.
-        let Ok(replayed) = journal::replay(&fs::read(path)?) else { return Ok(()) };
-        let Some(part) = part_of(path, &replayed)? else { return Ok(()) };
+        let Ok(replayed) = journal::replay(&fs::read(path)?) else {
+            return Ok(());
+        };
+        let Some(part) = part_of(path, &replayed)? else {
+            return Ok(());
+        };
         let file = File::open(&part)?;
         if file.metadata()?.len() != replayed.header.grid.size {
             // The receiver starts from nothing.
             return Ok(());
         }
         self.claimed += replayed.tree.covered_chunks();
-        if !replayed.subtrees().iter().try_fold(true, |all, subtree| Ok::<_, io::Error>(all && is_there(&file, &replayed, *subtree)?))? {
+        if !replayed.subtrees().iter().try_fold(true, |all, subtree| {
+            Ok::<_, io::Error>(all && is_there(&file, &replayed, *subtree)?)
+        })? {
             self.false_claims += 1;
-            self.notes.push(format!("{} lacks data that its journal records", part.display()));
+            self.notes.push(format!(
+                "{} lacks data that its journal records",
+                part.display()
+            ));
         }
         Ok(())
     }
@@ -111,18 +127,24 @@ fn is_there(file: &File, replayed: &Replayed, subtree: Subtree) -> io::Result<bo
     let mut tree = HashTree::new(grid);
     let chunks = subtree.chunks(grid).map_err(io::Error::other)?;
     for chunk in chunks.chunks() {
-        let Some(extent) = grid.extent_of(chunk) else { return Ok(false) };
+        let Some(extent) = grid.extent_of(chunk) else {
+            return Ok(false);
+        };
         let mut bytes = vec![0; extent.len as usize];
         file.read_exact_at(&mut bytes, extent.offset)?;
         let value = chunk_value(grid, chunk, &bytes).map_err(io::Error::other)?;
-        tree.insert(Subtree::of_chunk(chunk, value)).map_err(io::Error::other)?;
+        tree.insert(Subtree::of_chunk(chunk, value))
+            .map_err(io::Error::other)?;
     }
     Ok(tree.subtrees().eq([subtree]))
 }
 
 /// Returns the hidden file of a journal; its name has the journal's id.
 fn part_of(journal: &Path, replayed: &Replayed) -> Result<Option<PathBuf>> {
-    let tag: String = blake3::hash(&replayed.header.id.0).as_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    let tag: String = blake3::hash(&replayed.header.id.0).as_bytes()[..4]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let end = format!(".{tag}.nicstripe-part");
     for entry in fs::read_dir(journal.parent().unwrap_or(journal))? {
         let entry = entry?;

@@ -66,7 +66,12 @@ struct Arguments {
     skip: Vec<Skipped>,
 
     /// File systems
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "ext4,xfs,btrfs"
+    )]
     fs: Vec<Kind>,
 
     /// Seed for the copies and the cut positions; timing still varies
@@ -100,7 +105,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let CommandLine { arguments, bench: is_wanted } = CommandLine::<Arguments>::parse();
+    let CommandLine {
+        arguments,
+        bench: is_wanted,
+    } = CommandLine::<Arguments>::parse();
     if !is_wanted {
         println!("nothing measured: run it by `cargo bench`, or with --bench");
         return ExitCode::SUCCESS;
@@ -127,32 +135,73 @@ fn in_namespaces(arguments: &Arguments) -> Result<ExitCode> {
     // Log, image, overlay, sources, and a reserve of the same size.
     let place = Place::in_memory(arguments.log * 6)?;
     let mut command = namespaces::command(&std::env::current_exe()?);
-    let status = command.args(std::env::args_os().skip(1)).arg("--within").arg(place.base()).status();
+    let status = command
+        .args(std::env::args_os().skip(1))
+        .arg("--within")
+        .arg(place.base())
+        .status();
     let status = status.map_err(|error| format!("cannot start setpriv: {error}"))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn bench(arguments: &Arguments, room: &Room) -> Result<ExitCode> {
-    let until = Amount::Until { bytes: arguments.log, time: Duration::from_secs(arguments.seconds) };
-    let amount = if arguments.each_once { Amount::EachOnce } else { until };
+    let until = Amount::Until {
+        bytes: arguments.log,
+        time: Duration::from_secs(arguments.seconds),
+    };
+    let amount = if arguments.each_once {
+        Amount::EachOnce
+    } else {
+        until
+    };
     let mut rng = Rng::new(arguments.seed);
     let mut table = Table::new(&HEADINGS);
     let mut failures = Vec::new();
     for kind in &arguments.fs {
-        let controls = arguments.skip.iter().map(|skipped| (*skipped, arguments.control));
-        for (skipped, cuts) in controls.chain([(Skipped::None, arguments.cuts)]).filter(|(_, cuts)| *cuts > 0) {
-            let again_every = if skipped == Skipped::None { arguments.again } else { 0 };
-            let plan = Plan { room, kind: *kind, skipped, cuts, per_log: arguments.per_log, amount, again_every };
+        let controls = arguments
+            .skip
+            .iter()
+            .map(|skipped| (*skipped, arguments.control));
+        for (skipped, cuts) in controls
+            .chain([(Skipped::None, arguments.cuts)])
+            .filter(|(_, cuts)| *cuts > 0)
+        {
+            let again_every = if skipped == Skipped::None {
+                arguments.again
+            } else {
+                0
+            };
+            let plan = Plan {
+                room,
+                kind: *kind,
+                skipped,
+                cuts,
+                per_log: arguments.per_log,
+                amount,
+                again_every,
+            };
             let outcome = plan.carry_out(&mut rng)?;
             failures.extend(failures_of(&plan, &outcome));
             table.row(row(&plan, &outcome));
         }
     }
-    println!("\n{}; seed {}\n\n{table}", circumstances(&[Contender::Nicstripe]), arguments.seed);
+    println!(
+        "\n{}; seed {}\n\n{table}",
+        circumstances(&[Contender::Nicstripe]),
+        arguments.seed
+    );
     for failure in &failures {
         eprintln!("error: {failure}");
     }
-    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn failures_of(plan: &Plan<'_>, outcome: &Outcome) -> Vec<String> {
@@ -160,10 +209,19 @@ fn failures_of(plan: &Plan<'_>, outcome: &Outcome) -> Vec<String> {
     match plan.skipped {
         Skipped::None => {
             let shown = outcome.findings.notes.iter().take(MOST_SHOWN);
-            shown.cloned().chain((outcome.bad_cuts > 0).then(|| format!("{} {of} show a fault", outcome.bad_cuts))).collect()
+            shown
+                .cloned()
+                .chain(
+                    (outcome.bad_cuts > 0)
+                        .then(|| format!("{} {of} show a fault", outcome.bad_cuts)),
+                )
+                .collect()
         }
         Skipped::All if outcome.bad_share() < LEAST_BAD_SHARE => {
-            vec![format!("without syncs only {} {of} show a fault", outcome.bad_cuts)]
+            vec![format!(
+                "without syncs only {} {of} show a fault",
+                outcome.bad_cuts
+            )]
         }
         _ => Vec::new(),
     }
@@ -204,9 +262,18 @@ fn row(plan: &Plan<'_>, outcome: &Outcome) -> Vec<String> {
         Skipped::All => "all; bar ≥ 30 %".to_owned(),
         some => some.calls().to_owned(),
     };
-    let mut row = vec![plan.kind.to_string(), syncs, cuts.to_string(), format!("{} of {}", outcome.blocks[0], outcome.blocks[1])];
+    let mut row = vec![
+        plan.kind.to_string(),
+        syncs,
+        cuts.to_string(),
+        format!("{} of {}", outcome.blocks[0], outcome.blocks[1]),
+    ];
     row.extend(numbers.map(|number| number.to_string()));
-    row.push(format!("{} ({:.1} %)", outcome.bad_cuts, 100.0 * outcome.bad_share()));
+    row.push(format!(
+        "{} ({:.1} %)",
+        outcome.bad_cuts,
+        100.0 * outcome.bad_share()
+    ));
     row
 }
 

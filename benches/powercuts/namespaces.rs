@@ -14,7 +14,11 @@ pub(crate) fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<Str
     if !rustix::process::geteuid().is_root() {
         return Some("only root may mount".to_owned());
     }
-    if let Some(missing) = ["setpriv", "unshare", "mount"].into_iter().chain(more).find(|program| !is_installed(program)) {
+    if let Some(missing) = ["setpriv", "unshare", "mount"]
+        .into_iter()
+        .chain(more)
+        .find(|program| !is_installed(program))
+    {
         return Some(format!("{missing} is not installed"));
     }
     if let Some(obstacle) = kinds.iter().find_map(|kind| kind.obstacle()) {
@@ -28,7 +32,10 @@ pub(crate) fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<Str
     }
     match command(Path::new("true")).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => None,
-        Ok(output) => Some(format!("no private mounts here: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Ok(output) => Some(format!(
+            "no private mounts here: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
         Err(error) => Some(format!("cannot start setpriv: {error}")),
     }
 }
@@ -37,6 +44,17 @@ pub(crate) fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<Str
 /// ends, the program and its children end, and then its mounts and their loop devices disappear.
 pub(crate) fn command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]).arg(program);
+    command
+        .args([
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child=KILL",
+            "--mount-proc",
+        ])
+        .arg(program);
     command
 }

@@ -49,7 +49,9 @@ impl Skipped {
 
 impl Room {
     pub(crate) fn at(base: &Path) -> Self {
-        Self { base: base.to_owned() }
+        Self {
+            base: base.to_owned(),
+        }
     }
 
     /// Returns the initial file system image of the disk.
@@ -104,7 +106,12 @@ impl Room {
                 command
             }
         };
-        command.env("NICSTRIPE_HOME", Home::at(self.base.join(format!("home-{host}"))).config()).env_remove("RUST_LOG");
+        command
+            .env(
+                "NICSTRIPE_HOME",
+                Home::at(self.base.join(format!("home-{host}"))).config(),
+            )
+            .env_remove("RUST_LOG");
         command
     }
 }
@@ -129,7 +136,12 @@ impl<'a> Daemons<'a> {
     pub(crate) fn start(room: &'a Room, skipped: Skipped) -> Result<Self> {
         let receiver = Daemon::start(room, skipped, &room.targets(), "receiver")?;
         let sender = Daemon::start(room, Skipped::None, &room.sources(), "sender")?;
-        Ok(Self { room, skipped, receiver, sender })
+        Ok(Self {
+            room,
+            skipped,
+            receiver,
+            sender,
+        })
     }
 
     /// Returns true if strace intercepts the syncs.
@@ -142,11 +154,23 @@ impl<'a> Daemons<'a> {
         let remote = |name: &str| format!("{PEER}:{name}");
         let (daemon, from, to, skipped) = match copy.way {
             // The client only reads.
-            Way::Put => (&self.receiver, local(&self.room.sources(), &copy.source), remote(&copy.target), Skipped::None),
-            Way::Get => (&self.sender, remote(&copy.source), local(&self.room.targets(), &copy.target), self.skipped),
+            Way::Put => (
+                &self.receiver,
+                local(&self.room.sources(), &copy.source),
+                remote(&copy.target),
+                Skipped::None,
+            ),
+            Way::Get => (
+                &self.sender,
+                remote(&copy.source),
+                local(&self.room.targets(), &copy.target),
+                self.skipped,
+            ),
         };
         let mut command = self.room.nicstripe(Host::A, skipped);
-        command.args(["cp", "--json", "-P", &daemon.port.to_string()]).args(LINKS.iter().flat_map(|link| ["--link", link]));
+        command
+            .args(["cp", "--json", "-P", &daemon.port.to_string()])
+            .args(LINKS.iter().flat_map(|link| ["--link", link]));
         command.args(&copy.options).args([from, to]);
         command
     }
@@ -155,12 +179,26 @@ impl<'a> Daemons<'a> {
 impl Daemon {
     fn start(room: &Room, skipped: Skipped, root: &Path, name: &str) -> Result<Self> {
         let mut command = room.nicstripe(Host::B, skipped);
-        command.args(["serve", "--interface", "lo", "--port", "0", "--root"]).arg(root);
+        command
+            .args(["serve", "--interface", "lo", "--port", "0", "--root"])
+            .arg(root);
         let process = start_daemon_as(command, name, &room.logs())?;
         let said = process.errors()?;
-        let port = said.lines().find(|line| line.starts_with(LISTENING)).and_then(|line| line.split(", port ").nth(1));
-        let digits: String = port.unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
-        Ok(Self { port: digits.parse().map_err(|_| format!("{name} did not print its port: {said:?}"))?, _process: process })
+        let port = said
+            .lines()
+            .find(|line| line.starts_with(LISTENING))
+            .and_then(|line| line.split(", port ").nth(1));
+        let digits: String = port
+            .unwrap_or_default()
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        Ok(Self {
+            port: digits
+                .parse()
+                .map_err(|_| format!("{name} did not print its port: {said:?}"))?,
+            _process: process,
+        })
     }
 }
 

@@ -36,7 +36,17 @@ impl Kind {
     /// kernel thread.
     fn maker(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            Self::Ext4 => ("mkfs.ext4", &["-q", "-F", "-J", "size=8", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]),
+            Self::Ext4 => (
+                "mkfs.ext4",
+                &[
+                    "-q",
+                    "-F",
+                    "-J",
+                    "size=8",
+                    "-E",
+                    "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+                ],
+            ),
             Self::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"]),
             Self::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K"]),
         }
@@ -45,8 +55,14 @@ impl Kind {
     /// Mounts the file system in a file.
     pub(crate) fn mount(self, file: &Path, folder: &Path) -> Result<Mounted> {
         fs::create_dir_all(folder)?;
-        run(Command::new("mount").args(["-t", &self.to_string(), "-o", "loop"]).args([file, folder]))?;
-        Ok(Mounted { kind: self, folder: folder.to_owned(), is_mounted: true })
+        run(Command::new("mount")
+            .args(["-t", &self.to_string(), "-o", "loop"])
+            .args([file, folder]))?;
+        Ok(Mounted {
+            kind: self,
+            folder: folder.to_owned(),
+            is_mounted: true,
+        })
     }
 }
 
@@ -86,17 +102,28 @@ impl Drop for Mounted {
         if self.is_mounted {
             // Lazily, because it may still be in use after an error. The mount namespace cleans up
             // the rest.
-            let _ = Command::new("umount").arg("--lazy").arg(&self.folder).stderr(Stdio::null()).status();
+            let _ = Command::new("umount")
+                .arg("--lazy")
+                .arg(&self.folder)
+                .stderr(Stdio::null())
+                .status();
         }
     }
 }
 
 fn run(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("cannot start {name}: {error}"))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start {name}: {error}"))?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(format!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim()).into()),
+        false => Err(format!(
+            "{name} failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )
+        .into()),
     }
 }
 

@@ -27,7 +27,13 @@ pub(crate) enum Amount {
 }
 
 /// Runs the workers, and returns their copies.
-pub(crate) fn run(room: &Room, disk: &Disk, daemons: &Daemons<'_>, amount: Amount, rng: &mut Rng) -> Result<Vec<Copy>> {
+pub(crate) fn run(
+    room: &Room,
+    disk: &Disk,
+    daemons: &Daemons<'_>,
+    amount: Amount,
+    rng: &mut Rng,
+) -> Result<Vec<Copy>> {
     let worker = |id, seed| Worker {
         id,
         room,
@@ -41,7 +47,9 @@ pub(crate) fn run(room: &Room, disk: &Disk, daemons: &Daemons<'_>, amount: Amoun
     };
     let Amount::Until { bytes, time } = amount else {
         let mut worker = worker(0, rng.next_u64());
-        Step::ALL.into_iter().try_for_each(|step| worker.take(step))?;
+        Step::ALL
+            .into_iter()
+            .try_for_each(|step| worker.take(step))?;
         return Ok(worker.copies);
     };
     let until = Instant::now() + time;
@@ -54,12 +62,18 @@ pub(crate) fn run(room: &Room, disk: &Disk, daemons: &Daemons<'_>, amount: Amoun
             move || -> std::result::Result<Vec<Copy>, String> {
                 while !is_over() {
                     let step = worker.choose();
-                    worker.take(step).map_err(|error| format!("worker {id}: {error}"))?;
+                    worker
+                        .take(step)
+                        .map_err(|error| format!("worker {id}: {error}"))?;
                 }
                 Ok(worker.copies)
             }
         };
-        let threads: Vec<_> = seeds.into_iter().enumerate().map(|job| scope.spawn(work(job))).collect();
+        let threads: Vec<_> = seeds
+            .into_iter()
+            .enumerate()
+            .map(|job| scope.spawn(work(job)))
+            .collect();
         let mut copies = Vec::new();
         for thread in threads {
             copies.extend(thread.join().map_err(|_| "a worker panicked")??);
@@ -80,7 +94,14 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 6] = [Self::File, Self::Replacement, Self::Tree, Self::Update, Self::TreeThatIsThere, Self::Interruption];
+    const ALL: [Self; 6] = [
+        Self::File,
+        Self::Replacement,
+        Self::Tree,
+        Self::Update,
+        Self::TreeThatIsThere,
+        Self::Interruption,
+    ];
 }
 
 struct Worker<'a> {
@@ -188,7 +209,10 @@ impl Worker<'_> {
         let mut options = self.flavour();
         let how = ["--force", "--force", "--delta", "--inplace"][self.rng.below(4) as usize];
         options.push(how.to_owned());
-        let copy = Copy { is_in_place: how == "--inplace", ..self.single(options, source.clone(), target)? };
+        let copy = Copy {
+            is_in_place: how == "--inplace",
+            ..self.single(options, source.clone(), target)?
+        };
         self.files[index][1] = source;
         self.finish(copy)
     }
@@ -196,20 +220,50 @@ impl Worker<'_> {
     fn single(&mut self, options: Vec<String>, source: String, target: String) -> Result<Copy> {
         let thing = Thing::at(&self.room.sources().join(&source))?;
         let keeps_time = options.iter().any(|option| option == "-p");
-        let things = vec![(PathBuf::from(&target), if keeps_time { thing } else { thing.without_time() })];
+        let things = vec![(
+            PathBuf::from(&target),
+            if keeps_time {
+                thing
+            } else {
+                thing.without_time()
+            },
+        )];
         Ok(self.copy(options, source, target, things))
     }
 
-    fn copy(&mut self, options: Vec<String>, source: String, target: String, things: Vec<(PathBuf, Thing)>) -> Copy {
-        let way = if self.rng.below(2) == 0 { Way::Put } else { Way::Get };
+    fn copy(
+        &mut self,
+        options: Vec<String>,
+        source: String,
+        target: String,
+        things: Vec<(PathBuf, Thing)>,
+    ) -> Copy {
+        let way = if self.rng.below(2) == 0 {
+            Way::Put
+        } else {
+            Way::Get
+        };
         let started = self.disk.position();
-        Copy { worker: self.id, way, options, source, target, things, is_in_place: false, started, acknowledged: None }
+        Copy {
+            worker: self.id,
+            way,
+            options,
+            source,
+            target,
+            things,
+            is_in_place: false,
+            started,
+            acknowledged: None,
+        }
     }
 
     /// Picks options that change how a file is received.
     fn flavour(&mut self) -> Vec<String> {
         let flavours: [&[&str]; 6] = [&[], &[], &[], &["-p"], &["--verify"], &["-z"]];
-        flavours[self.rng.below(flavours.len() as u64) as usize].iter().map(|&option| option.to_owned()).collect()
+        flavours[self.rng.below(flavours.len() as u64) as usize]
+            .iter()
+            .map(|&option| option.to_owned())
+            .collect()
     }
 
     fn copy_tree(&mut self) -> Result<()> {
@@ -251,10 +305,23 @@ impl Worker<'_> {
     }
 
     /// Copies a tree; `gone` lists entries beneath the target that no source has any more.
-    fn tree(&mut self, more: Vec<String>, source: String, target: String, gone: &[PathBuf]) -> Result<Copy> {
+    fn tree(
+        &mut self,
+        more: Vec<String>,
+        source: String,
+        target: String,
+        gone: &[PathBuf],
+    ) -> Result<Copy> {
         let mut things = vec![(PathBuf::from(&target), Thing::Directory)];
-        describe(&self.room.sources().join(&source), Path::new(&target), &mut things)?;
-        things.extend(gone.iter().map(|path| (Path::new(&target).join(path), Thing::Absent)));
+        describe(
+            &self.room.sources().join(&source),
+            Path::new(&target),
+            &mut things,
+        )?;
+        things.extend(
+            gone.iter()
+                .map(|path| (Path::new(&target).join(path), Thing::Absent)),
+        );
         let recursive = if self.rng.below(4) == 0 { "-a" } else { "-r" };
         let mut options = vec![recursive.to_owned(), "--force".to_owned()];
         options.extend(more);
@@ -266,7 +333,10 @@ impl Worker<'_> {
         let index = self.rng.below(self.trees.len() as u64) as usize;
         let [target, before] = self.trees[index].clone();
         let source = self.name("tree");
-        let (from, to) = (self.room.sources().join(before.trim_end_matches('/')), self.room.sources().join(&source));
+        let (from, to) = (
+            self.room.sources().join(before.trim_end_matches('/')),
+            self.room.sources().join(&source),
+        );
         replicate(&from, &to)?;
         let mut gone = Vec::new();
         for path in files_beneath(&to)? {
@@ -283,7 +353,10 @@ impl Worker<'_> {
             }
         }
         for index in 0..self.rng.below(4) {
-            fs::write(to.join(format!("new{}-{index}", self.made)), self.bytes(9000))?;
+            fs::write(
+                to.join(format!("new{}-{index}", self.made)),
+                self.bytes(9000),
+            )?;
         }
         let copy = self.tree(vec!["--delete".to_owned()], source, target, &gone)?;
         self.trees[index][1].clone_from(&copy.source);
@@ -293,7 +366,10 @@ impl Worker<'_> {
     /// Copies a tree that already exists: nothing is sent, but success claims that it is durable.
     fn copy_tree_that_is_there(&mut self) -> Result<()> {
         // Before that anything is permitted: this program's own copy makes no promise.
-        let copy = Copy { is_in_place: true, ..self.new_tree()? };
+        let copy = Copy {
+            is_in_place: true,
+            ..self.new_tree()?
+        };
         let source = self.room.sources().join(copy.source.trim_end_matches('/'));
         replicate(&source, &self.room.targets().join(&copy.target))?;
         self.trees.push([copy.target.clone(), copy.source.clone()]);
@@ -302,7 +378,11 @@ impl Worker<'_> {
 
     /// Kills the client of a copy, and reruns the copy.
     fn interrupt(&mut self) -> Result<()> {
-        let copy = if self.rng.below(2) == 0 { self.new_tree()? } else { self.new_file()? };
+        let copy = if self.rng.below(2) == 0 {
+            self.new_tree()?
+        } else {
+            self.new_file()?
+        };
         let patience = Duration::from_millis(self.rng.below(400));
         let mut client = self.spawn(&copy)?;
         if !client.has_ended_within(patience)? {
@@ -311,7 +391,10 @@ impl Worker<'_> {
         drop(client);
         // Counts as interrupted even if it had ended, because its result was not read.
         self.copies.push(copy.clone());
-        let mut again = Copy { started: self.disk.position(), ..copy };
+        let mut again = Copy {
+            started: self.disk.position(),
+            ..copy
+        };
         if !again.options.iter().any(|option| option == "--force") {
             // The file may have got its name before the client was killed.
             again.options.push("--force".to_owned());
@@ -324,13 +407,19 @@ impl Worker<'_> {
         client.await_end(Instant::now() + COPY_TIMEOUT)?;
         // All writes before its end are in the log by now.
         copy.acknowledged = Some(self.disk.position());
-        client.succeeded().map_err(|error| format!("{copy:?}: {error}"))?;
+        client
+            .succeeded()
+            .map_err(|error| format!("{copy:?}: {error}"))?;
         self.copies.push(copy);
         Ok(())
     }
 
     fn spawn(&self, copy: &Copy) -> Result<Process> {
-        Process::spawn(self.daemons.client(copy), &format!("cp-{}", self.id), &self.room.logs())
+        Process::spawn(
+            self.daemons.client(copy),
+            &format!("cp-{}", self.id),
+            &self.room.logs(),
+        )
     }
 
     fn name(&mut self, kind: &str) -> String {
@@ -340,7 +429,10 @@ impl Worker<'_> {
 
     fn bytes(&mut self, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
-        blake3::Hasher::new().update(&self.rng.next_u64().to_le_bytes()).finalize_xof().fill(&mut bytes);
+        blake3::Hasher::new()
+            .update(&self.rng.next_u64().to_le_bytes())
+            .finalize_xof()
+            .fill(&mut bytes);
         bytes
     }
 }
@@ -371,7 +463,10 @@ fn replicate(from: &Path, to: &Path) -> Result<()> {
             symlink(fs::read_link(entry.path())?, path)?;
         } else {
             fs::copy(entry.path(), &path)?;
-            File::options().append(true).open(path)?.set_modified(metadata.modified()?)?;
+            File::options()
+                .append(true)
+                .open(path)?
+                .set_modified(metadata.modified()?)?;
         }
     }
     Ok(File::open(to)?.set_modified(from.metadata()?.modified()?)?)
@@ -383,7 +478,9 @@ fn files_beneath(folder: &Path) -> Result<Vec<PathBuf>> {
         let entry = entry?;
         match entry.file_type()? {
             kind if kind.is_dir() => files.extend(files_beneath(&entry.path())?),
-            kind if kind.is_file() && entry.metadata()?.size() < 1 << 20 => files.push(entry.path()),
+            kind if kind.is_file() && entry.metadata()?.size() < 1 << 20 => {
+                files.push(entry.path())
+            }
             _ => {}
         }
     }

@@ -49,7 +49,12 @@ pub(crate) struct Arguments {
     runs: u32,
 
     /// Tools
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "backup,restore,rsync,scp,borg,git,iperf3")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "backup,restore,rsync,scp,borg,git,iperf3"
+    )]
     roads: Vec<Road>,
 
     /// Compared configurations; `twice` is the tool alone with two cables, which it cannot use;
@@ -70,24 +75,51 @@ struct Series {
 }
 
 fn bench(arguments: Arguments) -> Result<()> {
-    let (roads, missing): (Vec<Road>, Vec<Road>) = arguments.roads.iter().partition(|road| road.missing_programs().is_empty());
+    let (roads, missing): (Vec<Road>, Vec<Road>) = arguments
+        .roads
+        .iter()
+        .partition(|road| road.missing_programs().is_empty());
     for road in missing {
-        println!("{road} skipped: not installed: {}", road.missing_programs().join(", "));
+        println!(
+            "{road} skipped: not installed: {}",
+            road.missing_programs().join(", ")
+        );
     }
     let place = Place::in_memory(5 * arguments.size)?;
     let files = arguments.size.div_ceil(FILE_SIZE);
     let source = place.files(Host::A).join(road::SOURCE);
-    Shape { files, size: arguments.size / files, per_directory: 16 }.plant(&source)?;
+    Shape {
+        files,
+        size: arguments.size / files,
+        per_directory: 16,
+    }
+    .plant(&source)?;
     age(&source)?;
-    let pairs = roads.iter().flat_map(|road| arguments.ways.iter().map(|way| (*road, *way)));
-    let mut all: Vec<Series> = pairs.map(|(road, way)| Series { road, way, runs: Ok(Vec::new()) }).collect();
+    let pairs = roads
+        .iter()
+        .flat_map(|road| arguments.ways.iter().map(|way| (*road, *way)));
+    let mut all: Vec<Series> = pairs
+        .map(|(road, way)| Series {
+            road,
+            way,
+            runs: Ok(Vec::new()),
+        })
+        .collect();
     for round in 1..=arguments.runs {
         for series in &mut all {
             series.run(round, &place, arguments.size);
         }
     }
-    println!("\n{}{}", circumstances(&[]), road::versions(&roads).join(", "));
-    println!("Median (least–greatest), {} runs each.\n\n{}", arguments.runs, table(&all));
+    println!(
+        "\n{}{}",
+        circumstances(&[]),
+        road::versions(&roads).join(", ")
+    );
+    println!(
+        "Median (least–greatest), {} runs each.\n\n{}",
+        arguments.runs,
+        table(&all)
+    );
     match all.iter().filter(|series| series.runs.is_err()).count() {
         0 => Ok(()),
         failed => Err(format!("{failed} of {} failed", all.len()).into()),
@@ -101,7 +133,10 @@ impl Series {
         let Self { road, way, .. } = *self;
         match Rig::build(place, road, way, size).and_then(|rig| road.run(&rig)) {
             Ok(measured) => {
-                eprintln!("{road} {way}, run {round}: {:.2} s", measured.wall.as_secs_f64());
+                eprintln!(
+                    "{road} {way}, run {round}: {:.2} s",
+                    measured.wall.as_secs_f64()
+                );
                 runs.push(measured);
             }
             Err(error) => {
@@ -112,24 +147,43 @@ impl Series {
     }
 
     fn rates(&self) -> Option<Spread> {
-        self.runs.as_ref().ok().map(|runs| Spread::of(runs, |run| run.rate() / 1e6))
+        self.runs
+            .as_ref()
+            .ok()
+            .map(|runs| Spread::of(runs, |run| run.rate() / 1e6))
     }
 }
 
 fn table(all: &[Series]) -> Table {
-    let mut table = Table::new(&["tool", "way", "s", "Mbit/s", "× alone", "% of cables", "CPUs near", "far", "others", "limited by"]);
+    let mut table = Table::new(&[
+        "tool",
+        "way",
+        "s",
+        "Mbit/s",
+        "× alone",
+        "% of cables",
+        "CPUs near",
+        "far",
+        "others",
+        "limited by",
+    ]);
     for series in all {
         let first = [series.road.to_string(), series.way.to_string()];
         let (Ok(runs), Some(rates)) = (&series.runs, series.rates()) else {
             table.row(first.into_iter().chain(["failed".to_owned()]));
             continue;
         };
-        let alone = all.iter().find(|other| other.road == series.road && other.way == Way::Alone).and_then(Series::rates);
+        let alone = all
+            .iter()
+            .find(|other| other.road == series.road && other.way == Way::Alone)
+            .and_then(Series::rates);
         let middle = |value: fn(&Measured) -> f64| Spread::of(runs, value).middle(2);
         table.row(first.into_iter().chain([
             Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
             rates.print(0),
-            alone.map_or_else(String::new, |alone| format!("{:.2}", rates.median() / alone.median())),
+            alone.map_or_else(String::new, |alone| {
+                format!("{:.2}", rates.median() / alone.median())
+            }),
             Spread::of(runs, |run| 100.0 * run.fullness()).middle(1),
             middle(|run| run.cpus()[0]),
             middle(|run| run.cpus()[1]),
@@ -145,7 +199,8 @@ fn age(path: &Path) -> Result<()> {
     if path.is_dir() {
         fs::read_dir(path)?.try_for_each(|entry| age(&entry?.path()))?;
     }
-    Ok(File::open(path)?.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000))?)
+    Ok(File::open(path)?
+        .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000))?)
 }
 
 /// Large file for backup tools; they read several at a time.

@@ -63,8 +63,19 @@ impl<'a> Rig<'a> {
         let lab = Lab::builder().links(cables).build()?;
         place.clear(Host::B)?;
         let ssh = Ssh::start(&lab, place, way == Way::Road)?;
-        let daemon = if way == Way::Road { Some(serve(&lab, place, road.dials())?) } else { None };
-        Ok(Self { lab, place, way, size, ssh, daemon })
+        let daemon = if way == Way::Road {
+            Some(serve(&lab, place, road.dials())?)
+        } else {
+            None
+        };
+        Ok(Self {
+            lab,
+            place,
+            way,
+            size,
+            ssh,
+            daemon,
+        })
     }
 
     /// Returns the address of host B on the first cable.
@@ -76,13 +87,21 @@ impl<'a> Rig<'a> {
     /// files.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = self.lab.command(Host::A, program);
-        command.env("NICSTRIPE_HOME", self.place.home(Host::A).config()).env("HOME", self.scratch()).current_dir(self.place.files(Host::A));
+        command
+            .env("NICSTRIPE_HOME", self.place.home(Host::A).config())
+            .env("HOME", self.scratch())
+            .current_dir(self.place.files(Host::A));
         command
     }
 
     /// Returns a nicstripe command on host A.
     pub(crate) fn nicstripe(&self, subcommand: &str) -> Command {
-        as_nicstripe(self.lab.command(Host::A, NICSTRIPE), self.place, Host::A, subcommand)
+        as_nicstripe(
+            self.lab.command(Host::A, NICSTRIPE),
+            self.place,
+            Host::A,
+            subcommand,
+        )
     }
 
     /// Returns the folder for caches and received files, empty at the start of each run.
@@ -112,26 +131,47 @@ impl<'a> Rig<'a> {
 
     /// Runs a command to its end. `helpers` are processes of host A and `servers` of host B that
     /// work for it.
-    pub(crate) fn measure(&self, command: Command, helpers: &[&Process], servers: &[&Process]) -> Result<(Measured, Process)> {
-        let of = |processes: &[&Process]| processes.iter().map(|process| process.cpu()).sum::<Result<Duration>>();
+    pub(crate) fn measure(
+        &self,
+        command: Command,
+        helpers: &[&Process],
+        servers: &[&Process],
+    ) -> Result<(Measured, Process)> {
+        let of = |processes: &[&Process]| {
+            processes
+                .iter()
+                .map(|process| process.cpu())
+                .sum::<Result<Duration>>()
+        };
         let daemon: Vec<&Process> = self.daemon.iter().collect();
-        let far = || Ok::<_, crate::bench_support::Error>(of(servers)? + of(&daemon)? + self.ssh.cpu()?);
+        let far =
+            || Ok::<_, crate::bench_support::Error>(of(servers)? + of(&daemon)? + self.ssh.cpu()?);
         // The tool's files go to memory that has been used before, as on a physical machine.
         let _ballast = self.place.ballast(self.size)?;
-        let (near_before, far_before, busy_before, counters_before) = (of(helpers)?, far()?, busy()?, self.lab.counters()?);
+        let (near_before, far_before, busy_before, counters_before) =
+            (of(helpers)?, far()?, busy()?, self.lab.counters()?);
         let begun = Instant::now();
         let mut process = Process::spawn(command, "tool", &self.place.logs())?;
         process.await_end(begun + time_limit(self.size))?;
         let wall = begun.elapsed();
         let near = process.cpu()? + of(helpers)?.saturating_sub(near_before);
         let far = far()?.saturating_sub(far_before);
-        let others = busy()?.saturating_sub(busy_before).saturating_sub(near + far);
+        let others = busy()?
+            .saturating_sub(busy_before)
+            .saturating_sub(near + far);
         let counters = self.lab.counters()?;
         process.succeeded()?;
         let received = |host: Host| -> u64 {
-            counters.iter().zip(&counters_before).map(|(after, before)| after.since(before).at(host).received_bytes).sum()
+            counters
+                .iter()
+                .zip(&counters_before)
+                .map(|(after, before)| after.since(before).at(host).received_bytes)
+                .sum()
         };
-        let rate = |spec: LinkSpec| spec.line_rate().map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64 / 8.0);
+        let rate = |spec: LinkSpec| {
+            spec.line_rate()
+                .map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64 / 8.0)
+        };
         let measured = Measured {
             wall,
             bytes: self.size,
@@ -157,7 +197,8 @@ impl Measured {
 
     /// Returns the number of processors kept busy by host A, host B and others.
     pub(crate) fn cpus(&self) -> [f64; 3] {
-        self.cpu.map(|cpu| cpu.as_secs_f64() / self.wall.as_secs_f64())
+        self.cpu
+            .map(|cpu| cpu.as_secs_f64() / self.wall.as_secs_f64())
     }
 }
 
@@ -177,10 +218,27 @@ fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
     let peers = place.home(Host::B).peers_file();
     let text = fs::read_to_string(&peers)?;
     let address = lab.address(Host::B, 0);
-    let key = |line: &str| line.split_ascii_whitespace().skip_while(|word| *word != KEY).collect::<Vec<_>>().join(" ");
-    let dial = if dials { format!("dial={address}:{},dial={address}:{IPERF3_PORT} ", ssh::PORT) } else { String::new() };
-    let lines: Vec<String> =
-        text.lines().map(|line| if line.contains(KEY) { format!("{dial}{}", key(line)) } else { line.to_owned() }).collect();
+    let key = |line: &str| {
+        line.split_ascii_whitespace()
+            .skip_while(|word| *word != KEY)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let dial = if dials {
+        format!("dial={address}:{},dial={address}:{IPERF3_PORT} ", ssh::PORT)
+    } else {
+        String::new()
+    };
+    let lines: Vec<String> = text
+        .lines()
+        .map(|line| {
+            if line.contains(KEY) {
+                format!("{dial}{}", key(line))
+            } else {
+                line.to_owned()
+            }
+        })
+        .collect();
     fs::write(&peers, lines.join("\n") + "\n")?;
     serve_in(lab, place)
 }

@@ -48,7 +48,11 @@ impl Road {
 
     /// Returns its programs that are not installed.
     pub(crate) fn missing_programs(self) -> Vec<&'static str> {
-        self.programs().iter().copied().filter(|program| !is_installed(program)).collect()
+        self.programs()
+            .iter()
+            .copied()
+            .filter(|program| !is_installed(program))
+            .collect()
     }
 
     /// Returns true if it uses `dial` or `forward`.
@@ -73,7 +77,12 @@ impl Road {
 
 /// Returns each tool with its version, once.
 pub(crate) fn versions(roads: &[Road]) -> Vec<String> {
-    let mut programs: Vec<&str> = roads.iter().map(|road| road.programs()[0]).filter(|program| *program != "scp").chain(["ssh"]).collect();
+    let mut programs: Vec<&str> = roads
+        .iter()
+        .map(|road| road.programs()[0])
+        .filter(|program| *program != "scp")
+        .chain(["ssh"])
+        .collect();
     programs.dedup();
     let version = |program: &&str| {
         // restic has a command for it, ssh prints it on standard error; the first line with a digit
@@ -83,10 +92,23 @@ pub(crate) fn versions(roads: &[Road]) -> Vec<String> {
             "ssh" => "-V",
             _ => "--version",
         };
-        let output = Command::new(program).arg(flag).stdin(Stdio::null()).output().ok()?;
+        let output = Command::new(program)
+            .arg(flag)
+            .stdin(Stdio::null())
+            .output()
+            .ok()?;
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        let line = text.lines().find(|line| line.contains(|c: char| c.is_ascii_digit()))?;
-        Some(line.split([',', '(']).next()?.split(" compiled").next()?.trim().to_owned())
+        let line = text
+            .lines()
+            .find(|line| line.contains(|c: char| c.is_ascii_digit()))?;
+        Some(
+            line.split([',', '('])
+                .next()?
+                .split(" compiled")
+                .next()?
+                .trim()
+                .to_owned(),
+        )
     };
     let mut found: Vec<String> = programs.iter().filter_map(version).collect();
     found.dedup();
@@ -95,14 +117,25 @@ pub(crate) fn versions(roads: &[Road]) -> Vec<String> {
 
 fn restic(rig: &Rig<'_>, words: &[&str]) -> Command {
     let mut command = rig.command("restic");
-    command.env("RESTIC_PASSWORD", "secret").arg("--cache-dir").arg(rig.scratch().join("cache"));
+    command
+        .env("RESTIC_PASSWORD", "secret")
+        .arg("--cache-dir")
+        .arg(rig.scratch().join("cache"));
     match rig.way {
         Way::Road => {
-            command.args(["-o", &format!("rclone.program={NICSTRIPE}"), "-r", &format!("rclone:{}:{REPOSITORY}", rig.peer())]);
+            command.args([
+                "-o",
+                &format!("rclone.program={NICSTRIPE}"),
+                "-r",
+                &format!("rclone:{}:{REPOSITORY}", rig.peer()),
+            ]);
         }
         Way::Alone | Way::Twice | Way::Unshaped => {
             let there = rig.there(REPOSITORY);
-            command.args(["-o", &format!("sftp.command={} {} -s sftp", rig.ssh.command(), rig.peer())]);
+            command.args([
+                "-o",
+                &format!("sftp.command={} {} -s sftp", rig.ssh.command(), rig.peer()),
+            ]);
             command.args(["-r", &format!("sftp:{}:{}", rig.peer(), there.display())]);
         }
     }
@@ -121,7 +154,13 @@ fn restore(rig: &Rig<'_>) -> Result<Measured> {
     rig.prepare(restic(rig, &["init"]), "restic-init")?;
     rig.prepare(restic(rig, &["backup", "-q", SOURCE]), "restic-backup")?;
     let target = rig.scratch().join("restored");
-    let words = ["restore", "-q", "latest", "--target", target.to_str().ok_or("the folder's name is not UTF-8")?];
+    let words = [
+        "restore",
+        "-q",
+        "latest",
+        "--target",
+        target.to_str().ok_or("the folder's name is not UTF-8")?,
+    ];
     let (measured, _) = rig.measure(restic(rig, &words), &[], &[])?;
     same(rig, &target.join(SOURCE))?;
     Ok(measured)
@@ -129,7 +168,9 @@ fn restore(rig: &Rig<'_>) -> Result<Measured> {
 
 fn rsync(rig: &Rig<'_>) -> Result<Measured> {
     let mut command = rig.command("rsync");
-    command.args(["-a", "--whole-file", "-e", &rig.ssh.command(), SOURCE]).arg(remote(rig));
+    command
+        .args(["-a", "--whole-file", "-e", &rig.ssh.command(), SOURCE])
+        .arg(remote(rig));
     let (measured, _) = rig.measure(command, &[], &[])?;
     same(rig, &rig.there(SOURCE))?;
     Ok(measured)
@@ -137,22 +178,41 @@ fn rsync(rig: &Rig<'_>) -> Result<Measured> {
 
 fn scp(rig: &Rig<'_>) -> Result<Measured> {
     let mut command = rig.command("scp");
-    command.args(["-rpq", "-F"]).arg(&rig.ssh.config).arg(SOURCE).arg(remote(rig));
+    command
+        .args(["-rpq", "-F"])
+        .arg(&rig.ssh.config)
+        .arg(SOURCE)
+        .arg(remote(rig));
     let (measured, _) = rig.measure(command, &[], &[])?;
     same(rig, &rig.there(SOURCE))?;
     Ok(measured)
 }
 
 fn borg(rig: &Rig<'_>) -> Result<Measured> {
-    let repository = format!("ssh://{}:{}{}", rig.peer(), crate::ssh::PORT, rig.there(REPOSITORY).display());
+    let repository = format!(
+        "ssh://{}:{}{}",
+        rig.peer(),
+        crate::ssh::PORT,
+        rig.there(REPOSITORY).display()
+    );
     let borg = |words: &[&str]| {
         let mut command = rig.command("borg");
-        command.env("BORG_RSH", rig.ssh.command()).env("BORG_BASE_DIR", rig.scratch()).env("BORG_REPO", &repository);
-        command.env("BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK", "yes").env("BORG_RELOCATED_REPO_ACCESS_IS_OK", "yes").args(words);
+        command
+            .env("BORG_RSH", rig.ssh.command())
+            .env("BORG_BASE_DIR", rig.scratch())
+            .env("BORG_REPO", &repository);
+        command
+            .env("BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK", "yes")
+            .env("BORG_RELOCATED_REPO_ACCESS_IS_OK", "yes")
+            .args(words);
         command
     };
     rig.prepare(borg(&["init", "-e", "none"]), "borg-init")?;
-    let (measured, _) = rig.measure(borg(&["create", "--compression", "none", "::first", SOURCE]), &[], &[])?;
+    let (measured, _) = rig.measure(
+        borg(&["create", "--compression", "none", "::first", SOURCE]),
+        &[],
+        &[],
+    )?;
     rig.prepare(borg(&["check", "--repository-only"]), "borg-check")?;
     Ok(measured)
 }
@@ -173,19 +233,42 @@ fn git(rig: &Rig<'_>) -> Result<Measured> {
             "-c",
             "user.email=bench@localhost",
         ]);
-        command.args(["-c", "safe.directory=*", "-c", "gc.auto=0"]).args(words);
-        command.env("GIT_DIR", &repository).env("GIT_WORK_TREE", &source).current_dir(&source);
+        command
+            .args(["-c", "safe.directory=*", "-c", "gc.auto=0"])
+            .args(words);
+        command
+            .env("GIT_DIR", &repository)
+            .env("GIT_WORK_TREE", &source)
+            .current_dir(&source);
         command
     };
-    for words in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "all"], &["repack", "-adq"]] {
+    for words in [
+        &["init", "-q"][..],
+        &["add", "."],
+        &["commit", "-q", "-m", "all"],
+        &["repack", "-adq"],
+    ] {
         rig.prepare(git(words), "git-prepare")?;
     }
     let mut command = rig.command("git");
-    let url = format!("ssh://{}:{}{}", rig.peer(), crate::ssh::PORT, repository.display());
-    command.env("GIT_SSH_COMMAND", rig.ssh.command()).args(["clone", "-q", "--no-checkout", &url]).arg(rig.scratch().join("clone"));
+    let url = format!(
+        "ssh://{}:{}{}",
+        rig.peer(),
+        crate::ssh::PORT,
+        repository.display()
+    );
+    command
+        .env("GIT_SSH_COMMAND", rig.ssh.command())
+        .args(["clone", "-q", "--no-checkout", &url])
+        .arg(rig.scratch().join("clone"));
     let (measured, _) = rig.measure(command, &[], &[])?;
     let mut check = rig.command("git");
-    check.arg("-C").arg(rig.scratch().join("clone")).args(["rev-parse", "--verify", "-q", "HEAD^{tree}"]);
+    check.arg("-C").arg(rig.scratch().join("clone")).args([
+        "rev-parse",
+        "--verify",
+        "-q",
+        "HEAD^{tree}",
+    ]);
     rig.prepare(check, "git-check")?;
     Ok(measured)
 }
@@ -200,21 +283,35 @@ fn iperf3(rig: &Rig<'_>) -> Result<Measured> {
     let forward = match rig.way {
         Way::Road => {
             let mut command = rig.nicstripe("forward");
-            command.args(["-L", &format!("127.0.0.1:{port}:{}:{port}", rig.peer()), &rig.peer()]);
+            command.args([
+                "-L",
+                &format!("127.0.0.1:{port}:{}:{port}", rig.peer()),
+                &rig.peer(),
+            ]);
             let forward = Process::spawn(command, "forward", &logs)?;
             forward.await_listener(IPERF3_PORT)?;
             Some(forward)
         }
         Way::Alone | Way::Twice | Way::Unshaped => None,
     };
-    let target = if forward.is_some() { "127.0.0.1".to_owned() } else { rig.peer() };
+    let target = if forward.is_some() {
+        "127.0.0.1".to_owned()
+    } else {
+        rig.peer()
+    };
     let mut command = rig.command("iperf3");
     command.args(["-c", &target, "-p", &port, "-t", "10", "-J"]);
     let helpers: Vec<&Process> = forward.iter().collect();
     let (mut measured, client) = rig.measure(command, &helpers, &[&server])?;
     let report: Value = serde_json::from_str(&client.output()?)?;
-    let number = |path: &str| report.pointer(path).and_then(Value::as_f64).ok_or("iperf3 reports no rate");
-    measured.bytes = (number("/end/sum_received/bits_per_second")? / 8.0 * measured.wall.as_secs_f64()) as u64;
+    let number = |path: &str| {
+        report
+            .pointer(path)
+            .and_then(Value::as_f64)
+            .ok_or("iperf3 reports no rate")
+    };
+    measured.bytes =
+        (number("/end/sum_received/bits_per_second")? / 8.0 * measured.wall.as_secs_f64()) as u64;
     Ok(measured)
 }
 
@@ -231,7 +328,11 @@ fn remote(rig: &Rig<'_>) -> String {
 fn same(rig: &Rig<'_>, target: &Path) -> Result<()> {
     let found = differences(&rig.place.files(Host::A).join(SOURCE), target)?;
     fs::remove_dir_all(target)?;
-    if found.is_empty() { Ok(()) } else { Err(format!("received data differs: {}", found.join("; ")).into()) }
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("received data differs: {}", found.join("; ")).into())
+    }
 }
 
 impl fmt::Display for Road {

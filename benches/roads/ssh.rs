@@ -40,7 +40,11 @@ impl Ssh {
         let daemon = Process::spawn(command, "sshd", &place.logs())?;
         daemon.await_listener(PORT)?;
         let peer = lab.address(Host::B, 0);
-        let proxy = if by_dial { format!("ProxyCommand {NICSTRIPE} dial {peer} %h:%p\n") } else { String::new() };
+        let proxy = if by_dial {
+            format!("ProxyCommand {NICSTRIPE} dial {peer} %h:%p\n")
+        } else {
+            String::new()
+        };
         let settings = format!(
             "Port {PORT}\nIdentityFile {}\nIdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nBatchMode yes\n\
              LogLevel ERROR\n{proxy}",
@@ -67,7 +71,10 @@ fn make_keys(folder: &std::path::Path) -> Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
     for name in ["host", "user"] {
         let mut command = Command::new("ssh-keygen");
-        command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.join(name)).stdin(Stdio::null());
+        command
+            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+            .arg(folder.join(name))
+            .stdin(Stdio::null());
         if !command.status()?.success() {
             return Err("ssh-keygen created no key".into());
         }

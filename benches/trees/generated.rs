@@ -6,20 +6,44 @@ use nicstripe_lab::Host;
 
 use crate::{
     Arguments, Figures, as_text,
-    bench_support::{Cables, Contender, Contents, Measured, Place, Result, Shape, Spread, Stage, Table, Way},
+    bench_support::{
+        Cables, Contender, Contents, Measured, Place, Result, Shape, Spread, Stage, Table, Way,
+    },
     cells, check_same, percent_of_theory, time_limit,
 };
 
 /// Copies many small files into an empty directory.
 pub(crate) fn small(arguments: &Arguments) -> Figures {
-    let shape = Shape { files: arguments.files, size: arguments.size, per_directory: PER_DIRECTORY };
-    let mut table = Table::new(&["way", "program", "s", "% of theory", "bar", "files/s", "MB/s", "× rsync", "bar", "CPU s, both"]);
+    let shape = Shape {
+        files: arguments.files,
+        size: arguments.size,
+        per_directory: PER_DIRECTORY,
+    };
+    let mut table = Table::new(&[
+        "way",
+        "program",
+        "s",
+        "% of theory",
+        "bar",
+        "files/s",
+        "MB/s",
+        "× rsync",
+        "bar",
+        "CPU s, both",
+    ]);
     for way in &arguments.direction {
         // Source, target, ballast.
         let place = arguments.place(3 * shape.room())?;
         shape.plant(&source(&place, *way))?;
         let contents = Contents::of(&source(&place, *way))?;
-        let series = Comparison { arguments, place: &place, contents, way: *way, into: Into::Nothing }.run()?;
+        let series = Comparison {
+            arguments,
+            place: &place,
+            contents,
+            way: *way,
+            into: Into::Nothing,
+        }
+        .run()?;
         for (contender, runs) in &series {
             let cables = arguments.cables_of(*contender);
             let seconds = Spread::of(runs, |run| run.wall.as_secs_f64());
@@ -28,7 +52,10 @@ pub(crate) fn small(arguments: &Arguments) -> Figures {
                 way.name().to_owned(),
                 shown(*contender, &cables),
                 seconds.print(2),
-                Spread::of(runs, |run| percent_of_theory(contents.bytes, run.wall, &cables)).middle(1),
+                Spread::of(runs, |run| {
+                    percent_of_theory(contents.bytes, run.wall, &cables)
+                })
+                .middle(1),
                 if is_ours { "≥ 70" } else { "" }.to_owned(),
                 format!("{:.0}", contents.files as f64 / seconds.median()),
                 format!("{:.1}", contents.bytes as f64 / 1e6 / seconds.median()),
@@ -43,13 +70,32 @@ pub(crate) fn small(arguments: &Arguments) -> Figures {
 
 /// Measures a second run over an unchanged tree.
 pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
-    let shape = Shape { files: arguments.many, size: 100, per_directory: PER_DIRECTORY };
-    let mut table = Table::new(&["way", "program", "s", "files/s", "time ÷ rsync's", "bar", "MB on the cables", "CPU s, both"]);
+    let shape = Shape {
+        files: arguments.many,
+        size: 100,
+        per_directory: PER_DIRECTORY,
+    };
+    let mut table = Table::new(&[
+        "way",
+        "program",
+        "s",
+        "files/s",
+        "time ÷ rsync's",
+        "bar",
+        "MB on the cables",
+        "CPU s, both",
+    ]);
     for way in &arguments.direction {
         let place = arguments.place(2 * shape.room())?;
         shape.plant(&source(&place, *way))?;
         let contents = Contents::of(&source(&place, *way))?;
-        let comparison = Comparison { arguments, place: &place, contents, way: *way, into: Into::SameTree };
+        let comparison = Comparison {
+            arguments,
+            place: &place,
+            contents,
+            way: *way,
+            into: Into::SameTree,
+        };
         // First copy, which the measured runs find unchanged.
         comparison.copy(Contender::Nicstripe)?;
         let series = comparison.run()?;
@@ -61,7 +107,12 @@ pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
                 seconds.print(2),
                 format!("{:.0}", contents.files as f64 / seconds.median()),
                 beside_rsync(&series, *contender, |ours, rsyncs| ours / rsyncs),
-                if *contender == Contender::Nicstripe { "≤ 2" } else { "" }.to_owned(),
+                if *contender == Contender::Nicstripe {
+                    "≤ 2"
+                } else {
+                    ""
+                }
+                .to_owned(),
                 Spread::of(runs, |run| run.wire_bytes() as f64 / 1e6).middle(2),
                 Spread::of(runs, |run| run.cpu.as_secs_f64()).middle(2),
             ]));
@@ -72,14 +123,33 @@ pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
 
 /// Measures the memory of both ends for many empty files.
 pub(crate) fn empty(arguments: &Arguments) -> Figures {
-    let shape = Shape { files: arguments.many, size: 0, per_directory: PER_DIRECTORY };
-    let mut table = Table::new(&["way", "end", "peak resident, MiB", "private, MiB", "bar, MiB", "s"]);
+    let shape = Shape {
+        files: arguments.many,
+        size: 0,
+        per_directory: PER_DIRECTORY,
+    };
+    let mut table = Table::new(&[
+        "way",
+        "end",
+        "peak resident, MiB",
+        "private, MiB",
+        "bar, MiB",
+        "s",
+    ]);
     for way in &arguments.direction {
         let place = arguments.place(2 * shape.room())?;
         shape.plant(&source(&place, *way))?;
         let contents = Contents::of(&source(&place, *way))?;
-        let comparison = Comparison { arguments, place: &place, contents, way: *way, into: Into::Nothing };
-        let runs = (0..arguments.runs).map(|_| comparison.copy(Contender::Nicstripe)).collect::<Result<Vec<_>>>()?;
+        let comparison = Comparison {
+            arguments,
+            place: &place,
+            contents,
+            way: *way,
+            into: Into::Nothing,
+        };
+        let runs = (0..arguments.runs)
+            .map(|_| comparison.copy(Contender::Nicstripe))
+            .collect::<Result<Vec<_>>>()?;
         for (end, name) in ["client", "daemon"].into_iter().enumerate() {
             table.row(cells([
                 way.name().to_owned(),
@@ -114,12 +184,21 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     fn run(&self) -> Result<Vec<(Contender, Vec<Measured>)>> {
-        let mut series: Vec<(Contender, Vec<Measured>)> = self.arguments.tools.iter().map(|contender| (*contender, Vec::new())).collect();
+        let mut series: Vec<(Contender, Vec<Measured>)> = self
+            .arguments
+            .tools
+            .iter()
+            .map(|contender| (*contender, Vec::new()))
+            .collect();
         for _ in 0..self.arguments.runs {
             for (contender, runs) in &mut series {
                 let measured = self.copy(*contender)?;
                 self.check_work(*contender, &measured)?;
-                eprintln!("{}, {contender}: {:.3} s", self.way.name(), measured.wall.as_secs_f64());
+                eprintln!(
+                    "{}, {contender}: {:.3} s",
+                    self.way.name(),
+                    measured.wall.as_secs_f64()
+                );
                 runs.push(measured);
             }
         }
@@ -139,11 +218,25 @@ impl Comparison<'_> {
             Way::Put => [&tree[..], &remote],
             Way::Get => [&remote_tree[..], here],
         };
-        let options: &[&str] = if contender == Contender::Rsync { &["-a"] } else { &["-a", "--quiet", "--json"] };
-        let ballast = if self.into == Into::Nothing { self.place.ballast(self.contents.bytes.max(1))? } else { None };
-        let measured = stage.measure(stage.client(&[options, &words].concat()), time_limit(&self.contents))?;
+        let options: &[&str] = if contender == Contender::Rsync {
+            &["-a"]
+        } else {
+            &["-a", "--quiet", "--json"]
+        };
+        let ballast = if self.into == Into::Nothing {
+            self.place.ballast(self.contents.bytes.max(1))?
+        } else {
+            None
+        };
+        let measured = stage.measure(
+            stage.client(&[options, &words].concat()),
+            time_limit(&self.contents),
+        )?;
         drop(ballast);
-        check_same(&source(self.place, self.way), &self.place.files(self.way.from().peer()).join(TREE))?;
+        check_same(
+            &source(self.place, self.way),
+            &self.place.files(self.way.from().peer()).join(TREE),
+        )?;
         Ok(measured)
     }
 
@@ -157,9 +250,17 @@ impl Comparison<'_> {
             return Ok(());
         }
         let tree = measured.report()?.tree.ok_or("the report has no tree")?;
-        let expected = if self.into == Into::Nothing { self.contents.files } else { 0 };
+        let expected = if self.into == Into::Nothing {
+            self.contents.files
+        } else {
+            0
+        };
         let copied = tree.files;
-        if copied == expected && tree.failed == 0 { Ok(()) } else { Err(format!("{copied} files were copied, expected {expected}").into()) }
+        if copied == expected && tree.failed == 0 {
+            Ok(())
+        } else {
+            Err(format!("{copied} files were copied, expected {expected}").into())
+        }
     }
 }
 
@@ -173,12 +274,20 @@ fn shown(contender: Contender, cables: &Cables) -> String {
 }
 
 /// Compares the median time of nicstripe with rsync's; empty for other programs, and without rsync.
-fn beside_rsync(series: &[(Contender, Vec<Measured>)], contender: Contender, ratio: fn(f64, f64) -> f64) -> String {
+fn beside_rsync(
+    series: &[(Contender, Vec<Measured>)],
+    contender: Contender,
+    ratio: fn(f64, f64) -> f64,
+) -> String {
     let median = |wanted: Contender| {
         let (_, runs) = series.iter().find(|(contender, _)| *contender == wanted)?;
         Some(Spread::of(runs, |run: &Measured| run.wall.as_secs_f64()).median())
     };
-    match (contender, median(Contender::Nicstripe), median(Contender::Rsync)) {
+    match (
+        contender,
+        median(Contender::Nicstripe),
+        median(Contender::Rsync),
+    ) {
         (Contender::Nicstripe, Some(ours), Some(rsyncs)) => format!("{:.2}", ratio(ours, rsyncs)),
         _ => String::new(),
     }

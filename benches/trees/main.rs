@@ -30,13 +30,20 @@ use std::{
     time::Duration,
 };
 
-use bench_support::{Cables, Contender, Contents, Place, Result, Table, Way, circumstances, differences, parse_size};
+use bench_support::{
+    Cables, Contender, Contents, Place, Result, Table, Way, circumstances, differences, parse_size,
+};
 use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
     /// Cases to measure
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "small,unchanged,empty,real,pipe")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "small,unchanged,empty,real,pipe"
+    )]
     case: Vec<Case>,
 
     /// Cables: a number of cables of 1 Gbit/s, or their rates in Mbit/s
@@ -72,7 +79,12 @@ struct Arguments {
     disk: Option<PathBuf>,
 
     /// Programs of small and unchanged; those that are not installed are skipped
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "nicstripe,rsync")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "nicstripe,rsync"
+    )]
     tools: Vec<Contender>,
 }
 
@@ -92,7 +104,11 @@ fn main() -> ExitCode {
 
 fn bench(mut arguments: Arguments) -> Result<()> {
     arguments.tools = Contender::installed(&arguments.tools);
-    if let Some(other) = arguments.tools.iter().find(|tool| !matches!(tool, Contender::Nicstripe | Contender::Rsync)) {
+    if let Some(other) = arguments
+        .tools
+        .iter()
+        .find(|tool| !matches!(tool, Contender::Nicstripe | Contender::Rsync))
+    {
         return Err(format!("{other} copies no trees: expected nicstripe, rsync").into());
     }
     let mut failures = Vec::new();
@@ -105,7 +121,10 @@ fn bench(mut arguments: Arguments) -> Result<()> {
             Case::Pipe => pipe::bench(&arguments),
         };
         match result {
-            Ok(table) => println!("\n{case:?}, {}, {} runs: median (least–greatest).\n\n{table}", arguments.links, arguments.runs),
+            Ok(table) => println!(
+                "\n{case:?}, {}, {} runs: median (least–greatest).\n\n{table}",
+                arguments.links, arguments.runs
+            ),
             Err(error) => {
                 eprintln!("{case:?}: {error}");
                 failures.push(format!("{case:?}: {error}"));
@@ -113,7 +132,11 @@ fn bench(mut arguments: Arguments) -> Result<()> {
         }
     }
     println!("\n{}", circumstances(&arguments.tools));
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join("; ").into())
+    }
 }
 
 impl Arguments {
@@ -146,21 +169,41 @@ impl Arguments {
 /// Clones this checkout, with its `.git` and without build output.
 fn checkout(aside: &Path) -> Result<PathBuf> {
     let clone = aside.join("checkout");
-    let status = Command::new("git").args(["clone", "-q", "--no-hardlinks", env!("CARGO_MANIFEST_DIR")]).arg(&clone).status()?;
-    if status.success() { Ok(clone) } else { Err(format!("cannot clone this checkout: git {status}").into()) }
+    let status = Command::new("git")
+        .args(["clone", "-q", "--no-hardlinks", env!("CARGO_MANIFEST_DIR")])
+        .arg(&clone)
+        .status()?;
+    if status.success() {
+        Ok(clone)
+    } else {
+        Err(format!("cannot clone this checkout: git {status}").into())
+    }
 }
 
 /// Returns the folder of the Rust toolchain.
 fn toolchain() -> Result<PathBuf> {
-    let output = Command::new("rustc").args(["--print", "sysroot"]).stderr(Stdio::inherit()).output()?;
+    let output = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .stderr(Stdio::inherit())
+        .output()?;
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
 /// Copies a tree to `target`, so that it does not change during the bench.
 fn copy_aside(tree: &Path, target: &Path) -> Result<()> {
     let mut command = Command::new("cp");
-    let status = command.arg("-a").arg("--").arg(tree).arg(target).stdin(Stdio::null()).status()?;
-    if status.success() { Ok(()) } else { Err(format!("cannot copy {}: cp {status}", tree.display()).into()) }
+    let status = command
+        .arg("-a")
+        .arg("--")
+        .arg(tree)
+        .arg(target)
+        .stdin(Stdio::null())
+        .status()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("cannot copy {}: cp {status}", tree.display()).into())
+    }
 }
 
 /// Compares two trees.
@@ -170,7 +213,11 @@ fn copy_aside(tree: &Path, target: &Path) -> Result<()> {
 /// The trees differ; the error names the first differences.
 fn check_same(one: &Path, other: &Path) -> Result<()> {
     let found = differences(one, other)?;
-    if found.is_empty() { Ok(()) } else { Err(format!("the copy differs:\n  {}", found.join("\n  ")).into()) }
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("the copy differs:\n  {}", found.join("\n  ")).into())
+    }
 }
 
 /// Timeout of a copy: a minute, plus its time at 1 MB/s and 500 files a second.
@@ -185,7 +232,8 @@ fn percent_of_theory(bytes: u64, wall: Duration, cables: &Cables) -> f64 {
 
 /// Returns a path as a text argument.
 fn as_text(path: &Path) -> Result<&str> {
-    path.to_str().ok_or_else(|| format!("the path is not UTF-8: {path:?}").into())
+    path.to_str()
+        .ok_or_else(|| format!("the path is not UTF-8: {path:?}").into())
 }
 
 /// Creates a row without padding.

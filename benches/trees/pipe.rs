@@ -20,7 +20,10 @@ use crate::{
 
 /// Copies a tar through a pipe to the daemon, and back through a pipe.
 pub(crate) fn bench(arguments: &Arguments) -> Figures {
-    let tree = arguments.tree.first().map_or_else(toolchain, |tree| Ok(tree.clone()))?;
+    let tree = arguments
+        .tree
+        .first()
+        .map_or_else(toolchain, |tree| Ok(tree.clone()))?;
     let weighed = Contents::of(&tree)?;
     let place = arguments.place(3 * (weighed.bytes + 4096 * weighed.files))?;
     let source = place.files(Host::A).join("tree");
@@ -29,14 +32,29 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
     let (digest, size) = digest_of(&mut archive.stdout.take().ok_or("tar has no output")?)?;
     succeeded(archive)?;
 
-    let mut scene = Scene { arguments, place: &place, source: &source, digest, contents: Contents { bytes: size, files: 1 } };
+    let mut scene = Scene {
+        arguments,
+        place: &place,
+        source: &source,
+        digest,
+        contents: Contents {
+            bytes: size,
+            files: 1,
+        },
+    };
     let mut runs = [Vec::new(), Vec::new()];
     for _ in 0..arguments.runs {
         runs[0].push(scene.there()?);
         runs[1].push(scene.back(None)?);
     }
     let mut table = Table::new(&HEADINGS);
-    for (what, runs) in ["tar c into cp - host:x.tar", "cp host:x.tar - into a reader"].into_iter().zip(&runs) {
+    for (what, runs) in [
+        "tar c into cp - host:x.tar",
+        "cp host:x.tar - into a reader",
+    ]
+    .into_iter()
+    .zip(&runs)
+    {
         table.row(scene.row(what, "≥ 95", runs));
     }
     scene.shorten()?;
@@ -64,7 +82,12 @@ impl Scene<'_> {
         let mut tar = start_tar(self.source)?;
         let archive = tar.stdout.take().ok_or("tar has no output")?;
         let client = stage.client(&["-v", "-", &stage.remote(ARCHIVE)]);
-        let measured = stage.measure_between(client, archive.into(), Stdio::null(), time_limit(&self.contents))?;
+        let measured = stage.measure_between(
+            client,
+            archive.into(),
+            Stdio::null(),
+            time_limit(&self.contents),
+        )?;
         drop(ballast);
         succeeded(tar)?;
         let (digest, size) = digest_of(&mut File::open(self.place.files(Host::B).join(ARCHIVE))?)?;
@@ -78,10 +101,21 @@ impl Scene<'_> {
         let stage = Stage::build(&self.arguments.links, self.place, Contender::Nicstripe)?;
         let (reader, writer) = io::pipe()?;
         let reader = thread::spawn(move || {
-            digest_of(&mut Paced { from: reader, rate, begun: Instant::now(), read: 0 }).map_err(|error| error.to_string())
+            digest_of(&mut Paced {
+                from: reader,
+                rate,
+                begun: Instant::now(),
+                read: 0,
+            })
+            .map_err(|error| error.to_string())
         });
         let client = stage.client(&["-v", &stage.remote(ARCHIVE), "-"]);
-        let measured = stage.measure_between(client, Stdio::null(), writer.into(), time_limit(&self.contents))?;
+        let measured = stage.measure_between(
+            client,
+            Stdio::null(),
+            writer.into(),
+            time_limit(&self.contents),
+        )?;
         let (digest, size) = reader.join().map_err(|_| "the reader panicked")??;
         self.check(digest, size)?;
         check_links(&measured)?;
@@ -91,7 +125,10 @@ impl Scene<'_> {
     /// Truncates the archive on the daemon's host, which a slow reader would need minutes for.
     fn shorten(&mut self) -> Result<()> {
         let path = self.place.files(Host::B).join(ARCHIVE);
-        File::options().write(true).open(&path)?.set_len(self.contents.bytes.min(SLOW_SIZE))?;
+        File::options()
+            .write(true)
+            .open(&path)?
+            .set_len(self.contents.bytes.min(SLOW_SIZE))?;
         (self.digest, self.contents.bytes) = digest_of(&mut File::open(path)?)?;
         Ok(())
     }
@@ -107,13 +144,21 @@ impl Scene<'_> {
 
     fn row(&self, what: &str, bar: &str, runs: &[Measured]) -> Vec<String> {
         let mib = |value: fn(&Measured) -> u64| Spread::of(runs, |run| value(run) as f64 / MIB);
-        let growth = Spread::of(runs, |run| run.growth().into_iter().max().unwrap_or(0) as f64 / MIB);
+        let growth = Spread::of(runs, |run| {
+            run.growth().into_iter().max().unwrap_or(0) as f64 / MIB
+        });
         cells([
             what.to_owned(),
             format!("{:.1}", self.contents.bytes as f64 / MIB),
             Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
-            Spread::of(runs, |run| self.contents.bytes as f64 / 1e6 / run.wall.as_secs_f64()).middle(1),
-            Spread::of(runs, |run| percent_of_theory(self.contents.bytes, run.wall, &self.arguments.links)).print(1),
+            Spread::of(runs, |run| {
+                self.contents.bytes as f64 / 1e6 / run.wall.as_secs_f64()
+            })
+            .middle(1),
+            Spread::of(runs, |run| {
+                percent_of_theory(self.contents.bytes, run.wall, &self.arguments.links)
+            })
+            .print(1),
             bar.to_owned(),
             mib(|run| run.peaks[0].resident).print(1),
             mib(|run| run.peaks[1].resident).print(1),
@@ -146,12 +191,22 @@ impl Read for Paced {
 
 /// Starts `tar` of a tree; its output is deterministic while the tree is unchanged.
 fn start_tar(tree: &Path) -> Result<Child> {
-    Ok(Command::new("tar").arg("-cC").arg(tree).arg(".").stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
+    Ok(Command::new("tar")
+        .arg("-cC")
+        .arg(tree)
+        .arg(".")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?)
 }
 
 fn succeeded(mut tar: Child) -> Result<()> {
     let status = tar.wait()?;
-    if status.success() { Ok(()) } else { Err(format!("tar failed: {status}").into()) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("tar failed: {status}").into())
+    }
 }
 
 /// Reads to the end, and returns digest and number of bytes.
@@ -173,13 +228,36 @@ fn digest_of(from: &mut impl Read) -> Result<(Hash, u64)> {
 /// A link was lost, or the number of links differs from the cables.
 fn check_links(measured: &Measured) -> Result<()> {
     let cables = measured.cables.len();
-    let states: Vec<&str> = measured.errors.lines().filter(|line| line.starts_with("  eth")).collect();
-    let are_up = states.len() == cables && states.iter().all(|line| line.trim_end().ends_with("  up"));
-    if are_up { Ok(()) } else { Err(format!("{cables} uninterrupted links expected:\n{}", measured.errors).into()) }
+    let states: Vec<&str> = measured
+        .errors
+        .lines()
+        .filter(|line| line.starts_with("  eth"))
+        .collect();
+    let are_up =
+        states.len() == cables && states.iter().all(|line| line.trim_end().ends_with("  up"));
+    if are_up {
+        Ok(())
+    } else {
+        Err(format!(
+            "{cables} uninterrupted links expected:\n{}",
+            measured.errors
+        )
+        .into())
+    }
 }
 
-const HEADINGS: [&str; 10] =
-    ["pipe", "MiB", "s", "MB/s", "% of theory", "bar", "peak client, MiB", "of the daemon", "later growth, MiB", "links lost"];
+const HEADINGS: [&str; 10] = [
+    "pipe",
+    "MiB",
+    "s",
+    "MB/s",
+    "% of theory",
+    "bar",
+    "peak client, MiB",
+    "of the daemon",
+    "later growth, MiB",
+    "links lost",
+];
 
 const ARCHIVE: &str = "x.tar";
 const MIB: f64 = 1_048_576.0;

@@ -10,13 +10,25 @@ use nicstripe_lab::Host;
 
 use crate::{
     Arguments, Figures, as_text,
-    bench_support::{Contender, Contents, Measured, Place, Result, Spread, Stage, Table, is_installed},
+    bench_support::{
+        Contender, Contents, Measured, Place, Result, Spread, Stage, Table, is_installed,
+    },
     cells, check_same, copy_aside, percent_of_theory, time_limit,
 };
 
 /// Copies each tree with `put -a` and the copy with `get -a`.
 pub(crate) fn bench(arguments: &Arguments) -> Figures {
-    let mut table = Table::new(&["tree", "way", "files", "MiB", "s", "files/s", "MB/s", "% of theory", "differences"]);
+    let mut table = Table::new(&[
+        "tree",
+        "way",
+        "files",
+        "MiB",
+        "s",
+        "files/s",
+        "MB/s",
+        "% of theory",
+        "differences",
+    ]);
     let means = Means::installed();
     let aside = tempfile::tempdir()?;
     for tree in arguments.trees(aside.path())? {
@@ -52,12 +64,20 @@ impl<'a> Scene<'a> {
         let source = place.files(Host::A).join(TREE);
         copy_aside(tree, &source)?;
         let contents = Contents::of(&source)?;
-        Ok(Self { shown: tree.display().to_string(), place, source, contents })
+        Ok(Self {
+            shown: tree.display().to_string(),
+            place,
+            source,
+            contents,
+        })
     }
 
     /// Copies it to the daemon and back, and compares each copy with the reference.
     fn run(&self, arguments: &Arguments, means: &Means) -> Result<[Measured; 2]> {
-        let (there, back) = (self.place.files(Host::B).join(TREE), self.place.files(Host::A).join("back"));
+        let (there, back) = (
+            self.place.files(Host::B).join(TREE),
+            self.place.files(Host::A).join("back"),
+        );
         self.place.clear(Host::B)?;
         if back.exists() {
             fs::remove_dir_all(&back)?;
@@ -68,11 +88,20 @@ impl<'a> Scene<'a> {
         let get = |stage: &Stage<'_>| Ok([stage.remote(TREE), as_text(&back)?.to_owned()]);
         let get = self.copy(arguments, get)?;
         means.check(&self.source, &back)?;
-        eprintln!("{}: there {:.2} s, back {:.2} s", self.shown, put.wall.as_secs_f64(), get.wall.as_secs_f64());
+        eprintln!(
+            "{}: there {:.2} s, back {:.2} s",
+            self.shown,
+            put.wall.as_secs_f64(),
+            get.wall.as_secs_f64()
+        );
         Ok([put, get])
     }
 
-    fn copy(&self, arguments: &Arguments, words: impl FnOnce(&Stage<'_>) -> Result<[String; 2]>) -> Result<Measured> {
+    fn copy(
+        &self,
+        arguments: &Arguments,
+        words: impl FnOnce(&Stage<'_>) -> Result<[String; 2]>,
+    ) -> Result<Measured> {
         let stage = Stage::build(&arguments.links, self.place, Contender::Nicstripe)?;
         let words = words(&stage)?;
         let ballast = self.place.ballast(self.contents.bytes.max(1))?;
@@ -94,7 +123,10 @@ fn row(arguments: &Arguments, scene: &Scene<'_>, way: &str, runs: &[Measured]) -
         seconds.print(2),
         format!("{:.0}", contents.files as f64 / seconds.median()),
         format!("{:.1}", contents.bytes as f64 / 1e6 / seconds.median()),
-        Spread::of(runs, |run| percent_of_theory(contents.bytes, run.wall, &arguments.links)).middle(1),
+        Spread::of(runs, |run| {
+            percent_of_theory(contents.bytes, run.wall, &arguments.links)
+        })
+        .middle(1),
         // A difference ends the case.
         "none".to_owned(),
     ])
@@ -109,7 +141,10 @@ struct Means {
 
 impl Means {
     fn installed() -> Self {
-        let means = Self { diff: is_installed("diff"), rsync: is_installed("rsync") };
+        let means = Self {
+            diff: is_installed("diff"),
+            rsync: is_installed("rsync"),
+        };
         for (name, is_there) in [("diff", means.diff), ("rsync", means.rsync)] {
             if !is_there {
                 println!("{name} not installed: trees are compared without it");
@@ -128,7 +163,11 @@ impl Means {
             for (from, to) in [(one, other), (other, one)] {
                 // A slash at the end selects the content.
                 let [from, to] = [from, to].map(|path| path.join(""));
-                prints_nothing(Command::new("rsync").args(["-aHAXn", "--itemize-changes", "--delete"]).args([from, to]))?;
+                prints_nothing(
+                    Command::new("rsync")
+                        .args(["-aHAXn", "--itemize-changes", "--delete"])
+                        .args([from, to]),
+                )?;
             }
         }
         Ok(())
@@ -147,7 +186,13 @@ fn prints_nothing(command: &mut Command) -> Result<()> {
         return Ok(());
     }
     let first: Vec<&str> = text.lines().take(10).collect();
-    Err(format!("{} finds differences: {}\n  {}", command.get_program().display(), output.status, first.join("\n  ")).into())
+    Err(format!(
+        "{} finds differences: {}\n  {}",
+        command.get_program().display(),
+        output.status,
+        first.join("\n  ")
+    )
+    .into())
 }
 
 const TREE: &str = "tree";

@@ -2,7 +2,10 @@
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::{bench, completions, cp, demo, discover, failure::Failure, key, links, man, routes, serve, terminal::Terminal, trust, tunnel};
+use crate::{
+    bench, completions, cp, demo, discover, failure::Failure, key, links, man, routes, serve,
+    terminal::Terminal, trust, tunnel,
+};
 
 /// Copy large files between two machines over every cable that joins them, and verify what arrives
 #[derive(Debug, Parser)]
@@ -56,7 +59,9 @@ pub(crate) fn print_help(subcommand: &str) -> Result<(), Failure> {
     let mut root = Args::command();
     root.build();
     let command = root.find_subcommand_mut(subcommand);
-    command.map_or(Ok(()), clap::Command::print_help).map_err(Failure::Output)
+    command
+        .map_or(Ok(()), clap::Command::print_help)
+        .map_err(Failure::Output)
 }
 
 const FIRST_STEPS: &str = "\
@@ -89,9 +94,18 @@ mod tests {
     #[test]
     fn every_option_and_command_is_explained() {
         fn check(command: &clap::Command) {
-            assert!(command.get_about().is_some(), "{} has no description", command.get_name());
+            assert!(
+                command.get_about().is_some(),
+                "{} has no description",
+                command.get_name()
+            );
             for argument in command.get_arguments() {
-                assert!(argument.get_help().is_some(), "{} {} has no help", command.get_name(), argument.get_id());
+                assert!(
+                    argument.get_help().is_some(),
+                    "{} {} has no help",
+                    command.get_name(),
+                    argument.get_id()
+                );
             }
             command.get_subcommands().for_each(check);
         }
@@ -100,11 +114,19 @@ mod tests {
 
     /// Commands quoted in messages, each from the program's name to the end of the command.
     fn commands_in(line: &str) -> impl Iterator<Item = Vec<&str>> {
-        let starts = ["nicstripe ", "{program} "].into_iter().flat_map(|name| line.match_indices(name).map(move |(at, _)| at + name.len()));
+        let starts = ["nicstripe ", "{program} "]
+            .into_iter()
+            .flat_map(|name| line.match_indices(name).map(move |(at, _)| at + name.len()));
         starts.map(|start| {
             let rest = &line[start..];
-            let end = rest.find(['"', '`', ';', ')', '(', ',', '|']).into_iter().chain(rest.find("  ")).min();
-            rest[..end.unwrap_or(rest.len())].split_whitespace().collect()
+            let end = rest
+                .find(['"', '`', ';', ')', '(', ',', '|'])
+                .into_iter()
+                .chain(rest.find("  "))
+                .min();
+            rest[..end.unwrap_or(rest.len())]
+                .split_whitespace()
+                .collect()
         })
     }
 
@@ -120,11 +142,23 @@ mod tests {
         if command.get_name() == root.get_name() {
             return false;
         }
-        let knows_long = |name: &str| command.get_arguments().any(|argument| argument.get_long() == Some(name));
-        let knows_short = |letter: char| command.get_arguments().any(|argument| argument.get_short() == Some(letter));
+        let knows_long = |name: &str| {
+            command
+                .get_arguments()
+                .any(|argument| argument.get_long() == Some(name))
+        };
+        let knows_short = |letter: char| {
+            command
+                .get_arguments()
+                .any(|argument| argument.get_short() == Some(letter))
+        };
         for word in words {
             let known = match (word.strip_prefix("--"), word.strip_prefix('-')) {
-                (Some(long), _) => long.is_empty() || long.starts_with('{') || knows_long(long.split('=').next().unwrap()),
+                (Some(long), _) => {
+                    long.is_empty()
+                        || long.starts_with('{')
+                        || knows_long(long.split('=').next().unwrap())
+                }
                 (None, Some(short)) => short.chars().next().is_none_or(&knows_short),
                 _ => true,
             };
@@ -135,18 +169,28 @@ mod tests {
 
     #[test]
     fn every_command_that_a_message_names_can_be_typed() {
-        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/crates/cli"))];
+        let mut folders = vec![std::path::PathBuf::from(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/crates/cli"
+        ))];
         let mut found = 0;
         while let Some(folder) = folders.pop() {
-            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            for path in std::fs::read_dir(folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+            {
                 if path.is_dir() {
                     folders.push(path);
                 } else if path.extension().is_some_and(|extension| extension == "rs") {
                     let text = std::fs::read_to_string(&path).unwrap();
                     // Plain comments are not help text and are skipped.
-                    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//") || line.trim_start().starts_with("///"));
+                    let lines = text.lines().filter(|line| {
+                        !line.trim_start().starts_with("//") || line.trim_start().starts_with("///")
+                    });
                     for line in lines {
-                        found += commands_in(line).filter(|words| check(words, &format!("{}: {line}", path.display()))).count();
+                        found += commands_in(line)
+                            .filter(|words| check(words, &format!("{}: {line}", path.display())))
+                            .count();
                     }
                 }
             }

@@ -38,8 +38,14 @@ pub(crate) fn check_excluded(names: &[String]) -> Result<(), Failure> {
     let is_missing = |name: &&String| !here.iter().any(|interface| interface.is_called(name));
     match names.iter().find(is_missing) {
         Some(name) => {
-            let here: Vec<String> = here.iter().map(|interface| escaped(interface.name.as_bytes())).collect();
-            Err(Failure::Excluded { name: name.clone(), here: here.join(", ") })
+            let here: Vec<String> = here
+                .iter()
+                .map(|interface| escaped(interface.name.as_bytes()))
+                .collect();
+            Err(Failure::Excluded {
+                name: name.clone(),
+                here: here.join(", "),
+            })
         }
         None => Ok(()),
     }

@@ -7,7 +7,9 @@ use crate::{args, failure::Failure, stdout};
 
 /// Print completions for a shell, to be sourced or installed
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  nicstripe completions bash > ~/.local/share/bash-completion/completions/nicstripe")]
+#[command(
+    after_help = "Example:\n  nicstripe completions bash > ~/.local/share/bash-completion/completions/nicstripe"
+)]
 pub(crate) struct Completions {
     /// The shell
     shell: Shell,
@@ -25,11 +27,21 @@ fn script(shell: Shell) -> String {
     generate(shell, &mut args::Args::command(), "nicstripe", &mut script);
     let script = String::from_utf8_lossy(&script);
     match shell {
-        Shell::Bash => script.replace("complete -F _nicstripe ", "complete -F _nicstripe_and_peers ") + BASH,
+        Shell::Bash => {
+            script.replace(
+                "complete -F _nicstripe ",
+                "complete -F _nicstripe_and_peers ",
+            ) + BASH
+        }
         Shell::Fish => script.into_owned() + FISH,
         Shell::Zsh => {
             let lines: Vec<String> = script.lines().map(with_peers).collect();
-            let (functions, end) = lines.split_at(lines.iter().rposition(|line| line.starts_with("if [")).unwrap_or(lines.len()));
+            let (functions, end) = lines.split_at(
+                lines
+                    .iter()
+                    .rposition(|line| line.starts_with("if ["))
+                    .unwrap_or(lines.len()),
+            );
             [&functions.join("\n"), ZSH, &end.join("\n"), "\n"].concat()
         }
         _ => script.into_owned(),
@@ -38,7 +50,12 @@ fn script(shell: Shell) -> String {
 
 /// Makes zsh complete peers, or locations at a peer, for the positional arguments that take them.
 fn with_peers(line: &str) -> String {
-    let is_of = |names: &[&str]| names.iter().any(|name| line.trim_start_matches(['\'', '*', ':']).starts_with(&format!("{name} -- ")));
+    let is_of = |names: &[&str]| {
+        names.iter().any(|name| {
+            line.trim_start_matches(['\'', '*', ':'])
+                .starts_with(&format!("{name} -- "))
+        })
+    };
     let action = match () {
         () if is_of(&["peer", "host", "which"]) => "_nicstripe_peers",
         () if is_of(&["paths", "repository"]) => "_nicstripe_places",
@@ -110,7 +127,10 @@ mod tests {
     fn every_shell_learns_the_subcommands() {
         for shell in Shell::value_variants() {
             let script = script(*shell);
-            assert!(script.contains("serve") && script.contains("bwlimit"), "{shell}");
+            assert!(
+                script.contains("serve") && script.contains("bwlimit"),
+                "{shell}"
+            );
         }
     }
 

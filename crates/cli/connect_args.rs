@@ -50,7 +50,10 @@ impl ConnectArgs {
     /// the process that talks to the network cannot change routes.
     pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
         check_excluded(&self.exclude_link)?;
-        Ok(Arc::new(RouteKeeper::start_dedicated(self.routes.into(), &places::routes_dir(&places::home()?))))
+        Ok(Arc::new(RouteKeeper::start_dedicated(
+            self.routes.into(),
+            &places::routes_dir(&places::home()?),
+        )))
     }
 
     /// Returns the daemon's port: the typed one, otherwise that of the URL, otherwise the default.
@@ -58,7 +61,12 @@ impl ConnectArgs {
         self.port.or(in_url).unwrap_or(DEFAULT_PORT)
     }
 
-    pub(crate) async fn connect(&self, host: &str, port: u16, keeper: Arc<RouteKeeper>) -> Result<Client, Failure> {
+    pub(crate) async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        keeper: Arc<RouteKeeper>,
+    ) -> Result<Client, Failure> {
         let home = places::home()?;
         let builder = places::client(&home)?
             .port(port)

@@ -52,7 +52,10 @@ impl Discover {
         let result = self.search(terminal);
         if json {
             let invocation = Invocation::of_this_process();
-            let hint = result.as_ref().err().and_then(|failure| hint(failure, &invocation));
+            let hint = result
+                .as_ref()
+                .err()
+                .and_then(|failure| hint(failure, &invocation));
             let printed = Discovery::of(&result, begun.elapsed(), hint).print();
             // A failed search outranks failed output.
             return result.and(printed);
@@ -73,7 +76,12 @@ impl Discover {
     async fn heard(self, home: &Home) -> Result<Vec<DiscoveredPeer>, Failure> {
         let identity = Identity::load_or_create(&home.identity_file())?;
         let peers = Peers::load(&home.peers_file())?;
-        let options = SearchOptions { port: self.port, duration: self.timeout, interfaces: self.interface, ..SearchOptions::default() };
+        let options = SearchOptions {
+            port: self.port,
+            duration: self.timeout,
+            interfaces: self.interface,
+            ..SearchOptions::default()
+        };
         Ok(discovery::discover(&identity, &peers, options).await?)
     }
 }
@@ -85,9 +93,17 @@ fn table(heard: &[DiscoveredPeer]) -> Vec<String> {
     }
     let titles = ["NAME", "FINGERPRINT", "TRUSTED", "CABLE", "ADDRESS", "RTT"].map(str::to_owned);
     let rows: Vec<[String; 6]> = [titles].into_iter().chain(heard.iter().map(row)).collect();
-    let widths: [usize; 6] = std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
+    let widths: [usize; 6] = std::array::from_fn(|column| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or_default()
+    });
     let line = |row: &[String; 6]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
@@ -96,9 +112,21 @@ fn table(heard: &[DiscoveredPeer]) -> Vec<String> {
 fn row(heard: &DiscoveredPeer) -> [String; 6] {
     let trusted = if heard.trusted { "yes" } else { "no" };
     let cable = format!("{} → {}", heard.interface, heard.peer_interface);
-    let address = format!("[{}%{}]:{}", heard.address.ip(), heard.interface, heard.address.port());
+    let address = format!(
+        "[{}%{}]:{}",
+        heard.address.ip(),
+        heard.interface,
+        heard.address.port()
+    );
     let rtt = format!("{:.1} ms", heard.rtt.as_secs_f64() * 1e3);
-    [name(heard), heard.key.fingerprint(), trusted.to_owned(), cable, address, rtt]
+    [
+        name(heard),
+        heard.key.fingerprint(),
+        trusted.to_owned(),
+        cable,
+        address,
+        rtt,
+    ]
 }
 
 /// Returns the local name of a trusted peer; a name claimed by an unknown key is marked as a claim.
@@ -116,13 +144,24 @@ fn name(heard: &DiscoveredPeer) -> String {
 fn advise(heard: &[DiscoveredPeer], terminal: &Terminal) {
     if heard.is_empty() {
         terminal.say("no daemon answered");
-        terminal.hint("a daemon answers only trusted keys, or all keys with: nicstripe serve --announce");
+        terminal.hint(
+            "a daemon answers only trusted keys, or all keys with: nicstripe serve --announce",
+        );
     }
     let program = Invocation::of_this_process().program();
-    for stranger in heard.chunk_by(|one, other| one.key == other.key).filter_map(|cables| cables.first()).filter(|one| !one.trusted) {
-        let add = format!("{program} trust add {} --name NAME", quoted(stranger.key.to_string()));
+    for stranger in heard
+        .chunk_by(|one, other| one.key == other.key)
+        .filter_map(|cables| cables.first())
+        .filter(|one| !one.trusted)
+    {
+        let add = format!(
+            "{program} trust add {} --name NAME",
+            quoted(stranger.key.to_string())
+        );
         let fingerprint = stranger.key.fingerprint();
-        terminal.hint(&format!("if `nicstripe serve` prints {fingerprint} there: {add}"));
+        terminal.hint(&format!(
+            "if `nicstripe serve` prints {fingerprint} there: {add}"
+        ));
     }
 }
 

@@ -59,20 +59,33 @@ impl Exit {
             Failure::OwnKey { .. } | Failure::RootOfKeys { .. } => Self::Usage,
             Failure::Config(ConfigError::File(error)) => Self::of_config(error.io().is_some()),
             Failure::Config(ConfigError::Line { .. }) | Failure::Setting { .. } => Self::Usage,
-            Failure::NoInterface { .. } | Failure::Excluded { .. } | Failure::NoPage { .. } => Self::Usage,
+            Failure::NoInterface { .. } | Failure::Excluded { .. } | Failure::NoPage { .. } => {
+                Self::Usage
+            }
             Failure::Plan(error) => Self::of_plan(error),
-            Failure::Source { .. } | Failure::Directory { .. } | Failure::NotADirectory { .. } | Failure::Root { .. } => Self::Files,
+            Failure::Source { .. }
+            | Failure::Directory { .. }
+            | Failure::NotADirectory { .. }
+            | Failure::Root { .. } => Self::Files,
             Failure::Fifo { .. } | Failure::Place(_) => Self::Files,
             Failure::List(ListError::Read { .. }) => Self::Files,
             Failure::List(_) => Self::Usage,
-            Failure::Shortfall(shortfall) if shortfall.is_of_changed_sources() => Self::SourceChanged,
+            Failure::Shortfall(shortfall) if shortfall.is_of_changed_sources() => {
+                Self::SourceChanged
+            }
             Failure::Shortfall(_) => Self::Partial,
             Failure::Write { .. } | Failure::Output(_) => Self::Files,
             Failure::Library(error) => Self::of_error(error),
             Failure::Identity(error) => Self::of_config(error.io().is_some()),
             Failure::Peers(error) => Self::of_peers(error),
-            Failure::Metrics { .. } | Failure::Tunnel { .. } | Failure::Listen { .. } => Self::Failed,
-            Failure::Routes(_) | Failure::Mtus(_) | Failure::Home(_) | Failure::Runtime(_) | Failure::Signals(_) => Self::Failed,
+            Failure::Metrics { .. } | Failure::Tunnel { .. } | Failure::Listen { .. } => {
+                Self::Failed
+            }
+            Failure::Routes(_)
+            | Failure::Mtus(_)
+            | Failure::Home(_)
+            | Failure::Runtime(_)
+            | Failure::Signals(_) => Self::Failed,
             Failure::Bench(error) => Self::of_bench(error),
             Failure::Demo(DemoError::Digest { .. }) => Self::Digest,
             Failure::Demo(_) => Self::Failed,
@@ -95,10 +108,16 @@ impl Exit {
         match error {
             Error::Name(_) => Self::Usage,
             Error::Pipe(error) | Error::Reconnect { source: error, .. } => Self::of_error(error),
-            Error::UntrustedPeer { .. } | Error::Untrusted { .. } | Error::Refused { .. } | Error::Full { .. } => Self::Refused,
+            Error::UntrustedPeer { .. }
+            | Error::Untrusted { .. }
+            | Error::Refused { .. }
+            | Error::Full { .. } => Self::Refused,
             Error::Resolve { .. } | Error::Connect { .. } | Error::Unreachable(_) => Self::NoLink,
             Error::Link { .. } | Error::NoInterface { .. } | Error::Astray { .. } => Self::NoLink,
-            Error::Target { code: TargetRefusal::NotAllowed, .. } => Self::Refused,
+            Error::Target {
+                code: TargetRefusal::NotAllowed,
+                ..
+            } => Self::Refused,
             Error::Protocol { .. } => Self::Protocol,
             Error::Abandoned { .. } => Self::TimedOut,
             Error::Cancelled { .. } => Self::Interrupted,
@@ -109,7 +128,11 @@ impl Exit {
     fn of_fail_code(code: FailCode) -> Self {
         match code {
             FailCode::Refused | FailCode::Busy => Self::Refused,
-            FailCode::NotFound | FailCode::Exists | FailCode::Io | FailCode::NoSpace | FailCode::NotAFile => Self::Files,
+            FailCode::NotFound
+            | FailCode::Exists
+            | FailCode::Io
+            | FailCode::NoSpace
+            | FailCode::NotAFile => Self::Files,
             FailCode::SourceChanged => Self::SourceChanged,
             FailCode::Digest => Self::Digest,
             FailCode::Protocol => Self::Protocol,
@@ -122,7 +145,9 @@ impl Exit {
     fn of_bench(error: &BenchError) -> Self {
         match error {
             BenchError::Regression { .. } | BenchError::Floor { .. } => Self::Slower,
-            BenchError::Read { .. } | BenchError::NoReport { .. } | BenchError::Unknown { .. } => Self::Files,
+            BenchError::Read { .. } | BenchError::NoReport { .. } | BenchError::Unknown { .. } => {
+                Self::Files
+            }
             BenchError::NotComparable { .. } | BenchError::NoFloor { .. } => Self::Failed,
         }
     }
@@ -181,25 +206,122 @@ mod tests {
         let address = "10.0.0.1:7747".parse().unwrap();
         let digest = Digest([1; 32]);
         for (error, expected) in [
-            (Error::Resolve { host: host(), source: io_error() }, 10),
-            (Error::Link { link: "eth1".into(), why: why() }, 10),
+            (
+                Error::Resolve {
+                    host: host(),
+                    source: io_error(),
+                },
+                10,
+            ),
+            (
+                Error::Link {
+                    link: "eth1".into(),
+                    why: why(),
+                },
+                10,
+            ),
             (Error::NoInterface { why: "because" }, 10),
-            (Error::Connect { address, source: io_error() }, 10),
-            (Error::Reconnect { host: host(), source: Box::new(Error::Link { link: "eth1".into(), why: why() }) }, 10),
-            (Error::Abandoned { host: host(), waited: Duration::from_secs(600) }, 30),
-            (Error::Pipe(Box::new(Error::Abandoned { host: host(), waited: Duration::from_secs(600) })), 30),
+            (
+                Error::Connect {
+                    address,
+                    source: io_error(),
+                },
+                10,
+            ),
+            (
+                Error::Reconnect {
+                    host: host(),
+                    source: Box::new(Error::Link {
+                        link: "eth1".into(),
+                        why: why(),
+                    }),
+                },
+                10,
+            ),
+            (
+                Error::Abandoned {
+                    host: host(),
+                    waited: Duration::from_secs(600),
+                },
+                30,
+            ),
+            (
+                Error::Pipe(Box::new(Error::Abandoned {
+                    host: host(),
+                    waited: Duration::from_secs(600),
+                })),
+                30,
+            ),
             (Error::UntrustedPeer { host: host(), key }, 5),
-            (Error::Untrusted { host: host(), ours: key }, 5),
-            (Error::Protocol { address, why: why() }, 12),
-            (Error::Target { host: host(), target: why(), code: TargetRefusal::NotAllowed, why: why() }, 5),
-            (Error::Target { host: host(), target: why(), code: TargetRefusal::Unreachable, why: why() }, 1),
-            (Error::Refused { host: host(), why: why() }, 5),
-            (Error::Full { host: host(), most: Some(64) }, 5),
+            (
+                Error::Untrusted {
+                    host: host(),
+                    ours: key,
+                },
+                5,
+            ),
+            (
+                Error::Protocol {
+                    address,
+                    why: why(),
+                },
+                12,
+            ),
+            (
+                Error::Target {
+                    host: host(),
+                    target: why(),
+                    code: TargetRefusal::NotAllowed,
+                    why: why(),
+                },
+                5,
+            ),
+            (
+                Error::Target {
+                    host: host(),
+                    target: why(),
+                    code: TargetRefusal::Unreachable,
+                    why: why(),
+                },
+                1,
+            ),
+            (
+                Error::Refused {
+                    host: host(),
+                    why: why(),
+                },
+                5,
+            ),
+            (
+                Error::Full {
+                    host: host(),
+                    most: Some(64),
+                },
+                5,
+            ),
             (Error::Name(Name::parse(b"..").unwrap_err()), 2),
-            (Error::Digest { sent: digest, received: digest }, 40),
+            (
+                Error::Digest {
+                    sent: digest,
+                    received: digest,
+                },
+                40,
+            ),
             (Error::Cancelled { resumable: true }, 130),
-            (Error::System { what: "open a socket", source: io_error() }, 1),
-            (Error::Ended { host: host(), why: why() }, 1),
+            (
+                Error::System {
+                    what: "open a socket",
+                    source: io_error(),
+                },
+                1,
+            ),
+            (
+                Error::Ended {
+                    host: host(),
+                    why: why(),
+                },
+                1,
+            ),
         ] {
             let text = error.to_string();
             assert_eq!(code(error), expected, "{text}");
@@ -221,8 +343,17 @@ mod tests {
             (FailCode::Protocol, 12),
             (FailCode::Cancelled, 1),
         ] {
-            assert_eq!(code(file_error(fail_code, io::ErrorKind::Other)), expected, "{fail_code:?} here");
-            let there = Error::Peer { host: "nas".into(), code: fail_code, text: "no".into(), resumable: false };
+            assert_eq!(
+                code(file_error(fail_code, io::ErrorKind::Other)),
+                expected,
+                "{fail_code:?} here"
+            );
+            let there = Error::Peer {
+                host: "nas".into(),
+                code: fail_code,
+                text: "no".into(),
+                resumable: false,
+            };
             assert_eq!(code(there), expected, "{fail_code:?} there");
         }
     }
@@ -231,18 +362,56 @@ mod tests {
     fn failures_before_the_library_have_theirs() {
         let path = || "/x".into();
         for (failure, expected) in [
-            (Failure::Source { path: path(), source: io_error() }, 11),
+            (
+                Failure::Source {
+                    path: path(),
+                    source: io_error(),
+                },
+                11,
+            ),
             (Failure::Directory { path: path() }, 11),
             (Failure::NotADirectory { path: path() }, 11),
-            (Failure::Interrupted { stop: Stop::Interrupt, resumable: true }, 130),
-            (Failure::Interrupted { stop: Stop::Terminate, resumable: true }, 143),
+            (
+                Failure::Interrupted {
+                    stop: Stop::Interrupt,
+                    resumable: true,
+                },
+                130,
+            ),
+            (
+                Failure::Interrupted {
+                    stop: Stop::Terminate,
+                    resumable: true,
+                },
+                143,
+            ),
             (Failure::Peers(PeersError::Unknown { text: "x".into() }), 1),
             (Failure::Plan(PlanError::BothLocal), 2),
-            (Failure::Plan(PlanError::RemoteDirectory { text: "nas:".into() }), 11),
-            (Failure::List(ListError::Read { path: path(), source: io_error() }), 11),
+            (
+                Failure::Plan(PlanError::RemoteDirectory {
+                    text: "nas:".into(),
+                }),
+                11,
+            ),
+            (
+                Failure::List(ListError::Read {
+                    path: path(),
+                    source: io_error(),
+                }),
+                11,
+            ),
             (Failure::List(ListError::NotText { path: path() }), 2),
-            (Failure::Shortfall(Box::new(shortfall(&[FailCode::Io, FailCode::SourceChanged], &["-r"]))), 23),
-            (Failure::Shortfall(Box::new(shortfall(&[FailCode::SourceChanged], &["-r"]))), 24),
+            (
+                Failure::Shortfall(Box::new(shortfall(
+                    &[FailCode::Io, FailCode::SourceChanged],
+                    &["-r"],
+                ))),
+                23,
+            ),
+            (
+                Failure::Shortfall(Box::new(shortfall(&[FailCode::SourceChanged], &["-r"]))),
+                24,
+            ),
             (Failure::Runtime(io_error()), 1),
         ] {
             assert_eq!(Exit::of(&failure).code(), expected, "{failure}");

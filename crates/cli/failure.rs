@@ -45,7 +45,10 @@ pub(crate) enum Failure {
     },
     /// The metrics endpoint cannot listen.
     #[error("cannot listen on {address} for metrics")]
-    Metrics { address: SocketAddr, source: io::Error },
+    Metrics {
+        address: SocketAddr,
+        source: io::Error,
+    },
     /// A typed address cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen { address: String, source: io::Error },
@@ -187,13 +190,23 @@ pub(crate) mod tests {
 
     /// A failure at a local file.
     pub(crate) fn file_error(code: FailCode, kind: io::ErrorKind) -> nicstripe::Error {
-        FileError { operation: "write", name: "a.bin".into(), code, resumable: code == FailCode::NoSpace, source: kind.into() }.into()
+        FileError {
+            operation: "write",
+            name: "a.bin".into(),
+            code,
+            resumable: code == FailCode::NoSpace,
+            source: kind.into(),
+        }
+        .into()
     }
 
     #[test]
     fn the_causes_follow_in_one_line() {
         let failure = Failure::from(file_error(FailCode::NoSpace, io::ErrorKind::StorageFull));
-        assert_eq!(failure.one_line(), "cannot write \"a.bin\": no storage space");
+        assert_eq!(
+            failure.one_line(),
+            "cannot write \"a.bin\": no storage space"
+        );
         assert!(failure.is_resumable());
     }
 }

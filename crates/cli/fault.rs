@@ -31,8 +31,14 @@ pub(crate) fn survive_panics() {
 
 fn described(fault: &PanicHookInfo<'_>) -> String {
     let payload = fault.payload();
-    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    let place = fault.location().map(|at| format!("at {}:{}", at.file(), at.line())).unwrap_or_default();
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let place = fault
+        .location()
+        .map(|at| format!("at {}:{}", at.file(), at.line()))
+        .unwrap_or_default();
     nicstripe::escaped(format!("{place}: {}", text.unwrap_or("no reason given")).as_bytes())
 }
 
@@ -70,7 +76,10 @@ mod tests {
     fn a_thread_that_panics_ends_the_command_with_an_error() {
         let name = "fault::tests::child_whose_thread_panics_while_it_is_waited_for";
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", name, "--ignored", "--nocapture"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(["--exact", name, "--ignored", "--nocapture"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let begun = Instant::now();
         while child.try_wait().unwrap().is_none() {
@@ -82,7 +91,15 @@ mod tests {
         }
         let ended = child.wait_with_output().unwrap();
         let stderr = String::from_utf8(ended.stderr).unwrap();
-        assert_eq!(ended.status.code(), Some(Exit::Failed.code().into()), "{stderr}");
-        assert!(stderr.contains("error: internal error, at ") && stderr.contains("a fault, \\u{1b}for a test"), "{stderr}");
+        assert_eq!(
+            ended.status.code(),
+            Some(Exit::Failed.code().into()),
+            "{stderr}"
+        );
+        assert!(
+            stderr.contains("error: internal error, at ")
+                && stderr.contains("a fault, \\u{1b}for a test"),
+            "{stderr}"
+        );
     }
 }

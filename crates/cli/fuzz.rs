@@ -13,7 +13,9 @@ use crate::{
 /// Parses a source or target, a list of names, or a size, rate or time; the first byte selects
 /// which.
 pub fn arguments(data: &[u8]) {
-    let Some((kind, bytes)) = data.split_first() else { return };
+    let Some((kind, bytes)) = data.split_first() else {
+        return;
+    };
     match kind % 4 {
         0 | 1 => location(OsStr::from_bytes(bytes)),
         2 => names(bytes),
@@ -37,18 +39,33 @@ fn location(argument: &OsStr) {
             assert!(!remote.host.is_empty() && remote.port != Some(0));
             let shown = remote.to_string();
             let has_colon = remote.host.contains(':');
-            let typed = if has_colon { shown.replacen(&remote.host, &format!("[{}]", remote.host), 1) } else { shown.clone() };
+            let typed = if has_colon {
+                shown.replacen(&remote.host, &format!("[{}]", remote.host), 1)
+            } else {
+                shown.clone()
+            };
             if !typed.contains('\\') && !shown.contains("::") && remote.port.is_none() {
-                assert_eq!(Location::parse(OsStr::new(&typed)).as_ref(), Ok(&read), "{typed}");
+                assert_eq!(
+                    Location::parse(OsStr::new(&typed)).as_ref(),
+                    Ok(&read),
+                    "{typed}"
+                );
             }
         }
     }
 }
 
 fn names(bytes: &[u8]) {
-    let Some((from0, list)) = bytes.split_first() else { return };
+    let Some((from0, list)) = bytes.split_first() else {
+        return;
+    };
     let from0 = from0 & 1 == 1;
-    match (FilesFrom { path: "list".into(), from0 }).names(list) {
+    match (FilesFrom {
+        path: "list".into(),
+        from0,
+    })
+    .names(list)
+    {
         Ok(names) => assert!(names.len() <= list.len()),
         Err(error) => drop(error.to_string()),
     }

@@ -20,39 +20,79 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
     let program = invocation.program();
     match failure {
         Failure::Library(error) => of_error(error, invocation),
-        Failure::Interrupted { resumable: true, .. } => Some(again(invocation)),
-        Failure::Location(LocationError::Ssh { host, .. }) => {
-            Some(format!("start the daemon on {host}: nicstripe serve; then copy to or from {host}:PATH"))
-        }
-        Failure::Location(LocationError::PortInPath { host, port, rest, .. }) => {
-            let (host, path) = (if host.contains(':') { format!("[{host}]") } else { host.clone() }, rest.trim_start_matches('/'));
+        Failure::Interrupted {
+            resumable: true, ..
+        } => Some(again(invocation)),
+        Failure::Location(LocationError::Ssh { host, .. }) => Some(format!(
+            "start the daemon on {host}: nicstripe serve; then copy to or from {host}:PATH"
+        )),
+        Failure::Location(LocationError::PortInPath {
+            host, port, rest, ..
+        }) => {
+            let (host, path) = (
+                if host.contains(':') {
+                    format!("[{host}]")
+                } else {
+                    host.clone()
+                },
+                rest.trim_start_matches('/'),
+            );
             Some(format!(
                 "give the port in a URL, nicstripe://{host}:{port}/{path}, or with -P {port}; a directory of that name is {host}:/{port}:/"
             ))
         }
-        Failure::Plan(PlanError::ScpValue { letter, value }) => value_hint(*letter, value, invocation),
-        Failure::Plan(PlanError::BothLocal) => Some("write a remote path as HOST:PATH, as in nas:backup/".into()),
-        Failure::Plan(PlanError::BothRemote) => Some("run the command on one of the two machines".into()),
-        Failure::Plan(PlanError::RemoteDirectory { .. }) | Failure::Directory { .. } => Some(recurse(invocation)),
-        Failure::Plan(PlanError::PipeToDirectory { text }) => Some(format!("give it a name, as in {}", quoted(format!("{text}NAME")))),
-        Failure::Plan(PlanError::IdleInclude { pattern }) => {
-            Some(format!("to copy only what matches: --exclude '*' --include '*/' --include {}", quoted(pattern)))
+        Failure::Plan(PlanError::ScpValue { letter, value }) => {
+            value_hint(*letter, value, invocation)
         }
-        Failure::Fifo { path } => Some(format!("to copy data from the FIFO: {}", invocation.reading_standard_input(path))),
-        Failure::NotADirectory { .. } => Some(format!("to create it: {}", invocation.with_flag("--mkpath"))),
+        Failure::Plan(PlanError::BothLocal) => {
+            Some("write a remote path as HOST:PATH, as in nas:backup/".into())
+        }
+        Failure::Plan(PlanError::BothRemote) => {
+            Some("run the command on one of the two machines".into())
+        }
+        Failure::Plan(PlanError::RemoteDirectory { .. }) | Failure::Directory { .. } => {
+            Some(recurse(invocation))
+        }
+        Failure::Plan(PlanError::PipeToDirectory { text }) => Some(format!(
+            "give it a name, as in {}",
+            quoted(format!("{text}NAME"))
+        )),
+        Failure::Plan(PlanError::IdleInclude { pattern }) => Some(format!(
+            "to copy only what matches: --exclude '*' --include '*/' --include {}",
+            quoted(pattern)
+        )),
+        Failure::Fifo { path } => Some(format!(
+            "to copy data from the FIFO: {}",
+            invocation.reading_standard_input(path)
+        )),
+        Failure::NotADirectory { .. } => Some(format!(
+            "to create it: {}",
+            invocation.with_flag("--mkpath")
+        )),
         Failure::Place(place) => match &place.obstacle {
             Obstacle::Differs => of_next_step(NextStep::Replace, invocation),
-            Obstacle::NoParent(_) => Some(format!("to create it: {}", invocation.with_flag("--mkpath"))),
+            Obstacle::NoParent(_) => Some(format!(
+                "to create it: {}",
+                invocation.with_flag("--mkpath")
+            )),
             Obstacle::Directory | Obstacle::NotADirectory(_) => None,
         },
         Failure::Plan(PlanError::ManyMatches { .. }) => {
             Some("copy the directory with -r and filters: --exclude '*' --include 'PATTERN'".into())
         }
-        Failure::OwnKey { .. } => Some("run `nicstripe key` on the other machine, and trust that line".into()),
+        Failure::OwnKey { .. } => {
+            Some("run `nicstripe key` on the other machine, and trust that line".into())
+        }
         Failure::RootOfKeys { .. } => Some(format!("serve another directory: {program} serve DIR")),
-        Failure::Shortfall(shortfall) => shortfall.next_step().and_then(|next_step| of_next_step(next_step, invocation)),
-        Failure::Runtime(error) if error.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
-        Failure::Peers(PeersError::Unknown { .. }) => Some(format!("list the trusted peers: {program} trust list")),
+        Failure::Shortfall(shortfall) => shortfall
+            .next_step()
+            .and_then(|next_step| of_next_step(next_step, invocation)),
+        Failure::Runtime(error) if error.kind() == ErrorKind::WouldBlock => {
+            Some(MORE_THREADS.into())
+        }
+        Failure::Peers(PeersError::Unknown { .. }) => {
+            Some(format!("list the trusted peers: {program} trust list"))
+        }
         _ => None,
     }
 }
@@ -121,8 +161,17 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
 
 /// Returns the checks for an unreachable host, the most likely first.
 fn of_unreached(unreached: &Unreachable) -> String {
-    let Unreachable { host, port, ours, cables, tried, .. } = unreached;
-    let is_refused = tried.iter().any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
+    let Unreachable {
+        host,
+        port,
+        ours,
+        cables,
+        tried,
+        ..
+    } = unreached;
+    let is_refused = tried
+        .iter()
+        .any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
     let checks = match cables {
         CableSearch::Answered(_) => format!("check that TCP port {port} is open in the firewall of {host}"),
         _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}; {ANOTHER_PORT}", serve_on(*port)),
@@ -153,7 +202,10 @@ fn trust_us(ours: &PublicKey) -> String {
 fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
     match code {
         FailCode::Exists => of_next_step(NextStep::Replace, invocation),
-        FailCode::NotAFile if !invocation.is_recursive() => Some(format!("if it is a directory: {}", invocation.with_flag("-r"))),
+        FailCode::NotAFile if !invocation.is_recursive() => Some(format!(
+            "if it is a directory: {}",
+            invocation.with_flag("-r")
+        )),
         FailCode::NoSpace => of_next_step(NextStep::Room, invocation),
         FailCode::SourceChanged => of_next_step(NextStep::Rerun, invocation),
         FailCode::NotFound => of_next_step(NextStep::Look, invocation),
@@ -184,7 +236,10 @@ fn recurse(invocation: &Invocation) -> String {
 }
 
 fn again(invocation: &Invocation) -> String {
-    format!("to resume, run the same command again: {}", invocation.resuming())
+    format!(
+        "to resume, run the same command again: {}",
+        invocation.resuming()
+    )
 }
 
 fn serve_on(port: u16) -> String {
@@ -197,12 +252,17 @@ fn serve_on(port: u16) -> String {
 /// Returns the trusted peer whose name is similar.
 fn near_peer(host: &str) -> Option<String> {
     let peers = Peers::load(&places::home().ok()?.peers_file()).ok()?;
-    let names = peers.iter().filter_map(|peer| Some(peer.name.as_ref()?.as_str()));
+    let names = peers
+        .iter()
+        .filter_map(|peer| Some(peer.name.as_ref()?.as_str()));
     nearest(host, names).map(str::to_owned)
 }
 
 fn own_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[cfg(test)]
@@ -215,43 +275,95 @@ mod tests {
     use crate::{cp::shortfall_tests::shortfall, failure::tests::file_error, signals::Stop};
 
     fn hint_of(failure: impl Into<Failure>) -> Option<String> {
-        hint(&failure.into(), &Invocation::of(&["nicstripe", "cp", "a b", "nas:"]))
+        hint(
+            &failure.into(),
+            &Invocation::of(&["nicstripe", "cp", "a b", "nas:"]),
+        )
     }
 
     fn refused_at(address: &str, kind: ErrorKind) -> Option<String> {
-        hint_of(Error::Connect { address: address.parse().unwrap(), source: io::Error::from(kind) })
+        hint_of(Error::Connect {
+            address: address.parse().unwrap(),
+            source: io::Error::from(kind),
+        })
     }
 
     #[test]
     fn whoever_is_not_trusted_gets_the_command_that_changes_it() {
         let key = PublicKey::from_bytes([0; 32]);
-        let text = hint_of(Error::UntrustedPeer { host: "nas".into(), key }).unwrap();
+        let text = hint_of(Error::UntrustedPeer {
+            host: "nas".into(),
+            key,
+        })
+        .unwrap();
         assert!(
             text.ends_with("nicstripe trust add 'nicstripe-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=' --name nas"),
             "{text}"
         );
-        let text = hint_of(Error::Untrusted { host: "nas".into(), ours: key }).unwrap();
-        assert!(text.starts_with("on nas: nicstripe trust add 'nicstripe-ed25519 AAAA"), "{text}");
+        let text = hint_of(Error::Untrusted {
+            host: "nas".into(),
+            ours: key,
+        })
+        .unwrap();
+        assert!(
+            text.starts_with("on nas: nicstripe trust add 'nicstripe-ed25519 AAAA"),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_refused_connection_names_the_daemon_and_its_port() {
-        assert!(refused_at("10.0.0.2:7747", ErrorKind::ConnectionRefused).unwrap().contains(": nicstripe serve; if"));
-        assert!(refused_at("10.0.0.2:99", ErrorKind::ConnectionRefused).unwrap().contains(": nicstripe serve --port 99; if"));
-        assert!(refused_at("10.0.0.2:99", ErrorKind::TimedOut).unwrap().contains("TCP port 99"));
+        assert!(
+            refused_at("10.0.0.2:7747", ErrorKind::ConnectionRefused)
+                .unwrap()
+                .contains(": nicstripe serve; if")
+        );
+        assert!(
+            refused_at("10.0.0.2:99", ErrorKind::ConnectionRefused)
+                .unwrap()
+                .contains(": nicstripe serve --port 99; if")
+        );
+        assert!(
+            refused_at("10.0.0.2:99", ErrorKind::TimedOut)
+                .unwrap()
+                .contains("TCP port 99")
+        );
     }
 
     #[test]
     fn what_the_peers_file_is_to_say_is_what_it_takes() {
-        for target in
-            ["localhost:22", "[::1]:22", "[fe80::1%eth0]:22", "it's:22", "a=b:22", "a\\b:22", "localhost", "a:0", "a,b:1", "a b:1"]
-        {
-            let refused = Error::Target { host: "nas".into(), target: target.into(), code: TargetRefusal::NotAllowed, why: "no".into() };
+        for target in [
+            "localhost:22",
+            "[::1]:22",
+            "[fe80::1%eth0]:22",
+            "it's:22",
+            "a=b:22",
+            "a\\b:22",
+            "localhost",
+            "a:0",
+            "a,b:1",
+            "a b:1",
+        ] {
+            let refused = Error::Target {
+                host: "nas".into(),
+                target: target.into(),
+                code: TargetRefusal::NotAllowed,
+                why: "no".into(),
+            };
             let text = hint_of(refused).unwrap();
-            let option = text.split_once(" needs ").and_then(|(_, rest)| rest.split_once(" in front of ")).map(|(option, _)| option);
+            let option = text
+                .split_once(" needs ")
+                .and_then(|(_, rest)| rest.split_once(" in front of "))
+                .map(|(option, _)| option);
             match option {
-                Some(option) => assert_eq!(option.parse::<PeerOptions>().unwrap().dial[0].as_str(), target),
-                None => assert!(target.parse::<DialTarget>().is_err() && text.contains("expected HOST:PORT"), "{text}"),
+                Some(option) => assert_eq!(
+                    option.parse::<PeerOptions>().unwrap().dial[0].as_str(),
+                    target
+                ),
+                None => assert!(
+                    target.parse::<DialTarget>().is_err() && text.contains("expected HOST:PORT"),
+                    "{text}"
+                ),
             }
         }
     }
@@ -259,12 +371,18 @@ mod tests {
     #[test]
     fn an_existing_target_is_replaced_by_the_command_with_f() {
         let exists = file_error(FailCode::Exists, ErrorKind::AlreadyExists);
-        assert_eq!(hint_of(exists).unwrap(), "-u replaces older files, -f all existing ones: nicstripe cp -f 'a b' nas:");
+        assert_eq!(
+            hint_of(exists).unwrap(),
+            "-u replaces older files, -f all existing ones: nicstripe cp -f 'a b' nas:"
+        );
     }
 
     #[test]
     fn a_link_that_was_left_out_is_used_by_the_command_without_that() {
-        let left_out = || Error::Link { link: "eth1".into(), why: "excluded by option".into() };
+        let left_out = || Error::Link {
+            link: "eth1".into(),
+            why: "excluded by option".into(),
+        };
         for words in [&["--exclude-link", "eth1"][..], &["--exclude-link=eth1"]] {
             let words = [&["nicstripe", "cp"], words, &["a", "nas:"]].concat();
             let text = hint(&left_out().into(), &Invocation::of(&words)).unwrap();
@@ -276,35 +394,84 @@ mod tests {
     #[test]
     fn a_directory_is_copied_by_the_command_with_r() {
         let recurse = "to copy the directory: nicstripe cp -r 'a b' nas:";
-        assert_eq!(hint_of(Failure::Directory { path: "a b".into() }).as_deref(), Some(recurse));
-        assert_eq!(hint_of(PlanError::RemoteDirectory { text: "nas:".into() }).as_deref(), Some(recurse));
-        let no_file = || Error::Peer { host: "nas".into(), code: FailCode::NotAFile, text: "no".into(), resumable: false };
-        assert_eq!(hint_of(no_file()).unwrap(), "if it is a directory: nicstripe cp -r 'a b' nas:");
+        assert_eq!(
+            hint_of(Failure::Directory { path: "a b".into() }).as_deref(),
+            Some(recurse)
+        );
+        assert_eq!(
+            hint_of(PlanError::RemoteDirectory {
+                text: "nas:".into()
+            })
+            .as_deref(),
+            Some(recurse)
+        );
+        let no_file = || Error::Peer {
+            host: "nas".into(),
+            code: FailCode::NotAFile,
+            text: "no".into(),
+            resumable: false,
+        };
+        assert_eq!(
+            hint_of(no_file()).unwrap(),
+            "if it is a directory: nicstripe cp -r 'a b' nas:"
+        );
         for flag in ["-a", "-vr", "--recursive"] {
-            assert_eq!(hint(&no_file().into(), &Invocation::of(&["nicstripe", "cp", flag, "nas:x", "."])), None, "{flag}");
+            assert_eq!(
+                hint(
+                    &no_file().into(),
+                    &Invocation::of(&["nicstripe", "cp", flag, "nas:x", "."])
+                ),
+                None,
+                "{flag}"
+            );
         }
     }
 
     #[test]
     fn a_tree_of_which_something_failed_says_what_helps_with_all() {
-        let hint_of = |codes: &[FailCode]| hint_of(Failure::Shortfall(Box::new(shortfall(codes, &["-c"]))));
-        assert!(hint_of(&[FailCode::Exists]).unwrap().starts_with("-u replaces older files, -f all existing ones: "));
-        assert!(hint_of(&[FailCode::NotAFile]).unwrap().ends_with("nicstripe cp -r 'a b' nas:"));
-        assert!(hint_of(&[FailCode::Refused]).unwrap().contains("append-only"));
+        let hint_of =
+            |codes: &[FailCode]| hint_of(Failure::Shortfall(Box::new(shortfall(codes, &["-c"]))));
+        assert!(
+            hint_of(&[FailCode::Exists])
+                .unwrap()
+                .starts_with("-u replaces older files, -f all existing ones: ")
+        );
+        assert!(
+            hint_of(&[FailCode::NotAFile])
+                .unwrap()
+                .ends_with("nicstripe cp -r 'a b' nas:")
+        );
+        assert!(
+            hint_of(&[FailCode::Refused])
+                .unwrap()
+                .contains("append-only")
+        );
         assert_eq!(hint_of(&[FailCode::Io, FailCode::Exists]), None);
     }
 
     #[test]
     fn what_is_special_about_pipes_and_patterns_is_explained() {
-        let text = hint_of(PlanError::PipeToDirectory { text: "nas:x/".into() }).unwrap();
+        let text = hint_of(PlanError::PipeToDirectory {
+            text: "nas:x/".into(),
+        })
+        .unwrap();
         assert_eq!(text, "give it a name, as in nas:x/NAME");
-        let text = hint_of(PlanError::IdleInclude { pattern: "*.c".into() }).unwrap();
-        assert!(text.ends_with("--exclude '*' --include '*/' --include '*.c'"), "{text}");
+        let text = hint_of(PlanError::IdleInclude {
+            pattern: "*.c".into(),
+        })
+        .unwrap();
+        assert!(
+            text.ends_with("--exclude '*' --include '*/' --include '*.c'"),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_transfer_without_a_thread_says_which_limit_to_raise() {
-        let error = Error::System { what: "start a thread", source: io::Error::from(ErrorKind::WouldBlock) };
+        let error = Error::System {
+            what: "start a thread",
+            source: io::Error::from(ErrorKind::WouldBlock),
+        };
         assert_eq!(error.to_string(), "cannot start a thread");
         assert_eq!(hint_of(error).as_deref(), Some(MORE_THREADS));
     }
@@ -313,17 +480,61 @@ mod tests {
     fn whatever_can_be_resumed_says_so_with_the_command() {
         let again = "to resume, run the same command again: nicstripe cp 'a b' nas:";
         let host = || "nas".to_owned();
-        let io_failed = Error::Peer { host: host(), code: FailCode::Io, text: "no".into(), resumable: true };
-        assert_eq!(hint_of(Failure::Interrupted { stop: Stop::Interrupt, resumable: true }).as_deref(), Some(again));
-        assert_eq!(hint_of(Error::Abandoned { host: host(), waited: Duration::from_secs(600) }).as_deref(), Some(again));
-        assert_eq!(hint_of(Error::Ended { host: host(), why: "it shuts down".into() }).as_deref(), Some(again));
+        let io_failed = Error::Peer {
+            host: host(),
+            code: FailCode::Io,
+            text: "no".into(),
+            resumable: true,
+        };
+        assert_eq!(
+            hint_of(Failure::Interrupted {
+                stop: Stop::Interrupt,
+                resumable: true
+            })
+            .as_deref(),
+            Some(again)
+        );
+        assert_eq!(
+            hint_of(Error::Abandoned {
+                host: host(),
+                waited: Duration::from_secs(600)
+            })
+            .as_deref(),
+            Some(again)
+        );
+        assert_eq!(
+            hint_of(Error::Ended {
+                host: host(),
+                why: "it shuts down".into()
+            })
+            .as_deref(),
+            Some(again)
+        );
         assert_eq!(hint_of(io_failed).as_deref(), Some(again));
-        let no_space = Error::Peer { host: host(), code: FailCode::NoSpace, text: "no".into(), resumable: true };
-        assert!(hint_of(no_space).unwrap().ends_with("the same command resumes: nicstripe cp 'a b' nas:"));
-        assert_eq!(hint_of(Failure::Interrupted { stop: Stop::Interrupt, resumable: false }), None);
+        let no_space = Error::Peer {
+            host: host(),
+            code: FailCode::NoSpace,
+            text: "no".into(),
+            resumable: true,
+        };
+        assert!(
+            hint_of(no_space)
+                .unwrap()
+                .ends_with("the same command resumes: nicstripe cp 'a b' nas:")
+        );
+        assert_eq!(
+            hint_of(Failure::Interrupted {
+                stop: Stop::Interrupt,
+                resumable: false
+            }),
+            None
+        );
         // Repeating the flags would start over.
         let started_over = Invocation::of(&["nicstripe", "cp", "--no-resume", "a b", "nas:"]);
-        let interrupted = Failure::Interrupted { stop: Stop::Interrupt, resumable: true };
+        let interrupted = Failure::Interrupted {
+            stop: Stop::Interrupt,
+            resumable: true,
+        };
         assert_eq!(hint(&interrupted, &started_over).as_deref(), Some(again));
     }
 }

@@ -18,12 +18,16 @@ pub(crate) struct Invocation {
 impl Invocation {
     /// Returns the invocation of this process.
     pub(crate) fn of_this_process() -> Self {
-        Self { words: env::args_os().collect() }
+        Self {
+            words: env::args_os().collect(),
+        }
     }
 
     #[cfg(test)]
     pub(crate) fn of(words: &[&str]) -> Self {
-        Self { words: words.iter().map(OsString::from).collect() }
+        Self {
+            words: words.iter().map(OsString::from).collect(),
+        }
     }
 
     pub(crate) fn words(&self) -> &[OsString] {
@@ -55,10 +59,15 @@ impl Invocation {
     /// Returns the command without an option that has no separate value, such as `-P` (also within
     /// a group of letters) or `--info`; `None` if it is absent.
     pub(crate) fn without(&self, option: &str) -> Option<String> {
-        let at = self.words.iter().position(|word| word.to_str().is_some_and(|word| has_option(word, option)))?;
+        let at = self
+            .words
+            .iter()
+            .position(|word| word.to_str().is_some_and(|word| has_option(word, option)))?;
         let mut words = self.words.clone();
         match option.strip_prefix('-').filter(|letter| letter.len() == 1) {
-            Some(letter) if words[at] != option => words[at] = words[at].to_str()?.replacen(letter, "", 1).into(),
+            Some(letter) if words[at] != option => {
+                words[at] = words[at].to_str()?.replacen(letter, "", 1).into()
+            }
             _ => drop(words.remove(at)),
         }
         Some(join(&words))
@@ -68,13 +77,34 @@ impl Invocation {
     /// absent.
     ///
     /// The letter may be the last of a group.
-    pub(crate) fn without_letter(&self, letter: char, value: &OsStr, instead: &[String]) -> Option<String> {
-        let letters = |word: &OsString| word.to_str().filter(|word| word.starts_with('-') && !word.starts_with("--")).map(str::to_owned);
+    pub(crate) fn without_letter(
+        &self,
+        letter: char,
+        value: &OsStr,
+        instead: &[String],
+    ) -> Option<String> {
+        let letters = |word: &OsString| {
+            word.to_str()
+                .filter(|word| word.starts_with('-') && !word.starts_with("--"))
+                .map(str::to_owned)
+        };
         let ends = |word: &OsString| letters(word).is_some_and(|word| word.ends_with(letter));
-        let at = self.words.windows(2).position(|pair| ends(&pair[0]) && pair[1] == value)?;
-        let others = letters(&self.words[at]).map(|word| word.trim_end_matches(letter).to_owned()).filter(|word| word.len() > 1);
-        let words = others.into_iter().chain(instead.iter().cloned()).map(OsString::from);
-        let all = self.words[..at].iter().cloned().chain(words).chain(self.words[at + 2..].iter().cloned());
+        let at = self
+            .words
+            .windows(2)
+            .position(|pair| ends(&pair[0]) && pair[1] == value)?;
+        let others = letters(&self.words[at])
+            .map(|word| word.trim_end_matches(letter).to_owned())
+            .filter(|word| word.len() > 1);
+        let words = others
+            .into_iter()
+            .chain(instead.iter().cloned())
+            .map(OsString::from);
+        let all = self.words[..at]
+            .iter()
+            .cloned()
+            .chain(words)
+            .chain(self.words[at + 2..].iter().cloned());
         Some(join(&all.collect::<Vec<_>>()))
     }
 
@@ -82,7 +112,10 @@ impl Invocation {
     /// directory as the target.
     pub(crate) fn listing(&self, flag: &str, source: &OsStr, directory: &OsStr) -> String {
         let mut words = self.words.clone();
-        words.iter_mut().filter(|word| *word == source).for_each(|word| *word = directory.to_owned());
+        words
+            .iter_mut()
+            .filter(|word| *word == source)
+            .for_each(|word| *word = directory.to_owned());
         if let Some(target) = words.last_mut() {
             *target = ".".into();
         }
@@ -92,7 +125,9 @@ impl Invocation {
     /// Returns the command without a long option of this value; `None` if it is absent.
     pub(crate) fn without_value(&self, option: &str, value: &str) -> Option<String> {
         let glued = format!("{option}={value}");
-        let is_pair = |at: usize| self.words[at] == option && self.words.get(at + 1).is_some_and(|word| word == value);
+        let is_pair = |at: usize| {
+            self.words[at] == option && self.words.get(at + 1).is_some_and(|word| word == value)
+        };
         let at = (0..self.words.len()).find(|at| self.words[*at] == *glued || is_pair(*at))?;
         let mut words = self.words.clone();
         words.drain(at..if words[at] == *glued { at + 1 } else { at + 2 });
@@ -103,7 +138,10 @@ impl Invocation {
     /// that the target gets the source's name appended.
     pub(crate) fn reading_standard_input(&self, source: &Path) -> String {
         let mut words: Vec<OsString> = self.words.clone();
-        words.iter_mut().filter(|word| *word == source).for_each(|word| *word = "-".into());
+        words
+            .iter_mut()
+            .filter(|word| *word == source)
+            .for_each(|word| *word = "-".into());
         if let (Some(target), Some(name)) = (words.last_mut(), source.file_name())
             && matches!(target.as_bytes().last(), Some(b':' | b'/'))
         {
@@ -114,23 +152,39 @@ impl Invocation {
 
     /// Returns true if `cp` was asked to recurse, by a long name or a letter in a group.
     pub(crate) fn is_recursive(&self) -> bool {
-        let letters = |word: &str| word.strip_prefix('-').is_some_and(|rest| !rest.starts_with('-') && rest.contains(['r', 'a']));
+        let letters = |word: &str| {
+            word.strip_prefix('-')
+                .is_some_and(|rest| !rest.starts_with('-') && rest.contains(['r', 'a']))
+        };
         let words = self.words.iter().filter_map(|word| word.to_str());
-        words.skip(2).any(|word| matches!(word, "--recursive" | "--archive") || letters(word))
+        words
+            .skip(2)
+            .any(|word| matches!(word, "--recursive" | "--archive") || letters(word))
     }
 
     /// Returns the program name as typed.
     pub(crate) fn program(&self) -> String {
-        self.words.first().map_or_else(|| "nicstripe".to_owned(), quoted)
+        self.words
+            .first()
+            .map_or_else(|| "nicstripe".to_owned(), quoted)
     }
 }
 
 /// Returns true if a word is this option, contains its letter, or assigns it a value.
 fn has_option(word: &str, option: &str) -> bool {
-    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+    let letters = word
+        .strip_prefix('-')
+        .filter(|letters| !letters.starts_with('-'));
     match (option.strip_prefix("--"), letters) {
-        (Some(_), _) => word == option || word.strip_prefix(option).is_some_and(|rest| rest.starts_with('=')),
-        (None, Some(letters)) => option.strip_prefix('-').is_some_and(|letter| letters.contains(letter)),
+        (Some(_), _) => {
+            word == option
+                || word
+                    .strip_prefix(option)
+                    .is_some_and(|rest| rest.starts_with('='))
+        }
+        (None, Some(letters)) => option
+            .strip_prefix('-')
+            .is_some_and(|letter| letters.contains(letter)),
         (None, None) => false,
     }
 }
@@ -145,7 +199,10 @@ pub(crate) fn quoted(word: impl AsRef<OsStr>) -> String {
     match str::from_utf8(bytes) {
         Ok(text) if !text.is_empty() && bytes.iter().all(plain) => text.to_owned(),
         Ok(text) if is_harmless(text) => format!("'{}'", text.replace('\'', r"'\''")),
-        _ => format!("$'{}'", bytes.iter().map(|byte| escape(*byte)).collect::<String>()),
+        _ => format!(
+            "$'{}'",
+            bytes.iter().map(|byte| escape(*byte)).collect::<String>()
+        ),
     }
 }
 
@@ -200,13 +257,25 @@ mod tests {
     #[test]
     fn an_option_is_left_out_alone_or_among_letters() {
         for (words, option, expected) in [
-            (&["cp", "-aPv", "a", "nas:"][..], "-P", Some("cp -av a nas:")),
+            (
+                &["cp", "-aPv", "a", "nas:"][..],
+                "-P",
+                Some("cp -av a nas:"),
+            ),
             (&["cp", "a", "-P", "nas:"], "-P", Some("cp a nas:")),
-            (&["cp", "--info=all", "a", "nas:"], "--info", Some("cp a nas:")),
+            (
+                &["cp", "--info=all", "a", "nas:"],
+                "--info",
+                Some("cp a nas:"),
+            ),
             (&["cp", "--information", "--Port", "nas:"], "--info", None),
             (&["cp", "--Port", "nas:P"], "-P", None),
         ] {
-            assert_eq!(Invocation::of(words).without(option).as_deref(), expected, "{words:?}");
+            assert_eq!(
+                Invocation::of(words).without(option).as_deref(),
+                expected,
+                "{words:?}"
+            );
         }
     }
 

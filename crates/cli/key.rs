@@ -20,7 +20,11 @@ impl Key {
         let is_new = !path.exists();
         let key = Identity::load_or_create(&path)?.public_key();
         if is_new {
-            terminal.say(format_args!("created key {} in {}", key.fingerprint(), path.display()));
+            terminal.say(format_args!(
+                "created key {} in {}",
+                key.fingerprint(),
+                path.display()
+            ));
         }
         let user = env::var("USER").or_else(|_| env::var("LOGNAME")).ok();
         stdout::line(PublicLine::with_host_name(key, user.as_deref()))

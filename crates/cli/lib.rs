@@ -58,7 +58,10 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::{args::Args, exit::Exit, failure::Failure, hint::hint, invocation::Invocation, terminal::Terminal};
+use crate::{
+    args::Args, exit::Exit, failure::Failure, hint::hint, invocation::Invocation,
+    terminal::Terminal,
+};
 
 /// Runs the command of this process and returns its exit code.
 ///
@@ -75,7 +78,9 @@ pub fn main() -> ExitCode {
     match args.command.run(&terminal) {
         Ok(()) => Exit::Done.into(),
         // The reader closed standard output (as `head` does), which is not a failure.
-        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            Exit::Done.into()
+        }
         // The sender of the signal expects it, and the daemon has logged its end.
         Err(Failure::Stopped(stop)) => Exit::of_stop(stop).into(),
         Err(failure) => {
@@ -88,10 +93,20 @@ pub fn main() -> ExitCode {
 /// Prints clap's usage error, with a hint if the option is one of another program.
 fn usage(error: &clap::Error, terminal: &Terminal) -> ExitCode {
     let invocation = Invocation::of_this_process();
-    let Some(hint) = cp::habit_hint(error, &invocation).filter(|_| invocation.is_of("cp")) else { error.exit() };
+    let Some(hint) = cp::habit_hint(error, &invocation).filter(|_| invocation.is_of("cp")) else {
+        error.exit()
+    };
     let text = error.to_string();
-    let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
-    terminal.error(lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: "));
+    let lines = text
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .map(str::trim);
+    terminal.error(
+        lines
+            .collect::<Vec<_>>()
+            .join(" ")
+            .trim_start_matches("error: "),
+    );
     terminal.hint(&hint);
     Exit::Usage.into()
 }
@@ -99,7 +114,10 @@ fn usage(error: &clap::Error, terminal: &Terminal) -> ExitCode {
 /// Prints the `error:` line and, if there is advice, the `hint:` line.
 fn report(failure: &Failure, terminal: &Terminal) {
     terminal.error(&failure.one_line());
-    failure.details().iter().for_each(|line| terminal.say(format_args!("  {line}")));
+    failure
+        .details()
+        .iter()
+        .for_each(|line| terminal.say(format_args!("  {line}")));
     if let Some(hint) = hint(failure, &Invocation::of_this_process()) {
         terminal.hint(&hint);
     }

@@ -26,10 +26,18 @@ pub(crate) fn narrow(through: u32) -> String {
 /// Returns the remedies for failed links, one line per machine.
 pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
     let line = |remedy: &LinkRemedy| {
-        let place = if remedy.is_peers { "on the peer" } else { "here" };
+        let place = if remedy.is_peers {
+            "on the peer"
+        } else {
+            "here"
+        };
         let commands = |commands: &[String]| escaped(commands.join("; ").as_bytes());
         let problem = escaped(remedy.problem.as_bytes());
-        format!("{place} ({problem}), as root: {}; to undo: {}", commands(&remedy.apply), commands(&remedy.undo))
+        format!(
+            "{place} ({problem}), as root: {}; to undo: {}",
+            commands(&remedy.apply),
+            commands(&remedy.undo)
+        )
     };
     remedies.iter().map(line).collect()
 }
@@ -42,7 +50,10 @@ mod tests {
     #[test]
     fn a_link_is_named_by_both_ends_and_what_the_peer_says_is_escaped() {
         assert_eq!(ends(&link("eth1")), "eth1");
-        let named = |peer: &str| LinkName { peer_interface: Some(peer.into()), ..link("eth1") };
+        let named = |peer: &str| LinkName {
+            peer_interface: Some(peer.into()),
+            ..link("eth1")
+        };
         assert_eq!(ends(&named("enp2")), "eth1 → enp2");
         assert_ne!(ends(&named("\u{1b}[2J")), "eth1 → \u{1b}[2J");
     }

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use clap::Args;
 use nicstripe::{
-    BitRate, DEFAULT_PORT, LinkReason, LinkRequest, LinkState, LinkSurvey, RoutePolicy, SurveyedLink, UnusedInterface, escaped,
+    BitRate, DEFAULT_PORT, LinkReason, LinkRequest, LinkState, LinkSurvey, RoutePolicy,
+    SurveyedLink, UnusedInterface, escaped,
     links::{LocalInterface, local_interfaces},
 };
 use serde::Serialize;
@@ -57,13 +58,21 @@ impl Links {
         check_excluded(&self.exclude_link)?;
         let Some(host) = self.host.clone() else {
             let interfaces = local_interfaces()?;
-            return if self.json { json::print_document(&HereDocument::of(&interfaces)) } else { print_here(&interfaces) };
+            return if self.json {
+                json::print_document(&HereDocument::of(&interfaces))
+            } else {
+                print_here(&interfaces)
+            };
         };
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(self.look(&host));
         runtime.shutdown_background();
         let (peer, survey) = result?;
-        if self.json { json::print_document(&Document::of(&host, &peer, &survey)) } else { print_survey(&host, &peer, &survey) }
+        if self.json {
+            json::print_document(&Document::of(&host, &peer, &survey))
+        } else {
+            print_survey(&host, &peer, &survey)
+        }
     }
 
     async fn look(&self, host: &str) -> Result<(Peer, LinkSurvey), Failure> {
@@ -78,7 +87,14 @@ impl Links {
         let (key, name) = client.peer().await?;
         let survey = client.links().await?;
         client.close().await;
-        Ok((Peer { key: key.to_string(), fingerprint: key.fingerprint(), name }, survey))
+        Ok((
+            Peer {
+                key: key.to_string(),
+                fingerprint: key.fingerprint(),
+                name,
+            },
+            survey,
+        ))
     }
 }
 
@@ -91,8 +107,17 @@ struct Peer {
 
 fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Failure> {
     let name = peer.name.as_deref().unwrap_or(host);
-    stdout::line(format_args!("{} ({})", escaped(name.as_bytes()), peer.fingerprint))?;
-    let mut rows = vec![["link", "address", "why", "MTU", "speed", "expected", "state"].map(str::to_owned)];
+    stdout::line(format_args!(
+        "{} ({})",
+        escaped(name.as_bytes()),
+        peer.fingerprint
+    ))?;
+    let mut rows = vec![
+        [
+            "link", "address", "why", "MTU", "speed", "expected", "state",
+        ]
+        .map(str::to_owned),
+    ];
     rows.extend(survey.links.iter().map(row));
     for line in aligned(&rows) {
         stdout::line(line)?;
@@ -103,15 +128,31 @@ fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Fail
     if !survey.unused.is_empty() {
         stdout::line("not used:")?;
     }
-    for UnusedInterface { is_peers, interface, why, .. } in &survey.unused {
+    for UnusedInterface {
+        is_peers,
+        interface,
+        why,
+        ..
+    } in &survey.unused
+    {
         let side = if *is_peers { "there" } else { "here" };
-        stdout::line(format_args!("  {side} {}: {}", escaped(interface.as_bytes()), escaped(why.as_bytes())))?;
+        stdout::line(format_args!(
+            "  {side} {}: {}",
+            escaped(interface.as_bytes()),
+            escaped(why.as_bytes())
+        ))?;
     }
     for remedy in link_text::remedies(&survey.remedies) {
         stdout::line(format_args!("  remedy {remedy}"))?;
     }
-    let expected = survey.expected.map_or_else(|| "expected rate unknown".to_owned(), |rate| format!("{} expected", Speed(rate)));
-    stdout::line(format_args!("{}, {expected}", link_text::counted(survey.links.len())))
+    let expected = survey.expected.map_or_else(
+        || "expected rate unknown".to_owned(),
+        |rate| format!("{} expected", Speed(rate)),
+    );
+    stdout::line(format_args!(
+        "{}, {expected}",
+        link_text::counted(survey.links.len())
+    ))
 }
 
 fn row(link: &SurveyedLink) -> [String; 7] {
@@ -121,9 +162,22 @@ fn row(link: &SurveyedLink) -> [String; 7] {
         (Some(rate), None) | (None, Some(rate)) => rate.to_string(),
         (None, None) => unknown(),
     };
-    let mtu = link.path_mtu.map_or_else(|| link.mtu.to_string(), |through| format!("{} ({through})", link.mtu));
-    let expected = link.theory.map_or_else(unknown, |rate| Speed(rate).to_string());
-    [link_text::ends(&link.link), link.link.remote.to_string(), reason_text(link.reason).to_owned(), mtu, speed, expected, state_text(link)]
+    let mtu = link.path_mtu.map_or_else(
+        || link.mtu.to_string(),
+        |through| format!("{} ({through})", link.mtu),
+    );
+    let expected = link
+        .theory
+        .map_or_else(unknown, |rate| Speed(rate).to_string());
+    [
+        link_text::ends(&link.link),
+        link.link.remote.to_string(),
+        reason_text(link.reason).to_owned(),
+        mtu,
+        speed,
+        expected,
+        state_text(link),
+    ]
 }
 
 fn state_text(link: &SurveyedLink) -> String {
@@ -133,7 +187,9 @@ fn state_text(link: &SurveyedLink) -> String {
         (LinkState::Up, None) => "up, not verified".to_owned(),
         (LinkState::Connecting, _) => "connecting".to_owned(),
         (LinkState::Suspect, _) => "no answer".to_owned(),
-        (LinkState::Down(why) | LinkState::LeftOut(why), _) => format!("down: {}", escaped(why.as_bytes())),
+        (LinkState::Down(why) | LinkState::LeftOut(why), _) => {
+            format!("down: {}", escaped(why.as_bytes()))
+        }
         _ => "?".to_owned(),
     }
 }
@@ -156,25 +212,50 @@ fn notes(link: &SurveyedLink) -> Vec<String> {
     let mut notes = Vec::new();
     for (side, members) in [("here", &link.members), ("there", &link.peer_members)] {
         if !members.is_empty() {
-            let members: Vec<String> = members.iter().map(|member| escaped(member.as_bytes())).collect();
-            notes.push(format!("{name}: bond {side} of {}, {} connections", members.join(", "), link.streams));
+            let members: Vec<String> = members
+                .iter()
+                .map(|member| escaped(member.as_bytes()))
+                .collect();
+            notes.push(format!(
+                "{name}: bond {side} of {}, {} connections",
+                members.join(", "),
+                link.streams
+            ));
         }
     }
-    notes.extend(link.path_mtu.map(|through| format!("{name}: {}", link_text::narrow(through))));
-    notes.extend(link.route.map(|route| format!("{name}: a copy would install a host route to {route}, if permitted (--routes)")));
+    notes.extend(
+        link.path_mtu
+            .map(|through| format!("{name}: {}", link_text::narrow(through))),
+    );
+    notes.extend(link.route.map(|route| {
+        format!("{name}: a copy would install a host route to {route}, if permitted (--routes)")
+    }));
     notes
 }
 
 fn print_here(interfaces: &[LocalInterface]) -> Result<(), Failure> {
     let mut rows = vec![["interface", "addresses", "MTU", "speed", "use"].map(str::to_owned)];
     rows.extend(interfaces.iter().map(|interface| {
-        let addresses: Vec<String> = interface.addresses.iter().map(|(ip, len)| format!("{ip}/{len}")).collect();
+        let addresses: Vec<String> = interface
+            .addresses
+            .iter()
+            .map(|(ip, len)| format!("{ip}/{len}"))
+            .collect();
         [
             escaped(interface.name.as_bytes()),
-            if addresses.is_empty() { "none".to_owned() } else { addresses.join(" ") },
+            if addresses.is_empty() {
+                "none".to_owned()
+            } else {
+                addresses.join(" ")
+            },
             interface.mtu.to_string(),
-            interface.line_rate.map_or_else(|| "?".to_owned(), |rate| rate.to_string()),
-            interface.left_out.as_ref().map_or_else(|| "link".to_owned(), |why| format!("not used: {why}")),
+            interface
+                .line_rate
+                .map_or_else(|| "?".to_owned(), |rate| rate.to_string()),
+            interface
+                .left_out
+                .as_ref()
+                .map_or_else(|| "link".to_owned(), |why| format!("not used: {why}")),
         ]
     }));
     aligned(&rows).into_iter().try_for_each(stdout::line)
@@ -238,7 +319,11 @@ impl<'a> Document<'a> {
             chosen_for: reason_word(link.reason),
             state: State::from(&link.state),
             verified: link.verified,
-            family: if link.link.remote.is_ipv4() { "ipv4" } else { "ipv6" },
+            family: if link.link.remote.is_ipv4() {
+                "ipv4"
+            } else {
+                "ipv6"
+            },
             mtu: link.mtu,
             path_mtu: link.path_mtu,
             line_rate_bps: bps(link.line_rate),
@@ -304,14 +389,21 @@ impl<'a> HereDocument<'a> {
     fn of(interfaces: &'a [LocalInterface]) -> Self {
         let one = |interface: &'a LocalInterface| HereInterface {
             interface: &interface.name,
-            addresses: interface.addresses.iter().map(|(ip, len)| format!("{ip}/{len}")).collect(),
+            addresses: interface
+                .addresses
+                .iter()
+                .map(|(ip, len)| format!("{ip}/{len}"))
+                .collect(),
             mtu: interface.mtu,
             line_rate_bps: interface.line_rate.map(|rate| rate.0),
             is_link: interface.left_out.is_none(),
             why: interface.left_out.as_deref(),
             members: &interface.members,
         };
-        Self { schema: SCHEMA, interfaces: interfaces.iter().map(one).collect() }
+        Self {
+            schema: SCHEMA,
+            interfaces: interfaces.iter().map(one).collect(),
+        }
     }
 }
 

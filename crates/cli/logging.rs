@@ -44,35 +44,73 @@ pub(crate) enum LogFormat {
 /// not a valid filter.
 pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
     let filter = match env::var(LOG_VARIABLE) {
-        Ok(text) if !text.is_empty() => LogFilter { key: LOG_VARIABLE, text }.parse()?,
+        Ok(text) if !text.is_empty() => LogFilter {
+            key: LOG_VARIABLE,
+            text,
+        }
+        .parse()?,
         _ => EnvFilter::new("warn"),
     };
-    let lines = Lines { time: false, journal: terminal.voice() == Voice::Journal };
-    let layer = tracing_subscriber::fmt::layer().event_format(lines).with_writer(terminal.clone()).with_ansi(is_coloured());
+    let lines = Lines {
+        time: false,
+        journal: terminal.voice() == Voice::Journal,
+    };
+    let layer = tracing_subscriber::fmt::layer()
+        .event_format(lines)
+        .with_writer(terminal.clone())
+        .with_ansi(is_coloured());
     // Fails if a subscriber is set already, which happens in tests only.
-    let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
+    let _ = tracing_subscriber::registry()
+        .with(filter)
+        .with(layer)
+        .try_init();
     Ok(())
 }
 
 /// Starts the log of a daemon, whose filter can be changed later. Errors: the filter is invalid.
-pub(crate) fn start_daemon(filter: &LogFilter, format: LogFormat, terminal: &Terminal) -> Result<LogControl, Failure> {
+pub(crate) fn start_daemon(
+    filter: &LogFilter,
+    format: LogFormat,
+    terminal: &Terminal,
+) -> Result<LogControl, Failure> {
     let (filter, handle) = reload::Layer::new(filter.parse()?);
     let layer = tracing_subscriber::fmt::layer().with_writer(terminal.clone());
     let layer = match format {
         LogFormat::Json => {
             terminal.speak(Voice::Records);
-            layer.json().flatten_event(true).with_current_span(false).with_span_list(false).with_target(false).boxed()
+            layer
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false)
+                .with_target(false)
+                .boxed()
         }
         LogFormat::Text => {
             terminal.speak(Voice::Plain);
-            layer.event_format(Lines { time: true, journal: false }).with_ansi(is_coloured()).boxed()
+            layer
+                .event_format(Lines {
+                    time: true,
+                    journal: false,
+                })
+                .with_ansi(is_coloured())
+                .boxed()
         }
         LogFormat::Auto => {
             let journal = terminal.voice() == Voice::Journal;
-            layer.event_format(Lines { time: !journal, journal }).with_ansi(is_coloured()).boxed()
+            layer
+                .event_format(Lines {
+                    time: !journal,
+                    journal,
+                })
+                .with_ansi(is_coloured())
+                .boxed()
         }
     };
-    let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
+    let _ = tracing_subscriber::registry()
+        .with(filter)
+        .with(layer)
+        .try_init();
     Ok(LogControl(handle))
 }
 
@@ -106,8 +144,16 @@ impl LogFilter {
         // A bare level applies to this program only: messages of rustls about each handshake
         // require an explicit target.
         let is_level = text.parse::<Level>().is_ok();
-        let filter = if is_level { format!("{text},rustls=warn") } else { text.clone() };
-        EnvFilter::try_new(filter).map_err(|source| Failure::LogFilter { key, text: text.clone(), source })
+        let filter = if is_level {
+            format!("{text},rustls=warn")
+        } else {
+            text.clone()
+        };
+        EnvFilter::try_new(filter).map_err(|source| Failure::LogFilter {
+            key,
+            text: text.clone(),
+            source,
+        })
     }
 }
 
@@ -130,7 +176,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let level = *event.metadata().level();
         if self.journal {
             write!(writer, "{}", priority(level))?;
@@ -187,7 +238,11 @@ impl Values {
             name if name.starts_with("log.") => {}
             name => {
                 let bare = !text.is_empty() && !text.contains([' ', '"', '=']);
-                let value = if bare { text } else { format!("\"{}\"", text.replace('"', "\\\"")) };
+                let value = if bare {
+                    text
+                } else {
+                    format!("\"{}\"", text.replace('"', "\\\""))
+                };
                 self.fields.push_str(&format!(" {name}={value}"));
             }
         }
@@ -225,7 +280,10 @@ mod tests {
         }
         let memory = Memory::default();
         let writer = memory.clone();
-        let layer = tracing_subscriber::fmt::layer().event_format(lines).with_writer(move || writer.clone()).with_ansi(false);
+        let layer = tracing_subscriber::fmt::layer()
+            .event_format(lines)
+            .with_writer(move || writer.clone())
+            .with_ansi(false);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
         String::from_utf8(memory.0.lock().unwrap().clone()).unwrap()
     }
@@ -233,17 +291,35 @@ mod tests {
     #[test]
     fn a_record_is_one_line_whatever_is_in_it() {
         let evil = "a\nERROR b\r\u{1b}[2J\u{85}\u{202e}\u{2028}";
-        let text = written(Lines { time: false, journal: false }, || tracing::info!(name = %evil, other = evil, debug = ?evil, "what"));
+        let text = written(
+            Lines {
+                time: false,
+                journal: false,
+            },
+            || tracing::info!(name = %evil, other = evil, debug = ?evil, "what"),
+        );
         assert_eq!(text.matches('\n').count(), 1, "{text}");
-        let controls = text.trim_end().chars().filter(|c| c.is_control() || matches!(c, '\u{202e}' | '\u{2028}'));
+        let controls = text
+            .trim_end()
+            .chars()
+            .filter(|c| c.is_control() || matches!(c, '\u{202e}' | '\u{2028}'));
         assert_eq!(controls.count(), 0, "{text}");
     }
 
     #[test]
     fn no_value_looks_like_another_field() {
         let log = || tracing::info!(name = %"x result=done\" y=\"z", count = 3, empty = "", address = "[::]:7", "transfer failed");
-        let text = written(Lines { time: false, journal: false }, log);
-        assert_eq!(text, " INFO transfer failed name=\"x result=done\\\" y=\\\"z\" count=3 empty=\"\" address=[::]:7\n");
+        let text = written(
+            Lines {
+                time: false,
+                journal: false,
+            },
+            log,
+        );
+        assert_eq!(
+            text,
+            " INFO transfer failed name=\"x result=done\\\" y=\\\"z\" count=3 empty=\"\" address=[::]:7\n"
+        );
     }
 
     #[test]
@@ -254,35 +330,81 @@ mod tests {
             tracing::info!("three");
             tracing::debug!("four");
         };
-        assert_eq!(written(Lines { time: false, journal: true }, log), "<3>one\n<4>two\n<6>three\n<7>four\n");
+        assert_eq!(
+            written(
+                Lines {
+                    time: false,
+                    journal: true
+                },
+                log
+            ),
+            "<3>one\n<4>two\n<6>three\n<7>four\n"
+        );
     }
 
     #[test]
     fn a_level_is_of_this_program_and_what_tls_says_is_asked_for_by_name() {
-        let filter = |text: &str| LogFilter { key: LOG_VARIABLE, text: text.into() }.parse().unwrap().to_string();
+        let filter = |text: &str| {
+            LogFilter {
+                key: LOG_VARIABLE,
+                text: text.into(),
+            }
+            .parse()
+            .unwrap()
+            .to_string()
+        };
         assert!(filter("debug").contains("rustls=warn"));
         assert_eq!(filter("rustls=debug"), "rustls=debug");
-        assert!(LogFilter { key: LOG_VARIABLE, text: "a=b=c".into() }.parse().is_err());
+        assert!(
+            LogFilter {
+                key: LOG_VARIABLE,
+                text: "a=b=c".into()
+            }
+            .parse()
+            .is_err()
+        );
     }
 
     /// `?value` in a record prints Rust's debug format, which is for developers only.
     #[test]
     fn no_record_has_a_value_as_rust_writes_it() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
-        let mut folders: Vec<_> = ["cli", "nicstripe/src", "nicstripe-proto/src", "nicstripe-link/src"].map(|name| root.join(name)).into();
+        let mut folders: Vec<_> = [
+            "cli",
+            "nicstripe/src",
+            "nicstripe-proto/src",
+            "nicstripe-link/src",
+        ]
+        .map(|name| root.join(name))
+        .into();
         let mut records = 0;
         while let Some(folder) = folders.pop() {
-            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            for path in std::fs::read_dir(folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+            {
                 if path.is_dir() {
                     folders.push(path);
                     continue;
                 }
                 let text = std::fs::read_to_string(&path).unwrap_or_default();
                 let product = text.split("\n#[cfg(test)]").next().unwrap_or_default();
-                for call in product.split("tracing::").skip(1).filter_map(|rest| rest.split_once("!(")).filter(|(level, _)| level.len() < 6)
+                for call in product
+                    .split("tracing::")
+                    .skip(1)
+                    .filter_map(|rest| rest.split_once("!("))
+                    .filter(|(level, _)| level.len() < 6)
                 {
-                    let call = call.1.split(['\n', ';']).next().unwrap_or_default().split("),").next().unwrap_or_default();
-                    let is_odd = call.starts_with('?') || [" ?", ":?}"].iter().any(|odd| call.contains(odd));
+                    let call = call
+                        .1
+                        .split(['\n', ';'])
+                        .next()
+                        .unwrap_or_default()
+                        .split("),")
+                        .next()
+                        .unwrap_or_default();
+                    let is_odd =
+                        call.starts_with('?') || [" ?", ":?}"].iter().any(|odd| call.contains(odd));
                     assert!(!is_odd, "{}: {call}", path.display());
                     records += 1;
                 }

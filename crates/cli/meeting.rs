@@ -19,7 +19,11 @@ pub(crate) async fn connect(builder: ClientBuilder, host: &str) -> Result<Client
 }
 
 /// Connects, and passes the events meanwhile to `tell`.
-pub(crate) async fn connect_telling(builder: ClientBuilder, host: &str, mut tell: impl FnMut(&Event)) -> Result<Client, Failure> {
+pub(crate) async fn connect_telling(
+    builder: ClientBuilder,
+    host: &str,
+    mut tell: impl FnMut(&Event),
+) -> Result<Client, Failure> {
     let (sender, mut events) = mpsc::channel(1);
     let mut connecting = pin!(builder.events(sender).connect(host));
     loop {
@@ -32,7 +36,9 @@ pub(crate) async fn connect_telling(builder: ClientBuilder, host: &str, mut tell
 
 /// Returns the message for a queued connection.
 pub(crate) fn queued(event: &Event) -> Option<String> {
-    let Event::Queued { host, most, .. } = event else { return None };
+    let Event::Queued { host, most, .. } = event else {
+        return None;
+    };
     let host = escaped(host.as_bytes());
     Some(match most {
         Some(1) => format!("waiting for {host}: limit of 1 session reached"),

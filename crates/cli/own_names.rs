@@ -14,14 +14,21 @@ impl OwnNames {
     /// Returns the names of a server at `bound`, which was configured as `HOST:PORT` in `typed`;
     /// `None` if any name is allowed.
     pub(crate) fn of(typed: &str, bound: SocketAddr) -> Option<Self> {
-        bound.ip().to_canonical().is_loopback().then(|| Self(Some(name_of(typed)).filter(|name| !name.is_empty())))
+        bound
+            .ip()
+            .to_canonical()
+            .is_loopback()
+            .then(|| Self(Some(name_of(typed)).filter(|name| !name.is_empty())))
     }
 
     /// Returns true if a `Host` header, or an HTTP/2 authority, is an IP address or one of the
     /// names.
     pub(crate) fn has(&self, host: &str) -> bool {
         let name = name_of(host);
-        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
+        let bare = name
+            .strip_prefix('[')
+            .and_then(|name| name.strip_suffix(']'))
+            .unwrap_or(&name);
         let is_local = name == "localhost" || name.ends_with(".localhost");
         is_local || bare.parse::<IpAddr>().is_ok() || self.0.as_ref() == Some(&name)
     }
@@ -44,12 +51,29 @@ mod tests {
     #[test]
     fn addresses_localhost_and_the_name_that_was_typed_are_its_own() {
         let names = OwnNames::of("box.lan:8000", ([127, 0, 0, 1], 8000).into()).unwrap();
-        for own in ["localhost", "LOCALHOST.:8000", "a.localhost:1", "127.0.0.1:8000", "[::1]:8000", "[::1]", "10.0.0.1", "Box.lan:99"] {
+        for own in [
+            "localhost",
+            "LOCALHOST.:8000",
+            "a.localhost:1",
+            "127.0.0.1:8000",
+            "[::1]:8000",
+            "[::1]",
+            "10.0.0.1",
+            "Box.lan:99",
+        ] {
             assert!(names.has(own), "{own:?}");
         }
-        for other in
-            ["evil.com", "evil.com:8000", "localhost.evil.com", "127.0.0.1.evil.com", "127.0.0.1@evil.com", "", ":8000", "box", "x:y:1"]
-        {
+        for other in [
+            "evil.com",
+            "evil.com:8000",
+            "localhost.evil.com",
+            "127.0.0.1.evil.com",
+            "127.0.0.1@evil.com",
+            "",
+            ":8000",
+            "box",
+            "x:y:1",
+        ] {
             assert!(!names.has(other), "{other:?}");
         }
     }

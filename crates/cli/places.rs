@@ -40,5 +40,9 @@ pub(crate) fn client(home: &Home) -> Result<ClientBuilder, Failure> {
 /// the user's state directory.
 pub(crate) fn routes_dir(home: &Home) -> PathBuf {
     let shared = Path::new(SHARED_STATE_DIR);
-    if shared.is_dir() { shared.to_owned() } else { home.state().to_owned() }
+    if shared.is_dir() {
+        shared.to_owned()
+    } else {
+        home.state().to_owned()
+    }
 }

@@ -12,15 +12,24 @@ use nicstripe::BitRate;
 
 /// Parses a size in bytes.
 pub(crate) fn parse_size(text: &str) -> Result<u64, QuantityError> {
-    let wrong = || QuantityError::Size { text: text.to_owned() };
+    let wrong = || QuantityError::Size {
+        text: text.to_owned(),
+    };
     let (number, suffix) = split(text).ok_or_else(wrong)?;
-    let unit = if suffix.is_empty() || suffix == "B" { Some(1.0) } else { bytes_of(suffix) };
-    unit.and_then(|unit| to_whole(number * unit)).ok_or_else(wrong)
+    let unit = if suffix.is_empty() || suffix == "B" {
+        Some(1.0)
+    } else {
+        bytes_of(suffix)
+    };
+    unit.and_then(|unit| to_whole(number * unit))
+        .ok_or_else(wrong)
 }
 
 /// Parses a rate; zero means no limit, as in rsync.
 pub(crate) fn parse_rate(text: &str) -> Result<BitRate, QuantityError> {
-    let wrong = || QuantityError::Rate { text: text.to_owned() };
+    let wrong = || QuantityError::Rate {
+        text: text.to_owned(),
+    };
     let (number, suffix) = split(text.strip_suffix("/s").unwrap_or(text)).ok_or_else(wrong)?;
     let unit = match suffix {
         "" => Some(KIB * BITS_PER_BYTE),
@@ -30,11 +39,15 @@ pub(crate) fn parse_rate(text: &str) -> Result<BitRate, QuantityError> {
         "Tbit" => Some(1e12),
         bytes => bytes_of(bytes).map(|unit| unit * BITS_PER_BYTE),
     };
-    unit.and_then(|unit| to_whole(number * unit)).map(BitRate).ok_or_else(wrong)
+    unit.and_then(|unit| to_whole(number * unit))
+        .map(BitRate)
+        .ok_or_else(wrong)
 }
 
 pub(crate) fn parse_time(text: &str) -> Result<Duration, QuantityError> {
-    let wrong = || QuantityError::Time { text: text.to_owned() };
+    let wrong = || QuantityError::Time {
+        text: text.to_owned(),
+    };
     let (number, suffix) = split(text).ok_or_else(wrong)?;
     let unit = match suffix {
         "ms" => 0.001,
@@ -49,9 +62,13 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, QuantityError> {
 /// Error of parsing a size, rate or time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuantityError {
-    #[error("not a size: expected digits and an optional K, M, G or T (powers of 1024), or KB, MB, GB or TB (powers of 1000)")]
+    #[error(
+        "not a size: expected digits and an optional K, M, G or T (powers of 1024), or KB, MB, GB or TB (powers of 1000)"
+    )]
     Size { text: String },
-    #[error("not a rate: expected KiB/s without a unit, K, M or G for bytes, or Mbit or Gbit for bits, per second")]
+    #[error(
+        "not a rate: expected KiB/s without a unit, K, M or G for bytes, or Mbit or Gbit for bits, per second"
+    )]
     Rate { text: String },
     #[error("not a time: expected seconds, or a number with ms, s, m or h")]
     Time { text: String },
@@ -67,7 +84,9 @@ impl fmt::Display for Size {
             bytes if bytes < KIB => format!("{} B", self.0),
             bytes if bytes < KIB * KIB => format!("{:.1} KiB", bytes / KIB),
             bytes if bytes < KIB * KIB * KIB => format!("{:.1} MiB", bytes / (KIB * KIB)),
-            bytes if bytes < KIB * KIB * KIB * KIB => format!("{:.2} GiB", bytes / (KIB * KIB * KIB)),
+            bytes if bytes < KIB * KIB * KIB * KIB => {
+                format!("{:.2} GiB", bytes / (KIB * KIB * KIB))
+            }
             bytes => format!("{:.2} TiB", bytes / (KIB * KIB * KIB * KIB)),
         };
         f.pad(&text)
@@ -141,9 +160,14 @@ impl fmt::Display for Grouped {
 /// Splits `1.5G` into 1.5 and `G`. `None` unless the text begins with digits with at most one
 /// point.
 fn split(text: &str) -> Option<(f64, &str)> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
-    let number = number.starts_with(|c: char| c.is_ascii_digit()).then(|| number.parse().ok()).flatten()?;
+    let number = number
+        .starts_with(|c: char| c.is_ascii_digit())
+        .then(|| number.parse().ok())
+        .flatten()?;
     Some((number, suffix.trim_start_matches(' ')))
 }
 
@@ -191,7 +215,20 @@ mod tests {
         ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        for text in ["", "G", "1X", "-1", "1.2.3", "1e9", ".5", "1KBB", "1iB", "99999999999T", "1Mbit", "inf"] {
+        for text in [
+            "",
+            "G",
+            "1X",
+            "-1",
+            "1.2.3",
+            "1e9",
+            ".5",
+            "1KBB",
+            "1iB",
+            "99999999999T",
+            "1Mbit",
+            "inf",
+        ] {
             assert!(parse_size(text).is_err(), "{text}");
         }
     }
@@ -220,8 +257,18 @@ mod tests {
 
     #[test]
     fn a_time_without_a_unit_is_in_seconds() {
-        for (text, millis) in [("90", 90_000), ("1.5s", 1_500), ("10m", 600_000), ("2h", 7_200_000), ("250ms", 250)] {
-            assert_eq!(parse_time(text), Ok(Duration::from_millis(millis)), "{text}");
+        for (text, millis) in [
+            ("90", 90_000),
+            ("1.5s", 1_500),
+            ("10m", 600_000),
+            ("2h", 7_200_000),
+            ("250ms", 250),
+        ] {
+            assert_eq!(
+                parse_time(text),
+                Ok(Duration::from_millis(millis)),
+                "{text}"
+            );
         }
         for text in ["", "s", "1d", "-1", "99999999999999999999h"] {
             assert!(parse_time(text).is_err(), "{text}");
@@ -236,7 +283,10 @@ mod tests {
         assert_eq!(Speed(BitRate(1_880_800_000)).to_string(), "235.1 MB/s");
         assert_eq!(Speed(BitRate(8_000)).to_string(), "1.0 kB/s");
         assert_eq!(Speed(BitRate(16_000_000_000)).to_string(), "2000.0 MB/s");
-        assert_eq!(Speed(BitRate(8_000_000)).in_unit_of(Speed(BitRate(800_000_000))), "1.0");
+        assert_eq!(
+            Speed(BitRate(8_000_000)).in_unit_of(Speed(BitRate(800_000_000))),
+            "1.0"
+        );
         assert_eq!(Clock(Duration::from_millis(7_900)).to_string(), "0:07");
         assert_eq!(Clock(Duration::from_secs(3_723)).to_string(), "1:02:03");
         assert_eq!(Grouped(1_234_567).to_string(), "1,234,567");

@@ -30,19 +30,27 @@ impl RoutesArgs {
         match self.action {
             Action::List => {
                 let found = routes::list(&state_dir)?;
-                found.iter().try_for_each(|(route, owners)| stdout::line(described(route, owners.as_deref())))?;
+                found.iter().try_for_each(|(route, owners)| {
+                    stdout::line(described(route, owners.as_deref()))
+                })?;
                 let mtus = routes::list_mtus(&state_dir)?;
-                mtus.iter().try_for_each(|changed| stdout::line(described_mtu(changed)))?;
+                mtus.iter()
+                    .try_for_each(|changed| stdout::line(described_mtu(changed)))?;
                 if found.is_empty() && mtus.is_empty() {
                     terminal.say("no routes installed by nicstripe");
                 }
             }
             Action::Clean => {
                 let removed = routes::clean(&state_dir)?;
-                removed.iter().try_for_each(|route| stdout::line(format_args!("removed {}", place(route))))?;
+                removed
+                    .iter()
+                    .try_for_each(|route| stdout::line(format_args!("removed {}", place(route))))?;
                 let restored = routes::clean_mtus(&state_dir)?;
                 restored.iter().try_for_each(|changed| {
-                    stdout::line(format_args!("restored MTU {} of {}, which was {}", changed.was, changed.name, changed.now))
+                    stdout::line(format_args!(
+                        "restored MTU {} of {}, which was {}",
+                        changed.was, changed.name, changed.now
+                    ))
                 })?;
                 if removed.is_empty() && restored.is_empty() {
                     terminal.say("nothing to remove");
@@ -67,14 +75,22 @@ fn described(route: &HostRoute, owners: Option<&[u32]>) -> String {
 fn described_mtu(changed: &ChangedMtu) -> String {
     let ChangedMtu { name, now, was, .. } = changed;
     match changed.owner {
-        Some(owner) => format!("{name} has MTU {now}, to be restored to {was}  in use by process {owner}"),
-        None => format!("{name} has MTU {now}, to be restored to {was}  stale, its process has ended"),
+        Some(owner) => {
+            format!("{name} has MTU {now}, to be restored to {was}  in use by process {owner}")
+        }
+        None => {
+            format!("{name} has MTU {now}, to be restored to {was}  stale, its process has ended")
+        }
     }
 }
 
 fn place(route: &HostRoute) -> String {
     let bits = if route.destination.is_ipv4() { 32 } else { 128 };
-    format!("{}/{bits} dev {}", route.destination, interface_name(route.interface.0).unwrap_or_else(|_| route.interface.to_string()))
+    format!(
+        "{}/{bits} dev {}",
+        route.destination,
+        interface_name(route.interface.0).unwrap_or_else(|_| route.interface.to_string())
+    )
 }
 
 fn interface_name(index: u32) -> io::Result<String> {

@@ -11,7 +11,10 @@ use crate::failure::Failure;
 /// Creates a runtime with one thread per core.
 pub(crate) fn threaded() -> Result<Runtime, Failure> {
     check_threads(cores() + others()).map_err(Failure::Runtime)?;
-    Builder::new_multi_thread().enable_all().build().map_err(Failure::Runtime)
+    Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::Runtime)
 }
 
 /// Creates a runtime on the calling thread alone.
@@ -21,7 +24,10 @@ pub(crate) fn threaded() -> Result<Runtime, Failure> {
 /// encrypts, and several would spend as much on waking each other.
 pub(crate) fn local() -> Result<Runtime, Failure> {
     check_threads(others()).map_err(Failure::Runtime)?;
-    Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::Runtime)
 }
 
 fn cores() -> usize {
@@ -40,5 +46,11 @@ fn others() -> usize {
 /// Raises the limit of open files to the hard limit: each forwarded connection takes one.
 pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
 }

@@ -4,11 +4,17 @@
 ///
 /// An error is an added, missing, changed or transposed letter. Case and a domain after the typed
 /// name are ignored.
-pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    typed: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let host = typed.split('.').next().unwrap_or(typed);
     let distance = |word: &str| slips(typed, word).min(slips(host, word));
     let near = |word: &&str| distance(word) <= if word.chars().count() < SHORT { 1 } else { 2 };
-    known.into_iter().filter(near).min_by_key(|word| distance(word))
+    known
+        .into_iter()
+        .filter(near)
+        .min_by_key(|word| distance(word))
 }
 
 /// Words shorter than this allow one error: two would turn them into another word.
@@ -17,7 +23,12 @@ const SHORT: usize = 6;
 /// Returns the number of errors: the restricted Damerau-Levenshtein distance (optimal string
 /// alignment).
 fn slips(one: &str, other: &str) -> usize {
-    let [one, other] = [one, other].map(|word| word.to_lowercase().chars().take(LONGEST).collect::<Vec<_>>());
+    let [one, other] = [one, other].map(|word| {
+        word.to_lowercase()
+            .chars()
+            .take(LONGEST)
+            .collect::<Vec<_>>()
+    });
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
     for i in 1..=one.len() {
         let mut row = vec![i];
@@ -57,6 +68,10 @@ mod tests {
         ] {
             assert_eq!(nearest(typed, ["nas", "backup-server"]), found, "{typed}");
         }
-        assert_eq!(nearest("nas2", ["nas1", "nas2"]), Some("nas2"), "the nearest");
+        assert_eq!(
+            nearest("nas2", ["nas1", "nas2"]),
+            Some("nas2"),
+            "the nearest"
+        );
     }
 }

@@ -12,10 +12,15 @@ use crate::failure::Failure;
 /// Errors: [`Failure::Output`], including a closed pipe, which the caller treats as the end.
 pub(crate) fn line(line: impl Display) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(Failure::Output)
+    writeln!(stdout, "{line}")
+        .and_then(|()| stdout.flush())
+        .map_err(Failure::Output)
 }
 
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(Failure::Output)
+    stdout
+        .write_all(bytes)
+        .and_then(|()| stdout.flush())
+        .map_err(Failure::Output)
 }

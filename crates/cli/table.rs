@@ -18,13 +18,23 @@ pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
 /// Like [`aligned`], for rows of any length; all rows have the length of the first.
 pub(crate) fn aligned_rows<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<String> {
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
-    let width = |column: usize| rows.iter().filter_map(|row| row.as_ref().get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.as_ref().get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Row| {
         let mut line = String::from(" ");
         for (column, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
             let left = column == 0 || column + 1 == columns;
-            let _ = if left { write!(line, " {cell:<width$} ") } else { write!(line, " {cell:>width$} ") };
+            let _ = if left {
+                write!(line, " {cell:<width$} ")
+            } else {
+                write!(line, " {cell:>width$} ")
+            };
         }
         line.trim_end().to_owned()
     };

@@ -26,8 +26,15 @@ pub(crate) struct Terminal {
 
 impl Default for Terminal {
     fn default() -> Self {
-        let voice = if is_journal() { Voice::Journal } else { Voice::Plain };
-        Self { bars: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()), voice: Arc::new(AtomicU8::new(voice as u8)) }
+        let voice = if is_journal() {
+            Voice::Journal
+        } else {
+            Voice::Plain
+        };
+        Self {
+            bars: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
+            voice: Arc::new(AtomicU8::new(voice as u8)),
+        }
     }
 }
 
@@ -40,7 +47,8 @@ impl Terminal {
     /// Returns true if lines can be redrawn; a terminal called dumb, or without a name, shows plain
     /// text only.
     pub(crate) fn can_redraw(&self) -> bool {
-        self.is_interactive() && env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb")
+        self.is_interactive()
+            && env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb")
     }
 
     /// Returns the width of the terminal in columns, if known.
@@ -56,7 +64,8 @@ impl Terminal {
 
     /// Shows the bars, redrawn at most [`REDRAWS_PER_SECOND`] times per second.
     pub(crate) fn show_bars(&self) {
-        self.bars.set_draw_target(ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
+        self.bars
+            .set_draw_target(ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
     }
 
     pub(crate) fn voice(&self) -> Voice {
@@ -150,8 +159,11 @@ impl Display for Priority {
 ///
 /// A set variable alone proves nothing, since a child may inherit it and write elsewhere.
 fn is_journal() -> bool {
-    let Some(named) = env::var("JOURNAL_STREAM").ok() else { return false };
-    rustix::fs::fstat(io::stderr()).is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
+    let Some(named) = env::var("JOURNAL_STREAM").ok() else {
+        return false;
+    };
+    rustix::fs::fstat(io::stderr())
+        .is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
 /// Logs are written through the terminal like messages.

@@ -5,7 +5,10 @@ mod reader;
 use clap::{Args, Subcommand};
 use nicstripe::{
     BitRate,
-    trust::{Access, Added, DialTarget, Identity, LineError, Peer, PeerOptions, Peers, PublicKey, PublicLine},
+    trust::{
+        Access, Added, DialTarget, Identity, LineError, Peer, PeerOptions, Peers, PublicKey,
+        PublicLine,
+    },
 };
 
 use crate::{failure::Failure, places, stdout, terminal::Terminal};
@@ -66,7 +69,10 @@ impl Trust {
                 reader::tell(&path, terminal);
             }
             Action::List { names: true } => {
-                Peers::load(&path)?.iter().filter_map(plain_name).try_for_each(stdout::line)?;
+                Peers::load(&path)?
+                    .iter()
+                    .filter_map(plain_name)
+                    .try_for_each(stdout::line)?;
             }
             Action::List { names: false } => {
                 let peers = Peers::load(&path)?;
@@ -77,7 +83,11 @@ impl Trust {
             }
             Action::Remove { which } => {
                 let removed = Peers::edit(&path, |peers| peers.remove(&which.join(" ")))?;
-                terminal.say(format_args!("removed {} ({})", name_of(&removed), removed.key.fingerprint()));
+                terminal.say(format_args!(
+                    "removed {} ({})",
+                    name_of(&removed),
+                    removed.key.fingerprint()
+                ));
                 reader::tell(&path, terminal);
             }
         }
@@ -97,7 +107,9 @@ fn plain_name(peer: &Peer) -> Option<&str> {
 /// accepts any.
 fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
     match Identity::load(&places::home()?.identity_file()) {
-        Ok(own) if own.public_key() == *key => Err(Failure::OwnKey { fingerprint: key.fingerprint() }),
+        Ok(own) if own.public_key() == *key => Err(Failure::OwnKey {
+            fingerprint: key.fingerprint(),
+        }),
         _ => Ok(()),
     }
 }
@@ -116,12 +128,16 @@ fn parse_line(text: &str) -> Result<(PublicLine, PeerOptions), LineError> {
 
 fn describe(added: &Added, key: &PublicKey, peer: Option<&Peer>) -> String {
     let name = peer.map_or_else(|| NO_NAME.to_owned(), name_of);
-    let rights = peer.map_or_else(String::new, |peer| format!("; it {}", rights(&peer.options)));
+    let rights = peer.map_or_else(String::new, |peer| {
+        format!("; it {}", rights(&peer.options))
+    });
     let fingerprint = key.fingerprint();
     match added {
         Added::New => format!("trusted {name} ({fingerprint}){rights}"),
         Added::Renamed { from } => {
-            let from = from.as_ref().map_or_else(|| NO_NAME.to_owned(), ToString::to_string);
+            let from = from
+                .as_ref()
+                .map_or_else(|| NO_NAME.to_owned(), ToString::to_string);
             format!("renamed {from} ({fingerprint}) to {name}{rights}")
         }
         Added::Unchanged => format!("{name} ({fingerprint}) is already trusted{rights}"),
@@ -129,17 +145,28 @@ fn describe(added: &Added, key: &PublicKey, peer: Option<&Peer>) -> String {
 }
 
 fn table(peers: &Peers) -> Vec<String> {
-    let rows: Vec<[String; 3]> = peers.iter().map(|peer| [name_of(peer), peer.key.fingerprint(), rights(&peer.options)]).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let rows: Vec<[String; 3]> = peers
+        .iter()
+        .map(|peer| [name_of(peer), peer.key.fingerprint(), rights(&peer.options)])
+        .collect();
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let (names, rights) = (width(0), width(2));
-    let line =
-        |([name, fingerprint, may], peer): (&[String; 3], &Peer)| format!("{name:names$}  {fingerprint}  {may:rights$}  {}", peer.key);
+    let line = |([name, fingerprint, may], peer): (&[String; 3], &Peer)| {
+        format!("{name:names$}  {fingerprint}  {may:rights$}  {}", peer.key)
+    };
     rows.iter().zip(peers.iter()).map(line).collect()
 }
 
 /// Returns the peer's name, or [`NO_NAME`].
 pub(crate) fn name_of(peer: &Peer) -> String {
-    peer.name.as_ref().map_or_else(|| NO_NAME.to_owned(), ToString::to_string)
+    peer.name
+        .as_ref()
+        .map_or_else(|| NO_NAME.to_owned(), ToString::to_string)
 }
 
 /// Returns the rights of a peer as a sentence without its subject.
@@ -177,12 +204,26 @@ mod tests {
     #[test]
     fn a_line_may_carry_a_comment_or_options() {
         let (line, options) = parse_line(&format!(" {KEY} me@laptop ")).unwrap();
-        assert_eq!((line.comment.as_deref(), options), (Some("me@laptop"), PeerOptions::unrestricted()));
+        assert_eq!(
+            (line.comment.as_deref(), options),
+            (Some("me@laptop"), PeerOptions::unrestricted())
+        );
         let (line, options) = parse_line(&format!("read-only,root=/srv {KEY} nas")).unwrap();
-        assert_eq!((line.comment.as_deref(), options.access), (Some("nas"), Access::ReadOnly));
+        assert_eq!(
+            (line.comment.as_deref(), options.access),
+            (Some("nas"), Access::ReadOnly)
+        );
         let error = parse_line("ssh-ed25519 AAAA").unwrap_err().to_string();
-        assert!(error.contains("begins with \"nicstripe-ed25519\""), "{error}");
-        for wrong in ["", "ssh-ed25519 AAAA", "read-olny AAAA", "nicstripe-ed25519"] {
+        assert!(
+            error.contains("begins with \"nicstripe-ed25519\""),
+            "{error}"
+        );
+        for wrong in [
+            "",
+            "ssh-ed25519 AAAA",
+            "read-olny AAAA",
+            "nicstripe-ed25519",
+        ] {
             assert!(parse_line(wrong).is_err(), "{wrong}");
         }
     }
@@ -190,11 +231,23 @@ mod tests {
     #[test]
     fn rights_are_said_in_words() {
         let said = |options: &str| rights(&options.parse().unwrap());
-        assert_eq!(rights(&PeerOptions::unrestricted()), "may read, write and replace");
-        assert_eq!(said("read-only,root=/srv/a,rate=500M"), "may read in /srv/a at up to 500.0 Mbit/s");
+        assert_eq!(
+            rights(&PeerOptions::unrestricted()),
+            "may read, write and replace"
+        );
+        assert_eq!(
+            said("read-only,root=/srv/a,rate=500M"),
+            "may read in /srv/a at up to 500.0 Mbit/s"
+        );
         assert_eq!(said("append-only"), "may read and add new files");
-        assert_eq!(said("append-only,special-modes"), "may read and add new files, with special modes");
-        assert_eq!(said("read-only,dial=localhost:22,dial=web:80"), "may read, may connect to localhost:22 and web:80");
+        assert_eq!(
+            said("append-only,special-modes"),
+            "may read and add new files, with special modes"
+        );
+        assert_eq!(
+            said("read-only,dial=localhost:22,dial=web:80"),
+            "may read, may connect to localhost:22 and web:80"
+        );
     }
 
     #[test]
@@ -202,6 +255,9 @@ mod tests {
         let mut peers = Peers::default();
         peers.add(&KEY.parse().unwrap(), Some("nas")).unwrap();
         let line = table(&peers).join("\n");
-        assert_eq!(line, format!("nas  AAEC-AwQF-BgcI  may read, write and replace  {KEY}"));
+        assert_eq!(
+            line,
+            format!("nas  AAEC-AwQF-BgcI  may read, write and replace  {KEY}")
+        );
     }
 }

@@ -20,7 +20,8 @@ impl Repo {
             bytes.extend_from_slice(content.next(hash).await?);
         }
         let mut decoder = Decoder::new(&bytes);
-        std::iter::from_fn(|| (decoder.position() < bytes.len()).then(|| Ok(decoder.decode()?))).collect()
+        std::iter::from_fn(|| (decoder.position() < bytes.len()).then(|| Ok(decoder.decode()?)))
+            .collect()
     }
 }
 
@@ -41,14 +42,22 @@ pub(crate) struct Content {
 type Reading = (JoinHandle<Result<Vec<u8>>>, Vec<u32>);
 
 impl Content {
-    pub(crate) fn new<'a>(repo: &Repo, places: &Places, chunks: impl Iterator<Item = &'a Hash>) -> Result<Self> {
+    pub(crate) fn new<'a>(
+        repo: &Repo,
+        places: &Places,
+        chunks: impl Iterator<Item = &'a Hash>,
+    ) -> Result<Self> {
         let mut parts: VecDeque<(Place, Vec<u32>)> = VecDeque::new();
         for chunk in chunks {
-            let place = places.get(chunk).ok_or_else(|| format!("chunk {} is missing", chunk.hex()))?;
+            let place = places
+                .get(chunk)
+                .ok_or_else(|| format!("chunk {} is missing", chunk.hex()))?;
             let len = (place.bytes.end - place.bytes.start) as u32;
             match parts.back_mut() {
                 Some((last, lens))
-                    if last.pack == place.pack && last.bytes.end == place.bytes.start && last.bytes.end < last.bytes.start + PART =>
+                    if last.pack == place.pack
+                        && last.bytes.end == place.bytes.start
+                        && last.bytes.end < last.bytes.start + PART =>
                 {
                     last.bytes.end = place.bytes.end;
                     lens.push(len);
@@ -56,19 +65,32 @@ impl Content {
                 _ => parts.push_back((place.clone(), vec![len])),
             }
         }
-        Ok(Self { repo: repo.clone(), parts, reading: VecDeque::new(), part: Vec::new(), at: 0, lens: Vec::new() })
+        Ok(Self {
+            repo: repo.clone(),
+            parts,
+            reading: VecDeque::new(),
+            part: Vec::new(),
+            at: 0,
+            lens: Vec::new(),
+        })
     }
 
     /// Returns the next chunk, and verifies that it is the expected one.
     pub(crate) async fn next(&mut self, expected: &Hash) -> Result<&[u8]> {
         while self.lens.is_empty() {
             self.read_ahead()?;
-            let (reading, mut lens) = self.reading.pop_front().ok_or("more chunks than requested")?;
+            let (reading, mut lens) = self
+                .reading
+                .pop_front()
+                .ok_or("more chunks than requested")?;
             lens.reverse();
             (self.part, self.at, self.lens) = (reading.await??, 0, lens);
         }
         let len = self.lens.pop().unwrap_or_default() as usize;
-        let chunk = self.part.get(self.at..self.at + len).filter(|chunk| Hash::of(chunk) == *expected);
+        let chunk = self
+            .part
+            .get(self.at..self.at + len)
+            .filter(|chunk| Hash::of(chunk) == *expected);
         self.at += len;
         chunk.ok_or_else(|| format!("chunk {} is damaged", expected.hex()).into())
     }
@@ -77,8 +99,12 @@ impl Content {
         while self.reading.len() < PARTS_AT_ONCE
             && let Some((place, lens)) = self.parts.pop_front()
         {
-            let (client, name) = (self.repo.client.clone(), self.repo.name(PACKS, &place.pack)?);
-            let read = async move { Ok(retried(|| client.read(&name, Some(place.bytes.clone()))).await?) };
+            let (client, name) = (
+                self.repo.client.clone(),
+                self.repo.name(PACKS, &place.pack)?,
+            );
+            let read =
+                async move { Ok(retried(|| client.read(&name, Some(place.bytes.clone()))).await?) };
             self.reading.push_back((tokio::spawn(read), lens));
         }
         Ok(())

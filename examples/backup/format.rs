@@ -89,7 +89,9 @@ pub(crate) type Places = HashMap<Hash, Place>;
 
 impl Node {
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &Hash> {
-        let Kind::File(chunks) = &self.kind else { return [].iter() };
+        let Kind::File(chunks) = &self.kind else {
+            return [].iter();
+        };
         chunks.iter()
     }
 }

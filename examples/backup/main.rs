@@ -71,7 +71,11 @@ enum Command {
     /// Back up a directory
     Backup { repo: String, folder: PathBuf },
     /// Restore a snapshot, `latest` or a prefix of its name, to a new directory
-    Restore { repo: String, snapshot: String, folder: PathBuf },
+    Restore {
+        repo: String,
+        snapshot: String,
+        folder: PathBuf,
+    },
     /// List the snapshots
     List { repo: String },
     /// Check that all data of the snapshots exists, and with --read-data that it is undamaged
@@ -99,7 +103,9 @@ async fn run(args: Args) -> Result<()> {
     | Command::Restore { repo, .. }
     | Command::List { repo }
     | Command::Check { repo, .. }) = &args.command;
-    let (host, dir) = repo.split_once(':').ok_or("expected HOST:DIR as the repository")?;
+    let (host, dir) = repo
+        .split_once(':')
+        .ok_or("expected HOST:DIR as the repository")?;
     let dir = Name::parse(dir.as_bytes())?;
     let home = Home::from_env()?;
     let client = Client::builder()
@@ -113,7 +119,9 @@ async fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Init { .. } => repo.init().await?,
         Command::Backup { folder, .. } => repo.backup(folder, args.pack_size as usize).await?,
-        Command::Restore { snapshot, folder, .. } => repo.restore(&snapshot, folder).await?,
+        Command::Restore {
+            snapshot, folder, ..
+        } => repo.restore(&snapshot, folder).await?,
         Command::List { .. } => repo.list().await?,
         Command::Check { read_data, .. } => repo.check(read_data).await?,
     }
@@ -123,11 +131,16 @@ async fn run(args: Args) -> Result<()> {
 
 /// Retries a call until it succeeds, fails permanently, or [`PATIENCE`] is over. Lost links do not
 /// need it; a restarted daemon does.
-async fn retried<T, F: Future<Output = Result<T, nicstripe::Error>>>(call: impl Fn() -> F) -> Result<T, nicstripe::Error> {
+async fn retried<T, F: Future<Output = Result<T, nicstripe::Error>>>(
+    call: impl Fn() -> F,
+) -> Result<T, nicstripe::Error> {
     let mut since = None;
     loop {
         match call().await {
-            Err(error) if error.is_retryable() && since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
+            Err(error)
+                if error.is_retryable()
+                    && since.get_or_insert_with(Instant::now).elapsed() < PATIENCE =>
+            {
                 eprintln!("retrying: {}", nicstripe::chain(&error));
                 tokio::time::sleep(PAUSE).await;
             }

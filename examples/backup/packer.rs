@@ -28,7 +28,16 @@ impl Repo {
     pub(crate) async fn backup(&self, folder: PathBuf, pack_size: usize) -> Result<()> {
         let known = self.places().await?.into_keys().collect();
         let (full, mut packs) = mpsc::channel(1);
-        let packer = Packer { folder, known, pack: Pack::default(), pack_size, full, manifest: Vec::new(), files: 0, bytes: 0 };
+        let packer = Packer {
+            folder,
+            known,
+            pack: Pack::default(),
+            pack_size,
+            full,
+            manifest: Vec::new(),
+            files: 0,
+            bytes: 0,
+        };
         let packing = spawn_blocking(move || packer.run());
 
         // Packs are sent concurrently, each over all links; the packer waits if the maximum is in
@@ -54,7 +63,12 @@ impl Repo {
             self.put(INDEXES, minicbor::to_vec(&index)?).await?;
         }
         let name = self.put(SNAPSHOTS, minicbor::to_vec(&snapshot)?).await?;
-        println!("{}: {} files, {} bytes, {sent} bytes sent", name.hex(), snapshot.files, snapshot.bytes);
+        println!(
+            "{}: {} files, {} bytes, {sent} bytes sent",
+            name.hex(),
+            snapshot.files,
+            snapshot.bytes
+        );
         Ok(())
     }
 }
@@ -82,13 +96,20 @@ struct Packer {
 
 impl Packer {
     fn run(mut self) -> Result<Snapshot> {
-        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis() as u64;
+        let time = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)?
+            .as_millis() as u64;
         self.add(Path::new(""))?;
         let bytes = self.bytes;
         let manifest = std::mem::take(&mut self.manifest);
         let manifest = self.content(&manifest[..])?;
         self.send()?;
-        Ok(Snapshot { time, files: self.files, bytes, manifest })
+        Ok(Snapshot {
+            time,
+            files: self.files,
+            bytes,
+            manifest,
+        })
     }
 
     /// Adds the entry at a path within the folder, recursively.
@@ -98,22 +119,40 @@ impl Packer {
         let metadata = fs::symlink_metadata(&full).map_err(at)?;
         let kind = match metadata.file_type() {
             kind if kind.is_dir() => Kind::Dir,
-            kind if kind.is_symlink() => Kind::Link(fs::read_link(&full).map_err(at)?.into_os_string().into_vec()),
+            kind if kind.is_symlink() => Kind::Link(
+                fs::read_link(&full)
+                    .map_err(at)?
+                    .into_os_string()
+                    .into_vec(),
+            ),
             kind if kind.is_file() => Kind::File(self.content(File::open(&full).map_err(at)?)?),
             _ => {
-                eprintln!("skipped: {} is neither file, directory nor symbolic link", full.display());
+                eprintln!(
+                    "skipped: {} is neither file, directory nor symbolic link",
+                    full.display()
+                );
                 return Ok(());
             }
         };
         self.files += u64::from(metadata.is_file());
         let modified = (metadata.mtime(), metadata.mtime_nsec());
-        let node = Node { path: path.as_os_str().as_bytes().to_vec(), mode: metadata.mode() & 0o7777, modified, kind };
+        let node = Node {
+            path: path.as_os_str().as_bytes().to_vec(),
+            mode: metadata.mode() & 0o7777,
+            modified,
+            kind,
+        };
         minicbor::encode(&node, &mut self.manifest)?;
         if metadata.is_dir() {
-            let mut names =
-                fs::read_dir(&full).map_err(at)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>().map_err(at)?;
+            let mut names = fs::read_dir(&full)
+                .map_err(at)?
+                .map(|entry| Ok(entry?.file_name()))
+                .collect::<io::Result<Vec<_>>>()
+                .map_err(at)?;
             names.sort();
-            names.iter().try_for_each(|name| self.add(&path.join(name)))?;
+            names
+                .iter()
+                .try_for_each(|name| self.add(&path.join(name)))?;
         }
         Ok(())
     }
@@ -143,7 +182,9 @@ impl Packer {
             return Ok(());
         }
         // The receiver has ended and reports the reason.
-        self.full.blocking_send(pack).map_err(|_| "interrupted".into())
+        self.full
+            .blocking_send(pack)
+            .map_err(|_| "interrupted".into())
     }
 }
 

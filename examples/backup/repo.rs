@@ -25,13 +25,21 @@ impl Repo {
         }
         let config = self.dir.join(CONFIG)?;
         match retried(|| self.client.write(&config, FORMAT, CopyOptions::default())).await {
-            Err(error) if error.fail_code() == Some(FailCode::Exists) => Err("repository exists".into()),
+            Err(error) if error.fail_code() == Some(FailCode::Exists) => {
+                Err("repository exists".into())
+            }
             written => written.map(drop).map_err(Into::into),
         }
     }
 
     pub(crate) async fn list(&self) -> Result<()> {
-        for (name, Snapshot { time, files, bytes, .. }) in self.snapshots().await? {
+        for (
+            name,
+            Snapshot {
+                time, files, bytes, ..
+            },
+        ) in self.snapshots().await?
+        {
             println!("{} at {time}: {files} files, {bytes} bytes", name.hex());
         }
         Ok(())
@@ -53,14 +61,25 @@ impl Repo {
         let snapshots = self.snapshots().await?;
         for (name, snapshot) in &snapshots {
             let nodes = self.manifest(&places, snapshot).await?;
-            let lens = nodes.iter().flat_map(Node::chunks).map(|chunk| places.get(chunk).map(|place| place.bytes.end - place.bytes.start));
+            let lens = nodes.iter().flat_map(Node::chunks).map(|chunk| {
+                places
+                    .get(chunk)
+                    .map(|place| place.bytes.end - place.bytes.start)
+            });
             if lens.sum::<Option<u64>>() != Some(snapshot.bytes) {
                 return Err(format!("chunks of snapshot {} are missing", name.hex()).into());
             }
         }
-        println!("{} snapshots, {} chunks: no errors", snapshots.len(), places.len());
+        println!(
+            "{} snapshots, {} chunks: no errors",
+            snapshots.len(),
+            places.len()
+        );
         if !packs.is_empty() {
-            println!("{} unreferenced packs, of an interrupted or running backup", packs.len());
+            println!(
+                "{} unreferenced packs, of an interrupted or running backup",
+                packs.len()
+            );
         }
         Ok(())
     }
@@ -93,7 +112,10 @@ impl Repo {
     pub(crate) async fn names(&self, kind: &[u8]) -> Result<Vec<(Hash, u64)>> {
         let dir = self.dir.join(kind)?;
         let entries = retried(|| self.client.list(Some(&dir))).await?;
-        entries.iter().map(|entry| Ok((Hash::named(entry.name.file_name())?, entry.stat.size))).collect()
+        entries
+            .iter()
+            .map(|entry| Ok((Hash::named(entry.name.file_name())?, entry.stat.size)))
+            .collect()
     }
 
     async fn indexes(&self) -> Result<Vec<Index>> {
@@ -116,7 +138,10 @@ impl Repo {
     pub(crate) async fn snapshots(&self) -> Result<Vec<(Hash, Snapshot)>> {
         let mut snapshots = Vec::new();
         for (name, _) in self.names(SNAPSHOTS).await? {
-            snapshots.push((name, minicbor::decode::<Snapshot>(&self.get(SNAPSHOTS, &name).await?)?));
+            snapshots.push((
+                name,
+                minicbor::decode::<Snapshot>(&self.get(SNAPSHOTS, &name).await?)?,
+            ));
         }
         snapshots.sort_by_key(|(_, snapshot)| snapshot.time);
         Ok(snapshots)
@@ -129,7 +154,13 @@ fn places_in(indexes: &[Index]) -> Places {
         let mut start = 0;
         for (chunk, len) in chunks {
             let end = start + u64::from(*len);
-            places.insert(*chunk, Place { pack: *pack, bytes: start..end });
+            places.insert(
+                *chunk,
+                Place {
+                    pack: *pack,
+                    bytes: start..end,
+                },
+            );
             start = end;
         }
     }

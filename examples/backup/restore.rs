@@ -27,7 +27,11 @@ impl Repo {
         let places = self.places().await?;
         let all = self.snapshots().await?;
         let is_it = |name: &Hash| wanted == "latest" || name.hex().starts_with(wanted);
-        let (_, snapshot) = all.into_iter().rev().find(|(name, _)| is_it(name)).ok_or_else(|| format!("no snapshot {wanted}"))?;
+        let (_, snapshot) = all
+            .into_iter()
+            .rev()
+            .find(|(name, _)| is_it(name))
+            .ok_or_else(|| format!("no snapshot {wanted}"))?;
         let nodes = self.manifest(&places, &snapshot).await?;
         let content = Content::new(self, &places, nodes.iter().flat_map(Node::chunks))?;
         spawn_blocking(move || restore_nodes(&nodes, content, &folder)).await??;
@@ -42,17 +46,28 @@ fn restore_nodes(nodes: &[Node], mut content: Content, folder: &Path) -> Result<
     let mut made = HashSet::new();
     for node in nodes {
         let path = Path::new(OsStr::from_bytes(&node.path));
-        let is_fine = path.parent().is_none_or(|parent| made.contains(parent)) && !path.ends_with("..") && path.is_relative();
+        let is_fine = path.parent().is_none_or(|parent| made.contains(parent))
+            && !path.ends_with("..")
+            && path.is_relative();
         if !is_fine {
-            return Err(format!("cannot restore {}: its directory is not in the snapshot", path.display()).into());
+            return Err(format!(
+                "cannot restore {}: its directory is not in the snapshot",
+                path.display()
+            )
+            .into());
         }
-        restore_node(node, &mut content, &folder.join(path)).map_err(|error| format!("cannot restore {}: {error}", path.display()))?;
+        restore_node(node, &mut content, &folder.join(path))
+            .map_err(|error| format!("cannot restore {}: {error}", path.display()))?;
         if matches!(node.kind, Kind::Dir) {
             made.insert(path);
         }
     }
     // A directory gets its mode and its time after its entries, since the mode may forbid writing.
-    for node in nodes.iter().rev().filter(|node| matches!(node.kind, Kind::Dir)) {
+    for node in nodes
+        .iter()
+        .rev()
+        .filter(|node| matches!(node.kind, Kind::Dir))
+    {
         finish_node(node, &folder.join(OsStr::from_bytes(&node.path)))?;
     }
     Ok(())
@@ -76,7 +91,13 @@ fn finish_node(node: &Node, path: &Path) -> Result<()> {
     if !matches!(node.kind, Kind::Link(_)) {
         fs::set_permissions(path, Permissions::from_mode(node.mode))?;
     }
-    let time = Timespec { tv_sec: node.modified.0, tv_nsec: node.modified.1 };
-    let times = Timestamps { last_access: time, last_modification: time };
+    let time = Timespec {
+        tv_sec: node.modified.0,
+        tv_nsec: node.modified.1,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
     Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }

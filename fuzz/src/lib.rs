@@ -16,7 +16,8 @@ pub const MOST_HEAP: usize = 16 << 20;
 macro_rules! target {
     ($run:path) => {
         #[global_allocator]
-        static HEAP: $crate::Cap<std::alloc::System> = $crate::Cap::new(std::alloc::System, $crate::MOST_HEAP);
+        static HEAP: $crate::Cap<std::alloc::System> =
+            $crate::Cap::new(std::alloc::System, $crate::MOST_HEAP);
 
         $crate::libfuzzer_sys::fuzz_target!(|data: &[u8]| $run(data));
     };

@@ -15,21 +15,49 @@ use crate::{
 
 /// Returns true if a process has an unnamed file open.
 fn writes_without_a_name(process: &Process) -> bool {
-    let Ok(open) = std::fs::read_dir(Path::new("/proc").join(process.id().to_string()).join("fd")) else { return false };
-    let target = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
+    let Ok(open) = std::fs::read_dir(Path::new("/proc").join(process.id().to_string()).join("fd"))
+    else {
+        return false;
+    };
+    let target =
+        |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
     // In the daemon's folder, not in memory.
-    open.filter_map(target).any(|path| path.to_string_lossy().contains("image") && path.to_string_lossy().ends_with("(deleted)"))
+    open.filter_map(target).any(|path| {
+        path.to_string_lossy().contains("image") && path.to_string_lossy().ends_with("(deleted)")
+    })
 }
 
 /// Starts a benchmark of disks and waits until the daemon writes.
 fn start_disks(pair: &Pair) -> Process {
-    std::fs::File::create(pair.client.path("image")).unwrap().set_len(2 << 30).unwrap();
+    std::fs::File::create(pair.client.path("image"))
+        .unwrap()
+        .set_len(2 << 30)
+        .unwrap();
     let port = pair.daemon.port.to_string();
-    let words = ["bench", "127.0.0.1", "-p", &port, "--routes", "never", "--bidir", "-t", "1", "--omit", "0", "--repeat", "1"];
-    let bench = pair.client.start([&words[..], &["--disk", "image", "--json", "--no-history"]].concat());
+    let words = [
+        "bench",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "--routes",
+        "never",
+        "--bidir",
+        "-t",
+        "1",
+        "--omit",
+        "0",
+        "--repeat",
+        "1",
+    ];
+    let bench = pair
+        .client
+        .start([&words[..], &["--disk", "image", "--json", "--no-history"]].concat());
     let begun = Instant::now();
     while !writes_without_a_name(&pair.daemon.process) && !bench.has_ended() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it writes nothing");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "it writes nothing"
+        );
         thread::sleep(Duration::from_millis(5));
     }
     bench
@@ -45,7 +73,10 @@ fn a_bench_of_disks_leaves_nothing_when_its_client_is_interrupted_or_killed() {
         let outcome = bench.finish();
         if signal == Signal::INT {
             let report = outcome.document_of("nicstripe-bench-report-1");
-            assert!(report["complete"] == false && report["disk"]["read"].is_object(), "{outcome}");
+            assert!(
+                report["complete"] == false && report["disk"]["read"].is_object(),
+                "{outcome}"
+            );
             outcome.expect(130);
         }
         // The daemon closes the file as well.
@@ -62,13 +93,30 @@ fn a_bench_of_disks_leaves_nothing_when_its_client_is_interrupted_or_killed() {
 fn a_bench_whose_daemon_is_killed_under_load_ends_by_itself_with_what_it_has() {
     let pair = Pair::new();
     let port = pair.daemon.port.to_string();
-    let words = ["bench", "127.0.0.1", "-p", &port, "--routes", "never", "-t", "4", "--repeat", "1", "--json-stream", "--no-history"];
+    let words = [
+        "bench",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "--routes",
+        "never",
+        "-t",
+        "4",
+        "--repeat",
+        "1",
+        "--json-stream",
+        "--no-history",
+    ];
     let bench = pair.client.start(words);
     bench.await_event("sample", |_| true);
     pair.daemon.process.kill();
     let outcome = bench.finish();
-    let report: serde_json::Value = serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
-    assert!(report["schema"] == "nicstripe-bench-report/1" && report["complete"] == false, "{outcome}");
+    let report: serde_json::Value =
+        serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
+    assert!(
+        report["schema"] == "nicstripe-bench-report/1" && report["complete"] == false,
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -88,18 +136,31 @@ fn a_bench_that_reaches_nobody_says_so_in_one_document() {
     let bench = ["bench", "127.0.0.1", "-p", "9", "--routes", "never"];
     let outcome = side.run([&bench[..], &["--json"]].concat());
     let document = outcome.document_of("nicstripe-bench-event-1");
-    assert_eq!((&document["event"], &document["exit_code"]), (&"failed".into(), &10.into()), "{outcome}");
+    assert_eq!(
+        (&document["event"], &document["exit_code"]),
+        (&"failed".into(), &10.into()),
+        "{outcome}"
+    );
     outcome.expect(10).error(&["127.0.0.1:9"]);
     let outcome = side.run([&bench[..], &["--json-stream"]].concat());
     let lines: Vec<&str> = outcome.stdout.lines().collect();
-    assert!(lines.len() == 2 && lines[0].contains(r#""event":"start""#) && lines[1].contains(r#""event":"failed""#), "{outcome}");
+    assert!(
+        lines.len() == 2
+            && lines[0].contains(r#""event":"start""#)
+            && lines[1].contains(r#""event":"failed""#),
+        "{outcome}"
+    );
 }
 
 #[test]
 fn a_place_that_cannot_be_written_to_ends_a_bench_before_it_connects() {
     let side = Side::here();
-    side.run(["bench", "127.0.0.1", "-p", "9", "--html", "none/r.html"]).expect(11).error(&["none/r.html"]);
-    side.run(["bench", "127.0.0.1", "-p", "9", "--baseline", "none.json"]).expect(11).error(&["none.json"]);
+    side.run(["bench", "127.0.0.1", "-p", "9", "--html", "none/r.html"])
+        .expect(11)
+        .error(&["none/r.html"]);
+    side.run(["bench", "127.0.0.1", "-p", "9", "--baseline", "none.json"])
+        .expect(11)
+        .error(&["none.json"]);
 }
 
 #[test]
@@ -108,7 +169,9 @@ fn nothing_is_listed_before_anything_was_measured() {
     let outcome = side.run(["bench", "list"]);
     assert_eq!(outcome.stdout, "", "{outcome}");
     outcome.expect(0);
-    side.run(["bench", "compare", "0badcafe", "feedface"]).expect(11).error(&["0badcafe", "bench list"]);
+    side.run(["bench", "compare", "0badcafe", "feedface"])
+        .expect(11)
+        .error(&["0badcafe", "bench list"]);
 }
 
 /// Runs the shortest possible sweep over loopback and checks the structure of the document, not the
@@ -120,15 +183,33 @@ fn sweep(kind: &str) {
     server.trust(&client, "a", "");
     let daemon = Daemon::start(&server, &[]);
     let port = daemon.port.to_string();
-    let load = ["-R", "-t", "1", "-O", "0", "-i", "0.1", "--repeat", "1", "--budget", "12s", "--routes", "never"];
-    let bench = ["bench", "127.0.0.1", "-p", &port, "--link", "127.0.0.1=127.0.1.1", "--json", "--sweep", kind];
+    let load = [
+        "-R", "-t", "1", "-O", "0", "-i", "0.1", "--repeat", "1", "--budget", "12s", "--routes",
+        "never",
+    ];
+    let bench = [
+        "bench",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "--link",
+        "127.0.0.1=127.0.1.1",
+        "--json",
+        "--sweep",
+        kind,
+    ];
     let outcome = client.run([&bench[..], &load].concat()).expect(0);
     let report = outcome.document_of("nicstripe-bench-report-1");
-    let [sweep] = &report["sweeps"].as_array().unwrap()[..] else { panic!("{report:#}") };
+    let [sweep] = &report["sweeps"].as_array().unwrap()[..] else {
+        panic!("{report:#}")
+    };
     assert_eq!(sweep["kind"], kind, "{sweep:#}");
     assert!(!sweep["points"].as_array().unwrap().is_empty(), "{sweep:#}");
     // Earlier parts may have been cut short as well.
-    assert!(report["complete"] == false || sweep["stopped"] != "the time was up", "{sweep:#}");
+    assert!(
+        report["complete"] == false || sweep["stopped"] != "the time was up",
+        "{sweep:#}"
+    );
 }
 
 #[test]

@@ -16,17 +16,26 @@ fn pair_with(config: &str, options: &[&str]) -> Pair {
     server.trust(&client, "laptop", "");
     server.configure(config);
     let daemon = Daemon::listening(server.start([&["serve"], options].concat()));
-    Pair { client, server, daemon }
+    Pair {
+        client,
+        server,
+        daemon,
+    }
 }
 
 const ON_LOOPBACK: &str = "port = 0\ninterface = [\"lo\"]\n";
 
 #[test]
 fn a_daemon_does_what_its_file_says() {
-    let pair = pair_with(&format!("{ON_LOOPBACK}root = \"served\"\nread-only = true\n"), &["--root", "."]);
+    let pair = pair_with(
+        &format!("{ON_LOOPBACK}root = \"served\"\nread-only = true\n"),
+        &["--root", "."],
+    );
     pair.client.write("source", b"bytes");
     pair.server.write("there", b"bytes");
-    pair.cp(&["source", "127.0.0.1:"]).expect(5).error(&["may only read"]);
+    pair.cp(&["source", "127.0.0.1:"])
+        .expect(5)
+        .error(&["may only read"]);
     // `served` does not exist, so that the command line took precedence.
     pair.cp(&["127.0.0.1:there", "."]).expect(0);
     assert!(pair.client.has("there"));
@@ -35,21 +44,50 @@ fn a_daemon_does_what_its_file_says() {
 #[test]
 fn a_file_can_be_named() {
     let side = Side::here();
-    side.write_guarded("other.toml", "port = 0\ninterface = [\"lo\"]\nroot = \"missing\"\n");
-    side.run(["serve", "--config", "other.toml"]).expect(11).error(&["missing"]);
-    side.run(["serve", "--config", "none.toml"]).expect(11).error(&["none.toml"]);
+    side.write_guarded(
+        "other.toml",
+        "port = 0\ninterface = [\"lo\"]\nroot = \"missing\"\n",
+    );
+    side.run(["serve", "--config", "other.toml"])
+        .expect(11)
+        .error(&["missing"]);
+    side.run(["serve", "--config", "none.toml"])
+        .expect(11)
+        .error(&["none.toml"]);
 }
 
 #[test]
 fn what_is_wrong_in_a_file_is_named_with_its_line() {
     let side = Side::here();
     for (config, parts) in [
-        ("port = 0\nprot = 1\n", &["config.toml, line 2", "prot", "expected one of", "port"][..]),
-        ("[limits]\nsessions = 5000\n", &["line 2", "limits.sessions = 5000", "expected 1 to 4096"]),
-        ("[limits]\ngreeting-time = \"5 days\"\n", &["line 2", "limits.greeting-time = \"5 days\"", "not a time"]),
-        ("routes = \"perhaps\"\n", &["line 1", "routes = \"perhaps\"", "expected \"auto\", \"always\" or \"never\""]),
-        ("metrics = \"0.0.0.0:9747\"\n", &["metrics", "0.0.0.0:9747", "metrics-any"]),
-        ("read-only = true\nappend-only = true\n", &["append-only: cannot be combined with read-only"]),
+        (
+            "port = 0\nprot = 1\n",
+            &["config.toml, line 2", "prot", "expected one of", "port"][..],
+        ),
+        (
+            "[limits]\nsessions = 5000\n",
+            &["line 2", "limits.sessions = 5000", "expected 1 to 4096"],
+        ),
+        (
+            "[limits]\ngreeting-time = \"5 days\"\n",
+            &["line 2", "limits.greeting-time = \"5 days\"", "not a time"],
+        ),
+        (
+            "routes = \"perhaps\"\n",
+            &[
+                "line 1",
+                "routes = \"perhaps\"",
+                "expected \"auto\", \"always\" or \"never\"",
+            ],
+        ),
+        (
+            "metrics = \"0.0.0.0:9747\"\n",
+            &["metrics", "0.0.0.0:9747", "metrics-any"],
+        ),
+        (
+            "read-only = true\nappend-only = true\n",
+            &["append-only: cannot be combined with read-only"],
+        ),
         ("log.filter = \"=x=\"\n", &["log.filter", "=x="]),
     ] {
         side.configure(config);
@@ -62,8 +100,14 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
 fn a_file_that_others_may_change_is_refused() {
     let side = Side::here();
     side.configure(ON_LOOPBACK);
-    fs::set_permissions(side.home().join("config.toml"), fs::Permissions::from_mode(0o666)).unwrap();
-    side.run(["serve"]).expect(5).error(&["config.toml", "0666", "chmod go-w"]);
+    fs::set_permissions(
+        side.home().join("config.toml"),
+        fs::Permissions::from_mode(0o666),
+    )
+    .unwrap();
+    side.run(["serve"])
+        .expect(5)
+        .error(&["config.toml", "0666", "chmod go-w"]);
 }
 
 #[test]
@@ -72,9 +116,17 @@ fn a_configuration_is_checked_without_making_anything() {
     side.run(["serve", "--check-config"]).expect(0);
     side.configure("[limits]\nsessions = 7\n");
     let outcome = side.run(["serve", "--check-config"]).expect(0);
-    assert!(outcome.stdout.contains("config.toml: no errors"), "{outcome}");
-    side.run(["serve", "--check-config", "--root", "missing"]).expect(11).error(&["missing"]);
-    let names: Vec<_> = fs::read_dir(side.home()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        outcome.stdout.contains("config.toml: no errors"),
+        "{outcome}"
+    );
+    side.run(["serve", "--check-config", "--root", "missing"])
+        .expect(11)
+        .error(&["missing"]);
+    let names: Vec<_> = fs::read_dir(side.home())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(names, ["config.toml"], "a key was made");
 }
 
@@ -82,7 +134,9 @@ fn a_configuration_is_checked_without_making_anything() {
 fn the_committed_example_is_right() {
     let side = Side::here();
     side.write_guarded("example.toml", include_str!("../../dist/config.toml"));
-    let outcome = side.run(["serve", "--check-config", "--config", "example.toml"]).expect(0);
+    let outcome = side
+        .run(["serve", "--check-config", "--config", "example.toml"])
+        .expect(0);
     assert!(outcome.stdout.contains("no errors"), "{outcome}");
 }
 
@@ -95,19 +149,29 @@ fn a_hangup_takes_over_new_limits_and_ends_nothing() {
     slow.await_bytes(1);
     pair.cp(&["small", "127.0.0.1:first"]).expect(0);
 
-    pair.server.configure(&format!("{ON_LOOPBACK}announce = true\n[limits]\nsessions = 1\n"));
+    pair.server.configure(&format!(
+        "{ON_LOOPBACK}announce = true\n[limits]\nsessions = 1\n"
+    ));
     pair.daemon.process.signal(Signal::HUP);
-    pair.daemon.process.await_stderr("changed setting needs a restart key=announce");
+    pair.daemon
+        .process
+        .await_stderr("changed setting needs a restart key=announce");
     pair.daemon.process.await_stderr("configuration reloaded");
     // The slow copy holds the only session allowed.
-    pair.cp(&["--timeout", "1s", "small", "127.0.0.1:second"]).expect(5).error(&["has reached its session limit of 1"]);
+    pair.cp(&["--timeout", "1s", "small", "127.0.0.1:second"])
+        .expect(5)
+        .error(&["has reached its session limit of 1"]);
 
     pair.server.configure("port = \"none\"\n");
     pair.daemon.process.signal(Signal::HUP);
-    pair.daemon.process.await_stderr("configuration not reloaded");
-    pair.cp(&["--timeout", "1s", "small", "127.0.0.1:third"]).expect(5);
+    pair.daemon
+        .process
+        .await_stderr("configuration not reloaded");
+    pair.cp(&["--timeout", "1s", "small", "127.0.0.1:third"])
+        .expect(5);
 
-    pair.server.configure(&format!("{ON_LOOPBACK}[log]\nfilter = \"warn\"\n"));
+    pair.server
+        .configure(&format!("{ON_LOOPBACK}[log]\nfilter = \"warn\"\n"));
     pair.daemon.process.signal(Signal::HUP);
     slow.finish().expect(0);
     // The session of the slow copy ends a moment after its client, which does not wait for it.
@@ -119,9 +183,23 @@ fn a_hangup_takes_over_what_peers_may_have_in_benches() {
     let pair = pair_with(&format!("{ON_LOOPBACK}[bench]\nenabled = false\n"), &[]);
     let port = pair.daemon.port.to_string();
     let bench = || {
-        let options =
-            ["-p", &port, "--link", "127.0.0.2=127.0.1.2", "--link", "127.0.0.3=127.0.1.3", "-t", "1", "-O", "0.1", "-R", "--repeat", "1"];
-        pair.client.run([&["bench", "127.0.0.1"], &options[..]].concat())
+        let options = [
+            "-p",
+            &port,
+            "--link",
+            "127.0.0.2=127.0.1.2",
+            "--link",
+            "127.0.0.3=127.0.1.3",
+            "-t",
+            "1",
+            "-O",
+            "0.1",
+            "-R",
+            "--repeat",
+            "1",
+        ];
+        pair.client
+            .run([&["bench", "127.0.0.1"], &options[..]].concat())
     };
     bench().expect(5).error(&["bench is disabled"]);
     pair.server.configure(ON_LOOPBACK);
@@ -137,7 +215,9 @@ fn a_status_signal_says_what_the_daemon_does() {
     pair.cp(&["file", "127.0.0.1:"]).expect(0);
     pair.daemon.process.await_stderr("session ends");
     pair.daemon.process.signal(Signal::USR1);
-    pair.daemon.process.await_stderr("0 sessions, 0 transfers running, 1 done, 0 failed");
+    pair.daemon
+        .process
+        .await_stderr("0 sessions, 0 transfers running, 1 done, 0 failed");
 }
 
 #[test]

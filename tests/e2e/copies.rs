@@ -12,7 +12,10 @@ fn a_file_arrives_whole_and_both_ends_agree_on_its_digest() {
     let pair = Pair::new();
     let bytes = content(20 * MIB + 4097);
     pair.client.write("source", &bytes);
-    let report = pair.cp(&["--json", "source", "127.0.0.1:target"]).expect(0).document();
+    let report = pair
+        .cp(&["--json", "source", "127.0.0.1:target"])
+        .expect(0)
+        .document();
     pair.server.check("target", &bytes, &report);
     pair.daemon.process.await_stderr(&digest(&bytes));
     assert_eq!(pair.server.names(), ["target"]);
@@ -23,7 +26,10 @@ fn a_file_is_fetched_whole_and_both_ends_agree_on_its_digest() {
     let pair = Pair::new();
     let bytes = content(20 * MIB + 4097);
     pair.server.write("source", &bytes);
-    let report = pair.cp(&["--json", "127.0.0.1:source", "target"]).expect(0).document();
+    let report = pair
+        .cp(&["--json", "127.0.0.1:source", "target"])
+        .expect(0)
+        .document();
     pair.client.check("target", &bytes, &report);
     assert_eq!(pair.client.names(), ["target"]);
 }
@@ -34,13 +40,29 @@ fn both_links_carry_data_both_ways() {
     let bytes = content(32 * MIB);
     pair.client.write("here", &bytes);
     pair.server.write("there", &bytes);
-    for arguments in [["--json", "here", "127.0.0.1:copy"], ["--json", "127.0.0.1:there", "copy"]] {
+    for arguments in [
+        ["--json", "here", "127.0.0.1:copy"],
+        ["--json", "127.0.0.1:there", "copy"],
+    ] {
         let report = pair.cp(&arguments).expect(0).document();
         let links = report["links"].as_array().unwrap();
         assert_eq!(links.len(), 2, "{report:#}");
-        assert!(links.iter().all(|link| number(link, "bytes") > 0 && link["verified"] == true), "{report:#}");
-        assert!(links.iter().all(|link| number(link, "interface_bytes") >= number(link, "bytes")), "{report:#}");
-        assert_eq!(links.iter().map(|link| number(link, "bytes")).sum::<u64>(), bytes.len() as u64);
+        assert!(
+            links
+                .iter()
+                .all(|link| number(link, "bytes") > 0 && link["verified"] == true),
+            "{report:#}"
+        );
+        assert!(
+            links
+                .iter()
+                .all(|link| number(link, "interface_bytes") >= number(link, "bytes")),
+            "{report:#}"
+        );
+        assert_eq!(
+            links.iter().map(|link| number(link, "bytes")).sum::<u64>(),
+            bytes.len() as u64
+        );
     }
 }
 
@@ -50,7 +72,10 @@ fn files_of_no_and_one_byte_arrive() {
     for len in [0, 1] {
         let bytes = content(len);
         pair.client.write("source", &bytes);
-        let report = pair.cp(&["-f", "--json", "source", "127.0.0.1:target"]).expect(0).document();
+        let report = pair
+            .cp(&["-f", "--json", "source", "127.0.0.1:target"])
+            .expect(0)
+            .document();
         pair.server.check("target", &bytes, &report);
     }
 }
@@ -61,8 +86,12 @@ fn without_a_link_option_the_host_is_reached_as_the_kernel_would() {
     pair.client.write("source", content(MIB));
     let port = pair.daemon.port.to_string();
     for target in ["127.0.0.1:target", "localhost:target", "[::1]:target"] {
-        let outcome = pair.client.run(["cp", "-f", "-P", &port, "--json", "source", target]).expect(0);
-        pair.server.check("target", &content(MIB), &outcome.document());
+        let outcome = pair
+            .client
+            .run(["cp", "-f", "-P", &port, "--json", "source", target])
+            .expect(0);
+        pair.server
+            .check("target", &content(MIB), &outcome.document());
     }
 }
 
@@ -107,7 +136,10 @@ fn an_existing_target_is_kept_unless_f_is_given() {
     let pair = Pair::new();
     pair.client.write("source", b"newer");
     pair.server.write("target", b"old");
-    let refused = pair.cp(&["source", "127.0.0.1:target"]).expect(11).error(&["\"target\"", "exists"]);
+    let refused = pair
+        .cp(&["source", "127.0.0.1:target"])
+        .expect(11)
+        .error(&["\"target\"", "exists"]);
     refused.hint(&["cp -f ", "source 127.0.0.1:target"]);
     assert_eq!(pair.server.read("target"), b"old");
     assert_eq!(pair.server.names(), ["target"]);
@@ -121,12 +153,16 @@ fn an_existing_file_here_is_kept_unless_f_is_given() {
     let pair = Pair::new();
     pair.server.write("source", b"newer");
     pair.client.write("target", b"old");
-    let refused = pair.cp(&["127.0.0.1:source", "target"]).expect(11).error(&["\"target\"", "exists"]);
+    let refused = pair
+        .cp(&["127.0.0.1:source", "target"])
+        .expect(11)
+        .error(&["\"target\"", "exists"]);
     refused.hint(&["cp -f ", "127.0.0.1:source target"]);
     assert_eq!(pair.client.read("target"), b"old");
     assert_eq!(pair.client.names(), ["target"]);
 
-    pair.cp(&["--force", "127.0.0.1:source", "target"]).expect(0);
+    pair.cp(&["--force", "127.0.0.1:source", "target"])
+        .expect(0);
     assert_eq!(pair.client.read("target"), b"newer");
 }
 
@@ -141,7 +177,10 @@ fn two_clients_copy_different_files_at_once() {
     let (first, second) = (start("first"), start("second"));
     first.await_bytes(1);
     second.await_bytes(1);
-    let (first, second) = (first.finish().expect(0).document(), second.finish().expect(0).document());
+    let (first, second) = (
+        first.finish().expect(0).document(),
+        second.finish().expect(0).document(),
+    );
     pair.server.check("first", &bytes, &first);
     pair.server.check("second", &bytes, &second);
 }
@@ -152,11 +191,19 @@ fn of_two_copies_to_one_file_one_finishes_and_one_is_told_so() {
     let bytes = content(32 * MIB);
     pair.client.write("source", &bytes);
     // Takes longer than the 5 s that the second copy waits for the first.
-    let first = pair.start_cp(&["--bwlimit", "5M", "--json-stream", "source", "127.0.0.1:target"]);
+    let first = pair.start_cp(&[
+        "--bwlimit",
+        "5M",
+        "--json-stream",
+        "source",
+        "127.0.0.1:target",
+    ]);
     first.await_bytes(1);
     let second = pair.cp(&["--json", "source", "127.0.0.1:target"]).expect(5);
     second.document();
-    second.error(&["\"target\"", "another transfer"]).hint(&["other copy"]);
+    second
+        .error(&["\"target\"", "another transfer"])
+        .hint(&["other copy"]);
     let report = first.finish().expect(0).document();
     pair.server.check("target", &bytes, &report);
     assert_eq!(pair.server.names(), ["target"]);
@@ -166,9 +213,15 @@ fn of_two_copies_to_one_file_one_finishes_and_one_is_told_so() {
 fn the_report_names_each_link_by_its_ends() {
     let pair = Pair::new();
     pair.client.write("source", content(MIB));
-    let report = pair.cp(&["--json", "source", "127.0.0.1:"]).expect(0).document();
+    let report = pair
+        .cp(&["--json", "source", "127.0.0.1:"])
+        .expect(0)
+        .document();
     let first = link(&report, "lo");
-    assert_eq!((text(first, "local"), text(first, "remote")), ("127.0.0.2", "127.0.1.2"));
+    assert_eq!(
+        (text(first, "local"), text(first, "remote")),
+        ("127.0.0.2", "127.0.1.2")
+    );
     assert_eq!(text(&report, "peer_name"), "nas");
 }
 
@@ -180,5 +233,8 @@ fn a_hard_link_and_a_link_to_the_target_keep_what_they_had() {
     pair.server.write("target", b"old");
     fs::hard_link(pair.server.path("target"), pair.server.path("kept")).unwrap();
     pair.cp(&["-f", "source", "127.0.0.1:target"]).expect(0);
-    assert_eq!((pair.server.read("target"), pair.server.read("kept")), (b"new".to_vec(), b"old".to_vec()));
+    assert_eq!(
+        (pair.server.read("target"), pair.server.read("kept")),
+        (b"new".to_vec(), b"old".to_vec())
+    );
 }

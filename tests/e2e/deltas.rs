@@ -18,11 +18,16 @@ use crate::{
 
 /// Returns both directions of a copy: the source side, the target side, and the arguments.
 fn ways(pair: &Pair) -> [(&Side, &Side, [&'static str; 2]); 2] {
-    [(&pair.client, &pair.server, ["file", "127.0.0.1:file"]), (&pair.server, &pair.client, ["127.0.0.1:file", "file"])]
+    [
+        (&pair.client, &pair.server, ["file", "127.0.0.1:file"]),
+        (&pair.server, &pair.client, ["127.0.0.1:file", "file"]),
+    ]
 }
 
 fn cp(pair: &Pair, options: &[&str], words: [&str; 2]) -> Value {
-    pair.cp(&[&["--json"], options, &words[..]].concat()).expect(0).document()
+    pair.cp(&[&["--json"], options, &words[..]].concat())
+        .expect(0)
+        .document()
 }
 
 /// Changes one byte each in the first, a middle and the last chunk.
@@ -56,7 +61,10 @@ fn only_chunks_that_differ_are_sent_and_the_old_file_needs_no_f() {
             assert!(number(&report, "wire_bytes") > 0, "{option}: {report:#}");
         }
     }
-    assert_eq!((pair.client.names().len(), pair.server.names().len()), (1, 1));
+    assert_eq!(
+        (pair.client.names().len(), pair.server.names().len()),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -64,14 +72,22 @@ fn a_file_that_became_longer_or_shorter_is_right() {
     let pair = Pair::new();
     let all = content(12 * MIB + 1000);
     for option in ["--delta", "--inplace"] {
-        for (old, new) in [(9 * MIB + 5, 12 * MIB + 1000), (12 * MIB + 1000, 9 * MIB + 5), (0, 3 * MIB), (3 * MIB, 0)] {
+        for (old, new) in [
+            (9 * MIB + 5, 12 * MIB + 1000),
+            (12 * MIB + 1000, 9 * MIB + 5),
+            (0, 3 * MIB),
+            (3 * MIB, 0),
+        ] {
             for (from, to, words) in ways(&pair) {
                 from.write("file", &all[..new]);
                 to.write("file", &all[..old]);
                 let report = cp(&pair, &[option], words);
                 to.check("file", &all[..new], &report);
                 let longer = (new as u64).saturating_sub(old as u64);
-                assert!(sent_once(&report) <= longer + THREE_CHUNKS, "{option} {old} {new}: {report:#}");
+                assert!(
+                    sent_once(&report) <= longer + THREE_CHUNKS,
+                    "{option} {old} {new}: {report:#}"
+                );
             }
         }
     }
@@ -116,7 +132,8 @@ fn in_place_is_the_old_file_and_delta_a_new_one() {
         let old = fs::File::open(pair.server.path("file")).unwrap();
         cp(&pair, &[option], ["file", "127.0.0.1:file"]);
         let inode = |metadata: fs::Metadata| metadata.ino();
-        let is_same = inode(old.metadata().unwrap()) == inode(fs::metadata(pair.server.path("file")).unwrap());
+        let is_same = inode(old.metadata().unwrap())
+            == inode(fs::metadata(pair.server.path("file")).unwrap());
         assert_eq!(is_same, is_same_file, "{option}");
     }
 }
@@ -139,9 +156,14 @@ fn the_last_line_says_what_was_saved() {
     let new = content(16 * MIB);
     pair.client.write("file", &new);
     pair.server.write("file", changed(&new));
-    let outcome = pair.cp(&["--delta", "--stats", "file", "127.0.0.1:file"]).expect(0);
+    let outcome = pair
+        .cp(&["--delta", "--stats", "file", "127.0.0.1:file"])
+        .expect(0);
     assert!(outcome.stderr.contains(" sent for 16.0 MiB"), "{outcome}");
-    assert!(outcome.stderr.contains("Bytes sent over the links: "), "{outcome}");
+    assert!(
+        outcome.stderr.contains("Bytes sent over the links: "),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -153,7 +175,11 @@ fn holes_are_neither_sent_nor_written() {
         let _ = fs::remove_file(to.path("file"));
         plant_sparse(&from.path("file"), size, &[0, 100 << 20, size - 4096]);
         let extents = data_of(&from.path("file"));
-        assert_eq!(extents.len(), 3, "temporary files are on a file system with holes: {extents:?}");
+        assert_eq!(
+            extents.len(),
+            3,
+            "temporary files are on a file system with holes: {extents:?}"
+        );
         let report = cp(&pair, &[], words);
         assert_eq!(text(&report, "blake3"), digest(&from.read("file")));
         assert!(is_same(&from.read("file"), &to.read("file")));
@@ -171,7 +197,10 @@ fn a_file_of_nothing_but_a_hole_arrives() {
         plant_sparse(&from.path("file"), 64 * MIB as u64 + 1, &[]);
         let report = cp(&pair, &[], words);
         assert_eq!(number(&report, "wire_bytes"), 0, "{report:#}");
-        assert_eq!(fs::metadata(to.path("file")).unwrap().len(), 64 * MIB as u64 + 1);
+        assert_eq!(
+            fs::metadata(to.path("file")).unwrap().len(),
+            64 * MIB as u64 + 1
+        );
         assert!(data_of(&to.path("file")).is_empty());
     }
 }
@@ -182,7 +211,10 @@ fn text_shrinks_on_the_wire_and_noise_does_not_grow() {
     let words_of = b"the same words over and over, with a number now and then\n".repeat(150_000);
     let noise = content(4 * MIB);
     for (from, to, words) in ways(&pair) {
-        for (bytes, most) in [(&words_of, words_of.len() as u64 / 2), (&noise, noise.len() as u64 + THREE_CHUNKS)] {
+        for (bytes, most) in [
+            (&words_of, words_of.len() as u64 / 2),
+            (&noise, noise.len() as u64 + THREE_CHUNKS),
+        ] {
             from.write("file", bytes);
             // Compression does not help if the cables are not the bottleneck.
             let report = cp(&pair, &["-zf", "--bwlimit", "4M"], words);
@@ -201,10 +233,26 @@ fn a_file_that_changes_is_copied_as_it_was_read_where_that_is_allowed() {
         let bytes = content(16 * MIB);
         from.write("file", &bytes);
         let _ = fs::remove_file(to.path("file"));
-        let cp = pair.start_cp(&[&["--allow-changing", "--bwlimit", "16M", "--json-stream"], &words[..]].concat());
+        let cp = pair.start_cp(
+            &[
+                &["--allow-changing", "--bwlimit", "16M", "--json-stream"],
+                &words[..],
+            ]
+            .concat(),
+        );
         cp.await_bytes(4 * MIB as u64);
-        OpenOptions::new().append(true).open(from.path("file")).unwrap().write_all(b"more").unwrap();
-        OpenOptions::new().write(true).open(from.path("file")).unwrap().write_all_at(b"changed", 15 * MIB as u64).unwrap();
+        OpenOptions::new()
+            .append(true)
+            .open(from.path("file"))
+            .unwrap()
+            .write_all(b"more")
+            .unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(from.path("file"))
+            .unwrap()
+            .write_all_at(b"changed", 15 * MIB as u64)
+            .unwrap();
         let report = cp.finish().expect(0).document();
         let arrived = to.read("file");
         assert_eq!(arrived.len(), 16 * MIB);
@@ -218,9 +266,21 @@ fn a_file_that_changes_is_copied_as_it_was_read_where_that_is_allowed() {
 fn a_file_that_becomes_shorter_fails_even_so() {
     let pair = Pair::new();
     pair.client.write("file", content(16 * MIB));
-    let cp = pair.start_cp(&["--allow-changing", "--bwlimit", "16M", "--json-stream", "file", "127.0.0.1:file"]);
+    let cp = pair.start_cp(&[
+        "--allow-changing",
+        "--bwlimit",
+        "16M",
+        "--json-stream",
+        "file",
+        "127.0.0.1:file",
+    ]);
     cp.await_bytes(4 * MIB as u64);
-    OpenOptions::new().write(true).open(pair.client.path("file")).unwrap().set_len(5 * MIB as u64).unwrap();
+    OpenOptions::new()
+        .write(true)
+        .open(pair.client.path("file"))
+        .unwrap()
+        .set_len(5 * MIB as u64)
+        .unwrap();
     cp.finish().expect(24);
     assert!(!pair.server.has("file"));
 }

@@ -24,11 +24,18 @@ fn a_second_backup_sends_what_has_changed_and_each_restores_what_there_was() {
     let first_tree = read(&pair, "tree");
     backup(&pair, &["init", REPO]).expect(0);
     let first = missing(&backup(&pair, &["backup", REPO, "tree"]).expect(0));
-    assert!((size..size + 200 * NODE).contains(&first), "{first} of {size}");
+    assert!(
+        (size..size + 200 * NODE).contains(&first),
+        "{first} of {size}"
+    );
 
     // One file in a hundred, because their sizes vary.
     for number in [13, 117] {
-        write(&pair.client.path(format!("tree/{number}")), number + 1000, size / 200);
+        write(
+            &pair.client.path(format!("tree/{number}")),
+            number + 1000,
+            size / 200,
+        );
     }
     let second_tree = read(&pair, "tree");
     let second = missing(&backup(&pair, &["backup", REPO, "tree"]).expect(0));
@@ -38,7 +45,11 @@ fn a_second_backup_sends_what_has_changed_and_each_restores_what_there_was() {
     assert_eq!(third, 0);
 
     let listed = backup(&pair, &["list", REPO]).expect(0);
-    let names: Vec<&str> = listed.stdout.lines().filter_map(|line| line.split_once(' ').map(|(name, _)| name)).collect();
+    let names: Vec<&str> = listed
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_once(' ').map(|(name, _)| name))
+        .collect();
     assert!(names.len() >= 2, "{listed}");
     backup(&pair, &["restore", REPO, &names[0][..12], "restored-1"]).expect(0);
     assert_eq!(read(&pair, "restored-1"), first_tree);
@@ -55,7 +66,11 @@ fn of_a_file_that_grows_at_its_front_only_the_first_chunks_are_sent_again() {
     write(&folder.join("file"), 1, 20 << 20);
     backup(&pair, &["init", REPO]).expect(0);
     backup(&pair, &["backup", REPO, "tree"]).expect(0);
-    let grown = [b"in front".as_slice(), &fs::read(folder.join("file")).unwrap()].concat();
+    let grown = [
+        b"in front".as_slice(),
+        &fs::read(folder.join("file")).unwrap(),
+    ]
+    .concat();
     fs::write(folder.join("file"), grown).unwrap();
     let sent = missing(&backup(&pair, &["backup", REPO, "tree"]).expect(0));
     // At most two chunks of 2 MiB; then the chunk boundaries match again.
@@ -98,9 +113,15 @@ fn what_a_killed_backup_has_sent_is_not_sent_again() {
     let before = packs(&pair);
     backup(&pair, &["backup", REPO, "tree"]).expect(0);
     let checked = backup(&pair, &["check", REPO]).expect(0);
-    assert!(!checked.stdout.contains("unreferenced"), "the same files make the same packs\n{checked}");
+    assert!(
+        !checked.stdout.contains("unreferenced"),
+        "the same files make the same packs\n{checked}"
+    );
     let after = packs(&pair);
-    assert!(before.iter().all(|pack| after.contains(pack)), "{before:?} {after:?}");
+    assert!(
+        before.iter().all(|pack| after.contains(pack)),
+        "{before:?} {after:?}"
+    );
 }
 
 #[test]
@@ -123,18 +144,28 @@ fn what_is_damaged_or_missing_in_a_repository_is_told() {
     make_tree(&pair.client.path("tree"), 20);
     backup(&pair, &["list", REPO]).expect(1).error(&["repo"]);
     backup(&pair, &["init", REPO]).expect(0);
-    backup(&pair, &["init", REPO]).expect(1).error(&["repository exists"]);
-    backup(&pair, &["restore", REPO, "latest", "restored"]).expect(1).error(&["no snapshot"]);
+    backup(&pair, &["init", REPO])
+        .expect(1)
+        .error(&["repository exists"]);
+    backup(&pair, &["restore", REPO, "latest", "restored"])
+        .expect(1)
+        .error(&["no snapshot"]);
     backup(&pair, &["backup", REPO, "tree"]).expect(0);
     let pack = pair.server.path(packs(&pair).remove(0));
     let mut bytes = fs::read(&pack).unwrap();
     bytes[100] ^= 1;
     fs::write(&pack, bytes).unwrap();
     backup(&pair, &["check", REPO]).expect(0);
-    backup(&pair, &["check", REPO, "--read-data"]).expect(1).error(&["damaged"]);
-    backup(&pair, &["restore", REPO, "latest", "restored"]).expect(1).error(&["damaged"]);
+    backup(&pair, &["check", REPO, "--read-data"])
+        .expect(1)
+        .error(&["damaged"]);
+    backup(&pair, &["restore", REPO, "latest", "restored"])
+        .expect(1)
+        .error(&["damaged"]);
     fs::remove_file(&pack).unwrap();
-    backup(&pair, &["check", REPO]).expect(1).error(&["is missing"]);
+    backup(&pair, &["check", REPO])
+        .expect(1)
+        .error(&["is missing"]);
 }
 
 /// Runs the tool to its end, over both links.
@@ -145,7 +176,12 @@ fn backup(pair: &Pair, arguments: &[&str]) -> Outcome {
 /// Starts the tool with small packs, so that there are many.
 fn start_backup(pair: &Pair, arguments: &[&str]) -> Process {
     let mut command = pair.client.command(example("backup"));
-    command.args(arguments).args(["--port", &pair.daemon.port.to_string(), "--pack-size", "262144"]);
+    command.args(arguments).args([
+        "--port",
+        &pair.daemon.port.to_string(),
+        "--pack-size",
+        "262144",
+    ]);
     command.args(LINKS.iter().flat_map(|link| ["--link", link]));
     Process::spawn(command)
 }
@@ -154,7 +190,10 @@ fn start_backup(pair: &Pair, arguments: &[&str]) -> Process {
 #[track_caller]
 fn missing(outcome: &Outcome) -> u64 {
     let words: Vec<&str> = outcome.stdout.split_whitespace().collect();
-    let place = words.iter().position(|word| *word == "sent").unwrap_or_else(|| panic!("{outcome}"));
+    let place = words
+        .iter()
+        .position(|word| *word == "sent")
+        .unwrap_or_else(|| panic!("{outcome}"));
     words[place - 2].parse().unwrap()
 }
 
@@ -162,20 +201,31 @@ fn missing(outcome: &Outcome) -> u64 {
 fn packs(pair: &Pair) -> Vec<PathBuf> {
     let entries = fs::read_dir(pair.server.path("repo/packs")).unwrap();
     let names = entries.map(|entry| Path::new("repo/packs").join(entry.unwrap().file_name()));
-    names.filter(|name| !name.to_string_lossy().contains("nicstripe")).collect()
+    names
+        .filter(|name| !name.to_string_lossy().contains("nicstripe"))
+        .collect()
 }
 
 /// Waits until some packs are durable.
 fn await_packs(pair: &Pair, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while packs(pair).len() < count {
-        assert!(Instant::now() < deadline, "no {count} packs within a minute");
+        assert!(
+            Instant::now() < deadline,
+            "no {count} packs within a minute"
+        );
         sleep(Duration::from_millis(2));
     }
 }
 
 fn read(pair: &Pair, name: &str) -> Tree {
-    Tree::read(&pair.client.path(name), Aspects { modes: true, ..Aspects::NONE })
+    Tree::read(
+        &pair.client.path(name),
+        Aspects {
+            modes: true,
+            ..Aspects::NONE
+        },
+    )
 }
 
 /// Creates files of all sizes and one entry of each other kind; returns the total size in bytes.
@@ -184,7 +234,11 @@ fn make_tree(folder: &Path, files: u32) -> u64 {
     let size = make_files(folder, files);
     fs::write(folder.join("empty"), "").unwrap();
     fs::create_dir_all(folder.join("dir/empty")).unwrap();
-    fs::write(folder.join(std::ffi::OsStr::from_bytes(b"dir/\xff\n")), "a name that is no text").unwrap();
+    fs::write(
+        folder.join(std::ffi::OsStr::from_bytes(b"dir/\xff\n")),
+        "a name that is no text",
+    )
+    .unwrap();
     std::os::unix::fs::symlink("../nowhere", folder.join("dir/link")).unwrap();
     fs::write(folder.join("dir/tool"), "#!/bin/sh\n").unwrap();
     fs::set_permissions(folder.join("dir/tool"), Permissions::from_mode(0o755)).unwrap();
@@ -206,7 +260,11 @@ fn make_files(folder: &Path, files: u32) -> u64 {
 /// Writes a file with unique content.
 fn write(path: &Path, number: u32, len: u64) {
     let mut bytes = vec![0; len as usize];
-    blake3::Hasher::new().update(path.as_os_str().as_bytes()).update(&number.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    blake3::Hasher::new()
+        .update(path.as_os_str().as_bytes())
+        .update(&number.to_le_bytes())
+        .finalize_xof()
+        .fill(&mut bytes);
     fs::write(path, bytes).unwrap();
 }
 

@@ -8,12 +8,31 @@ use crate::{
 };
 
 /// Examples with a test, in this file or in [`crate::example_backup`].
-const TESTED: [&str; 7] = ["backup", "bench", "embedding_daemon", "objects", "progress", "put", "resume"];
+const TESTED: [&str; 7] = [
+    "backup",
+    "bench",
+    "embedding_daemon",
+    "objects",
+    "progress",
+    "put",
+    "resume",
+];
 
 #[test]
 fn every_example_has_a_test() {
-    let sources = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap();
-    let mut names: Vec<String> = sources.map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    let sources =
+        std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap();
+    let mut names: Vec<String> = sources
+        .map(|entry| {
+            entry
+                .unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
     names.sort();
     assert_eq!(names, TESTED);
 }
@@ -22,7 +41,11 @@ fn every_example_has_a_test() {
 fn a_program_that_embeds_a_daemon_puts_and_gets_through_a_client() {
     let pair = Pair::new();
     let outcome = run(&pair, "embedding_daemon", &[]);
-    for line in ["put 17000 bytes, 0 installed routes", "got \"42\"", "left: answer; greeting, taken in"] {
+    for line in [
+        "put 17000 bytes, 0 installed routes",
+        "got \"42\"",
+        "left: answer; greeting, taken in",
+    ] {
         assert!(outcome.stdout.lines().any(|said| said == line), "{outcome}");
     }
     assert!(outcome.stdout.contains("refused: 127.0.0.1: "), "{outcome}");
@@ -33,7 +56,11 @@ fn a_program_of_ones_own_puts_a_file() {
     let pair = Pair::new();
     let bytes = content(3_000_000);
     pair.client.write("file", &bytes);
-    let outcome = run(&pair, "put", &["file", "127.0.0.1", &pair.daemon.port.to_string()]);
+    let outcome = run(
+        &pair,
+        "put",
+        &["file", "127.0.0.1", &pair.daemon.port.to_string()],
+    );
     assert!(outcome.stdout.contains(&digest(&bytes)), "{outcome}");
     assert!(pair.server.read("file") == bytes);
 }
@@ -41,17 +68,42 @@ fn a_program_of_ones_own_puts_a_file() {
 #[test]
 fn a_program_of_ones_own_writes_lists_reads_and_removes_an_object() {
     let pair = Pair::new();
-    let outcome = run(&pair, "objects", &["127.0.0.1", &pair.daemon.port.to_string()]);
-    let lines = ["10000000 bytes are durable", "    10000000 numbers", "line 123456: 123456", "removed"];
-    assert_eq!(outcome.stdout.lines().collect::<Vec<_>>(), lines, "{outcome}");
+    let outcome = run(
+        &pair,
+        "objects",
+        &["127.0.0.1", &pair.daemon.port.to_string()],
+    );
+    let lines = [
+        "10000000 bytes are durable",
+        "    10000000 numbers",
+        "line 123456: 123456",
+        "removed",
+    ];
+    assert_eq!(
+        outcome.stdout.lines().collect::<Vec<_>>(),
+        lines,
+        "{outcome}"
+    );
     assert_eq!(pair.server.names(), ["example"]);
 }
 
 #[test]
 fn a_program_of_ones_own_benches() {
     let pair = Pair::new();
-    let outcome = run(&pair, "bench", &["127.0.0.1", &pair.daemon.port.to_string(), "1"]);
-    assert!(outcome.stdout.lines().filter(|line| line.contains("bit/s")).count() >= 3, "{outcome}");
+    let outcome = run(
+        &pair,
+        "bench",
+        &["127.0.0.1", &pair.daemon.port.to_string(), "1"],
+    );
+    assert!(
+        outcome
+            .stdout
+            .lines()
+            .filter(|line| line.contains("bit/s"))
+            .count()
+            >= 3,
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -60,11 +112,28 @@ fn progress_is_shown_for_the_file_and_for_each_link() {
     let bytes = content(8_000_000);
     pair.client.write("file", &bytes);
     let port = pair.daemon.port.to_string();
-    let outcome = run(&pair, "progress", &["file", "127.0.0.1", &port, LINKS[0], LINKS[1]]);
+    let outcome = run(
+        &pair,
+        "progress",
+        &["file", "127.0.0.1", &port, LINKS[0], LINKS[1]],
+    );
     // Without a terminal there are no bars, only the final lines.
-    assert!(outcome.stdout.starts_with("8000000 bytes at ") && outcome.stdout.lines().count() == 3, "{outcome}");
-    let carried = outcome.stdout.lines().skip(1).map(|line| line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap());
-    assert_eq!(carried.collect::<Vec<_>>().iter().sum::<usize>(), bytes.len(), "{outcome}");
+    assert!(
+        outcome.stdout.starts_with("8000000 bytes at ") && outcome.stdout.lines().count() == 3,
+        "{outcome}"
+    );
+    let carried = outcome.stdout.lines().skip(1).map(|line| {
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<usize>()
+            .unwrap()
+    });
+    assert_eq!(
+        carried.collect::<Vec<_>>().iter().sum::<usize>(),
+        bytes.len(),
+        "{outcome}"
+    );
     assert_eq!(digest(&pair.server.read("file")), digest(&bytes));
 }
 
@@ -73,10 +142,20 @@ fn a_copy_that_is_interrupted_goes_on_where_it_was() {
     let pair = Pair::new();
     let bytes = content(40_000_000);
     pair.client.write("file", &bytes);
-    let outcome = run(&pair, "resume", &["file", "127.0.0.1", &pair.daemon.port.to_string()]);
+    let outcome = run(
+        &pair,
+        "resume",
+        &["file", "127.0.0.1", &pair.daemon.port.to_string()],
+    );
     assert!(outcome.stdout.contains("interrupted: "), "{outcome}");
-    let there = outcome.stdout.lines().find_map(|line| line.strip_prefix("resumed at ")?.strip_suffix(" of 40000000 bytes"));
-    let there: usize = there.unwrap_or_else(|| panic!("{outcome}")).parse().unwrap();
+    let there = outcome.stdout.lines().find_map(|line| {
+        line.strip_prefix("resumed at ")?
+            .strip_suffix(" of 40000000 bytes")
+    });
+    let there: usize = there
+        .unwrap_or_else(|| panic!("{outcome}"))
+        .parse()
+        .unwrap();
     // The example waits for a third of the file. Not all of it may be durable, and more arrived
     // before the interruption.
     assert!((1_000_000..40_000_000).contains(&there), "{outcome}");

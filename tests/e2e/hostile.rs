@@ -23,8 +23,18 @@ use crate::{
 fn idle(stranger: u16, port: u16) -> TcpStream {
     let [high, low] = stranger.to_be_bytes();
     // Close-on-exec, so that no daemon of another test inherits it.
-    let tcp = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-    bind(&tcp, &SocketAddr::from((Ipv4Addr::new(127, 7, high, low), 0))).unwrap();
+    let tcp = socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    bind(
+        &tcp,
+        &SocketAddr::from((Ipv4Addr::new(127, 7, high, low), 0)),
+    )
+    .unwrap();
     connect(&tcp, &SocketAddr::from((Ipv4Addr::new(127, 0, 1, 1), port))).unwrap();
     tcp.into()
 }
@@ -43,12 +53,24 @@ fn a_daemon_with_few_file_descriptors_and_many_strangers_goes_on_with_its_peers(
     client.trust(&server, "nas", "");
     server.trust(&client, "laptop", "");
     let daemon = daemon_with_descriptors(&server, 64);
-    let pair = Pair { client, server, daemon };
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
     let bytes = content(16 * MIB);
     pair.client.write("source", &bytes);
-    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "16M",
+        "--json-stream",
+        "source",
+        "127.0.0.1:target",
+    ]);
     cp.await_bytes(MIB as u64);
-    let strangers: Vec<TcpStream> = (0..300).map(|stranger| idle(stranger, pair.daemon.port)).collect();
+    let strangers: Vec<TcpStream> = (0..300)
+        .map(|stranger| idle(stranger, pair.daemon.port))
+        .collect();
     pair.client.write("second", b"bytes");
     pair.cp(&["second", "127.0.0.1:"]).expect(0);
     cp.finish().expect(0);
@@ -56,7 +78,9 @@ fn a_daemon_with_few_file_descriptors_and_many_strangers_goes_on_with_its_peers(
     assert!(pair.server.read("target") == bytes);
     // The first connection was rejected long ago, without data.
     let mut first = &strangers[0];
-    first.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    first
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     assert!(matches!(first.read(&mut [0; 1]), Ok(0) | Err(_)));
 }
 
@@ -70,23 +94,50 @@ fn take_descriptors(greedy: &Side, port: u16) -> tokio::runtime::Runtime {
     greedy.write("tree/last", content(3 * MIB));
     greedy.write("large", content(MIB));
     let home = Home::at(greedy.home());
-    let (identity, peers) = (Identity::load_or_create(&home.identity_file()).unwrap(), Peers::load(&home.peers_file()).unwrap());
-    let builder = Client::builder().identity(identity).peers(peers).port(port).streams(4).bandwidth(Some(BitRate(100_000)));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (identity, peers) = (
+        Identity::load_or_create(&home.identity_file()).unwrap(),
+        Peers::load(&home.peers_file()).unwrap(),
+    );
+    let builder = Client::builder()
+        .identity(identity)
+        .peers(peers)
+        .port(port)
+        .streams(4)
+        .bandwidth(Some(BitRate(100_000)));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let (large, tree) = (greedy.path("large"), greedy.path("tree"));
     for session in 0..8 {
         let (builder, large, tree) = (builder.clone(), large.clone(), tree.clone());
         runtime.spawn(async move {
-            let client = builder.connect("127.0.0.1").await.expect("it waits for a place");
+            let client = builder
+                .connect("127.0.0.1")
+                .await
+                .expect("it waits for a place");
             let mut transfers = JoinSet::new();
             let name = |text: String| Some(Name::parse(text.as_bytes()).unwrap());
             for index in 0..4 {
-                let options = TreeOptions { recursive: true, ..TreeOptions::default() };
-                let put = client.put_tree(vec![tree.clone()], name(format!("tree-{session}-{index}")), true, options);
+                let options = TreeOptions {
+                    recursive: true,
+                    ..TreeOptions::default()
+                };
+                let put = client.put_tree(
+                    vec![tree.clone()],
+                    name(format!("tree-{session}-{index}")),
+                    true,
+                    options,
+                );
                 transfers.spawn(async move { put.finish().await.is_ok() });
             }
             for index in 0..100 {
-                let put = client.put(&large, name(format!("large-{session}-{index}")), CopyOptions::default());
+                let put = client.put(
+                    &large,
+                    name(format!("large-{session}-{index}")),
+                    CopyOptions::default(),
+                );
                 transfers.spawn(async move { put.finish().await.is_ok() });
             }
             transfers.join_all().await;
@@ -108,10 +159,23 @@ fn a_peer_that_takes_all_descriptors_it_can_get_keeps_nobody_from_being_accepted
     let _attack = take_descriptors(&greedy, port);
     for round in 0..10 {
         thread::sleep(Duration::from_millis(300));
-        client.run(["cp", "-P", &port.to_string(), "source", &format!("127.0.0.1:copy{round}")]).expect(0);
+        client
+            .run([
+                "cp",
+                "-P",
+                &port.to_string(),
+                "source",
+                &format!("127.0.0.1:copy{round}"),
+            ])
+            .expect(0);
     }
-    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.process.id())).unwrap().count();
-    assert!(open > DESCRIPTORS / 3, "{open}: the attack takes too little to show anything");
+    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.process.id()))
+        .unwrap()
+        .count();
+    assert!(
+        open > DESCRIPTORS / 3,
+        "{open}: the attack takes too little to show anything"
+    );
 }
 
 /// Low enough that the directories of one tree could exhaust it.

@@ -55,11 +55,18 @@ impl Way {
     /// Repeats the copy at full speed. Panics unless it resumes and the target is correct.
     #[track_caller]
     fn rerun(self, pair: &Pair, arguments: [&str; 2], bytes: &[u8]) {
-        let report = pair.cp(&[&["--json"], &arguments[..]].concat()).expect(0).document();
+        let report = pair
+            .cp(&[&["--json"], &arguments[..]].concat())
+            .expect(0)
+            .document();
         assert!(number(&report, "resumed_bytes") > 0, "{report:#}");
         let side = self.side(pair);
         side.check("target", bytes, &report);
-        assert!(side.names().iter().all(|name| !name.contains("nicstripe")), "{:?}", side.names());
+        assert!(
+            side.names().iter().all(|name| !name.contains("nicstripe")),
+            "{:?}",
+            side.names()
+        );
     }
 }
 
@@ -78,7 +85,9 @@ fn an_interrupted_copy_says_how_to_go_on_and_a_rerun_does() {
         cp.signal(Signal::INT);
         let outcome = cp.finish().expect(130);
         assert_eq!(outcome.document()["resumable"], true, "{outcome}");
-        outcome.error(&["interrupted"]).hint(&["same command again", &arguments.join(" ")]);
+        outcome
+            .error(&["interrupted"])
+            .hint(&["same command again", &arguments.join(" ")]);
         assert!(!way.has_target(&pair));
         way.rerun(&pair, arguments, &bytes);
     }
@@ -184,7 +193,11 @@ fn goes_on_by_itself(way: Way, signal: Signal) {
     let arguments = way.prepare(&pair, &bytes);
     let cp = pair.start_cp(&paced(&arguments));
     cp.await_bytes(PAST_A_SYNC);
-    let Pair { client, server, daemon: Daemon { process, port } } = pair;
+    let Pair {
+        client,
+        server,
+        daemon: Daemon { process, port },
+    } = pair;
     process.signal(signal);
     process.finish();
     cp.await_event("waiting", |_| true);
@@ -192,7 +205,11 @@ fn goes_on_by_itself(way: Way, signal: Signal) {
     thread::sleep(Duration::from_secs(1));
     let daemon = Daemon::start_on(&server, port, &LOOPBACK);
     let report = cp.finish().expect(0).document();
-    let pair = Pair { client, server, daemon };
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
     way.side(&pair).check("target", &bytes, &report);
 }
 
@@ -216,15 +233,26 @@ fn ends_in_order(start: impl FnOnce(&Pair, &[&str]) -> Process) {
     let pair = Pair::new();
     let bytes = content(LEN);
     let arguments = Way::Put.prepare(&pair, &bytes);
-    let cp = start(&pair, &[&["--timeout", "500ms"], &paced(&arguments)[..]].concat());
+    let cp = start(
+        &pair,
+        &[&["--timeout", "500ms"], &paced(&arguments)[..]].concat(),
+    );
     cp.await_bytes(HALF / 2);
-    let Pair { client, server, daemon: Daemon { process, port } } = pair;
+    let Pair {
+        client,
+        server,
+        daemon: Daemon { process, port },
+    } = pair;
     process.signal(Signal::TERM);
     process.finish().expect(143);
     let outcome = cp.finish();
     assert_eq!(outcome.document()["resumable"], true, "{outcome}");
     let daemon = Daemon::start_on(&server, port, &LOOPBACK);
-    let pair = Pair { client, server, daemon };
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
     // Half a second of data: no periodic sync has come yet, so that the orderly end made it
     // durable.
     Way::Put.rerun(&pair, arguments, &bytes);
@@ -239,7 +267,10 @@ fn no_resume_starts_from_nothing() {
     cp.await_bytes(HALF);
     cp.signal(Signal::INT);
     cp.finish().expect(130);
-    let report = pair.cp(&[&["--no-resume", "--json"], &arguments[..]].concat()).expect(0).document();
+    let report = pair
+        .cp(&[&["--no-resume", "--json"], &arguments[..]].concat())
+        .expect(0)
+        .document();
     assert_eq!(number(&report, "resumed_bytes"), 0);
     pair.server.check("target", &bytes, &report);
     assert_eq!(pair.server.names(), ["target"]);

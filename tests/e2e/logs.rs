@@ -27,8 +27,19 @@ fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
     server.trust(&client, "laptop", "");
     let process = prepare(&server);
     let line = process.await_stderr("listening on ");
-    let digits: String = line.chars().skip_while(|c| *c != ',').filter(char::is_ascii_digit).collect();
-    let pair = Pair { client, server, daemon: Daemon { port: digits.parse().unwrap(), process } };
+    let digits: String = line
+        .chars()
+        .skip_while(|c| *c != ',')
+        .filter(char::is_ascii_digit)
+        .collect();
+    let pair = Pair {
+        client,
+        server,
+        daemon: Daemon {
+            port: digits.parse().unwrap(),
+            process,
+        },
+    };
     for name in EVIL {
         let name = Path::new(std::ffi::OsStr::from_bytes(name));
         pair.client.write(name, content(1000));
@@ -45,7 +56,11 @@ fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
     let name = "n".repeat(250);
     pair.client.write(&name, content(MIB));
     pair.cp(&[&name, &format!("127.0.0.1:{name}")]).expect(0);
-    let Pair { daemon: Daemon { process, .. }, server, .. } = pair;
+    let Pair {
+        daemon: Daemon { process, .. },
+        server,
+        ..
+    } = pair;
     // Sessions end a moment after their clients.
     (0..11).for_each(|_| drop(process.await_stderr("session ends")));
     std::thread::sleep(std::time::Duration::from_millis(500));
@@ -80,12 +95,23 @@ fn a_good_copy_leaves_nothing_in_the_log_that_looks_like_a_fault() {
         client.trust(&server, "nas", "");
         server.trust(&client, "laptop", "");
         let mut command = server.command(env!("CARGO_BIN_EXE_nicstripe"));
-        command.env("NICSTRIPE_LOG", level).args([&["serve", "--port", "0"], &LOOPBACK[..]].concat());
-        let pair = Pair { client, server, daemon: Daemon::listening(Process::spawn(command)) };
+        command
+            .env("NICSTRIPE_LOG", level)
+            .args([&["serve", "--port", "0"], &LOOPBACK[..]].concat());
+        let pair = Pair {
+            client,
+            server,
+            daemon: Daemon::listening(Process::spawn(command)),
+        };
         pair.client.write("f", content(5 * MIB));
         pair.client.make_dir("t");
         pair.client.write("t/g", content(1000));
-        let copies: [&[&str]; 4] = [&["f", "127.0.1.2:"], &["127.0.1.2:f", "back"], &["-r", "t", "127.0.1.2:"], &["-r", "t", "127.0.1.2:"]];
+        let copies: [&[&str]; 4] = [
+            &["f", "127.0.1.2:"],
+            &["127.0.1.2:f", "back"],
+            &["-r", "t", "127.0.1.2:"],
+            &["-r", "t", "127.0.1.2:"],
+        ];
         for words in copies {
             let mut command = pair.cp_command(words);
             command.env("NICSTRIPE_LOG", level);
@@ -93,7 +119,10 @@ fn a_good_copy_leaves_nothing_in_the_log_that_looks_like_a_fault() {
             let odd = ODD.iter().find(|odd| client.stderr.contains(**odd));
             assert_eq!(odd, None, "{client}");
         }
-        let Pair { daemon: Daemon { process, .. }, .. } = pair;
+        let Pair {
+            daemon: Daemon { process, .. },
+            ..
+        } = pair;
         process.await_lines("session ends", copies.len());
         process.signal(Signal::TERM);
         let daemon = process.finish().expect(143);
@@ -124,7 +153,8 @@ fn unquoted(record: &str) -> String {
 
 #[track_caller]
 fn no_controls(text: &str) {
-    let bad = |c: &char| c.is_control() && *c != '\n' || matches!(c, '\u{61c}' | '\u{2028}' | '\u{202e}');
+    let bad =
+        |c: &char| c.is_control() && *c != '\n' || matches!(c, '\u{61c}' | '\u{2028}' | '\u{202e}');
     assert_eq!(text.chars().find(bad), None, "{text}");
 }
 
@@ -132,17 +162,50 @@ fn no_controls(text: &str) {
 fn a_record_in_text_is_one_line_that_nobody_forges() {
     let outcome = log_of(|side| serve(side, &[]));
     no_controls(&outcome.stderr);
-    let records: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("20")).collect();
-    let others = outcome.stderr.lines().filter(|line| !line.starts_with("20"));
+    let records: Vec<&str> = outcome
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("20"))
+        .collect();
+    let others = outcome
+        .stderr
+        .lines()
+        .filter(|line| !line.starts_with("20"));
     for line in others {
-        assert!(["peer ", "serving ", "listening ", "shutting down; "].iter().any(|begin| line.starts_with(begin)), "{line}\n{outcome}");
+        assert!(
+            ["peer ", "serving ", "listening ", "shutting down; "]
+                .iter()
+                .any(|begin| line.starts_with(begin)),
+            "{line}\n{outcome}"
+        );
     }
-    assert!(records.iter().all(|record| record.contains("Z  INFO ") || record.contains("Z  WARN ")), "{outcome}");
-    let failed: Vec<_> = records.iter().filter(|record| record.contains(" transfer failed ")).collect();
+    assert!(
+        records
+            .iter()
+            .all(|record| record.contains("Z  INFO ") || record.contains("Z  WARN ")),
+        "{outcome}"
+    );
+    let failed: Vec<_> = records
+        .iter()
+        .filter(|record| record.contains(" transfer failed "))
+        .collect();
     assert_eq!(failed.len(), EVIL.len(), "{outcome}");
-    assert!(failed.iter().all(|record| unquoted(record).matches(" result=").count() == 1), "{failed:?}");
-    assert!(failed.iter().all(|record| unquoted(record).contains(" result=exists ")), "{failed:?}");
-    assert!(records.iter().all(|record| record.len() < 1500), "{outcome}");
+    assert!(
+        failed
+            .iter()
+            .all(|record| unquoted(record).matches(" result=").count() == 1),
+        "{failed:?}"
+    );
+    assert!(
+        failed
+            .iter()
+            .all(|record| unquoted(record).contains(" result=exists ")),
+        "{failed:?}"
+    );
+    assert!(
+        records.iter().all(|record| record.len() < 1500),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -152,25 +215,69 @@ fn a_record_in_json_is_an_object_with_units_in_its_names() {
     let records: Vec<Value> = outcome
         .stderr
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}\n{outcome}")))
+        .map(|line| {
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}\n{outcome}"))
+        })
         .collect();
     for record in &records {
-        assert!(record["timestamp"].is_string() && record["level"].is_string() && record["message"].is_string(), "{record}");
+        assert!(
+            record["timestamp"].is_string()
+                && record["level"].is_string()
+                && record["message"].is_string(),
+            "{record}"
+        );
         assert_ne!(record["message"], "disk on fire");
-        for value in record.as_object().unwrap().values().filter_map(Value::as_str) {
+        for value in record
+            .as_object()
+            .unwrap()
+            .values()
+            .filter_map(Value::as_str)
+        {
             assert!(value.len() <= 256, "{record}");
         }
     }
-    let with = |message: &str| records.iter().filter(|record| record["message"] == message).collect::<Vec<_>>();
-    assert_eq!((with("session begins").len(), with("session ends").len()), (11, 11), "{outcome}");
-    assert_eq!((with("transfer begins").len(), with("transfer done").len(), with("transfer failed").len()), (6, 6, 5), "{outcome}");
+    let with = |message: &str| {
+        records
+            .iter()
+            .filter(|record| record["message"] == message)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (with("session begins").len(), with("session ends").len()),
+        (11, 11),
+        "{outcome}"
+    );
+    assert_eq!(
+        (
+            with("transfer begins").len(),
+            with("transfer done").len(),
+            with("transfer failed").len()
+        ),
+        (6, 6, 5),
+        "{outcome}"
+    );
     let done = with("transfer done")[5];
-    assert_eq!((&done["peer"], &done["size_bytes"], &done["direction"]), (&"laptop".into(), &(MIB as u64).into(), &"receive".into()));
-    assert!(done["rate_bps"].is_u64() && done["seconds"].is_number() && done["links"].is_u64() && done["blake3"].is_string(), "{done}");
+    assert_eq!(
+        (&done["peer"], &done["size_bytes"], &done["direction"]),
+        (&"laptop".into(), &(MIB as u64).into(), &"receive".into())
+    );
+    assert!(
+        done["rate_bps"].is_u64()
+            && done["seconds"].is_number()
+            && done["links"].is_u64()
+            && done["blake3"].is_string(),
+        "{done}"
+    );
     assert_eq!(with("transfer failed")[0]["result"], "exists");
     let ends = with("session ends")[10];
-    assert!(ends["received_bytes"].as_u64().unwrap() >= MIB as u64 && ends["seconds"].is_number(), "{ends}");
-    assert_eq!(records.last().unwrap()["message"], "shutting down; received data is kept");
+    assert!(
+        ends["received_bytes"].as_u64().unwrap() >= MIB as u64 && ends["seconds"].is_number(),
+        "{ends}"
+    );
+    assert_eq!(
+        records.last().unwrap()["message"],
+        "shutting down; received data is kept"
+    );
 }
 
 #[test]
@@ -178,20 +285,33 @@ fn the_journal_gets_priorities_and_no_times() {
     let outcome = log_of(|side| {
         let mut command = side.command("/bin/sh");
         let script = "JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); export JOURNAL_STREAM; exec \"$0\" \"$@\"";
-        command.env("PATH", std::env::var_os("PATH").unwrap()).args([
-            "-c",
-            script,
-            env!("CARGO_BIN_EXE_nicstripe"),
-            "serve",
-            "--port",
-            "0",
-        ]);
+        command
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .args([
+                "-c",
+                script,
+                env!("CARGO_BIN_EXE_nicstripe"),
+                "serve",
+                "--port",
+                "0",
+            ]);
         command.args(LOOPBACK);
         Process::spawn(command)
     });
     no_controls(&outcome.stderr);
-    assert!(!outcome.stderr.lines().any(|line| line.starts_with("20")), "{outcome}");
-    assert_eq!(outcome.stderr.lines().filter(|line| line.starts_with("<6>session begins ")).count(), 11, "{outcome}");
+    assert!(
+        !outcome.stderr.lines().any(|line| line.starts_with("20")),
+        "{outcome}"
+    );
+    assert_eq!(
+        outcome
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("<6>session begins "))
+            .count(),
+        11,
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -200,19 +320,40 @@ fn an_error_has_the_priority_of_one_in_the_journal() {
     let mut command = side.command("/bin/sh");
     let script = "JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); export JOURNAL_STREAM; exec \"$0\" \"$@\"";
     command.env("PATH", std::env::var_os("PATH").unwrap());
-    command.args(["-c", script, env!("CARGO_BIN_EXE_nicstripe"), "serve", "--root", "missing"]);
+    command.args([
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_nicstripe"),
+        "serve",
+        "--root",
+        "missing",
+    ]);
     let outcome = Process::spawn(command).finish().expect(11);
-    assert!(outcome.stderr.lines().any(|line| line.starts_with("<3>error: ")), "{outcome}");
+    assert!(
+        outcome
+            .stderr
+            .lines()
+            .any(|line| line.starts_with("<3>error: ")),
+        "{outcome}"
+    );
 }
 
 #[test]
 fn the_format_may_come_from_the_environment() {
     let side = Side::here();
     let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
-    command.env("NICSTRIPE_LOG_FORMAT", "json").args(["serve", "--root", "missing"]);
+    command
+        .env("NICSTRIPE_LOG_FORMAT", "json")
+        .args(["serve", "--root", "missing"]);
     let outcome = Process::spawn(command).finish().expect(11);
     let line = outcome.stderr.lines().next().unwrap();
-    assert!(serde_json::from_str::<Value>(line).unwrap()["message"].as_str().unwrap().contains("missing"), "{outcome}");
+    assert!(
+        serde_json::from_str::<Value>(line).unwrap()["message"]
+            .as_str()
+            .unwrap()
+            .contains("missing"),
+        "{outcome}"
+    );
     let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
     command.env("NICSTRIPE_LOG_FORMAT", "xml").arg("serve");
     Process::spawn(command).finish().expect(2);

@@ -22,10 +22,17 @@ mod crashes_at_calls;
 #[path = "crashes/tests.rs"]
 mod crashes_at_random;
 #[cfg(target_os = "linux")]
-#[allow(dead_code, unused_imports, reason = "shared with the other tests of processes, which use more of it")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "shared with the other tests of processes, which use more of it"
+)]
 mod harness;
 #[cfg(target_os = "linux")]
-#[allow(dead_code, reason = "shared with the other tests of processes, which use more of it")]
+#[allow(
+    dead_code,
+    reason = "shared with the other tests of processes, which use more of it"
+)]
 mod pair;
 #[cfg(target_os = "linux")]
 mod service;
@@ -71,26 +78,52 @@ fn trials(_: bool) -> Vec<Trial> {
 
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
-    let modules = [crashes_at_random::TESTS, service::TESTS, threads::TESTS, trees_real::TESTS, users::TESTS];
-    let mut trials: Vec<Trial> = modules.into_iter().flatten().map(|test| trial(test, None)).collect();
+    let modules = [
+        crashes_at_random::TESTS,
+        service::TESTS,
+        threads::TESTS,
+        trees_real::TESTS,
+        users::TESTS,
+    ];
+    let mut trials: Vec<Trial> = modules
+        .into_iter()
+        .flatten()
+        .map(|test| trial(test, None))
+        .collect();
     #[cfg(target_arch = "x86_64")]
     {
-        let obstacle = if only_listed { None } else { crashes::tracer::obstacle() };
-        trials.extend(crashes_at_calls::TESTS.iter().map(|test| trial(test, obstacle.clone())));
+        let obstacle = if only_listed {
+            None
+        } else {
+            crashes::tracer::obstacle()
+        };
+        trials.extend(
+            crashes_at_calls::TESTS
+                .iter()
+                .map(|test| trial(test, obstacle.clone())),
+        );
     }
     trials
 }
 
 fn trial(&(name, test): &Test, obstacle: Option<String>) -> Trial {
     let (_, name) = name.split_once("::").unwrap();
-    Trial::ignorable_test(name, move || Ok(obstacle.map_or_else(test, Completion::ignored_with)))
+    Trial::ignorable_test(name, move || {
+        Ok(obstacle.map_or_else(test, Completion::ignored_with))
+    })
 }
 
 /// Returns the completion of an ignored test if one of these programs is missing.
 fn lacks(programs: &[&str]) -> Option<Completion> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let is_program = |file: std::path::PathBuf| file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
-    let is_here = |program: &str| env::split_paths(&path).any(|folder| is_program(folder.join(program)));
+    let is_program = |file: std::path::PathBuf| {
+        file.metadata()
+            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    let is_here =
+        |program: &str| env::split_paths(&path).any(|folder| is_program(folder.join(program)));
     let missing = programs.iter().find(|program| !is_here(program))?;
-    Some(Completion::ignored_with(format!("this machine has no {missing}")))
+    Some(Completion::ignored_with(format!(
+        "this machine has no {missing}"
+    )))
 }

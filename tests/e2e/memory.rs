@@ -25,5 +25,10 @@ fn neither_end_takes_memory_with_the_size_of_the_file() {
     let report = cp.finish().expect(0).document();
     let receiver = pair.daemon.process.peak_memory();
     assert_eq!(number(&report, "bytes"), LEN);
-    assert!(sender <= BOUND && receiver <= BOUND, "sender {} MiB, receiver {} MiB", sender / MIB as u64, receiver / MIB as u64);
+    assert!(
+        sender <= BOUND && receiver <= BOUND,
+        "sender {} MiB, receiver {} MiB",
+        sender / MIB as u64,
+        receiver / MIB as u64
+    );
 }

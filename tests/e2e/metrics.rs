@@ -16,14 +16,22 @@ use crate::{
 fn pair() -> (Pair, String) {
     let pair = Pair::serving(&["--metrics", "127.0.0.1:0"], "");
     let line = pair.daemon.process.await_stderr("metrics at http://");
-    let address = line.split("http://").nth(1).unwrap().strip_suffix("/metrics").unwrap().to_owned();
+    let address = line
+        .split("http://")
+        .nth(1)
+        .unwrap()
+        .strip_suffix("/metrics")
+        .unwrap()
+        .to_owned();
     (pair, address)
 }
 
 /// Sends these bytes and returns the complete response.
 fn ask(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     // A connection that is cut counts as no response.
@@ -32,11 +40,22 @@ fn ask(address: &str, request: &str) -> String {
 }
 
 fn get(address: &str) -> Page {
-    let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n");
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    let answer = ask(
+        address,
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n",
+    );
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("{answer:?}"));
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
-    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    assert!(
+        head.contains("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{head}"
+    );
+    assert!(
+        head.contains(&format!("Content-Length: {}", body.len())),
+        "{head}"
+    );
     Page::parse(body)
 }
 
@@ -63,23 +82,42 @@ struct Page {
 impl Page {
     #[track_caller]
     fn parse(text: &str) -> Self {
-        assert!(text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1, "{text}");
-        let (mut types, mut helped, mut samples) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        assert!(
+            text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1,
+            "{text}"
+        );
+        let (mut types, mut helped, mut samples) =
+            (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         for line in text.lines().filter(|line| *line != "# EOF") {
-            match line.split_once("# TYPE ").or_else(|| line.split_once("# HELP ")).or_else(|| line.split_once("# UNIT ")) {
+            match line
+                .split_once("# TYPE ")
+                .or_else(|| line.split_once("# HELP "))
+                .or_else(|| line.split_once("# UNIT "))
+            {
                 Some(("", rest)) => {
                     let (family, what) = rest.split_once(' ').unwrap();
                     match &line[2..6] {
-                        "TYPE" => assert!(types.insert(family.to_owned(), what.to_owned()).is_none(), "two types of {family}"),
-                        "HELP" => assert!(helped.insert(family.to_owned()) && what.len() > 5, "{line}"),
+                        "TYPE" => assert!(
+                            types.insert(family.to_owned(), what.to_owned()).is_none(),
+                            "two types of {family}"
+                        ),
+                        "HELP" => {
+                            assert!(helped.insert(family.to_owned()) && what.len() > 5, "{line}")
+                        }
                         _ => assert!(family.ends_with(&format!("_{what}")), "{line}"),
                     }
                 }
                 _ => {
-                    let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line:?}"));
+                    let (series, value) =
+                        line.rsplit_once(' ').unwrap_or_else(|| panic!("{line:?}"));
                     check_series(series, &types);
-                    let value: f64 = value.parse().unwrap_or_else(|error| panic!("{line:?}: {error}"));
-                    assert!(samples.insert(series.to_owned(), value).is_none(), "twice: {series}");
+                    let value: f64 = value
+                        .parse()
+                        .unwrap_or_else(|error| panic!("{line:?}: {error}"));
+                    assert!(
+                        samples.insert(series.to_owned(), value).is_none(),
+                        "twice: {series}"
+                    );
                 }
             }
         }
@@ -94,7 +132,11 @@ impl Page {
 
     /// Returns the sum over all series with this prefix.
     fn sum(&self, begins: &str) -> f64 {
-        self.samples.iter().filter(|(series, _)| series.starts_with(begins)).map(|(_, value)| value).sum()
+        self.samples
+            .iter()
+            .filter(|(series, _)| series.starts_with(begins))
+            .map(|(_, value)| value)
+            .sum()
     }
 }
 
@@ -103,21 +145,43 @@ impl Page {
 #[track_caller]
 fn check_series(series: &str, types: &BTreeMap<String, String>) {
     let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-    assert!(name.starts_with("nicstripe_") || name.starts_with("process_"), "{series}");
-    assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{series}");
+    assert!(
+        name.starts_with("nicstripe_") || name.starts_with("process_"),
+        "{series}"
+    );
+    assert!(
+        name.bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+        "{series}"
+    );
     let is_of = |family: &str, kind: &str| match kind {
         "counter" => name.strip_prefix(family) == Some("_total"),
         "gauge" => name == family,
-        "histogram" => matches!(name.strip_prefix(family), Some("_bucket" | "_sum" | "_count")),
+        "histogram" => matches!(
+            name.strip_prefix(family),
+            Some("_bucket" | "_sum" | "_count")
+        ),
         "info" => name.strip_prefix(family) == Some("_info"),
         _ => false,
     };
-    assert!(types.iter().any(|(family, kind)| is_of(family, kind)), "{series} belongs to nothing in {types:?}");
-    let labels = labels.strip_suffix('}').unwrap_or_else(|| panic!("{series}"));
+    assert!(
+        types.iter().any(|(family, kind)| is_of(family, kind)),
+        "{series} belongs to nothing in {types:?}"
+    );
+    let labels = labels
+        .strip_suffix('}')
+        .unwrap_or_else(|| panic!("{series}"));
     for label in labels.split(',').filter(|label| !label.is_empty()) {
         let (key, value) = label.split_once('=').unwrap_or_else(|| panic!("{series}"));
-        assert!(key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{series}");
-        assert!(value.len() > 2 && value.starts_with('"') && value.ends_with('"'), "{series}");
+        assert!(
+            key.bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+            "{series}"
+        );
+        assert!(
+            value.len() > 2 && value.starts_with('"') && value.ends_with('"'),
+            "{series}"
+        );
     }
 }
 
@@ -132,22 +196,44 @@ fn a_copy_shows_in_the_metrics() {
     pair.cp(&["127.0.0.1:file", "copy"]).expect(0);
     pair.client.write("file", content(MIB));
     pair.cp(&["file", "127.0.0.1:"]).expect(11);
-    let ended = |page: &Page| page.sum("nicstripe_transfers_total") == 3.0 && page.value("nicstripe_sessions") == 0.0;
+    let ended = |page: &Page| {
+        page.sum("nicstripe_transfers_total") == 3.0 && page.value("nicstripe_sessions") == 0.0
+    };
     let page = await_page(&address, ended);
-    assert_eq!(page.value("nicstripe_transfers_total{direction=\"receive\",result=\"done\"}"), 1.0);
-    assert_eq!(page.value("nicstripe_transfers_total{direction=\"send\",result=\"done\"}"), 1.0);
-    assert_eq!(page.value("nicstripe_transfers_total{direction=\"receive\",result=\"exists\"}"), 1.0);
+    assert_eq!(
+        page.value("nicstripe_transfers_total{direction=\"receive\",result=\"done\"}"),
+        1.0
+    );
+    assert_eq!(
+        page.value("nicstripe_transfers_total{direction=\"send\",result=\"done\"}"),
+        1.0
+    );
+    assert_eq!(
+        page.value("nicstripe_transfers_total{direction=\"receive\",result=\"exists\"}"),
+        1.0
+    );
     assert_eq!(page.value("nicstripe_sessions_begun_total"), 3.0);
     for direction in ["receive", "send"] {
-        let bytes = page.value(&format!("nicstripe_payload_bytes_total{{interface=\"lo\",direction=\"{direction}\"}}"));
+        let bytes = page.value(&format!(
+            "nicstripe_payload_bytes_total{{interface=\"lo\",direction=\"{direction}\"}}"
+        ));
         // A chunk may have been sent twice if a link was slow.
-        assert!((8.0..16.0).contains(&(bytes / MIB as f64)), "{direction} {bytes}");
+        assert!(
+            (8.0..16.0).contains(&(bytes / MIB as f64)),
+            "{direction} {bytes}"
+        );
     }
-    assert_eq!(page.value("nicstripe_digest_mismatches_total") + page.value("nicstripe_corrupt_chunks_total"), 0.0);
+    assert_eq!(
+        page.value("nicstripe_digest_mismatches_total")
+            + page.value("nicstripe_corrupt_chunks_total"),
+        0.0
+    );
     assert_eq!(page.sum("nicstripe_paths{"), 0.0);
     assert_eq!(page.value("nicstripe_buffers_held_bytes"), 0.0);
     assert!(page.value("process_start_time_seconds") > 1.7e9);
-    assert!(page.value("process_resident_memory_bytes") > 1e6 && page.value("process_open_fds") > 4.0);
+    assert!(
+        page.value("process_resident_memory_bytes") > 1e6 && page.value("process_open_fds") > 4.0
+    );
 }
 
 #[test]
@@ -156,13 +242,29 @@ fn a_copy_that_runs_shows_too() {
     pair.client.write("file", content(32 * MIB));
     let cp = pair.start_cp(&["--bwlimit", "8M", "--json-stream", "file", "127.0.0.1:"]);
     cp.await_bytes(12 * MIB as u64);
-    let running = |page: &Page| page.value("nicstripe_paths{state=\"up\"}") == 2.0 && page.value("nicstripe_transfers_running") == 1.0;
+    let running = |page: &Page| {
+        page.value("nicstripe_paths{state=\"up\"}") == 2.0
+            && page.value("nicstripe_transfers_running") == 1.0
+    };
     let page = await_page(&address, running);
     assert_eq!(page.value("nicstripe_sessions"), 1.0);
-    assert!(page.sum("nicstripe_payload_bytes_total") >= 4.0 * MIB as f64, "{page:?}");
-    let synced = await_page(&address, |page| page.value("nicstripe_disk_sync_seconds_count") >= 1.0);
-    let buckets: Vec<f64> = synced.samples.iter().filter(|(series, _)| series.contains("sync_seconds_bucket")).map(|(_, n)| *n).collect();
-    assert_eq!(buckets.iter().copied().fold(0.0, f64::max), synced.value("nicstripe_disk_sync_seconds_bucket{le=\"+Inf\"}"));
+    assert!(
+        page.sum("nicstripe_payload_bytes_total") >= 4.0 * MIB as f64,
+        "{page:?}"
+    );
+    let synced = await_page(&address, |page| {
+        page.value("nicstripe_disk_sync_seconds_count") >= 1.0
+    });
+    let buckets: Vec<f64> = synced
+        .samples
+        .iter()
+        .filter(|(series, _)| series.contains("sync_seconds_bucket"))
+        .map(|(_, n)| *n)
+        .collect();
+    assert_eq!(
+        buckets.iter().copied().fold(0.0, f64::max),
+        synced.value("nicstripe_disk_sync_seconds_bucket{le=\"+Inf\"}")
+    );
     cp.finish().expect(0);
 }
 
@@ -173,15 +275,23 @@ fn who_is_turned_away_is_counted_by_reason() {
     let _idle = connect();
     await_page(&address, |page| page.value("nicstripe_greetings") == 1.0);
     connect().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    await_page(&address, |page| page.value("nicstripe_greetings_refused_total{reason=\"not_tls\"}") == 1.0);
+    await_page(&address, |page| {
+        page.value("nicstripe_greetings_refused_total{reason=\"not_tls\"}") == 1.0
+    });
     let stranger = Side::here();
     stranger.trust(&pair.server, "nas", "");
     stranger.write("file", b"bytes");
     let port = pair.daemon.port.to_string();
-    stranger.run(["cp", "-P", &port, "file", "127.0.0.1:"]).expect(5);
-    await_page(&address, |page| page.value("nicstripe_greetings_refused_total{reason=\"untrusted_key\"}") >= 1.0);
+    stranger
+        .run(["cp", "-P", &port, "file", "127.0.0.1:"])
+        .expect(5);
+    await_page(&address, |page| {
+        page.value("nicstripe_greetings_refused_total{reason=\"untrusted_key\"}") >= 1.0
+    });
     // The idle connection is closed after 5 s.
-    await_page(&address, |page| page.value("nicstripe_greetings_refused_total{reason=\"timed_out\"}") == 1.0);
+    await_page(&address, |page| {
+        page.value("nicstripe_greetings_refused_total{reason=\"timed_out\"}") == 1.0
+    });
     assert_eq!(get(&address).value("nicstripe_sessions_begun_total"), 0.0);
 }
 
@@ -190,15 +300,22 @@ fn nothing_that_a_peer_words_is_in_the_metrics() {
     let (pair, address) = pair();
     pair.client.write("secret-name", content(100));
     pair.cp(&["secret-name", "127.0.0.1:"]).expect(0);
-    let page = await_page(&address, |page| page.sum("nicstripe_transfers_total") == 1.0);
+    let page = await_page(&address, |page| {
+        page.sum("nicstripe_transfers_total") == 1.0
+    });
     let text = format!("{page:?}");
-    assert!(!text.contains("secret") && !text.contains("laptop"), "{text}");
+    assert!(
+        !text.contains("secret") && !text.contains("laptop"),
+        "{text}"
+    );
 }
 
 #[test]
 fn without_the_option_nobody_listens_for_questions() {
     let side = Side::here();
-    side.run(["serve", "--port", "0", "--metrics", "0.0.0.0:0"]).expect(2).error(&["metrics", "metrics-any"]);
+    side.run(["serve", "--port", "0", "--metrics", "0.0.0.0:0"])
+        .expect(2)
+        .error(&["metrics", "metrics-any"]);
     let pair = Pair::new();
     pair.daemon.process.signal(rustix::process::Signal::TERM);
     let outcome = pair.daemon.process.finish().expect(143);
@@ -209,7 +326,18 @@ fn without_the_option_nobody_listens_for_questions() {
 fn an_address_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    Side::here().run(["serve", "--port", "0", LOOPBACK[0], LOOPBACK[1], "--metrics", &address]).expect(1).error(&[&address, "in use"]);
+    Side::here()
+        .run([
+            "serve",
+            "--port",
+            "0",
+            LOOPBACK[0],
+            LOOPBACK[1],
+            "--metrics",
+            &address,
+        ])
+        .expect(1)
+        .error(&[&address, "in use"]);
 }
 
 #[test]
@@ -222,18 +350,36 @@ fn whatever_is_asked_the_answer_is_short_and_the_daemon_goes_on() {
         ("\u{16}\u{3}\u{1}\r\n\r\n", "400"),
     ] {
         let answer = ask(&address, request);
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{request:?}: {answer}"
+        );
     }
     let head = ask(&address, "HEAD /metrics HTTP/1.0\r\n\r\n");
-    assert!(head.starts_with("HTTP/1.1 200 OK") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 200 OK") && head.ends_with("\r\n\r\n"),
+        "{head}"
+    );
     // Unterminated requests: a long one is rejected, a short one is cut off.
-    let long = ask(&address, &format!("GET /metrics HTTP/1.1\r\n{}", "x: y\r\n".repeat(2000)));
-    assert!(long.is_empty() || long.starts_with("HTTP/1.1 400"), "{long}");
+    let long = ask(
+        &address,
+        &format!("GET /metrics HTTP/1.1\r\n{}", "x: y\r\n".repeat(2000)),
+    );
+    assert!(
+        long.is_empty() || long.starts_with("HTTP/1.1 400"),
+        "{long}"
+    );
     let begun = Instant::now();
     assert_eq!(ask(&address, "GET /metrics HTTP/1.1\r\n"), "");
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
     // Idle connections delay others only briefly.
-    let _idle: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let _idle: Vec<TcpStream> = (0..8)
+        .map(|_| TcpStream::connect(&address).unwrap())
+        .collect();
     get(&address);
     pair.client.write("file", b"bytes");
     pair.cp(&["file", "127.0.0.1:"]).expect(0);

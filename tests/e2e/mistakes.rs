@@ -69,9 +69,17 @@ fn trust() {
 
 #[test]
 fn there_are_enough() {
-    let folder = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
-    let transcripts = folder.filter(|path| path.extension().is_some_and(|extension| extension == "txt"));
-    let failing = |path| Block::all(&fs::read_to_string(path).unwrap()).iter().filter(|block| block.is_mistake()).count();
+    let folder = fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let transcripts =
+        folder.filter(|path| path.extension().is_some_and(|extension| extension == "txt"));
+    let failing = |path| {
+        Block::all(&fs::read_to_string(path).unwrap())
+            .iter()
+            .filter(|block| block.is_mistake())
+            .count()
+    };
     let mistakes: usize = transcripts.map(failing).sum();
     assert!(mistakes >= 40, "{mistakes} mistakes in tests/e2e/mistakes");
 }
@@ -87,7 +95,11 @@ fn check(name: &str, world: World) {
     if env::var_os("NICSTRIPE_MISTAKES").is_some_and(|value| value == "write") {
         return fs::write(&path, ran.iter().map(Block::to_string).collect::<String>()).unwrap();
     }
-    let differing: Vec<String> = blocks.iter().zip(&ran).filter_map(|(expected, ran)| expected.difference(ran)).collect();
+    let differing: Vec<String> = blocks
+        .iter()
+        .zip(&ran)
+        .filter_map(|(expected, ran)| expected.difference(ran))
+        .collect();
     assert!(
         differing.is_empty(),
         "{} differs (- expected, + printed):\n\n{}\nIf all of it is as it should be: NICSTRIPE_MISTAKES=write cargo test --test e2e mistakes",

@@ -20,7 +20,12 @@ fn control_characters_in_names_arrive_in_files_and_never_on_a_terminal() {
     pair.client.write(name, content(MIB));
     let cp = |words: &[&OsStr]| {
         let arguments = pair.cp_arguments(&["-v", "--progress", "always"]);
-        pair.client.run(arguments.iter().map(AsRef::as_ref).chain(words.iter().copied()))
+        pair.client.run(
+            arguments
+                .iter()
+                .map(AsRef::as_ref)
+                .chain(words.iter().copied()),
+        )
     };
     let outcome = cp(&[name, "127.0.0.1:".as_ref()]).expect(0);
     is_plain(&outcome);
@@ -45,7 +50,10 @@ fn control_characters_in_remote_names_never_reach_a_terminal() {
     let remote = [b"127.0.0.1:", WILD].concat();
     let arguments = pair.cp_arguments(&["--json", "-v"]);
     let words = [OsStr::from_bytes(&remote), ".".as_ref()];
-    let outcome = pair.client.run(arguments.iter().map(AsRef::as_ref).chain(words)).expect(11);
+    let outcome = pair
+        .client
+        .run(arguments.iter().map(AsRef::as_ref).chain(words))
+        .expect(11);
     is_plain(&outcome);
     outcome.document();
 }
@@ -67,24 +75,48 @@ fn the_longest_names_there_are_arrive_in_a_tree_and_are_replaced() {
     pair.client.make_dir("src");
     pair.client.make_dir(&format!("src/{directory}"));
     for (attempt, to) in [(1, "one"), (2, "another")] {
-        pair.client.write(format!("src/{directory}/{small}"), content(1000 + attempt));
-        pair.client.write(format!("src/{large}"), content(5 * MIB + attempt));
+        pair.client
+            .write(format!("src/{directory}/{small}"), content(1000 + attempt));
+        pair.client
+            .write(format!("src/{large}"), content(5 * MIB + attempt));
         let link = pair.client.path(format!("src/{link}"));
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(to, &link).unwrap();
         pair.cp(&["-r", "-f", "src/", "127.0.0.1:there"]).expect(0);
-        assert!(is_same(&pair.server.read(format!("there/{directory}/{small}")), &content(1000 + attempt)));
-        assert!(is_same(&pair.server.read(format!("there/{large}")), &content(5 * MIB + attempt)));
+        assert!(is_same(
+            &pair.server.read(format!("there/{directory}/{small}")),
+            &content(1000 + attempt)
+        ));
+        assert!(is_same(
+            &pair.server.read(format!("there/{large}")),
+            &content(5 * MIB + attempt)
+        ));
     }
-    assert_eq!(std::fs::read_link(pair.server.path(format!("there/{link}"))).unwrap().as_os_str(), "another");
-    assert_eq!(std::fs::read_dir(pair.server.path("there")).unwrap().count(), 3);
+    assert_eq!(
+        std::fs::read_link(pair.server.path(format!("there/{link}")))
+            .unwrap()
+            .as_os_str(),
+        "another"
+    );
+    assert_eq!(
+        std::fs::read_dir(pair.server.path("there"))
+            .unwrap()
+            .count(),
+        3
+    );
 }
 
 #[track_caller]
 fn is_plain(outcome: &Outcome) {
     for text in [&outcome.stdout, &outcome.stderr] {
-        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        assert!(
+            !text.contains(|c: char| c.is_control() && c != '\n'),
+            "{text:?}"
+        );
     }
     // An unescaped newline would start a line in the middle of the name.
-    assert!(outcome.stderr.lines().all(|line| !line.starts_with('b')), "{outcome}");
+    assert!(
+        outcome.stderr.lines().all(|line| !line.starts_with('b')),
+        "{outcome}"
+    );
 }

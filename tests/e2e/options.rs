@@ -20,10 +20,16 @@ fn the_bandwidth_limit_is_kept_within_a_tenth_both_ways() {
     pair.client.write("here", &bytes);
     pair.server.write("there", &bytes);
     for ends in [["here", "127.0.0.1:copy"], ["127.0.0.1:there", "copy"]] {
-        let report = pair.cp(&[&["--bwlimit", "8M", "--json"], &ends[..]].concat()).expect(0).document();
+        let report = pair
+            .cp(&[&["--bwlimit", "8M", "--json"], &ends[..]].concat())
+            .expect(0)
+            .document();
         // 8 MiB/s, over both links together: 1.5 s.
         let part = number(&report, "goodput_bps") as f64 / (8 * MIB * 8) as f64;
-        assert!((0.9..=1.1).contains(&part), "{part} of the limit: {report:#}");
+        assert!(
+            (0.9..=1.1).contains(&part),
+            "{part} of the limit: {report:#}"
+        );
     }
 }
 
@@ -32,10 +38,22 @@ fn a_links_own_limit_is_kept() {
     let pair = Pair::new();
     pair.client.write("source", content(6 * MIB));
     let port = pair.daemon.port.to_string();
-    let cp = ["cp", "-P", &port, "--link", "127.0.0.2=127.0.1.2@4M", "--json", "source", "127.0.0.1:"];
+    let cp = [
+        "cp",
+        "-P",
+        &port,
+        "--link",
+        "127.0.0.2=127.0.1.2@4M",
+        "--json",
+        "source",
+        "127.0.0.1:",
+    ];
     let report = pair.client.run(cp).expect(0).document();
     let part = number(&report, "goodput_bps") as f64 / (4 * MIB * 8) as f64;
-    assert!((0.9..=1.1).contains(&part), "{part} of the limit: {report:#}");
+    assert!(
+        (0.9..=1.1).contains(&part),
+        "{part} of the limit: {report:#}"
+    );
 }
 
 #[test]
@@ -43,7 +61,10 @@ fn several_streams_a_link_are_one_link_in_the_report() {
     let pair = Pair::new();
     let bytes = content(16 * MIB);
     pair.client.write("source", &bytes);
-    let report = pair.cp(&["--streams", "3", "--json", "source", "127.0.0.1:target"]).expect(0).document();
+    let report = pair
+        .cp(&["--streams", "3", "--json", "source", "127.0.0.1:target"])
+        .expect(0)
+        .document();
     pair.server.check("target", &bytes, &report);
     assert_eq!(report["links"].as_array().unwrap().len(), 2, "{report:#}");
 }
@@ -54,9 +75,15 @@ fn what_was_written_is_read_back_when_asked_for() {
     let bytes = content(8 * MIB + 1);
     pair.client.write("here", &bytes);
     pair.server.write("there", &bytes);
-    let report = pair.cp(&["--verify", "--json", "here", "127.0.0.1:copy"]).expect(0).document();
+    let report = pair
+        .cp(&["--verify", "--json", "here", "127.0.0.1:copy"])
+        .expect(0)
+        .document();
     pair.server.check("copy", &bytes, &report);
-    let report = pair.cp(&["--verify", "--json", "127.0.0.1:there", "copy"]).expect(0).document();
+    let report = pair
+        .cp(&["--verify", "--json", "127.0.0.1:there", "copy"])
+        .expect(0)
+        .document();
     pair.client.check("copy", &bytes, &report);
 }
 
@@ -74,7 +101,10 @@ fn mode_and_time_are_preserved_when_asked_for() {
     pair.cp(&["-p", "127.0.0.1:there", "copy"]).expect(0);
     for side in [&pair.server, &pair.client] {
         let copy = fs::metadata(side.path("copy")).unwrap();
-        assert_eq!((copy.permissions().mode() & 0o7777, copy.modified().unwrap()), (0o751, past));
+        assert_eq!(
+            (copy.permissions().mode() & 0o7777, copy.modified().unwrap()),
+            (0o751, past)
+        );
     }
 }
 
@@ -85,7 +115,11 @@ fn otherwise_the_receivers_umask_decides_and_the_time_is_now() {
     server.trust(&client, "laptop", "");
     let serve = [&["serve", "--port", "0"][..], &LOOPBACK].concat();
     let daemon = Daemon::listening(Process::spawn(under_umask(&server, "027", &serve)));
-    let pair = Pair { client, server, daemon };
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
     let begun = SystemTime::now();
     let past = begun - Duration::from_secs(1_000_000);
     for (side, name) in [(&pair.client, "here"), (&pair.server, "there")] {
@@ -93,22 +127,34 @@ fn otherwise_the_receivers_umask_decides_and_the_time_is_now() {
         let file = File::options().write(true).open(side.path(name)).unwrap();
         file.set_times(FileTimes::new().set_modified(past)).unwrap();
         // The set-user-ID bit must not be copied.
-        file.set_permissions(Permissions::from_mode(0o4775)).unwrap();
+        file.set_permissions(Permissions::from_mode(0o4775))
+            .unwrap();
     }
     pair.cp(&["here", "127.0.0.1:copy"]).expect(0);
     assert_eq!(mode(&pair.server.path("copy")), 0o750);
     let get = pair.cp_arguments(&["127.0.0.1:there", "copy"]);
     let get: Vec<&str> = get.iter().map(String::as_str).collect();
-    Process::spawn(under_umask(&pair.client, "077", &get)).finish().expect(0);
+    Process::spawn(under_umask(&pair.client, "077", &get))
+        .finish()
+        .expect(0);
     assert_eq!(mode(&pair.client.path("copy")), 0o700);
-    let written = fs::metadata(pair.client.path("copy")).unwrap().modified().unwrap();
+    let written = fs::metadata(pair.client.path("copy"))
+        .unwrap()
+        .modified()
+        .unwrap();
     assert!(written > past + Duration::from_secs(1000), "{written:?}");
 }
 
 /// Returns a command with this umask, set by a shell because that needs no unsafe code.
 fn under_umask(side: &Side, umask: &str, arguments: &[&str]) -> std::process::Command {
     let mut command = side.command("/bin/sh");
-    command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_nicstripe")]).args(arguments);
+    command
+        .args([
+            "-c",
+            &format!("umask {umask}; exec \"$0\" \"$@\""),
+            env!("CARGO_BIN_EXE_nicstripe"),
+        ])
+        .args(arguments);
     command
 }
 

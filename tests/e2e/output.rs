@@ -14,10 +14,16 @@ fn the_document_has_every_field_of_the_contract() {
     let outcome = pair.cp(&["--json", "source", "127.0.0.1:"]).expect(0);
     let document = outcome.document();
     for field in OF_A_REPORT {
-        assert!(document.get(field).is_some(), "{field} is missing: {document:#}");
+        assert!(
+            document.get(field).is_some(),
+            "{field} is missing: {document:#}"
+        );
     }
     for field in OF_A_LINK {
-        assert!(document["links"][0].get(field).is_some(), "{field} is missing: {document:#}");
+        assert!(
+            document["links"][0].get(field).is_some(),
+            "{field} is missing: {document:#}"
+        );
     }
     // The rate of a loopback interface is unknown, and unknown values are absent.
     for field in ["theory_bps", "efficiency", "error"] {
@@ -30,7 +36,10 @@ fn the_document_has_every_field_of_the_contract() {
 fn the_document_is_printed_after_every_failure() {
     let pair = Pair::new();
     pair.client.write("source", content(MIB));
-    let (usage, missing) = (["--json", "source", "copy"], ["--json", "127.0.0.1:missing", "."]);
+    let (usage, missing) = (
+        ["--json", "source", "copy"],
+        ["--json", "127.0.0.1:missing", "."],
+    );
     for (arguments, code) in [(usage, 2), (missing, 11)] {
         let outcome = pair.cp(&arguments).expect(code);
         let document = outcome.document();
@@ -43,16 +52,32 @@ fn the_document_is_printed_after_every_failure() {
 fn a_stream_is_events_a_line_each_and_the_document_last() {
     let pair = Pair::new();
     pair.client.write("source", content(8 * MIB));
-    let outcome = pair.cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:"]).expect(0);
-    let names: Vec<String> = outcome.events().iter().map(|event| text(event, "event").to_owned()).collect();
+    let outcome = pair
+        .cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:"])
+        .expect(0);
+    let names: Vec<String> = outcome
+        .events()
+        .iter()
+        .map(|event| text(event, "event").to_owned())
+        .collect();
     assert_eq!(names[0], "start");
     for name in ["connected", "started", "progress"] {
-        assert!(names.iter().any(|other| other == name), "{name} is not in {names:?}");
+        assert!(
+            names.iter().any(|other| other == name),
+            "{name} is not in {names:?}"
+        );
     }
     let events = outcome.events();
-    let times: Vec<f64> = events.iter().map(|event| event["time_s"].as_f64().unwrap()).collect();
+    let times: Vec<f64> = events
+        .iter()
+        .map(|event| event["time_s"].as_f64().unwrap())
+        .collect();
     assert!(times.is_sorted(), "{times:?}");
-    let moved: Vec<u64> = events.iter().filter(|event| event["event"] == "progress").map(|event| number(event, "bytes")).collect();
+    let moved: Vec<u64> = events
+        .iter()
+        .filter(|event| event["event"] == "progress")
+        .map(|event| number(event, "bytes"))
+        .collect();
     assert!(moved.is_sorted(), "{moved:?}");
     let document = outcome.document();
     assert_eq!(text(&document, "blake3"), digest(&content(8 * MIB)));
@@ -65,8 +90,16 @@ fn a_reader_that_goes_away_does_not_end_the_copy() {
     pair.client.write("source", &bytes);
     let mut command = pair.client.command("/bin/sh");
     let script = "{ \"$0\" \"$@\"; echo \"exit $?\" >&2; } | head -c 1 >/dev/null";
-    command.args(["-c", script, env!("CARGO_BIN_EXE_nicstripe")]).env("PATH", std::env::var_os("PATH").unwrap());
-    command.args(pair.cp_arguments(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]));
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_nicstripe")])
+        .env("PATH", std::env::var_os("PATH").unwrap());
+    command.args(pair.cp_arguments(&[
+        "--bwlimit",
+        "16M",
+        "--json-stream",
+        "source",
+        "127.0.0.1:target",
+    ]));
     let outcome = crate::harness::Process::spawn(command).finish();
     assert!(outcome.stderr.contains("exit 0"), "{outcome}");
     assert!(crate::harness::is_same(&pair.server.read("target"), &bytes));
@@ -79,8 +112,15 @@ fn the_last_line_says_what_was_got_and_what_limited_it() {
     pair.client.write("source", content(96 * MIB));
     let outcome = pair.cp(&["source", "127.0.0.1:"]).expect(0);
     assert_eq!(outcome.stdout, "");
-    let said = outcome.stderr.lines().find(|line| line.starts_with("source → 127.0.0.1:source  96.0 MiB in ")).unwrap();
-    assert!(said.ends_with(" MB/s over lo), verified and on disk"), "{outcome}");
+    let said = outcome
+        .stderr
+        .lines()
+        .find(|line| line.starts_with("source → 127.0.0.1:source  96.0 MiB in "))
+        .unwrap();
+    assert!(
+        said.ends_with(" MB/s over lo), verified and on disk"),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -88,11 +128,19 @@ fn the_digest_and_each_link_are_printed_when_asked_for() {
     let pair = Pair::new();
     let bytes = content(4 * MIB);
     pair.client.write("source", &bytes);
-    let outcome = pair.cp(&["-v", "--stats", "source", "127.0.0.1:"]).expect(0);
+    let outcome = pair
+        .cp(&["-v", "--stats", "source", "127.0.0.1:"])
+        .expect(0);
     assert!(outcome.stderr.contains(&digest(&bytes)), "{outcome}");
-    let links = outcome.stderr.lines().filter(|line| line.trim_start().starts_with("lo ") && line.trim_end().ends_with(" up"));
+    let links = outcome
+        .stderr
+        .lines()
+        .filter(|line| line.trim_start().starts_with("lo ") && line.trim_end().ends_with(" up"));
     assert_eq!(links.count(), 2, "{outcome}");
-    assert!(outcome.stderr.contains("Total file size: 4,194,304 bytes"), "{outcome}");
+    assert!(
+        outcome.stderr.contains("Total file size: 4,194,304 bytes"),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -104,21 +152,36 @@ fn quiet_is_silent_unless_something_is_wrong() {
     let again = pair.cp(&["-q", "source", "127.0.0.1:"]).expect(0);
     assert_eq!((again.stdout.as_str(), again.stderr.as_str()), ("", ""));
     pair.client.write("source", content(5));
-    pair.cp(&["-q", "source", "127.0.0.1:"]).expect(11).error(&["source"]);
+    pair.cp(&["-q", "source", "127.0.0.1:"])
+        .expect(11)
+        .error(&["source"]);
 }
 
 #[test]
 fn where_there_is_no_terminal_there_are_no_escapes() {
     let pair = Pair::new();
     pair.client.write("source", content(4 * MIB));
-    let copy = pair.cp(&["-vv", "--progress", "always", "--bwlimit", "8M", "source", "127.0.0.1:"]).expect(0);
+    let copy = pair
+        .cp(&[
+            "-vv",
+            "--progress",
+            "always",
+            "--bwlimit",
+            "8M",
+            "source",
+            "127.0.0.1:",
+        ])
+        .expect(0);
     pair.client.write("source", content(5));
     let failed = pair.cp(&["source", "127.0.0.1:"]).expect(11);
     let usage = pair.client.run(["cp", "--no-such-option"]).expect(2);
     let help = pair.client.run(["cp", "--help"]).expect(0);
     let daemon = pair.daemon.process.kill();
     for outcome in [copy, failed, usage, help, daemon] {
-        assert!(!outcome.stdout.contains('\x1b') && !outcome.stderr.contains('\x1b'), "{outcome:?}");
+        assert!(
+            !outcome.stdout.contains('\x1b') && !outcome.stderr.contains('\x1b'),
+            "{outcome:?}"
+        );
     }
 }
 
@@ -126,16 +189,33 @@ fn where_there_is_no_terminal_there_are_no_escapes() {
 fn a_resumed_copy_counts_what_was_there() {
     let pair = Pair::new();
     pair.client.write("source", content(16 * MIB));
-    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "16M",
+        "--json-stream",
+        "source",
+        "127.0.0.1:target",
+    ]);
     cp.await_bytes(8 * MIB as u64);
     cp.signal(rustix::process::Signal::INT);
     cp.finish().expect(130);
-    let outcome = pair.cp(&["--json-stream", "source", "127.0.0.1:target"]).expect(0);
+    let outcome = pair
+        .cp(&["--json-stream", "source", "127.0.0.1:target"])
+        .expect(0);
     let document = outcome.document();
     let resumed = number(&document, "resumed_bytes");
-    let moved: u64 = document["links"].as_array().unwrap().iter().map(|link| number(link, "bytes")).sum();
+    let moved: u64 = document["links"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|link| number(link, "bytes"))
+        .sum();
     assert_eq!(resumed + moved, 16 * MIB as u64, "{document:#}");
-    let started: Vec<Value> = outcome.events().into_iter().filter(|event| event["event"] == "started").collect();
+    let started: Vec<Value> = outcome
+        .events()
+        .into_iter()
+        .filter(|event| event["event"] == "started")
+        .collect();
     assert_eq!(number(&started[0], "resumed_bytes"), resumed);
     assert!(outcome.stderr.contains("resuming at"), "{outcome}");
 }
@@ -144,8 +224,13 @@ fn a_resumed_copy_counts_what_was_there() {
 fn a_wrong_log_filter_is_a_usage_error() {
     let side = Side::here();
     let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
-    command.args(["cp", "source", "127.0.0.1:"]).env("NICSTRIPE_LOG", "nicstripe=loudly");
-    crate::harness::Process::spawn(command).finish().expect(2).error(&["NICSTRIPE_LOG", "loudly"]);
+    command
+        .args(["cp", "source", "127.0.0.1:"])
+        .env("NICSTRIPE_LOG", "nicstripe=loudly");
+    crate::harness::Process::spawn(command)
+        .finish()
+        .expect(2)
+        .error(&["NICSTRIPE_LOG", "loudly"]);
 }
 
 /// Fields that are always known, from `docs/DESIGN.md`, section 7.

@@ -22,7 +22,11 @@ impl Pair {
         client.trust(&server, "nas", "");
         server.trust(&client, "laptop", trusting);
         let daemon = Daemon::start(&server, &[&LOOPBACK, options].concat());
-        Self { client, server, daemon }
+        Self {
+            client,
+            server,
+            daemon,
+        }
     }
 
     /// Starts `cp` over both links.
@@ -47,7 +51,10 @@ impl Pair {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut command = self.client.command("/bin/sh");
         let words = self.cp_arguments(&[]).join(" ");
-        command.env("PATH", &path).env("cp", format!("{} {words}", env!("CARGO_BIN_EXE_nicstripe"))).args(["-c", script]);
+        command
+            .env("PATH", &path)
+            .env("cp", format!("{} {words}", env!("CARGO_BIN_EXE_nicstripe")))
+            .args(["-c", script]);
         command
     }
 
@@ -55,15 +62,27 @@ impl Pair {
     pub(crate) fn cp_arguments(&self, arguments: &[&str]) -> Vec<String> {
         let port = self.daemon.port.to_string();
         let first = ["cp", "-P", &port, "--link", LINKS[0], "--link", LINKS[1]];
-        first.iter().chain(arguments).map(|word| (*word).to_owned()).collect()
+        first
+            .iter()
+            .chain(arguments)
+            .map(|word| (*word).to_owned())
+            .collect()
     }
 
     /// Kills the daemon and restarts it on the same port.
     pub(crate) fn restart_daemon(self) -> Self {
-        let Self { client, server, daemon: Daemon { process, port } } = self;
+        let Self {
+            client,
+            server,
+            daemon: Daemon { process, port },
+        } = self;
         process.kill();
         let daemon = Daemon::start_on(&server, port, &LOOPBACK);
-        Self { client, server, daemon }
+        Self {
+            client,
+            server,
+            daemon,
+        }
     }
 }
 

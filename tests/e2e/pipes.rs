@@ -16,7 +16,15 @@ use crate::{
 };
 
 /// Lengths around a chunk (256 KiB), zero, and above the window of a pipe (16 MiB).
-const LENGTHS: [usize; 7] = [0, 1, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 5 * MIB, 40 * MIB + 7];
+const LENGTHS: [usize; 7] = [
+    0,
+    1,
+    256 * 1024 - 1,
+    256 * 1024,
+    256 * 1024 + 1,
+    5 * MIB,
+    40 * MIB + 7,
+];
 
 #[test]
 fn standard_input_becomes_a_file_whatever_its_length() {
@@ -24,8 +32,11 @@ fn standard_input_becomes_a_file_whatever_its_length() {
     for len in LENGTHS {
         let bytes = content(len);
         let target = format!("127.0.0.1:file-{len}");
-        let outcome = Process::spawn_fed(pair.cp_command(&["--json", "-", &target]), bytes.clone()).finish().expect(0);
-        pair.server.check(format!("file-{len}"), &bytes, &outcome.document());
+        let outcome = Process::spawn_fed(pair.cp_command(&["--json", "-", &target]), bytes.clone())
+            .finish()
+            .expect(0);
+        pair.server
+            .check(format!("file-{len}"), &bytes, &outcome.document());
     }
 }
 
@@ -35,9 +46,15 @@ fn a_file_goes_to_standard_output_and_nothing_else_does() {
     for len in LENGTHS {
         let bytes = content(len);
         pair.server.write("source", &bytes);
-        let (outcome, stdout) = Process::spawn(pair.cp_command(&["-v", "--stats", "127.0.0.1:source", "-"])).finish_raw();
+        let (outcome, stdout) =
+            Process::spawn(pair.cp_command(&["-v", "--stats", "127.0.0.1:source", "-"]))
+                .finish_raw();
         let outcome = outcome.expect(0);
-        assert!(is_same(&stdout, &bytes), "{len} bytes: {} came\n{outcome}", stdout.len());
+        assert!(
+            is_same(&stdout, &bytes),
+            "{len} bytes: {} came\n{outcome}",
+            stdout.len()
+        );
     }
 }
 
@@ -59,7 +76,11 @@ fn a_slow_program_is_waited_for() {
 fn archives_go_through_pipes_both_ways() {
     let pair = Pair::new();
     for index in 0..200 {
-        plant(&pair.client.path("src"), &format!("dir-{}/{index}", index % 5), content(index * 500));
+        plant(
+            &pair.client.path("src"),
+            &format!("dir-{}/{index}", index % 5),
+            content(index * 500),
+        );
     }
     let there = pair.shell("tar -c src | $cp - 127.0.0.1:x.tar");
     Process::spawn(there).finish().expect(0);
@@ -67,7 +88,10 @@ fn archives_go_through_pipes_both_ways() {
     Process::spawn(back).finish().expect(0);
     for index in 0..200 {
         let name = format!("src/dir-{}/{index}", index % 5);
-        assert!(is_same(&pair.client.read(format!("back/{name}")), &pair.client.read(name)));
+        assert!(is_same(
+            &pair.client.read(format!("back/{name}")),
+            &pair.client.read(name)
+        ));
     }
 }
 
@@ -83,8 +107,12 @@ fn an_input_that_ends_is_whole_whatever_became_of_its_program() {
 fn a_target_that_exists_is_kept_unless_f_is_given() {
     let pair = Pair::new();
     pair.server.write("file", "old");
-    let feed = |words: &[&str]| Process::spawn_fed(pair.cp_command(words), b"new".to_vec()).finish();
-    feed(&["-", "127.0.0.1:file"]).expect(11).error(&["\"file\""]).hint(&["cp -f "]);
+    let feed =
+        |words: &[&str]| Process::spawn_fed(pair.cp_command(words), b"new".to_vec()).finish();
+    feed(&["-", "127.0.0.1:file"])
+        .expect(11)
+        .error(&["\"file\""])
+        .hint(&["cp -f "]);
     assert_eq!(pair.server.read("file"), b"old");
     feed(&["-f", "-", "127.0.0.1:file"]).expect(0);
     assert_eq!(pair.server.read("file"), b"new");
@@ -97,25 +125,42 @@ fn what_makes_no_sense_with_a_pipe_is_a_usage_error() {
     pair.server.write("file", "bytes");
     pair.server.make_dir("dir");
     for target in ["127.0.0.1:", "127.0.0.1:dir/"] {
-        pair.cp(&["-", target]).expect(2).error(&["no name"]).hint(&["NAME"]);
+        pair.cp(&["-", target])
+            .expect(2)
+            .error(&["no name"])
+            .hint(&["NAME"]);
     }
     for option in ["-r", "-a", "-n", "-u", "--delta", "--inplace"] {
-        pair.cp(&[option, "127.0.0.1:file", "-"]).expect(2).error(&[option]);
+        pair.cp(&[option, "127.0.0.1:file", "-"])
+            .expect(2)
+            .error(&[option]);
     }
     for option in ["--json", "--json-stream"] {
-        let outcome = pair.cp(&[option, "127.0.0.1:file", "-"]).expect(2).error(&["standard output"]);
+        let outcome = pair
+            .cp(&[option, "127.0.0.1:file", "-"])
+            .expect(2)
+            .error(&["standard output"]);
         assert_eq!(outcome.stdout, "");
     }
     // Only the daemon knows that it is a directory.
-    let outcome = Process::spawn_fed(pair.cp_command(&["-", "127.0.0.1:dir"]), b"bytes".to_vec()).finish();
+    let outcome =
+        Process::spawn_fed(pair.cp_command(&["-", "127.0.0.1:dir"]), b"bytes".to_vec()).finish();
     assert_ne!(outcome.status.code(), Some(0), "{outcome}");
-    assert!(fs::read_dir(pair.server.path("dir")).unwrap().next().is_none());
+    assert!(
+        fs::read_dir(pair.server.path("dir"))
+            .unwrap()
+            .next()
+            .is_none()
+    );
 }
 
 #[test]
 fn a_missing_file_gives_no_byte() {
     let pair = Pair::new();
-    let outcome = pair.cp(&["127.0.0.1:missing", "-"]).expect(11).error(&["missing", "No such file"]);
+    let outcome = pair
+        .cp(&["127.0.0.1:missing", "-"])
+        .expect(11)
+        .error(&["missing", "No such file"]);
     assert_eq!(outcome.stdout, "");
 }
 
@@ -126,22 +171,34 @@ fn a_reader_that_has_had_enough_ends_the_copy_with_an_error() {
     let script = "{ $cp 127.0.0.1:source -; echo \"exit $?\" >&2; } | head -c 1 >/dev/null";
     let command = pair.shell(script);
     let outcome = Process::spawn(command).finish();
-    let exit = outcome.stderr.lines().find_map(|line| line.strip_prefix("exit ")).unwrap_or_else(|| panic!("{outcome}"));
+    let exit = outcome
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("exit "))
+        .unwrap_or_else(|| panic!("{outcome}"));
     assert!(!matches!(exit, "0" | "101"), "{outcome}");
-    assert!(outcome.stderr.contains("error: ") && !outcome.stderr.contains("panicked"), "{outcome}");
+    assert!(
+        outcome.stderr.contains("error: ") && !outcome.stderr.contains("panicked"),
+        "{outcome}"
+    );
 }
 
 #[test]
 fn an_interrupt_while_input_is_awaited_ends_it_and_leaves_nothing() {
     let pair = Pair::new();
-    let (cp, mut stdin) = Process::spawn_open(pair.cp_command(&["--json-stream", "-", "127.0.0.1:file"]));
+    let (cp, mut stdin) =
+        Process::spawn_open(pair.cp_command(&["--json-stream", "-", "127.0.0.1:file"]));
     stdin.write_all(&content(2 * MIB)).unwrap();
     cp.await_bytes(1);
     let begun = Instant::now();
     cp.signal(Signal::INT);
     let outcome = cp.finish().expect(130);
     // The input stays open: its end is not awaited.
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
     drop(stdin);
     assert_eq!(outcome.document()["resumable"], false, "{outcome}");
     outcome.error(&["interrupted"]);
@@ -151,7 +208,8 @@ fn an_interrupt_while_input_is_awaited_ends_it_and_leaves_nothing() {
 #[test]
 fn a_client_that_is_killed_leaves_nothing_at_the_daemon() {
     let pair = Pair::new();
-    let (cp, mut stdin) = Process::spawn_open(pair.cp_command(&["--json-stream", "-", "127.0.0.1:file"]));
+    let (cp, mut stdin) =
+        Process::spawn_open(pair.cp_command(&["--json-stream", "-", "127.0.0.1:file"]));
     stdin.write_all(&content(2 * MIB)).unwrap();
     cp.await_bytes(1);
     let outcome = cp.kill();
@@ -171,19 +229,31 @@ fn an_interrupt_while_output_is_not_taken_ends_it() {
     // A shell without job control makes background processes ignore SIGINT; nicstripe handles it
     // nevertheless.
     assert!(outcome.stderr.contains("exit 130"), "{outcome}");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[test]
 fn a_pipe_is_as_long_as_it_is_and_promises_nothing() {
     let pair = Pair::new();
-    let (cp, mut stdin) = Process::spawn_open(pair.cp_command(&["--json-stream", "-", "127.0.0.1:file"]));
+    let (cp, mut stdin) =
+        Process::spawn_open(pair.cp_command(&["--json-stream", "-", "127.0.0.1:file"]));
     stdin.write_all(&content(3 * MIB)).unwrap();
     let progress = cp.await_event("progress", |event| event["bytes"].as_u64().unwrap() > 0);
-    assert_eq!((progress.get("size_bytes"), &progress["open"]), (None, &true.into()), "{progress:#}");
+    assert_eq!(
+        (progress.get("size_bytes"), &progress["open"]),
+        (None, &true.into()),
+        "{progress:#}"
+    );
     cp.signal(Signal::USR1);
     let status = cp.await_stderr("MB/s");
-    assert!(!status.contains('%') && !status.contains("left"), "{status}");
+    assert!(
+        !status.contains('%') && !status.contains("left"),
+        "{status}"
+    );
     drop(stdin);
     let report = cp.finish().expect(0).document();
     assert_eq!(number(&report, "size_bytes"), 3 * MIB as u64);
@@ -193,9 +263,15 @@ fn a_pipe_is_as_long_as_it_is_and_promises_nothing() {
 fn compressed_pipes_arrive_as_they_were() {
     let pair = Pair::new();
     let text = b"the same words over and over\n".repeat(200_000);
-    let fed = Process::spawn_fed(pair.cp_command(&["-z", "--json", "-", "127.0.0.1:text"]), text.clone()).finish().expect(0);
+    let fed = Process::spawn_fed(
+        pair.cp_command(&["-z", "--json", "-", "127.0.0.1:text"]),
+        text.clone(),
+    )
+    .finish()
+    .expect(0);
     pair.server.check("text", &text, &fed.document());
-    let (outcome, stdout) = Process::spawn(pair.cp_command(&["-z", "127.0.0.1:text", "-"])).finish_raw();
+    let (outcome, stdout) =
+        Process::spawn(pair.cp_command(&["-z", "127.0.0.1:text", "-"])).finish_raw();
     outcome.expect(0);
     assert!(is_same(&stdout, &text));
 }

@@ -11,7 +11,14 @@ fn help_mentions_every_option_of_the_contract() {
         assert!(help.contains(option), "{option} is not in\n{help}");
     }
     let help = run(&["serve", "--help"]).expect(0).stdout;
-    for option in ["--root", "--listen", "--interface", "--port", "--read-only", "--append-only"] {
+    for option in [
+        "--root",
+        "--listen",
+        "--interface",
+        "--port",
+        "--read-only",
+        "--append-only",
+    ] {
         assert!(help.contains(option), "{option} is not in\n{help}");
     }
 }
@@ -20,7 +27,10 @@ fn help_mentions_every_option_of_the_contract() {
 fn help_and_manual_mention_every_option_that_is_completed() {
     let script = run(&["completions", "bash"]).expect(0).stdout;
     let options: BTreeSet<&str> = options_of(&script).collect();
-    assert!(options.contains("--bwlimit") && options.contains("--read-only"), "{options:?}");
+    assert!(
+        options.contains("--bwlimit") && options.contains("--read-only"),
+        "{options:?}"
+    );
     let commands: [&[&str]; 14] = [
         &["demo"],
         &["key"],
@@ -37,8 +47,19 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         &["man"],
         &[],
     ];
-    let help: String = commands.iter().map(|words| run(&[words, &["--help"][..]].concat()).expect(0).stdout).collect();
-    let man: String = commands.iter().map(|words| run(&[&["man"], *words].concat()).expect(0).stdout.replace('\\', "")).collect();
+    let help: String = commands
+        .iter()
+        .map(|words| run(&[words, &["--help"][..]].concat()).expect(0).stdout)
+        .collect();
+    let man: String = commands
+        .iter()
+        .map(|words| {
+            run(&[&["man"], *words].concat())
+                .expect(0)
+                .stdout
+                .replace('\\', "")
+        })
+        .collect();
     for option in options {
         assert!(help.contains(option), "{option} is in no help");
         assert!(man.contains(option), "{option} is in no manual page");
@@ -48,7 +69,13 @@ fn help_and_manual_mention_every_option_that_is_completed() {
 #[test]
 fn completions_and_manual_pages_are_printed() {
     for shell in ["bash", "zsh", "fish"] {
-        assert!(run(&["completions", shell]).expect(0).stdout.contains("nicstripe"), "{shell}");
+        assert!(
+            run(&["completions", shell])
+                .expect(0)
+                .stdout
+                .contains("nicstripe"),
+            "{shell}"
+        );
     }
     let page = run(&["man"]).expect(0).stdout;
     assert!(page.starts_with(".ie") || page.starts_with(".TH"), "{page}");
@@ -56,7 +83,9 @@ fn completions_and_manual_pages_are_printed() {
     side.make_dir("man1");
     side.run(["man", "--dir", "man1"]).expect(0);
     assert!(side.has("man1/nicstripe.1") && side.has("man1/nicstripe-cp.1"));
-    side.run(["man", "no-such-command"]).expect(2).error(&["no-such-command"]);
+    side.run(["man", "no-such-command"])
+        .expect(2)
+        .error(&["no-such-command"]);
 }
 
 /// Asks each installed shell for its completions.
@@ -67,15 +96,31 @@ fn completions_offer_the_names_of_trusted_machines() {
     // A name from a peer's line must not be executed.
     side.trust(&third, "$(touch${IFS}owned)", "");
     side.write("notes.txt", b"");
-    let path = format!("{}:/usr/bin:/bin", std::path::Path::new(env!("CARGO_BIN_EXE_nicstripe")).parent().unwrap().display());
+    let path = format!(
+        "{}:/usr/bin:/bin",
+        std::path::Path::new(env!("CARGO_BIN_EXE_nicstripe"))
+            .parent()
+            .unwrap()
+            .display()
+    );
     let bash = |words: &str, cursor: usize| {
-        let run = format!("COMP_WORDS=({words}); COMP_CWORD={cursor}; _nicstripe_and_peers nicstripe \"${{COMP_WORDS[{cursor}]}}\"");
+        let run = format!(
+            "COMP_WORDS=({words}); COMP_CWORD={cursor}; _nicstripe_and_peers nicstripe \"${{COMP_WORDS[{cursor}]}}\""
+        );
         format!("source script.bash; {run}; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
     };
     let fish = |line: &str| format!("source script.fish; complete -C '{line}'");
     let cases = [
-        ("bash", bash("nicstripe cp n", 2), &["nas:", "notes.txt"][..]),
-        ("bash", bash("nicstripe cp file ''", 3), &["nas:", "notes.txt"]),
+        (
+            "bash",
+            bash("nicstripe cp n", 2),
+            &["nas:", "notes.txt"][..],
+        ),
+        (
+            "bash",
+            bash("nicstripe cp file ''", 3),
+            &["nas:", "notes.txt"],
+        ),
         ("bash", bash("nicstripe links n", 2), &["nas"]),
         ("bash", bash("nicstripe serve restic n", 3), &["nas:"]),
         ("bash", bash("nicstripe trust remove n", 3), &["nas"]),
@@ -84,16 +129,33 @@ fn completions_offer_the_names_of_trusted_machines() {
         ("fish", fish("nicstripe serve restic n"), &["nas:"]),
     ];
     for shell in ["bash", "fish", "zsh"] {
-        side.write(format!("script.{shell}"), side.run(["completions", shell]).expect(0).stdout);
+        side.write(
+            format!("script.{shell}"),
+            side.run(["completions", shell]).expect(0).stdout,
+        );
     }
-    let has = |shell: &str| ["/usr/bin", "/bin"].iter().any(|folder| std::path::Path::new(folder).join(shell).exists());
+    let has = |shell: &str| {
+        ["/usr/bin", "/bin"]
+            .iter()
+            .any(|folder| std::path::Path::new(folder).join(shell).exists())
+    };
     for (shell, script, expected) in cases.into_iter().filter(|(shell, ..)| has(shell)) {
         let mut command = side.command(shell);
         command.env("PATH", &path).args(["-c", &script]);
         let outcome = Process::spawn(command).finish().expect(0);
-        let offered: BTreeSet<&str> = outcome.stdout.lines().filter_map(|line| line.split('\t').next()).collect();
-        assert!(expected.iter().all(|name| offered.contains(name)), "{shell}: {offered:?}");
-        assert!(!side.has("owned") && !offered.iter().any(|name| name.contains("touch")), "{offered:?}");
+        let offered: BTreeSet<&str> = outcome
+            .stdout
+            .lines()
+            .filter_map(|line| line.split('\t').next())
+            .collect();
+        assert!(
+            expected.iter().all(|name| offered.contains(name)),
+            "{shell}: {offered:?}"
+        );
+        assert!(
+            !side.has("owned") && !offered.iter().any(|name| name.contains("touch")),
+            "{offered:?}"
+        );
     }
     if has("zsh") {
         let mut command = side.command("zsh");
@@ -130,7 +192,10 @@ fn usage_errors_end_with_2_and_touch_nothing() {
     ] {
         let outcome = side.run(words).expect(2);
         // An incomplete command shows its help instead.
-        assert!(outcome.stderr.contains("error: ") || outcome.stderr.contains("\nCommands:\n"), "{outcome}");
+        assert!(
+            outcome.stderr.contains("error: ") || outcome.stderr.contains("\nCommands:\n"),
+            "{outcome}"
+        );
     }
     assert_eq!(side.names(), ["source"]);
 }
@@ -140,15 +205,21 @@ fn the_root_of_a_daemon_must_be_a_directory() {
     let side = Side::here();
     side.write("file", b"bytes");
     for root in ["missing", "file"] {
-        side.run(["serve", "--port", "0", "--root", root]).expect(11).error(&[root]);
+        side.run(["serve", "--port", "0", "--root", root])
+            .expect(11)
+            .error(&[root]);
     }
 }
 
 #[test]
 fn a_daemon_names_the_address_or_interface_that_is_not_there() {
     let side = Side::here();
-    side.run(["serve", "--port", "0", "--interface", "nosuch0"]).expect(10).error(&["nosuch0", "lo"]);
-    side.run(["serve", "--port", "0", "--listen", "192.0.2.1"]).expect(10).error(&["192.0.2.1"]);
+    side.run(["serve", "--port", "0", "--interface", "nosuch0"])
+        .expect(10)
+        .error(&["nosuch0", "lo"]);
+    side.run(["serve", "--port", "0", "--listen", "192.0.2.1"])
+        .expect(10)
+        .error(&["192.0.2.1"]);
 }
 
 #[test]
@@ -165,13 +236,19 @@ fn a_port_in_use_is_named() {
 fn routes_are_listed_and_cleaned_without_any_right() {
     let side = Side::here();
     let listed = side.run(["routes", "list"]).expect(0);
-    assert_eq!(listed.stdout, "", "this machine has routes of nicstripe: {listed}");
+    assert_eq!(
+        listed.stdout, "",
+        "this machine has routes of nicstripe: {listed}"
+    );
     side.run(["routes", "clean"]).expect(0);
 }
 
 #[test]
 fn the_version_is_printed() {
-    assert_eq!(run(&["--version"]).expect(0).stdout.trim(), format!("nicstripe {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        run(&["--version"]).expect(0).stdout.trim(),
+        format!("nicstripe {}", env!("CARGO_PKG_VERSION"))
+    );
 }
 
 fn run(words: &[&str]) -> Outcome {
@@ -181,7 +258,9 @@ fn run(words: &[&str]) -> Outcome {
 /// Returns every word that begins with two dashes.
 fn options_of(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-    words.filter(|word| word.len() > 3 && word.starts_with("--") && word.as_bytes()[2].is_ascii_alphabetic())
+    words.filter(|word| {
+        word.len() > 3 && word.starts_with("--") && word.as_bytes()[2].is_ascii_alphabetic()
+    })
 }
 
 /// Options for single files from `docs/DESIGN.md`, section 7.

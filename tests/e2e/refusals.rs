@@ -18,9 +18,13 @@ fn where_no_daemon_runs_the_hint_says_how_to_start_one() {
     client.write("source", b"bytes");
     let port = free_port();
     let text = port.to_string();
-    let outcome = client.run(["cp", "-P", &text, "--json", "source", "127.0.0.1:"]).expect(10);
+    let outcome = client
+        .run(["cp", "-P", &text, "--json", "source", "127.0.0.1:"])
+        .expect(10);
     outcome.document();
-    outcome.error(&[&format!("127.0.0.1:{port}"), "refused"]).hint(&[&format!("nicstripe serve --port {port}")]);
+    outcome
+        .error(&[&format!("127.0.0.1:{port}"), "refused"])
+        .hint(&[&format!("nicstripe serve --port {port}")]);
 }
 
 #[test]
@@ -35,7 +39,9 @@ fn a_service_that_is_no_daemon_is_not_taken_for_one() {
         // Reads the client's data until the client closes.
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let outcome = client.run(["cp", "-P", &port, "source", "127.0.0.1:"]).expect(12);
+    let outcome = client
+        .run(["cp", "-P", &port, "source", "127.0.0.1:"])
+        .expect(12);
     outcome.error(&["nicstripe", &port]).hint(&[&port]);
     greeter.join().unwrap();
 }
@@ -45,7 +51,11 @@ fn an_unknown_host_is_named() {
     let client = Side::here();
     client.write("source", b"bytes");
     // RFC 6761: no name below .invalid exists.
-    client.run(["cp", "source", "no-such-host.invalid:"]).expect(10).error(&["no-such-host.invalid"]).hint(&["address"]);
+    client
+        .run(["cp", "source", "no-such-host.invalid:"])
+        .expect(10)
+        .error(&["no-such-host.invalid"])
+        .hint(&["address"]);
 }
 
 #[test]
@@ -53,8 +63,23 @@ fn a_named_link_that_is_not_here_is_an_error_with_the_choices() {
     let pair = Pair::new();
     pair.client.write("source", b"bytes");
     let port = pair.daemon.port.to_string();
-    for link in ["nosuch0", "192.0.2.1", "127.0.0.2=127.0.1.2", "nosuch0=127.0.1.2"] {
-        let outcome = pair.client.run(["cp", "-P", &port, "--link", "nosuch0", "--link", link, "source", "127.0.0.1:"]);
+    for link in [
+        "nosuch0",
+        "192.0.2.1",
+        "127.0.0.2=127.0.1.2",
+        "nosuch0=127.0.1.2",
+    ] {
+        let outcome = pair.client.run([
+            "cp",
+            "-P",
+            &port,
+            "--link",
+            "nosuch0",
+            "--link",
+            link,
+            "source",
+            "127.0.0.1:",
+        ]);
         outcome.expect(10).error(&["nosuch0", "lo"]);
     }
     assert!(pair.server.names().is_empty());
@@ -67,8 +92,20 @@ fn a_named_link_that_cannot_connect_is_an_error_and_no_fallback_to_fewer() {
     // 198.51.100.1 (RFC 5737) is unassigned. The copy lasts 8 s, longer than the 5 s timeout of a
     // named link's first connection.
     let port = pair.daemon.port.to_string();
-    let links = ["--link", "127.0.0.2=127.0.1.2", "--link", "127.0.0.3=198.51.100.1"];
-    let outcome = pair.client.run([&["cp", "-P", &port, "--bwlimit", "512K"][..], &links, &["source", "127.0.0.1:target"]].concat());
+    let links = [
+        "--link",
+        "127.0.0.2=127.0.1.2",
+        "--link",
+        "127.0.0.3=198.51.100.1",
+    ];
+    let outcome = pair.client.run(
+        [
+            &["cp", "-P", &port, "--bwlimit", "512K"][..],
+            &links,
+            &["source", "127.0.0.1:target"],
+        ]
+        .concat(),
+    );
     outcome.expect(10).error(&["198.51.100.1"]);
     assert!(!pair.server.has("target"));
 }
@@ -83,7 +120,10 @@ fn a_client_whose_key_is_not_trusted_gets_the_line_that_changes_it() {
     let port = daemon.port.to_string();
     let copy = ["cp", "-P", &port, "--json", "source", "127.0.0.1:"];
     let key = key_of(&client);
-    let outcome = client.run(copy).expect(5).error(&["127.0.0.1", "trust", &key]);
+    let outcome = client
+        .run(copy)
+        .expect(5)
+        .error(&["127.0.0.1", "trust", &key]);
     outcome.document();
     let command = format!("nicstripe trust add '{key}' --name ");
     let hint = outcome.labelled("hint: ", &["on 127.0.0.1: ", &command]);
@@ -106,11 +146,16 @@ fn a_daemon_whose_key_is_not_trusted_gets_no_byte_and_the_hint_changes_it() {
     let port = daemon.port.to_string();
     let copy = ["cp", "-P", &port, "source", "127.0.0.1:"];
     let key = key_of(&server);
-    let outcome = client.run(copy).expect(5).error(&["127.0.0.1", "not trusted", &key]);
+    let outcome = client
+        .run(copy)
+        .expect(5)
+        .error(&["127.0.0.1", "not trusted", &key]);
     outcome.hint(&[&format!("trust add '{key}' --name 127.0.0.1")]);
     assert!(server.names().is_empty());
 
-    client.run(["trust", "add", &key, "--name", "127.0.0.1"]).expect(0);
+    client
+        .run(["trust", "add", &key, "--name", "127.0.0.1"])
+        .expect(0);
     client.run(copy).expect(0);
     assert_eq!(server.read("source"), b"bytes");
 }
@@ -124,7 +169,10 @@ fn another_key_under_a_known_name_is_refused() {
     let daemon = Daemon::start(&server, &LOOPBACK);
     client.write("source", b"bytes");
     // The daemon's key is trusted as nas, not as the requested host.
-    client.run(["cp", "-P", &daemon.port.to_string(), "source", "127.0.0.1:"]).expect(5).error(&["127.0.0.1"]);
+    client
+        .run(["cp", "-P", &daemon.port.to_string(), "source", "127.0.0.1:"])
+        .expect(5)
+        .error(&["127.0.0.1"]);
     assert!(server.names().is_empty());
 }
 
@@ -133,15 +181,32 @@ fn garbage_and_half_handshakes_get_no_byte_and_disturb_no_copy() {
     let pair = Pair::new();
     let bytes = content(24 * MIB);
     pair.client.write("source", &bytes);
-    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "16M",
+        "--json-stream",
+        "source",
+        "127.0.0.1:target",
+    ]);
     cp.await_bytes(1);
     let garbage = content(1 << 16);
-    let shouts: [&[u8]; 6] = [b"", b"\x16", &CLIENT_HELLO, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff", &garbage];
+    let shouts: [&[u8]; 6] = [
+        b"",
+        b"\x16",
+        &CLIENT_HELLO,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\xff\xff",
+        &garbage,
+    ];
     for shout in shouts {
         for hangs_up in [false, true] {
             let said = shout_at(pair.daemon.port, shout, hangs_up);
             // A TLS alert is 7 bytes long and reveals only that this was no handshake.
-            assert!(said.len() <= 7, "{said:?} in answer to {} bytes", shout.len());
+            assert!(
+                said.len() <= 7,
+                "{said:?} in answer to {} bytes",
+                shout.len()
+            );
         }
     }
     let _silent: Vec<TcpStream> = (0..300).map(|_| connect(pair.daemon.port)).collect();
@@ -185,7 +250,9 @@ fn shout_at(port: u16, bytes: &[u8], hangs_up: bool) -> Vec<u8> {
 
 fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     stream
 }
 
@@ -196,5 +263,9 @@ fn key_of(side: &Side) -> String {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }

@@ -8,10 +8,17 @@
 #![forbid(unsafe_code)]
 
 #[cfg(target_os = "linux")]
-#[allow(dead_code, unused_imports, reason = "shared with the other tests of processes, which use more of it")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "shared with the other tests of processes, which use more of it"
+)]
 mod harness;
 #[cfg(target_os = "linux")]
-#[allow(dead_code, reason = "shared with the other tests of processes, which use more of it")]
+#[allow(
+    dead_code,
+    reason = "shared with the other tests of processes, which use more of it"
+)]
 mod pair;
 #[cfg(target_os = "linux")]
 #[path = "restic/repository.rs"]
@@ -31,14 +38,24 @@ fn trials(_: bool) -> Vec<Trial> {
 
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
-    let obstacle = if only_listed { None } else { harness::restic::obstacle() };
+    let obstacle = if only_listed {
+        None
+    } else {
+        harness::restic::obstacle()
+    };
     let trial = |&(name, test): &(&'static str, fn()), obstacle: Option<String>| {
         let run = move || {
             test();
             Completion::Completed
         };
-        Trial::ignorable_test(name, move || Ok(obstacle.map_or_else(run, Completion::ignored_with)))
+        Trial::ignorable_test(name, move || {
+            Ok(obstacle.map_or_else(run, Completion::ignored_with))
+        })
     };
-    let with_restic = repository::TESTS_WITH_RESTIC.iter().map(|test| trial(test, obstacle.clone()));
-    with_restic.chain(repository::TESTS.iter().map(|test| trial(test, None))).collect()
+    let with_restic = repository::TESTS_WITH_RESTIC
+        .iter()
+        .map(|test| trial(test, obstacle.clone()));
+    with_restic
+        .chain(repository::TESTS.iter().map(|test| trial(test, None)))
+        .collect()
 }

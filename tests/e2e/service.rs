@@ -49,12 +49,20 @@ impl Manager {
     fn start_by(side: &Side, mut command: Command, watchdog: Option<Duration>) -> (Self, Process) {
         let path = side.home().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
         command.env("NOTIFY_SOCKET", &path);
         if let Some(watchdog) = watchdog {
             command.env("WATCHDOG_USEC", watchdog.as_micros().to_string());
         }
-        (Self { socket, said: Vec::new() }, Process::spawn(command))
+        (
+            Self {
+                socket,
+                said: Vec::new(),
+            },
+            Process::spawn(command),
+        )
     }
 
     /// Discards the queued messages; returns their number.
@@ -95,11 +103,18 @@ fn the_service_manager_hears_of_start_reload_life_and_end() {
     manager.await_line("WATCHDOG=1");
     manager.await_line("WATCHDOG=1");
     process.signal(Signal::HUP);
-    assert!(manager.await_line("RELOADING=1").contains("MONOTONIC_USEC="));
+    assert!(
+        manager
+            .await_line("RELOADING=1")
+            .contains("MONOTONIC_USEC=")
+    );
     manager.await_line("READY=1");
     process.signal(Signal::TERM);
     let stopping = manager.await_line("STOPPING=1");
-    assert!(stopping.contains("EXTEND_TIMEOUT_USEC=15000000"), "{stopping}");
+    assert!(
+        stopping.contains("EXTEND_TIMEOUT_USEC=15000000"),
+        "{stopping}"
+    );
     process.finish().expect(143);
 }
 
@@ -121,7 +136,11 @@ fn the_status_tells_of_sessions_and_transfers() {
     server.trust(&client, "laptop", "");
     let (mut manager, process) = Manager::start(&server, Some(Duration::from_millis(400)));
     let daemon = Daemon::listening(process);
-    let pair = Pair { client, server, daemon };
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
     pair.client.write("file", content(MIB));
     pair.cp(&["file", "127.0.0.1:"]).expect(0);
     manager.await_line("STATUS=0 sessions, 0 transfers running, 1 done, 0 failed");
@@ -130,7 +149,10 @@ fn the_status_tells_of_sessions_and_transfers() {
 fn without_a_service_manager_nothing_is_said_and_nothing_fails() {
     let side = Side::here();
     let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
-    command.args(["serve", "--port", "0"]).args(LOOPBACK).env("NOTIFY_SOCKET", side.home().join("nobody"));
+    command
+        .args(["serve", "--port", "0"])
+        .args(LOOPBACK)
+        .env("NOTIFY_SOCKET", side.home().join("nobody"));
     let daemon = Daemon::listening(Process::spawn(command));
     daemon.process.signal(Signal::TERM);
     daemon.process.finish().expect(143);
@@ -140,7 +162,11 @@ const UNIT: &str = include_str!("../../dist/systemd/nicstripe.service");
 
 fn the_units_commands_have_the_options_that_it_gives() {
     let help = Side::here().run(["serve", "--help"]).expect(0).stdout;
-    let commands: Vec<&str> = UNIT.lines().filter_map(|line| line.strip_prefix("Exec")?.split_once('=')).map(|(_, words)| words).collect();
+    let commands: Vec<&str> = UNIT
+        .lines()
+        .filter_map(|line| line.strip_prefix("Exec")?.split_once('='))
+        .map(|(_, words)| words)
+        .collect();
     assert!(commands.len() >= 3, "{commands:?}");
     for command in commands {
         let options = command.split(' ').filter(|word| word.starts_with("--"));
@@ -162,13 +188,26 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
     let bin = env!("CARGO_BIN_EXE_nicstripe");
     let unit = UNIT.replace("/usr/local/bin/nicstripe ", &format!("{bin} "));
     side.write("nicstripe.service", unit);
-    for words in [&["verify", "--man=no"][..], &["security", "--offline=yes", "--no-pager", &format!("--threshold={MOST_EXPOSURE}")]] {
+    for words in [
+        &["verify", "--man=no"][..],
+        &[
+            "security",
+            "--offline=yes",
+            "--no-pager",
+            &format!("--threshold={MOST_EXPOSURE}"),
+        ],
+    ] {
         let mut command = Command::new("systemd-analyze");
         command.args(words).arg(side.path("nicstripe.service"));
         let output = command.output().unwrap();
-        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        let text = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .concat();
         assert!(output.status.success(), "{words:?}\n{text}");
-        assert!(words[0] != "verify" || !text.contains("nicstripe.service"), "{text}");
+        assert!(
+            words[0] != "verify" || !text.contains("nicstripe.service"),
+            "{text}"
+        );
     }
     Completion::Completed
 }
@@ -194,24 +233,47 @@ fn a_tree_goes_on(arguments: [&str; 2], source: fn(&Pair) -> &Side, target: fn(&
     let arguments = [&["-r", "--bwlimit", "8M", "--json-stream"], &arguments[..]].concat();
     let cp = pair.start_cp(&arguments);
     cp.await_bytes(4 * MIB as u64);
-    let Pair { client, server, daemon: Daemon { process, port } } = pair;
+    let Pair {
+        client,
+        server,
+        daemon: Daemon { process, port },
+    } = pair;
     process.signal(Signal::TERM);
     process.finish().expect(143);
     cp.await_event("waiting", |_| true);
     let daemon = Daemon::start_on(&server, port, &LOOPBACK);
-    let pair = Pair { client, server, daemon };
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
     cp.finish().expect(0);
-    assert_eq!(Tree::read(&target(&pair).path("tree"), Aspects::NONE), expected);
-    let left: Vec<_> = target(&pair).names().into_iter().filter(|name| name.contains("nicstripe")).collect();
+    assert_eq!(
+        Tree::read(&target(&pair).path("tree"), Aspects::NONE),
+        expected
+    );
+    let left: Vec<_> = target(&pair)
+        .names()
+        .into_iter()
+        .filter(|name| name.contains("nicstripe"))
+        .collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
 fn a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
-    a_tree_goes_on(["tree", "127.0.0.1:"], |pair| &pair.client, |pair| &pair.server);
+    a_tree_goes_on(
+        ["tree", "127.0.0.1:"],
+        |pair| &pair.client,
+        |pair| &pair.server,
+    );
 }
 
 fn a_tree_that_is_fetched_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
-    a_tree_goes_on(["127.0.0.1:tree", "."], |pair| &pair.server, |pair| &pair.client);
+    a_tree_goes_on(
+        ["127.0.0.1:tree", "."],
+        |pair| &pair.server,
+        |pair| &pair.client,
+    );
 }
 
 fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion {
@@ -225,32 +287,78 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
     let mut command = server.command("strace");
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     // With -D the child is the daemon and strace a detached process.
-    command.args(["-D", "-f", "-q", "-o", "/dev/null", "-e", "trace=fsync,fdatasync,sync_file_range"]);
+    command.args([
+        "-D",
+        "-f",
+        "-q",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=fsync,fdatasync,sync_file_range",
+    ]);
     command
-        .args(["-e", "inject=fsync,fdatasync:delay_enter=10000000", env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", "0"])
+        .args([
+            "-e",
+            "inject=fsync,fdatasync:delay_enter=10000000",
+            env!("CARGO_BIN_EXE_nicstripe"),
+            "serve",
+            "--port",
+            "0",
+        ])
         .args(LOOPBACK);
-    let (mut manager, process) = Manager::start_by(&server, command, Some(Duration::from_millis(400)));
+    let (mut manager, process) =
+        Manager::start_by(&server, command, Some(Duration::from_millis(400)));
     let daemon = Daemon::listening(process);
-    let pair = Pair { client, server, daemon };
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
     pair.client.write("file", content(16 * MIB));
-    let cp = pair.start_cp(&["--bwlimit", "8M", "--json-stream", "--timeout", "500ms", "file", "127.0.0.1:"]);
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "8M",
+        "--json-stream",
+        "--timeout",
+        "500ms",
+        "file",
+        "127.0.0.1:",
+    ]);
     cp.await_bytes(12 * MIB as u64);
     // A stalled disk is not a hang of the program.
     manager.forget();
     manager.await_line("WATCHDOG=1");
     manager.await_line("WATCHDOG=1");
     let begun = Instant::now();
-    let Pair { daemon: Daemon { process, port }, server, client } = pair;
+    let Pair {
+        daemon: Daemon { process, port },
+        server,
+        client,
+    } = pair;
     client.write("late", b"bytes");
     process.signal(Signal::TERM);
     // The daemon accepts no new sessions meanwhile.
     let port = port.to_string();
-    let late = ["cp", "-P", &port, "--link", LINKS[0], "--timeout", "100ms", "late", "127.0.0.1:"];
+    let late = [
+        "cp",
+        "-P",
+        &port,
+        "--link",
+        LINKS[0],
+        "--timeout",
+        "100ms",
+        "late",
+        "127.0.0.1:",
+    ];
     process.await_stderr("ending; ");
     client.run(late).expect(10);
     process.await_stderr("ended before all that had arrived was durable");
     // Below 1 s for all sessions, plus a margin for a busy machine; the sync takes 10 s.
-    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        begun.elapsed()
+    );
     // A process in a delayed sync dies late, as with a real disk.
     process.finish().expect(143);
     assert!(!server.has("file"));
@@ -260,6 +368,14 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
 
 fn can_trace() -> bool {
     let mut command = Command::new("strace");
-    command.args(["-D", "-f", "-o", "/dev/null", "-e", "inject=fsync:delay_enter=1", "true"]);
+    command.args([
+        "-D",
+        "-f",
+        "-o",
+        "/dev/null",
+        "-e",
+        "inject=fsync:delay_enter=1",
+        "true",
+    ]);
     command.output().is_ok_and(|output| output.status.success())
 }

@@ -19,20 +19,32 @@ const BOTH: [Way; 2] = [Way { put: true }, Way { put: false }];
 
 impl Way {
     fn ends<'a>(&self, pair: &'a Pair) -> (&'a Side, &'a Side) {
-        if self.put { (&pair.client, &pair.server) } else { (&pair.server, &pair.client) }
+        if self.put {
+            (&pair.client, &pair.server)
+        } else {
+            (&pair.server, &pair.client)
+        }
     }
 
     fn cp(&self, pair: &Pair, options: &[&str], source: &str, target: &str) -> Outcome {
         let remote = |name: &str| format!("127.0.0.1:{name}");
-        let (source, target) = if self.put { (source.to_owned(), remote(target)) } else { (remote(source), target.to_owned()) };
+        let (source, target) = if self.put {
+            (source.to_owned(), remote(target))
+        } else {
+            (remote(source), target.to_owned())
+        };
         pair.cp(&[options, &[&source, &target]].concat())
     }
 }
 
 /// Gives the target another time than the source, as without `-p`.
 fn age(side: &Side, name: &str) {
-    let file = fs::File::options().write(true).open(side.path(name)).unwrap();
-    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)).unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(side.path(name))
+        .unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000))
+        .unwrap();
 }
 
 #[test]
@@ -48,9 +60,15 @@ fn the_same_command_again_is_a_success_that_says_unchanged() {
             let written = fs::metadata(to.path(&name)).unwrap().modified().unwrap();
             let again = way.cp(&pair, options, "a", &name).expect(0);
             assert!(again.stderr.contains("1 unchanged"), "{again}");
-            let document = way.cp(&pair, &[options, &["--json"]].concat(), "a", &name).expect(0).document();
+            let document = way
+                .cp(&pair, &[options, &["--json"]].concat(), "a", &name)
+                .expect(0)
+                .document();
             assert_eq!(document["tree"]["unchanged"], 1, "{document:#}");
-            assert_eq!(fs::metadata(to.path(&name)).unwrap().modified().unwrap(), written);
+            assert_eq!(
+                fs::metadata(to.path(&name)).unwrap().modified().unwrap(),
+                written
+            );
         }
     }
 }
@@ -58,7 +76,10 @@ fn the_same_command_again_is_a_success_that_says_unchanged() {
 #[test]
 fn a_file_that_differs_stays_and_its_copy_fails_as_the_dry_run_said() {
     for way in BOTH {
-        for (there, why) in [(content(100_000), "of the same size"), (content(5), "of another size")] {
+        for (there, why) in [
+            (content(100_000), "of the same size"),
+            (content(5), "of another size"),
+        ] {
             let pair = Pair::new();
             let (from, to) = way.ends(&pair);
             let mut other = there.clone();
@@ -69,7 +90,11 @@ fn a_file_that_differs_stays_and_its_copy_fails_as_the_dry_run_said() {
             age(to, "a");
             let said: Vec<String> = [&["-n"][..], &[]]
                 .map(|options| {
-                    way.cp(&pair, options, "a", "a").expect(11).hint(&["-f"]).labelled("error: ", &["\"a\" exists and differs"]).to_owned()
+                    way.cp(&pair, options, "a", "a")
+                        .expect(11)
+                        .hint(&["-f"])
+                        .labelled("error: ", &["\"a\" exists and differs"])
+                        .to_owned()
                 })
                 .into();
             assert_eq!(said[0], said[1], "{why}");
@@ -94,7 +119,8 @@ fn a_dry_run_tells_what_the_same_command_does_without_it() {
             let foretold = way.cp(&pair, &["-n"], "a", target).expect(0);
             assert_eq!(foretold.stdout, "would copy a\n", "{foretold}");
             assert!(
-                foretold.stderr.contains("would copy 1 file") && foretold.stderr.ends_with("dry run: nothing was changed\n"),
+                foretold.stderr.contains("would copy 1 file")
+                    && foretold.stderr.ends_with("dry run: nothing was changed\n"),
                 "{foretold}"
             );
         }
@@ -103,10 +129,15 @@ fn a_dry_run_tells_what_the_same_command_does_without_it() {
         way.cp(&pair, &[], "a", "dir").expect(0);
         age(to, "dir/a");
         let foretold = way.cp(&pair, &["-n"], "a", "dir").expect(0);
-        assert!(foretold.stdout.is_empty() && foretold.stderr.contains("1 unchanged"), "{foretold}");
+        assert!(
+            foretold.stdout.is_empty() && foretold.stderr.contains("1 unchanged"),
+            "{foretold}"
+        );
         way.cp(&pair, &[], "a", "dir").expect(0);
         // Both ends report a missing source, too.
-        way.cp(&pair, &["-n"], "missing", "dir").expect(11).error(&["missing"]);
+        way.cp(&pair, &["-n"], "missing", "dir")
+            .expect(11)
+            .error(&["missing"]);
     }
 }
 
@@ -115,7 +146,9 @@ fn a_daemon_that_lets_nobody_write_says_so_to_a_dry_run() {
     let pair = Pair::serving(&[], "read-only");
     pair.client.write("a", b"bytes");
     for options in [&["-n"][..], &[]] {
-        pair.cp(&[options, &["a", "127.0.0.1:"]].concat()).expect(5).error(&["may only read"]);
+        pair.cp(&[options, &["a", "127.0.0.1:"]].concat())
+            .expect(5)
+            .error(&["may only read"]);
     }
 }
 
@@ -128,17 +161,28 @@ fn a_missing_directory_is_named_with_the_option_that_makes_it() {
         to.write("file", b"no directory");
         for options in [&["-n"][..], &[]] {
             let outcome = way.cp(&pair, options, "a", "new/er/b").expect(11);
-            outcome.error(&["cannot write \"new/er/b\": no directory \"new\""]).hint(&["to create it: ", "cp --mkpath "]);
-            way.cp(&pair, options, "a", "file/b").expect(11).error(&["\"file\" is not a directory"]);
+            outcome
+                .error(&["cannot write \"new/er/b\": no directory \"new\""])
+                .hint(&["to create it: ", "cp --mkpath "]);
+            way.cp(&pair, options, "a", "file/b")
+                .expect(11)
+                .error(&["\"file\" is not a directory"]);
         }
         assert_eq!(to.names(), ["file"]);
-        assert_eq!(way.cp(&pair, &["-n", "--mkpath"], "a", "new/er/b").expect(0).stdout, "would copy a\n");
+        assert_eq!(
+            way.cp(&pair, &["-n", "--mkpath"], "a", "new/er/b")
+                .expect(0)
+                .stdout,
+            "would copy a\n"
+        );
         assert_eq!(to.names(), ["file"]);
         way.cp(&pair, &["--mkpath"], "a", "new/er/b").expect(0);
         assert_eq!(to.read("new/er/b"), content(1000));
         way.cp(&pair, &["--mkpath"], "a", "other/dir/").expect(0);
         assert_eq!(to.read("other/dir/a"), content(1000));
-        way.cp(&pair, &["--mkpath"], "a", "file/b").expect(11).error(&["file"]);
+        way.cp(&pair, &["--mkpath"], "a", "file/b")
+            .expect(11)
+            .error(&["file"]);
     }
 }
 
@@ -150,33 +194,69 @@ fn a_file_where_a_directory_must_go_is_one_failure_whatever_is_in_the_directory(
         from.make_dir("tree");
         from.make_dir("tree/dir");
         from.make_dir("tree/dir/deeper");
-        for name in ["tree/dir/a", "tree/dir/b", "tree/dir/deeper/c", "tree/other"] {
+        for name in [
+            "tree/dir/a",
+            "tree/dir/b",
+            "tree/dir/deeper/c",
+            "tree/other",
+        ] {
             from.write(name, content(1000));
         }
         to.make_dir("tree");
         to.write("tree/dir", b"no directory");
         for options in [&["-rn"][..], &["-r"], &["-rf"]] {
             let outcome = way.cp(&pair, options, "tree/", "tree").expect(23);
-            let told: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("  ")).collect();
-            let place = "cannot make directory \"dir\": it exists and is not a directory, never replaced";
+            let told: Vec<&str> = outcome
+                .stderr
+                .lines()
+                .filter(|line| line.starts_with("  "))
+                .collect();
+            let place =
+                "cannot make directory \"dir\": it exists and is not a directory, never replaced";
             assert_eq!(told, [format!("  {place}")], "{outcome}");
             assert!(!outcome.stderr.contains("hint:"), "{outcome}");
         }
-        assert_eq!((to.read("tree/dir"), to.read("tree/other")), (b"no directory".to_vec(), content(1000)));
+        assert_eq!(
+            (to.read("tree/dir"), to.read("tree/other")),
+            (b"no directory".to_vec(), content(1000))
+        );
     }
 }
 
 #[test]
 fn a_fifo_is_refused_at_once_with_what_copies_its_bytes() {
     let pair = Pair::new();
-    rustix::fs::mknodat(rustix::fs::CWD, pair.client.path("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    let outcome = pair.cp(&["fifo", "127.0.0.1:dir/"]).expect(11).error(&["\"fifo\" is a FIFO"]);
-    outcome.hint(&["to copy data from the FIFO: ", "cp -P ", " - 127.0.0.1:dir/fifo < fifo"]);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        pair.client.path("fifo"),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
+    let outcome = pair
+        .cp(&["fifo", "127.0.0.1:dir/"])
+        .expect(11)
+        .error(&["\"fifo\" is a FIFO"]);
+    outcome.hint(&[
+        "to copy data from the FIFO: ",
+        "cp -P ",
+        " - 127.0.0.1:dir/fifo < fifo",
+    ]);
 }
 
 #[test]
 fn patterns_in_remote_names_stand_for_what_matches_them() {
-    let all = ["a.img", "b.img", "c.iso", ".hidden.img", "x*y", "dir/a.raw", "dir/b.raw", "other/b.raw"];
+    let all = [
+        "a.img",
+        "b.img",
+        "c.iso",
+        ".hidden.img",
+        "x*y",
+        "dir/a.raw",
+        "dir/b.raw",
+        "other/b.raw",
+    ];
     for (sources, options, expected) in [
         (&["*.img"][..], &[][..], &["a.img", "b.img"][..]),
         (&["?.i[ms][go]"], &[], &["a.img", "b.img", "c.iso"]),
@@ -190,9 +270,18 @@ fn patterns_in_remote_names_stand_for_what_matches_them() {
         (&["[do]*"], &["-r"], &["dir", "other"]),
     ] {
         let pair = Pair::new();
-        all.iter().for_each(|name| crate::harness::tree::plant(&pair.server.files(), name, name));
-        let sources: Vec<String> = sources.iter().map(|source| format!("127.0.0.1:{source}")).collect();
-        let words: Vec<&str> = options.iter().copied().chain(sources.iter().map(String::as_str)).chain(["."]).collect();
+        all.iter()
+            .for_each(|name| crate::harness::tree::plant(&pair.server.files(), name, name));
+        let sources: Vec<String> = sources
+            .iter()
+            .map(|source| format!("127.0.0.1:{source}"))
+            .collect();
+        let words: Vec<&str> = options
+            .iter()
+            .copied()
+            .chain(sources.iter().map(String::as_str))
+            .chain(["."])
+            .collect();
         pair.cp(&words).expect(0);
         assert_eq!(pair.client.names(), expected, "{sources:?}");
     }
@@ -205,7 +294,11 @@ fn a_pattern_that_nothing_matches_or_that_means_too_much_is_said() {
         crate::harness::tree::plant(&pair.server.files(), name, name);
     }
     for (words, code, said) in [
-        (&["127.0.0.1:*.img", "."][..], 11, "no file on the daemon matches \"*.img\""),
+        (
+            &["127.0.0.1:*.img", "."][..],
+            11,
+            "no file on the daemon matches \"*.img\"",
+        ),
         (&["127.0.0.1:b/*", "."], 11, ""),
         (&["127.0.0.1:*/a", "."], 2, "two sources are named \"a\""),
         (&["127.0.0.1:*/a", "-"], 2, "one of several"),
@@ -220,8 +313,13 @@ fn a_file_whose_size_says_nothing_is_read_to_its_end() {
     let pair = Pair::new();
     let version = fs::read("/proc/version").unwrap();
     assert!(fs::metadata("/proc/version").unwrap().len() == 0 && !version.is_empty());
-    for (options, target) in [(&[][..], ""), (&["-pz"], "copy"), (&["--mkpath", "--verify"], "new/dir/")] {
-        pair.cp(&[options, &["/proc/version", &format!("127.0.0.1:{target}")]].concat()).expect(0);
+    for (options, target) in [
+        (&[][..], ""),
+        (&["-pz"], "copy"),
+        (&["--mkpath", "--verify"], "new/dir/"),
+    ] {
+        pair.cp(&[options, &["/proc/version", &format!("127.0.0.1:{target}")]].concat())
+            .expect(0);
     }
     for name in ["version", "copy", "new/dir/version"] {
         assert_eq!(pair.server.read(name), version, "{name}");
@@ -233,15 +331,35 @@ fn files_whose_sizes_say_nothing_are_read_to_their_ends_in_trees_both_ways() {
     let pair = serving("/proc/sys/kernel");
     let expected = |name: &str| fs::read(format!("/proc/sys/kernel/{name}")).unwrap();
     // The second run replaces nothing, because the content is equal.
-    for (source, options) in [("127.0.0.1:keys", ["-r", "-q"]), ("127.0.0.1:keys", ["-rc", "-q"])] {
-        pair.cp(&[&options[..], &[source, "127.0.0.1:ostype", "."]].concat()).expect(0);
-        assert_eq!((pair.client.read("keys/maxkeys"), pair.client.read("ostype")), (expected("keys/maxkeys"), expected("ostype")));
+    for (source, options) in [
+        ("127.0.0.1:keys", ["-r", "-q"]),
+        ("127.0.0.1:keys", ["-rc", "-q"]),
+    ] {
+        pair.cp(&[&options[..], &[source, "127.0.0.1:ostype", "."]].concat())
+            .expect(0);
+        assert_eq!(
+            (pair.client.read("keys/maxkeys"), pair.client.read("ostype")),
+            (expected("keys/maxkeys"), expected("ostype"))
+        );
     }
     let pair = Pair::new();
     // The reported size of a file in /sys is one page.
-    pair.cp(&["-r", "/proc/sys/kernel/keys", "/sys/class/net/lo/mtu", "/proc/sys/kernel/ostype", "127.0.0.1:"]).expect(0);
-    assert_eq!(pair.server.read("mtu"), fs::read("/sys/class/net/lo/mtu").unwrap());
-    assert_eq!((pair.server.read("keys/maxkeys"), pair.server.read("ostype")), (expected("keys/maxkeys"), expected("ostype")));
+    pair.cp(&[
+        "-r",
+        "/proc/sys/kernel/keys",
+        "/sys/class/net/lo/mtu",
+        "/proc/sys/kernel/ostype",
+        "127.0.0.1:",
+    ])
+    .expect(0);
+    assert_eq!(
+        pair.server.read("mtu"),
+        fs::read("/sys/class/net/lo/mtu").unwrap()
+    );
+    assert_eq!(
+        (pair.server.read("keys/maxkeys"), pair.server.read("ostype")),
+        (expected("keys/maxkeys"), expected("ostype"))
+    );
 }
 
 #[test]
@@ -249,12 +367,21 @@ fn a_daemon_reads_a_file_whose_size_says_nothing_to_its_end_or_refuses_it() {
     let pair = serving("/proc/sys/kernel");
     let expected = fs::read("/proc/sys/kernel/ostype").unwrap();
     for options in [&[][..], &["-fpz", "--verify"]] {
-        pair.cp(&[options, &["127.0.0.1:ostype", "copy"]].concat()).expect(0);
+        pair.cp(&[options, &["127.0.0.1:ostype", "copy"]].concat())
+            .expect(0);
         assert_eq!(pair.client.read("copy"), expected);
     }
-    assert_eq!(pair.cp(&["127.0.0.1:ostype", "-"]).expect(0).stdout.as_bytes(), expected);
+    assert_eq!(
+        pair.cp(&["127.0.0.1:ostype", "-"])
+            .expect(0)
+            .stdout
+            .as_bytes(),
+        expected
+    );
     let pair = serving("/proc/self");
-    pair.cp(&["127.0.0.1:pagemap", "copy"]).expect(11).error(&["size unknown", "exceeds 4194304 bytes"]);
+    pair.cp(&["127.0.0.1:pagemap", "copy"])
+        .expect(11)
+        .error(&["size unknown", "exceeds 4194304 bytes"]);
     assert!(pair.client.names().is_empty());
 }
 
@@ -263,6 +390,13 @@ fn serving(root: &str) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
     server.trust(&client, "laptop", "");
-    let daemon = crate::harness::Daemon::start(&server, &[&crate::pair::LOOPBACK[..], &["--root", root]].concat());
-    Pair { client, server, daemon }
+    let daemon = crate::harness::Daemon::start(
+        &server,
+        &[&crate::pair::LOOPBACK[..], &["--root", root]].concat(),
+    );
+    Pair {
+        client,
+        server,
+        daemon,
+    }
 }

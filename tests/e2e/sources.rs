@@ -10,8 +10,12 @@ use crate::{
 #[test]
 fn a_missing_source_is_named() {
     let pair = Pair::new();
-    pair.cp(&["missing", "127.0.0.1:"]).expect(11).error(&["\"missing\"", "No such file"]);
-    pair.cp(&["127.0.0.1:dir/missing", "."]).expect(11).error(&["dir/missing", "No such file"]);
+    pair.cp(&["missing", "127.0.0.1:"])
+        .expect(11)
+        .error(&["\"missing\"", "No such file"]);
+    pair.cp(&["127.0.0.1:dir/missing", "."])
+        .expect(11)
+        .error(&["dir/missing", "No such file"]);
     assert!(pair.client.names().is_empty() && pair.server.names().is_empty());
 }
 
@@ -20,9 +24,18 @@ fn a_directory_is_not_copied_unless_r_is_given() {
     let pair = Pair::new();
     pair.client.make_dir("tree");
     pair.server.make_dir("tree");
-    pair.cp(&["tree", "127.0.0.1:"]).expect(11).error(&["\"tree\"", "directory"]).hint(&["cp -r ", "tree 127.0.0.1:"]);
-    pair.cp(&["127.0.0.1:tree", "copy"]).expect(11).error(&["tree"]).hint(&["cp -r ", "127.0.0.1:tree copy"]);
-    pair.cp(&["127.0.0.1:tree/", "copy"]).expect(11).error(&["tree/", "directory"]).hint(&["cp -r ", "127.0.0.1:tree/ copy"]);
+    pair.cp(&["tree", "127.0.0.1:"])
+        .expect(11)
+        .error(&["\"tree\"", "directory"])
+        .hint(&["cp -r ", "tree 127.0.0.1:"]);
+    pair.cp(&["127.0.0.1:tree", "copy"])
+        .expect(11)
+        .error(&["tree"])
+        .hint(&["cp -r ", "127.0.0.1:tree copy"]);
+    pair.cp(&["127.0.0.1:tree/", "copy"])
+        .expect(11)
+        .error(&["tree/", "directory"])
+        .hint(&["cp -r ", "127.0.0.1:tree/ copy"]);
 }
 
 #[test]
@@ -32,9 +45,15 @@ fn what_is_no_regular_file_is_refused_and_not_waited_for() {
     for side in [&pair.client, &pair.server] {
         std::os::unix::net::UnixListener::bind(side.path("socket")).unwrap();
     }
-    pair.cp(&["socket", "127.0.0.1:"]).expect(11).error(&["\"socket\""]);
-    pair.cp(&["127.0.0.1:socket", "copy"]).expect(11).error(&["socket"]);
-    pair.cp(&["/dev/null", "127.0.0.1:"]).expect(11).error(&["/dev/null", "regular file"]);
+    pair.cp(&["socket", "127.0.0.1:"])
+        .expect(11)
+        .error(&["\"socket\""]);
+    pair.cp(&["127.0.0.1:socket", "copy"])
+        .expect(11)
+        .error(&["socket"]);
+    pair.cp(&["/dev/null", "127.0.0.1:"])
+        .expect(11)
+        .error(&["/dev/null", "regular file"]);
 }
 
 #[test]
@@ -48,23 +67,38 @@ fn a_link_that_is_typed_is_followed_to_its_file_and_keeps_its_name() {
     let copied = pair.server.path("link").symlink_metadata().unwrap();
     assert!(copied.is_file() && pair.server.read("link") == b"bytes");
     // An endless device cannot be copied, whatever path leads to it.
-    pair.cp(&["null", "127.0.0.1:"]).expect(11).error(&["\"null\"", "regular file"]);
-    pair.cp(&["lost", "127.0.0.1:"]).expect(11).error(&["\"lost\"", "No such file"]);
+    pair.cp(&["null", "127.0.0.1:"])
+        .expect(11)
+        .error(&["\"null\"", "regular file"]);
+    pair.cp(&["lost", "127.0.0.1:"])
+        .expect(11)
+        .error(&["\"lost\"", "No such file"]);
     // With -r the link itself is copied.
     pair.cp(&["-r", "lost", "127.0.0.1:"]).expect(0);
-    assert_eq!(fs::read_link(pair.server.path("lost")).unwrap().as_os_str(), "nowhere");
+    assert_eq!(
+        fs::read_link(pair.server.path("lost")).unwrap().as_os_str(),
+        "nowhere"
+    );
 }
 
 #[test]
 fn a_source_that_grows_while_it_is_read_makes_no_target() {
     let pair = Pair::new();
     pair.client.write("source", content(16 * MIB));
-    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "16M",
+        "--json-stream",
+        "source",
+        "127.0.0.1:target",
+    ]);
     cp.await_bytes(4 * MIB as u64);
     append(&pair.client, "source");
     let outcome = cp.finish().expect(24);
     outcome.document();
-    outcome.error(&["source"]).hint(&["source 127.0.0.1:target"]);
+    outcome
+        .error(&["source"])
+        .hint(&["source 127.0.0.1:target"]);
     assert!(!pair.server.has("target"));
 }
 
@@ -72,10 +106,19 @@ fn a_source_that_grows_while_it_is_read_makes_no_target() {
 fn a_source_at_the_daemon_that_grows_while_it_is_read_makes_no_target() {
     let pair = Pair::new();
     pair.server.write("source", content(16 * MIB));
-    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "127.0.0.1:source", "target"]);
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "16M",
+        "--json-stream",
+        "127.0.0.1:source",
+        "target",
+    ]);
     cp.await_bytes(4 * MIB as u64);
     append(&pair.server, "source");
-    cp.finish().expect(24).error(&["source"]).hint(&["127.0.0.1:source target"]);
+    cp.finish()
+        .expect(24)
+        .error(&["source"])
+        .hint(&["127.0.0.1:source target"]);
     assert!(!pair.client.has("target"));
 }
 
@@ -83,9 +126,20 @@ fn a_source_at_the_daemon_that_grows_while_it_is_read_makes_no_target() {
 fn a_source_that_shrinks_while_it_is_read_makes_no_target() {
     let pair = Pair::new();
     pair.client.write("source", content(16 * MIB));
-    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "16M",
+        "--json-stream",
+        "source",
+        "127.0.0.1:target",
+    ]);
     cp.await_bytes(4 * MIB as u64);
-    OpenOptions::new().write(true).open(pair.client.path("source")).unwrap().set_len(8 * MIB as u64).unwrap();
+    OpenOptions::new()
+        .write(true)
+        .open(pair.client.path("source"))
+        .unwrap()
+        .set_len(8 * MIB as u64)
+        .unwrap();
     cp.finish().expect(24).error(&["source"]);
     assert!(!pair.server.has("target"));
 }
@@ -94,7 +148,13 @@ fn a_source_that_shrinks_while_it_is_read_makes_no_target() {
 fn a_changed_source_is_sent_anew_and_never_stitched() {
     let pair = Pair::new();
     pair.client.write("source", content(16 * MIB));
-    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "16M",
+        "--json-stream",
+        "source",
+        "127.0.0.1:target",
+    ]);
     cp.await_bytes(8 * MIB as u64);
     cp.signal(rustix::process::Signal::INT);
     cp.finish().expect(130);
@@ -102,7 +162,10 @@ fn a_changed_source_is_sent_anew_and_never_stitched() {
     let mut changed = content(16 * MIB);
     changed[0] ^= 1;
     pair.client.write("source", &changed);
-    let report = pair.cp(&["--json", "source", "127.0.0.1:target"]).expect(0).document();
+    let report = pair
+        .cp(&["--json", "source", "127.0.0.1:target"])
+        .expect(0)
+        .document();
     assert_eq!(report["resumed_bytes"], 0, "{report:#}");
     assert_eq!(text(&report, "blake3"), digest(&changed));
     pair.server.check("target", &changed, &report);
@@ -114,7 +177,13 @@ fn a_file_that_replaces_the_source_by_name_does_not_disturb_the_copy() {
     let pair = Pair::new();
     let bytes = content(16 * MIB);
     pair.client.write("source", &bytes);
-    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "16M",
+        "--json-stream",
+        "source",
+        "127.0.0.1:target",
+    ]);
     cp.await_bytes(4 * MIB as u64);
     pair.client.write("other", b"other");
     fs::rename(pair.client.path("other"), pair.client.path("source")).unwrap();
@@ -129,6 +198,9 @@ fn a_file_that_replaces_the_source_by_name_does_not_disturb_the_copy() {
 }
 
 fn append(side: &Side, name: &str) {
-    let mut file = OpenOptions::new().append(true).open(side.path(name)).unwrap();
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(side.path(name))
+        .unwrap();
     file.write_all(b"more").unwrap();
 }

@@ -10,7 +10,8 @@ use libtest_mimic::Completion;
 
 use crate::{harness::Process, pair::Pair};
 
-pub(crate) const TESTS: &[crate::Test] = tests![a_copy_that_gets_too_few_threads_ends_with_an_error,];
+pub(crate) const TESTS: &[crate::Test] =
+    tests![a_copy_that_gets_too_few_threads_ends_with_an_error,];
 
 /// User id without other processes, so that its process limit applies to the command alone.
 pub(crate) const USER: u32 = 64_917;
@@ -35,9 +36,16 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
     for limit in limits {
         for words in [["f", "127.0.1.2:f"], ["-r", "t"]] {
             let target = format!("127.0.1.2:{limit}");
-            let words = if words[0] == "-r" { [words[0], words[1], &target] } else { ["-f", words[0], words[1]] };
+            let words = if words[0] == "-r" {
+                [words[0], words[1], &target]
+            } else {
+                ["-f", words[0], words[1]]
+            };
             let mut command = pair.client.command("/usr/bin/prlimit");
-            command.arg(format!("--nproc={limit}")).arg(&program).args(pair.cp_arguments(&words));
+            command
+                .arg(format!("--nproc={limit}"))
+                .arg(&program)
+                .args(pair.cp_arguments(&words));
             if is_root {
                 command.uid(USER).gid(USER);
             }
@@ -48,7 +56,11 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
                 continue;
             }
             let outcome = outcome.expect(1);
-            assert!(outcome.stderr.contains("cannot start threads") && outcome.stderr.contains("hint: "), "{limit}: {outcome}");
+            assert!(
+                outcome.stderr.contains("cannot start threads")
+                    && outcome.stderr.contains("hint: "),
+                "{limit}: {outcome}"
+            );
         }
     }
     assert_eq!(copied > 0, is_root, "with enough of them it copies");
@@ -59,6 +71,8 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
 pub(crate) fn give(path: &Path) {
     chown(path, Some(USER), Some(USER)).unwrap();
     if path.is_dir() {
-        fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path()));
+        fs::read_dir(path)
+            .unwrap()
+            .for_each(|entry| give(&entry.unwrap().path()));
     }
 }

@@ -18,9 +18,15 @@ fn a_tree_with_everything_in_it_goes_there_and_back_unchanged() {
     let pair = Pair::new();
     let source = pair.client.path("src");
     plant_everything(&source);
-    let there = pair.cp(&["-a", "--json", "src", "127.0.0.1:copy"]).expect(0).document();
+    let there = pair
+        .cp(&["-a", "--json", "src", "127.0.0.1:copy"])
+        .expect(0)
+        .document();
     assert_same_tree(&source, &pair.server.path("copy"), Aspects::ALL);
-    let back = pair.cp(&["-a", "--json", "127.0.0.1:copy", "back"]).expect(0).document();
+    let back = pair
+        .cp(&["-a", "--json", "127.0.0.1:copy", "back"])
+        .expect(0)
+        .document();
     assert_same_tree(&source, &pair.client.path("back"), Aspects::ALL);
     for report in [there, back] {
         let tree = &report["tree"];
@@ -28,15 +34,25 @@ fn a_tree_with_everything_in_it_goes_there_and_back_unchanged() {
         // the two other names of one file are links.
         assert_eq!(number(tree, "files"), 308, "{report:#}");
         assert_eq!(number(&report, "files"), 308);
-        assert_eq!((number(tree, "symlinks"), number(tree, "hard_links")), (3, 2), "{report:#}");
+        assert_eq!(
+            (number(tree, "symlinks"), number(tree, "hard_links")),
+            (3, 2),
+            "{report:#}"
+        );
         // The tree itself, deep, deep/a, deep/a/b, deep/a/b/c, many, nothing in it.
         assert_eq!(number(tree, "directories"), 7, "{report:#}");
         assert_eq!(number(tree, "failed"), 0);
         assert_eq!(tree["dry_run"], false);
         assert!(report.get("blake3").is_none());
     }
-    assert!(no_leftovers(&Tree::read(&pair.server.files(), Aspects::NONE)));
-    assert!(no_leftovers(&Tree::read(&pair.client.files(), Aspects::NONE)));
+    assert!(no_leftovers(&Tree::read(
+        &pair.server.files(),
+        Aspects::NONE
+    )));
+    assert!(no_leftovers(&Tree::read(
+        &pair.client.files(),
+        Aspects::NONE
+    )));
 }
 
 #[test]
@@ -44,21 +60,54 @@ fn times_are_always_kept_and_modes_attributes_and_hard_links_when_asked_for() {
     let pair = Pair::new();
     plant_everything(&pair.client.path("src"));
     pair.cp(&["-r", "src", "127.0.0.1:"]).expect(0);
-    assert_same_tree(&pair.client.path("src"), &pair.server.path("src"), Aspects { holes: true, ..Aspects::NONE });
+    assert_same_tree(
+        &pair.client.path("src"),
+        &pair.server.path("src"),
+        Aspects {
+            holes: true,
+            ..Aspects::NONE
+        },
+    );
     let copy = pair.server.path("src");
     assert_eq!(fs::metadata(copy.join("small")).unwrap().nlink(), 1);
     // As for a single file: the mode of the source, masked by the receiver's umask.
-    assert_eq!(fs::metadata(copy.join("many/file-001")).unwrap().mode() & 0o7777, 0o400);
+    assert_eq!(
+        fs::metadata(copy.join("many/file-001")).unwrap().mode() & 0o7777,
+        0o400
+    );
 
     for (option, aspects) in [
-        ("-p", Aspects { modes: true, ..Aspects::NONE }),
+        (
+            "-p",
+            Aspects {
+                modes: true,
+                ..Aspects::NONE
+            },
+        ),
         // The mask of an ACL is the group bits of the mode, which the umask would reduce.
-        ("-Xp", Aspects { xattrs: true, modes: true, ..Aspects::NONE }),
-        ("-H", Aspects { hard_links: true, ..Aspects::NONE }),
+        (
+            "-Xp",
+            Aspects {
+                xattrs: true,
+                modes: true,
+                ..Aspects::NONE
+            },
+        ),
+        (
+            "-H",
+            Aspects {
+                hard_links: true,
+                ..Aspects::NONE
+            },
+        ),
     ] {
         let target = format!("127.0.0.1:with{option}");
         pair.cp(&["-r", option, "src", &target]).expect(0);
-        assert_same_tree(&pair.client.path("src"), &pair.server.path(format!("with{option}")), aspects);
+        assert_same_tree(
+            &pair.client.path("src"),
+            &pair.server.path(format!("with{option}")),
+            aspects,
+        );
     }
 }
 
@@ -70,17 +119,43 @@ fn what_is_the_same_is_not_sent_again() {
     let outcome = pair.cp(&["-a", "--json", "src", "127.0.0.1:"]).expect(0);
     let report = outcome.document();
     let tree = &report["tree"];
-    assert_eq!((number(tree, "files"), number(tree, "bytes"), number(tree, "directories")), (0, 0, 0), "{report:#}");
+    assert_eq!(
+        (
+            number(tree, "files"),
+            number(tree, "bytes"),
+            number(tree, "directories")
+        ),
+        (0, 0, 0),
+        "{report:#}"
+    );
     assert!(number(tree, "unchanged") >= 308, "{report:#}");
-    assert!(number(&report, "wire_bytes") < MIB as u64 + number(&report, "resent_bytes"), "{report:#}");
-    assert!(outcome.stderr.lines().last().unwrap().starts_with("nothing to send"), "{outcome}");
+    assert!(
+        number(&report, "wire_bytes") < MIB as u64 + number(&report, "resent_bytes"),
+        "{report:#}"
+    );
+    assert!(
+        outcome
+            .stderr
+            .lines()
+            .last()
+            .unwrap()
+            .starts_with("nothing to send"),
+        "{outcome}"
+    );
 
     // A new file, and one that is missing from the copy.
     plant(&pair.client.path("src"), "deep/new", b"new");
     fs::remove_file(pair.server.path("src/many/file-007")).unwrap();
-    let report = pair.cp(&["-a", "--json", "src", "127.0.0.1:"]).expect(0).document();
+    let report = pair
+        .cp(&["-a", "--json", "src", "127.0.0.1:"])
+        .expect(0)
+        .document();
     assert_eq!(number(&report["tree"], "files"), 2, "{report:#}");
-    assert_same_tree(&pair.client.path("src/deep"), &pair.server.path("src/deep"), Aspects::ALL);
+    assert_same_tree(
+        &pair.client.path("src/deep"),
+        &pair.server.path("src/deep"),
+        Aspects::ALL,
+    );
 }
 
 #[test]
@@ -91,7 +166,11 @@ fn empty_trees_and_empty_files_arrive() {
     assert!(pair.server.path("src").is_dir());
     plant(&pair.client.path("src"), "empty", b"");
     pair.cp(&["-r", "src", "127.0.0.1:"]).expect(0);
-    assert_same_tree(&pair.client.path("src/empty"), &pair.server.path("src/empty"), Aspects::ALL);
+    assert_same_tree(
+        &pair.client.path("src/empty"),
+        &pair.server.path("src/empty"),
+        Aspects::ALL,
+    );
     pair.cp(&["-r", "127.0.0.1:src/", "back"]).expect(0);
     assert_eq!(pair.client.read("back/empty"), b"");
 }
@@ -100,29 +179,60 @@ fn empty_trees_and_empty_files_arrive() {
 fn many_small_files_are_counted_a_second() {
     let pair = Pair::new();
     for index in 0..2000 {
-        plant(&pair.client.path("src"), &format!("{}/{index}", index % 7), content(index % 3000));
+        plant(
+            &pair.client.path("src"),
+            &format!("{}/{index}", index % 7),
+            content(index % 3000),
+        );
     }
     let outcome = pair.cp(&["-r", "--stats", "src", "127.0.0.1:"]).expect(0);
     assert!(outcome.stderr.contains(" files/s, "), "{outcome}");
     assert!(outcome.stderr.contains("2,000 files ("), "{outcome}");
-    assert!(outcome.stderr.contains("Number of files transferred: 2,000"), "{outcome}");
-    assert_same_tree(&pair.client.path("src"), &pair.server.path("src"), Aspects::NONE);
+    assert!(
+        outcome
+            .stderr
+            .contains("Number of files transferred: 2,000"),
+        "{outcome}"
+    );
+    assert_same_tree(
+        &pair.client.path("src"),
+        &pair.server.path("src"),
+        Aspects::NONE,
+    );
 }
 
 #[test]
 fn both_links_carry_a_tree_and_large_files_in_it_are_striped() {
     let pair = Pair::new();
     for index in 0..4 {
-        plant(&pair.client.path("src"), &format!("large-{index}"), content(12 * MIB + index));
+        plant(
+            &pair.client.path("src"),
+            &format!("large-{index}"),
+            content(12 * MIB + index),
+        );
     }
     plant(&pair.client.path("src"), "small", b"small");
-    for words in [["-r", "--json", "src", "127.0.0.1:"], ["-r", "--json", "127.0.0.1:src", "back"]] {
+    for words in [
+        ["-r", "--json", "src", "127.0.0.1:"],
+        ["-r", "--json", "127.0.0.1:src", "back"],
+    ] {
         let report = pair.cp(&words).expect(0).document();
         let links = report["links"].as_array().unwrap();
-        assert!(links.iter().all(|link| number(link, "bytes") > 0), "{report:#}");
-        assert_eq!(number(&report["tree"], "bytes"), 4 * 12 * MIB as u64 + 6 + 5, "{report:#}");
+        assert!(
+            links.iter().all(|link| number(link, "bytes") > 0),
+            "{report:#}"
+        );
+        assert_eq!(
+            number(&report["tree"], "bytes"),
+            4 * 12 * MIB as u64 + 6 + 5,
+            "{report:#}"
+        );
     }
-    assert_same_tree(&pair.client.path("src"), &pair.client.path("back"), Aspects::NONE);
+    assert_same_tree(
+        &pair.client.path("src"),
+        &pair.client.path("back"),
+        Aspects::NONE,
+    );
 }
 
 #[test]
@@ -131,23 +241,42 @@ fn set_user_id_is_a_peers_to_give_only_with_special_modes() {
         let pair = Pair::serving(&[], option);
         plant(&pair.client.path("src"), "program", b"bytes");
         fs::create_dir(pair.client.path("src/shared")).unwrap();
-        let mode = |path: std::path::PathBuf, bits: u32| fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+        let mode = |path: std::path::PathBuf, bits: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap()
+        };
         mode(pair.client.path("src/program"), 0o6755);
         mode(pair.client.path("src/shared"), 0o2775);
         // The second run finds them unchanged.
         for _ in 0..2 {
-            let outcome = pair.cp(&["-a", "--json", "src/", "127.0.0.1:copy"]).expect(0);
-            assert_eq!(number(&outcome.document()["tree"], "stripped"), if kept { 0 } else { 2 }, "{outcome}");
-            assert_ne!(outcome.stderr.contains("2 without set-ID bits"), kept, "{outcome}");
+            let outcome = pair
+                .cp(&["-a", "--json", "src/", "127.0.0.1:copy"])
+                .expect(0);
+            assert_eq!(
+                number(&outcome.document()["tree"], "stripped"),
+                if kept { 0 } else { 2 },
+                "{outcome}"
+            );
+            assert_ne!(
+                outcome.stderr.contains("2 without set-ID bits"),
+                kept,
+                "{outcome}"
+            );
         }
         let found = |path: &str| fs::metadata(pair.server.path(path)).unwrap().mode() & 0o7777;
-        let expected = if kept { (0o6755, 0o2775) } else { (0o755, 0o775) };
+        let expected = if kept {
+            (0o6755, 0o2775)
+        } else {
+            (0o755, 0o775)
+        };
         assert_eq!((found("copy/program"), found("copy/shared")), expected);
         // On a download the receiving client decides.
         mode(pair.server.path("copy/program"), 0o4755);
         for (how, expected) in [("-a", 0o4755), ("-r", 0o755)] {
-            pair.cp(&[how, "127.0.0.1:copy", how.trim_matches('-')]).expect(0);
-            let found = fs::metadata(pair.client.path(how.trim_matches('-')).join("program")).unwrap().mode();
+            pair.cp(&[how, "127.0.0.1:copy", how.trim_matches('-')])
+                .expect(0);
+            let found = fs::metadata(pair.client.path(how.trim_matches('-')).join("program"))
+                .unwrap()
+                .mode();
             assert_eq!(found & 0o7700, expected & 0o7700, "{how}");
         }
     }
@@ -160,13 +289,21 @@ fn sockets_are_counted_and_left() {
     let _socket = std::os::unix::net::UnixListener::bind(pair.client.path("src/socket")).unwrap();
     let outcome = pair.cp(&["-r", "--json", "src", "127.0.0.1:"]).expect(0);
     assert_eq!(number(&outcome.document()["tree"], "special"), 1);
-    assert!(outcome.stderr.contains("1 special files skipped"), "{outcome}");
+    assert!(
+        outcome.stderr.contains("1 special files skipped"),
+        "{outcome}"
+    );
     let _socket = std::os::unix::net::UnixListener::bind(pair.server.path("src/other")).unwrap();
-    let back = pair.cp(&["-r", "-v", "--json", "127.0.0.1:src", "back"]).expect(0);
+    let back = pair
+        .cp(&["-r", "-v", "--json", "127.0.0.1:src", "back"])
+        .expect(0);
     assert_eq!(number(&back.document()["tree"], "special"), 1);
     assert!(back.stderr.contains("skipped: src/other"), "{back}");
     fs::remove_file(pair.server.path("src/other")).unwrap();
-    assert_eq!(Tree::read(&pair.server.path("src"), Aspects::NONE).paths(), ["file"]);
+    assert_eq!(
+        Tree::read(&pair.server.path("src"), Aspects::NONE).paths(),
+        ["file"]
+    );
 }
 
 #[test]
@@ -175,7 +312,10 @@ fn a_link_on_the_command_line_is_a_link_and_with_a_slash_what_it_leads_to() {
     plant(&pair.client.path("src"), "file", b"bytes");
     std::os::unix::fs::symlink("src", pair.client.path("link")).unwrap();
     pair.cp(&["-r", "link", "127.0.0.1:"]).expect(0);
-    assert_eq!(fs::read_link(pair.server.path("link")).unwrap().to_str(), Some("src"));
+    assert_eq!(
+        fs::read_link(pair.server.path("link")).unwrap().to_str(),
+        Some("src")
+    );
     pair.cp(&["-r", "link/", "127.0.0.1:copy"]).expect(0);
     assert_eq!(pair.server.read("copy/file"), b"bytes");
 }
@@ -185,24 +325,49 @@ fn names_that_no_terminal_should_see_are_escaped_everywhere() {
     let pair = Pair::new();
     plant_everything(&pair.client.path("src"));
     let listed = pair.cp(&["-rv", "src", "127.0.0.1:"]).expect(0);
-    let dry = pair.cp(&["-rnvv", "--progress", "always", "src", "127.0.0.1:other"]).expect(0);
-    let stream = pair.cp(&["-rvv", "--json-stream", "src", "127.0.0.1:"]).expect(0);
+    let dry = pair
+        .cp(&["-rnvv", "--progress", "always", "src", "127.0.0.1:other"])
+        .expect(0);
+    let stream = pair
+        .cp(&["-rvv", "--json-stream", "src", "127.0.0.1:"])
+        .expect(0);
     // A newer target that differs is rejected: the name appears in the list of failures.
     plant(&pair.server.path("src"), "wild\n", b"");
     plant(&pair.client.path("src"), "wild\n", b"differs");
     let failed = pair.cp(&["-rv", "--json", "src", "127.0.0.1:"]).expect(23);
     for outcome in [&listed, &dry, &stream, &failed] {
         for text in [&outcome.stdout, &outcome.stderr] {
-            assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+            assert!(
+                !text.contains(|c: char| c.is_control() && c != '\n'),
+                "{text:?}"
+            );
         }
-        assert!(!outcome.stderr.lines().chain(outcome.stdout.lines()).any(|line| line.starts_with("\u{1b}")), "{outcome}");
+        assert!(
+            !outcome
+                .stderr
+                .lines()
+                .chain(outcome.stdout.lines())
+                .any(|line| line.starts_with("\u{1b}")),
+            "{outcome}"
+        );
     }
     let escaped = r"wild\n\u{1b}[2J\xff";
-    assert!(listed.stderr.contains(&format!("copied src/{escaped}")), "{listed}");
+    assert!(
+        listed.stderr.contains(&format!("copied src/{escaped}")),
+        "{listed}"
+    );
     assert!(dry.stdout.contains(escaped), "{dry}");
     let events = stream.events();
-    let wild = events.iter().find(|event| event["event"] == "entry" && event["name"].as_str().unwrap().ends_with(escaped)).unwrap();
-    assert_eq!((text(wild, "outcome"), text(wild, "name_base64")), ("unchanged", "c3JjL3dpbGQKG1sySv8="));
+    let wild = events
+        .iter()
+        .find(|event| {
+            event["event"] == "entry" && event["name"].as_str().unwrap().ends_with(escaped)
+        })
+        .unwrap();
+    assert_eq!(
+        (text(wild, "outcome"), text(wild, "name_base64")),
+        ("unchanged", "c3JjL3dpbGQKG1sySv8=")
+    );
     failed.document();
 }
 
@@ -213,15 +378,30 @@ fn a_stream_has_an_event_for_each_thing_when_asked_for() {
         plant(&pair.client.path("src"), name, b"bytes");
     }
     age(&pair.client.path("src/a"), 1_000_000_000);
-    let events = pair.cp(&["-rv", "--json-stream", "src/", "127.0.0.1:copy"]).expect(0).events();
-    let copied = |name: &str| events.iter().any(|event| event["event"] == "entry" && event["name"] == name && event["outcome"] == "copied");
+    let events = pair
+        .cp(&["-rv", "--json-stream", "src/", "127.0.0.1:copy"])
+        .expect(0)
+        .events();
+    let copied = |name: &str| {
+        events.iter().any(|event| {
+            event["event"] == "entry" && event["name"] == name && event["outcome"] == "copied"
+        })
+    };
     for name in ["a", "dir", "dir/b"] {
         assert!(copied(name), "{name}: {events:#?}");
     }
-    let quiet = pair.cp(&["-r", "--json-stream", "src/", "127.0.0.1:again"]).expect(0).events();
-    assert!(!quiet.iter().any(|event| event["event"] == "entry"), "{quiet:#?}");
+    let quiet = pair
+        .cp(&["-r", "--json-stream", "src/", "127.0.0.1:again"])
+        .expect(0)
+        .events();
+    assert!(
+        !quiet.iter().any(|event| event["event"] == "entry"),
+        "{quiet:#?}"
+    );
 }
 
 fn no_leftovers(tree: &Tree) -> bool {
-    tree.paths().iter().all(|path| !path.contains("nicstripe-part") && !path.contains("nicstripe-journal"))
+    tree.paths()
+        .iter()
+        .all(|path| !path.contains("nicstripe-part") && !path.contains("nicstripe-journal"))
 }

@@ -21,26 +21,52 @@ use crate::{
 fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
     let pair = Pair::new();
     for name in ["a", "b", "dir/c"] {
-        plant(&pair.client.path("src"), name, format!("{name} of the client"));
+        plant(
+            &pair.client.path("src"),
+            name,
+            format!("{name} of the client"),
+        );
     }
     plant(&pair.server.path("src"), "b", "of the server");
     let outcome = pair.cp(&["-r", "--json", "src", "127.0.0.1:"]).expect(23);
     let document = outcome.document();
     let tree = &document["tree"];
-    assert_eq!((number(tree, "files"), number(tree, "failed")), (2, 1), "{document:#}");
+    assert_eq!(
+        (number(tree, "files"), number(tree, "failed")),
+        (2, 1),
+        "{document:#}"
+    );
     assert_eq!(text(&tree["failures"][0], "code"), "exists");
     assert!(text(&tree["failures"][0], "name").ends_with('b'));
-    assert_eq!((text(&document, "error"), &document["resumable"]), ("1 of 3 files failed", &true.into()));
-    let outcome = outcome.error(&["1 of 3 files failed"]).hint(&["-u replaces", "-f all existing", "cp -f "]);
-    assert!(outcome.stderr.lines().any(|line| line.starts_with("  ") && line.contains("b\"")), "{outcome}");
+    assert_eq!(
+        (text(&document, "error"), &document["resumable"]),
+        ("1 of 3 files failed", &true.into())
+    );
+    let outcome =
+        outcome
+            .error(&["1 of 3 files failed"])
+            .hint(&["-u replaces", "-f all existing", "cp -f "]);
+    assert!(
+        outcome
+            .stderr
+            .lines()
+            .any(|line| line.starts_with("  ") && line.contains("b\"")),
+        "{outcome}"
+    );
     assert_eq!(pair.server.read("src/b"), b"of the server");
     assert_eq!(pair.server.read("src/dir/c"), b"dir/c of the client");
 
     pair.cp(&["-rf", "src", "127.0.0.1:"]).expect(0);
-    assert_same_tree(&pair.client.path("src"), &pair.server.path("src"), Aspects::NONE);
+    assert_same_tree(
+        &pair.client.path("src"),
+        &pair.server.path("src"),
+        Aspects::NONE,
+    );
     // The other direction.
     pair.client.write("src/a", "changed here");
-    pair.cp(&["-r", "127.0.0.1:src", "."]).expect(23).error(&["1 of 3 files failed"]);
+    pair.cp(&["-r", "127.0.0.1:src", "."])
+        .expect(23)
+        .error(&["1 of 3 files failed"]);
     assert_eq!(pair.client.read("src/a"), b"changed here");
 }
 
@@ -48,18 +74,44 @@ fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
 fn the_first_twenty_failures_are_shown_and_all_with_v() {
     let pair = Pair::new();
     for index in 0..30 {
-        plant(&pair.client.path("src"), &format!("file-{index:02}"), "here");
-        plant(&pair.server.path("src"), &format!("file-{index:02}"), "there");
-        age(&pair.server.path(format!("src/file-{index:02}")), 1_000_000_000);
+        plant(
+            &pair.client.path("src"),
+            &format!("file-{index:02}"),
+            "here",
+        );
+        plant(
+            &pair.server.path("src"),
+            &format!("file-{index:02}"),
+            "there",
+        );
+        age(
+            &pair.server.path(format!("src/file-{index:02}")),
+            1_000_000_000,
+        );
     }
-    let named = |outcome: &Outcome| outcome.stderr.lines().filter(|line| line.starts_with("  ") && line.contains("file-")).count();
-    let outcome = pair.cp(&["-r", "src", "127.0.0.1:"]).expect(23).error(&["30 of 30 files failed"]);
+    let named = |outcome: &Outcome| {
+        outcome
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("  ") && line.contains("file-"))
+            .count()
+    };
+    let outcome = pair
+        .cp(&["-r", "src", "127.0.0.1:"])
+        .expect(23)
+        .error(&["30 of 30 files failed"]);
     assert_eq!(named(&outcome), 20, "{outcome}");
-    assert!(outcome.stderr.contains("and 10 more; -v shows them"), "{outcome}");
+    assert!(
+        outcome.stderr.contains("and 10 more; -v shows them"),
+        "{outcome}"
+    );
     let outcome = pair.cp(&["-rv", "src", "127.0.0.1:"]).expect(23);
     assert_eq!(named(&outcome), 30, "{outcome}");
     // Only the error remains to report.
-    let outcome = pair.cp(&["-rq", "src", "127.0.0.1:"]).expect(23).error(&["30 of 30"]);
+    let outcome = pair
+        .cp(&["-rq", "src", "127.0.0.1:"])
+        .expect(23)
+        .error(&["30 of 30"]);
     assert!(outcome.stderr.starts_with("error: "), "{outcome}");
 }
 
@@ -70,11 +122,17 @@ fn a_missing_source_fails_and_the_others_are_copied() {
         side.write("here", "bytes");
         side.make_dir("dst");
     }
-    pair.cp(&["here", "missing", "127.0.0.1:dst"]).expect(23).error(&["1 of 2 files failed"]);
+    pair.cp(&["here", "missing", "127.0.0.1:dst"])
+        .expect(23)
+        .error(&["1 of 2 files failed"]);
     assert_eq!(pair.server.read("dst/here"), b"bytes");
-    pair.cp(&["127.0.0.1:missing", "127.0.0.1:here", "dst"]).expect(23).error(&["1 of 2 files failed"]);
+    pair.cp(&["127.0.0.1:missing", "127.0.0.1:here", "dst"])
+        .expect(23)
+        .error(&["1 of 2 files failed"]);
     assert_eq!(pair.client.read("dst/here"), b"bytes");
-    pair.cp(&["-r", "missing", "127.0.0.1:"]).expect(11).error(&["\"missing\"", "No such file"]);
+    pair.cp(&["-r", "missing", "127.0.0.1:"])
+        .expect(11)
+        .error(&["\"missing\"", "No such file"]);
     let alone = pair.cp(&["-r", "127.0.0.1:missing", "dst"]);
     assert!(matches!(alone.status.code(), Some(11 | 23)), "{alone}");
 }
@@ -87,8 +145,14 @@ fn a_directory_among_several_sources_fails_unless_r_is_given() {
         side.write("g", "bytes");
         side.make_dir("dst");
     }
-    for words in [["tree", "g", "127.0.0.1:dst"], ["127.0.0.1:tree", "127.0.0.1:g", "dst"]] {
-        pair.cp(&words).expect(23).error(&["1 of 2 files failed"]).hint(&["cp -r "]);
+    for words in [
+        ["tree", "g", "127.0.0.1:dst"],
+        ["127.0.0.1:tree", "127.0.0.1:g", "dst"],
+    ] {
+        pair.cp(&words)
+            .expect(23)
+            .error(&["1 of 2 files failed"])
+            .hint(&["cp -r "]);
     }
     for side in [&pair.client, &pair.server] {
         assert_eq!(Tree::read(&side.path("dst"), Aspects::NONE).paths(), ["g"]);
@@ -105,26 +169,52 @@ const PACE: [&str; 3] = ["--bwlimit", "12M", "--json-stream"];
 
 #[test]
 fn a_file_that_grows_while_it_is_read_fails_with_24_and_the_rest_is_copied() {
-    for (put, words) in [(true, ["-r", "src", "127.0.0.1:"]), (false, ["-r", "127.0.0.1:src", "."])] {
+    for (put, words) in [
+        (true, ["-r", "src", "127.0.0.1:"]),
+        (false, ["-r", "127.0.0.1:src", "."]),
+    ] {
         let pair = Pair::new();
-        let (from, to) = if put { (&pair.client, &pair.server) } else { (&pair.server, &pair.client) };
+        let (from, to) = if put {
+            (&pair.client, &pair.server)
+        } else {
+            (&pair.server, &pair.client)
+        };
         plant_large(&from.path("src"));
         let cp = pair.start_cp(&[&PACE[..], &words].concat());
         cp.await_bytes(MIB as u64);
         // Changes all files, because those being read are unknown; completed ones are unaffected.
         for index in 0..5 {
-            let mut file = OpenOptions::new().append(true).open(from.path(format!("src/large-{index}"))).unwrap();
+            let mut file = OpenOptions::new()
+                .append(true)
+                .open(from.path(format!("src/large-{index}")))
+                .unwrap();
             file.write_all(b"more").unwrap();
         }
         let outcome = cp.finish().expect(24);
         let document = outcome.document();
         let failed = number(&document["tree"], "failed");
         assert!((1..=5).contains(&failed), "{document:#}");
-        assert_eq!(number(&document["tree"], "files") + failed, 55, "{document:#}");
-        assert_eq!(text(&document["tree"]["failures"][0], "code"), "source_changed");
-        outcome.error(&["changed or vanished while they were read"]).hint(&["--allow-changing"]);
+        assert_eq!(
+            number(&document["tree"], "files") + failed,
+            55,
+            "{document:#}"
+        );
+        assert_eq!(
+            text(&document["tree"]["failures"][0], "code"),
+            "source_changed"
+        );
+        outcome
+            .error(&["changed or vanished while they were read"])
+            .hint(&["--allow-changing"]);
         let copied = Tree::read(&to.path("src"), Aspects::NONE).paths();
-        assert_eq!(copied.iter().filter(|path| path.starts_with("small-")).count(), 50, "{copied:?}");
+        assert_eq!(
+            copied
+                .iter()
+                .filter(|path| path.starts_with("small-"))
+                .count(),
+            50,
+            "{copied:?}"
+        );
     }
 }
 
@@ -132,34 +222,76 @@ fn a_file_that_grows_while_it_is_read_fails_with_24_and_the_rest_is_copied() {
 fn a_file_that_vanishes_before_it_is_read_fails_with_24_and_the_rest_is_copied() {
     let pair = Pair::new();
     plant_large(&pair.client.path("src"));
-    (5..20).for_each(|index| plant(&pair.client.path("src"), &format!("large-{index:02}"), content(5 * MIB + index)));
-    let cp = pair.start_cp(&["--bwlimit", "32M", "--json-stream", "-r", "src", "127.0.0.1:"]);
+    (5..20).for_each(|index| {
+        plant(
+            &pair.client.path("src"),
+            &format!("large-{index:02}"),
+            content(5 * MIB + index),
+        )
+    });
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "32M",
+        "--json-stream",
+        "-r",
+        "src",
+        "127.0.0.1:",
+    ]);
     cp.await_bytes(MIB as u64);
     fs::remove_file(pair.client.path("src/large-19")).unwrap();
-    let outcome = cp.finish().expect(24).error(&["1 of 70 files changed or vanished"]);
-    assert_eq!(text(&outcome.document()["tree"]["failures"][0], "code"), "source_changed");
+    let outcome = cp
+        .finish()
+        .expect(24)
+        .error(&["1 of 70 files changed or vanished"]);
+    assert_eq!(
+        text(&outcome.document()["tree"]["failures"][0], "code"),
+        "source_changed"
+    );
     assert!(!pair.server.has("src/large-19") && pair.server.has("src/large-18"));
 }
 
 #[test]
 fn an_interrupted_tree_leaves_whole_files_and_a_rerun_brings_the_rest() {
-    for (put, words) in [(true, ["-a", "src", "127.0.0.1:"]), (false, ["-a", "127.0.0.1:src", "."])] {
+    for (put, words) in [
+        (true, ["-a", "src", "127.0.0.1:"]),
+        (false, ["-a", "127.0.0.1:src", "."]),
+    ] {
         let pair = Pair::new();
-        let (from, to) = if put { (&pair.client, &pair.server) } else { (&pair.server, &pair.client) };
+        let (from, to) = if put {
+            (&pair.client, &pair.server)
+        } else {
+            (&pair.server, &pair.client)
+        };
         plant_large(&from.path("src"));
         let cp = pair.start_cp(&[&PACE[..], &words].concat());
         cp.await_bytes(12 * MIB as u64);
         cp.signal(Signal::INT);
         let outcome = cp.finish().expect(130);
         assert_eq!(outcome.document()["resumable"], true, "{outcome}");
-        outcome.error(&["interrupted"]).hint(&["same command again", &words.join(" ")]);
+        outcome
+            .error(&["interrupted"])
+            .hint(&["same command again", &words.join(" ")]);
         for path in finished_files(&to.files()) {
-            assert_eq!(fs::read(from.path(&path)).unwrap(), fs::read(to.path(&path)).unwrap(), "{path:?}");
+            assert_eq!(
+                fs::read(from.path(&path)).unwrap(),
+                fs::read(to.path(&path)).unwrap(),
+                "{path:?}"
+            );
         }
-        let report = pair.cp(&[&["--json"], &words[..]].concat()).expect(0).document();
-        assert!(number(&report["tree"], "files") < 55 || number(&report, "resumed_bytes") > 0, "{report:#}");
+        let report = pair
+            .cp(&[&["--json"], &words[..]].concat())
+            .expect(0)
+            .document();
+        assert!(
+            number(&report["tree"], "files") < 55 || number(&report, "resumed_bytes") > 0,
+            "{report:#}"
+        );
         assert_same_tree(&from.path("src"), &to.path("src"), Aspects::ALL);
-        assert!(to.names().iter().all(|name| !name.contains("nicstripe")), "{:?}", to.names());
+        assert!(
+            to.names().iter().all(|name| !name.contains("nicstripe")),
+            "{:?}",
+            to.names()
+        );
     }
 }
 
@@ -171,7 +303,11 @@ fn a_tree_goes_on_when_its_daemon_comes_back() {
     cp.await_bytes(8 * MIB as u64);
     let pair = pair.restart_daemon();
     cp.finish().expect(0).document();
-    assert_same_tree(&pair.client.path("src"), &pair.server.path("src"), Aspects::ALL);
+    assert_same_tree(
+        &pair.client.path("src"),
+        &pair.server.path("src"),
+        Aspects::ALL,
+    );
 }
 
 #[test]
@@ -179,7 +315,9 @@ fn a_status_signal_tells_files_as_well() {
     let pair = Pair::new();
     plant_large(&pair.client.path("src"));
     let cp = pair.start_cp(&[&PACE[..], &["-r", "src", "127.0.0.1:"]].concat());
-    cp.await_event("progress", |event| event["open"] == false && event["files_found"] == 55);
+    cp.await_event("progress", |event| {
+        event["open"] == false && event["files_found"] == 55
+    });
     cp.signal(Signal::USR1);
     cp.await_stderr("/55 files, ");
     cp.finish().expect(0);

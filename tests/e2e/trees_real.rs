@@ -40,7 +40,11 @@ fn differences(one: &Path, other: &Path) -> String {
     let mut said = String::new();
     for (from, to) in [(one, other), (other, one)] {
         let mut rsync = Command::new("rsync");
-        let output = rsync.args(["-aHAXn", "--itemize-changes", "--delete"]).args([slash(from), slash(to)]).output().unwrap();
+        let output = rsync
+            .args(["-aHAXn", "--itemize-changes", "--delete"])
+            .args([slash(from), slash(to)])
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{output:?}");
         said.push_str(&String::from_utf8_lossy(&output.stdout));
     }
@@ -51,9 +55,10 @@ fn differences(one: &Path, other: &Path) -> String {
 #[track_caller]
 fn check(pair: &Pair) {
     let source = pair.client.path("src");
-    for (words, copy) in
-        [(["-a", "src/", "127.0.0.1:copy"], pair.server.path("copy")), (["-a", "127.0.0.1:copy/", "back"], pair.client.path("back"))]
-    {
+    for (words, copy) in [
+        (["-a", "src/", "127.0.0.1:copy"], pair.server.path("copy")),
+        (["-a", "127.0.0.1:copy/", "back"], pair.client.path("back")),
+    ] {
         let outcome = pair.cp(&words).expect(0);
         let said = differences(&source, &copy);
         assert!(said.is_empty(), "rsync would change:\n{said}\n{outcome}");
@@ -73,12 +78,19 @@ fn a_tree_of_everything_is_what_rsync_would_have_made_of_it() -> Completion {
     plant_everything(&src);
     plant(&src, "odd/-rf", b"dash");
     plant(&src, "odd/ \\ '\"$x", b"quotes");
-    fs::write(src.join("odd").join(OsStr::from_bytes(b"\xff\xfe\n")), b"bytes").unwrap();
+    fs::write(
+        src.join("odd").join(OsStr::from_bytes(b"\xff\xfe\n")),
+        b"bytes",
+    )
+    .unwrap();
     for (name, seconds) in [("odd/of-1970", 1), ("odd/of-2200", 7_258_118_400)] {
         plant(&src, name, name);
         age(&src.join(name), seconds);
     }
-    assert!(node(&src.join("odd/fifo"), FileType::Fifo, 0o640, 0) && node(&src.join("odd/socket"), FileType::Socket, 0o755, 0));
+    assert!(
+        node(&src.join("odd/fifo"), FileType::Fifo, 0o640, 0)
+            && node(&src.join("odd/socket"), FileType::Socket, 0o755, 0)
+    );
     fs::hard_link(src.join("odd/fifo"), src.join("odd/other fifo")).unwrap();
     age(&src.join("odd/fifo"), 1_000_000_000);
     check(&pair);
@@ -92,7 +104,10 @@ fn devices_are_what_rsync_would_have_made_of_them() -> Completion {
     let pair = Pair::serving(&[], "special-modes");
     let src = pair.client.path("src");
     fs::create_dir(&src).unwrap();
-    for (name, kind, device) in [("null", FileType::CharacterDevice, makedev(1, 3)), ("disk", FileType::BlockDevice, makedev(250, 7))] {
+    for (name, kind, device) in [
+        ("null", FileType::CharacterDevice, makedev(1, 3)),
+        ("disk", FileType::BlockDevice, makedev(250, 7)),
+    ] {
         if !node(&src.join(name), kind, 0o660, device) {
             return Completion::ignored_with("devices cannot be made here");
         }
@@ -112,12 +127,28 @@ fn trees_of_this_machine_are_what_rsync_would_have_made_of_them() -> Completion 
     fs::create_dir(&src).unwrap();
     // Some thousand entries, links and modes from installed packages; the number depends on the
     // machine.
-    let trees = ["/etc", "/usr/share/zoneinfo", "/usr/share/perl5", concat!(env!("CARGO_MANIFEST_DIR"), "/.git")];
-    for (index, from) in trees.into_iter().enumerate().filter(|(_, from)| Path::new(from).is_dir()) {
-        Command::new("cp").args(["-a", from]).arg(src.join(index.to_string())).output().unwrap();
+    let trees = [
+        "/etc",
+        "/usr/share/zoneinfo",
+        "/usr/share/perl5",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/.git"),
+    ];
+    for (index, from) in trees
+        .into_iter()
+        .enumerate()
+        .filter(|(_, from)| Path::new(from).is_dir())
+    {
+        Command::new("cp")
+            .args(["-a", from])
+            .arg(src.join(index.to_string()))
+            .output()
+            .unwrap();
     }
     // Files that this user may not read are skipped; the rest suffices.
-    assert!(fs::read_dir(src.join("0")).unwrap().next().is_some(), "every machine has an /etc");
+    assert!(
+        fs::read_dir(src.join("0")).unwrap().next().is_some(),
+        "every machine has an /etc"
+    );
     check(&pair);
     Completion::Completed
 }
@@ -126,25 +157,68 @@ fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others()
     let pair = Pair::new();
     let src = pair.client.path("src");
     plant(&src, "file", b"bytes");
-    assert!(node(&src.join("fifo"), FileType::Fifo, 0o600, 0) && node(&src.join("socket"), FileType::Socket, 0o600, 0));
+    assert!(
+        node(&src.join("fifo"), FileType::Fifo, 0o600, 0)
+            && node(&src.join("socket"), FileType::Socket, 0o600, 0)
+    );
     let dry = pair.cp(&["-rDn", "src/", "127.0.0.1:copy"]).expect(0);
-    assert!(dry.stdout.contains("would copy fifo\n") && !pair.server.has("copy"), "{dry}");
-    let copy = pair.cp(&["-rD", "--json", "src/", "127.0.0.1:copy"]).expect(0);
-    assert_eq!((number(&copy.document()["tree"], "nodes"), number(&copy.document()["tree"], "special")), (2, 0), "{copy}");
-    let kind = |name: &str| fs::symlink_metadata(pair.server.path(name)).unwrap().file_type();
+    assert!(
+        dry.stdout.contains("would copy fifo\n") && !pair.server.has("copy"),
+        "{dry}"
+    );
+    let copy = pair
+        .cp(&["-rD", "--json", "src/", "127.0.0.1:copy"])
+        .expect(0);
+    assert_eq!(
+        (
+            number(&copy.document()["tree"], "nodes"),
+            number(&copy.document()["tree"], "special")
+        ),
+        (2, 0),
+        "{copy}"
+    );
+    let kind = |name: &str| {
+        fs::symlink_metadata(pair.server.path(name))
+            .unwrap()
+            .file_type()
+    };
     assert!(kind("copy/fifo").is_fifo() && kind("copy/socket").is_socket());
-    let again = pair.cp(&["-rD", "--json", "src/", "127.0.0.1:copy"]).expect(0).document();
-    assert_eq!((number(&again["tree"], "nodes"), number(&again["tree"], "unchanged")), (0, 3), "{again:#}");
+    let again = pair
+        .cp(&["-rD", "--json", "src/", "127.0.0.1:copy"])
+        .expect(0)
+        .document();
+    assert_eq!(
+        (
+            number(&again["tree"], "nodes"),
+            number(&again["tree"], "unchanged")
+        ),
+        (0, 3),
+        "{again:#}"
+    );
     // Without -D, special files are neither copied nor deleted.
-    let plain = pair.cp(&["-r", "--delete", "--json", "src/", "127.0.0.1:copy"]).expect(0).document();
-    assert_eq!((number(&plain["tree"], "special"), number(&plain["tree"], "deleted")), (2, 0), "{plain:#}");
+    let plain = pair
+        .cp(&["-r", "--delete", "--json", "src/", "127.0.0.1:copy"])
+        .expect(0)
+        .document();
+    assert_eq!(
+        (
+            number(&plain["tree"], "special"),
+            number(&plain["tree"], "deleted")
+        ),
+        (2, 0),
+        "{plain:#}"
+    );
     fs::remove_file(src.join("fifo")).unwrap();
     plant(&src, "fifo", b"a file now");
     pair.cp(&["-rD", "src/", "127.0.0.1:copy"]).expect(23);
-    pair.cp(&["-rDf", "--delete", "src/", "127.0.0.1:copy"]).expect(0);
+    pair.cp(&["-rDf", "--delete", "src/", "127.0.0.1:copy"])
+        .expect(0);
     assert_eq!(pair.server.read("copy/fifo"), b"a file now");
     fs::remove_file(src.join("socket")).unwrap();
-    let deleted = pair.cp(&["-rD", "--delete", "--json", "src/", "127.0.0.1:copy"]).expect(0).document();
+    let deleted = pair
+        .cp(&["-rD", "--delete", "--json", "src/", "127.0.0.1:copy"])
+        .expect(0)
+        .document();
     assert_eq!(number(&deleted["tree"], "deleted"), 1, "{deleted:#}");
     // A special file named on the command line is copied as such, too.
     pair.cp(&["-a", "127.0.0.1:copy", "back"]).expect(0);
@@ -158,12 +232,26 @@ fn a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes() -> Compl
         let pair = Pair::serving(&[], option);
         let src = pair.client.path("src");
         fs::create_dir(&src).unwrap();
-        if !node(&src.join("null"), FileType::CharacterDevice, 0o666, makedev(1, 3)) {
+        if !node(
+            &src.join("null"),
+            FileType::CharacterDevice,
+            0o666,
+            makedev(1, 3),
+        ) {
             return Completion::ignored_with("devices cannot be made here");
         }
-        let outcome = pair.cp(&["-a", "--json", "src/", "127.0.0.1:copy"]).expect(0);
+        let outcome = pair
+            .cp(&["-a", "--json", "src/", "127.0.0.1:copy"])
+            .expect(0);
         let document = outcome.document();
-        assert_eq!((number(&document["tree"], "nodes"), number(&document["tree"], "special")), (made, 1 - made), "{outcome}");
+        assert_eq!(
+            (
+                number(&document["tree"], "nodes"),
+                number(&document["tree"], "special")
+            ),
+            (made, 1 - made),
+            "{outcome}"
+        );
         assert_eq!(pair.server.has("copy/null"), made == 1);
     }
     Completion::Completed
@@ -190,13 +278,24 @@ fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
         return lack;
     }
     let users = fs::read_to_string("/etc/passwd").unwrap();
-    let Some(nobody) = users.lines().find_map(|line| line.strip_prefix("nobody:x:")?.split(':').next()?.parse::<u32>().ok()) else {
+    let Some(nobody) = users.lines().find_map(|line| {
+        line.strip_prefix("nobody:x:")?
+            .split(':')
+            .next()?
+            .parse::<u32>()
+            .ok()
+    }) else {
         return Completion::ignored_with("this machine has no user `nobody`");
     };
     for (options, there, back) in [("-a", nobody, 1234), ("-a --numeric-ids", 1234, 1234)] {
         let pair = Pair::new();
         let src = pair.client.path("src");
-        for (folder, name) in [(&src, "file"), (&src, "same"), (&src, "dir/x"), (&pair.server.path("copy"), "same")] {
+        for (folder, name) in [
+            (&src, "file"),
+            (&src, "same"),
+            (&src, "dir/x"),
+            (&pair.server.path("copy"), "same"),
+        ] {
             plant(folder, name, b"owned");
             age(&folder.join(name), 1_000_000_000);
         }
@@ -207,21 +306,43 @@ fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
                 return Completion::ignored_with("owners are root's to give");
             }
         }
-        pair.client.write("passwd", "root:x:0:0::/root:/bin/sh\nnobody:x:1234:1234::/:/bin/sh\n");
-        let copies = format!("$cp {options} src/ 127.0.0.1:copy && $cp {options} 127.0.0.1:copy/ back");
-        let script = format!("unshare -m true || exit 77; exec unshare -m sh -c 'mount --bind passwd /etc/passwd || exit 77; {copies}'");
+        pair.client.write(
+            "passwd",
+            "root:x:0:0::/root:/bin/sh\nnobody:x:1234:1234::/:/bin/sh\n",
+        );
+        let copies =
+            format!("$cp {options} src/ 127.0.0.1:copy && $cp {options} 127.0.0.1:copy/ back");
+        let script = format!(
+            "unshare -m true || exit 77; exec unshare -m sh -c 'mount --bind passwd /etc/passwd || exit 77; {copies}'"
+        );
         let outcome = Process::spawn(pair.shell(&script)).finish();
         if outcome.status.code() == Some(77) {
             return Completion::ignored_with("nothing can be mounted here");
         }
         outcome.expect(0);
-        let owner = |path: &Path| fs::symlink_metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
+        let owner = |path: &Path| {
+            fs::symlink_metadata(path)
+                .map(|meta| (meta.uid(), meta.gid()))
+                .unwrap()
+        };
         for name in OWNED {
-            assert_eq!(owner(&pair.server.path("copy").join(name)), (there, 4_000_000_123), "{options} {name}");
-            assert_eq!(owner(&pair.client.path("back").join(name)), (back, 4_000_000_123), "{options} {name}");
+            assert_eq!(
+                owner(&pair.server.path("copy").join(name)),
+                (there, 4_000_000_123),
+                "{options} {name}"
+            );
+            assert_eq!(
+                owner(&pair.client.path("back").join(name)),
+                (back, 4_000_000_123),
+                "{options} {name}"
+            );
         }
         let copies = [pair.server.path("copy/file"), pair.client.path("back/file")];
-        assert_eq!(copies.map(|path| user_of(&xattr(&path, ACL))), [there, back], "{options}");
+        assert_eq!(
+            copies.map(|path| user_of(&xattr(&path, ACL))),
+            [there, back],
+            "{options}"
+        );
     }
     Completion::Completed
 }
@@ -230,7 +351,10 @@ fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
 fn first_in(list: &str) -> Option<String> {
     let text = fs::read_to_string(list).ok()?;
     let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    fields.filter(|fields| fields.get(2).is_some_and(|id| !matches!(*id, "0" | "1234"))).map(|fields| fields[0].to_owned()).next()
+    fields
+        .filter(|fields| fields.get(2).is_some_and(|id| !matches!(*id, "0" | "1234")))
+        .map(|fields| fields[0].to_owned())
+        .next()
 }
 
 /// The client runs in a mount namespace with separate lists; the remote end of its rsync uses this
@@ -249,23 +373,43 @@ fn acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others
         plant(&src, "dir/file", b"bytes");
         set_acl(&src.join("dir/file"));
         lsetxattr(src.join("dir"), DEFAULT_ACL, &acl(), XattrFlags::empty()).unwrap();
-        pair.client.write("passwd", format!("root:x:0:0::/root:/bin/sh\n{user}:x:1234:1234::/:/bin/sh\n"));
-        pair.client.write("group", format!("root:x:0:\n{group}:x:1234:\n"));
-        pair.client.write("rsh", format!("#!/bin/sh\nshift\nexec nsenter -m -t {} -- \"$@\"\n", std::process::id()));
+        pair.client.write(
+            "passwd",
+            format!("root:x:0:0::/root:/bin/sh\n{user}:x:1234:1234::/:/bin/sh\n"),
+        );
+        pair.client
+            .write("group", format!("root:x:0:\n{group}:x:1234:\n"));
+        pair.client.write(
+            "rsh",
+            format!(
+                "#!/bin/sh\nshift\nexec nsenter -m -t {} -- \"$@\"\n",
+                std::process::id()
+            ),
+        );
         fs::set_permissions(pair.client.path("rsh"), fs::Permissions::from_mode(0o755)).unwrap();
         let judged = pair.server.path("judged");
-        let rsync = format!("rsync {options} -A --rsh=./rsh src/ judge:{}/", judged.display());
+        let rsync = format!(
+            "rsync {options} -A --rsh=./rsh src/ judge:{}/",
+            judged.display()
+        );
         let mounts = "mount --bind passwd /etc/passwd && mount --bind group /etc/group || exit 77";
-        let script = format!("unshare -m true || exit 77; exec unshare -m sh -c '{mounts}; $cp {options} src/ 127.0.0.1:copy && {rsync}'");
+        let script = format!(
+            "unshare -m true || exit 77; exec unshare -m sh -c '{mounts}; $cp {options} src/ 127.0.0.1:copy && {rsync}'"
+        );
         let outcome = Process::spawn(pair.shell(&script)).finish();
         if outcome.status.code() == Some(77) {
             return Completion::ignored_with("nothing can be mounted here");
         }
         let outcome = outcome.expect(0);
         for (name, of) in [("dir/file", ACL), ("dir", DEFAULT_ACL)] {
-            let [sent, copied, judged] = [&src, &pair.server.path("copy"), &judged].map(|root| xattr(&root.join(name), of));
+            let [sent, copied, judged] =
+                [&src, &pair.server.path("copy"), &judged].map(|root| xattr(&root.join(name), of));
             assert_eq!(copied, judged, "{options} {name}: {outcome}");
-            assert_eq!(copied == sent, options.contains("numeric"), "{options} {name}");
+            assert_eq!(
+                copied == sent,
+                options.contains("numeric"),
+                "{options} {name}"
+            );
         }
     }
     Completion::Completed

@@ -22,7 +22,10 @@ fn the_private_key_is_for_its_owner_only() {
     let side = Side::here();
     side.key();
     let identity = side.home().join("identity");
-    assert_eq!(fs::metadata(&identity).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(&identity).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     fs::set_permissions(&identity, fs::Permissions::from_mode(0o644)).unwrap();
     side.run(["key"]).expect(5).error(&["identity"]);
 }
@@ -34,10 +37,19 @@ fn peers_are_added_listed_and_removed() {
     side.trust(&peer, "nas", "read-only");
     let listed = side.run(["trust", "list"]).expect(0).stdout;
     let key = peer.key().split(' ').nth(1).unwrap().to_owned();
-    assert!(listed.lines().count() == 1 && listed.starts_with("nas ") && listed.contains(&key), "{listed}");
-    assert!(listed.contains("may read ") && !listed.contains("write"), "{listed}");
+    assert!(
+        listed.lines().count() == 1 && listed.starts_with("nas ") && listed.contains(&key),
+        "{listed}"
+    );
+    assert!(
+        listed.contains("may read ") && !listed.contains("write"),
+        "{listed}"
+    );
 
-    side.run(["trust", "remove", "nobody"]).expect(1).error(&["nobody"]).hint(&["trust list"]);
+    side.run(["trust", "remove", "nobody"])
+        .expect(1)
+        .error(&["nobody"])
+        .hint(&["trust list"]);
     side.run(["trust", "remove", "nas"]).expect(0);
     assert_eq!(side.run(["trust", "list"]).expect(0).stdout, "");
 }
@@ -45,9 +57,12 @@ fn peers_are_added_listed_and_removed() {
 #[test]
 fn a_line_that_is_no_key_is_refused() {
     let side = Side::here();
-    for line in
-        ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBz", "nicstripe-ed25519 AAAA", "nicstripe-ed25519", "read-olny nicstripe-ed25519 AAAA"]
-    {
+    for line in [
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBz",
+        "nicstripe-ed25519 AAAA",
+        "nicstripe-ed25519",
+        "read-olny nicstripe-ed25519 AAAA",
+    ] {
         side.run(["trust", "add", line]).expect(2).error(&[]);
     }
     assert!(!side.peers_file().exists());
@@ -61,7 +76,8 @@ fn who_is_trusted_while_the_daemon_runs_is_let_in_and_who_is_removed_is_not() {
     daemon.process.await_stderr("listening");
     client.write("source", b"bytes");
     let port = daemon.port.to_string();
-    let copy = |target: &str| client.run(["cp", "-P", &port, "source", &format!("127.0.0.1:{target}")]);
+    let copy =
+        |target: &str| client.run(["cp", "-P", &port, "source", &format!("127.0.0.1:{target}")]);
     copy("a").expect(5);
     server.trust(&client, "laptop", "");
     copy("b").expect(0);
@@ -75,12 +91,19 @@ fn a_broken_line_refuses_everybody_and_is_named_by_its_number() {
     let pair = Pair::new();
     pair.client.write("source", b"bytes");
     break_line(&pair.server);
-    pair.cp(&["source", "127.0.0.1:"]).expect(5).error(&["trust"]);
+    pair.cp(&["source", "127.0.0.1:"])
+        .expect(5)
+        .error(&["trust"]);
     pair.daemon.process.await_stderr("line 2");
-    pair.server.run(["serve", "--port", "0", "--interface", "lo"]).expect(5).error(&["peers", "line 2"]);
+    pair.server
+        .run(["serve", "--port", "0", "--interface", "lo"])
+        .expect(5)
+        .error(&["peers", "line 2"]);
 
     break_line(&pair.client);
-    pair.cp(&["source", "127.0.0.1:"]).expect(5).error(&["peers", "line 2"]);
+    pair.cp(&["source", "127.0.0.1:"])
+        .expect(5)
+        .error(&["peers", "line 2"]);
     assert!(pair.server.names().is_empty());
 }
 
@@ -120,9 +143,17 @@ fn a_peer_with_a_root_of_its_own_sees_that() {
     server.make_dir("theirs");
     server.write("secret", b"secret");
     client.trust(&server, "nas", "");
-    server.trust(&client, "laptop", &format!("root={}", server.path("theirs").display()));
+    server.trust(
+        &client,
+        "laptop",
+        &format!("root={}", server.path("theirs").display()),
+    );
     let daemon = Daemon::start(&server, &LOOPBACK);
-    let pair = Pair { client, server, daemon };
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
     pair.client.write("source", b"bytes");
     pair.cp(&["source", "127.0.0.1:/"]).expect(0);
     assert_eq!(pair.server.read("theirs/source"), b"bytes");
@@ -138,7 +169,11 @@ fn the_root_of_the_daemon_is_the_root_of_names() {
     server.make_dir("root");
     server.write("outside", b"outside");
     let daemon = Daemon::start(&server, &[&LOOPBACK[..], &["--root", "root"]].concat());
-    let pair = Pair { client, server, daemon };
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
     pair.client.write("source", b"bytes");
 
     pair.cp(&["source", "127.0.0.1:/source"]).expect(0);
@@ -166,7 +201,11 @@ fn symbolic_links_do_not_lead_out_of_the_root() {
     symlink("../outside", server.path("root/dir")).unwrap();
     symlink(server.path("outside"), server.path("root/absolute")).unwrap();
     let daemon = Daemon::start(&server, &[&LOOPBACK[..], &["--root", "root"]].concat());
-    let pair = Pair { client, server, daemon };
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
     pair.client.write("source", b"bytes");
     for name in ["file", "dir/secret", "absolute/secret"] {
         let outcome = pair.cp(&[&format!("127.0.0.1:{name}"), "copy"]);
@@ -180,7 +219,10 @@ fn symbolic_links_do_not_lead_out_of_the_root() {
     }
     // A symbolic link is replaced itself; its target stays unchanged.
     pair.cp(&["-f", "source", "127.0.0.1:file"]).expect(0);
-    assert_eq!(fs::read_dir(pair.server.path("outside")).unwrap().count(), 1);
+    assert_eq!(
+        fs::read_dir(pair.server.path("outside")).unwrap().count(),
+        1
+    );
     assert_eq!(pair.server.read("outside/secret"), b"secret");
 }
 
@@ -189,7 +231,10 @@ fn a_peers_rate_is_kept() {
     let pair = Pair::serving(&[], "rate=64M");
     let bytes = content(12 * MIB);
     pair.server.write("source", &bytes);
-    let report = pair.cp(&["--json", "127.0.0.1:source", "."]).expect(0).document();
+    let report = pair
+        .cp(&["--json", "127.0.0.1:source", "."])
+        .expect(0)
+        .document();
     // 64 Mbit/s: 1.57 s for 12 MiB.
     let rate = report["goodput_bps"].as_f64().unwrap();
     assert!((57.6e6..=70.4e6).contains(&rate), "{report:#}");
@@ -201,9 +246,13 @@ fn gives_and_does_not_take(pair: &Pair) {
     pair.server.write("theirs", b"theirs");
     pair.cp(&["127.0.0.1:theirs", "."]).expect(0);
     assert_eq!(pair.client.read("theirs"), b"theirs");
-    let refused = pair.cp(&["--json", "-f", "mine", "127.0.0.1:theirs"]).expect(5);
+    let refused = pair
+        .cp(&["--json", "-f", "mine", "127.0.0.1:theirs"])
+        .expect(5);
     refused.document();
-    refused.error(&["theirs", "only read"]).hint(&["peers file"]);
+    refused
+        .error(&["theirs", "only read"])
+        .hint(&["peers file"]);
     pair.cp(&["mine", "127.0.0.1:"]).expect(5);
     assert_eq!(pair.server.read("theirs"), b"theirs");
     assert_eq!(pair.server.names(), ["theirs"]);
@@ -214,25 +263,47 @@ fn takes_new_files_and_replaces_none(pair: &Pair) {
     pair.server.write("old", b"older");
     pair.cp(&["source", "127.0.0.1:new"]).expect(0);
     pair.cp(&["-f", "source", "127.0.0.1:newer"]).expect(0);
-    pair.cp(&["source", "127.0.0.1:old"]).expect(11).error(&["\"old\""]);
-    pair.cp(&["-f", "source", "127.0.0.1:old"]).expect(5).error(&["\"old\""]).hint(&["peers file"]);
-    assert_eq!(["old", "new", "newer"].map(|name| pair.server.read(name)), [&b"older"[..], b"new", b"new"]);
+    pair.cp(&["source", "127.0.0.1:old"])
+        .expect(11)
+        .error(&["\"old\""]);
+    pair.cp(&["-f", "source", "127.0.0.1:old"])
+        .expect(5)
+        .error(&["\"old\""])
+        .hint(&["peers file"]);
+    assert_eq!(
+        ["old", "new", "newer"].map(|name| pair.server.read(name)),
+        [&b"older"[..], b"new", b"new"]
+    );
 }
 
 fn break_line(side: &Side) {
-    let mut file = OpenOptions::new().append(true).open(side.peers_file()).unwrap();
-    file.write_all(b"read-olny nicstripe-ed25519 AAAA\n").unwrap();
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(side.peers_file())
+        .unwrap();
+    file.write_all(b"read-olny nicstripe-ed25519 AAAA\n")
+        .unwrap();
 }
 
 #[test]
 fn a_removed_key_loses_its_copies_that_run() {
     let pair = Pair::new();
     pair.client.write("source", content(24 * MIB));
-    let slow = pair.start_cp(&["--bwlimit", "4M", "--timeout", "3", "--json-stream", "source", "127.0.0.1:"]);
+    let slow = pair.start_cp(&[
+        "--bwlimit",
+        "4M",
+        "--timeout",
+        "3",
+        "--json-stream",
+        "source",
+        "127.0.0.1:",
+    ]);
     slow.await_bytes(1);
     pair.server.run(["trust", "remove", "laptop"]).expect(0);
     slow.finish().expect(5);
-    pair.daemon.process.await_stderr("was removed from the list of peers");
+    pair.daemon
+        .process
+        .await_stderr("was removed from the list of peers");
 }
 
 #[test]
@@ -241,10 +312,14 @@ fn an_unknown_key_is_logged_with_the_command_that_trusts_it() {
     client.trust(&server, "nas", "");
     let daemon = Daemon::start(&server, &LOOPBACK);
     client.write("source", b"bytes");
-    client.run(["cp", "-P", &daemon.port.to_string(), "source", "127.0.0.1:"]).expect(5);
+    client
+        .run(["cp", "-P", &daemon.port.to_string(), "source", "127.0.0.1:"])
+        .expect(5);
     let key = client.key();
     let key = key.rsplit_once(' ').unwrap().0;
-    daemon.process.await_stderr(&format!("nicstripe trust add '{key}' --name 127.0.0.1"));
+    daemon
+        .process
+        .await_stderr(&format!("nicstripe trust add '{key}' --name 127.0.0.1"));
 }
 
 #[test]
@@ -252,18 +327,38 @@ fn a_daemon_says_what_it_shares_and_takes_the_directory_as_a_word() {
     let side = Side::here();
     side.make_dir("shared");
     let here = Daemon::start(&side, &LOOPBACK);
-    here.process.await_stderr(&format!("serving {}, the current directory, as ", side.files().display()));
+    here.process.await_stderr(&format!(
+        "serving {}, the current directory, as ",
+        side.files().display()
+    ));
     let there = Daemon::start(&side, &[&LOOPBACK[..], &["shared"]].concat());
-    there.process.await_stderr(&format!("serving {} as ", side.path("shared").display()));
+    there
+        .process
+        .await_stderr(&format!("serving {} as ", side.path("shared").display()));
 }
 
 #[test]
 fn a_peer_whose_root_would_contain_the_key_gets_nothing() {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
-    server.trust(&client, "laptop", &format!("read-only,root={}", server.home().parent().unwrap().display()));
+    server.trust(
+        &client,
+        "laptop",
+        &format!(
+            "read-only,root={}",
+            server.home().parent().unwrap().display()
+        ),
+    );
     let daemon = Daemon::start(&server, &LOOPBACK);
-    client.run(["cp", "-P", &daemon.port.to_string(), "127.0.0.1:home/identity", "stolen"]).expect(5);
+    client
+        .run([
+            "cp",
+            "-P",
+            &daemon.port.to_string(),
+            "127.0.0.1:home/identity",
+            "stolen",
+        ])
+        .expect(5);
     daemon.process.await_stderr("it contains ");
     assert!(!client.has("stolen"));
 }

@@ -39,13 +39,30 @@ impl Stage {
         client.trust(&server, "server", "");
         server.trust(&client, "client", &format!("dial={target}"));
         let daemon = Daemon::start(&server, &["--interface", "lo"]);
-        Self { client, _server: server, daemon, target }
+        Self {
+            client,
+            _server: server,
+            daemon,
+            target,
+        }
     }
 
     fn arguments(&self, words: &[&str]) -> Vec<String> {
         let port = self.daemon.port.to_string();
-        let options = ["-P", &port, "--link", "127.0.0.1=127.0.0.1", "--link", "127.0.0.2=127.0.0.2"];
-        words[..1].iter().chain(&options).chain(&words[1..]).map(|word| (*word).to_owned()).collect()
+        let options = [
+            "-P",
+            &port,
+            "--link",
+            "127.0.0.1=127.0.0.1",
+            "--link",
+            "127.0.0.2=127.0.0.2",
+        ];
+        words[..1]
+            .iter()
+            .chain(&options)
+            .chain(&words[1..])
+            .map(|word| (*word).to_owned())
+            .collect()
     }
 
     fn dial(&self, target: &str, input: Vec<u8>) -> (Outcome, Vec<u8>) {
@@ -56,16 +73,34 @@ impl Stage {
 
     fn dial_between(&self, input: impl Into<Stdio>, output: impl Into<Stdio>) -> ExitStatus {
         let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
-        command.args(self.arguments(&["dial", "127.0.0.1", &self.target])).stdin(input).stdout(output);
+        command
+            .args(self.arguments(&["dial", "127.0.0.1", &self.target]))
+            .stdin(input)
+            .stdout(output);
         command.status().unwrap()
     }
 
     /// Starts forwarding a free port, and returns it.
     fn forward(&self, target: &str) -> (Process, SocketAddr) {
-        let process = self.client.start(self.arguments(&["forward", "-L", &format!("0:{target}"), "127.0.0.1"]));
+        let process = self.client.start(self.arguments(&[
+            "forward",
+            "-L",
+            &format!("0:{target}"),
+            "127.0.0.1",
+        ]));
         let line = process.await_stderr("forwarding 127.0.0.1:");
-        let port = line.split(' ').nth(1).and_then(|address| address.rsplit(':').next()).and_then(|port| port.parse().ok());
-        (process, SocketAddr::from(([127, 0, 0, 1], port.unwrap_or_else(|| panic!("no port in {line:?}")))))
+        let port = line
+            .split(' ')
+            .nth(1)
+            .and_then(|address| address.rsplit(':').next())
+            .and_then(|port| port.parse().ok());
+        (
+            process,
+            SocketAddr::from((
+                [127, 0, 0, 1],
+                port.unwrap_or_else(|| panic!("no port in {line:?}")),
+            )),
+        )
     }
 }
 
@@ -96,7 +131,11 @@ fn what_goes_into_dial_comes_out_of_the_service_and_its_answer_after_the_end_com
         let bytes = content(len);
         let (outcome, answer) = stage.dial(&stage.target, bytes.clone());
         let outcome = outcome.expect(0);
-        assert!(is_same(&answer, &bytes), "{len} bytes: {} came\n{outcome}", answer.len());
+        assert!(
+            is_same(&answer, &bytes),
+            "{len} bytes: {} came\n{outcome}",
+            answer.len()
+        );
     }
 }
 
@@ -106,7 +145,10 @@ fn dial_takes_files_and_sockets_as_well_as_pipes() {
     let bytes = content(3 * MIB);
     stage.client.write("input", &bytes);
     let [input, output] = ["input", "output"].map(|name| stage.client.path(name));
-    let status = stage.dial_between(fs::File::open(input).unwrap(), fs::File::create(output).unwrap());
+    let status = stage.dial_between(
+        fs::File::open(input).unwrap(),
+        fs::File::create(output).unwrap(),
+    );
     assert!(status.success() && is_same(&stage.client.read("output"), &bytes));
 
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -122,7 +164,11 @@ fn dial_takes_files_and_sockets_as_well_as_pipes() {
             answer
         });
         let theirs: OwnedFd = theirs.into();
-        assert!(stage.dial_between(theirs.try_clone().unwrap(), theirs).success());
+        assert!(
+            stage
+                .dial_between(theirs.try_clone().unwrap(), theirs)
+                .success()
+        );
         reader.join().unwrap()
     });
     assert!(is_same(&answer, &bytes));
@@ -133,7 +179,10 @@ fn a_pipe_that_others_have_as_well_waits_for_them_as_it_did() {
     let stage = Stage::new(service(answer_at_the_end));
     let (input, mut to_dial) = std::io::pipe().unwrap();
     let (mut from_dial, output) = std::io::pipe().unwrap();
-    let others = [OwnedFd::from(input.try_clone().unwrap()), OwnedFd::from(output.try_clone().unwrap())];
+    let others = [
+        OwnedFd::from(input.try_clone().unwrap()),
+        OwnedFd::from(output.try_clone().unwrap()),
+    ];
     to_dial.write_all(b"question").unwrap();
     drop(to_dial);
     assert!(stage.dial_between(input, output).success());
@@ -158,18 +207,29 @@ fn a_service_that_ends_first_still_gets_what_is_sent_to_it() {
     let stage = Stage::new(address);
     let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
     command.args(stage.arguments(&["dial", "127.0.0.1", &stage.target]));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     // Ends while dial still runs, because dial closes its standard output.
     let mut greeting = Vec::new();
-    child.stdout.take().unwrap().read_to_end(&mut greeting).unwrap();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_end(&mut greeting)
+        .unwrap();
     assert_eq!(greeting, b"greeting");
     let bytes = content(3 * MIB);
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&bytes).unwrap();
     drop(stdin);
     assert!(child.wait().unwrap().success());
-    assert!(is_same(&told.recv_timeout(Duration::from_secs(10)).unwrap(), &bytes));
+    assert!(is_same(
+        &told.recv_timeout(Duration::from_secs(10)).unwrap(),
+        &bytes
+    ));
 }
 
 #[test]
@@ -178,19 +238,32 @@ fn a_target_that_is_not_in_the_peers_line_is_refused() {
     let port = stage.target.rsplit(':').next().unwrap();
     // Another name of this service is another target.
     let (outcome, _) = stage.dial(&format!("localhost:{port}"), Vec::new());
-    outcome.expect(5).error(&["localhost:", "not permitted"]).hint(&["dial=localhost:"]);
+    outcome
+        .expect(5)
+        .error(&["localhost:", "not permitted"])
+        .hint(&["dial=localhost:"]);
 }
 
 #[test]
 fn a_service_that_is_not_there_and_a_daemon_that_is_not_there_are_told_apart() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let stage = Stage::new(address);
     let (outcome, _) = stage.dial(&stage.target, Vec::new());
     outcome.expect(1).error(&[&stage.target, "refused"]);
-    let Stage { client, daemon, target, .. } = stage;
+    let Stage {
+        client,
+        daemon,
+        target,
+        ..
+    } = stage;
     let port = daemon.port.to_string();
     drop(daemon);
-    client.run(["dial", "-P", &port, "127.0.0.1", &target]).expect(10);
+    client
+        .run(["dial", "-P", &port, "127.0.0.1", &target])
+        .expect(10);
 }
 
 #[test]
@@ -229,7 +302,11 @@ fn a_service_that_is_reset_resets_the_connection_here() {
 #[test]
 fn a_thousand_connections_at_once_are_all_right_and_one_that_is_not_read_slows_none() {
     raise_open_files();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let listener = {
         let _here = runtime.enter();
         let socket = tokio_net::TcpSocket::new_v4().unwrap();
@@ -258,14 +335,22 @@ fn a_thousand_connections_at_once_are_all_right_and_one_that_is_not_read_slows_n
             slow_to.shutdown().await.unwrap();
         });
         let begun = Instant::now();
-        let echoes: Vec<_> = (0..CONNECTIONS).map(|number| tokio::spawn(echo(address, number))).collect();
+        let echoes: Vec<_> = (0..CONNECTIONS)
+            .map(|number| tokio::spawn(echo(address, number)))
+            .collect();
         for echo in echoes {
-            tokio::time::timeout(Duration::from_secs(50), echo).await.expect("in time").unwrap();
+            tokio::time::timeout(Duration::from_secs(50), echo)
+                .await
+                .expect("in time")
+                .unwrap();
         }
         eprintln!("{CONNECTIONS} connections in {:.1?}", begun.elapsed());
         assert!(!writer.is_finished(), "nobody has read what it wrote");
         let mut echoed = Vec::new();
-        tokio::time::timeout(Duration::from_secs(30), slow_from.read_to_end(&mut echoed)).await.expect("in time").unwrap();
+        tokio::time::timeout(Duration::from_secs(30), slow_from.read_to_end(&mut echoed))
+            .await
+            .expect("in time")
+            .unwrap();
         assert!(is_same(&echoed, &content(SLOW)));
     });
     for process in [&forward, &stage.daemon.process] {
@@ -281,9 +366,15 @@ fn a_burst_of_connections_waits_for_a_forward_that_is_busy() {
     let (forward, address) = stage.forward(&stage.target);
     forward.signal(Signal::STOP);
     let wait = Duration::from_secs(5);
-    let burst: Result<Vec<_>, _> = (0..BURST).map(|_| TcpStream::connect_timeout(&address, wait)).collect();
+    let burst: Result<Vec<_>, _> = (0..BURST)
+        .map(|_| TcpStream::connect_timeout(&address, wait))
+        .collect();
     forward.signal(Signal::CONT);
-    for (number, mut tcp) in burst.expect("the kernel keeps all of them").into_iter().enumerate() {
+    for (number, mut tcp) in burst
+        .expect("the kernel keeps all of them")
+        .into_iter()
+        .enumerate()
+    {
         tcp.write_all(&number.to_le_bytes()).unwrap();
         tcp.shutdown(Shutdown::Write).unwrap();
         let mut answer = Vec::new();
@@ -295,7 +386,10 @@ fn a_burst_of_connections_waits_for_a_forward_that_is_busy() {
 /// Sends unique bytes and reads them back, in parts.
 async fn echo(address: SocketAddr, number: usize) {
     let mut tcp = tokio_net::TcpStream::connect(address).await.unwrap();
-    let bytes: Vec<u8> = content(EACH).iter().map(|byte| byte ^ number as u8).collect();
+    let bytes: Vec<u8> = content(EACH)
+        .iter()
+        .map(|byte| byte ^ number as u8)
+        .collect();
     for part in bytes.chunks(EACH / 4) {
         tcp.write_all(part).await.unwrap();
         let mut echoed = vec![0; part.len()];
@@ -310,7 +404,14 @@ async fn echo(address: SocketAddr, number: usize) {
 
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    )
+    .unwrap();
 }
 
 const CONNECTIONS: usize = 1000;

@@ -17,8 +17,10 @@ use crate::{
     hosts::{Hosts, MIB},
 };
 
-pub(crate) const TESTS: &[(&str, fn())] =
-    tests![a_backup_and_a_restore_survive_a_cable_that_is_cut, a_backup_and_a_restore_survive_a_silent_cable];
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    a_backup_and_a_restore_survive_a_cable_that_is_cut,
+    a_backup_and_a_restore_survive_a_silent_cable
+];
 
 pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = tests![restic_survives_a_cable_that_is_cut];
 
@@ -60,16 +62,34 @@ fn restic_survives_a_cable_that_is_cut() {
     hosts.lab.cut(1).unwrap();
     backup.finish().expect(0);
     restic(&hosts, &["check", "--read-data"]).finish().expect(0);
-    restic(&hosts, &["restore", "latest", "--target", "restored"]).finish().expect(0);
+    restic(&hosts, &["restore", "latest", "--target", "restored"])
+        .finish()
+        .expect(0);
     assert!(read(&hosts, "restored/tree") == read(&hosts, "tree"));
 }
 
 /// Starts restic with its repository at the daemon.
 fn restic(hosts: &Hosts, arguments: &[&str]) -> Process {
     let mut command = hosts.client.command("restic");
-    command.env("PATH", env::var_os("PATH").unwrap_or_default()).env("RESTIC_PASSWORD", "secret");
-    command.args(["--no-cache", "-r", &format!("rclone:{REPO}"), "-o", &format!("rclone.program={}", env!("CARGO_BIN_EXE_nicstripe"))]);
-    command.args(["-o", &format!("rclone.args=serve restic --stdio --port {}", hosts.daemon.port)]).args(arguments);
+    command
+        .env("PATH", env::var_os("PATH").unwrap_or_default())
+        .env("RESTIC_PASSWORD", "secret");
+    command.args([
+        "--no-cache",
+        "-r",
+        &format!("rclone:{REPO}"),
+        "-o",
+        &format!("rclone.program={}", env!("CARGO_BIN_EXE_nicstripe")),
+    ]);
+    command
+        .args([
+            "-o",
+            &format!(
+                "rclone.args=serve restic --stdio --port {}",
+                hosts.daemon.port
+            ),
+        ])
+        .args(arguments);
     Process::spawn(command)
 }
 
@@ -85,13 +105,24 @@ fn hosts_with_a_tree() -> Hosts {
 }
 
 fn read(hosts: &Hosts, name: &str) -> Tree {
-    Tree::read(&hosts.client.path(name), Aspects { modes: true, ..Aspects::NONE })
+    Tree::read(
+        &hosts.client.path(name),
+        Aspects {
+            modes: true,
+            ..Aspects::NONE
+        },
+    )
 }
 
 /// Starts the tool with small packs, so that there are many.
 fn start(hosts: &Hosts, arguments: &[&str]) -> Process {
     let mut command = hosts.client.command(example("backup"));
-    command.args(arguments).args(["--port", &hosts.daemon.port.to_string(), "--pack-size", "262144"]);
+    command.args(arguments).args([
+        "--port",
+        &hosts.daemon.port.to_string(),
+        "--pack-size",
+        "262144",
+    ]);
     Process::spawn(command)
 }
 
@@ -104,7 +135,10 @@ fn run(hosts: &Hosts, arguments: &[&str]) -> Outcome {
 fn await_reached(hosts: &Hosts) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !start(hosts, &["list", REPO]).finish().status.success() {
-        assert!(Instant::now() < deadline, "the daemon was not reached again within a minute");
+        assert!(
+            Instant::now() < deadline,
+            "the daemon was not reached again within a minute"
+        );
     }
 }
 
@@ -112,7 +146,10 @@ fn await_reached(hosts: &Hosts) {
 fn await_files(folder: &Path, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while fs::read_dir(folder).map_or(0, Iterator::count) < count {
-        assert!(Instant::now() < deadline, "no {count} files in {folder:?} within a minute");
+        assert!(
+            Instant::now() < deadline,
+            "no {count} files in {folder:?} within a minute"
+        );
         sleep(Duration::from_millis(2));
     }
 }

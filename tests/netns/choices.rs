@@ -30,7 +30,10 @@ fn cables() -> [LinkSpec; 2] {
 fn both(hosts: &Hosts, named: &[&str]) -> [Outcome; 2] {
     hosts.client.write("source", b"bytes");
     let options: Vec<&str> = named.iter().flat_map(|link| ["--link", link]).collect();
-    let outcomes = [hosts.cp(&[&options[..], &["source", "10.77.1.2:"]].concat()), links(hosts, &[&options[..], &["10.77.1.2"]].concat())];
+    let outcomes = [
+        hosts.cp(&[&options[..], &["source", "10.77.1.2:"]].concat()),
+        links(hosts, &[&options[..], &["10.77.1.2"]].concat()),
+    ];
     assert!(!hosts.server.has("source"), "{outcomes:?}");
     outcomes
 }
@@ -42,7 +45,11 @@ fn a_link_that_is_not_there_is_an_error_that_names_those_that_are() {
     for wrong in ["nosuch0", "10.77.2.2", "10.99.0.1"] {
         for named in [&[wrong][..], &["eth1", wrong]] {
             for outcome in both(&hosts, named) {
-                outcome.expect(10).error(&[&format!("link {wrong} "), "no such interface or address", "lo, eth1, eth2"]);
+                outcome.expect(10).error(&[
+                    &format!("link {wrong} "),
+                    "no such interface or address",
+                    "lo, eth1, eth2",
+                ]);
             }
         }
     }
@@ -53,27 +60,40 @@ fn a_link_that_is_down_is_an_error_that_names_those_that_are_up() {
     hosts.lab.set_up(Host::A, 1, false).unwrap();
     for named in [&["eth2"][..], &["eth1", "eth2"], &["10.77.2.1"]] {
         for outcome in both(&hosts, named) {
-            outcome.expect(10).error(&[named[named.len() - 1], "it is down", "usable now: eth1"]);
+            outcome
+                .expect(10)
+                .error(&[named[named.len() - 1], "it is down", "usable now: eth1"]);
         }
     }
     hosts.lab.set_up(Host::A, 0, false).unwrap();
     for outcome in both(&hosts, &["eth2"]) {
-        outcome.expect(10).error(&["eth2", "it is down", "no local interface is usable"]);
+        outcome
+            .expect(10)
+            .error(&["eth2", "it is down", "no local interface is usable"]);
     }
 }
 
 fn a_link_without_an_address_is_an_error_that_says_so() {
-    let lab = Lab::builder().links([LinkSpec::mbit(200), LinkSpec::mbit(200).bare()]).without_ipv6().build().unwrap();
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(200), LinkSpec::mbit(200).bare()])
+        .without_ipv6()
+        .build()
+        .unwrap();
     let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
     for outcome in both(&hosts, &["eth2"]) {
-        outcome.expect(10).error(&["eth2", "it has no address", "usable now: eth1"]);
+        outcome
+            .expect(10)
+            .error(&["eth2", "it has no address", "usable now: eth1"]);
     }
 }
 
 fn a_link_to_where_nobody_is_is_an_error_that_names_it() {
     let hosts = Hosts::joined_by(&cables());
-    for (named, part) in [(&["eth2=10.77.2.99"][..], "10.77.2.99"), (&["eth2=nosuch0"], "nosuch0"), (&["eth1", "eth2=nosuch0"], "nosuch0")]
-    {
+    for (named, part) in [
+        (&["eth2=10.77.2.99"][..], "10.77.2.99"),
+        (&["eth2=nosuch0"], "nosuch0"),
+        (&["eth1", "eth2=nosuch0"], "nosuch0"),
+    ] {
         for outcome in both(&hosts, named) {
             outcome.expect(10).error(&["eth2", part]);
         }
@@ -81,7 +101,16 @@ fn a_link_to_where_nobody_is_is_an_error_that_names_it() {
     // With a working link, the failure shows when the kernel gives up on ARP after 3 s; this copy
     // takes 5.7 s.
     hosts.client.write("large", content(128 * MIB));
-    let outcome = hosts.cp(&["--link", "eth1", "--link", "eth2=10.77.2.99", "large", "10.77.1.2:"]).expect(10);
+    let outcome = hosts
+        .cp(&[
+            "--link",
+            "eth1",
+            "--link",
+            "eth2=10.77.2.99",
+            "large",
+            "10.77.1.2:",
+        ])
+        .expect(10);
     outcome.error(&["eth2"]);
     assert!(!hosts.server.has("large"));
 }
@@ -89,13 +118,18 @@ fn a_link_to_where_nobody_is_is_an_error_that_names_it() {
 fn serve_refuses_interfaces_and_addresses_that_are_not_there() {
     let hosts = Hosts::joined_by(&cables());
     for (options, parts) in [
-        (["--interface", "nosuch0"], ["link nosuch0 ", "lo, eth1, eth2"]),
+        (
+            ["--interface", "nosuch0"],
+            ["link nosuch0 ", "lo, eth1, eth2"],
+        ),
         // An address of the other host.
         (["--listen", "10.77.1.1"], ["link 10.77.1.1 ", "10.77.1.2"]),
         (["--listen", "10.99.0.1"], ["link 10.99.0.1 ", "10.77.2.2"]),
     ] {
         for beside in [&[][..], &["--interface", "eth1"]] {
-            let serve = hosts.server.run([&["serve", "--port", "0"], beside, &options].concat());
+            let serve = hosts
+                .server
+                .run([&["serve", "--port", "0"], beside, &options].concat());
             serve.expect(10).error(&parts);
         }
     }
@@ -106,16 +140,31 @@ fn serve_listens_on_an_interface_that_comes_up_later() {
     lab.set_up(Host::B, 1, false).unwrap();
     let hosts = Hosts::serving_with(lab, &["--interface", "eth2"]);
     hosts.client.write("source", b"bytes");
-    hosts.cp(&["source", "10.77.2.2:"]).expect(10).error(&["10.77.2.2"]);
+    hosts
+        .cp(&["source", "10.77.2.2:"])
+        .expect(10)
+        .error(&["10.77.2.2"]);
     hosts.lab.set_up(Host::B, 1, true).unwrap();
     hosts.cp(&["source", "10.77.2.2:"]).expect(0);
-    hosts.cp(&["-f", "source", "10.77.1.2:"]).expect(10).error(&["10.77.1.2"]);
+    hosts
+        .cp(&["-f", "source", "10.77.1.2:"])
+        .expect(10)
+        .error(&["10.77.1.2"]);
 }
 
 fn links_of_a_host_that_does_not_trust_us_are_refused() {
     let hosts = Hosts::joined_by(&cables());
     let stranger = side(&hosts.lab, Host::A, Rights::None);
-    let look = || stranger.run(["links", "--port", &hosts.daemon.port.to_string(), "10.77.1.2"]).expect(5);
+    let look = || {
+        stranger
+            .run([
+                "links",
+                "--port",
+                &hosts.daemon.port.to_string(),
+                "10.77.1.2",
+            ])
+            .expect(5)
+    };
     // First neither trusts the other, then only the client trusts the daemon.
     look().error(&["trust"]);
     stranger.trust(&hosts.server, "b", "");
@@ -124,10 +173,15 @@ fn links_of_a_host_that_does_not_trust_us_are_refused() {
 
 fn links_of_a_host_where_nobody_serves_are_an_error() {
     let hosts = Hosts::joined_by(&cables());
-    links(&hosts, &["10.77.1.99"]).expect(10).error(&["10.77.1.99"]);
+    links(&hosts, &["10.77.1.99"])
+        .expect(10)
+        .error(&["10.77.1.99"]);
     let port = hosts.daemon.port.to_string();
     hosts.daemon.process.kill();
-    let outcome = hosts.client.run(["links", "--port", &port, "10.77.1.2"]).expect(10);
+    let outcome = hosts
+        .client
+        .run(["links", "--port", &port, "10.77.1.2"])
+        .expect(10);
     assert!(outcome.stdout.is_empty(), "{outcome}");
     outcome.error(&[&format!("10.77.1.2:{port}")]);
 }
@@ -137,14 +191,23 @@ fn a_cable_that_is_cut_is_shown_as_not_used() {
     hosts.lab.cut(1).unwrap();
     let survey = survey(&hosts, &["10.77.1.2"]);
     assert_eq!(interfaces(&survey), ["eth1"], "{survey:#}");
-    assert!(why(&survey, "here", "eth2").contains("carrier"), "{survey:#}");
+    assert!(
+        why(&survey, "here", "eth2").contains("carrier"),
+        "{survey:#}"
+    );
     assert!(!why(&survey, "peer", "eth2").is_empty(), "{survey:#}");
     let shown = links(&hosts, &["10.77.1.2"]).expect(0).stdout;
-    assert!(shown.contains("here eth2: no carrier") && shown.lines().last().unwrap().starts_with("1 link,"), "{shown}");
+    assert!(
+        shown.contains("here eth2: no carrier")
+            && shown.lines().last().unwrap().starts_with("1 link,"),
+        "{shown}"
+    );
     // The first contact to that address needs the cable that is cut.
     hosts.lab.heal(1).unwrap();
     hosts.lab.cut(0).unwrap();
-    links(&hosts, &["10.77.1.2"]).expect(10).error(&["10.77.1.2"]);
+    links(&hosts, &["10.77.1.2"])
+        .expect(10)
+        .error(&["10.77.1.2"]);
 }
 
 fn an_excluded_interface_is_shown_as_left_out() {
@@ -153,7 +216,11 @@ fn an_excluded_interface_is_shown_as_left_out() {
         // The first contact may use an excluded interface.
         let survey = survey(&hosts, &["--exclude-link", excluded, "10.77.1.2"]);
         assert_eq!(interfaces(&survey), [used], "{survey:#}");
-        assert_eq!(why(&survey, "here", excluded), "excluded by option", "{survey:#}");
+        assert_eq!(
+            why(&survey, "here", excluded),
+            "excluded by option",
+            "{survey:#}"
+        );
     }
 }
 
@@ -161,19 +228,37 @@ fn the_version_of_ip_may_be_chosen() {
     let hosts = Hosts::joined_by(&cables());
     for (option, host, family) in [("-4", "10.77.1.2", "ipv4"), ("-6", "b", "ipv6")] {
         let survey = survey(&hosts, &[option, host]);
-        assert_eq!(interfaces(&survey), ["eth1", "eth2"], "{option} {host}: {survey:#}");
+        assert_eq!(
+            interfaces(&survey),
+            ["eth1", "eth2"],
+            "{option} {host}: {survey:#}"
+        );
         for link in survey["links"].as_array().unwrap() {
             assert_eq!(text(link, "family"), family, "{option} {host}: {survey:#}");
-            assert_eq!(text(link, "remote").contains(':'), family == "ipv6", "{option} {host}: {survey:#}");
+            assert_eq!(
+                text(link, "remote").contains(':'),
+                family == "ipv6",
+                "{option} {host}: {survey:#}"
+            );
         }
     }
-    links(&hosts, &["-6", "10.77.1.2"]).expect(10).error(&["10.77.1.2", "IP version"]);
+    links(&hosts, &["-6", "10.77.1.2"])
+        .expect(10)
+        .error(&["10.77.1.2", "IP version"]);
     let port = hosts.daemon.port.to_string();
-    hosts.client.run(["links", "--port", &port, "-4", "-6", "b"]).expect(2);
+    hosts
+        .client
+        .run(["links", "--port", &port, "-4", "-6", "b"])
+        .expect(2);
 }
 
 fn interfaces(survey: &Value) -> Vec<&str> {
-    let mut interfaces: Vec<&str> = survey["links"].as_array().unwrap().iter().map(|link| text(link, "interface")).collect();
+    let mut interfaces: Vec<&str> = survey["links"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|link| text(link, "interface"))
+        .collect();
     interfaces.sort();
     interfaces
 }
@@ -182,16 +267,24 @@ fn interfaces(survey: &Value) -> Vec<&str> {
 #[track_caller]
 fn why<'a>(survey: &'a Value, side: &str, interface: &str) -> &'a str {
     let mut unused = survey["unused"].as_array().unwrap().iter();
-    let found = unused.find(|unused| text(unused, "interface") == interface && text(unused, "side") == side);
-    text(found.unwrap_or_else(|| panic!("{interface} is not unused: {survey:#}")), "why")
+    let found = unused
+        .find(|unused| text(unused, "interface") == interface && text(unused, "side") == side);
+    text(
+        found.unwrap_or_else(|| panic!("{interface} is not unused: {survey:#}")),
+        "why",
+    )
 }
 
 fn survey(hosts: &Hosts, arguments: &[&str]) -> Value {
-    links(hosts, &[&["--json"], arguments].concat()).expect(0).document_of("links")
+    links(hosts, &[&["--json"], arguments].concat())
+        .expect(0)
+        .document_of("links")
 }
 
 /// Runs `nicstripe links`; `--port` is added.
 fn links(hosts: &Hosts, arguments: &[&str]) -> Outcome {
     let port = hosts.daemon.port.to_string();
-    hosts.client.run([&["links", "--port", &port], arguments].concat())
+    hosts
+        .client
+        .run([&["links", "--port", &port], arguments].concat())
 }

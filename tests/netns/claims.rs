@@ -39,31 +39,60 @@ fn claims_of_anothers_address_get_no_route_and_few_datagrams() {
     let (hosts, key) = hosts();
     let watch = hosts.lab.on(Host::B, Watch::begin).unwrap();
     let eth2 = hosts.lab.interface_index(Host::B, 1);
-    let (received, elapsed) = hosts.lab.on(Host::A, || insist((DAEMON, hosts.daemon.port).into(), &key, eth2)).unwrap();
+    let (received, elapsed) = hosts
+        .lab
+        .on(Host::A, || {
+            insist((DAEMON, hosts.daemon.port).into(), &key, eth2)
+        })
+        .unwrap();
 
-    let routes: Vec<_> = watch.added().into_iter().filter(|route| route.protocol == NICSTRIPE).collect();
+    let routes: Vec<_> = watch
+        .added()
+        .into_iter()
+        .filter(|route| route.protocol == NICSTRIPE)
+        .collect();
     assert!(routes.is_empty(), "{routes:?}");
     // A burst of 64 plus 16 a second; at least one, because the daemon did ask.
     let most = 64 + 16 * (elapsed.as_secs() + 1);
-    assert!((1..=most).contains(&received), "{received} datagrams in {elapsed:?}, expected at most {most}");
+    assert!(
+        (1..=most).contains(&received),
+        "{received} datagrams in {elapsed:?}, expected at most {most}"
+    );
 }
 
 /// Returns a daemon with two interfaces in one subnet and strict filters, and the key of a
 /// read-only peer.
 fn hosts() -> (Hosts, Key) {
-    let lab = Lab::builder().links([LinkSpec::mbit(200).bare(); 2]).without_ipv6();
-    let lab = lab.sysctl(Host::B, "net/ipv4/conf/all/rp_filter", "1").build().unwrap();
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(200).bare(); 2])
+        .without_ipv6();
+    let lab = lab
+        .sysctl(Host::B, "net/ipv4/conf/all/rp_filter", "1")
+        .build()
+        .unwrap();
     // The peer's host also plays the third party, so that datagrams to it can be counted.
-    let addresses = [(Host::B, 0, DAEMON), (Host::B, 1, Ipv4Addr::new(10, 9, 0, 22)), (Host::A, 0, OWN), (Host::A, 0, OTHERS)];
+    let addresses = [
+        (Host::B, 0, DAEMON),
+        (Host::B, 1, Ipv4Addr::new(10, 9, 0, 22)),
+        (Host::A, 0, OWN),
+        (Host::A, 0, OTHERS),
+    ];
     for (host, link, address) in addresses {
-        lab.add_address(host, link, &format!("{address}/24")).unwrap();
+        lab.add_address(host, link, &format!("{address}/24"))
+            .unwrap();
     }
     let hosts = Hosts::in_lab(lab, Rights::None, Rights::All);
     let key = Key::generate();
     let line = PublicLine::new(key.public, "");
     Peers::edit(&hosts.server.peers_file(), |peers| {
         peers.add(&line, Some("reader"))?;
-        peers.set_options(&key.public, PeerOptions { access: Access::ReadOnly, ..PeerOptions::unrestricted() })
+        peers.set_options(
+            &key.public,
+            PeerOptions {
+                access: Access::ReadOnly,
+                ..PeerOptions::unrestricted()
+            },
+        )
     })
     .unwrap();
     (hosts, key)
@@ -72,7 +101,12 @@ fn hosts() -> (Hosts, Key) {
 /// Opens a session that claims these addresses as its own.
 fn session(daemon: SocketAddr, key: &Key, number: u8, addresses: &[Ipv4Addr]) -> Wire {
     let mut claimed = PeerInterface::new("eth9", 9);
-    claimed.addresses.extend(addresses.iter().map(|address| PeerAddress { ip: IpAddr::from(*address), prefix_len: 24 }));
+    claimed
+        .addresses
+        .extend(addresses.iter().map(|address| PeerAddress {
+            ip: IpAddr::from(*address),
+            prefix_len: 24,
+        }));
     Wire::session(daemon, key, [number; 16], vec![claimed])
 }
 
@@ -82,12 +116,20 @@ fn a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once() {
     let daemon = (DAEMON, hosts.daemon.port).into();
     let routes = || {
         let routes = hosts.lab.on(Host::B, host_routes).unwrap().into_iter();
-        routes.filter(|route| route.protocol == NICSTRIPE).map(|route| (route.destination, route.interface)).collect::<Vec<_>>()
+        routes
+            .filter(|route| route.protocol == NICSTRIPE)
+            .map(|route| (route.destination, route.interface))
+            .collect::<Vec<_>>()
     };
     let watch = hosts.lab.on(Host::B, Watch::begin).unwrap();
 
     // The peer proves that it owns the address and gets a route, but makes no connection.
-    let ended = hosts.lab.on(Host::A, || prove(session(daemon, &key, 1, &[OWN, OTHERS]), eth2)).unwrap();
+    let ended = hosts
+        .lab
+        .on(Host::A, || {
+            prove(session(daemon, &key, 1, &[OWN, OTHERS]), eth2)
+        })
+        .unwrap();
     let deadline = Instant::now() + WAIT;
     while routes() != [(OWN, eth2)] {
         assert!(Instant::now() < deadline, "no route: {:?}", routes());
@@ -105,7 +147,9 @@ fn a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once() {
         .on(Host::A, || {
             let mut wire = session(daemon, &key, 2, &[OWN]);
             let socket = UdpSocket::bind((OWN, 0)).unwrap();
-            wire.say(&Message::Expect(Expect { connections: vec![announced(OWN, eth2, &socket)] }));
+            wire.say(&Message::Expect(Expect {
+                connections: vec![announced(OWN, eth2, &socket)],
+            }));
             wire.wait_for(|message| matches!(message, Message::Interfaces(_)));
             socket.set_nonblocking(true).unwrap();
             assert!(socket.recv(&mut [0; 64]).is_err(), "asked for a proof");
@@ -115,7 +159,12 @@ fn a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once() {
 }
 
 fn announced(from: Ipv4Addr, interface: u32, socket: &UdpSocket) -> Expected {
-    Expected { from: from.into(), interface, port: Some(socket.local_addr().unwrap().port()), token: None }
+    Expected {
+        from: from.into(),
+        interface,
+        port: Some(socket.local_addr().unwrap().port()),
+        token: None,
+    }
 }
 
 /// Announces a connection from the peer's own address and answers with the token received there. The
@@ -123,12 +172,21 @@ fn announced(from: Ipv4Addr, interface: u32, socket: &UdpSocket) -> Expected {
 fn prove(mut wire: Wire, eth2: u32) -> Wire {
     let socket = UdpSocket::bind((OWN, 0)).unwrap();
     socket.set_read_timeout(Some(WAIT)).unwrap();
-    wire.say(&Message::Expect(Expect { connections: vec![announced(OWN, eth2, &socket)] }));
+    wire.say(&Message::Expect(Expect {
+        connections: vec![announced(OWN, eth2, &socket)],
+    }));
     let mut datagram = [0; 64];
     let len = socket.recv(&mut datagram).unwrap();
     let Token(token) = Token::decode(&datagram[..len]).unwrap();
-    let proved = Expected { from: OWN.into(), interface: eth2, port: None, token: Some(token) };
-    wire.say(&Message::Expect(Expect { connections: vec![proved, announced(OTHERS, eth2, &socket)] }));
+    let proved = Expected {
+        from: OWN.into(),
+        interface: eth2,
+        port: None,
+        token: Some(token),
+    };
+    wire.say(&Message::Expect(Expect {
+        connections: vec![proved, announced(OTHERS, eth2, &socket)],
+    }));
     wire
 }
 
@@ -141,9 +199,23 @@ fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
     let (mut received, begun) = (0, Instant::now());
     for session in 0..SESSIONS {
         let mut wire = self::session(daemon, key, session, &[OTHERS]);
-        for token in [None, None, Some(u64::from(session)), None, Some(0), Some(u64::MAX)] {
-            let expected = Expected { from: OTHERS.into(), interface: eth2, port: token.map_or(Some(port), |_| None), token };
-            wire.say(&Message::Expect(Expect { connections: vec![expected; MAX_EXPECTED] }));
+        for token in [
+            None,
+            None,
+            Some(u64::from(session)),
+            None,
+            Some(0),
+            Some(u64::MAX),
+        ] {
+            let expected = Expected {
+                from: OTHERS.into(),
+                interface: eth2,
+                port: token.map_or(Some(port), |_| None),
+                token,
+            };
+            wire.say(&Message::Expect(Expect {
+                connections: vec![expected; MAX_EXPECTED],
+            }));
             thread::sleep(Duration::from_millis(20));
         }
         while third_party.recv(&mut [0; 64]).is_ok() {

@@ -24,7 +24,12 @@ const SOON: Duration = Duration::from_secs(4);
 
 /// Returns a lab with two interfaces per host at one switch, in one IPv4 subnet.
 fn switch() -> Lab {
-    Lab::builder().links([LinkSpec::mbit(200); 2]).one_subnet().without_ipv6().build().unwrap()
+    Lab::builder()
+        .links([LinkSpec::mbit(200); 2])
+        .one_subnet()
+        .without_ipv6()
+        .build()
+        .unwrap()
 }
 
 /// Copies a file to this target and panics if the first data takes longer than [`SOON`].
@@ -55,23 +60,48 @@ fn with_our_own_first_cable_silent_the_second_reaches_the_peer() {
 }
 
 fn with_the_cable_of_the_named_address_unplugged_a_remembered_one_is_met() {
-    let lab = Lab::builder().links([LinkSpec::mbit(200); 2]).one_subnet().without_ipv6();
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(200); 2])
+        .one_subnet()
+        .without_ipv6();
     // Each interface answers ARP only for its own address.
-    let lab = lab.sysctl(Host::B, "net/ipv4/conf/all/arp_ignore", "1").build().unwrap();
+    let lab = lab
+        .sysctl(Host::B, "net/ipv4/conf/all/arp_ignore", "1")
+        .build()
+        .unwrap();
     let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
     hosts.client.write("source", content(16 * MIB));
-    ["10.9.0.22:target", "10.9.0.21:target"].iter().for_each(|target| copies(&hosts, target));
+    ["10.9.0.22:target", "10.9.0.21:target"]
+        .iter()
+        .for_each(|target| copies(&hosts, target));
     hosts.lab.set_plugged_at(Host::B, 0, false).unwrap();
     copies(&hosts, "b:target");
 }
 
 fn of_several_addresses_a_silent_one_costs_a_second() {
-    let lab = Arc::new(Lab::builder().links([LinkSpec::mbit(200); 2]).build().unwrap());
-    let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::None));
+    let lab = Arc::new(
+        Lab::builder()
+            .links([LinkSpec::mbit(200); 2])
+            .build()
+            .unwrap(),
+    );
+    let (client, server) = (
+        side(&lab, Host::A, Rights::None),
+        side(&lab, Host::B, Rights::None),
+    );
     introduce(&client, &server);
     client.write("source", content(16 * MIB));
     let daemon = Daemon::start(&server, &[]);
     // The peer answers discovery on that cable, but TCP connections fail.
-    lab.block(0, Direction::AToB, Transport::Tcp, daemon.port).unwrap();
-    copies(&Hosts { lab, client, server, daemon }, "b:target");
+    lab.block(0, Direction::AToB, Transport::Tcp, daemon.port)
+        .unwrap();
+    copies(
+        &Hosts {
+            lab,
+            client,
+            server,
+            daemon,
+        },
+        "b:target",
+    );
 }

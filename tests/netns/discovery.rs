@@ -31,14 +31,35 @@ fn links() -> [LinkSpec; 2] {
 fn a_trusted_daemon_is_found_on_each_cable_without_any_right() {
     let hosts = Hosts::joined_by(&links());
     let found = discovered(&hosts.client, hosts.daemon.port, &[]);
-    let [peer] = &peers(&found)[..] else { panic!("{found:#}") };
-    assert_eq!((text(peer, "name"), &peer["trusted"]), ("b", &true.into()), "{found:#}");
-    assert!(hosts.server.key().starts_with(text(peer, "key")), "{found:#}");
-    assert_eq!(cables(peer), [("eth1", "eth1"), ("eth2", "eth2")], "{found:#}");
+    let [peer] = &peers(&found)[..] else {
+        panic!("{found:#}")
+    };
+    assert_eq!(
+        (text(peer, "name"), &peer["trusted"]),
+        ("b", &true.into()),
+        "{found:#}"
+    );
+    assert!(
+        hosts.server.key().starts_with(text(peer, "key")),
+        "{found:#}"
+    );
+    assert_eq!(
+        cables(peer),
+        [("eth1", "eth1"), ("eth2", "eth2")],
+        "{found:#}"
+    );
     for (link, cable) in peer["cables"].as_array().unwrap().iter().enumerate() {
         assert!(text(cable, "address").starts_with("fe80::"), "{found:#}");
-        assert_eq!(number(cable, "port"), u64::from(hosts.daemon.port), "{found:#}");
-        assert_eq!(number(cable, "scope"), u64::from(hosts.lab.interface_index(Host::A, link)), "{found:#}");
+        assert_eq!(
+            number(cable, "port"),
+            u64::from(hosts.daemon.port),
+            "{found:#}"
+        );
+        assert_eq!(
+            number(cable, "scope"),
+            u64::from(hosts.lab.interface_index(Host::A, link)),
+            "{found:#}"
+        );
         assert!(number(cable, "rtt_us") < 1_000_000, "{found:#}");
     }
 }
@@ -58,14 +79,23 @@ fn a_daemon_that_announces_itself_is_shown_to_strangers_as_unknown() {
     let daemon = Daemon::start(&server, &["--announce"]);
     let stranger = stranger(&lab);
     let found = discovered(&stranger, daemon.port, &[]);
-    let [peer] = &peers(&found)[..] else { panic!("{found:#}") };
-    assert_eq!((&peer["trusted"], peer.get("name")), (&false.into(), None), "{found:#}");
+    let [peer] = &peers(&found)[..] else {
+        panic!("{found:#}")
+    };
+    assert_eq!(
+        (&peer["trusted"], peer.get("name")),
+        (&false.into(), None),
+        "{found:#}"
+    );
     assert!(server.key().starts_with(text(peer, "key")), "{found:#}");
     assert_eq!(cables(peer).len(), 2, "{found:#}");
     // The daemon is visible but not usable.
     stranger.write("source", b"bytes");
     stranger.trust(&server, "b", "");
-    stranger.run(["cp", "--port", &daemon.port.to_string(), "source", "b:"]).expect(5).error(&["does not trust our key"]);
+    stranger
+        .run(["cp", "--port", &daemon.port.to_string(), "source", "b:"])
+        .expect(5)
+        .error(&["does not trust our key"]);
 }
 
 fn a_cable_that_is_cut_is_not_shown() {
@@ -87,7 +117,10 @@ fn a_cable_that_passes_only_questions_is_not_shown() {
 
 fn a_daemon_is_heard_on_the_interfaces_that_it_listens_on() {
     let lab = Arc::new(Lab::builder().links(links()).build().unwrap());
-    let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::None));
+    let (client, server) = (
+        side(&lab, Host::A, Rights::None),
+        side(&lab, Host::B, Rights::None),
+    );
     introduce(&client, &server);
     let daemon = Daemon::start(&server, &["--interface", "eth2"]);
     let found = discovered(&client, daemon.port, &[]);
@@ -98,9 +131,17 @@ fn a_daemon_is_heard_on_the_interfaces_that_it_listens_on() {
 
 fn a_cable_that_gets_its_address_later_is_answered_on() {
     let lab = Arc::new(Lab::builder().links(links()).build().unwrap());
-    let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::None));
+    let (client, server) = (
+        side(&lab, Host::A, Rights::None),
+        side(&lab, Host::B, Rights::None),
+    );
     introduce(&client, &server);
-    let ipv6_on_eth2 = |off: &str| lab.on(Host::B, || fs::write("/proc/sys/net/ipv6/conf/eth2/disable_ipv6", off).unwrap()).unwrap();
+    let ipv6_on_eth2 = |off: &str| {
+        lab.on(Host::B, || {
+            fs::write("/proc/sys/net/ipv6/conf/eth2/disable_ipv6", off).unwrap()
+        })
+        .unwrap()
+    };
     ipv6_on_eth2("1");
     let daemon = Daemon::start(&server, &[]);
     let found = discovered(&client, daemon.port, &[]);
@@ -115,7 +156,10 @@ fn a_cable_that_gets_its_address_later_is_answered_on() {
 fn a_peers_name_is_enough_to_copy() {
     let hosts = Hosts::joined_by(&links());
     hosts.client.write("source", b"bytes");
-    let report = hosts.cp(&["--json", "source", "b:target"]).expect(0).document();
+    let report = hosts
+        .cp(&["--json", "source", "b:target"])
+        .expect(0)
+        .document();
     assert_eq!(hosts.server.read("target"), b"bytes");
     assert_eq!(text(&report, "peer_name"), "b");
 }
@@ -126,7 +170,9 @@ fn a_name_that_nobody_answers_to_is_an_error_that_says_what_was_tried() {
     hosts.daemon.process.signal(rustix::process::Signal::KILL);
     let begun = Instant::now();
     let outcome = hosts.cp(&["source", "b:target"]).expect(10);
-    outcome.error(&["b is in the list of peers", "eth1, eth2", "resolver"]).hint(&["serve"]);
+    outcome
+        .error(&["b is in the list of peers", "eth1, eth2", "resolver"])
+        .hint(&["serve"]);
     // 3 s for the cables, at most 7 s for the resolver, and as much again for a busy machine.
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
@@ -136,7 +182,10 @@ fn another_daemon_with_a_trusted_key_is_not_taken_for_the_one_that_was_named() {
     let elsewhere = Side::here();
     hosts.client.trust(&elsewhere, "far", "");
     hosts.client.write("source", b"bytes");
-    hosts.cp(&["source", "far:target"]).expect(10).error(&["far is in the list of peers", "nothing answered on eth1, eth2"]);
+    hosts.cp(&["source", "far:target"]).expect(10).error(&[
+        "far is in the list of peers",
+        "nothing answered on eth1, eth2",
+    ]);
     assert!(!hosts.server.has("target"));
 }
 
@@ -147,7 +196,12 @@ fn the_table_is_for_people_and_says_what_to_do_about_strangers() {
     let outcome = discover(&stranger(&lab), daemon.port, &[]).expect(0);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert_eq!(lines.len(), 3, "{outcome}");
-    assert!(lines[0].starts_with("NAME") && lines[1].contains("unknown key") && lines[1].contains("eth1 → eth1"), "{outcome}");
+    assert!(
+        lines[0].starts_with("NAME")
+            && lines[1].contains("unknown key")
+            && lines[1].contains("eth1 → eth1"),
+        "{outcome}"
+    );
     let key = server.key();
     let key = key.split(' ').take(2).collect::<Vec<_>>().join(" ");
     outcome.hint(&[&format!("trust add '{key}' --name NAME")]);
@@ -178,6 +232,12 @@ fn peers(document: &Value) -> Vec<Value> {
 
 /// Returns the local and the remote interface of each cable on which a peer answered.
 fn cables(peer: &Value) -> Vec<(&str, &str)> {
-    let cables = peer["cables"].as_array().map(Vec::as_slice).unwrap_or_default();
-    cables.iter().map(|cable| (text(cable, "interface"), text(cable, "peer_interface"))).collect()
+    let cables = peer["cables"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    cables
+        .iter()
+        .map(|cable| (text(cable, "interface"), text(cable, "peer_interface")))
+        .collect()
 }

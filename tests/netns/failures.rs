@@ -42,14 +42,24 @@ fn the_cable_of_the_first_contact_may_be_cut() {
 
 fn a_cable_that_drops_everything_silently_costs_little_more() {
     for way in Way::BOTH {
-        loses(way, |lab| lab.drop_silently(1, Direction::Both).unwrap(), "eth2", 1.5);
+        loses(
+            way,
+            |lab| lab.drop_silently(1, Direction::Both).unwrap(),
+            "eth2",
+            1.5,
+        );
     }
 }
 
 fn a_cable_that_drops_one_way_is_noticed() {
     // Loses data in one direction, and acknowledgements in the other.
     for direction in [Direction::AToB, Direction::BToA] {
-        loses(Way::Put, |lab| lab.drop_silently(1, direction).unwrap(), "eth2", 1.5);
+        loses(
+            Way::Put,
+            |lab| lab.drop_silently(1, direction).unwrap(),
+            "eth2",
+            1.5,
+        );
     }
 }
 
@@ -70,7 +80,10 @@ fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
     way.check(&hosts, &bytes, &report);
     assert!(number(&report, "failovers") >= 1, "{report:#}");
     let lost = link(&report, interface);
-    assert!(number(lost, "failures") >= 1 && text(lost, "state") != "up", "{report:#}");
+    assert!(
+        number(lost, "failures") >= 1 && text(lost, "state") != "up",
+        "{report:#}"
+    );
     assert_eq!(text(&report, "limited_by"), "link_down", "{report:#}");
     // The time that the design guarantees, doubled for a busy machine.
     within(&report, quarter, 2.0 * allowed);
@@ -83,7 +96,10 @@ fn within(report: &Value, over_both: usize, allowed: f64) {
     let over_one = number(report, "bytes") as f64 - over_both as f64;
     let ideal = (over_both as f64 / 2.0 + over_one) * seconds_a_byte();
     let took = report["elapsed_s"].as_f64().unwrap();
-    assert!(took <= 1.1 * ideal + allowed, "{took} s where {ideal} s are ideal: {report:#}");
+    assert!(
+        took <= 1.1 * ideal + allowed,
+        "{took} s where {ideal} s are ideal: {report:#}"
+    );
 }
 
 fn a_healed_cable_carries_data_again() {
@@ -94,7 +110,9 @@ fn a_healed_cable_carries_data_again() {
         let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
         cp.await_bytes(bytes.len() as u64 / 8);
         hosts.lab.cut(1).unwrap();
-        cp.await_event("link", |event| event["interface"] == "eth2" && event["state"] == "down");
+        cp.await_event("link", |event| {
+            event["interface"] == "eth2" && event["state"] == "down"
+        });
         hosts.lab.heal(1).unwrap();
         let (outcome, carried) = hosts.carried(|| cp.finish());
         let report = outcome.expect(0).document();
@@ -103,7 +121,10 @@ fn a_healed_cable_carries_data_again() {
         // Less than 28 MiB were left, which eth1 alone carries in 5 s. eth2 must be back in 2 s and
         // carry half of the remainder.
         let again = carried[1].at(way.sender()).sent_bytes;
-        assert!(again >= 5 * MIB as u64, "{again} bytes after it was healed: {report:#}");
+        assert!(
+            again >= 5 * MIB as u64,
+            "{again} bytes after it was healed: {report:#}"
+        );
     }
 }
 

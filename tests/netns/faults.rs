@@ -25,8 +25,10 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 ];
 
 /// Tests that need the privilege to load programs into the kernel.
-pub(crate) const CORRUPTING_TESTS: &[(&str, fn())] =
-    tests![what_one_cable_corrupts_is_noticed_and_sent_again, with_all_cables_corrupting_a_copy_still_ends_right];
+pub(crate) const CORRUPTING_TESTS: &[(&str, fn())] = tests![
+    what_one_cable_corrupts_is_noticed_and_sent_again,
+    with_all_cables_corrupting_a_copy_still_ends_right
+];
 
 /// Returns the reason why those cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
@@ -54,13 +56,21 @@ fn a_cable_that_comes_and_goes_every_second_is_used_and_takes_no_other_along() {
     assert!(number(&report, "failovers") >= 2, "{report:#}");
     assert_eq!(number(link(&report, "eth1"), "failures"), 0, "{report:#}");
     // `benches/faults` measures the cost, and nicstripe-proto measures it in virtual time.
-    assert!(number(link(&report, "eth2"), "bytes") > 8 * MIB as u64, "{report:#}");
+    assert!(
+        number(link(&report, "eth2"), "bytes") > 8 * MIB as u64,
+        "{report:#}"
+    );
 }
 
 /// Cuts and heals the second cable, one second each.
 fn flap(lab: &Lab, done: &AtomicBool) {
     for round in 0.. {
-        if round % 2 == 0 { lab.cut(1) } else { lab.heal(1) }.unwrap();
+        if round % 2 == 0 {
+            lab.cut(1)
+        } else {
+            lab.heal(1)
+        }
+        .unwrap();
         let until = Instant::now() + Duration::from_secs(1);
         while Instant::now() < until {
             if done.load(Ordering::Relaxed) {
@@ -77,13 +87,19 @@ fn a_cable_that_loses_frames_is_used_and_not_given_up() {
         hosts.lab.lose(1, Direction::Both, 0.005).unwrap();
         let bytes = content(64 * MIB);
         let ends = way.prepare(&hosts, &bytes);
-        let report = hosts.cp(&[&["--json"], &ends[..]].concat()).expect(0).document();
+        let report = hosts
+            .cp(&[&["--json"], &ends[..]].concat())
+            .expect(0)
+            .document();
         way.check(&hosts, &bytes, &report);
         assert_eq!(number(&report, "failovers"), 0, "{report:#}");
         let lossy = link(&report, "eth2");
         assert!(number(lossy, "bytes") >= 8 * MIB as u64, "{report:#}");
         // At least 100 of at least 20,000 frames are lost.
-        assert!(number(lossy, "retransmitted_bytes") >= 50 * 1448, "{report:#}");
+        assert!(
+            number(lossy, "retransmitted_bytes") >= 50 * 1448,
+            "{report:#}"
+        );
     }
 }
 
@@ -98,11 +114,21 @@ fn what_one_cable_corrupts_is_noticed_and_sent_again() {
         let report = cp.finish().expect(0).document();
         way.check(&hosts, &bytes, &report);
         let corrupted = hosts.lab.corrupted(1).unwrap();
-        assert!(corrupted >= 2, "{corrupted} frames were corrupted: {report:#}");
-        let [sound, corrupting] = ["eth1", "eth2"].map(|name| number(link(&report, name), "failures"));
-        assert!(sound == 0 && corrupting >= 1, "{corrupted} frames were corrupted: {report:#}");
+        assert!(
+            corrupted >= 2,
+            "{corrupted} frames were corrupted: {report:#}"
+        );
+        let [sound, corrupting] =
+            ["eth1", "eth2"].map(|name| number(link(&report, name), "failures"));
+        assert!(
+            sound == 0 && corrupting >= 1,
+            "{corrupted} frames were corrupted: {report:#}"
+        );
         let [sound, damaged] = ["eth1", "eth2"].map(|name| number(link(&report, name), "damaged"));
-        assert!(sound == 0 && damaged >= 1 && damaged <= corrupting, "{corrupted} frames were corrupted: {report:#}");
+        assert!(
+            sound == 0 && damaged >= 1 && damaged <= corrupting,
+            "{corrupted} frames were corrupted: {report:#}"
+        );
         assert_eq!(text(&report, "limited_by"), "link_down", "{report:#}");
     }
 }
@@ -120,7 +146,10 @@ fn with_all_cables_corrupting_a_copy_still_ends_right() {
     let report = cp.finish().expect(0).document();
     Way::Put.check(&hosts, &bytes, &report);
     let corrupted: u64 = (0..2).map(|link| hosts.lab.corrupted(link).unwrap()).sum();
-    assert!(corrupted >= 4 && number(&report, "failovers") >= 2, "{corrupted} frames were corrupted: {report:#}");
+    assert!(
+        corrupted >= 4 && number(&report, "failovers") >= 2,
+        "{corrupted} frames were corrupted: {report:#}"
+    );
 }
 
 fn after_8_seconds_without_any_cable_it_goes_on() {
@@ -139,7 +168,11 @@ fn after_8_seconds_without_any_cable_it_goes_on() {
     let report = cp.finish().expect(0).document();
     Way::Get.check(&hosts, &bytes, &report);
     // Ideally 1.5 s, plus 2 s until both cables carry data again; excludes an exponential back-off.
-    assert!(healed.elapsed() <= Duration::from_secs(20), "{:?}: {report:#}", healed.elapsed());
+    assert!(
+        healed.elapsed() <= Duration::from_secs(20),
+        "{:?}: {report:#}",
+        healed.elapsed()
+    );
 }
 
 /// Disconnects a machine silently, runs `kill`, and reconnects it.
@@ -179,9 +212,15 @@ fn a_copy_goes_on_when_the_clients_machine_was_switched_off_and_on() {
         thread::sleep(Duration::from_millis(500));
         reboot(&hosts.lab, || drop(cp.kill()));
         assert!(!hosts.server.has("target") && !hosts.client.has("target"));
-        let report = hosts.cp(&[&["--json"], &ends[..]].concat()).expect(0).document();
+        let report = hosts
+            .cp(&[&["--json"], &ends[..]].concat())
+            .expect(0)
+            .document();
         way.check(&hosts, &bytes, &report);
-        assert!(number(&report, "resumed_bytes") >= bytes.len() as u64 / 8, "{report:#}");
+        assert!(
+            number(&report, "resumed_bytes") >= bytes.len() as u64 / 8,
+            "{report:#}"
+        );
     }
 }
 
@@ -209,5 +248,9 @@ fn stand_still(way: Way, who: impl for<'a> FnOnce(&'a Hosts, &'a Process) -> &'a
     let report = cp.finish().expect(0).document();
     way.check(&hosts, &bytes, &report);
     // Less than the minutes after which the kernel declares a connection dead.
-    assert!(continued.elapsed() <= Duration::from_secs(20), "{:?}: {report:#}", continued.elapsed());
+    assert!(
+        continued.elapsed() <= Duration::from_secs(20),
+        "{:?}: {report:#}",
+        continued.elapsed()
+    );
 }

@@ -28,7 +28,11 @@ impl Hosts {
     }
 
     fn with(links: &[LinkSpec], client: Rights) -> Self {
-        Self::in_lab(Lab::builder().links(links.iter().copied()).build().unwrap(), client, Rights::None)
+        Self::in_lab(
+            Lab::builder().links(links.iter().copied()).build().unwrap(),
+            client,
+            Rights::None,
+        )
     }
 
     /// Starts the daemon in this lab.
@@ -46,13 +50,19 @@ impl Hosts {
         let (client, server) = (side(&lab, Host::A, client), side(&lab, Host::B, server));
         introduce(&client, &server);
         let daemon = Daemon::start(&server, options);
-        Self { lab, client, server, daemon }
+        Self {
+            lab,
+            client,
+            server,
+            daemon,
+        }
     }
 
     /// Starts `cp` with these arguments; `--port` is added.
     pub(crate) fn start_cp(&self, arguments: &[&str]) -> Process {
         let port = self.daemon.port.to_string();
-        self.client.start([&["cp", "--port", &port], arguments].concat())
+        self.client
+            .start([&["cp", "--port", &port], arguments].concat())
     }
 
     /// Runs `cp` with these arguments; `--port` is added.
@@ -65,7 +75,14 @@ impl Hosts {
         let before = self.lab.counters().unwrap();
         let result = action();
         let after = self.lab.counters().unwrap();
-        (result, after.iter().zip(&before).map(|(after, before)| after.since(before)).collect())
+        (
+            result,
+            after
+                .iter()
+                .zip(&before)
+                .map(|(after, before)| after.since(before))
+                .collect(),
+        )
     }
 }
 
@@ -90,7 +107,9 @@ pub(crate) fn side(lab: &Arc<Lab>, host: Host, rights: Rights) -> Side {
 /// Returns a folder for files, in memory if possible, because the tests measure cables and not
 /// disks.
 fn folder() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 /// Makes two sides trust each other.

@@ -29,11 +29,21 @@ fn an_interface_that_appears_is_listened_on_until_it_is_gone() {
         plug_in(&hosts.lab, name, indices);
         await_log(&hosts, "listening", name);
         // The link is named, so that only this interface is used.
-        let copied = hosts.cp(&["-f", "--link", name, "--json", "source", "10.77.1.2:target"]).expect(0).document();
-        assert_eq!(text(link(&copied, name), "peer_interface"), name, "{copied:#}");
+        let copied = hosts
+            .cp(&["-f", "--link", name, "--json", "source", "10.77.1.2:target"])
+            .expect(0)
+            .document();
+        assert_eq!(
+            text(link(&copied, name), "peer_interface"),
+            name,
+            "{copied:#}"
+        );
         pull_out(&hosts.lab, indices[0]);
         await_log(&hosts, GONE, name);
-        hosts.cp(&["-f", "--link", name, "source", "10.77.1.2:target"]).expect(10).error(&[name, "no such interface", "eth1"]);
+        hosts
+            .cp(&["-f", "--link", name, "source", "10.77.1.2:target"])
+            .expect(10)
+            .error(&[name, "no such interface", "eth1"]);
     }
     hosts.cp(&["-f", "source", "10.77.1.2:target"]).expect(0);
 }
@@ -55,7 +65,10 @@ fn a_named_interface_is_listened_on_again_when_it_is_back() {
 /// handled last.
 #[track_caller]
 fn await_log(hosts: &Hosts, what: &str, interface: &str) {
-    hosts.daemon.process.await_stderr(&format!("{what} interface={interface} address=[::]"));
+    hosts
+        .daemon
+        .process
+        .await_stderr(&format!("{what} interface={interface} address=[::]"));
 }
 
 fn a_copy_survives_an_interface_that_comes_back_with_another_index() {
@@ -64,35 +77,68 @@ fn a_copy_survives_an_interface_that_comes_back_with_another_index() {
     // 4 s.
     let bytes = content(160 * MIB);
     hosts.client.write("source", &bytes);
-    let cp = hosts.start_cp(&["--bwlimit", "40MB", "--json-stream", "source", "10.77.1.2:target"]);
+    let cp = hosts.start_cp(&[
+        "--bwlimit",
+        "40MB",
+        "--json-stream",
+        "source",
+        "10.77.1.2:target",
+    ]);
     cp.await_bytes(16 * MIB as u64);
     pull_out(&hosts.lab, 9001);
-    cp.await_event("link", |event| event["interface"] == "late0" && event["state"] != "up");
+    cp.await_event("link", |event| {
+        event["interface"] == "late0" && event["state"] != "up"
+    });
     thread::sleep(Duration::from_millis(300));
     plug_in(&hosts.lab, "late0", [9003, 9004]);
-    cp.await_event("link", |event| event["interface"] == "late0" && event["state"] == "up");
+    cp.await_event("link", |event| {
+        event["interface"] == "late0" && event["state"] == "up"
+    });
     let report = cp.finish().expect(0).document();
     hosts.server.check("target", &bytes, &report);
-    let [link] = &links_on(&report, "late0")[..] else { panic!("{report:#}") };
-    assert_eq!((text(link, "state"), number(link, "failures") as u32), ("up", 1), "{report:#}");
+    let [link] = &links_on(&report, "late0")[..] else {
+        panic!("{report:#}")
+    };
+    assert_eq!(
+        (text(link, "state"), number(link, "failures") as u32),
+        ("up", 1),
+        "{report:#}"
+    );
     // Unknown, because the kernel's counters vanished with the interface.
-    assert_eq!((link.get("verified"), link.get("interface_bytes")), (None, None), "{report:#}");
+    assert_eq!(
+        (link.get("verified"), link.get("interface_bytes")),
+        (None, None),
+        "{report:#}"
+    );
     assert!(number(link, "bytes") as usize > 32 * MIB, "{report:#}");
 }
 
 fn links_on(report: &Value, interface: &str) -> Vec<Value> {
-    report["links"].as_array().unwrap().iter().filter(|link| link["interface"] == interface).cloned().collect()
+    report["links"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|link| link["interface"] == interface)
+        .cloned()
+        .collect()
 }
 
 fn a_link_whose_addresses_change_carries_on_with_the_new_ones() {
-    let lab = Lab::builder().links([LinkSpec::mbit(RATE); 2]).without_ipv6().build().unwrap();
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(RATE); 2])
+        .without_ipv6()
+        .build()
+        .unwrap();
     let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
     // 4.1 s on two cables.
     let bytes = content(192 * MIB);
     hosts.client.write("source", &bytes);
     let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
     cp.await_bytes(16 * MIB as u64);
-    for (host, old, new) in [(Host::A, "10.77.2.1/24", "10.88.0.1/24"), (Host::B, "10.77.2.2/24", "10.88.0.2/24")] {
+    for (host, old, new) in [
+        (Host::A, "10.77.2.1/24", "10.88.0.1/24"),
+        (Host::B, "10.77.2.2/24", "10.88.0.2/24"),
+    ] {
         hosts.lab.remove_address(host, 1, old).unwrap();
         hosts.lab.add_address(host, 1, new).unwrap();
     }
@@ -100,9 +146,18 @@ fn a_link_whose_addresses_change_carries_on_with_the_new_ones() {
     let report = outcome.expect(0).document();
     hosts.server.check("target", &bytes, &report);
     let after = carried[1].at(Host::A).sent_bytes;
-    assert!(after as usize > 16 * MIB, "{after} bytes over the new addresses: {report:#}");
-    let [new] = &links_on(&report, "eth2")[..] else { panic!("{report:#}") };
-    assert_eq!((text(new, "local"), text(new, "remote"), text(new, "state")), ("10.88.0.1", "10.88.0.2", "up"), "{report:#}");
+    assert!(
+        after as usize > 16 * MIB,
+        "{after} bytes over the new addresses: {report:#}"
+    );
+    let [new] = &links_on(&report, "eth2")[..] else {
+        panic!("{report:#}")
+    };
+    assert_eq!(
+        (text(new, "local"), text(new, "remote"), text(new, "state")),
+        ("10.88.0.1", "10.88.0.2", "up"),
+        "{report:#}"
+    );
 }
 
 fn cables_that_flap_all_carry_at_the_end() {
@@ -122,7 +177,10 @@ fn cables_that_flap_all_carry_at_the_end() {
     let report = outcome.expect(0).document();
     hosts.server.check("target", &bytes, &report);
     for counters in &carried {
-        assert!(counters.at(Host::A).sent_bytes as usize > 4 * MIB, "{carried:#?}\n{report:#}");
+        assert!(
+            counters.at(Host::A).sent_bytes as usize > 4 * MIB,
+            "{carried:#?}\n{report:#}"
+        );
     }
     for interface in ["eth1", "eth2", "eth3"] {
         assert_eq!(text(link(&report, interface), "state"), "up", "{report:#}");

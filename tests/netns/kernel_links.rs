@@ -10,36 +10,72 @@ use std::{
 
 use nicstripe_lab::{Host, Lab};
 
-use crate::kernel_routes::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWLINK, attribute, switch, talk};
+use crate::kernel_routes::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWLINK, attribute, switch, talk,
+};
 
 /// Joins both hosts by another cable without a rate limit. Its interfaces have this name and these
 /// indices. On return they are up and have only link-local addresses.
 pub(crate) fn plug_in(lab: &Lab, name: &str, indices: [u32; 2]) {
-    let there = lab.on(Host::B, || File::open("/proc/thread-self/ns/net")).unwrap().unwrap();
+    let there = lab
+        .on(Host::B, || File::open("/proc/thread-self/ns/net"))
+        .unwrap()
+        .unwrap();
     let [here, peer] = indices.map(interface_message);
     let called = attribute(IFLA_IFNAME, &[name.as_bytes(), b"\0"].concat());
     let there_number = attribute(IFLA_NET_NS_FD, &there.as_fd().as_raw_fd().to_ne_bytes());
-    let peer = attribute(IFLA_INFO_DATA, &attribute(VETH_INFO_PEER, &[&peer[..], &called, &there_number].concat()));
-    let kind = attribute(IFLA_LINKINFO, &[attribute(IFLA_INFO_KIND, b"veth"), peer].concat());
-    let request = || talk(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &here, &[called, kind].concat());
+    let peer = attribute(
+        IFLA_INFO_DATA,
+        &attribute(
+            VETH_INFO_PEER,
+            &[&peer[..], &called, &there_number].concat(),
+        ),
+    );
+    let kind = attribute(
+        IFLA_LINKINFO,
+        &[attribute(IFLA_INFO_KIND, b"veth"), peer].concat(),
+    );
+    let request = || {
+        talk(
+            RTM_NEWLINK,
+            NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK,
+            &here,
+            &[called, kind].concat(),
+        )
+    };
     lab.on(Host::A, request).unwrap();
     // Neither can be up before both exist.
-    Host::ALL.into_iter().zip(indices).for_each(|(host, index)| lab.on(host, || switch(index, true)).unwrap());
-    Host::ALL.into_iter().for_each(|host| lab.on(host, || await_address(name)).unwrap());
+    Host::ALL
+        .into_iter()
+        .zip(indices)
+        .for_each(|(host, index)| lab.on(host, || switch(index, true)).unwrap());
+    Host::ALL
+        .into_iter()
+        .for_each(|host| lab.on(host, || await_address(name)).unwrap());
 }
 
 /// Waits until an interface of the calling thread's host has an IPv6 address.
 fn await_address(name: &str) {
     let deadline = Instant::now() + Duration::from_secs(5);
-    while !fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap().lines().any(|line| line.ends_with(name)) {
-        assert!(Instant::now() < deadline, "{name} has no address within 5 s");
+    while !fs::read_to_string("/proc/thread-self/net/if_inet6")
+        .unwrap()
+        .lines()
+        .any(|line| line.ends_with(name))
+    {
+        assert!(
+            Instant::now() < deadline,
+            "{name} has no address within 5 s"
+        );
         thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// Removes both interfaces of the cable whose interface on host A has this index.
 pub(crate) fn pull_out(lab: &Lab, index: u32) {
-    lab.on(Host::A, || talk(RTM_DELLINK, NLM_F_ACK, &interface_message(index), &[])).unwrap();
+    lab.on(Host::A, || {
+        talk(RTM_DELLINK, NLM_F_ACK, &interface_message(index), &[])
+    })
+    .unwrap();
 }
 
 /// Builds a `struct ifinfomsg`.

@@ -4,7 +4,8 @@
 use std::{io, net::Ipv4Addr, os::fd::OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink::SocketAddrNetlink, recvfrom, sendto, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink::SocketAddrNetlink,
+    recvfrom, sendto, socket_with,
 };
 
 /// Host route of the main table.
@@ -19,7 +20,10 @@ pub(crate) struct KernelRoute {
 /// Reads the host routes of the main table of the calling thread's host, sorted.
 pub(crate) fn host_routes() -> Vec<KernelRoute> {
     let answers = talk(RTM_GETROUTE, NLM_F_DUMP, &route_message(0, 0, 0), &[]);
-    let mut routes: Vec<KernelRoute> = answers.iter().filter_map(|answer| host_route(answer)).collect();
+    let mut routes: Vec<KernelRoute> = answers
+        .iter()
+        .filter_map(|answer| host_route(answer))
+        .collect();
     routes.sort();
     routes
 }
@@ -27,7 +31,9 @@ pub(crate) fn host_routes() -> Vec<KernelRoute> {
 /// Parses a route message; `None` unless it is a host route of the main table.
 fn host_route(body: &[u8]) -> Option<KernelRoute> {
     let (header, attributes) = body.split_at(ROUTE_MESSAGE);
-    let [family, bits, _, _, table, protocol, ..] = header[..] else { panic!("short message: {body:?}") };
+    let [family, bits, _, _, table, protocol, ..] = header[..] else {
+        panic!("short message: {body:?}")
+    };
     if (u16::from(family), bits, table) != (AddressFamily::INET.as_raw(), 32, RT_TABLE_MAIN) {
         return None;
     }
@@ -40,7 +46,11 @@ fn host_route(body: &[u8]) -> Option<KernelRoute> {
             _ => {}
         }
     }
-    Some(KernelRoute { destination: destination.unwrap(), interface: interface.unwrap(), protocol })
+    Some(KernelRoute {
+        destination: destination.unwrap(),
+        interface: interface.unwrap(),
+        protocol,
+    })
 }
 
 /// Monitor of all changes of a host's IPv4 routes, however short-lived.
@@ -49,7 +59,13 @@ pub(crate) struct Watch(OwnedFd);
 impl Watch {
     /// Starts monitoring the calling thread's host.
     pub(crate) fn begin() -> Self {
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
         bind(&socket, &SocketAddrNetlink::new(0, RTMGRP_IPV4_ROUTE)).unwrap();
         Self(socket)
     }
@@ -88,21 +104,41 @@ pub(crate) fn add(route: KernelRoute) {
 pub(crate) fn add_prefix(route: KernelRoute, bits: u8) {
     let mut attributes = attribute(RTA_DST, &route.destination.octets());
     attributes.extend(attribute(RTA_OIF, &route.interface.to_ne_bytes()));
-    talk(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &route_message(bits, RT_TABLE_MAIN, route.protocol), &attributes);
+    talk(
+        RTM_NEWROUTE,
+        NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK,
+        &route_message(bits, RT_TABLE_MAIN, route.protocol),
+        &attributes,
+    );
 }
 
 /// Makes an address the next hop of a prefix.
 pub(crate) fn add_gateway(prefix: Ipv4Addr, bits: u8, gateway: Ipv4Addr) {
-    let attributes = [attribute(RTA_DST, &prefix.octets()), attribute(RTA_GATEWAY, &gateway.octets())].concat();
+    let attributes = [
+        attribute(RTA_DST, &prefix.octets()),
+        attribute(RTA_GATEWAY, &gateway.octets()),
+    ]
+    .concat();
     let mut body = route_message(bits, RT_TABLE_MAIN, RTPROT_BOOT);
     body[SCOPE] = RT_SCOPE_UNIVERSE;
-    talk(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &body, &attributes);
+    talk(
+        RTM_NEWROUTE,
+        NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK,
+        &body,
+        &attributes,
+    );
 }
 
 /// Brings an interface of the calling thread's host up or down.
 pub(crate) fn switch(interface: u32, on: bool) {
     let number = |value: u32| value.to_ne_bytes();
-    let body = [number(0), number(interface), number(u32::from(on)), number(IFF_UP)].concat();
+    let body = [
+        number(0),
+        number(interface),
+        number(u32::from(on)),
+        number(IFF_UP),
+    ]
+    .concat();
     talk(RTM_NEWLINK, NLM_F_ACK, &body, &[]);
 }
 
@@ -110,9 +146,23 @@ pub(crate) fn switch(interface: u32, on: bool) {
 /// calling thread's host.
 pub(crate) fn learn(address: Ipv4Addr, interface: u32, hardware: &[u8]) {
     let number = |value: u32| value.to_ne_bytes();
-    let body = [number(AddressFamily::INET.as_raw().into()), number(interface), number(NUD_STALE)].concat();
-    let attributes = [attribute(NDA_DST, &address.octets()), attribute(NDA_LLADDR, hardware)].concat();
-    talk(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK, &body, &attributes);
+    let body = [
+        number(AddressFamily::INET.as_raw().into()),
+        number(interface),
+        number(NUD_STALE),
+    ]
+    .concat();
+    let attributes = [
+        attribute(NDA_DST, &address.octets()),
+        attribute(NDA_LLADDR, hardware),
+    ]
+    .concat();
+    talk(
+        RTM_NEWNEIGH,
+        NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK,
+        &body,
+        &attributes,
+    );
 }
 
 /// Reads the hardware address of an interface of the calling thread's host.
@@ -120,12 +170,22 @@ pub(crate) fn hardware(interface: u32) -> Vec<u8> {
     let number = |value: u32| value.to_ne_bytes();
     let body = [number(0), number(interface), number(0), number(0)].concat();
     let answers = talk(RTM_GETLINK, NLM_F_ACK, &body, &[]);
-    attributes_of(&answers[0][body.len()..]).find(|(kind, _)| *kind == IFLA_ADDRESS).unwrap().1.to_vec()
+    attributes_of(&answers[0][body.len()..])
+        .find(|(kind, _)| *kind == IFLA_ADDRESS)
+        .unwrap()
+        .1
+        .to_vec()
 }
 
 /// Sends a request and returns the bodies of the answers.
 pub(crate) fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec<Vec<u8>> {
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
     let length = u32::try_from(HEADER + body.len() + attributes.len()).unwrap();
     let mut request = length.to_ne_bytes().to_vec();
     request.extend([kind.to_ne_bytes(), (flags | NLM_F_REQUEST).to_ne_bytes()].concat());
@@ -133,7 +193,13 @@ pub(crate) fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec
     request.extend([0; 8]);
     request.extend(body);
     request.extend(attributes);
-    sendto(&socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0)).unwrap();
+    sendto(
+        &socket,
+        &request,
+        SendFlags::empty(),
+        &SocketAddrNetlink::new(0, 0),
+    )
+    .unwrap();
 
     let mut answers = Vec::new();
     loop {
@@ -142,7 +208,10 @@ pub(crate) fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec
         let mut rest = &buffer[..length];
         while !rest.is_empty() {
             let length = u32::from_ne_bytes(rest[..4].try_into().unwrap()) as usize;
-            let (kind, body) = (u16::from_ne_bytes([rest[4], rest[5]]), &rest[HEADER..length]);
+            let (kind, body) = (
+                u16::from_ne_bytes([rest[4], rest[5]]),
+                &rest[HEADER..length],
+            );
             match kind {
                 NLMSG_DONE => return answers,
                 NLMSG_ERROR => {
@@ -160,13 +229,31 @@ pub(crate) fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec
 /// Builds a `struct rtmsg`.
 fn route_message(bits: u8, table: u8, protocol: u8) -> [u8; ROUTE_MESSAGE] {
     let family = u8::try_from(AddressFamily::INET.as_raw()).unwrap();
-    [family, bits, 0, 0, table, protocol, RT_SCOPE_LINK, RTN_UNICAST, 0, 0, 0, 0]
+    [
+        family,
+        bits,
+        0,
+        0,
+        table,
+        protocol,
+        RT_SCOPE_LINK,
+        RTN_UNICAST,
+        0,
+        0,
+        0,
+        0,
+    ]
 }
 
 /// Builds an attribute, padded to the alignment of the next one.
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = 2 * size_of::<u16>() + value.len();
-    let mut bytes = [&u16::try_from(length).unwrap().to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    let mut bytes = [
+        &u16::try_from(length).unwrap().to_ne_bytes()[..],
+        &kind.to_ne_bytes(),
+        value,
+    ]
+    .concat();
     bytes.resize(aligned(length), 0);
     bytes
 }

@@ -28,7 +28,10 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 ];
 
 fn after_kills_at_random_the_routes_are_as_before_the_first_start() {
-    let (kills, seed) = (number("NICSTRIPE_KILLS").unwrap_or(KILLS), number("NICSTRIPE_SEED").unwrap_or_else(random_seed));
+    let (kills, seed) = (
+        number("NICSTRIPE_KILLS").unwrap_or(KILLS),
+        number("NICSTRIPE_SEED").unwrap_or_else(random_seed),
+    );
     let mut stage = Stage::new();
     let mut random = Random(seed);
     let mut figures = Figures::default();
@@ -38,8 +41,14 @@ fn after_kills_at_random_the_routes_are_as_before_the_first_start() {
         stage.context = format!("NICSTRIPE_SEED={seed}, kill {round} of {kills}: {plan:?}");
         stage.round(plan, &mut figures);
     }
-    eprintln!("{kills} kills in {:.1?}, seed {seed}: {figures:?}", begun.elapsed());
-    assert!(figures.with_routes * 2 >= kills, "most kills are to hit routes: {figures:?}, NICSTRIPE_SEED={seed}");
+    eprintln!(
+        "{kills} kills in {:.1?}, seed {seed}: {figures:?}",
+        begun.elapsed()
+    );
+    assert!(
+        figures.with_routes * 2 >= kills,
+        "most kills are to hit routes: {figures:?}, NICSTRIPE_SEED={seed}"
+    );
 }
 
 /// The daemon detects the end of this client only by its silence.
@@ -47,12 +56,17 @@ fn what_a_daemon_holds_for_a_client_that_vanished_goes_when_it_is_back() {
     let mut stage = Stage::new();
     "vanished".clone_into(&mut stage.context);
     let cp = stage.start();
-    stage.await_that("both ends have routes", || stage.has_routes(Host::A) && stage.has_routes(Host::B));
+    stage.await_that("both ends have routes", || {
+        stage.has_routes(Host::A) && stage.has_routes(Host::B)
+    });
     for link in 0..2 {
         stage.lab.drop_silently(link, Direction::Both).unwrap();
     }
     cp.kill();
-    assert!(!stage.has_routes(Host::A) && stage.has_routes(Host::B), "its own are gone, the daemon's not yet");
+    assert!(
+        !stage.has_routes(Host::A) && stage.has_routes(Host::B),
+        "its own are gone, the daemon's not yet"
+    );
     // The client is back before the timeout of the other cable.
     stage.lab.pass(0).unwrap();
     stage.start_again(None);
@@ -78,12 +92,18 @@ enum Moment {
 
 impl Kill {
     fn chosen_by(random: &mut Random) -> Self {
-        let (client, daemon) = [(true, false), (false, true), (true, true)][random.below(3) as usize];
+        let (client, daemon) =
+            [(true, false), (false, true), (true, true)][random.below(3) as usize];
         let moment = match random.below(4) {
             0 => Moment::Started(Duration::from_micros(random.below(300_000))),
             _ => Moment::Routed(Duration::from_micros(random.below(100_000))),
         };
-        Self { client, daemon, helpers: random.below(2) == 0, moment }
+        Self {
+            client,
+            daemon,
+            helpers: random.below(2) == 0,
+            moment,
+        }
     }
 }
 
@@ -114,13 +134,27 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let strict = Lab::builder().links([LinkSpec::mbit(200); 2]).one_subnet().without_ipv6();
-        let strict = Host::ALL.into_iter().fold(strict, |lab, host| lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1"));
-        let Hosts { lab, client, server, daemon } = Hosts::in_lab(strict.build().unwrap(), Rights::All, Rights::All);
+        let strict = Lab::builder()
+            .links([LinkSpec::mbit(200); 2])
+            .one_subnet()
+            .without_ipv6();
+        let strict = Host::ALL.into_iter().fold(strict, |lab, host| {
+            lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1")
+        });
+        let Hosts {
+            lab,
+            client,
+            server,
+            daemon,
+        } = Hosts::in_lab(strict.build().unwrap(), Rights::All, Rights::All);
         for host in Host::ALL {
             for number in 0..DECOYS {
                 let interface = lab.interface_index(host, usize::from(number % 2));
-                let decoy = KernelRoute { destination: [10, 9, 0, 100 + number].into(), interface, protocol: 100 + number };
+                let decoy = KernelRoute {
+                    destination: [10, 9, 0, 100 + number].into(),
+                    interface,
+                    protocol: 100 + number,
+                };
                 lab.on(host, || kernel_routes::add(decoy)).unwrap();
             }
         }
@@ -128,12 +162,28 @@ impl Stage {
         client.write("small", b"small");
         let before = tables(&lab);
         let port = daemon.port;
-        Self { lab, client, server, daemon: Some(daemon), port, before, context: String::new() }
+        Self {
+            lab,
+            client,
+            server,
+            daemon: Some(daemon),
+            port,
+            before,
+            context: String::new(),
+        }
     }
 
     /// Starts a copy that outlasts the test.
     fn start(&self) -> Process {
-        self.client.start(["cp", "-f", "--no-resume", "--port", &self.port.to_string(), "large", TARGET])
+        self.client.start([
+            "cp",
+            "-f",
+            "--no-resume",
+            "--port",
+            &self.port.to_string(),
+            "large",
+            TARGET,
+        ])
     }
 
     fn has_routes(&self, host: Host) -> bool {
@@ -145,7 +195,9 @@ impl Stage {
         match plan.moment {
             Moment::Started(after) => thread::sleep(after),
             Moment::Routed(after) => {
-                self.await_that("both ends have routes", || Host::ALL.into_iter().all(|host| self.has_routes(host)));
+                self.await_that("both ends have routes", || {
+                    Host::ALL.into_iter().all(|host| self.has_routes(host))
+                });
                 thread::sleep(after);
             }
         }
@@ -160,14 +212,19 @@ impl Stage {
             _ => figures.daemon += 1,
         }
         figures.with_routes += u64::from(had_routes);
-        figures.left_over += u64::from(plan.helpers && (plan.client && left_over[0] || plan.daemon && left_over[1]));
+        figures.left_over +=
+            u64::from(plan.helpers && (plan.client && left_over[0] || plan.daemon && left_over[1]));
         self.start_again(cp);
     }
 
     /// Executes the planned kill; returns the client if it is alive.
     fn kill(&mut self, plan: Kill, cp: Process) -> Option<Process> {
         let killed_daemon = self.daemon.take_if(|_| plan.daemon);
-        let victims = plan.client.then_some(&cp).into_iter().chain(killed_daemon.as_ref().map(|daemon| &daemon.process));
+        let victims = plan
+            .client
+            .then_some(&cp)
+            .into_iter()
+            .chain(killed_daemon.as_ref().map(|daemon| &daemon.process));
         for victim in victims {
             let helper = helper_of(victim).filter(|_| plan.helpers);
             victim.signal(Signal::KILL);
@@ -189,7 +246,11 @@ impl Stage {
     fn check_that_helpers_removed_theirs(&self, plan: Kill, left_over: [bool; 2]) {
         if !plan.helpers {
             let left_over = [plan.client && left_over[0], plan.daemon && left_over[1]];
-            assert_eq!(left_over, [false; 2], "{}: helpers leave routes", self.context);
+            assert_eq!(
+                left_over, [false; 2],
+                "{}: helpers leave routes",
+                self.context
+            );
         }
     }
 
@@ -202,21 +263,43 @@ impl Stage {
             cp.signal(Signal::INT);
             let outcome = cp.finish();
             // The copy may be complete already, or not have a session yet.
-            assert!(matches!(outcome.status.code(), Some(0 | 10 | 130)), "{}: {:?} {outcome}", self.context, outcome.status);
+            assert!(
+                matches!(outcome.status.code(), Some(0 | 10 | 130)),
+                "{}: {:?} {outcome}",
+                self.context,
+                outcome.status
+            );
         }
         let outcome = self.copy_small();
-        assert_eq!(outcome.status.code(), Some(0), "{}: {outcome}", self.context);
+        assert_eq!(
+            outcome.status.code(),
+            Some(0),
+            "{}: {outcome}",
+            self.context
+        );
         assert_eq!(self.server.read("small"), b"small", "{}", self.context);
-        self.await_that("the routes are as before", || tables(&self.lab) == self.before);
+        self.await_that("the routes are as before", || {
+            tables(&self.lab) == self.before
+        });
     }
 
     fn copy_small(&self) -> Outcome {
-        self.client.run(["cp", "-f", "--port", &self.port.to_string(), "small", &TARGET.replace("large", "small")])
+        self.client.run([
+            "cp",
+            "-f",
+            "--port",
+            &self.port.to_string(),
+            "small",
+            &TARGET.replace("large", "small"),
+        ])
     }
 
     fn ours(&self, host: Host) -> Vec<KernelRoute> {
         let routes = self.lab.on(host, kernel_routes::host_routes).unwrap();
-        routes.into_iter().filter(|route| route.protocol == NICSTRIPE).collect()
+        routes
+            .into_iter()
+            .filter(|route| route.protocol == NICSTRIPE)
+            .collect()
     }
 
     #[track_caller]
@@ -224,9 +307,21 @@ impl Stage {
         let deadline = Instant::now() + PATIENCE;
         while !is_so() {
             let ours = || Host::ALL.map(|host| self.ours(host));
-            let neighbours = || Host::ALL.map(|host| self.lab.on(host, || fs::read_to_string("/proc/thread-self/net/arp")).unwrap());
+            let neighbours = || {
+                Host::ALL.map(|host| {
+                    self.lab
+                        .on(host, || fs::read_to_string("/proc/thread-self/net/arp"))
+                        .unwrap()
+                })
+            };
             let is_late = Instant::now() >= deadline;
-            assert!(!is_late, "{}: not within {PATIENCE:?}: {what}; ours: {:?}, neighbours: {:#?}", self.context, ours(), neighbours());
+            assert!(
+                !is_late,
+                "{}: not within {PATIENCE:?}: {what}; ours: {:?}, neighbours: {:#?}",
+                self.context,
+                ours(),
+                neighbours()
+            );
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -238,7 +333,10 @@ fn tables(lab: &Lab) -> [Vec<Vec<u8>>; 2] {
 }
 
 fn number(variable: &str) -> Option<u64> {
-    env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
+    env::var(variable).ok().map(|text| {
+        text.parse()
+            .unwrap_or_else(|error| panic!("{variable}={text}: {error}"))
+    })
 }
 
 fn random_seed() -> u64 {

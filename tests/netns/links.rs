@@ -40,9 +40,15 @@ fn in_one_subnet() -> nicstripe_lab::LabBuilder {
 fn both_ways(hosts: &Hosts, address: &str, bytes: &[u8]) -> [Value; 2] {
     hosts.client.write("there", bytes);
     hosts.server.write("back", bytes);
-    let put = hosts.cp(&["--json", "there", &format!("{address}:")]).expect(0).document();
+    let put = hosts
+        .cp(&["--json", "there", &format!("{address}:")])
+        .expect(0)
+        .document();
     hosts.server.check("there", bytes, &put);
-    let get = hosts.cp(&["--json", &format!("{address}:back"), "."]).expect(0).document();
+    let get = hosts
+        .cp(&["--json", &format!("{address}:back"), "."])
+        .expect(0)
+        .document();
     hosts.client.check("back", bytes, &get);
     std::fs::remove_file(hosts.server.path("there")).unwrap();
     std::fs::remove_file(hosts.client.path("back")).unwrap();
@@ -55,10 +61,17 @@ fn shared(report: &Value, interfaces: &[&str]) {
     let size = number(report, "bytes") as f64;
     for interface in interfaces {
         let link = link(report, interface);
-        assert_eq!((text(link, "state"), &link["verified"]), ("up", &Value::Bool(true)), "{report:#}");
+        assert_eq!(
+            (text(link, "state"), &link["verified"]),
+            ("up", &Value::Bool(true)),
+            "{report:#}"
+        );
         assert_eq!(text(link, "peer_interface"), *interface, "{report:#}");
         let part = number(link, "bytes") as f64 / size * interfaces.len() as f64;
-        assert!((0.8..1.2).contains(&part), "{interface} carried {part} of its share: {report:#}");
+        assert!(
+            (0.8..1.2).contains(&part),
+            "{interface} carried {part} of its share: {report:#}"
+        );
     }
 }
 
@@ -69,7 +82,10 @@ fn one_subnet_on_a_switch_uses_both_cables_by_link_local() {
     for report in &reports {
         shared(report, &["eth1", "eth2"]);
         for interface in ["eth1", "eth2"] {
-            assert!(text(link(report, interface), "remote").starts_with("fe80::"), "{report:#}");
+            assert!(
+                text(link(report, interface), "remote").starts_with("fe80::"),
+                "{report:#}"
+            );
         }
     }
     // By the counters of both hosts, each cable carried half of the data in each direction.
@@ -86,7 +102,11 @@ fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
     // Several cards race to answer an ARP request, so that flux does not occur each time.
     let (hosts, outcome) = (0..10)
         .map(|_| {
-            let hosts = Hosts::in_lab(in_one_subnet().without_ipv6().build().unwrap(), Rights::None, Rights::None);
+            let hosts = Hosts::in_lab(
+                in_one_subnet().without_ipv6().build().unwrap(),
+                Rights::None,
+                Rights::None,
+            );
             hosts.client.write("source", &bytes);
             let outcome = hosts.cp(&["--json", "source", "10.9.0.21:first"]).expect(0);
             (hosts, outcome)
@@ -94,13 +114,23 @@ fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
         .find(|(_, outcome)| outcome.document()["links"].as_array().unwrap().len() < 2)
         .expect("no ARP flux in ten labs");
     let report = outcome.document();
-    assert!(!report["failed"].as_array().unwrap().is_empty(), "{outcome}");
+    assert!(
+        !report["failed"].as_array().unwrap().is_empty(),
+        "{outcome}"
+    );
     let told = outcome.labelled("warning:", &["ARP"]);
     assert!(told.contains("was not used"), "{told}");
-    let hints: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("hint: ")).collect();
+    let hints: Vec<&str> = outcome
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("hint: "))
+        .collect();
     assert_eq!(hints.len(), 2, "one for each machine: {outcome}");
-    let commands =
-        ["net.ipv4.conf.eth1.arp_ignore=1", "net.ipv4.conf.eth2.arp_announce=2", "to undo: sysctl -w net.ipv4.conf.eth1.arp_ignore=0"];
+    let commands = [
+        "net.ipv4.conf.eth1.arp_ignore=1",
+        "net.ipv4.conf.eth2.arp_announce=2",
+        "to undo: sysctl -w net.ipv4.conf.eth1.arp_ignore=0",
+    ];
     for (place, hint) in ["on the peer", "here"].iter().zip(&hints) {
         for part in [&[*place], &commands[..]].concat() {
             assert!(hint.contains(part), "{part}: {hint}");
@@ -109,8 +139,18 @@ fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
 
     for host in Host::ALL {
         for interface in ["eth1", "eth2"] {
-            hosts.lab.set_sysctl(host, &format!("net/ipv4/conf/{interface}/arp_ignore"), "1").unwrap();
-            hosts.lab.set_sysctl(host, &format!("net/ipv4/conf/{interface}/arp_announce"), "2").unwrap();
+            hosts
+                .lab
+                .set_sysctl(host, &format!("net/ipv4/conf/{interface}/arp_ignore"), "1")
+                .unwrap();
+            hosts
+                .lab
+                .set_sysctl(
+                    host,
+                    &format!("net/ipv4/conf/{interface}/arp_announce"),
+                    "2",
+                )
+                .unwrap();
         }
     }
     flush_neighbours(&hosts);
@@ -131,7 +171,9 @@ fn flush_neighbours(hosts: &Hosts) {
 
 fn a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards() {
     let strict = in_one_subnet().without_ipv6();
-    let strict = Host::ALL.into_iter().fold(strict, |lab, host| lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1"));
+    let strict = Host::ALL.into_iter().fold(strict, |lab, host| {
+        lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1")
+    });
     let hosts = Hosts::in_lab(strict.build().unwrap(), Rights::All, Rights::All);
     let bytes = content(64 * MIB);
     let before = [Host::A, Host::B].map(|host| ours(&hosts.lab, host).len());
@@ -139,7 +181,10 @@ fn a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards() {
     let cp = hosts.start_cp(&["--json", "source", "10.9.0.21:target"]);
     let deadline = Instant::now() + Duration::from_secs(5);
     while ours(&hosts.lab, Host::A).is_empty() || ours(&hosts.lab, Host::B).is_empty() {
-        assert!(Instant::now() < deadline, "no routes at both ends within 5 s");
+        assert!(
+            Instant::now() < deadline,
+            "no routes at both ends within 5 s"
+        );
         thread::sleep(Duration::from_millis(10));
     }
     let report = cp.finish().expect(0).document();
@@ -147,13 +192,20 @@ fn a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards() {
     shared(&report, &["eth1", "eth2"]);
     let deadline = Instant::now() + Duration::from_secs(2);
     while [Host::A, Host::B].map(|host| ours(&hosts.lab, host).len()) != before {
-        assert!(Instant::now() < deadline, "routes stay: {:?}", Host::ALL.map(|host| ours(&hosts.lab, host)));
+        assert!(
+            Instant::now() < deadline,
+            "routes stay: {:?}",
+            Host::ALL.map(|host| ours(&hosts.lab, host))
+        );
         thread::sleep(Duration::from_millis(10));
     }
 }
 
 fn bare_cables_need_no_addresses() {
-    let lab = Lab::builder().links([LinkSpec::mbit(RATE).bare(); 3]).build().unwrap();
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(RATE).bare(); 3])
+        .build()
+        .unwrap();
     let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
     let bytes = content(48 * MIB);
     for report in both_ways(&hosts, "b", &bytes) {
@@ -163,37 +215,73 @@ fn bare_cables_need_no_addresses() {
 
 fn packets_that_vanish_are_found_and_told() {
     let jumbo = LinkSpec::mbit(RATE).with_mtu(9000).with_middle_mtu(1500);
-    let hosts = Hosts::in_lab(Lab::builder().link(jumbo).link(LinkSpec::mbit(RATE)).build().unwrap(), Rights::None, Rights::None);
+    let hosts = Hosts::in_lab(
+        Lab::builder()
+            .link(jumbo)
+            .link(LinkSpec::mbit(RATE))
+            .build()
+            .unwrap(),
+        Rights::None,
+        Rights::None,
+    );
     let bytes = content(32 * MIB);
     hosts.client.write("source", &bytes);
-    let outcome = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(0);
+    let outcome = hosts
+        .cp(&["--json", "source", "10.77.1.2:target"])
+        .expect(0);
     let report = outcome.document();
     hosts.server.check("target", &bytes, &report);
-    assert_eq!(number(link(&report, "eth1"), "path_mtu"), 1500, "{report:#}");
-    assert!(link(&report, "eth2").get("path_mtu").is_none(), "{report:#}");
+    assert_eq!(
+        number(link(&report, "eth1"), "path_mtu"),
+        1500,
+        "{report:#}"
+    );
+    assert!(
+        link(&report, "eth2").get("path_mtu").is_none(),
+        "{report:#}"
+    );
     outcome.labelled("warning:", &["eth1", "1500", "jumbo"]);
     // No report if all packets get through.
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE).with_mtu(9000)]);
     hosts.client.write("source", &bytes);
-    let report = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(0).document();
-    assert!(link(&report, "eth1").get("path_mtu").is_none(), "{report:#}");
+    let report = hosts
+        .cp(&["--json", "source", "10.77.1.2:target"])
+        .expect(0)
+        .document();
+    assert!(
+        link(&report, "eth1").get("path_mtu").is_none(),
+        "{report:#}"
+    );
 }
 
 /// Control for the test above: an ordinary connection over the same cable.
 fn a_connection_that_does_not_look_for_them_hangs() {
     let jumbo = LinkSpec::mbit(RATE).with_mtu(9000).with_middle_mtu(1500);
     let lab = Lab::builder().link(jumbo).build().unwrap();
-    let listener = lab.on(Host::B, || TcpListener::bind("10.77.1.2:7001").unwrap()).unwrap();
-    let mut client = lab.on(Host::A, || TcpStream::connect("10.77.1.2:7001").unwrap()).unwrap();
+    let listener = lab
+        .on(Host::B, || TcpListener::bind("10.77.1.2:7001").unwrap())
+        .unwrap();
+    let mut client = lab
+        .on(Host::A, || TcpStream::connect("10.77.1.2:7001").unwrap())
+        .unwrap();
     let (mut server, _) = listener.accept().unwrap();
     client.write_all(&[7; 20_000]).unwrap();
-    server.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+    server
+        .set_read_timeout(Some(Duration::from_millis(1500)))
+        .unwrap();
     assert!(server.read(&mut [0]).is_err(), "large packets get through");
 }
 
 fn a_cable_that_is_plugged_in_joins_the_running_copy() {
     let plain = LinkSpec::mbit(RATE);
-    let hosts = Hosts::in_lab(Lab::builder().links([plain, plain, plain.unplugged()]).build().unwrap(), Rights::None, Rights::None);
+    let hosts = Hosts::in_lab(
+        Lab::builder()
+            .links([plain, plain, plain.unplugged()])
+            .build()
+            .unwrap(),
+        Rights::None,
+        Rights::None,
+    );
     // 3.9 s on two cables.
     let bytes = content(184 * MIB);
     hosts.client.write("source", &bytes);
@@ -206,13 +294,24 @@ fn a_cable_that_is_plugged_in_joins_the_running_copy() {
     let carried = after[2].since(&before[2]).at(Host::B).received_bytes;
     let report = cp.finish().expect(0).document();
     hosts.server.check("target", &bytes, &report);
-    assert!(carried as usize > MIB, "{carried} bytes within 2 s\n{report:#}");
-    assert_eq!(&link(&report, "eth3")["verified"], &Value::Bool(true), "{report:#}");
+    assert!(
+        carried as usize > MIB,
+        "{carried} bytes within 2 s\n{report:#}"
+    );
+    assert_eq!(
+        &link(&report, "eth3")["verified"],
+        &Value::Bool(true),
+        "{report:#}"
+    );
 }
 
 fn an_address_that_is_given_later_makes_a_link() {
     let plain = LinkSpec::mbit(RATE);
-    let lab = Lab::builder().links([plain, plain.bare()]).without_ipv6().build().unwrap();
+    let lab = Lab::builder()
+        .links([plain, plain.bare()])
+        .without_ipv6()
+        .build()
+        .unwrap();
     let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
     let bytes = content(96 * MIB);
     hosts.client.write("source", &bytes);
@@ -222,28 +321,52 @@ fn an_address_that_is_given_later_makes_a_link() {
     hosts.lab.add_address(Host::B, 1, "10.88.0.2/24").unwrap();
     let report = cp.finish().expect(0).document();
     hosts.server.check("target", &bytes, &report);
-    assert!(number(link(&report, "eth2"), "bytes") as usize > MIB, "{report:#}");
+    assert!(
+        number(link(&report, "eth2"), "bytes") as usize > MIB,
+        "{report:#}"
+    );
 }
 
 fn an_interface_on_one_side_only_is_told() {
     let plain = LinkSpec::mbit(RATE);
-    let hosts = Hosts::in_lab(Lab::builder().links([plain, plain.only_on(Host::A)]).build().unwrap(), Rights::None, Rights::None);
-    let survey = links(&hosts, &["10.77.1.2", "--json"]).expect(0).document_of("links");
+    let hosts = Hosts::in_lab(
+        Lab::builder()
+            .links([plain, plain.only_on(Host::A)])
+            .build()
+            .unwrap(),
+        Rights::None,
+        Rights::None,
+    );
+    let survey = links(&hosts, &["10.77.1.2", "--json"])
+        .expect(0)
+        .document_of("links");
     assert_eq!(survey["links"].as_array().unwrap().len(), 1, "{survey:#}");
     let unused = survey["unused"].as_array().unwrap();
-    let eth2 = unused.iter().find(|unused| text(unused, "interface") == "eth2" && text(unused, "side") == "here");
+    let eth2 = unused
+        .iter()
+        .find(|unused| text(unused, "interface") == "eth2" && text(unused, "side") == "here");
     assert!(!text(eth2.unwrap(), "why").is_empty(), "{survey:#}");
 }
 
 fn links_shows_the_plan_and_changes_nothing() {
     let hosts = Hosts::in_lab(in_one_subnet().build().unwrap(), Rights::All, Rights::None);
-    let survey = links(&hosts, &["10.9.0.21", "--json"]).expect(0).document_of("links");
+    let survey = links(&hosts, &["10.9.0.21", "--json"])
+        .expect(0)
+        .document_of("links");
     assert_eq!(text(&survey, "peer_name"), "b", "{survey:#}");
     let found = survey["links"].as_array().unwrap();
     assert_eq!(found.len(), 2, "{survey:#}");
     for link in found {
-        assert_eq!((text(link, "chosen_for"), text(link, "family")), ("link_local", "ipv6"), "{survey:#}");
-        assert_eq!((&link["verified"], text(link, "interface")), (&Value::Bool(true), text(link, "peer_interface")), "{survey:#}");
+        assert_eq!(
+            (text(link, "chosen_for"), text(link, "family")),
+            ("link_local", "ipv6"),
+            "{survey:#}"
+        );
+        assert_eq!(
+            (&link["verified"], text(link, "interface")),
+            (&Value::Bool(true), text(link, "peer_interface")),
+            "{survey:#}"
+        );
         assert_eq!(number(link, "mtu"), 1500, "{survey:#}");
     }
     let theory: u64 = found.iter().map(|link| number(link, "theory_bps")).sum();
@@ -252,7 +375,13 @@ fn links_shows_the_plan_and_changes_nothing() {
 
     let outcome = links(&hosts, &["10.9.0.21"]).expect(0);
     let text = &outcome.stdout;
-    for part in ["eth1 → eth1", "eth2 → eth2", "IPv6 link-local", "verified", "2 links,"] {
+    for part in [
+        "eth1 → eth1",
+        "eth2 → eth2",
+        "IPv6 link-local",
+        "verified",
+        "2 links,",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
@@ -261,17 +390,27 @@ fn links_without_a_host_lists_the_interfaces() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE)]);
     let outcome = hosts.client.run(["links"]).expect(0);
     let text = &outcome.stdout;
-    assert!(text.contains("eth1") && text.contains("10.77.1.1/24") && text.contains("not used: loopback"), "{text}");
+    assert!(
+        text.contains("eth1")
+            && text.contains("10.77.1.1/24")
+            && text.contains("not used: loopback"),
+        "{text}"
+    );
 }
 
 /// Returns nicstripe's host routes on a host.
 fn ours(lab: &Lab, host: Host) -> Vec<KernelRoute> {
     let routes = lab.on(host, kernel_routes::host_routes).unwrap();
-    routes.into_iter().filter(|route| route.protocol == 83).collect()
+    routes
+        .into_iter()
+        .filter(|route| route.protocol == 83)
+        .collect()
 }
 
 /// Runs `nicstripe links`; `--port` is added.
 fn links(hosts: &Hosts, arguments: &[&str]) -> Outcome {
     let port = hosts.daemon.port.to_string();
-    hosts.client.run([&["links", "--port", &port], arguments].concat())
+    hosts
+        .client
+        .run([&["links", "--port", &port], arguments].concat())
 }

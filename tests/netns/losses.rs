@@ -26,7 +26,11 @@ const RATE: u64 = 100;
 
 /// Returns a lab with two interfaces per host at one switch, in one subnet.
 fn switch() -> Lab {
-    Lab::builder().links([LinkSpec::mbit(RATE); 2]).one_subnet().build().unwrap()
+    Lab::builder()
+        .links([LinkSpec::mbit(RATE); 2])
+        .one_subnet()
+        .build()
+        .unwrap()
 }
 
 /// Pairing of the two local interfaces with the peer's.
@@ -68,7 +72,9 @@ fn copying(pairs: Pairs, way: Way) -> (Hosts, Process) {
 fn carried(progress: &Value, interfaces: &[&str]) -> bool {
     let has_carried = |name: &&str| {
         let links = progress["links"].as_array().unwrap();
-        links.iter().any(|link| link["interface"] == **name && link["bytes"].as_u64().unwrap() >= MIB as u64)
+        links.iter().any(|link| {
+            link["interface"] == **name && link["bytes"].as_u64().unwrap() >= MIB as u64
+        })
     };
     interfaces.iter().all(has_carried)
 }
@@ -87,42 +93,76 @@ fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
 
 /// Panics unless data flows within `bound`.
 fn flows_again(lab: &Lab, way: Way, case: &str, bound: Duration) {
-    let received = || lab.counters().unwrap().iter().map(|link| link.at(way.sender().peer()).received_bytes).sum::<u64>();
+    let received = || {
+        lab.counters()
+            .unwrap()
+            .iter()
+            .map(|link| link.at(way.sender().peer()).received_bytes)
+            .sum::<u64>()
+    };
     let begun = Instant::now();
     let before = received();
     while received() < before + MIB as u64 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{case}: no data for 20 s");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{case}: no data for 20 s"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
     let taken = begun.elapsed();
     println!("{case}: data again after {taken:.2?}");
     // 1 MiB takes 0.1 s; the rest is a margin for a busy machine.
-    assert!(taken < bound + Duration::from_millis(500), "{case}: {taken:?}");
+    assert!(
+        taken < bound + Duration::from_millis(500),
+        "{case}: {taken:?}"
+    );
 }
 
 /// Returns the number of runs per case; set by `NICSTRIPE_LOSSES`.
 fn runs() -> u32 {
-    std::env::var("NICSTRIPE_LOSSES").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2)
+    std::env::var("NICSTRIPE_LOSSES")
+        .ok()
+        .and_then(|runs| runs.parse().ok())
+        .unwrap_or(2)
 }
 
 fn cut(ends: [(Host, usize); 2]) -> impl Fn(&Lab) {
-    move |lab| ends.iter().for_each(|&(host, link)| lab.set_plugged_at(host, link, false).unwrap())
+    move |lab| {
+        ends.iter()
+            .for_each(|&(host, link)| lab.set_plugged_at(host, link, false).unwrap())
+    }
 }
 
 fn crossed_links_whose_first_cables_are_pulled_go_on_over_the_second() {
-    loses(Pairs::Crossed, cut([(Host::A, 0), (Host::B, 0)]), Duration::from_secs(2));
+    loses(
+        Pairs::Crossed,
+        cut([(Host::A, 0), (Host::B, 0)]),
+        Duration::from_secs(2),
+    );
 }
 
 fn crossed_links_whose_second_cables_are_pulled_go_on_over_the_first() {
-    loses(Pairs::Crossed, cut([(Host::A, 1), (Host::B, 1)]), Duration::from_secs(2));
+    loses(
+        Pairs::Crossed,
+        cut([(Host::A, 1), (Host::B, 1)]),
+        Duration::from_secs(2),
+    );
 }
 
 fn straight_links_that_lose_opposite_ends_go_on_over_the_other_two() {
-    loses(Pairs::Straight, cut([(Host::A, 0), (Host::B, 1)]), Duration::from_secs(2));
+    loses(
+        Pairs::Straight,
+        cut([(Host::A, 0), (Host::B, 1)]),
+        Duration::from_secs(2),
+    );
 }
 
 fn straight_links_that_lose_the_other_opposite_ends_go_on() {
-    loses(Pairs::Straight, cut([(Host::A, 1), (Host::B, 0)]), Duration::from_secs(2));
+    loses(
+        Pairs::Straight,
+        cut([(Host::A, 1), (Host::B, 0)]),
+        Duration::from_secs(2),
+    );
 }
 
 fn ends_that_fall_silent_are_paired_anew() {
@@ -140,16 +180,28 @@ fn ends_that_fall_silent_are_paired_anew() {
 /// moment of the cable's return.
 fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
     for link in [0, 1].repeat(runs() as usize) {
-        let lab = Lab::builder().links([LinkSpec::mbit(RATE); 2]).one_subnet().without_ipv6();
-        let lab = Host::ALL.into_iter().fold(lab, |lab, host| lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1"));
+        let lab = Lab::builder()
+            .links([LinkSpec::mbit(RATE); 2])
+            .one_subnet()
+            .without_ipv6();
+        let lab = Host::ALL.into_iter().fold(lab, |lab, host| {
+            lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1")
+        });
         let hosts = Hosts::in_lab(lab.build().unwrap(), Rights::All, Rights::All);
         hosts.client.write("source", content(48 * MIB));
         let cp = hosts.start_cp(&["--json-stream", "source", "10.9.0.21:target"]);
         cp.await_event("progress", |event| carried(event, &["eth1", "eth2"]));
         (0..2).for_each(|link| hosts.lab.cut(link).unwrap());
-        cp.await_event("waiting", |event| event["waited_s"].as_f64().unwrap() >= 2.0);
+        cp.await_event("waiting", |event| {
+            event["waited_s"].as_f64().unwrap() >= 2.0
+        });
         hosts.lab.heal(link).unwrap();
-        flows_again(&hosts.lab, Way::Put, &format!("strict filters, eth{}", link + 1), Duration::from_secs(3));
+        flows_again(
+            &hosts.lab,
+            Way::Put,
+            &format!("strict filters, eth{}", link + 1),
+            Duration::from_secs(3),
+        );
         let report = cp.finish().expect(0).document();
         hosts.server.check("target", &content(48 * MIB), &report);
     }
@@ -161,19 +213,39 @@ fn a_blocked_port_closes_no_link_that_works() {
         // Like a firewall that drops all traffic to one port.
         hosts.lab.drop_silently(1, Direction::AToB).unwrap();
         hosts.client.write("source", content(48 * MIB));
-        let outcome = hosts.cp(&["--json-stream", "source", "10.9.0.21:target"]).expect(0);
+        let outcome = hosts
+            .cp(&["--json-stream", "source", "10.9.0.21:target"])
+            .expect(0);
         let report = outcome.document();
         // A link that is closed and reconnected appears once in the report. Another link over eth2
         // may be tried and replaced.
-        let links: Vec<_> = outcome.events().into_iter().filter(|event| event["event"] == "link" && event["interface"] == "eth1").collect();
-        let has_worked = |of: &Value| links.iter().any(|link| link["state"] == "up" && link["remote"] == of["remote"]);
-        let is_end = |link: &Value| link["state"] == "down" || link["reason"] == "replaced by another link";
-        let closed: Vec<_> = links.iter().filter(|link| is_end(link) && has_worked(link)).collect();
+        let links: Vec<_> = outcome
+            .events()
+            .into_iter()
+            .filter(|event| event["event"] == "link" && event["interface"] == "eth1")
+            .collect();
+        let has_worked = |of: &Value| {
+            links
+                .iter()
+                .any(|link| link["state"] == "up" && link["remote"] == of["remote"])
+        };
+        let is_end =
+            |link: &Value| link["state"] == "down" || link["reason"] == "replaced by another link";
+        let closed: Vec<_> = links
+            .iter()
+            .filter(|link| is_end(link) && has_worked(link))
+            .collect();
         assert!(closed.is_empty(), "{closed:#?}");
         let links = report["links"].as_array().unwrap();
-        let carrying: Vec<_> = links.iter().filter(|link| number(link, "bytes") > 0).collect();
+        let carrying: Vec<_> = links
+            .iter()
+            .filter(|link| number(link, "bytes") > 0)
+            .collect();
         // The first contact over IPv4 may have carried data for a few milliseconds.
-        let used = carrying.iter().filter(|link| number(link, "bytes") > 4 * MIB as u64).count();
+        let used = carrying
+            .iter()
+            .filter(|link| number(link, "bytes") > 4 * MIB as u64)
+            .count();
         assert_eq!((used, number(&report, "failovers")), (1, 0), "{report:#}");
     }
 }
@@ -188,15 +260,34 @@ fn a_loss_is_told_with_its_reason_and_its_time() {
     (0..2).for_each(|link| hosts.lab.cut(link).unwrap());
     let lost = Instant::now();
     let before = begun.elapsed();
-    cp.await_event("waiting", |event| event["waited_s"].as_f64().unwrap() >= 3.0);
+    cp.await_event("waiting", |event| {
+        event["waited_s"].as_f64().unwrap() >= 3.0
+    });
     let waited = lost.elapsed();
-    assert!(waited >= Duration::from_secs(3) - before.min(Duration::from_secs(1)), "counted from the start: {waited:?}");
+    assert!(
+        waited >= Duration::from_secs(3) - before.min(Duration::from_secs(1)),
+        "counted from the start: {waited:?}"
+    );
     (0..2).for_each(|link| hosts.lab.heal(link).unwrap());
     let outcome = cp.finish().expect(0);
-    let told: Vec<_> = outcome.events().into_iter().filter(|event| event["event"] == "link" && event["state"] == "down").collect();
-    assert!(told.len() >= 2 && told.iter().all(|event| text(event, "reason").starts_with("no carrier")), "{told:#?}");
+    let told: Vec<_> = outcome
+        .events()
+        .into_iter()
+        .filter(|event| event["event"] == "link" && event["state"] == "down")
+        .collect();
+    assert!(
+        told.len() >= 2
+            && told
+                .iter()
+                .all(|event| text(event, "reason").starts_with("no carrier")),
+        "{told:#?}"
+    );
     let report = outcome.document();
     for name in ["eth1", "eth2"] {
-        assert_eq!(text(link(&report, name), "peer_interface"), name, "{report:#}");
+        assert_eq!(
+            text(link(&report, name), "peer_interface"),
+            name,
+            "{report:#}"
+        );
     }
 }

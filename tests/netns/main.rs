@@ -31,7 +31,10 @@ mod failures;
 #[cfg(target_os = "linux")]
 mod faults;
 #[cfg(target_os = "linux")]
-#[allow(dead_code, reason = "shared with the tests without cables, which use more of it")]
+#[allow(
+    dead_code,
+    reason = "shared with the tests without cables, which use more of it"
+)]
 #[path = "../e2e/harness/mod.rs"]
 mod harness;
 #[cfg(target_os = "linux")]
@@ -94,10 +97,21 @@ fn trials(_: bool) -> Vec<Trial> {
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
     // Before any thread starts, because a multi-threaded process cannot enter a user namespace.
-    let obstacle = if only_listed { None } else { nicstripe_lab::gain_access().err().map(|error| nicstripe::chain(&error)) };
-    let no_mounts = obstacle.clone().or_else(|| if only_listed { None } else { disks::obstacle() });
+    let obstacle = if only_listed {
+        None
+    } else {
+        nicstripe_lab::gain_access()
+            .err()
+            .map(|error| nicstripe::chain(&error))
+    };
+    let no_mounts = obstacle
+        .clone()
+        .or_else(|| if only_listed { None } else { disks::obstacle() });
     let trials_of = |tests: &[(&'static str, fn())], obstacle: &Option<String>| -> Vec<Trial> {
-        tests.iter().map(|&(name, test)| trial(name, test, obstacle.clone())).collect()
+        tests
+            .iter()
+            .map(|&(name, test)| trial(name, test, obstacle.clone()))
+            .collect()
     };
     let modules = [
         start::TESTS,
@@ -121,15 +135,42 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         tunnels::TESTS,
         unreached::TESTS,
     ];
-    let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
+    let mut trials: Vec<Trial> = modules
+        .into_iter()
+        .flat_map(|tests| trials_of(tests, &obstacle))
+        .collect();
     trials.extend(trials_of(disks::TESTS, &no_mounts));
-    trials.extend(trials_of(powercuts::TESTS, &if only_listed { None } else { powercuts::obstacle() }));
-    let no_restic = obstacle.clone().or_else(|| if only_listed { None } else { harness::restic::obstacle() });
+    trials.extend(trials_of(
+        powercuts::TESTS,
+        &if only_listed {
+            None
+        } else {
+            powercuts::obstacle()
+        },
+    ));
+    let no_restic = obstacle.clone().or_else(|| {
+        if only_listed {
+            None
+        } else {
+            harness::restic::obstacle()
+        }
+    });
     trials.extend(trials_of(backups::TESTS_WITH_RESTIC, &no_restic));
-    let no_ext4 = no_mounts.or_else(|| if only_listed { None } else { disks::obstacle_to_ext4() });
+    let no_ext4 = no_mounts.or_else(|| {
+        if only_listed {
+            None
+        } else {
+            disks::obstacle_to_ext4()
+        }
+    });
     trials.extend(trials_of(disks::TESTS_WITH_EXT4, &no_ext4));
-    for (tests, try_out) in [(faults::CORRUPTING_TESTS, faults::obstacle as fn() -> _), (stalls::TESTS, stalls::obstacle)] {
-        let obstacle = obstacle.clone().or_else(|| if only_listed { None } else { try_out() });
+    for (tests, try_out) in [
+        (faults::CORRUPTING_TESTS, faults::obstacle as fn() -> _),
+        (stalls::TESTS, stalls::obstacle),
+    ] {
+        let obstacle = obstacle
+            .clone()
+            .or_else(|| if only_listed { None } else { try_out() });
         trials.extend(trials_of(tests, &obstacle));
     }
     trials
@@ -142,5 +183,7 @@ fn trial(name: &'static str, test: fn(), obstacle: Option<String>) -> Trial {
         test();
         Completion::Completed
     };
-    Trial::ignorable_test(name, move || Ok(obstacle.map_or_else(run, Completion::ignored_with)))
+    Trial::ignorable_test(name, move || {
+        Ok(obstacle.map_or_else(run, Completion::ignored_with))
+    })
 }

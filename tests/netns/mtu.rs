@@ -47,19 +47,40 @@ impl Changed {
         let (mut pipe, theirs) = UnixStream::pair().unwrap();
         pipe.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut helper = hosts.client.command(HELPER);
-        helper.arg(hosts.client.home()).stdin(OwnedFd::from(theirs.try_clone().unwrap())).stdout(Stdio::from(OwnedFd::from(theirs)));
+        helper
+            .arg(hosts.client.home())
+            .stdin(OwnedFd::from(theirs.try_clone().unwrap()))
+            .stdout(Stdio::from(OwnedFd::from(theirs)));
         let helper = helper.spawn().unwrap();
-        assert_eq!(ask(&mut pipe, &set(hosts.lab.interface_index(Host::A, 0), 4000)), [1, DONE, 0, 0, 0xdc, 0x05, 0, 0], "1500 before");
-        let user = hosts.client.command("sleep").arg("600").stdin(OwnedFd::from(pipe)).spawn().unwrap();
+        assert_eq!(
+            ask(&mut pipe, &set(hosts.lab.interface_index(Host::A, 0), 4000)),
+            [1, DONE, 0, 0, 0xdc, 0x05, 0, 0],
+            "1500 before"
+        );
+        let user = hosts
+            .client
+            .command("sleep")
+            .arg("600")
+            .stdin(OwnedFd::from(pipe))
+            .spawn()
+            .unwrap();
         assert_eq!([mtu(&hosts, "eth1"), mtu(&hosts, "eth2")], [4000, 1500]);
-        Self { hosts, user, helper }
+        Self {
+            hosts,
+            user,
+            helper,
+        }
     }
 
     #[track_caller]
     fn await_mtu(&self, expected: u32) {
         let begun = Instant::now();
         while mtu(&self.hosts, "eth1") != expected {
-            assert!(begun.elapsed() < DEADLINE, "{} and not {expected}", mtu(&self.hosts, "eth1"));
+            assert!(
+                begun.elapsed() < DEADLINE,
+                "{} and not {expected}",
+                mtu(&self.hosts, "eth1")
+            );
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -78,7 +99,13 @@ impl Drop for Changed {
 /// the reader's network namespace.
 fn mtu(hosts: &Hosts, interface: &str) -> u32 {
     let path = format!("/proc/sys/net/ipv6/conf/{interface}/mtu");
-    hosts.lab.on(Host::A, || fs::read_to_string(&path).unwrap()).unwrap().trim().parse().unwrap()
+    hosts
+        .lab
+        .on(Host::A, || fs::read_to_string(&path).unwrap())
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap()
 }
 
 /// Builds a request to set the MTU of an interface for one minute.
@@ -115,7 +142,11 @@ fn an_mtu_is_put_back_when_its_user_is_killed() {
 
 fn an_mtu_is_put_back_when_its_helper_is_told_to_end() {
     let changed = Changed::new();
-    kill_process(Pid::from_raw(changed.helper.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    kill_process(
+        Pid::from_raw(changed.helper.id().cast_signed()).unwrap(),
+        Signal::TERM,
+    )
+    .unwrap();
     changed.await_mtu(1500);
 }
 
@@ -124,14 +155,24 @@ fn an_mtu_whose_helper_was_killed_is_listed_and_cleaned() {
     let client = &changed.hosts.client;
     let owner = changed.helper.id();
     let listed = client.run(["routes", "list"]).expect(0).stdout;
-    assert_eq!(listed, format!("eth1 has MTU 4000, to be restored to 1500  in use by process {owner}\n"));
+    assert_eq!(
+        listed,
+        format!("eth1 has MTU 4000, to be restored to 1500  in use by process {owner}\n")
+    );
     client.run(["routes", "clean"]).expect(0);
-    assert_eq!(mtu(&changed.hosts, "eth1"), 4000, "one that is in use stays");
+    assert_eq!(
+        mtu(&changed.hosts, "eth1"),
+        4000,
+        "one that is in use stays"
+    );
 
     kill(&mut changed.helper);
     assert_eq!(mtu(&changed.hosts, "eth1"), 4000);
     let listed = client.run(["routes", "list"]).expect(0).stdout;
-    assert_eq!(listed, "eth1 has MTU 4000, to be restored to 1500  stale, its process has ended\n");
+    assert_eq!(
+        listed,
+        "eth1 has MTU 4000, to be restored to 1500  stale, its process has ended\n"
+    );
     let cleaned = client.run(["routes", "clean"]).expect(0).stdout;
     assert_eq!(cleaned, "restored MTU 1500 of eth1, which was 4000\n");
     assert_eq!(mtu(&changed.hosts, "eth1"), 1500);
@@ -153,7 +194,11 @@ fn without_the_right_to_it_a_left_mtu_is_an_error() {
     let mut changed = Changed::new();
     kill(&mut changed.helper);
     let user = side(&changed.hosts.lab, Host::A, Rights::None);
-    fs::copy(changed.hosts.client.home().join("mtus.jsonl"), user.home().join("mtus.jsonl")).unwrap();
+    fs::copy(
+        changed.hosts.client.home().join("mtus.jsonl"),
+        user.home().join("mtus.jsonl"),
+    )
+    .unwrap();
     let outcome = user.run(["routes", "clean"]);
     assert!(!outcome.status.success(), "{outcome}");
     outcome.error(&["MTU", "CAP_NET_ADMIN"]);
@@ -165,11 +210,23 @@ fn what_a_helper_refuses_changes_nothing() {
     let (mut pipe, theirs) = UnixStream::pair().unwrap();
     pipe.set_read_timeout(Some(DEADLINE)).unwrap();
     let mut helper = hosts.client.command(HELPER);
-    helper.arg(hosts.client.home()).stdin(OwnedFd::from(theirs.try_clone().unwrap())).stdout(Stdio::from(OwnedFd::from(theirs)));
+    helper
+        .arg(hosts.client.home())
+        .stdin(OwnedFd::from(theirs.try_clone().unwrap()))
+        .stdout(Stdio::from(OwnedFd::from(theirs)));
     let mut child = helper.spawn().unwrap();
     let eth1 = hosts.lab.interface_index(Host::A, 0);
-    for (interface, mtu, status) in [(1, 9000, 20), (4242, 9000, 5), (eth1, 1279, 22), (eth1, 65_536, 22)] {
-        assert_eq!(ask(&mut pipe, &set(interface, mtu))[..2], [1, status], "{interface} {mtu}");
+    for (interface, mtu, status) in [
+        (1, 9000, 20),
+        (4242, 9000, 5),
+        (eth1, 1279, 22),
+        (eth1, 65_536, 22),
+    ] {
+        assert_eq!(
+            ask(&mut pipe, &set(interface, mtu))[..2],
+            [1, status],
+            "{interface} {mtu}"
+        );
     }
     assert_eq!(mtu(&hosts, "eth1"), 1500);
     drop((pipe, helper));
@@ -179,13 +236,33 @@ fn what_a_helper_refuses_changes_nothing() {
 /// Returns hosts with two cables that carry jumbo frames.
 fn jumbo(rights: bool) -> Hosts {
     let links = [LinkSpec::mbit(200).with_mtu(9000); 2];
-    if rights { Hosts::with_rights_of_the_client(&links) } else { Hosts::joined_by(&links) }
+    if rights {
+        Hosts::with_rights_of_the_client(&links)
+    } else {
+        Hosts::joined_by(&links)
+    }
 }
 
 /// Starts a benchmark with a packet size sweep of the shortest possible points.
 fn start_bench(hosts: &Hosts, arguments: &[&str]) -> Process {
     let port = hosts.daemon.port.to_string();
-    let bench = ["bench", "10.77.1.2", "-p", &port, "-R", "-t", "1", "-O", "0", "-i", "0.1", "--repeat", "1", "--sweep", "mtu"];
+    let bench = [
+        "bench",
+        "10.77.1.2",
+        "-p",
+        &port,
+        "-R",
+        "-t",
+        "1",
+        "-O",
+        "0",
+        "-i",
+        "0.1",
+        "--repeat",
+        "1",
+        "--sweep",
+        "mtu",
+    ];
     hosts.client.start([&bench[..], arguments].concat())
 }
 
@@ -205,7 +282,10 @@ fn await_both(hosts: &Hosts, is_it: impl Fn([u32; 2]) -> bool, within: Duration)
 /// Returns the points of the only sweep of a report: size, and true if computed.
 fn points(report: &serde_json::Value) -> Vec<(u64, bool)> {
     let points = report["sweeps"][0]["points"].as_array().unwrap();
-    points.iter().map(|point| (point["size"].as_u64().unwrap(), point["computed"] == true)).collect()
+    points
+        .iter()
+        .map(|point| (point["size"].as_u64().unwrap(), point["computed"] == true))
+        .collect()
 }
 
 fn a_bench_measures_other_sizes_of_packets_and_puts_back_what_there_was() {
@@ -216,8 +296,15 @@ fn a_bench_measures_other_sizes_of_packets_and_puts_back_what_there_was() {
     }
     let outcome = bench.finish().expect(0);
     let report = outcome.document_of("nicstripe-bench-report-1");
-    assert_eq!(points(&report), [(1500, false), (4000, false), (9000, false)], "{report:#}");
-    assert_eq!((both(&hosts), &report["complete"]), ([9000; 2], &true.into()));
+    assert_eq!(
+        points(&report),
+        [(1500, false), (4000, false), (9000, false)],
+        "{report:#}"
+    );
+    assert_eq!(
+        (both(&hosts), &report["complete"]),
+        ([9000; 2], &true.into())
+    );
     // Each change writes a record file; none is left.
     assert_eq!(hosts.client.run(["routes", "list"]).expect(0).stdout, "");
 }
@@ -239,7 +326,11 @@ fn a_bench_that_is_interrupted_leaves_the_mtu_as_it_was_and_has_a_report() {
     let outcome = bench.finish().expect(130);
     assert_eq!(both(&hosts), [9000; 2]);
     let report = outcome.document_of("nicstripe-bench-report-1");
-    assert_eq!((&report["complete"], &report["sweeps"][0]["stopped"]), (&false.into(), &"interrupted".into()), "{report:#}");
+    assert_eq!(
+        (&report["complete"], &report["sweeps"][0]["stopped"]),
+        (&false.into(), &"interrupted".into()),
+        "{report:#}"
+    );
     assert_eq!(points(&report), [(1500, false)]);
 }
 

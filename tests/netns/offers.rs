@@ -8,36 +8,69 @@ use crate::{
     kernel_routes::{self, KernelRoute, Watch},
 };
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![no_route_goes_to_an_address_that_is_not_a_neighbours];
+pub(crate) const TESTS: &[(&str, fn())] =
+    tests![no_route_goes_to_an_address_that_is_not_a_neighbours];
 
 fn no_route_goes_to_an_address_that_is_not_a_neighbours() {
-    let lab = Lab::builder().links([LinkSpec::mbit(200); 2]).without_ipv6().build().unwrap();
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(200); 2])
+        .without_ipv6()
+        .build()
+        .unwrap();
     let hosts = Hosts::in_lab(lab, Rights::All, Rights::None);
     hosts.client.write("source", b"bytes");
     let [eth1, eth2] = [0, 1].map(|link| hosts.lab.interface_index(Host::A, link));
-    hosts.lab.remove_address(Host::B, 1, "10.77.2.2/24").unwrap();
+    hosts
+        .lab
+        .remove_address(Host::B, 1, "10.77.2.2/24")
+        .unwrap();
     hosts.lab.add_address(Host::A, 1, "10.88.0.1/16").unwrap();
     let prepare = || {
         kernel_routes::add_gateway([0, 0, 0, 0].into(), 0, [10, 77, 2, 254].into());
         kernel_routes::add_gateway([10, 200, 0, 0].into(), 16, [10, 77, 2, 253].into());
         kernel_routes::add_gateway([10, 201, 0, 7].into(), 32, [10, 88, 0, 252].into());
-        kernel_routes::add(KernelRoute { destination: [10, 77, 2, 77].into(), interface: eth1, protocol: 186 });
-        kernel_routes::add(KernelRoute { destination: [10, 88, 0, 77].into(), interface: eth2, protocol: 16 });
+        kernel_routes::add(KernelRoute {
+            destination: [10, 77, 2, 77].into(),
+            interface: eth1,
+            protocol: 186,
+        });
+        kernel_routes::add(KernelRoute {
+            destination: [10, 88, 0, 77].into(),
+            interface: eth2,
+            protocol: 16,
+        });
         (Watch::begin(), kernel_routes::tables())
     };
     let (watch, before) = hosts.lab.on(Host::A, prepare).unwrap();
 
-    let ours = |address: &str, interface| KernelRoute { destination: address.parse().unwrap(), interface, protocol: 83 };
+    let ours = |address: &str, interface| KernelRoute {
+        destination: address.parse().unwrap(),
+        interface,
+        protocol: 83,
+    };
     for (offer, refusal) in OFFERS {
         let outcome = offered(&hosts, offer);
-        let added: Vec<KernelRoute> = watch.added().into_iter().filter(|route| route.protocol == 83).collect();
-        assert!(added.iter().all(|route| *route == ours("10.77.1.2", eth1)), "{offer}: {added:?}\n{outcome}");
+        let added: Vec<KernelRoute> = watch
+            .added()
+            .into_iter()
+            .filter(|route| route.protocol == 83)
+            .collect();
+        assert!(
+            added.iter().all(|route| *route == ours("10.77.1.2", eth1)),
+            "{offer}: {added:?}\n{outcome}"
+        );
         match (offer.split_once('/'), refusal) {
-            (Some((address, _)), Some(why)) => drop(outcome.expect(10).error(&["eth2", address, why])),
+            (Some((address, _)), Some(why)) => {
+                drop(outcome.expect(10).error(&["eth2", address, why]))
+            }
             // The copy works without that cable.
             _ => drop(outcome.expect(0)),
         }
-        assert_eq!(hosts.lab.on(Host::A, kernel_routes::tables).unwrap(), before, "{offer}");
+        assert_eq!(
+            hosts.lab.on(Host::A, kernel_routes::tables).unwrap(),
+            before,
+            "{offer}"
+        );
     }
     // A legitimate address as control: the rejections had no other cause.
     offered(&hosts, "10.77.2.9/24").expect(0);
@@ -46,7 +79,10 @@ fn no_route_goes_to_an_address_that_is_not_a_neighbours() {
 
 /// Runs a copy while the daemon's host has only this address on the second cable.
 fn offered(hosts: &Hosts, address: &str) -> crate::harness::Outcome {
-    hosts.lab.add_address(Host::B, 1, address).unwrap_or_else(|error| panic!("{address}: {error:?}"));
+    hosts
+        .lab
+        .add_address(Host::B, 1, address)
+        .unwrap_or_else(|error| panic!("{address}: {error:?}"));
     let outcome = hosts.cp(&["-f", "--routes", "always", "source", "10.77.1.2:target"]);
     hosts.lab.remove_address(Host::B, 1, address).unwrap();
     outcome

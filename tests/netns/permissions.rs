@@ -9,13 +9,18 @@ use nicstripe_lab::LinkSpec;
 
 use crate::hosts::Hosts;
 
-pub(crate) const TESTS: &[(&str, fn())] =
-    tests![a_directory_that_may_not_be_written_to_is_an_error, a_file_that_may_not_be_read_is_an_error];
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    a_directory_that_may_not_be_written_to_is_an_error,
+    a_file_that_may_not_be_read_is_an_error
+];
 
 fn a_directory_that_may_not_be_written_to_is_an_error() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200)]);
     hosts.client.write("source", b"bytes");
-    for (side, ends) in [(&hosts.server, ["source", "10.77.1.2:dir/target"]), (&hosts.client, ["10.77.1.2:source", "dir/target"])] {
+    for (side, ends) in [
+        (&hosts.server, ["source", "10.77.1.2:dir/target"]),
+        (&hosts.client, ["10.77.1.2:source", "dir/target"]),
+    ] {
         hosts.server.write("source", b"bytes");
         side.make_dir("dir");
         fs::set_permissions(side.path("dir"), fs::Permissions::from_mode(0o555)).unwrap();
@@ -28,10 +33,16 @@ fn a_directory_that_may_not_be_written_to_is_an_error() {
 
 fn a_file_that_may_not_be_read_is_an_error() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200)]);
-    for (side, ends) in [(&hosts.client, ["secret", "10.77.1.2:target"]), (&hosts.server, ["10.77.1.2:secret", "target"])] {
+    for (side, ends) in [
+        (&hosts.client, ["secret", "10.77.1.2:target"]),
+        (&hosts.server, ["10.77.1.2:secret", "target"]),
+    ] {
         side.write("secret", b"bytes");
         fs::set_permissions(side.path("secret"), fs::Permissions::from_mode(0o000)).unwrap();
-        hosts.cp(&ends).expect(11).error(&["secret", "Permission denied"]);
+        hosts
+            .cp(&ends)
+            .expect(11)
+            .error(&["secret", "Permission denied"]);
         assert!(!hosts.client.has("target") && !hosts.server.has("target"));
     }
 }

@@ -57,7 +57,11 @@ fn a_power_cut_takes_nothing_that_was_acknowledged() {
     let mut command = namespaces::command(&env::current_exe().unwrap());
     command.env(BASE, place.base()).stdin(Stdio::null());
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Runs the test inside its namespaces. Panics on any violation.
@@ -73,8 +77,15 @@ pub(crate) fn cut_power(base: &Path) {
         again_every: 0,
     };
     let outcome = plan.carry_out(&mut Rng::new(SEED)).unwrap();
-    assert!(outcome.findings.is_clean() && outcome.bad_cuts == 0, "{:#?}", outcome.findings);
-    assert!(outcome.findings.acknowledged > 0 && outcome.blocks[0] > 0, "nothing was at stake: {outcome:?}");
+    assert!(
+        outcome.findings.is_clean() && outcome.bad_cuts == 0,
+        "{:#?}",
+        outcome.findings
+    );
+    assert!(
+        outcome.findings.acknowledged > 0 && outcome.blocks[0] > 0,
+        "nothing was at stake: {outcome:?}"
+    );
 }
 
 /// Seed of a worker without a large file, which would take seconds.

@@ -49,7 +49,11 @@ fn hosts() -> Hosts {
 }
 
 fn decoy(hosts: &Hosts) -> KernelRoute {
-    KernelRoute { destination: [10, 77, 2, 99].into(), interface: hosts.lab.interface_index(Host::A, 1), protocol: BOOT }
+    KernelRoute {
+        destination: [10, 77, 2, 99].into(),
+        interface: hosts.lab.interface_index(Host::A, 1),
+        protocol: BOOT,
+    }
 }
 
 /// Returns the routes needed by a copy over both cables, and the decoy.
@@ -66,7 +70,13 @@ fn present(hosts: &Hosts) -> Vec<KernelRoute> {
     hosts.lab.on(Host::A, kernel_routes::host_routes).unwrap()
 }
 
-const COPY: [&str; 5] = ["--routes", "always", "--json-stream", "source", "10.77.1.2:target"];
+const COPY: [&str; 5] = [
+    "--routes",
+    "always",
+    "--json-stream",
+    "source",
+    "10.77.1.2:target",
+];
 
 fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
     let hosts = hosts();
@@ -78,7 +88,13 @@ fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
     let listed = hosts.client.run(["routes", "list"]).expect(0).stdout;
     let owner = format!("in use by process {}", helper_of(&cp).unwrap());
     let lines: Vec<&str> = listed.lines().collect();
-    assert_eq!(lines, [format!("10.77.1.2/32 dev eth1  {owner}"), format!("10.77.2.2/32 dev eth2  {owner}")]);
+    assert_eq!(
+        lines,
+        [
+            format!("10.77.1.2/32 dev eth1  {owner}"),
+            format!("10.77.2.2/32 dev eth2  {owner}")
+        ]
+    );
     // Routes in use stay.
     hosts.client.run(["routes", "clean"]).expect(0);
     assert_eq!(present(&hosts), with_ours(&hosts));
@@ -91,11 +107,15 @@ fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
 
 /// Returns the route helper of this process, if any.
 pub(crate) fn helper_of(user: &Process) -> Option<u32> {
-    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
+    let numbers = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
     let is_helper = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // "pid (name) state parent …"; the kernel cuts names to 15 bytes.
-        let parent = stat.split_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+        let parent = stat
+            .split_once(") ")
+            .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
         stat.contains("(nicstripe-route") && parent == Some(user.id())
     };
     numbers.into_iter().find(is_helper)
@@ -143,12 +163,26 @@ fn routes_come_back_when_their_interface_does() {
     let hosts = hosts();
     let cp = started(&hosts);
     let eth2 = hosts.lab.interface_index(Host::A, 1);
-    hosts.lab.on(Host::A, || kernel_routes::switch(eth2, false)).unwrap();
-    assert_eq!(present(&hosts), with_ours(&hosts)[..1], "the kernel drops them, the decoy as well");
-    hosts.lab.on(Host::A, || kernel_routes::switch(eth2, true)).unwrap();
+    hosts
+        .lab
+        .on(Host::A, || kernel_routes::switch(eth2, false))
+        .unwrap();
+    assert_eq!(
+        present(&hosts),
+        with_ours(&hosts)[..1],
+        "the kernel drops them, the decoy as well"
+    );
+    hosts
+        .lab
+        .on(Host::A, || kernel_routes::switch(eth2, true))
+        .unwrap();
     let begun = Instant::now();
     while present(&hosts) != with_ours(&hosts)[..2] {
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", present(&hosts));
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            present(&hosts)
+        );
         thread::sleep(Duration::from_millis(5));
     }
     cp.finish().expect(0);
@@ -159,8 +193,13 @@ fn what_speaks_to_the_network_cannot_change_routes() {
     let hosts = hosts();
     let cp = started(&hosts);
     let threads = fs::read_dir(format!("/proc/{}/task", cp.id())).unwrap();
-    let rights: Vec<u64> = threads.map(|thread| effective_rights(&thread.unwrap().path())).collect();
-    assert!(rights.len() > 1 && rights.iter().all(|rights| rights & NET_ADMIN == 0), "{rights:x?}");
+    let rights: Vec<u64> = threads
+        .map(|thread| effective_rights(&thread.unwrap().path()))
+        .collect();
+    assert!(
+        rights.len() > 1 && rights.iter().all(|rights| rights & NET_ADMIN == 0),
+        "{rights:x?}"
+    );
     let helper = effective_rights(Path::new(&format!("/proc/{}", helper_of(&cp).unwrap())));
     assert_eq!(helper, NET_ADMIN);
     cp.finish().expect(0);
@@ -168,7 +207,10 @@ fn what_speaks_to_the_network_cannot_change_routes() {
 
 fn effective_rights(process: &Path) -> u64 {
     let status = fs::read_to_string(process.join("status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .unwrap();
     u64::from_str_radix(line.trim(), 16).unwrap()
 }
 
@@ -176,8 +218,11 @@ const NET_ADMIN: u64 = 1 << 12;
 
 /// Makes host A route to 10.77.2.2 by the first cable, and drop packets from it on the second.
 fn make_strict(hosts: &Hosts) {
-    let astray =
-        KernelRoute { destination: hosts.lab.address(Host::B, 1), interface: hosts.lab.interface_index(Host::A, 0), protocol: BOOT };
+    let astray = KernelRoute {
+        destination: hosts.lab.address(Host::B, 1),
+        interface: hosts.lab.interface_index(Host::A, 0),
+        protocol: BOOT,
+    };
     let prepare = || {
         kernel_routes::add_prefix(astray, 31);
         fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1").unwrap();
@@ -193,25 +238,44 @@ fn where_a_strict_filter_needs_a_route_it_is_installed_unasked() {
     let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
     cp.await_bytes(MIB as u64);
     // The first cable needs no route.
-    let ours =
-        KernelRoute { destination: hosts.lab.address(Host::B, 1), interface: hosts.lab.interface_index(Host::A, 1), protocol: NICSTRIPE };
+    let ours = KernelRoute {
+        destination: hosts.lab.address(Host::B, 1),
+        interface: hosts.lab.interface_index(Host::A, 1),
+        protocol: NICSTRIPE,
+    };
     assert_eq!(present(&hosts), [ours, decoy(&hosts)]);
     let report = cp.finish().expect(0).document();
     assert_eq!(number(&report, "routes_installed"), 1);
     for interface in ["eth1", "eth2"] {
-        assert!(number(link(&report, interface), "bytes") > (8 * MIB) as u64, "{report:#}");
+        assert!(
+            number(link(&report, interface), "bytes") > (8 * MIB) as u64,
+            "{report:#}"
+        );
     }
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
 fn where_a_needed_route_may_not_be_installed_the_other_cable_carries_all() {
-    for (hosts, policy) in [(hosts(), "never"), (Hosts::joined_by(&[LinkSpec::mbit(200); 2]), "auto")] {
+    for (hosts, policy) in [
+        (hosts(), "never"),
+        (Hosts::joined_by(&[LinkSpec::mbit(200); 2]), "auto"),
+    ] {
         make_strict(&hosts);
         let bytes = content(8 * MIB);
         Way::Put.prepare(&hosts, &bytes);
-        let report = hosts.cp(&["--routes", policy, "--json", "source", "10.77.1.2:target"]).expect(0).document();
+        let report = hosts
+            .cp(&["--routes", policy, "--json", "source", "10.77.1.2:target"])
+            .expect(0)
+            .document();
         Way::Put.check(&hosts, &bytes, &report);
-        assert_eq!((number(&report, "routes_installed"), number(link(&report, "eth1"), "bytes")), (0, bytes.len() as u64), "{report:#}");
+        assert_eq!(
+            (
+                number(&report, "routes_installed"),
+                number(link(&report, "eth1"), "bytes")
+            ),
+            (0, bytes.len() as u64),
+            "{report:#}"
+        );
     }
 }
 
@@ -221,7 +285,13 @@ fn routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned() {
     let listed = hosts.client.run(["routes", "list"]).expect(0).stdout;
     assert_eq!(listed.matches("left over").count(), 2, "{listed}");
     let cleaned = hosts.client.run(["routes", "clean"]).expect(0).stdout;
-    assert_eq!(cleaned.lines().collect::<Vec<_>>(), ["removed 10.77.1.2/32 dev eth1", "removed 10.77.2.2/32 dev eth2"]);
+    assert_eq!(
+        cleaned.lines().collect::<Vec<_>>(),
+        [
+            "removed 10.77.1.2/32 dev eth1",
+            "removed 10.77.2.2/32 dev eth2"
+        ]
+    );
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
@@ -246,8 +316,14 @@ fn an_interrupted_copy_leaves_no_route() {
 fn a_route_that_is_not_ours_is_not_replaced() {
     let hosts = hosts();
     hosts.client.write("source", b"bytes");
-    let theirs = KernelRoute { destination: [10, 77, 2, 2].into(), ..decoy(&hosts) };
-    hosts.lab.on(Host::A, || kernel_routes::add(theirs)).unwrap();
+    let theirs = KernelRoute {
+        destination: [10, 77, 2, 2].into(),
+        ..decoy(&hosts)
+    };
+    hosts
+        .lab
+        .on(Host::A, || kernel_routes::add(theirs))
+        .unwrap();
     let outcome = hosts.cp(&COPY);
     assert!(!outcome.status.success(), "{outcome}");
     outcome.error(&["10.77.2.2"]);
@@ -268,7 +344,14 @@ fn without_being_asked_no_route_is_installed() {
     let bytes = content(16 * MIB);
     Way::Put.prepare(&hosts, &bytes);
     for policy in ["auto", "never"] {
-        let cp = hosts.start_cp(&["-f", "--routes", policy, "--json-stream", "source", "10.77.1.2:target"]);
+        let cp = hosts.start_cp(&[
+            "-f",
+            "--routes",
+            policy,
+            "--json-stream",
+            "source",
+            "10.77.1.2:target",
+        ]);
         cp.await_bytes(MIB as u64);
         assert_eq!(present(&hosts), [decoy(&hosts)], "{policy}");
         let report = cp.finish().expect(0).document();
@@ -280,22 +363,52 @@ fn without_being_asked_no_route_is_installed() {
 /// eth2. `is_its_own` decides if packets that arrive at the peer's eth1 reach the address.
 /// Otherwise it could be a third party's.
 fn claimed(holder: Host, is_its_own: bool) -> (Vec<KernelRoute>, Value) {
-    let lab = Lab::builder().links([LinkSpec::mbit(200).bare(); 2]).without_ipv6();
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(200).bare(); 2])
+        .without_ipv6();
     let lab = lab.sysctl(holder, "net/ipv4/conf/all/rp_filter", "1");
     let claimant = holder.peer();
-    let lab = if is_its_own { lab } else { lab.sysctl(claimant, "net/ipv4/conf/all/arp_ignore", "1") };
+    let lab = if is_its_own {
+        lab
+    } else {
+        lab.sysctl(claimant, "net/ipv4/conf/all/arp_ignore", "1")
+    };
     let lab = lab.build().unwrap();
-    for (host, link, address) in [(holder, 0, "10.9.0.21/24"), (holder, 1, "10.9.0.22/24"), (claimant, 0, "10.9.0.11/24")] {
+    for (host, link, address) in [
+        (holder, 0, "10.9.0.21/24"),
+        (holder, 1, "10.9.0.22/24"),
+        (claimant, 0, "10.9.0.11/24"),
+    ] {
         lab.add_address(host, link, address).unwrap();
     }
     lab.add_address(claimant, 1, "10.9.0.99/24").unwrap();
-    let rights = |host| if host == holder { Rights::All } else { Rights::None };
+    let rights = |host| {
+        if host == holder {
+            Rights::All
+        } else {
+            Rights::None
+        }
+    };
     let hosts = Hosts::in_lab(lab, rights(Host::A), rights(Host::B));
     hosts.client.write("source", content(48 * MIB));
-    let address = if holder == Host::B { "10.9.0.21" } else { "10.9.0.11" };
+    let address = if holder == Host::B {
+        "10.9.0.21"
+    } else {
+        "10.9.0.11"
+    };
     let watch = hosts.lab.on(holder, Watch::begin).unwrap();
-    let report = hosts.cp(&["--json", "source", &format!("{address}:target")]).expect(0).document();
-    (watch.added().into_iter().filter(|route| route.protocol == NICSTRIPE).collect(), report)
+    let report = hosts
+        .cp(&["--json", "source", &format!("{address}:target")])
+        .expect(0)
+        .document();
+    (
+        watch
+            .added()
+            .into_iter()
+            .filter(|route| route.protocol == NICSTRIPE)
+            .collect(),
+        report,
+    )
 }
 
 fn no_route_takes_an_address_from_where_it_is_reached() {
@@ -317,14 +430,32 @@ fn a_route_is_installed_to_an_address_that_is_the_peers_already() {
 /// until the entry expires after 8 s.
 fn a_proof_arrives_where_the_address_was_learned_at_another_card() {
     for holder in Host::ALL {
-        let lab = Lab::builder().links([LinkSpec::mbit(200); 2]).one_subnet().without_ipv6();
-        let lab = Host::ALL.into_iter().fold(lab, |lab, host| lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1"));
+        let lab = Lab::builder()
+            .links([LinkSpec::mbit(200); 2])
+            .one_subnet()
+            .without_ipv6();
+        let lab = Host::ALL.into_iter().fold(lab, |lab, host| {
+            lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1")
+        });
         let hosts = Hosts::in_lab(lab.build().unwrap(), Rights::All, Rights::All);
         let (lab, peer) = (&hosts.lab, holder.peer());
-        let other = lab.on(peer, || kernel_routes::hardware(lab.interface_index(peer, 1))).unwrap();
-        lab.on(holder, || kernel_routes::learn(lab.address(peer, 1), lab.interface_index(holder, 0), &other)).unwrap();
+        let other = lab
+            .on(peer, || {
+                kernel_routes::hardware(lab.interface_index(peer, 1))
+            })
+            .unwrap();
+        lab.on(holder, || {
+            kernel_routes::learn(lab.address(peer, 1), lab.interface_index(holder, 0), &other)
+        })
+        .unwrap();
         hosts.client.write("source", content(64 * MIB));
-        let report = hosts.cp(&["--json", "source", "10.9.0.21:target"]).expect(0).document();
-        assert!(number(link(&report, "eth2"), "bytes") > (16 * MIB) as u64, "{holder:?}: {report:#}");
+        let report = hosts
+            .cp(&["--json", "source", "10.9.0.21:target"])
+            .expect(0)
+            .document();
+        assert!(
+            number(link(&report, "eth2"), "bytes") > (16 * MIB) as u64,
+            "{holder:?}: {report:#}"
+        );
     }
 }

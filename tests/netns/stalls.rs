@@ -20,7 +20,8 @@ use crate::{
     hosts::{Hosts, MIB, Rights, introduce, side},
 };
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link];
+pub(crate) const TESTS: &[(&str, fn())] =
+    tests![a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link];
 
 /// Returns the reason why these tests cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
@@ -29,39 +30,73 @@ pub(crate) fn obstacle() -> Option<String> {
     fs::create_dir(&mount_point).unwrap();
     let mut command = Command::new("unshare");
     let script = format!("{MOUNT} && fsfreeze -f . && fsfreeze -u .");
-    command.args(["--mount", "sh", "-c", &script]).current_dir(mount_point).stdin(Stdio::null());
+    command
+        .args(["--mount", "sh", "-c", &script])
+        .current_dir(mount_point)
+        .stdin(Stdio::null());
     match command.output() {
         Ok(output) if output.status.success() => None,
-        Ok(output) => Some(format!("no disk to freeze here: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Ok(output) => Some(format!(
+            "no disk to freeze here: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
         Err(error) => Some(format!("no unshare(1) here: {error}")),
     }
 }
 
 /// Returns two hosts, with a daemon on B whose files are on such a disk.
 fn hosts() -> Hosts {
-    let lab = Arc::new(Lab::builder().links([LinkSpec::mbit(200); 2]).build().unwrap());
-    let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::All));
+    let lab = Arc::new(
+        Lab::builder()
+            .links([LinkSpec::mbit(200); 2])
+            .build()
+            .unwrap(),
+    );
+    let (client, server) = (
+        side(&lab, Host::A, Rights::None),
+        side(&lab, Host::B, Rights::All),
+    );
     introduce(&client, &server);
     let mut command = server.command("unshare");
     command.env("PATH", std::env::var_os("PATH").unwrap());
-    command.args(["--mount", "sh", "-c", &format!("{MOUNT} && exec \"$0\" serve --port 0"), env!("CARGO_BIN_EXE_nicstripe")]);
+    command.args([
+        "--mount",
+        "sh",
+        "-c",
+        &format!("{MOUNT} && exec \"$0\" serve --port 0"),
+        env!("CARGO_BIN_EXE_nicstripe"),
+    ]);
     let daemon = Daemon::listening(Process::spawn(command));
-    Hosts { lab, client, server, daemon }
+    Hosts {
+        lab,
+        client,
+        server,
+        daemon,
+    }
 }
 
 /// Freezes a file system for a while by a separate process, which thaws it even if this one dies.
 fn freeze(folder: &Path, time: Duration) -> Child {
     let script = "exec 3< \"$0\"; fsfreeze -f /proc/self/fd/3 && echo && sleep \"$1\"; fsfreeze -u /proc/self/fd/3";
     let mut command = Command::new("sh");
-    command.args(["-c", script]).arg(folder).arg(time.as_secs().to_string());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+    command
+        .args(["-c", script])
+        .arg(folder)
+        .arg(time.as_secs().to_string());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 fn a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link() {
     let hosts = hosts();
     let bytes = content(128 * MIB);
     hosts.client.write("source", &bytes);
-    let root = Path::new("/proc").join(hosts.daemon.process.id().to_string()).join("root");
+    let root = Path::new("/proc")
+        .join(hosts.daemon.process.id().to_string())
+        .join("root");
     let folder = root.join(hosts.server.files().strip_prefix("/").unwrap());
 
     let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
@@ -74,7 +109,10 @@ fn a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link() {
     assert!(frozen.wait().unwrap().success());
     assert!(begun.elapsed() >= STALL);
     let thawed = Instant::now();
-    assert!(hosts.daemon.process.peak_memory() <= full + MIB as u64, "memory grew from {full} bytes in a stall");
+    assert!(
+        hosts.daemon.process.peak_memory() <= full + MIB as u64,
+        "memory grew from {full} bytes in a stall"
+    );
 
     let report = cp.finish().expect(0).document();
     assert_eq!(number(&report, "failovers"), 0, "{report:#}");
@@ -84,10 +122,15 @@ fn a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link() {
     assert_eq!(text(&report, "blake3"), digest(&bytes));
     assert!(is_same(&fs::read(folder.join("target")).unwrap(), &bytes));
     // At most 96 MiB were left, which both cables carry in 2.2 s; doubled for a busy machine.
-    assert!(thawed.elapsed() <= Duration::from_secs(5), "{:?} after the stall: {report:#}", thawed.elapsed());
+    assert!(
+        thawed.elapsed() <= Duration::from_secs(5),
+        "{:?} after the stall: {report:#}",
+        thawed.elapsed()
+    );
 }
 
 const STALL: Duration = Duration::from_secs(5);
 
 /// Mounts a 300 MiB disk on the script's folder; its image is a file next to that folder.
-const MOUNT: &str = "truncate -s 300M ../disk && mkfs.ext4 -q ../disk && mount -o loop ../disk . && cd \"$PWD\"";
+const MOUNT: &str =
+    "truncate -s 300M ../disk && mkfs.ext4 -q ../disk && mount -o loop ../disk . && cd \"$PWD\"";

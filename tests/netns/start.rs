@@ -10,7 +10,12 @@ fn nicstripe_starts_on_both_hosts_without_any_right() {
     let lab = Lab::builder().link(LinkSpec::gigabit()).build().unwrap();
     for host in Host::ALL {
         let mut nicstripe = lab.unprivileged_command(host, env!("CARGO_BIN_EXE_nicstripe"));
-        let status = nicstripe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
+        let status = nicstripe
+            .arg("--version")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
         assert!(status.success(), "on host {host}: {status}");
     }
 }

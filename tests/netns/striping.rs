@@ -49,15 +49,28 @@ fn carry_their_shares(links: &[LinkSpec]) {
         for (index, counters) in carried.iter().enumerate() {
             let (sender, receiver) = (way.sender(), way.sender().peer());
             // Headers add up to 5 % to the counters; see `Traffic`.
-            for (end, counted) in [("sent", counters.at(sender).sent_bytes), ("received", counters.at(receiver).received_bytes)] {
+            for (end, counted) in [
+                ("sent", counters.at(sender).sent_bytes),
+                ("received", counters.at(receiver).received_bytes),
+            ] {
                 let part = counted as f64 / share;
-                assert!((0.9..=1.15).contains(&part), "link {index} {end} {part} of its share: {carried:#?}\n{report:#}");
+                assert!(
+                    (0.9..=1.15).contains(&part),
+                    "link {index} {end} {part} of its share: {carried:#?}\n{report:#}"
+                );
             }
             // Acknowledgements return over the same cable: a few per cent of the data.
-            assert!(counters.at(receiver).sent_bytes > 10_000, "link {index}: {carried:#?}");
+            assert!(
+                counters.at(receiver).sent_bytes > 10_000,
+                "link {index}: {carried:#?}"
+            );
             paired(link(&report, &hosts.lab.interface(index)));
         }
-        assert_eq!(report["links"].as_array().unwrap().len(), links.len(), "{report:#}");
+        assert_eq!(
+            report["links"].as_array().unwrap().len(),
+            links.len(),
+            "{report:#}"
+        );
         told_beside_theory(&report, links);
     }
 }
@@ -65,34 +78,60 @@ fn carry_their_shares(links: &[LinkSpec]) {
 /// Panics unless the link is verified and joins interfaces of the same name.
 #[track_caller]
 fn paired(link: &Value) {
-    assert_eq!((text(link, "state"), &link["verified"]), ("up", &Value::Bool(true)), "{link:#}");
+    assert_eq!(
+        (text(link, "state"), &link["verified"]),
+        ("up", &Value::Bool(true)),
+        "{link:#}"
+    );
     assert_eq!(text(link, "peer_interface"), text(link, "interface"));
 }
 
 #[track_caller]
 fn told_beside_theory(report: &Value, links: &[LinkSpec]) {
-    let theory: u64 = links.iter().map(|spec| spec.goodput().unwrap().bits_per_second()).sum();
+    let theory: u64 = links
+        .iter()
+        .map(|spec| spec.goodput().unwrap().bits_per_second())
+        .sum();
     let got = number(report, "bytes") as f64 * 8.0 / report["elapsed_s"].as_f64().unwrap();
     let efficiency = got / theory as f64;
     // `benches/throughput` measures the distance to theory, which depends on the load of the
     // machine.
-    assert!(efficiency <= 1.01, "{efficiency} of {theory} bit/s: {report:#}");
+    assert!(
+        efficiency <= 1.01,
+        "{efficiency} of {theory} bit/s: {report:#}"
+    );
     // The reported efficiency and theory match the cables.
-    let (told, expected) = (report["efficiency"].as_f64().unwrap(), number(report, "theory_bps") as f64);
-    assert!((told - efficiency).abs() < 0.01 && (expected / theory as f64 - 1.0).abs() < 0.01, "{theory} bit/s: {report:#}");
+    let (told, expected) = (
+        report["efficiency"].as_f64().unwrap(),
+        number(report, "theory_bps") as f64,
+    );
+    assert!(
+        (told - efficiency).abs() < 0.01 && (expected / theory as f64 - 1.0).abs() < 0.01,
+        "{theory} bit/s: {report:#}"
+    );
 }
 
 fn the_daemon_listens_on_every_interface() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 3]);
     for interface in ["lo", "eth1", "eth2", "eth3"] {
-        hosts.daemon.process.await_stderr(&format!("listening on {interface}, port {}", hosts.daemon.port));
+        hosts.daemon.process.await_stderr(&format!(
+            "listening on {interface}, port {}",
+            hosts.daemon.port
+        ));
     }
     // Each interface answers at its own address.
     hosts.client.write("source", b"bytes");
     for index in 0..3 {
         let address = hosts.lab.address(Host::B, index);
         let link = format!("{}={address}", hosts.lab.interface(index));
-        hosts.cp(&["--link", &link, "source", &format!("{address}:target{index}")]).expect(0);
+        hosts
+            .cp(&[
+                "--link",
+                &link,
+                "source",
+                &format!("{address}:target{index}"),
+            ])
+            .expect(0);
     }
 }
 
@@ -100,7 +139,10 @@ fn any_address_of_the_peer_finds_all_cables() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
     let bytes = content(16 * MIB);
     hosts.client.write("source", &bytes);
-    let report = hosts.cp(&["--json", "source", "10.77.2.2:target"]).expect(0).document();
+    let report = hosts
+        .cp(&["--json", "source", "10.77.2.2:target"])
+        .expect(0)
+        .document();
     hosts.server.check("target", &bytes, &report);
     for interface in ["eth1", "eth2"] {
         let link = link(&report, interface);
@@ -113,15 +155,24 @@ fn a_slow_cable_does_not_set_the_pace_of_a_fast_one() {
     let links = [LinkSpec::mbit(200), LinkSpec::mbit(10)];
     let hosts = Hosts::joined_by(&links);
     let bytes = content(48 * MIB);
-    let theory: u64 = links.iter().map(|spec| spec.goodput().unwrap().bits_per_second()).sum();
+    let theory: u64 = links
+        .iter()
+        .map(|spec| spec.goodput().unwrap().bits_per_second())
+        .sum();
     let ideal = bytes.len() as f64 * 8.0 / theory as f64;
     for way in Way::BOTH {
         let ends = way.prepare(&hosts, &bytes);
-        let report = hosts.cp(&[&["--json"], &ends[..]].concat()).expect(0).document();
+        let report = hosts
+            .cp(&[&["--json"], &ends[..]].concat())
+            .expect(0)
+            .document();
         way.check(&hosts, &bytes, &report);
         let took = report["elapsed_s"].as_f64().unwrap();
         // Ideally 2.04 s. A split of the rest in halves would take the slow cable 20 s.
-        assert!(took <= 2.0 * ideal + 1.0, "{took} s where {ideal} s are ideal: {report:#}");
+        assert!(
+            took <= 2.0 * ideal + 1.0,
+            "{took} s where {ideal} s are ideal: {report:#}"
+        );
         assert!(number(link(&report, "eth2"), "bytes") > 0, "{report:#}");
     }
 }
@@ -134,14 +185,31 @@ fn a_named_link_is_the_only_one_used() {
 fn named_links_are_paired_by_their_interfaces() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 3]);
     hosts.client.write("source", content(16 * MIB));
-    let arguments = ["--link", "eth3", "--link", "eth1=eth1", "--json", "source", "10.77.1.2:"];
+    let arguments = [
+        "--link",
+        "eth3",
+        "--link",
+        "eth1=eth1",
+        "--json",
+        "source",
+        "10.77.1.2:",
+    ];
     let report = hosts.cp(&arguments).expect(0).document();
     for interface in ["eth1", "eth3"] {
         paired(link(&report, interface));
     }
     assert_eq!(report["links"].as_array().unwrap().len(), 2, "{report:#}");
     // No cable joins these two interfaces.
-    let refused = hosts.cp(&["-f", "--link", "eth1=eth2", "--json", "source", "10.77.1.2:"]).expect(10);
+    let refused = hosts
+        .cp(&[
+            "-f",
+            "--link",
+            "eth1=eth2",
+            "--json",
+            "source",
+            "10.77.1.2:",
+        ])
+        .expect(10);
     refused.error(&["eth1=eth2", "10.77.1.1"]);
 }
 
@@ -151,7 +219,10 @@ fn an_excluded_link_carries_nothing() {
 }
 
 fn a_link_that_only_met_the_peer_carries_no_data() {
-    for (options, address, used) in [(["--exclude-link", "eth1"], "10.77.1.2", 1), (["--link", "eth1"], "10.77.2.2", 0)] {
+    for (options, address, used) in [
+        (["--exclude-link", "eth1"], "10.77.1.2", 1),
+        (["--link", "eth1"], "10.77.2.2", 0),
+    ] {
         let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
         // The link for data comes up later than the one for the first contact.
         hosts.lab.drop_silently(used, Direction::Both).unwrap();
@@ -172,7 +243,13 @@ fn only_used(hosts: &Hosts, options: &[&str], address: &str, used: usize) {
 
 /// Like [`only_used`], with an action after the start of the copy.
 #[track_caller]
-fn only_used_after(hosts: &Hosts, options: &[&str], address: &str, used: usize, happens: impl FnOnce(&Process)) {
+fn only_used_after(
+    hosts: &Hosts,
+    options: &[&str],
+    address: &str,
+    used: usize,
+    happens: impl FnOnce(&Process),
+) {
     let bytes = content(24 * MIB);
     hosts.client.write("source", &bytes);
     let target = format!("{address}:target");
@@ -186,7 +263,11 @@ fn only_used_after(hosts: &Hosts, options: &[&str], address: &str, used: usize, 
     for (index, counters) in carried.iter().enumerate() {
         let sent = counters.a.sent_bytes;
         // The first contact takes some KiB.
-        let is_right = if index == used { sent >= bytes.len() as u64 } else { sent < 256 << 10 };
+        let is_right = if index == used {
+            sent >= bytes.len() as u64
+        } else {
+            sent < 256 << 10
+        };
         assert!(is_right, "link {index}: {carried:#?}\n{report:#}");
     }
 }
@@ -201,7 +282,17 @@ fn a_named_link_without_carrier_is_an_error() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
     hosts.client.write("source", b"bytes");
     hosts.lab.cut(1).unwrap();
-    let outcome = hosts.cp(&["--link", "eth1", "--link", "eth2", "--json", "source", "10.77.1.2:"]).expect(10);
+    let outcome = hosts
+        .cp(&[
+            "--link",
+            "eth1",
+            "--link",
+            "eth2",
+            "--json",
+            "source",
+            "10.77.1.2:",
+        ])
+        .expect(10);
     outcome.document();
     outcome.error(&["eth2", "no carrier"]);
     assert!(!hosts.server.has("source"));
@@ -211,7 +302,11 @@ fn an_address_behind_a_cut_cable_is_an_error_that_names_it() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
     hosts.client.write("source", b"bytes");
     hosts.lab.cut(0).unwrap();
-    hosts.cp(&["source", "10.77.1.2:"]).expect(10).error(&["10.77.1.2"]).hint(&["cable"]);
+    hosts
+        .cp(&["source", "10.77.1.2:"])
+        .expect(10)
+        .error(&["10.77.1.2"])
+        .hint(&["cable"]);
     // Another address of the daemon is reachable.
     hosts.cp(&["source", "10.77.2.2:"]).expect(0);
 }
@@ -220,9 +315,20 @@ fn a_links_limit_holds_for_that_link_alone() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
     let bytes = content(48 * MIB);
     hosts.client.write("source", &bytes);
-    let arguments = ["--link", "eth1", "--link", "eth2@40Mbit", "--json", "source", "10.77.1.2:target"];
+    let arguments = [
+        "--link",
+        "eth1",
+        "--link",
+        "eth2@40Mbit",
+        "--json",
+        "source",
+        "10.77.1.2:target",
+    ];
     let report = hosts.cp(&arguments).expect(0).document();
     hosts.server.check("target", &bytes, &report);
     let rate = |interface| number(link(&report, interface), "goodput_bps") as f64 / 1e6;
-    assert!(rate("eth2") <= 44.0 && rate("eth1") >= 0.85 * 188.0, "{report:#}");
+    assert!(
+        rate("eth2") <= 44.0 && rate("eth1") >= 0.85 * 188.0,
+        "{report:#}"
+    );
 }

@@ -31,7 +31,11 @@ fn a_tree_is_whole_although_a_cable_is_cut_in_the_middle() {
         hosts.lab.cut(1).unwrap();
         let report = cp.finish().expect(0).document();
         assert!(number(&report, "failovers") >= 1, "{report:#}");
-        assert_eq!(number(&report["tree"], "files"), SMALL + LARGE, "{report:#}");
+        assert_eq!(
+            number(&report["tree"], "files"),
+            SMALL + LARGE,
+            "{report:#}"
+        );
         way.check_tree(&hosts);
     }
 }
@@ -45,7 +49,10 @@ fn a_tree_whose_client_was_killed_is_finished_by_a_rerun() {
         cp.kill();
         let report = hosts.cp(&words).expect(0).document();
         // Completed files are unchanged and not retransmitted.
-        assert!(number(&report["tree"], "files") < SMALL + LARGE, "{report:#}");
+        assert!(
+            number(&report["tree"], "files") < SMALL + LARGE,
+            "{report:#}"
+        );
         way.check_tree(&hosts);
     }
 }
@@ -66,12 +73,27 @@ fn a_reader_that_pauses_loses_no_link_of_a_pipe() {
     let bytes = content(40 * MIB);
     hosts.server.write("source", &bytes);
     let mut command = hosts.client.command(env!("CARGO_BIN_EXE_nicstripe"));
-    command.args(["cp", "-v", "--port", &hosts.daemon.port.to_string(), "10.77.1.2:source", "-"]);
+    command.args([
+        "cp",
+        "-v",
+        "--port",
+        &hosts.daemon.port.to_string(),
+        "10.77.1.2:source",
+        "-",
+    ]);
     // Longer than the silence after which a path counts as lost.
-    let (outcome, stdout) = Process::spawn_read_with_pauses(command, 16 * MIB, Duration::from_secs(3)).finish_raw();
+    let (outcome, stdout) =
+        Process::spawn_read_with_pauses(command, 16 * MIB, Duration::from_secs(3)).finish_raw();
     let outcome = outcome.expect(0);
-    assert!(is_same(&stdout, &bytes), "{} bytes came\n{outcome}", stdout.len());
-    let links = outcome.stderr.lines().filter(|line| line.starts_with("  eth") && line.trim_end().ends_with("  up"));
+    assert!(
+        is_same(&stdout, &bytes),
+        "{} bytes came\n{outcome}",
+        stdout.len()
+    );
+    let links = outcome
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("  eth") && line.trim_end().ends_with("  up"));
     assert_eq!(links.count(), 2, "{outcome}");
 }
 
@@ -80,7 +102,11 @@ impl Way {
     fn plant(self, hosts: &Hosts) -> [&'static str; 4] {
         let root = self.source(hosts).path("tree");
         for index in 0..SMALL {
-            plant(&root, &format!("{:02}/{index}", index % 10), content(10_000));
+            plant(
+                &root,
+                &format!("{:02}/{index}", index % 10),
+                content(10_000),
+            );
         }
         for index in 0..LARGE {
             plant(&root, &format!("large/{index}"), content(8 * MIB));
@@ -95,9 +121,18 @@ impl Way {
     #[track_caller]
     fn check_tree(self, hosts: &Hosts) {
         let copy = self.target(hosts);
-        assert_same_tree(&self.source(hosts).path("tree"), &copy.path("tree"), Aspects::ALL);
+        assert_same_tree(
+            &self.source(hosts).path("tree"),
+            &copy.path("tree"),
+            Aspects::ALL,
+        );
         let paths = Tree::read(&copy.files(), Aspects::NONE).paths();
-        assert!(paths.iter().all(|path| path.starts_with("tree") && !path.contains("nicstripe")), "{paths:?}");
+        assert!(
+            paths
+                .iter()
+                .all(|path| path.starts_with("tree") && !path.contains("nicstripe")),
+            "{paths:?}"
+        );
     }
 
     fn source(self, hosts: &Hosts) -> &Side {
@@ -116,10 +151,20 @@ impl Way {
 }
 
 fn with_daemon_killed_and_started(hosts: Hosts) -> Hosts {
-    let Hosts { lab, client, server, daemon: Daemon { process, port } } = hosts;
+    let Hosts {
+        lab,
+        client,
+        server,
+        daemon: Daemon { process, port },
+    } = hosts;
     process.kill();
     let daemon = Daemon::start_on(&server, port, &[]);
-    Hosts { lab, client, server, daemon }
+    Hosts {
+        lab,
+        client,
+        server,
+        daemon,
+    }
 }
 
 /// Number of files of 10 kB.

@@ -18,8 +18,10 @@ use crate::{
     hosts::{MIB, Rights, side},
 };
 
-pub(crate) const TESTS: &[(&str, fn())] =
-    tests![a_connection_through_forward_survives_one_of_two_cables, a_connection_through_forward_uses_both_cables];
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    a_connection_through_forward_survives_one_of_two_cables,
+    a_connection_through_forward_uses_both_cables
+];
 
 /// A lab with a service on host B, and a port on host A forwarded to it.
 struct Stage {
@@ -35,22 +37,42 @@ struct Stage {
 impl Stage {
     fn new(cable: LinkSpec) -> Self {
         let lab = Arc::new(Lab::builder().links([cable; 2]).build().unwrap());
-        let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::None));
+        let (client, server) = (
+            side(&lab, Host::A, Rights::None),
+            side(&lab, Host::B, Rights::None),
+        );
         let got = Arc::new(AtomicUsize::new(0));
         let target = serve(&lab, &got);
         client.trust(&server, "b", "");
         server.trust(&client, "a", &format!("dial={target}"));
         let daemon = Daemon::start(&server, &[]);
         let port = daemon.port.to_string();
-        let forward = client.start(["forward", "-P", &port, "-L", &format!("0:{target}"), "10.77.1.2"]);
+        let forward = client.start([
+            "forward",
+            "-P",
+            &port,
+            "-L",
+            &format!("0:{target}"),
+            "10.77.1.2",
+        ]);
         let line = forward.await_stderr("forwarding 127.0.0.1:");
         let port = line.split(' ').nth(1).unwrap().parse().unwrap();
-        Self { lab, got, port, _sides: [client, server], _daemon: daemon, _forward: forward }
+        Self {
+            lab,
+            got,
+            port,
+            _sides: [client, server],
+            _daemon: daemon,
+            _forward: forward,
+        }
     }
 
     fn connect(&self) -> TcpStream {
         let port = self.port;
-        self.lab.on(Host::A, || TcpStream::connect(port)).unwrap().unwrap()
+        self.lab
+            .on(Host::A, || TcpStream::connect(port))
+            .unwrap()
+            .unwrap()
     }
 
     fn await_got(&self, bytes: usize) {
@@ -64,7 +86,10 @@ impl Stage {
 
 /// Starts the service: it reads everything and sends it back.
 fn serve(lab: &Lab, got: &Arc<AtomicUsize>) -> SocketAddr {
-    let listener = lab.on(Host::B, || TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+    let listener = lab
+        .on(Host::B, || TcpListener::bind("127.0.0.1:0"))
+        .unwrap()
+        .unwrap();
     let (address, got) = (listener.local_addr().unwrap(), got.clone());
     thread::spawn(move || {
         for tcp in listener.incoming() {
@@ -73,7 +98,9 @@ fn serve(lab: &Lab, got: &Arc<AtomicUsize>) -> SocketAddr {
                 let mut bytes = Vec::new();
                 read_counting(&mut tcp, &mut bytes, &got).unwrap();
                 // The client may close early.
-                let _ = tcp.write_all(&bytes).and_then(|()| tcp.shutdown(Shutdown::Write));
+                let _ = tcp
+                    .write_all(&bytes)
+                    .and_then(|()| tcp.shutdown(Shutdown::Write));
             });
         }
     });
@@ -96,7 +123,12 @@ fn read_counting(tcp: &mut TcpStream, bytes: &mut Vec<u8>, got: &AtomicUsize) ->
 fn a_connection_through_forward_survives_one_of_two_cables() {
     // The cable of the first contact, and the other; on the way to the service, and on the way
     // back.
-    for (cable, cut_at) in [(0, MOVED / 4), (1, MOVED / 4), (0, MOVED + MOVED / 4), (1, MOVED + MOVED / 4)] {
+    for (cable, cut_at) in [
+        (0, MOVED / 4),
+        (1, MOVED / 4),
+        (0, MOVED + MOVED / 4),
+        (1, MOVED + MOVED / 4),
+    ] {
         let stage = Stage::new(LinkSpec::mbit(200));
         let bytes = content(MOVED);
         let mut tcp = stage.connect();
@@ -117,7 +149,11 @@ fn a_connection_through_forward_survives_one_of_two_cables() {
             stage.lab.cut(cable).unwrap();
             reader.join().unwrap()
         });
-        assert!(answer == bytes, "cable {cable} cut at {cut_at}: {} bytes came back", answer.len());
+        assert!(
+            answer == bytes,
+            "cable {cable} cut at {cut_at}: {} bytes came back",
+            answer.len()
+        );
     }
 }
 
@@ -132,7 +168,10 @@ fn a_connection_through_forward_uses_both_cables() {
     let after = stage.lab.counters().unwrap();
     for (cable, (after, before)) in after.iter().zip(&before).enumerate() {
         let carried = after.since(before).a.sent_bytes;
-        assert!(carried as usize > 4 * MIB, "cable {cable} carried {carried} bytes");
+        assert!(
+            carried as usize > 4 * MIB,
+            "cable {cable} carried {carried} bytes"
+        );
     }
 }
 

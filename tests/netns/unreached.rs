@@ -12,7 +12,8 @@ use crate::{
     hosts::{Rights, introduce, side},
 };
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check];
+pub(crate) const TESTS: &[(&str, fn())] =
+    tests![a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check];
 
 /// Obstacle of a copy, and the expected output.
 struct Case {
@@ -88,8 +89,14 @@ const CASES: &[Case] = &[
 
 fn a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check() {
     let wrong: Vec<String> = thread::scope(|scope| {
-        let cases: Vec<_> = CASES.iter().map(|case| scope.spawn(|| case.difference())).collect();
-        cases.into_iter().filter_map(|case| case.join().unwrap()).collect()
+        let cases: Vec<_> = CASES
+            .iter()
+            .map(|case| scope.spawn(|| case.difference()))
+            .collect();
+        cases
+            .into_iter()
+            .filter_map(|case| case.join().unwrap())
+            .collect()
     });
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -106,28 +113,60 @@ impl Case {
         let Outcome { status, stderr, .. } = scene.client.run([&["cp"], self.arguments].concat());
         let key = scene.client.key();
         let line: Vec<&str> = key.split(' ').take(2).collect();
-        let add = format!("nicstripe trust add '{}' --name {}", line.join(" "), rustix::system::uname().nodename().to_str().unwrap());
-        let expected: Vec<String> = self.printed.iter().map(|line| line.replace("[ADD]", &add)).collect();
+        let add = format!(
+            "nicstripe trust add '{}' --name {}",
+            line.join(" "),
+            rustix::system::uname().nodename().to_str().unwrap()
+        );
+        let expected: Vec<String> = self
+            .printed
+            .iter()
+            .map(|line| line.replace("[ADD]", &add))
+            .collect();
         let lines: Vec<&str> = stderr.lines().collect();
-        let is_right = lines.len() == expected.len() && expected.iter().zip(&lines).all(|(expected, line)| is_like(expected, line));
+        let is_right = lines.len() == expected.len()
+            && expected
+                .iter()
+                .zip(&lines)
+                .all(|(expected, line)| is_like(expected, line));
         (!is_right || status.code() != Some(self.code)).then(|| {
             let (against, is_met) = (self.against, self.is_met);
-            format!("{against}, met before: {is_met}: {status}, expected {}\n{stderr}expected:\n{}\n", self.code, expected.join("\n"))
+            format!(
+                "{against}, met before: {is_met}: {status}, expected {}\n{stderr}expected:\n{}\n",
+                self.code,
+                expected.join("\n")
+            )
         })
     }
 }
 
 impl Scene {
     fn new() -> Self {
-        let lab = Arc::new(Lab::builder().links([LinkSpec::mbit(200); 2]).build().unwrap());
-        let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::None));
+        let lab = Arc::new(
+            Lab::builder()
+                .links([LinkSpec::mbit(200); 2])
+                .build()
+                .unwrap(),
+        );
+        let (client, server) = (
+            side(&lab, Host::A, Rights::None),
+            side(&lab, Host::B, Rights::None),
+        );
         introduce(&client, &server);
         client.write("source", b"bytes");
-        Self { lab, client, server }
+        Self {
+            lab,
+            client,
+            server,
+        }
     }
 
     fn block(&self, transport: Transport) {
-        (0..2).for_each(|link| self.lab.block(link, Direction::AToB, transport, 7747).unwrap());
+        (0..2).for_each(|link| {
+            self.lab
+                .block(link, Direction::AToB, transport, 7747)
+                .unwrap()
+        });
     }
 }
 
@@ -136,7 +175,9 @@ fn served(scene: &Scene) -> Option<Daemon> {
 }
 
 fn firewall(scene: &Scene) -> Option<Daemon> {
-    [Transport::Tcp, Transport::Udp].into_iter().for_each(|transport| scene.block(transport));
+    [Transport::Tcp, Transport::Udp]
+        .into_iter()
+        .for_each(|transport| scene.block(transport));
     served(scene)
 }
 
@@ -166,7 +207,14 @@ fn pulled(scene: &Scene) -> Option<Daemon> {
 
 /// Returns true if a line matches, with `[..]` as a wildcard.
 fn is_like(expected: &str, line: &str) -> bool {
-    let Some((head, rest)) = expected.split_once("[..]") else { return line == expected };
-    let Some(line) = line.strip_prefix(head) else { return false };
-    line.char_indices().map(|(at, _)| &line[at..]).chain([""]).any(|line| is_like(rest, line))
+    let Some((head, rest)) = expected.split_once("[..]") else {
+        return line == expected;
+    };
+    let Some(line) = line.strip_prefix(head) else {
+        return false;
+    };
+    line.char_indices()
+        .map(|(at, _)| &line[at..])
+        .chain([""])
+        .any(|line| is_like(rest, line))
 }

@@ -39,12 +39,17 @@ impl Key {
         let der = pair.to_pkcs8().unwrap();
         let signer = any_eddsa_type(&PrivatePkcs8KeyDer::from(der.as_ref())).unwrap();
         let spki = CertificateDer::from([&SPKI_PREFIX, public].concat());
-        Self { public: PublicKey::from_bytes(public.try_into().unwrap()), certified: Arc::new(CertifiedKey::new(vec![spki], signer)) }
+        Self {
+            public: PublicKey::from_bytes(public.try_into().unwrap()),
+            certified: Arc::new(CertifiedKey::new(vec![spki], signer)),
+        }
     }
 }
 
 /// Prefix of the SubjectPublicKeyInfo of an Ed25519 key (RFC 8410).
-const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+const SPKI_PREFIX: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
 
 /// Connection that created a session.
 pub(crate) struct Wire {
@@ -58,11 +63,22 @@ pub(crate) struct Wire {
 impl Wire {
     /// Creates a session from the calling thread's host and claims these interfaces. Trusts any
     /// server key.
-    pub(crate) fn session(daemon: SocketAddr, key: &Key, session: [u8; 16], interfaces: Vec<PeerInterface>) -> Self {
+    pub(crate) fn session(
+        daemon: SocketAddr,
+        key: &Key,
+        session: [u8; 16],
+        interfaces: Vec<PeerInterface>,
+    ) -> Self {
         let tcp = TcpStream::connect_timeout(&daemon, TIMEOUT).unwrap();
         tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
-        let connection = ClientConnection::new(Arc::new(config(key)), "nicstripe".try_into().unwrap()).unwrap();
-        let mut wire = Self { tls: StreamOwned::new(connection, tcp), seq: 0, decoder: Decoder::new(), unread: Vec::new() };
+        let connection =
+            ClientConnection::new(Arc::new(config(key)), "nicstripe".try_into().unwrap()).unwrap();
+        let mut wire = Self {
+            tls: StreamOwned::new(connection, tcp),
+            seq: 0,
+            decoder: Decoder::new(),
+            unread: Vec::new(),
+        };
         let hello = Hello {
             version: VERSION,
             session: SessionId(session),
@@ -74,7 +90,9 @@ impl Wire {
             padding: None,
         };
         wire.send(&Frame::Hello(minicbor::to_vec(hello).unwrap()));
-        let Frame::Welcome(body) = wire.frame() else { panic!("no welcome") };
+        let Frame::Welcome(body) = wire.frame() else {
+            panic!("no welcome")
+        };
         minicbor::decode::<Welcome>(&body).unwrap();
         wire
     }
@@ -82,7 +100,10 @@ impl Wire {
     /// Sends a control message with the next sequence number.
     pub(crate) fn say(&mut self, message: &Message) {
         self.seq += 1;
-        self.send(&Frame::Control { seq: self.seq - 1, body: minicbor::to_vec(message).unwrap() });
+        self.send(&Frame::Control {
+            seq: self.seq - 1,
+            body: minicbor::to_vec(message).unwrap(),
+        });
     }
 
     fn send(&mut self, frame: &Frame) {
@@ -131,7 +152,9 @@ fn config(key: &Key) -> ClientConfig {
         .unwrap()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyKey))
-        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(key.certified.clone())));
+        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
+            key.certified.clone(),
+        )));
     config.alpn_protocols = vec![b"nicstripe/1".to_vec()];
     config.resumption = Resumption::disabled();
     config.enable_sni = false;

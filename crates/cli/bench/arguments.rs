@@ -183,10 +183,19 @@ impl Measure {
     /// Returns the requested loads, in the order of their first run.
     pub(crate) fn phases(&self) -> Vec<Phase> {
         match (self.reverse, self.bidir) {
-            (false, false) => vec![Phase::Idle, Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both],
+            (false, false) => vec![
+                Phase::Idle,
+                Phase::Solo,
+                Phase::Together,
+                Phase::Reverse,
+                Phase::Both,
+            ],
             (reverse, both) => {
                 let chosen = [(reverse, Phase::Reverse), (both, Phase::Both)];
-                let chosen = chosen.into_iter().filter(|(wanted, _)| *wanted).map(|(_, phase)| phase);
+                let chosen = chosen
+                    .into_iter()
+                    .filter(|(wanted, _)| *wanted)
+                    .map(|(_, phase)| phase);
                 std::iter::once(Phase::Idle).chain(chosen).collect()
             }
         }
@@ -194,7 +203,8 @@ impl Measure {
 
     /// Returns the minimum and maximum repeats of each load.
     pub(crate) fn repeats(&self) -> RangeInclusive<u32> {
-        self.repeat.map_or(FEWEST_REPEATS..=MOST_REPEATS, |count| count..=count)
+        self.repeat
+            .map_or(FEWEST_REPEATS..=MOST_REPEATS, |count| count..=count)
     }
 
     /// Returns the requested sweeps, each once, in the order of the arguments.
@@ -247,12 +257,18 @@ pub(crate) struct Disk {
 /// Parses `FILE[=NAME]`: splits at the last equals sign, since a file name may contain others.
 fn parse_disk(text: &str) -> Result<Disk, String> {
     let (source, target) = match text.rsplit_once('=') {
-        Some((source, name)) => (source, Some(Name::parse(name.as_bytes()).map_err(|error| error.to_string())?)),
+        Some((source, name)) => (
+            source,
+            Some(Name::parse(name.as_bytes()).map_err(|error| error.to_string())?),
+        ),
         None => (text, None),
     };
     match source {
         "" => Err("no file named: expected FILE or FILE=NAME".into()),
-        source => Ok(Disk { source: source.into(), target }),
+        source => Ok(Disk {
+            source: source.into(),
+            target,
+        }),
     }
 }
 
@@ -266,7 +282,9 @@ fn parse_port(text: &str) -> Result<u16, String> {
 /// Parses a link; rejects a rate limit, which the bench would measure instead of the link.
 fn parse_whole_link(text: &str) -> Result<LinkRequest, String> {
     match parse_link(text)? {
-        LinkRequest { cap: Some(_), .. } => Err("unexpected rate limit: expected LOCAL[=REMOTE]".into()),
+        LinkRequest { cap: Some(_), .. } => {
+            Err("unexpected rate limit: expected LOCAL[=REMOTE]".into())
+        }
         link => Ok(link),
     }
 }
@@ -281,17 +299,29 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 
 fn between(text: &str, range: RangeInclusive<Duration>, what: &str) -> Result<Duration, String> {
     let time = parse_time(text).map_err(|error| error.to_string())?;
-    if range.contains(&time) { Ok(time) } else { Err(what.to_owned()) }
+    if range.contains(&time) {
+        Ok(time)
+    } else {
+        Err(what.to_owned())
+    }
 }
 
 fn parse_buffer(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
-    if BUFFER.contains(&bytes) { Ok(bytes) } else { Err("expected 4 KiB to 1 GiB".into()) }
+    if BUFFER.contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err("expected 4 KiB to 1 GiB".into())
+    }
 }
 
 fn parse_message(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
-    if MESSAGE.contains(&bytes) { Ok(bytes) } else { Err("expected 1 byte to 256 KiB".into()) }
+    if MESSAGE.contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err("expected 1 byte to 256 KiB".into())
+    }
 }
 
 /// Parses a share of the theoretical rate, `97%` or `97`, and returns 0.97.
@@ -299,7 +329,9 @@ fn parse_floor(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();
     match number.parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
-        _ => Err("not a share of theory: expected a percentage above 0 and up to 100, as in 97%".into()),
+        _ => Err(
+            "not a share of theory: expected a percentage above 0 and up to 100, as in 97%".into(),
+        ),
     }
 }
 
@@ -358,19 +390,49 @@ pub(crate) mod tests {
 
     #[test]
     fn letters_are_those_of_iperf3() {
-        let typed =
-            measure(&["-t", "5", "-i", "0.25", "-R", "-P", "4", "-w", "4M", "-l", "64K", "-O", "2", "-p", "5201", "-4", "-J", "nas"]);
-        assert_eq!((typed.host.as_deref(), typed.load, typed.interval), (Some("nas"), Duration::from_secs(5), Duration::from_millis(250)));
-        assert_eq!((typed.streams, typed.window, typed.length, typed.port), (Some(4), Some(4 << 20), 64 << 10, 5201));
+        let typed = measure(&[
+            "-t", "5", "-i", "0.25", "-R", "-P", "4", "-w", "4M", "-l", "64K", "-O", "2", "-p",
+            "5201", "-4", "-J", "nas",
+        ]);
+        assert_eq!(
+            (typed.host.as_deref(), typed.load, typed.interval),
+            (
+                Some("nas"),
+                Duration::from_secs(5),
+                Duration::from_millis(250)
+            )
+        );
+        assert_eq!(
+            (typed.streams, typed.window, typed.length, typed.port),
+            (Some(4), Some(4 << 20), 64 << 10, 5201)
+        );
         assert!(typed.reverse && typed.json && typed.omit == Duration::from_secs(2));
     }
 
     #[test]
     fn all_loads_are_measured_unless_one_is_asked_for() {
-        assert_eq!(measure(&["nas"]).phases(), [Phase::Idle, Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both]);
-        assert_eq!(measure(&["nas", "-R"]).phases(), [Phase::Idle, Phase::Reverse]);
-        assert_eq!(measure(&["nas", "--bidir"]).phases(), [Phase::Idle, Phase::Both]);
-        assert_eq!(measure(&["nas", "--bidir", "-R"]).phases(), [Phase::Idle, Phase::Reverse, Phase::Both]);
+        assert_eq!(
+            measure(&["nas"]).phases(),
+            [
+                Phase::Idle,
+                Phase::Solo,
+                Phase::Together,
+                Phase::Reverse,
+                Phase::Both
+            ]
+        );
+        assert_eq!(
+            measure(&["nas", "-R"]).phases(),
+            [Phase::Idle, Phase::Reverse]
+        );
+        assert_eq!(
+            measure(&["nas", "--bidir"]).phases(),
+            [Phase::Idle, Phase::Both]
+        );
+        assert_eq!(
+            measure(&["nas", "--bidir", "-R"]).phases(),
+            [Phase::Idle, Phase::Reverse, Phase::Both]
+        );
     }
 
     #[test]
@@ -381,7 +443,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_sweep_that_is_named_twice_is_done_once() {
-        let typed = measure(&["nas", "--sweep", "grid", "--sweep", "message", "--sweep", "grid"]);
+        let typed = measure(&[
+            "nas", "--sweep", "grid", "--sweep", "message", "--sweep", "grid",
+        ]);
         assert_eq!(typed.sweeps(), [SweepKind::Grid, SweepKind::Message]);
     }
 
@@ -409,21 +473,37 @@ pub(crate) mod tests {
         ] {
             assert!(parse(words).is_err(), "{words:?}");
         }
-        assert_eq!(measure(&["nas", "--assert-floor", "97%"]).assert_floor, Some(0.97));
-        assert_eq!(measure(&["nas", "--assert-floor", "97.5"]).assert_floor, Some(0.975));
+        assert_eq!(
+            measure(&["nas", "--assert-floor", "97%"]).assert_floor,
+            Some(0.97)
+        );
+        assert_eq!(
+            measure(&["nas", "--assert-floor", "97.5"]).assert_floor,
+            Some(0.975)
+        );
     }
 
     #[test]
     fn a_disk_may_have_a_name_there() {
         let disk = measure(&["nas", "--disk", "a=b=c/d"]).disk.unwrap();
-        assert_eq!((disk.source, disk.target), ("a=b".into(), Some(Name::parse(b"c/d").unwrap())));
+        assert_eq!(
+            (disk.source, disk.target),
+            ("a=b".into(), Some(Name::parse(b"c/d").unwrap()))
+        );
         assert_eq!(measure(&["nas", "--disk", "a"]).disk.unwrap().target, None);
     }
 
     #[test]
     fn reports_that_are_there_need_no_host() {
-        assert!(matches!(parse(&["list"]).unwrap().stored, Some(Stored::List)));
-        let Some(Stored::Compare(Compare { a, b, json })) = parse(&["compare", "a.json", "1f2e"]).unwrap().stored else { panic!() };
+        assert!(matches!(
+            parse(&["list"]).unwrap().stored,
+            Some(Stored::List)
+        ));
+        let Some(Stored::Compare(Compare { a, b, json })) =
+            parse(&["compare", "a.json", "1f2e"]).unwrap().stored
+        else {
+            panic!()
+        };
         assert_eq!((a, b, json), ("a.json".into(), "1f2e".into(), false));
         assert!(parse(&["compare", "a.json"]).is_err());
         assert!(parse(&["list", "-R"]).is_err());

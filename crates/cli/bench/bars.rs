@@ -15,7 +15,11 @@ pub(crate) struct Bars {
 impl Bars {
     /// Creates the bars; they appear with the first load.
     pub(crate) fn new(terminal: &Terminal) -> Self {
-        Self { terminal: terminal.clone(), bars: Vec::new(), shown: false }
+        Self {
+            terminal: terminal.clone(),
+            bars: Vec::new(),
+            shown: false,
+        }
     }
 
     pub(crate) fn draw(&mut self, live: &Live) {
@@ -40,13 +44,19 @@ impl Bars {
     /// Removes the bars, since the table printed next has their values.
     pub(crate) fn finish(&mut self) {
         self.bars.drain(..).for_each(|bar| bar.finish_and_clear());
-        self.terminal.bars().set_draw_target(ProgressDrawTarget::hidden());
+        self.terminal
+            .bars()
+            .set_draw_target(ProgressDrawTarget::hidden());
     }
 
     fn draw_row(&mut self, index: usize, row: &Row) {
         if index == self.bars.len() {
             let template = if index == 0 { TOTAL } else { LINK };
-            self.bars.push(self.terminal.bars().add(ProgressBar::new(FULL).with_style(style(template))));
+            self.bars.push(
+                self.terminal
+                    .bars()
+                    .add(ProgressBar::new(FULL).with_style(style(template))),
+            );
         }
         let bar = &self.bars[index];
         bar.set_position((row.part * FULL as f64) as u64);
@@ -56,7 +66,8 @@ impl Bars {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    let style = ProgressStyle::with_template(template).expect("the templates below are well-formed, as a test shows");
+    let style = ProgressStyle::with_template(template)
+        .expect("the templates below are well-formed, as a test shows");
     style.progress_chars("━╸─")
 }
 
@@ -93,7 +104,11 @@ mod tests {
         let mut live = Live::default();
         for event in events(&samples::jumbo()) {
             live.apply(&event);
-            assert!(live.rows().iter().all(|row| row.text.chars().count() <= 46), "{:?}", live.rows());
+            assert!(
+                live.rows().iter().all(|row| row.text.chars().count() <= 46),
+                "{:?}",
+                live.rows()
+            );
         }
     }
 }

@@ -9,9 +9,14 @@ pub(crate) enum BenchError {
     Read { path: PathBuf, source: io::Error },
     /// A file is not a report.
     #[error("{path:?} is not a bench report of this version")]
-    NoReport { path: PathBuf, source: serde_json::Error },
+    NoReport {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
     /// No single report has this name.
-    #[error("{text:?} is neither a file nor the prefix of one report id: {count} match in `nicstripe bench list`")]
+    #[error(
+        "{text:?} is neither a file nor the prefix of one report id: {count} match in `nicstripe bench list`"
+    )]
     Unknown {
         text: String,
         /// Number of reports whose ID begins with the text.

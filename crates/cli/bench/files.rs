@@ -13,12 +13,18 @@ use crate::failure::Failure;
 ///
 /// The mode is 0666 without the umask, so that a metrics collector can read the file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    write(path, bytes).map_err(|source| Failure::Write { path: path.to_owned(), source })
+    write(path, bytes).map_err(|source| Failure::Write {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Checks that a file can be written, before minutes of measurement depend on it.
 pub(super) fn check(path: &Path) -> Result<(), Failure> {
-    let failed = |source| Failure::Write { path: path.to_owned(), source };
+    let failed = |source| Failure::Write {
+        path: path.to_owned(),
+        source,
+    };
     if path.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
@@ -36,7 +42,11 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// reads every name that ends in `.prom`.
 fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mode = Permissions::from_mode(0o666);
-    tempfile::Builder::new().prefix(".nicstripe-").suffix(".tmp").permissions(mode).tempfile_in(folder(path))
+    tempfile::Builder::new()
+        .prefix(".nicstripe-")
+        .suffix(".tmp")
+        .permissions(mode)
+        .tempfile_in(folder(path))
 }
 
 fn folder(path: &Path) -> PathBuf {
@@ -50,7 +60,10 @@ fn folder(path: &Path) -> PathBuf {
 pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let size = fs::metadata(path)?.len();
     if size > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("{size} bytes exceed the size of a bench report")));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("{size} bytes exceed the size of a bench report"),
+        ));
     }
     fs::read(path)
 }

@@ -54,15 +54,24 @@ struct BriefSummary {
 impl History {
     /// Returns the history of a home; the folder need not exist.
     pub(crate) fn of(home: &Home) -> Self {
-        Self { folder: home.state().join("bench"), most: MOST }
+        Self {
+            folder: home.state().join("bench"),
+            most: MOST,
+        }
     }
 
     /// Stores a report, and deletes the oldest.
     pub(crate) fn keep(&self, report: &BenchReport) -> Result<(), Failure> {
-        let failed = |source| Failure::Write { path: self.folder.clone(), source };
+        let failed = |source| Failure::Write {
+            path: self.folder.clone(),
+            source,
+        };
         fs::create_dir_all(&self.folder).map_err(failed)?;
         let path = self.folder.join(file_name(report));
-        let json = serde_json::to_vec(report).map_err(|error| Failure::Write { path: path.clone(), source: error.into() })?;
+        let json = serde_json::to_vec(report).map_err(|error| Failure::Write {
+            path: path.clone(),
+            source: error.into(),
+        })?;
         files::replace(&path, &json)?;
         let names = self.names().map_err(failed)?;
         for name in &names[..names.len().saturating_sub(self.most)] {
@@ -73,8 +82,14 @@ impl History {
 
     /// Returns the stored reports, the newest last. Skips files that are not reports.
     pub(crate) fn list(&self) -> Result<Vec<Brief>, Failure> {
-        let names = self.names().map_err(|source| BenchError::Read { path: self.folder.clone(), source })?;
-        Ok(names.iter().filter_map(|name| read(&self.folder.join(name)).ok()).collect())
+        let names = self.names().map_err(|source| BenchError::Read {
+            path: self.folder.clone(),
+            source,
+        })?;
+        Ok(names
+            .iter()
+            .filter_map(|name| read(&self.folder.join(name)).ok())
+            .collect())
     }
 
     /// Reads a report from a file, or from the history by the prefix of its ID.
@@ -86,10 +101,16 @@ impl History {
         let begins = |brief: &Brief| typed.len() >= LEAST_TYPED && brief.id.starts_with(&*typed);
         let names = self.names().unwrap_or_default();
         let paths = names.iter().map(|name| self.folder.join(name));
-        let found: Vec<PathBuf> = paths.filter(|path| read::<Brief>(path).is_ok_and(|brief| begins(&brief))).collect();
+        let found: Vec<PathBuf> = paths
+            .filter(|path| read::<Brief>(path).is_ok_and(|brief| begins(&brief)))
+            .collect();
         match &found[..] {
             [path] => Ok(read(path)?),
-            others => Err(BenchError::Unknown { text: escaped(typed.as_bytes()), count: others.len() }.into()),
+            others => Err(BenchError::Unknown {
+                text: escaped(typed.as_bytes()),
+                count: others.len(),
+            }
+            .into()),
         }
     }
 
@@ -101,7 +122,13 @@ impl History {
         };
         let mut names = Vec::new();
         for entry in entries {
-            names.extend(entry?.file_name().into_string().ok().filter(|name| name.ends_with(".json") && !name.starts_with('.')));
+            names.extend(
+                entry?
+                    .file_name()
+                    .into_string()
+                    .ok()
+                    .filter(|name| name.ends_with(".json") && !name.starts_with('.')),
+            );
         }
         names.sort_unstable();
         Ok(names)
@@ -109,41 +136,93 @@ impl History {
 }
 
 pub(crate) fn table(briefs: &[Brief]) -> Vec<String> {
-    let mut rows = vec![["id", "began (UTC)", "machines", "Mbit/s", "MB/s (MiB/s)", "of theory", "limited by"].map(str::to_owned)];
+    let mut rows = vec![
+        [
+            "id",
+            "began (UTC)",
+            "machines",
+            "Mbit/s",
+            "MB/s (MiB/s)",
+            "of theory",
+            "limited by",
+        ]
+        .map(str::to_owned),
+    ];
     rows.extend(briefs.iter().map(Brief::row));
     aligned(&rows)
 }
 
 impl Brief {
     fn row(&self) -> [String; 7] {
-        let name = |host: &HostFacts| host.name.as_ref().map_or_else(|| "?".to_owned(), |name| escaped(name.as_bytes()));
+        let name = |host: &HostFacts| {
+            host.name
+                .as_ref()
+                .map_or_else(|| "?".to_owned(), |name| escaped(name.as_bytes()))
+        };
         let summary = &self.summary;
-        let of_all = [(summary.together, "→"), (summary.reverse, "←"), (summary.both, "↔")];
-        let (total, way) = of_all.into_iter().find_map(|(total, way)| Some((Some(total?), way))).unwrap_or((None, "→"));
+        let of_all = [
+            (summary.together, "→"),
+            (summary.reverse, "←"),
+            (summary.both, "↔"),
+        ];
+        let (total, way) = of_all
+            .into_iter()
+            .find_map(|(total, way)| Some((Some(total?), way)))
+            .unwrap_or((None, "→"));
         let unknown = || "?".to_owned();
-        let limiter = summary.limiter.map_or_else(String::new, |limiter| limiter_text(limiter).to_owned());
-        let separator = if limiter.is_empty() || self.complete { "" } else { ", " };
+        let limiter = summary
+            .limiter
+            .map_or_else(String::new, |limiter| limiter_text(limiter).to_owned());
+        let separator = if limiter.is_empty() || self.complete {
+            ""
+        } else {
+            ", "
+        };
         [
             short_id(&self.id),
-            escaped(self.started.trim_end_matches('Z').replace('T', " ").as_bytes()),
-            format!("{} {way} {}", name(&self.hosts.client), name(&self.hosts.daemon)),
+            escaped(
+                self.started
+                    .trim_end_matches('Z')
+                    .replace('T', " ")
+                    .as_bytes(),
+            ),
+            format!(
+                "{} {way} {}",
+                name(&self.hosts.client),
+                name(&self.hosts.daemon)
+            ),
             total.map_or_else(unknown, |total| RateUnit::Megabits.text(total.median_bps)),
-            total.map_or_else(unknown, |total| bytes_a_second(total.median_bps).replace(" MB/s", "").replace(" MiB/s", "")),
+            total.map_or_else(unknown, |total| {
+                bytes_a_second(total.median_bps)
+                    .replace(" MB/s", "")
+                    .replace(" MiB/s", "")
+            }),
             summary.efficiency.map_or_else(unknown, percent),
-            if self.complete { limiter } else { format!("{limiter}{separator}incomplete") },
+            if self.complete {
+                limiter
+            } else {
+                format!("{limiter}{separator}incomplete")
+            },
         ]
     }
 }
 
 fn read<T: DeserializeOwned + Versioned>(path: &Path) -> Result<T, BenchError> {
-    let bytes = files::read(path, LARGEST).map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
-    let no_report = |source| BenchError::NoReport { path: path.to_owned(), source };
+    let bytes = files::read(path, LARGEST).map_err(|source| BenchError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let no_report = |source| BenchError::NoReport {
+        path: path.to_owned(),
+        source,
+    };
     let report: T = parse(&bytes).map_err(no_report)?;
     match report.version() == SCHEMA {
         true => Ok(report),
-        false => {
-            Err(no_report(serde::de::Error::custom(format!("its schema is {:?}, not {SCHEMA:?}", escaped(report.version().as_bytes())))))
-        }
+        false => Err(no_report(serde::de::Error::custom(format!(
+            "its schema is {:?}, not {SCHEMA:?}",
+            escaped(report.version().as_bytes())
+        )))),
     }
 }
 
@@ -177,7 +256,12 @@ impl Versioned for Brief {
 /// Returns the file name. It begins with the time, so that names sort by it, and contains nothing
 /// from a peer.
 fn file_name(report: &BenchReport) -> String {
-    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).take(32).collect::<String>();
+    let plain = |text: &str| {
+        text.chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(32)
+            .collect::<String>()
+    };
     format!("{}-{}.json", plain(&report.started), plain(&report.id))
 }
 
@@ -196,7 +280,10 @@ mod tests {
     use crate::bench::samples;
 
     fn history(folder: &Path, most: usize) -> History {
-        History { folder: folder.join("bench"), most }
+        History {
+            folder: folder.join("bench"),
+            most,
+        }
     }
 
     /// A report of that minute, whose ID begins with it.
@@ -218,7 +305,10 @@ mod tests {
         assert_eq!(history.find("00000002".as_ref()).unwrap(), at(2));
         for (text, expected) in [("0000", 2), ("ffff", 0), ("0", 0), ("", 0)] {
             let error = history.find(text.as_ref()).unwrap_err();
-            assert!(matches!(&error, Failure::Bench(BenchError::Unknown { count, .. }) if *count == expected), "{text}: {error}");
+            assert!(
+                matches!(&error, Failure::Bench(BenchError::Unknown { count, .. }) if *count == expected),
+                "{text}: {error}"
+            );
         }
     }
 
@@ -229,8 +319,20 @@ mod tests {
         for minute in [5, 4, 3, 2, 1, 6] {
             history.keep(&at(minute)).unwrap();
         }
-        let kept: Vec<String> = history.list().unwrap().into_iter().map(|brief| brief.started).collect();
-        assert_eq!(kept, ["2026-05-17T09:04:07Z", "2026-05-17T09:05:07Z", "2026-05-17T09:06:07Z"]);
+        let kept: Vec<String> = history
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|brief| brief.started)
+            .collect();
+        assert_eq!(
+            kept,
+            [
+                "2026-05-17T09:04:07Z",
+                "2026-05-17T09:05:07Z",
+                "2026-05-17T09:06:07Z"
+            ]
+        );
     }
 
     #[test]
@@ -238,12 +340,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let history = history(folder.path(), 10);
         history.keep(&at(1)).unwrap();
-        history.keep(&BenchReport { started: "2026-05-17T10:00:00Z".into(), ..samples::partial() }).unwrap();
+        history
+            .keep(&BenchReport {
+                started: "2026-05-17T10:00:00Z".into(),
+                ..samples::partial()
+            })
+            .unwrap();
         fs::write(history.folder.join("20269999-x.json"), "{}").unwrap();
         fs::write(history.folder.join("note.txt"), "mine").unwrap();
         let lines = table(&history.list().unwrap());
         assert_eq!(lines.len(), 3, "{lines:#?}");
-        assert!(lines[1].contains("laptop → nas") && lines[1].ends_with("shared"), "{}", lines[1]);
+        assert!(
+            lines[1].contains("laptop → nas") && lines[1].ends_with("shared"),
+            "{}",
+            lines[1]
+        );
         assert!(lines[2].ends_with("incomplete"), "{}", lines[2]);
     }
 
@@ -264,17 +375,34 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let history = history(folder.path(), 10);
         let path = folder.path().join("x.json");
-        let other = serde_json::to_string(&BenchReport { schema: "nicstripe-bench-report/2".into(), ..at(1) }).unwrap();
+        let other = serde_json::to_string(&BenchReport {
+            schema: "nicstripe-bench-report/2".into(),
+            ..at(1)
+        })
+        .unwrap();
         for text in ["", "{}", "[1]", "null", &other, "\n\n"] {
             fs::write(&path, text).unwrap();
-            assert!(matches!(history.find(&path), Err(Failure::Bench(BenchError::NoReport { .. }))), "{text:.40}");
+            assert!(
+                matches!(
+                    history.find(&path),
+                    Err(Failure::Bench(BenchError::NoReport { .. }))
+                ),
+                "{text:.40}"
+            );
         }
-        assert!(matches!(history.find(folder.path()), Err(Failure::Bench(BenchError::Read { .. }))));
+        assert!(matches!(
+            history.find(folder.path()),
+            Err(Failure::Bench(BenchError::Read { .. }))
+        ));
     }
 
     #[test]
     fn a_name_of_a_file_holds_nothing_that_a_report_could_smuggle_in() {
-        let report = BenchReport { id: "../../x".into(), started: "../2026".into(), ..samples::empty() };
+        let report = BenchReport {
+            id: "../../x".into(),
+            started: "../2026".into(),
+            ..samples::empty()
+        };
         assert_eq!(file_name(&report), "2026-x.json");
     }
 }

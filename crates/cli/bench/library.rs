@@ -35,14 +35,22 @@ pub(crate) fn run(measure: &Measure, terminal: &Terminal) -> Result<(), Failure>
     session.conclude(ended, show, terminal)
 }
 
-fn begin<'a>(measure: &'a Measure, host: &str, show: &mut Show, terminal: &Terminal) -> Result<(Session<'a>, Ended), Failure> {
+fn begin<'a>(
+    measure: &'a Measure,
+    host: &str,
+    show: &mut Show,
+    terminal: &Terminal,
+) -> Result<(Session<'a>, Ended), Failure> {
     logging::start(terminal)?;
     check_excluded(&measure.exclude_link)?;
     let home = places::home()?;
     let session = Session::new(measure, History::of(&home), bench::compare)?;
     // Started while the process is single-threaded: the process that talks to the network must not
     // be able to change routes.
-    let routes = Arc::new(RouteKeeper::start_dedicated(measure.routes.into(), &places::routes_dir(&home)));
+    let routes = Arc::new(RouteKeeper::start_dedicated(
+        measure.routes.into(),
+        &places::routes_dir(&home),
+    ));
     let runtime = runtime::threaded()?;
     let ended = runtime.block_on(run_one(measure, host, routes, &home, show));
     // Background work of the library after a close need not be awaited.
@@ -50,7 +58,13 @@ fn begin<'a>(measure: &'a Measure, host: &str, show: &mut Show, terminal: &Termi
     Ok((session, ended?))
 }
 
-async fn run_one(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: &Home, show: &mut Show) -> Result<Ended, Failure> {
+async fn run_one(
+    measure: &Measure,
+    host: &str,
+    routes: Arc<RouteKeeper>,
+    home: &Home,
+    show: &mut Show,
+) -> Result<Ended, Failure> {
     let mut signals = Signals::take()?;
     let client = tokio::select! {
         client = connect(measure, host, routes, home) => client?,
@@ -61,10 +75,21 @@ async fn run_one(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: 
 }
 
 fn before_the_first_load(stop: Stop) -> Ended {
-    Ended { report: Err(Failure::Interrupted { stop, resumable: false }), stop: Some(stop) }
+    Ended {
+        report: Err(Failure::Interrupted {
+            stop,
+            resumable: false,
+        }),
+        stop: Some(stop),
+    }
 }
 
-async fn connect(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: &Home) -> Result<Client, Failure> {
+async fn connect(
+    measure: &Measure,
+    host: &str,
+    routes: Arc<RouteKeeper>,
+    home: &Home,
+) -> Result<Client, Failure> {
     let builder = places::client(home)?
         .port(measure.port)
         .links(measure.link.clone())
@@ -103,7 +128,12 @@ impl Measurement for Library {
 
 impl Measure {
     fn plan(&self) -> BenchPlan {
-        let disk = |disk: Disk| DiskPlan { file: disk.source, name: disk.target, reverse: self.reverse, bytes: DISK_BYTES };
+        let disk = |disk: Disk| DiskPlan {
+            file: disk.source,
+            name: disk.target,
+            reverse: self.reverse,
+            bytes: DISK_BYTES,
+        };
         BenchPlan {
             phases: self.phases(),
             load: self.load,

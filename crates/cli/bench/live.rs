@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe::bench::{BenchEvent, BenchLink, Direction, Phase, RoundTrips, Run, SweepKind, SweepPoint};
+use nicstripe::bench::{
+    BenchEvent, BenchLink, Direction, Phase, RoundTrips, Run, SweepKind, SweepPoint,
+};
 
 use super::{
     reading::phase_text,
@@ -64,8 +66,17 @@ impl Live {
             BenchEvent::Connected { links } => self.connect(links),
             BenchEvent::Idle { link, round_trips } => self.set_idle(*link, round_trips),
             BenchEvent::Left(time) => return self.know_left(*time),
-            BenchEvent::Began { phase, repeat, links } => self.begin(*phase, *repeat, links),
-            BenchEvent::Sample { way, interval, links, .. } => self.sample(*way, links, interval.dt_us, &interval.bytes),
+            BenchEvent::Began {
+                phase,
+                repeat,
+                links,
+            } => self.begin(*phase, *repeat, links),
+            BenchEvent::Sample {
+                way,
+                interval,
+                links,
+                ..
+            } => self.sample(*way, links, interval.dt_us, &interval.bytes),
             BenchEvent::RunDone(run) => self.end(run),
             BenchEvent::Point { kind, point } => self.point = Some(self.point_text(*kind, point)),
             BenchEvent::Note(text) => return Some(nicstripe::printable(text.as_bytes())),
@@ -80,7 +91,10 @@ impl Live {
         let ways = self.ways();
         let rate: u64 = loaded.iter().map(|link| link.rate()).sum();
         let theory: Option<u64> = loaded.iter().map(|link| link.facts.theory_bps).sum();
-        let end = theory.filter(|theory| *theory > 0).unwrap_or_else(|| loaded.iter().map(|link| link.most).sum()) * ways;
+        let end = theory
+            .filter(|theory| *theory > 0)
+            .unwrap_or_else(|| loaded.iter().map(|link| link.most).sum())
+            * ways;
         let mut rows = vec![Row {
             name: self.title(),
             part: part(rate, end),
@@ -103,20 +117,38 @@ impl Live {
         if let Some(text) = self.waiting.as_ref().or(self.idle.as_ref()) {
             return text.clone();
         }
-        let rate: u64 = self.links.iter().filter(|link| link.is_loaded).map(Link::rate).sum();
-        format!("{}: {}{}", self.title(), self.numbers(rate, None), self.left())
+        let rate: u64 = self
+            .links
+            .iter()
+            .filter(|link| link.is_loaded)
+            .map(Link::rate)
+            .sum();
+        format!(
+            "{}: {}{}",
+            self.title(),
+            self.numbers(rate, None),
+            self.left()
+        )
     }
 
     /// Returns the estimate to print once; later it is shown next to the rate.
     fn know_left(&mut self, time: Duration) -> Option<String> {
         let is_first = self.left.is_none();
-        self.left = Some(Left { time, at: Instant::now() });
+        self.left = Some(Left {
+            time,
+            at: Instant::now(),
+        });
         is_first.then(|| format!("takes about {}", Clock(time)))
     }
 
     /// Returns the remaining time as a suffix; empty if unknown.
     fn left(&self) -> String {
-        self.left.map_or_else(String::new, |left| format!("  {} left", Clock(left.time.saturating_sub(left.at.elapsed()))))
+        self.left.map_or_else(String::new, |left| {
+            format!(
+                "  {} left",
+                Clock(left.time.saturating_sub(left.at.elapsed()))
+            )
+        })
     }
 
     fn wait(&mut self, ahead: u32, wait: Duration) -> Option<String> {
@@ -133,13 +165,27 @@ impl Live {
 
     fn connect(&mut self, links: &[BenchLink]) {
         self.waiting = None;
-        self.links = links.iter().map(|facts| Link { facts: facts.clone(), rates: [None; 2], most: 0, is_loaded: false }).collect();
+        self.links = links
+            .iter()
+            .map(|facts| Link {
+                facts: facts.clone(),
+                rates: [None; 2],
+                most: 0,
+                is_loaded: false,
+            })
+            .collect();
     }
 
     fn set_idle(&mut self, id: u32, round_trips: &RoundTrips) {
-        let Some(link) = self.links.iter_mut().find(|link| link.facts.id == id) else { return };
+        let Some(link) = self.links.iter_mut().find(|link| link.facts.id == id) else {
+            return;
+        };
         link.facts.rtt_idle = Some(*round_trips);
-        self.idle = Some(format!("round trips of {id} {}: {} ms", link.name(), milliseconds(round_trips.p50_us)));
+        self.idle = Some(format!(
+            "round trips of {id} {}: {} ms",
+            link.name(),
+            milliseconds(round_trips.p50_us)
+        ));
     }
 
     fn begin(&mut self, phase: Phase, repeat: u32, links: &[u32]) {
@@ -164,14 +210,26 @@ impl Live {
     /// Replaces the last sample of a load by its result.
     fn end(&mut self, run: &Run) {
         for flow in &run.flows {
-            if let Some(link) = self.links.iter_mut().find(|link| link.facts.id == flow.link) {
+            if let Some(link) = self
+                .links
+                .iter_mut()
+                .find(|link| link.facts.id == flow.link)
+            {
                 link.rates[flow.way as usize] = Some(flow.goodput_bps);
             }
         }
     }
 
     fn ways(&self) -> u64 {
-        if self.load.as_ref().is_some_and(|load| load.phase == Phase::Both) { 2 } else { 1 }
+        if self
+            .load
+            .as_ref()
+            .is_some_and(|load| load.phase == Phase::Both)
+        {
+            2
+        } else {
+            1
+        }
     }
 
     fn title(&self) -> String {
@@ -187,7 +245,12 @@ impl Live {
             (Some(point), _) => point.clone(),
             (None, Some(theory)) if theory > 0 => {
                 let part = percent(rate as f64 / theory as f64);
-                format!("{:>8} {} {part:>7} of {}", unit.text(rate), unit.name(), unit.text(theory))
+                format!(
+                    "{:>8} {} {part:>7} of {}",
+                    unit.text(rate),
+                    unit.name(),
+                    unit.text(theory)
+                )
             }
             _ => format!("{:>8} {}", unit.text(rate), unit.name()),
         }
@@ -200,12 +263,23 @@ impl Live {
             (SweepKind::Streams | SweepKind::Mtu, Some(count)) => count.to_string(),
             (_, Some(bytes)) => size(bytes),
         };
-        let streams = point.streams.map_or_else(String::new, |streams| format!(" × {streams}"));
-        format!("{}, {at}{streams}: {} {}", kind_text(kind), unit.text(point.rate.median_bps), unit.name())
+        let streams = point
+            .streams
+            .map_or_else(String::new, |streams| format!(" × {streams}"));
+        format!(
+            "{}, {at}{streams}: {} {}",
+            kind_text(kind),
+            unit.text(point.rate.median_bps),
+            unit.name()
+        )
     }
 
     fn unit(&self) -> RateUnit {
-        let theory = self.links.iter().map(|link| link.facts.theory_bps.unwrap_or(link.most)).sum::<u64>();
+        let theory = self
+            .links
+            .iter()
+            .map(|link| link.facts.theory_bps.unwrap_or(link.most))
+            .sum::<u64>();
         RateUnit::for_most(theory)
     }
 }
@@ -221,7 +295,11 @@ impl Link {
 }
 
 fn part(rate: u64, end: u64) -> f64 {
-    if end == 0 { 0.0 } else { (rate as f64 / end as f64).clamp(0.0, 1.0) }
+    if end == 0 {
+        0.0
+    } else {
+        (rate as f64 / end as f64).clamp(0.0, 1.0)
+    }
 }
 
 #[cfg(test)]
@@ -233,26 +311,57 @@ pub(crate) mod tests {
 
     /// Returns the events of a bench with this report.
     pub(crate) fn events(report: &BenchReport) -> Vec<BenchEvent> {
-        let known = |link: &BenchLink| BenchLink { rtt_idle: None, ..link.clone() };
+        let known = |link: &BenchLink| BenchLink {
+            rtt_idle: None,
+            ..link.clone()
+        };
         let mut events = vec![
-            BenchEvent::Waiting { ahead: 1, wait: Duration::from_secs(150) },
-            BenchEvent::Connected { links: report.links.iter().map(known).collect() },
+            BenchEvent::Waiting {
+                ahead: 1,
+                wait: Duration::from_secs(150),
+            },
+            BenchEvent::Connected {
+                links: report.links.iter().map(known).collect(),
+            },
         ];
-        let idle = |link: &BenchLink| Some(BenchEvent::Idle { link: link.id, round_trips: link.rtt_idle? });
+        let idle = |link: &BenchLink| {
+            Some(BenchEvent::Idle {
+                link: link.id,
+                round_trips: link.rtt_idle?,
+            })
+        };
         events.extend(report.links.iter().filter_map(idle));
         for run in &report.runs {
             events.push(BenchEvent::Left(Duration::from_secs(754)));
             let (phase, repeat) = (run.phase, run.repeat);
             let mut links: Vec<u32> = run.flows.iter().map(|flow| flow.link).collect();
             links.dedup();
-            events.push(BenchEvent::Began { phase, repeat, links });
+            events.push(BenchEvent::Began {
+                phase,
+                repeat,
+                links,
+            });
             events.extend(run.intervals.iter().map(|interval| {
-                let links = run.flows.iter().filter(|flow| flow.way == interval.way).map(|flow| flow.link).collect();
-                BenchEvent::Sample { phase, repeat, way: interval.way, interval: interval.clone(), links }
+                let links = run
+                    .flows
+                    .iter()
+                    .filter(|flow| flow.way == interval.way)
+                    .map(|flow| flow.link)
+                    .collect();
+                BenchEvent::Sample {
+                    phase,
+                    repeat,
+                    way: interval.way,
+                    interval: interval.clone(),
+                    links,
+                }
             }));
             events.push(BenchEvent::RunDone(run.clone()));
         }
-        let points = report.sweeps.iter().flat_map(|sweep| sweep.points.iter().map(|point| (sweep.kind, point.clone())));
+        let points = report
+            .sweeps
+            .iter()
+            .flat_map(|sweep| sweep.points.iter().map(|point| (sweep.kind, point.clone())));
         events.extend(points.map(|(kind, point)| BenchEvent::Point { kind, point }));
         events.push(BenchEvent::Note("together: the rate did not settle".into()));
         events
@@ -260,18 +369,29 @@ pub(crate) mod tests {
 
     fn live(report: &BenchReport, until: usize) -> Live {
         let mut live = Live::default();
-        events(report).iter().take(until).for_each(|event| drop(live.apply(event)));
+        events(report)
+            .iter()
+            .take(until)
+            .for_each(|event| drop(live.apply(event)));
         live
     }
 
     #[test]
     fn each_loaded_link_has_a_bar_whose_end_is_theory() {
         let report = samples::shared();
-        let together = events(&report).iter().position(|event| matches!(event, BenchEvent::RunDone(run) if run.phase == Phase::Together));
+        let together = events(&report).iter().position(
+            |event| matches!(event, BenchEvent::RunDone(run) if run.phase == Phase::Together),
+        );
         let rows = live(&report, together.unwrap() + 1).rows();
-        assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["together 1", "1 eth1", "2 eth2"]);
+        assert_eq!(
+            rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(),
+            ["together 1", "1 eth1", "2 eth2"]
+        );
         assert!((rows[1].part - 0.698).abs() < 0.01, "{rows:?}");
-        assert!(rows[1].text.contains("of 941.5") && rows[0].text.contains("of 1883.0"), "{rows:?}");
+        assert!(
+            rows[1].text.contains("of 941.5") && rows[0].text.contains("of 1883.0"),
+            "{rows:?}"
+        );
     }
 
     #[test]
@@ -279,34 +399,54 @@ pub(crate) mod tests {
         let report = samples::good();
         let rows = live(&report, 5 + report.links.len()).rows();
         assert_eq!(rows.len(), 2, "{rows:?}");
-        let both = events(&report).iter().position(|event| matches!(event, BenchEvent::RunDone(run) if run.phase == Phase::Both));
+        let both = events(&report).iter().position(
+            |event| matches!(event, BenchEvent::RunDone(run) if run.phase == Phase::Both),
+        );
         let rows = live(&report, both.unwrap() + 1).rows();
-        assert!(rows[0].text.contains("of 3765.9") && rows[0].part > 0.97, "{rows:?}");
+        assert!(
+            rows[0].text.contains("of 3765.9") && rows[0].part > 0.97,
+            "{rows:?}"
+        );
     }
 
     #[test]
     fn round_trips_are_told_until_the_first_load() {
         let report = samples::good();
         assert_eq!(live(&report, 3).status(), "round trips of 1 eth1: 0.040 ms");
-        assert!(live(&report, 4 + report.links.len()).status().starts_with("alone 1"));
+        assert!(
+            live(&report, 4 + report.links.len())
+                .status()
+                .starts_with("alone 1")
+        );
     }
 
     #[test]
     fn a_link_without_theory_is_as_long_as_the_most_it_did() {
         let report = samples::partial();
         let rows = live(&report, 12).rows();
-        assert!(rows[1].part > 0.9 && !rows[1].text.contains("of"), "{rows:?}");
+        assert!(
+            rows[1].part > 0.9 && !rows[1].text.contains("of"),
+            "{rows:?}"
+        );
     }
 
     #[test]
     fn waiting_is_said_once_and_ends_with_the_connection() {
         let mut live = Live::default();
-        let waiting = |ahead, seconds| BenchEvent::Waiting { ahead, wait: Duration::from_secs(seconds) };
-        assert_eq!(live.apply(&waiting(2, 90)).as_deref(), Some("waiting for 2 benches, at most 1:30"));
+        let waiting = |ahead, seconds| BenchEvent::Waiting {
+            ahead,
+            wait: Duration::from_secs(seconds),
+        };
+        assert_eq!(
+            live.apply(&waiting(2, 90)).as_deref(),
+            Some("waiting for 2 benches, at most 1:30")
+        );
         assert_eq!(live.apply(&waiting(2, 90)), None);
         assert!(live.apply(&waiting(1, 30)).is_some());
         assert!(live.status().starts_with("waiting for another bench"));
-        live.apply(&BenchEvent::Connected { links: samples::good().links });
+        live.apply(&BenchEvent::Connected {
+            links: samples::good().links,
+        });
         assert!(live.status().starts_with("connecting"));
     }
 
@@ -314,12 +454,24 @@ pub(crate) mod tests {
     fn the_time_that_is_left_is_said_once_and_shown_while_it_runs() {
         let report = samples::good();
         let mut live = Live::default();
-        let said: Vec<String> = events(&report).iter().filter_map(|event| live.apply(event)).filter(|text| text.contains("12:3")).collect();
+        let said: Vec<String> = events(&report)
+            .iter()
+            .filter_map(|event| live.apply(event))
+            .filter(|text| text.contains("12:3"))
+            .collect();
         assert_eq!(said, ["takes about 12:34"]);
-        assert!(live.rows()[0].text.ends_with(" left") && !live.rows()[1].text.contains("left"), "{:?}", live.rows());
+        assert!(
+            live.rows()[0].text.ends_with(" left") && !live.rows()[1].text.contains("left"),
+            "{:?}",
+            live.rows()
+        );
         assert!(live.status().contains(" left"), "{}", live.status());
         live.apply(&BenchEvent::Left(Duration::ZERO));
-        assert!(live.rows()[0].text.ends_with("  0:00 left"), "over the estimate: {:?}", live.rows());
+        assert!(
+            live.rows()[0].text.ends_with("  0:00 left"),
+            "over the estimate: {:?}",
+            live.rows()
+        );
     }
 
     #[test]
@@ -330,7 +482,11 @@ pub(crate) mod tests {
         let mut live = Live::default();
         for event in &events {
             live.apply(event);
-            assert!(live.rows().iter().all(|row| (0.0..=1.0).contains(&row.part)));
+            assert!(
+                live.rows()
+                    .iter()
+                    .all(|row| (0.0..=1.0).contains(&row.part))
+            );
             live.status();
         }
     }

@@ -38,7 +38,12 @@ impl Bench {
     /// Measures, or shows stored reports.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         match &self.stored {
-            Some(stored) => stored::run(stored, &history::History::of(&places::home()?), nicstripe::bench::compare, terminal),
+            Some(stored) => stored::run(
+                stored,
+                &history::History::of(&places::home()?),
+                nicstripe::bench::compare,
+                terminal,
+            ),
             None => library::run(&self.measure, terminal),
         }
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use nicstripe::{
-    bench::{BenchLink, BenchReport, CpuUse, Flow, Limiter, LinkSummary, Phase, Run, Spread, Verdict},
+    bench::{
+        BenchLink, BenchReport, CpuUse, Flow, Limiter, LinkSummary, Phase, Run, Spread, Verdict,
+    },
     escaped,
 };
 
@@ -19,8 +21,15 @@ pub(crate) struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     pub(crate) fn of(report: &'a BenchReport) -> Self {
-        let most = report.runs.iter().map(|run| run.total_bps).chain(report.summary.theory_bps);
-        Self { report, unit: RateUnit::for_most(most.max().unwrap_or(0)) }
+        let most = report
+            .runs
+            .iter()
+            .map(|run| run.total_bps)
+            .chain(report.summary.theory_bps);
+        Self {
+            report,
+            unit: RateUnit::for_most(most.max().unwrap_or(0)),
+        }
     }
 
     /// Returns the main load of all links: the first measured of forward, reverse and both
@@ -31,7 +40,9 @@ impl<'a> Reading<'a> {
 
     /// Returns the measured loads of all links, in order.
     pub(crate) fn whole_phases(self) -> impl Iterator<Item = (Phase, Spread)> {
-        WHOLE.into_iter().filter_map(move |phase| Some((phase, self.total(phase)?)))
+        WHOLE
+            .into_iter()
+            .filter_map(move |phase| Some((phase, self.total(phase)?)))
     }
 
     /// Returns the total rate of all links in such a load.
@@ -47,7 +58,11 @@ impl<'a> Reading<'a> {
 
     /// Returns the summary of a link.
     pub(crate) fn summary_of(self, link: &BenchLink) -> Option<&'a LinkSummary> {
-        self.report.summary.links.iter().find(|summary| summary.link == link.id)
+        self.report
+            .summary
+            .links
+            .iter()
+            .find(|summary| summary.link == link.id)
     }
 
     /// Returns the rate of a link loaded alone.
@@ -61,25 +76,39 @@ impl<'a> Reading<'a> {
         if phase == Phase::Together {
             return self.summary_of(link)?.together;
         }
-        let rate = |run: &Run| run.flows.iter().filter(|flow| flow.link == link.id).map(|flow| flow.goodput_bps).sum::<u64>();
+        let rate = |run: &Run| {
+            run.flows
+                .iter()
+                .filter(|flow| flow.link == link.id)
+                .map(|flow| flow.goodput_bps)
+                .sum::<u64>()
+        };
         let rates: Vec<u64> = self.runs(phase).map(rate).collect();
         spread(rates, self.total(phase).is_none_or(|total| total.stable))
     }
 
     /// Returns the sum of the rates of all links loaded alone.
     pub(crate) fn alone_sum(self) -> Option<u64> {
-        self.report.links.iter().map(|link| Some(self.alone(link)?.median_bps)).sum()
+        self.report
+            .links
+            .iter()
+            .map(|link| Some(self.alone(link)?.median_bps))
+            .sum()
     }
 
     /// Returns the runs of a load.
     pub(crate) fn runs(self, phase: Phase) -> impl Iterator<Item = &'a Run> {
-        self.report.runs.iter().filter(move |run| run.phase == phase)
+        self.report
+            .runs
+            .iter()
+            .filter(move |run| run.phase == phase)
     }
 
     /// Returns the run of a load that is closest to the median, for drawing.
     pub(crate) fn typical_run(self, phase: Phase) -> Option<&'a Run> {
         let median = self.total(phase).map(|total| total.median_bps);
-        self.runs(phase).min_by_key(|run| median.map_or(0, |median| run.total_bps.abs_diff(median)))
+        self.runs(phase)
+            .min_by_key(|run| median.map_or(0, |median| run.total_bps.abs_diff(median)))
     }
 
     /// Returns the flows of a link in a run.
@@ -94,9 +123,21 @@ impl<'a> Reading<'a> {
         for flow in self.runs(phase).flat_map(|run| self.flows(run, link)) {
             let tcp = flow.tcp.as_ref()?;
             let (again, sent) = counted.unwrap_or((0, 0));
-            counted = Some((again + tcp.retransmitted_bytes?, sent + tcp.sent_bytes.unwrap_or(flow.bytes)));
+            counted = Some((
+                again + tcp.retransmitted_bytes?,
+                sent + tcp.sent_bytes.unwrap_or(flow.bytes),
+            ));
         }
-        counted.map(|(again, sent)| (again, if sent == 0 { 0.0 } else { again as f64 / sent as f64 }))
+        counted.map(|(again, sent)| {
+            (
+                again,
+                if sent == 0 {
+                    0.0
+                } else {
+                    again as f64 / sent as f64
+                },
+            )
+        })
     }
 
     /// Returns the share of its theoretical rate that a link reached in a load; a bidirectional
@@ -116,7 +157,10 @@ impl<'a> Reading<'a> {
     /// user space, kernel and interrupts.
     pub(crate) fn cpu_parts(self, phase: Phase) -> [Option<[f64; 3]>; 2] {
         let of = |pick: fn(&Run) -> Option<CpuUse>| {
-            let parts: Vec<[f64; 3]> = self.runs(phase).filter_map(|run| cpu_a_gigabit(run, pick(run)?)).collect();
+            let parts: Vec<[f64; 3]> = self
+                .runs(phase)
+                .filter_map(|run| cpu_a_gigabit(run, pick(run)?))
+                .collect();
             let part = |index: usize| median(parts.iter().map(|parts| parts[index]).collect());
             Some([part(0)?, part(1)?, part(2)?])
         };
@@ -128,14 +172,20 @@ impl<'a> Reading<'a> {
         if phase == Phase::Together {
             return self.summary_of(link)?.rtt_loaded_us.map(|us| us as f64);
         }
-        let told = self.runs(phase).flat_map(|run| self.flows(run, link)).filter_map(|flow| flow.tcp?.rtt_avg_us);
+        let told = self
+            .runs(phase)
+            .flat_map(|run| self.flows(run, link))
+            .filter_map(|flow| flow.tcp?.rtt_avg_us);
         median(told.map(|us| us as f64).collect())
     }
 
     /// Returns a link's name by both ends, `eth1 → enp2`, escaped for a terminal.
     pub(crate) fn name(self, link: &BenchLink) -> String {
         let name = |name: &str| escaped(name.as_bytes());
-        match (link.ends.client.name.as_str(), link.ends.daemon.name.as_str()) {
+        match (
+            link.ends.client.name.as_str(),
+            link.ends.daemon.name.as_str(),
+        ) {
             (ours, "") => name(ours),
             (ours, theirs) if ours == theirs => name(ours),
             (ours, theirs) => format!("{} → {}", name(ours), name(theirs)),
@@ -144,14 +194,23 @@ impl<'a> Reading<'a> {
 
     /// Returns a link's name by its number in the report.
     pub(crate) fn name_of(self, id: u32) -> String {
-        self.report.links.iter().find(|link| link.id == id).map_or_else(|| format!("link {id}"), |link| self.name(link))
+        self.report
+            .links
+            .iter()
+            .find(|link| link.id == id)
+            .map_or_else(|| format!("link {id}"), |link| self.name(link))
     }
 
     /// Returns distinct names of both machines, escaped for a terminal.
     pub(crate) fn machines(self) -> [String; 2] {
-        let name =
-            |name: &Option<String>, otherwise: &str| name.as_ref().map_or_else(|| otherwise.to_owned(), |name| escaped(name.as_bytes()));
-        let [ours, theirs] = [name(&self.report.hosts.client.name, "here"), name(&self.report.hosts.daemon.name, "there")];
+        let name = |name: &Option<String>, otherwise: &str| {
+            name.as_ref()
+                .map_or_else(|| otherwise.to_owned(), |name| escaped(name.as_bytes()))
+        };
+        let [ours, theirs] = [
+            name(&self.report.hosts.client.name, "here"),
+            name(&self.report.hosts.daemon.name, "there"),
+        ];
         match ours == theirs {
             true => [format!("{ours} (here)"), format!("{theirs} (there)")],
             false => [ours, theirs],
@@ -164,7 +223,10 @@ impl<'a> Reading<'a> {
         let id = short_id(&comparison.id);
         if comparison.verdict == Verdict::NotComparable {
             let why = comparison.why.as_deref().unwrap_or("measured differently");
-            return Some(format!("not comparable with {id}: {}", escaped(why.as_bytes())));
+            return Some(format!(
+                "not comparable with {id}: {}",
+                escaped(why.as_bytes())
+            ));
         }
         let unit = self.unit;
         let before = comparison.baseline.median_bps;
@@ -178,30 +240,56 @@ impl<'a> Reading<'a> {
             comparison.change_pct,
             comparison.noise_pct
         );
-        Some(format!("compared with {id}: {change}: {}", verdict_text(comparison.verdict)))
+        Some(format!(
+            "compared with {id}: {change}: {}",
+            verdict_text(comparison.verdict)
+        ))
     }
 
     /// Returns the loads with unstable repeats.
     pub(crate) fn unstable(self) -> Vec<String> {
-        let told = |name: &str, spread: &Spread| format!("{name} ({} repeats, {})", spread.n, self.unit.range(spread));
-        let alone = self.report.links.iter().filter_map(|link| Some((format!("{} alone", self.name(link)), self.alone(link)?)));
-        let whole = self.whole_phases().map(|(phase, spread)| (phase_text(phase).to_owned(), spread));
-        alone.chain(whole).filter(|(_, spread)| !spread.stable && spread.n > 1).map(|(name, spread)| told(&name, &spread)).collect()
+        let told = |name: &str, spread: &Spread| {
+            format!("{name} ({} repeats, {})", spread.n, self.unit.range(spread))
+        };
+        let alone = self
+            .report
+            .links
+            .iter()
+            .filter_map(|link| Some((format!("{} alone", self.name(link)), self.alone(link)?)));
+        let whole = self
+            .whole_phases()
+            .map(|(phase, spread)| (phase_text(phase).to_owned(), spread));
+        alone
+            .chain(whole)
+            .filter(|(_, spread)| !spread.stable && spread.n > 1)
+            .map(|(name, spread)| told(&name, &spread))
+            .collect()
     }
 }
 
 /// Returns the processor time of a run per gigabit moved.
 fn cpu_a_gigabit(run: &Run, cpu: CpuUse) -> Option<[f64; 3]> {
     let gigabits = run.flows.iter().map(|flow| flow.bytes).sum::<u64>() as f64 * 8.0 / 1e9;
-    (gigabits > 0.0).then(|| [cpu.user_us, cpu.system_us, cpu.softirq_us].map(|us| us as f64 / 1e6 / gigabits))
+    (gigabits > 0.0)
+        .then(|| [cpu.user_us, cpu.system_us, cpu.softirq_us].map(|us| us as f64 / 1e6 / gigabits))
 }
 
 fn spread(mut rates: Vec<u64>, stable: bool) -> Option<Spread> {
     rates.sort_unstable();
     let (min_bps, max_bps) = (*rates.first()?, *rates.last()?);
     let n = rates.len();
-    let median_bps = if n % 2 == 1 { rates[n / 2] } else { u64::midpoint(rates[n / 2 - 1], rates[n / 2]) };
-    Some(Spread { median_bps, min_bps, max_bps, n: u32::try_from(n).unwrap_or(u32::MAX), stable })
+    let median_bps = if n % 2 == 1 {
+        rates[n / 2]
+    } else {
+        u64::midpoint(rates[n / 2 - 1], rates[n / 2])
+    };
+    Some(Spread {
+        median_bps,
+        min_bps,
+        max_bps,
+        n: u32::try_from(n).unwrap_or(u32::MAX),
+        stable,
+    })
 }
 
 /// Returns the median; `None` for no values.
@@ -292,7 +380,10 @@ mod tests {
         let mut report = samples::good();
         assert_eq!(Reading::of(&report).machines(), ["laptop", "nas"]);
         report.hosts.daemon.name = Some("laptop".into());
-        assert_eq!(Reading::of(&report).machines(), ["laptop (here)", "laptop (there)"]);
+        assert_eq!(
+            Reading::of(&report).machines(),
+            ["laptop (here)", "laptop (there)"]
+        );
         assert_eq!(Reading::of(&samples::empty()).machines(), ["here", "there"]);
     }
 
@@ -319,7 +410,11 @@ mod tests {
         let reading = Reading::of(&report);
         let drawn = reading.typical_run(Phase::Together).unwrap();
         let median = reading.total(Phase::Together).unwrap().median_bps;
-        assert!(reading.runs(Phase::Together).all(|run| run.total_bps.abs_diff(median) >= drawn.total_bps.abs_diff(median)));
+        assert!(
+            reading
+                .runs(Phase::Together)
+                .all(|run| run.total_bps.abs_diff(median) >= drawn.total_bps.abs_diff(median))
+        );
     }
 
     #[test]

@@ -3,7 +3,10 @@
 
 use nicstripe::bench::{BenchEvent, BenchReport, Comparison};
 
-use super::{arguments::Measure, failure::BenchError, files, history::History, html, outcome, prom, show::Show};
+use super::{
+    arguments::Measure, failure::BenchError, files, history::History, html, outcome, prom,
+    show::Show,
+};
 use crate::{
     failure::Failure,
     signals::{Signalled, Signals, Stop},
@@ -43,20 +46,41 @@ pub(crate) struct Ended {
 
 impl<'a> Session<'a> {
     /// Reads the baseline and checks the output files.
-    pub(crate) fn new(measure: &'a Measure, history: History, compare: Compare) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        measure: &'a Measure,
+        history: History,
+        compare: Compare,
+    ) -> Result<Self, Failure> {
         for path in measure.html.iter().chain(&measure.prom) {
             files::check(path)?;
         }
-        let baseline = measure.baseline.as_ref().map(|baseline| history.find(baseline)).transpose()?;
-        Ok(Self { measure, history, baseline, compare })
+        let baseline = measure
+            .baseline
+            .as_ref()
+            .map(|baseline| history.find(baseline))
+            .transpose()?;
+        Ok(Self {
+            measure,
+            history,
+            baseline,
+            compare,
+        })
     }
 
     /// Writes and prints the requested outputs, and returns the result of the command.
     ///
     /// An unwritable file does not suppress the printed output. The cause of an early end outranks
     /// the checks of the report.
-    pub(crate) fn conclude(&self, ended: Ended, show: Show, terminal: &Terminal) -> Result<(), Failure> {
-        let interrupted = |stop| Failure::Interrupted { stop, resumable: false };
+    pub(crate) fn conclude(
+        &self,
+        ended: Ended,
+        show: Show,
+        terminal: &Terminal,
+    ) -> Result<(), Failure> {
+        let interrupted = |stop| Failure::Interrupted {
+            stop,
+            resumable: false,
+        };
         let mut report = match ended.report {
             Ok(report) => report,
             Err(failure) => {
@@ -67,7 +91,11 @@ impl<'a> Session<'a> {
         if let Some(baseline) = &self.baseline {
             report.baseline = Some((self.compare)(&report, baseline));
         }
-        let kept = if self.measure.no_history { Ok(()) } else { self.history.keep(&report) };
+        let kept = if self.measure.no_history {
+            Ok(())
+        } else {
+            self.history.keep(&report)
+        };
         if let Err(failure) = kept {
             terminal.warning(&format!("cannot store the report: {}", failure.one_line()));
         }
@@ -81,21 +109,38 @@ impl<'a> Session<'a> {
     }
 
     fn write(&self, report: &BenchReport) -> Result<(), Failure> {
-        let html = self.measure.html.as_ref().map(|path| files::replace(path, html::page(report).as_bytes()));
-        let prom = self.measure.prom.as_ref().map(|path| files::replace(path, prom::metrics(report).as_bytes()));
+        let html = self
+            .measure
+            .html
+            .as_ref()
+            .map(|path| files::replace(path, html::page(report).as_bytes()));
+        let prom = self
+            .measure
+            .prom
+            .as_ref()
+            .map(|path| files::replace(path, prom::metrics(report).as_bytes()));
         html.unwrap_or(Ok(())).and(prom.unwrap_or(Ok(())))
     }
 
     /// Checks the regression before the floor, since it says more.
     fn check(&self, report: &BenchReport) -> Result<(), BenchError> {
-        report.baseline.as_ref().map_or(Ok(()), outcome::check_comparison)?;
-        self.measure.assert_floor.map_or(Ok(()), |floor| outcome::check_floor(report, floor))
+        report
+            .baseline
+            .as_ref()
+            .map_or(Ok(()), outcome::check_comparison)?;
+        self.measure
+            .assert_floor
+            .map_or(Ok(()), |floor| outcome::check_floor(report, floor))
     }
 }
 
 /// Shows a bench until it ends. The first signal ends it with a report of the data so far, the
 /// second ends the process.
-pub(crate) async fn watch(mut bench: impl Measurement, show: &mut Show, signals: &mut Signals) -> Ended {
+pub(crate) async fn watch(
+    mut bench: impl Measurement,
+    show: &mut Show,
+    signals: &mut Signals,
+) -> Ended {
     let mut stopped = None;
     loop {
         tokio::select! {
@@ -158,10 +203,26 @@ mod tests {
 
     /// Slower by more than 5 % is a regression.
     fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
-        let rate = |report: &BenchReport| report.summary.together.map_or(0.0, |total| total.median_bps as f64);
+        let rate = |report: &BenchReport| {
+            report
+                .summary
+                .together
+                .map_or(0.0, |total| total.median_bps as f64)
+        };
         let change_pct = (rate(report) / rate(baseline) - 1.0) * 100.0;
-        let verdict = if change_pct < -5.0 { Verdict::Regression } else { Verdict::Same };
-        Comparison { id: baseline.id.clone(), baseline: baseline.summary.together.unwrap(), change_pct, noise_pct: 3.0, verdict, why: None }
+        let verdict = if change_pct < -5.0 {
+            Verdict::Regression
+        } else {
+            Verdict::Same
+        };
+        Comparison {
+            id: baseline.id.clone(),
+            baseline: baseline.summary.together.unwrap(),
+            change_pct,
+            noise_pct: 3.0,
+            verdict,
+            why: None,
+        }
     }
 
     /// Runs a recorded bench with these arguments after `bench nas -q`, and returns the exit code.
@@ -175,7 +236,10 @@ mod tests {
         };
         let mut show = Show::new(&terminal, &bench.measure, "nas");
         let runtime = crate::runtime::local().unwrap();
-        let recorded = Recorded { events: events(&report).into(), report };
+        let recorded = Recorded {
+            events: events(&report).into(),
+            report,
+        };
         let ended = runtime.block_on(async {
             let mut signals = Signals::take().unwrap();
             watch(recorded, &mut show, &mut signals).await
@@ -189,25 +253,57 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let (html, prom) = (at("r.html"), at("r.prom"));
-        let words = ["--html", html.to_str().unwrap(), "--prom", prom.to_str().unwrap(), "--assert-floor", "97%"];
+        let words = [
+            "--html",
+            html.to_str().unwrap(),
+            "--prom",
+            prom.to_str().unwrap(),
+            "--assert-floor",
+            "97%",
+        ];
         assert_eq!(run(folder.path(), &words, samples::good(), None), 0);
         assert!(fs::read_to_string(&html).unwrap().ends_with("</html>\n"));
-        assert!(fs::read_to_string(&prom).unwrap().contains("nicstripe_bench_complete{peer=\"nas\"} 1"));
-        assert_eq!(History::of(&Home::at(folder.path())).list().unwrap().len(), 1);
+        assert!(
+            fs::read_to_string(&prom)
+                .unwrap()
+                .contains("nicstripe_bench_complete{peer=\"nas\"} 1")
+        );
+        assert_eq!(
+            History::of(&Home::at(folder.path())).list().unwrap().len(),
+            1
+        );
         assert_eq!(run(folder.path(), &words, samples::shared(), None), 41);
-        assert_eq!(run(folder.path(), &["--no-history"], samples::shared(), None), 0);
-        assert_eq!(History::of(&Home::at(folder.path())).list().unwrap().len(), 2);
+        assert_eq!(
+            run(folder.path(), &["--no-history"], samples::shared(), None),
+            0
+        );
+        assert_eq!(
+            History::of(&Home::at(folder.path())).list().unwrap().len(),
+            2
+        );
     }
 
     #[test]
     fn slower_than_the_baseline_is_41_and_the_report_says_so() {
         let folder = tempfile::tempdir().unwrap();
-        let (base, html) = (folder.path().join("base.json"), folder.path().join("r.html"));
+        let (base, html) = (
+            folder.path().join("base.json"),
+            folder.path().join("r.html"),
+        );
         fs::write(&base, serde_json::to_vec(&samples::good()).unwrap()).unwrap();
-        let words = ["--baseline", base.to_str().unwrap(), "--html", html.to_str().unwrap()];
+        let words = [
+            "--baseline",
+            base.to_str().unwrap(),
+            "--html",
+            html.to_str().unwrap(),
+        ];
         assert_eq!(run(folder.path(), &words, samples::good(), None), 0);
         assert_eq!(run(folder.path(), &words, samples::shared(), None), 41);
-        assert!(fs::read_to_string(&html).unwrap().contains("SLOWER (significant)"));
+        assert!(
+            fs::read_to_string(&html)
+                .unwrap()
+                .contains("SLOWER (significant)")
+        );
     }
 
     #[test]
@@ -215,32 +311,84 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let html = folder.path().join("r.html");
         let words = ["--html", html.to_str().unwrap(), "--assert-floor", "97%"];
-        assert_eq!(run(folder.path(), &words, samples::partial(), Some(Stop::Interrupt)), 130);
+        assert_eq!(
+            run(
+                folder.path(),
+                &words,
+                samples::partial(),
+                Some(Stop::Interrupt)
+            ),
+            130
+        );
         assert!(fs::read_to_string(&html).unwrap().contains("Incomplete"));
-        assert_eq!(run(folder.path(), &words, samples::partial(), Some(Stop::Terminate)), 143);
+        assert_eq!(
+            run(
+                folder.path(),
+                &words,
+                samples::partial(),
+                Some(Stop::Terminate)
+            ),
+            143
+        );
     }
 
     #[test]
     fn what_cannot_work_is_found_before_anything_is_measured() {
         let folder = tempfile::tempdir().unwrap();
         let none = folder.path().join("none/r.html");
-        assert_eq!(run(folder.path(), &["--html", none.to_str().unwrap()], samples::good(), None), 11);
-        assert_eq!(run(folder.path(), &["--baseline", "ffffffff"], samples::good(), None), 11);
+        assert_eq!(
+            run(
+                folder.path(),
+                &["--html", none.to_str().unwrap()],
+                samples::good(),
+                None
+            ),
+            11
+        );
+        assert_eq!(
+            run(
+                folder.path(),
+                &["--baseline", "ffffffff"],
+                samples::good(),
+                None
+            ),
+            11
+        );
         let no_report = folder.path().join("x.json");
         fs::write(&no_report, "{}").unwrap();
-        assert_eq!(run(folder.path(), &["--baseline", no_report.to_str().unwrap()], samples::good(), None), 11);
+        assert_eq!(
+            run(
+                folder.path(),
+                &["--baseline", no_report.to_str().unwrap()],
+                samples::good(),
+                None
+            ),
+            11
+        );
     }
 
     #[test]
     fn without_a_report_the_failure_counts_unless_a_signal_was_its_cause() {
         let folder = tempfile::tempdir().unwrap();
         let bench = parse(&["nas", "-q"]).unwrap();
-        let session = Session::new(&bench.measure, History::of(&Home::at(folder.path())), compare).unwrap();
+        let session = Session::new(
+            &bench.measure,
+            History::of(&Home::at(folder.path())),
+            compare,
+        )
+        .unwrap();
         let terminal = Terminal::default();
         for (stop, code) in [(None, 10), (Some(Stop::Interrupt), 130)] {
             let failure = nicstripe::Error::NoInterface { why: "none is up" };
             let show = Show::new(&terminal, &bench.measure, "nas");
-            let result = session.conclude(Ended { report: Err(failure.into()), stop }, show, &terminal);
+            let result = session.conclude(
+                Ended {
+                    report: Err(failure.into()),
+                    stop,
+                },
+                show,
+                &terminal,
+            );
             assert_eq!(Exit::of(&result.unwrap_err()).code(), code);
         }
     }

@@ -11,7 +11,10 @@ use super::{
     stream::{EventStream, print_failure},
     table,
 };
-use crate::{failure::Failure, hint::hint, invocation::Invocation, json::print_document, stdout, table::stdout_width, terminal::Terminal};
+use crate::{
+    failure::Failure, hint::hint, invocation::Invocation, json::print_document, stdout,
+    table::stdout_width, terminal::Terminal,
+};
 
 /// Shows the events of one bench according to the options.
 #[derive(Debug)]
@@ -34,7 +37,11 @@ struct Wishes {
 impl Show {
     /// Starts the output of a bench of this host.
     pub(crate) fn new(terminal: &Terminal, measure: &Measure, host: &str) -> Self {
-        let wishes = Wishes { quiet: measure.quiet, plain: measure.plain, json: measure.is_for_programs() };
+        let wishes = Wishes {
+            quiet: measure.quiet,
+            plain: measure.plain,
+            json: measure.is_for_programs(),
+        };
         let has_bars = terminal.is_interactive() && !wishes.quiet && !wishes.plain && !wishes.json;
         Self {
             terminal: terminal.clone(),
@@ -89,12 +96,22 @@ impl Show {
             return Ok(());
         }
         self.stream.take().map_or(Ok(()), EventStream::finish)?;
-        print_failure(failure, hint(failure, &Invocation::of_this_process()), self.begun.elapsed())
+        print_failure(
+            failure,
+            hint(failure, &Invocation::of_this_process()),
+            self.begun.elapsed(),
+        )
     }
 }
 
 /// Prints the table and the conclusions; colours only if requested and supported by the terminal.
 pub(crate) fn print_table(report: &BenchReport, plain: bool) -> Result<(), Failure> {
     let lines = table::lines(report, stdout_width());
-    lines.iter().try_for_each(|line| if plain { stdout::line(&line.text) } else { stdout::line(line.styled()) })
+    lines.iter().try_for_each(|line| {
+        if plain {
+            stdout::line(&line.text)
+        } else {
+            stdout::line(line.styled())
+        }
+    })
 }

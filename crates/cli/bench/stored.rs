@@ -10,7 +10,12 @@ use super::{
 };
 use crate::{failure::Failure, json::print_document, stdout, terminal::Terminal};
 
-pub(crate) fn run(stored: &Stored, history: &History, compare: Compare, terminal: &Terminal) -> Result<(), Failure> {
+pub(crate) fn run(
+    stored: &Stored,
+    history: &History,
+    compare: Compare,
+    terminal: &Terminal,
+) -> Result<(), Failure> {
     match stored {
         Stored::List => list(history, terminal),
         Stored::Compare(arguments) => compare_two(arguments, history, compare),
@@ -27,7 +32,11 @@ fn list(history: &History, terminal: &Terminal) -> Result<(), Failure> {
 }
 
 /// Prints both reports; the last line and the exit code give the verdict.
-fn compare_two(arguments: &arguments::Compare, history: &History, compare: Compare) -> Result<(), Failure> {
+fn compare_two(
+    arguments: &arguments::Compare,
+    history: &History,
+    compare: Compare,
+) -> Result<(), Failure> {
     let before = history.find(&arguments.a)?;
     let mut after = history.find(&arguments.b)?;
     let comparison = compare(&after, &before);
@@ -35,8 +44,13 @@ fn compare_two(arguments: &arguments::Compare, history: &History, compare: Compa
     if arguments.json {
         print_document(&after)?;
     } else {
-        versus::lines(&before, &after).iter().try_for_each(stdout::line)?;
-        Reading::of(&after).compared().iter().try_for_each(stdout::line)?;
+        versus::lines(&before, &after)
+            .iter()
+            .try_for_each(stdout::line)?;
+        Reading::of(&after)
+            .compared()
+            .iter()
+            .try_for_each(stdout::line)?;
     }
     Ok(outcome::check_comparison(&comparison)?)
 }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe::bench::{BenchEvent, BenchLink, Direction, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint};
+use nicstripe::bench::{
+    BenchEvent, BenchLink, Direction, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint,
+};
 use serde::Serialize;
 
 use crate::{
@@ -21,8 +23,14 @@ pub(crate) struct EventStream {
 impl EventStream {
     /// Starts the stream with the measured host.
     pub(crate) fn start(host: &str) -> Self {
-        let mut stream = Self { begun: Instant::now(), broken: None };
-        stream.line(Kind::Start { version: env!("CARGO_PKG_VERSION"), host });
+        let mut stream = Self {
+            begun: Instant::now(),
+            broken: None,
+        };
+        stream.line(Kind::Start {
+            version: env!("CARGO_PKG_VERSION"),
+            host,
+        });
         stream
     }
 
@@ -40,16 +48,32 @@ impl EventStream {
 
     fn line(&mut self, kind: Kind<'_>) {
         if self.broken.is_none() {
-            let line = Line { schema: SCHEMA, time_s: seconds(self.begun.elapsed()), kind };
+            let line = Line {
+                schema: SCHEMA,
+                time_s: seconds(self.begun.elapsed()),
+                kind,
+            };
             self.broken = print_document(&line).err();
         }
     }
 }
 
 /// Prints the failure in place of a report.
-pub(crate) fn print_failure(failure: &Failure, hint: Option<String>, elapsed: Duration) -> Result<(), Failure> {
-    let kind = Kind::Failed { exit_code: Exit::of(failure).code(), error: failure.one_line(), hint };
-    print_document(&Line { schema: SCHEMA, time_s: seconds(elapsed), kind })
+pub(crate) fn print_failure(
+    failure: &Failure,
+    hint: Option<String>,
+    elapsed: Duration,
+) -> Result<(), Failure> {
+    let kind = Kind::Failed {
+        exit_code: Exit::of(failure).code(),
+        error: failure.one_line(),
+        hint,
+    };
+    print_document(&Line {
+        schema: SCHEMA,
+        time_s: seconds(elapsed),
+        kind,
+    })
 }
 
 /// Events of a bench: `docs/schema/nicstripe-bench-event-1.json`.
@@ -107,14 +131,40 @@ enum Kind<'a> {
 impl<'a> Kind<'a> {
     fn of(event: &'a BenchEvent) -> Option<Self> {
         Some(match event {
-            BenchEvent::Waiting { ahead, wait } => Self::Waiting { ahead: *ahead, wait_s: seconds(*wait) },
+            BenchEvent::Waiting { ahead, wait } => Self::Waiting {
+                ahead: *ahead,
+                wait_s: seconds(*wait),
+            },
             BenchEvent::Connected { links } => Self::Connected { links },
-            BenchEvent::Idle { link, round_trips } => Self::Idle { link: *link, round_trips: *round_trips },
-            BenchEvent::Left(left) => Self::Left { left_s: seconds(*left) },
-            BenchEvent::Began { phase, repeat, links } => Self::Began { phase: *phase, repeat: *repeat, links },
-            BenchEvent::Sample { phase, repeat, way, interval, links } => {
-                Self::Sample { phase: *phase, repeat: *repeat, way: *way, interval, links }
-            }
+            BenchEvent::Idle { link, round_trips } => Self::Idle {
+                link: *link,
+                round_trips: *round_trips,
+            },
+            BenchEvent::Left(left) => Self::Left {
+                left_s: seconds(*left),
+            },
+            BenchEvent::Began {
+                phase,
+                repeat,
+                links,
+            } => Self::Began {
+                phase: *phase,
+                repeat: *repeat,
+                links,
+            },
+            BenchEvent::Sample {
+                phase,
+                repeat,
+                way,
+                interval,
+                links,
+            } => Self::Sample {
+                phase: *phase,
+                repeat: *repeat,
+                way: *way,
+                interval,
+                links,
+            },
             BenchEvent::RunDone(run) => Self::RunDone { run },
             BenchEvent::Point { kind, point } => Self::Point { kind: *kind, point },
             BenchEvent::Note(text) => Self::Note { text },
@@ -139,7 +189,12 @@ mod tests {
     };
 
     fn line(kind: Kind<'_>) -> Value {
-        to_value(Line { schema: SCHEMA, time_s: 0.5, kind }).unwrap()
+        to_value(Line {
+            schema: SCHEMA,
+            time_s: 0.5,
+            kind,
+        })
+        .unwrap()
     }
 
     #[test]
@@ -148,8 +203,15 @@ mod tests {
         for (name, report) in samples::all() {
             let document = to_value(&report).unwrap();
             schema.check(&document);
-            assert!(!document.to_string().contains("null"), "{name}: unknown values are absent");
-            assert_eq!(serde_json::from_value::<BenchReport>(document).unwrap(), report, "{name}");
+            assert!(
+                !document.to_string().contains("null"),
+                "{name}: unknown values are absent"
+            );
+            assert_eq!(
+                serde_json::from_value::<BenchReport>(document).unwrap(),
+                report,
+                "{name}"
+            );
         }
     }
 
@@ -161,9 +223,16 @@ mod tests {
                 schema.check(&line(Kind::of(&event).unwrap()));
             }
         }
-        schema.check(&line(Kind::Start { version: "0.2.0", host: "nas" }));
+        schema.check(&line(Kind::Start {
+            version: "0.2.0",
+            host: "nas",
+        }));
         for hint in [None, Some("plug it in".to_owned())] {
-            schema.check(&line(Kind::Failed { exit_code: 10, error: "no link".into(), hint }));
+            schema.check(&line(Kind::Failed {
+                exit_code: 10,
+                error: "no link".into(),
+                hint,
+            }));
         }
     }
 
@@ -182,7 +251,10 @@ mod tests {
         ] {
             let mut broken = report.clone();
             *broken.pointer_mut(pointer).unwrap() = value;
-            assert!(std::panic::catch_unwind(|| schema.check(&broken)).is_err(), "{pointer}");
+            assert!(
+                std::panic::catch_unwind(|| schema.check(&broken)).is_err(),
+                "{pointer}"
+            );
         }
     }
 }

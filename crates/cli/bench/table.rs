@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Style};
 use nicstripe::{
-    bench::{BenchLink, BenchReport, Direction, DiskReport, Ends, Limiter, Phase, Spread, SweepKind, Verdict},
+    bench::{
+        BenchLink, BenchReport, Direction, DiskReport, Ends, Limiter, Phase, Spread, SweepKind,
+        Verdict,
+    },
     escaped, printable,
 };
 
@@ -36,7 +39,10 @@ pub(crate) enum Mood {
 
 impl Line {
     fn plain(text: String) -> Self {
-        Self { text, mood: Mood::Plain }
+        Self {
+            text,
+            mood: Mood::Plain,
+        }
     }
 
     /// Returns the line with its colour; the printer strips it if colours are off.
@@ -56,21 +62,42 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     let reading = Reading::of(report);
     let wide = columns.is_none_or(|columns| columns >= WIDE);
     let mut lines = vec![Line::plain(title(reading, wide))];
-    lines.extend(table(reading, wide, columns.is_some_and(|columns| columns < ROUND_TRIPS_FROM)));
+    lines.extend(table(
+        reading,
+        wide,
+        columns.is_some_and(|columns| columns < ROUND_TRIPS_FROM),
+    ));
     lines.extend(in_bytes(reading).map(Line::plain));
     lines.extend(ratios(reading).map(Line::plain));
     lines.extend(processors(reading).map(Line::plain));
     lines.extend(swept::lines(reading, wide).into_iter().map(Line::plain));
-    lines.extend(report.disk.as_ref().map(|disk| Line::plain(disk_line(disk, wide))));
-    lines.extend(reading.unstable().into_iter().map(|what| Line { text: format!("not stable: {what}"), mood: Mood::Bad }));
+    lines.extend(
+        report
+            .disk
+            .as_ref()
+            .map(|disk| Line::plain(disk_line(disk, wide))),
+    );
+    lines.extend(reading.unstable().into_iter().map(|what| Line {
+        text: format!("not stable: {what}"),
+        mood: Mood::Bad,
+    }));
     lines.extend(unverified(reading));
     if !report.complete {
-        lines.push(Line { text: "incomplete: ended before the whole plan was measured".into(), mood: Mood::Bad });
+        lines.push(Line {
+            text: "incomplete: ended before the whole plan was measured".into(),
+            mood: Mood::Bad,
+        });
     }
-    lines.extend(reading.compared().map(|text| Line { text, mood: verdict_mood(report) }));
+    lines.extend(reading.compared().map(|text| Line {
+        text,
+        mood: verdict_mood(report),
+    }));
     lines.extend(sentence(report));
     match columns {
-        Some(columns) => lines.into_iter().flat_map(|line| folded(line, columns)).collect(),
+        Some(columns) => lines
+            .into_iter()
+            .flat_map(|line| folded(line, columns))
+            .collect(),
         None => lines,
     }
 }
@@ -85,7 +112,9 @@ fn folded(line: Line, columns: usize) -> Vec<Line> {
     let mut lines: Vec<String> = Vec::new();
     for part in text.split(gap) {
         match lines.last_mut() {
-            Some(last) if last.chars().count() + gap.len() + part.chars().count() <= columns => *last = format!("{last}{gap}{part}"),
+            Some(last) if last.chars().count() + gap.len() + part.chars().count() <= columns => {
+                *last = format!("{last}{gap}{part}")
+            }
             Some(_) => lines.push(format!("  {part}")),
             None => lines.push(part.to_owned()),
         }
@@ -96,30 +125,67 @@ fn folded(line: Line, columns: usize) -> Vec<Line> {
 /// Returns the total in one line, for `--quiet` output.
 pub(crate) fn total_line(report: &BenchReport) -> String {
     let reading = Reading::of(report);
-    let Some((phase, total)) = reading.whole_phases().next() else { return printable(report.summary.sentence.as_bytes()) };
-    let part = reading.whole_efficiency(phase).map_or_else(String::new, |part| format!(", {} of theory", percent(part)));
-    format!("{} {}, {}{part}", reading.unit.text(total.median_bps), reading.unit.name(), bytes_a_second(total.median_bps))
+    let Some((phase, total)) = reading.whole_phases().next() else {
+        return printable(report.summary.sentence.as_bytes());
+    };
+    let part = reading
+        .whole_efficiency(phase)
+        .map_or_else(String::new, |part| format!(", {} of theory", percent(part)));
+    format!(
+        "{} {}, {}{part}",
+        reading.unit.text(total.median_bps),
+        reading.unit.name(),
+        bytes_a_second(total.median_bps)
+    )
 }
 
 fn title(reading: Reading<'_>, wide: bool) -> String {
     let report = reading.report;
     let [ours, theirs] = reading.machines();
-    let mut parts = vec![format!("bench {ours} → {theirs}"), link_text::counted(report.links.len())];
+    let mut parts = vec![
+        format!("bench {ours} → {theirs}"),
+        link_text::counted(report.links.len()),
+    ];
     let mtus = reading::counted(report.links.iter().filter_map(mtu));
     if !mtus.is_empty() {
         let mtus: Vec<String> = mtus.keys().map(u32::to_string).collect();
         parts.push(format!("MTU {}", mtus.join(" and ")));
     }
-    parts.extend(report.hosts.client.congestion.as_ref().map(|name| format!("tcp/{}", escaped(name.as_bytes()))));
+    parts.extend(
+        report
+            .hosts
+            .client
+            .congestion
+            .as_ref()
+            .map(|name| format!("tcp/{}", escaped(name.as_bytes()))),
+    );
     let most = report.runs.iter().map(|run| run.repeat).max();
-    parts.extend(most.map(|repeats| format!("{repeats} × up to {}", time(Duration::from_millis(report.plan.load_ms)))));
-    parts.push(format!("median{} in {}", if wide && has_ranges(reading) { " [min..max]" } else { "" }, reading.unit.name()));
+    parts.extend(most.map(|repeats| {
+        format!(
+            "{repeats} × up to {}",
+            time(Duration::from_millis(report.plan.load_ms))
+        )
+    }));
+    parts.push(format!(
+        "median{} in {}",
+        if wide && has_ranges(reading) {
+            " [min..max]"
+        } else {
+            ""
+        },
+        reading.unit.name()
+    ));
     parts.join("   ")
 }
 
 fn mtu(link: &BenchLink) -> Option<u32> {
     let Ends { client, daemon } = &link.ends;
-    link.theory.map(|theory| theory.mtu).or_else(|| client.mtu.zip(daemon.mtu).map(|(ours, theirs)| ours.min(theirs)))
+    link.theory.map(|theory| theory.mtu).or_else(|| {
+        client
+            .mtu
+            .zip(daemon.mtu)
+            .map(|(ours, theirs)| ours.min(theirs))
+    })
 }
 
 /// Returns the rows of the links, of the total, and of the other loads of all links.
@@ -130,35 +196,83 @@ fn table(reading: Reading<'_>, wide: bool, narrow: bool) -> Vec<Line> {
     }
     let phase = reading.main_phase();
     let mut rows = vec![(heads(phase), Mood::Plain)];
-    rows.extend(report.links.iter().map(|link| link_row(reading, phase, link, wide)));
+    rows.extend(
+        report
+            .links
+            .iter()
+            .map(|link| link_row(reading, phase, link, wide)),
+    );
     rows.extend(phase.map(|phase| (total_row(reading, phase, "TOTAL", wide), Mood::Plain)));
-    let others = reading.whole_phases().map(|(other, _)| other).filter(|other| Some(*other) != phase);
-    rows.extend(others.map(|other| (total_row(reading, other, phase_text(other), wide), Mood::Plain)));
+    let others = reading
+        .whole_phases()
+        .map(|(other, _)| other)
+        .filter(|other| Some(*other) != phase);
+    rows.extend(others.map(|other| {
+        (
+            total_row(reading, other, phase_text(other), wide),
+            Mood::Plain,
+        )
+    }));
     let (mut cells, moods): (Vec<Vec<String>>, Vec<_>) = rows.into_iter().unzip();
     if narrow {
-        cells.iter_mut().for_each(|row| drop(row.remove(ROUND_TRIPS)));
+        cells
+            .iter_mut()
+            .for_each(|row| drop(row.remove(ROUND_TRIPS)));
     }
-    if report.links.iter().all(|link| reading.alone(link).is_none()) {
+    if report
+        .links
+        .iter()
+        .all(|link| reading.alone(link).is_none())
+    {
         cells.iter_mut().for_each(|row| drop(row.remove(ALONE)));
     }
-    aligned_rows(&cells).into_iter().zip(moods).map(|(text, mood)| Line { text, mood }).collect()
+    aligned_rows(&cells)
+        .into_iter()
+        .zip(moods)
+        .map(|(text, mood)| Line { text, mood })
+        .collect()
 }
 
 fn heads(phase: Option<Phase>) -> Vec<String> {
     let main = phase.map_or("together", phase_text);
-    ["link", "alone", main, "of theory", "resent", "RTT idle/load ms", "limited by"].map(str::to_owned).into()
+    [
+        "link",
+        "alone",
+        main,
+        "of theory",
+        "resent",
+        "RTT idle/load ms",
+        "limited by",
+    ]
+    .map(str::to_owned)
+    .into()
 }
 
-fn link_row(reading: Reading<'_>, phase: Option<Phase>, link: &BenchLink, wide: bool) -> (Vec<String>, Mood) {
+fn link_row(
+    reading: Reading<'_>,
+    phase: Option<Phase>,
+    link: &BenchLink,
+    wide: bool,
+) -> (Vec<String>, Mood) {
     let phase = phase.unwrap_or(Phase::Together);
     let spread = |spread| cell(reading, spread, wide);
     let summary = reading.summary_of(link);
     let efficiency = reading.efficiency(phase, link);
-    let again = reading.sent_again(phase, link).map_or_else(unknown, |(bytes, part)| resent(bytes, part));
-    let idle = link.rtt_idle.map_or_else(unknown, |rtt| milliseconds(rtt.p50_us));
-    let loaded = reading.rtt_loaded(phase, link).map_or_else(unknown, milliseconds);
+    let again = reading
+        .sent_again(phase, link)
+        .map_or_else(unknown, |(bytes, part)| resent(bytes, part));
+    let idle = link
+        .rtt_idle
+        .map_or_else(unknown, |rtt| milliseconds(rtt.p50_us));
+    let loaded = reading
+        .rtt_loaded(phase, link)
+        .map_or_else(unknown, milliseconds);
     let limiter = summary.and_then(|summary| summary.limiter);
-    let mood = if reading::is_bad(efficiency) { Mood::Bad } else { Mood::Plain };
+    let mood = if reading::is_bad(efficiency) {
+        Mood::Bad
+    } else {
+        Mood::Plain
+    };
     let cells = vec![
         format!("{} {}", link.id, reading.name(link)),
         spread(reading.alone(link)),
@@ -174,16 +288,31 @@ fn link_row(reading: Reading<'_>, phase: Option<Phase>, link: &BenchLink, wide: 
 fn total_row(reading: Reading<'_>, phase: Phase, name: &str, wide: bool) -> Vec<String> {
     let report = reading.report;
     let is_main = reading.main_phase() == Some(phase);
-    let alone = reading.alone_sum().filter(|_| is_main).map_or_else(String::new, |sum| cell_of(reading, sum, "", wide));
-    let again: Option<Vec<(u64, f64)>> = report.links.iter().map(|link| reading.sent_again(phase, link)).collect();
-    let again = again.map_or_else(unknown, |parts| resent(parts.iter().map(|(bytes, _)| bytes).sum(), 0.0));
+    let alone = reading
+        .alone_sum()
+        .filter(|_| is_main)
+        .map_or_else(String::new, |sum| cell_of(reading, sum, "", wide));
+    let again: Option<Vec<(u64, f64)>> = report
+        .links
+        .iter()
+        .map(|link| reading.sent_again(phase, link))
+        .collect();
+    let again = again.map_or_else(unknown, |parts| {
+        resent(parts.iter().map(|(bytes, _)| bytes).sum(), 0.0)
+    });
     let total = reading.total(phase);
-    let limiter = report.summary.limiter.filter(|_| is_main).map_or("", limiter_text);
+    let limiter = report
+        .summary
+        .limiter
+        .filter(|_| is_main)
+        .map_or("", limiter_text);
     vec![
         name.to_owned(),
         alone,
         cell(reading, total, wide),
-        reading.whole_efficiency(phase).map_or_else(unknown, percent),
+        reading
+            .whole_efficiency(phase)
+            .map_or_else(unknown, percent),
         again,
         String::new(),
         limiter.to_owned(),
@@ -193,12 +322,23 @@ fn total_row(reading: Reading<'_>, phase: Phase, name: &str, wide: bool) -> Vec<
 /// Formats a median, and its range on a wide terminal; equally wide in all rows, so that the
 /// decimal points are aligned.
 fn cell(reading: Reading<'_>, spread: Option<Spread>, wide: bool) -> String {
-    spread.map_or_else(unknown, |spread| cell_of(reading, spread.median_bps, &reading.unit.range(&spread), wide))
+    spread.map_or_else(unknown, |spread| {
+        cell_of(
+            reading,
+            spread.median_bps,
+            &reading.unit.range(&spread),
+            wide,
+        )
+    })
 }
 
 fn cell_of(reading: Reading<'_>, bps: u64, range: &str, wide: bool) -> String {
     let rate = reading.unit.text(bps);
-    if wide && has_ranges(reading) { format!("{rate} {range:<RANGE$}") } else { rate }
+    if wide && has_ranges(reading) {
+        format!("{rate} {range:<RANGE$}")
+    } else {
+        rate
+    }
 }
 
 /// Returns true if any load was repeated.
@@ -216,20 +356,34 @@ fn resent(bytes: u64, part: f64) -> String {
 
 /// Returns the totals in bytes per second, SI units first.
 fn in_bytes(reading: Reading<'_>) -> Option<String> {
-    let totals: Vec<String> =
-        reading.whole_phases().map(|(phase, total)| format!("{} {}", phase_text(phase), bytes_a_second(total.median_bps))).collect();
+    let totals: Vec<String> = reading
+        .whole_phases()
+        .map(|(phase, total)| format!("{} {}", phase_text(phase), bytes_a_second(total.median_bps)))
+        .collect();
     (!totals.is_empty()).then(|| totals.join("   "))
 }
 
 fn ratios(reading: Reading<'_>) -> Option<String> {
     let summary = &reading.report.summary;
     let parts = [
-        summary.scaling.map(|scaling| format!("scaling {scaling:.2}")),
-        summary.fairness.map(|fairness| format!("fairness {fairness:.3}")),
-        summary.tcp_efficiency_pct.map(|percent| format!("TCP efficiency {percent:.2} %")),
-        summary.transfer_time_ratio.map(|ratio| format!("transfer time ratio {ratio:.2}")),
-        summary.buffer_delay_pct.map(|percent| format!("buffer delay {percent:.0} %")),
-        summary.top_decile_bps.map(|bps| format!("top decile {}", reading.unit.text(bps))),
+        summary
+            .scaling
+            .map(|scaling| format!("scaling {scaling:.2}")),
+        summary
+            .fairness
+            .map(|fairness| format!("fairness {fairness:.3}")),
+        summary
+            .tcp_efficiency_pct
+            .map(|percent| format!("TCP efficiency {percent:.2} %")),
+        summary
+            .transfer_time_ratio
+            .map(|ratio| format!("transfer time ratio {ratio:.2}")),
+        summary
+            .buffer_delay_pct
+            .map(|percent| format!("buffer delay {percent:.0} %")),
+        summary
+            .top_decile_bps
+            .map(|bps| format!("top decile {}", reading.unit.text(bps))),
     ];
     join(parts)
 }
@@ -242,7 +396,10 @@ fn processors(reading: Reading<'_>) -> Option<String> {
         let mhz = mhz.map_or_else(String::new, |mhz| format!(", {mhz:.3} MHz per Mbit/s"));
         seconds.map(|seconds| format!("{name} {seconds:.4} s{mhz}"))
     };
-    let parts = join([of(&ours, client, &mhz.client), of(&theirs, daemon, &mhz.daemon)])?;
+    let parts = join([
+        of(&ours, client, &mhz.client),
+        of(&theirs, daemon, &mhz.daemon),
+    ])?;
     Some(format!("processor per Gbit, whole machine: {parts}"))
 }
 
@@ -259,9 +416,18 @@ pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
 
 /// Formats the disk measurement; file systems and ranges only on a wide terminal.
 fn disk_line(disk: &DiskReport, wide: bool) -> String {
-    let stages = [("read", disk.read), ("network", disk.network), ("write", disk.write), ("all", disk.all)];
+    let stages = [
+        ("read", disk.read),
+        ("network", disk.network),
+        ("write", disk.write),
+        ("all", disk.all),
+    ];
     let Ends { client, daemon } = &disk.file_systems;
-    let (from, to) = if disk.way == Direction::ToDaemon { (client, daemon) } else { (daemon, client) };
+    let (from, to) = if disk.way == Direction::ToDaemon {
+        (client, daemon)
+    } else {
+        (daemon, client)
+    };
     let on = |stage: &str| match stage {
         "read" => from.as_ref(),
         "write" => to.as_ref(),
@@ -269,23 +435,49 @@ fn disk_line(disk: &DiskReport, wide: bool) -> String {
     };
     let told = |name: &str, rate: Spread| {
         let of = |bps: u64| bps as f64 / 8e6;
-        let on = on(name).filter(|_| wide).map_or_else(String::new, |system| format!(" {}", escaped(system.as_bytes())));
-        let range = if wide && rate.n > 1 { format!(" [{:.1}-{:.1}]", of(rate.min_bps), of(rate.max_bps)) } else { String::new() };
+        let on = on(name)
+            .filter(|_| wide)
+            .map_or_else(String::new, |system| {
+                format!(" {}", escaped(system.as_bytes()))
+            });
+        let range = if wide && rate.n > 1 {
+            format!(" [{:.1}-{:.1}]", of(rate.min_bps), of(rate.max_bps))
+        } else {
+            String::new()
+        };
         format!("{name}{on} {:.1} MB/s{range}", of(rate.median_bps))
     };
     let stages = stages.map(|(name, rate)| rate.map(|rate| told(name, rate)));
-    let narrowest = disk.narrowest.as_ref().map_or_else(String::new, |stage| format!("; bottleneck: {}", escaped(stage.as_bytes())));
-    format!("disk to disk, {}: {}{narrowest}", Size(disk.bytes), join(stages).unwrap_or_else(unknown))
+    let narrowest = disk.narrowest.as_ref().map_or_else(String::new, |stage| {
+        format!("; bottleneck: {}", escaped(stage.as_bytes()))
+    });
+    format!(
+        "disk to disk, {}: {}{narrowest}",
+        Size(disk.bytes),
+        join(stages).unwrap_or_else(unknown)
+    )
 }
 
 /// Returns warnings about misrouted links. They come first, because their other numbers are of
 /// another link.
 fn unverified(reading: Reading<'_>) -> Vec<Line> {
-    let astray = reading.report.links.iter().filter(|link| link.verified == Some(false));
+    let astray = reading
+        .report
+        .links
+        .iter()
+        .filter(|link| link.verified == Some(false));
     let text = |link: &BenchLink| {
-        format!("{}: arrived on another interface of the peer, its numbers are those of another cable", reading.name(link))
+        format!(
+            "{}: arrived on another interface of the peer, its numbers are those of another cable",
+            reading.name(link)
+        )
     };
-    astray.map(|link| Line { text: text(link), mood: Mood::Bad }).collect()
+    astray
+        .map(|link| Line {
+            text: text(link),
+            mood: Mood::Bad,
+        })
+        .collect()
 }
 
 fn sentence(report: &BenchReport) -> Option<Line> {
@@ -339,7 +531,10 @@ mod tests {
     use crate::bench::samples;
 
     fn text(report: &BenchReport, columns: Option<usize>) -> String {
-        let lines: Vec<String> = lines(report, columns).into_iter().map(|line| line.text).collect();
+        let lines: Vec<String> = lines(report, columns)
+            .into_iter()
+            .map(|line| line.text)
+            .collect();
         lines.join("\n")
     }
 
@@ -347,8 +542,15 @@ mod tests {
     fn the_last_line_is_the_sentence_and_needs_no_colour() {
         for (name, report) in samples::all() {
             let lines = lines(&report, None);
-            assert_eq!(lines.last().map(|line| line.text.as_str()), Some(report.summary.sentence.as_str()), "{name}");
-            assert!(lines.iter().all(|line| !line.text.contains('\u{1b}')), "{name}");
+            assert_eq!(
+                lines.last().map(|line| line.text.as_str()),
+                Some(report.summary.sentence.as_str()),
+                "{name}"
+            );
+            assert!(
+                lines.iter().all(|line| !line.text.contains('\u{1b}')),
+                "{name}"
+            );
         }
     }
 
@@ -364,9 +566,15 @@ mod tests {
         let text = text(&samples::shared(), None);
         let total = text.lines().find(|line| line.contains("TOTAL")).unwrap();
         assert!(total.ends_with("shared"), "{total}");
-        assert!(text.contains("together 143.3 MB/s (136.7 MiB/s)   reverse 143.3 MB/s"), "{text}");
+        assert!(
+            text.contains("together 143.3 MB/s (136.7 MiB/s)   reverse 143.3 MB/s"),
+            "{text}"
+        );
         assert!(text.contains("scaling 0.61"), "{text}");
-        assert!(text.contains("processor per Gbit, whole machine: "), "{text}");
+        assert!(
+            text.contains("processor per Gbit, whole machine: "),
+            "{text}"
+        );
     }
 
     #[test]
@@ -377,7 +585,11 @@ mod tests {
             rows.for_each(|row| assert!(row.chars().count() <= 95, "{name}: {row}"));
             assert!(!narrow.contains(".0]"), "{name}: {narrow}");
         }
-        assert!(text(&samples::good(), Some(160)).lines().all(|line| line.chars().count() <= 160));
+        assert!(
+            text(&samples::good(), Some(160))
+                .lines()
+                .all(|line| line.chars().count() <= 160)
+        );
     }
 
     #[test]
@@ -401,14 +613,23 @@ mod tests {
     fn repeats_that_disagree_are_said_to() {
         let mut report = samples::good();
         report.summary.together.as_mut().unwrap().stable = false;
-        assert!(text(&report, None).contains("not stable: together (6 repeats, ["), "{}", text(&report, None));
+        assert!(
+            text(&report, None).contains("not stable: together (6 repeats, ["),
+            "{}",
+            text(&report, None)
+        );
     }
 
     #[test]
     fn sweeps_disks_and_a_baseline_have_their_lines() {
         assert!(text(&samples::swept(), None).contains("latency 21.4 µs"));
         let disk = text(&samples::with_disk(), None);
-        assert!(disk.contains("bottleneck: write") && disk.contains("compared with 0badcafe") && disk.contains("SLOWER"), "{disk}");
+        assert!(
+            disk.contains("bottleneck: write")
+                && disk.contains("compared with 0badcafe")
+                && disk.contains("SLOWER"),
+            "{disk}"
+        );
     }
 
     #[test]
@@ -424,6 +645,11 @@ mod tests {
     #[test]
     fn the_quiet_line_is_the_total_alone() {
         let line = total_line(&samples::good());
-        assert!(line.starts_with("188") && line.contains(" Mbit/s, 235.") && line.ends_with("% of theory"), "{line}");
+        assert!(
+            line.starts_with("188")
+                && line.contains(" Mbit/s, 235.")
+                && line.ends_with("% of theory"),
+            "{line}"
+        );
     }
 }

@@ -14,7 +14,11 @@ pub(crate) enum RateUnit {
 impl RateUnit {
     /// Returns the unit for a maximum rate in bits per second.
     pub(crate) fn for_most(most_bps: u64) -> Self {
-        if most_bps < GIGABITS_FROM { Self::Megabits } else { Self::Gigabits }
+        if most_bps < GIGABITS_FROM {
+            Self::Megabits
+        } else {
+            Self::Gigabits
+        }
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -49,7 +53,11 @@ impl RateUnit {
     pub(crate) fn range(self, spread: &Spread) -> String {
         match spread.n {
             0 | 1 => String::new(),
-            _ => format!("[{}..{}]", self.text(spread.min_bps), self.text(spread.max_bps)),
+            _ => format!(
+                "[{}..{}]",
+                self.text(spread.min_bps),
+                self.text(spread.max_bps)
+            ),
         }
     }
 }
@@ -59,7 +67,11 @@ pub(crate) fn bytes_a_second(bps: u64) -> String {
     let bytes = bps as f64 / 8.0;
     match bytes < 10e9 {
         true => format!("{:.1} MB/s ({:.1} MiB/s)", bytes / 1e6, bytes / MIB),
-        false => format!("{:.2} GB/s ({:.2} GiB/s)", bytes / 1e9, bytes / (MIB * 1024.0)),
+        false => format!(
+            "{:.2} GB/s ({:.2} GiB/s)",
+            bytes / 1e9,
+            bytes / (MIB * 1024.0)
+        ),
     }
 }
 
@@ -83,7 +95,10 @@ pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() && (bytes.is_multiple_of(1024) || bytes >= 10 << 10) {
+    while value >= 1024.0
+        && unit + 1 < UNITS.len()
+        && (bytes.is_multiple_of(1024) || bytes >= 10 << 10)
+    {
         value /= 1024.0;
         unit += 1;
     }
@@ -108,7 +123,10 @@ mod tests {
 
     #[test]
     fn rates_are_decimal_and_the_other_bytes_stand_in_brackets() {
-        assert_eq!(RateUnit::for_most(1_146_700_000).text(1_146_700_000), "1146.7");
+        assert_eq!(
+            RateUnit::for_most(1_146_700_000).text(1_146_700_000),
+            "1146.7"
+        );
         assert_eq!(RateUnit::for_most(23_410_000_000).text(940_000_000), "0.94");
         assert_eq!(bytes_a_second(1_146_700_000), "143.3 MB/s (136.7 MiB/s)");
         assert_eq!(bytes_a_second(100_000_000_000), "12.50 GB/s (11.64 GiB/s)");
@@ -116,17 +134,40 @@ mod tests {
 
     #[test]
     fn a_range_of_one_repeat_is_none() {
-        let spread = |n| Spread { median_bps: 940_000_000, min_bps: 939_000_000, max_bps: 941_000_000, n, stable: true };
+        let spread = |n| Spread {
+            median_bps: 940_000_000,
+            min_bps: 939_000_000,
+            max_bps: 941_000_000,
+            n,
+            stable: true,
+        };
         assert_eq!(RateUnit::Megabits.range(&spread(6)), "[939.0..941.0]");
         assert_eq!(RateUnit::Megabits.range(&spread(1)), "");
     }
 
     #[test]
     fn times_and_sizes_have_the_digits_that_count() {
-        assert_eq!([41.2, 2310.0, 57_000.0, 133_890.0].map(milliseconds), ["0.041", "2.31", "57.0", "134"]);
         assert_eq!(
-            [1, 1447, 1448, 4096, 65_535, 65_536, 1 << 20, 3 << 19, 64 << 20].map(size),
-            ["1 B", "1447 B", "1448 B", "4 KiB", "64.0 KiB", "64 KiB", "1 MiB", "1.5 MiB", "64 MiB"]
+            [41.2, 2310.0, 57_000.0, 133_890.0].map(milliseconds),
+            ["0.041", "2.31", "57.0", "134"]
+        );
+        assert_eq!(
+            [
+                1,
+                1447,
+                1448,
+                4096,
+                65_535,
+                65_536,
+                1 << 20,
+                3 << 19,
+                64 << 20
+            ]
+            .map(size),
+            [
+                "1 B", "1447 B", "1448 B", "4 KiB", "64.0 KiB", "64 KiB", "1 MiB", "1.5 MiB",
+                "64 MiB"
+            ]
         );
         assert_eq!(time(Duration::from_millis(500)), "0.5 s");
     }

@@ -204,11 +204,19 @@ pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
 /// command.
 pub(crate) fn parse_link(text: &str) -> Result<LinkRequest, String> {
     let (ends, cap) = match text.rsplit_once('@') {
-        Some((ends, rate)) => (ends, Some(parse_rate(rate).map_err(|error| error.to_string())?)),
+        Some((ends, rate)) => (
+            ends,
+            Some(parse_rate(rate).map_err(|error| error.to_string())?),
+        ),
         None => (text, None),
     };
-    let link: LinkRequest = ends.parse().map_err(|error: nicstripe::LinkRequestError| error.to_string())?;
-    Ok(LinkRequest { cap: cap.filter(|rate| *rate > BitRate::ZERO), ..link })
+    let link: LinkRequest = ends
+        .parse()
+        .map_err(|error: nicstripe::LinkRequestError| error.to_string())?;
+    Ok(LinkRequest {
+        cap: cap.filter(|rate| *rate > BitRate::ZERO),
+        ..link
+    })
 }
 
 /// One line per paragraph: clap wraps them to the terminal's width.
@@ -289,15 +297,32 @@ pub(super) mod tests {
     #[test]
     fn rsyncs_habit_with_p_fails_with_an_explanation() {
         let error = parse(&["-vP", "src/", "nas:"]).unwrap_err().to_string();
-        assert!(error.contains("'src/'") && error.contains("-P is the port"), "{error}");
+        assert!(
+            error.contains("'src/'") && error.contains("-P is the port"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_links_rate_is_read_as_bwlimit_is() {
-        let cp = parse(&["--link", "eth1=10.0.0.2@100Mbit", "--link", "fd00::1@10M", "--link", "eth3", "--bwlimit", "10M", "a", "nas:"])
-            .unwrap();
+        let cp = parse(&[
+            "--link",
+            "eth1=10.0.0.2@100Mbit",
+            "--link",
+            "fd00::1@10M",
+            "--link",
+            "eth3",
+            "--bwlimit",
+            "10M",
+            "a",
+            "nas:",
+        ])
+        .unwrap();
         assert_eq!(cp.link[0].local, LinkEnd::Interface("eth1".into()));
-        assert_eq!(cp.link[0].remote, Some(LinkEnd::Address("10.0.0.2".parse().unwrap())));
+        assert_eq!(
+            cp.link[0].remote,
+            Some(LinkEnd::Address("10.0.0.2".parse().unwrap()))
+        );
         assert_eq!(cp.link[0].cap, Some(BitRate::from_mbit(100)));
         assert_eq!(cp.link[1].cap, cp.bwlimit);
         assert_eq!(cp.link[2].cap, None);
@@ -309,21 +334,44 @@ pub(super) mod tests {
     #[test]
     fn the_last_word_is_the_target_and_all_before_it_are_sources() {
         let cp = parse(&["a", "-r", "b", "-", "nas:", "-v"]).unwrap();
-        assert_eq!((cp.sources().len(), cp.target().to_str()), (3, Some("nas:")));
+        assert_eq!(
+            (cp.sources().len(), cp.target().to_str()),
+            (3, Some("nas:"))
+        );
         assert!(parse(&[]).is_err());
     }
 
     #[test]
     fn letters_are_those_of_scp_and_rsync() {
-        for words in [&["-avhz", "a", "nas:"][..], &["-Crp", "a", "nas:"], &["-av", "-h", "a", "nas:"], &["-hr", "a", "nas:"]] {
+        for words in [
+            &["-avhz", "a", "nas:"][..],
+            &["-Crp", "a", "nas:"],
+            &["-av", "-h", "a", "nas:"],
+            &["-hr", "a", "nas:"],
+        ] {
             assert!(!parse(words).unwrap().asks_for_help(), "{words:?}");
         }
-        assert!(parse(&["-h"]).unwrap().asks_for_help() && parse(&["-rh"]).unwrap().asks_for_help());
-        assert_eq!(parse(&["--help"]).unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
+        assert!(
+            parse(&["-h"]).unwrap().asks_for_help() && parse(&["-rh"]).unwrap().asks_for_help()
+        );
+        assert_eq!(
+            parse(&["--help"]).unwrap_err().kind(),
+            clap::error::ErrorKind::DisplayHelp
+        );
         let cp = parse(&["-rpzuncxSXAHlf", "a", "nas:"]).unwrap();
         let tree = &cp.tree;
-        assert!(tree.recursive && tree.update && tree.dry_run && tree.checksum && tree.one_file_system && tree.xattrs && tree.acls);
-        assert!(tree.hard_links && tree.links && cp.preserve && cp.compress && cp.sparse && cp.force);
+        assert!(
+            tree.recursive
+                && tree.update
+                && tree.dry_run
+                && tree.checksum
+                && tree.one_file_system
+                && tree.xattrs
+                && tree.acls
+        );
+        assert!(
+            tree.hard_links && tree.links && cp.preserve && cp.compress && cp.sparse && cp.force
+        );
         // -o is an ssh option in scp and the owner in rsync; `cp` has neither.
         for words in [&["-o", "a", "nas:"][..], &["-0", "a", "nas:"]] {
             assert!(parse(words).is_err(), "{words:?}");
@@ -332,7 +380,10 @@ pub(super) mod tests {
 
     #[test]
     fn what_comes_later_is_not_offered() {
-        for words in [&["--remove-source-files", "a", "nas:"], &["--append", "a", "nas:"]] {
+        for words in [
+            &["--remove-source-files", "a", "nas:"],
+            &["--append", "a", "nas:"],
+        ] {
             assert!(parse(words).is_err(), "{words:?}");
         }
     }
@@ -340,7 +391,17 @@ pub(super) mod tests {
     #[test]
     fn the_defaults_are_the_documented_ones() {
         let cp = parse(&["a", "nas:"]).unwrap();
-        assert_eq!((cp.streams, cp.timeout, cp.routes, cp.progress), (None, Duration::from_secs(600), Routes::Auto, Progress::Auto));
-        assert!(!cp.force && !cp.no_resume && !cp.preserve && !cp.verify && cp.port.is_none() && cp.bwlimit.is_none());
+        assert_eq!(
+            (cp.streams, cp.timeout, cp.routes, cp.progress),
+            (None, Duration::from_secs(600), Routes::Auto, Progress::Auto)
+        );
+        assert!(
+            !cp.force
+                && !cp.no_resume
+                && !cp.preserve
+                && !cp.verify
+                && cp.port.is_none()
+                && cp.bwlimit.is_none()
+        );
     }
 }

@@ -47,14 +47,20 @@ impl Ends {
             (Some(name), Some(slash)) => format!("{}{slash}{name}", shown(target)),
             _ => shown(target),
         };
-        Self { from, to, is_durable: !is_pipe }
+        Self {
+            from,
+            to,
+            is_durable: !is_pipe,
+        }
     }
 }
 
 /// Returns the name that a source gets in a directory; `None` if its content is meant.
 fn own_name(source: &OsStr) -> Option<String> {
     match Location::parse(source).ok()? {
-        Location::Local(path) if !source.as_bytes().ends_with(b"/") => Some(escaped(path.file_name()?.as_bytes())),
+        Location::Local(path) if !source.as_bytes().ends_with(b"/") => {
+            Some(escaped(path.file_name()?.as_bytes()))
+        }
         Location::Remote(remote) => match remote.path {
             RemotePath::File(name) => Some(escaped(name.file_name())),
             RemotePath::Root | RemotePath::Directory(_) => None,
@@ -65,7 +71,10 @@ fn own_name(source: &OsStr) -> Option<String> {
 
 /// Returns the closing lines of a copy: the outcome, and remarks on the links if any.
 pub(crate) fn lines(report: &Report, ends: &Ends) -> Vec<String> {
-    [Some(outcome(report, ends)), links(report)].into_iter().flatten().collect()
+    [Some(outcome(report, ends)), links(report)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// `disk.img → nas:disk.img  300.0 MiB in 1.4 s (230.0 MB/s over eth1, eth2), verified and on
@@ -78,25 +87,43 @@ fn outcome(report: &Report, ends: &Ends) -> String {
     }
     let head = format!("{} → {}  ", ends.from, ends.to);
     if moved == 0 && report.resumed_bytes > 0 {
-        return format!("{head}{} already present, verified in {time}", Size(report.size));
+        return format!(
+            "{head}{} already present, verified in {time}",
+            Size(report.size)
+        );
     }
     let over = match carriers(report) {
         names if names.is_empty() => String::new(),
         names => format!(" over {}", names.join(", ")),
     };
-    let files = tree_summary::files_per_second(report).map_or_else(String::new, |rate| format!("{rate}, "));
+    let files =
+        tree_summary::files_per_second(report).map_or_else(String::new, |rate| format!("{rate}, "));
     let kind = match moved >= TOLD_RATE {
         true => format!(" ({files}{}{over})", Speed(report.goodput())),
         false => over,
     };
-    let kept = if ends.is_durable { "verified and on disk" } else { "verified" };
+    let kept = if ends.is_durable {
+        "verified and on disk"
+    } else {
+        "verified"
+    };
     let mut line = format!("{head}{} in {time}{kind}, {kept}", Size(report.size));
     if report.resumed_bytes > 0 {
-        let _ = write!(line, "; {} of {} already present", Size(report.resumed_bytes), Size(report.size));
+        let _ = write!(
+            line,
+            "; {} of {} already present",
+            Size(report.resumed_bytes),
+            Size(report.size)
+        );
     }
     // Holes, unchanged chunks or compression saved at least one per cent.
     if report.wire_bytes < moved - moved / 100 {
-        let _ = write!(line, "; {} sent for {}", Size(report.wire_bytes), Size(moved));
+        let _ = write!(
+            line,
+            "; {} sent for {}",
+            Size(report.wire_bytes),
+            Size(moved)
+        );
     }
     line
 }
@@ -129,7 +156,10 @@ fn without_bytes(report: &Report, tree: &TreeReport) -> String {
 /// nothing to report.
 fn links(report: &Report) -> Option<String> {
     let is_brief = is_brief(report);
-    let part = report.efficiency().zip(report.expected).filter(|_| !is_brief);
+    let part = report
+        .efficiency()
+        .zip(report.expected)
+        .filter(|_| !is_brief);
     let part = part.map(|(part, expected)| format!("{:.1} % of {}", part * 100.0, Speed(expected)));
     let limit = match report.limited_by {
         Limit::Unknown | Limit::Latency => None,
@@ -143,25 +173,56 @@ fn links(report: &Report) -> Option<String> {
     let speed: Vec<String> = part.into_iter().chain(limited).collect();
     let unused = unused(report, is_brief);
     let unused = (!unused.is_empty()).then(|| format!("not used: {}", unused.join(", ")));
-    let said: Vec<String> = Some(speed.join(", ")).filter(|speed| !speed.is_empty()).into_iter().chain(unused).collect();
+    let said: Vec<String> = Some(speed.join(", "))
+        .filter(|speed| !speed.is_empty())
+        .into_iter()
+        .chain(unused)
+        .collect();
     (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// Returns the interfaces that carried data, each once.
 fn carriers(report: &Report) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let carried = report.links.iter().filter(|link| link.bytes > 0).map(|link| &link.link.interface);
-    carried.filter(|name| seen.insert(*name)).map(|name| escaped(name.as_bytes())).collect()
+    let carried = report
+        .links
+        .iter()
+        .filter(|link| link.bytes > 0)
+        .map(|link| &link.link.interface);
+    carried
+        .filter(|name| seen.insert(*name))
+        .map(|name| escaped(name.as_bytes()))
+        .collect()
 }
 
 /// Returns the interfaces that carried nothing, with the reason; omits those that a warning names.
 fn unused(report: &Report, is_brief: bool) -> Vec<String> {
-    let carries = |name: &str| report.links.iter().any(|link| link.bytes > 0 && link.link.interface == name);
-    let is_told = |name: &str| report.failed.iter().any(|failed| !failed.is_peers && failed.interface == name);
+    let carries = |name: &str| {
+        report
+            .links
+            .iter()
+            .any(|link| link.bytes > 0 && link.link.interface == name)
+    };
+    let is_told = |name: &str| {
+        report
+            .failed
+            .iter()
+            .any(|failed| !failed.is_peers && failed.interface == name)
+    };
     let mut seen = BTreeSet::new();
-    let idle = report.links.iter().filter(|link| !carries(&link.link.interface) && !is_told(&link.link.interface));
+    let idle = report
+        .links
+        .iter()
+        .filter(|link| !carries(&link.link.interface) && !is_told(&link.link.interface));
     let idle = idle.filter(|link| seen.insert(&link.link.interface));
-    idle.filter_map(|link| Some(format!("{} ({})", escaped(link.link.interface.as_bytes()), why_idle(link, is_brief)?))).collect()
+    idle.filter_map(|link| {
+        Some(format!(
+            "{} ({})",
+            escaped(link.link.interface.as_bytes()),
+            why_idle(link, is_brief)?
+        ))
+    })
+    .collect()
 }
 
 /// Returns the reason why a link carried nothing; `None` if the copy ended before it could.
@@ -204,13 +265,23 @@ mod tests {
     }
 
     fn closing(report: &Report) -> Vec<String> {
-        lines(report, &Ends { from: "disk.img".into(), to: "nas:disk.img".into(), is_durable: true })
+        lines(
+            report,
+            &Ends {
+                from: "disk.img".into(),
+                to: "nas:disk.img".into(),
+                is_durable: true,
+            },
+        )
     }
 
     #[test]
     fn the_ends_are_those_that_were_typed_with_the_name_in_a_directory() {
         let ends = |words: &[&str]| {
-            let cp = Cp { paths: words.iter().map(Into::into).collect(), ..parsed(&["a", "nas:"]) };
+            let cp = Cp {
+                paths: words.iter().map(Into::into).collect(),
+                ..parsed(&["a", "nas:"])
+            };
             let Ends { from, to, .. } = Ends::of(&cp);
             format!("{from} → {to}")
         };
@@ -238,19 +309,43 @@ mod tests {
                 "99.9 % of 235.4 MB/s, limited by the cables"
             ]
         );
-        let unknown = Report { expected: None, limited_by: Limit::Unknown, ..report() };
+        let unknown = Report {
+            expected: None,
+            limited_by: Limit::Unknown,
+            ..report()
+        };
         assert_eq!(closing(&unknown).len(), 1, "{:?}", closing(&unknown));
-        let pipe = Ends { from: "nas:a".into(), to: "standard output".into(), is_durable: false };
+        let pipe = Ends {
+            from: "nas:a".into(),
+            to: "standard output".into(),
+            is_durable: false,
+        };
         assert!(lines(&report(), &pipe)[0].ends_with(", verified"));
     }
 
     #[test]
     fn of_small_and_short_copies_no_percentage_is_told() {
-        let small = Report { size: 6, wire_bytes: 6, elapsed: Duration::from_millis(90), limited_by: Limit::Latency, ..report() };
-        assert_eq!(closing(&small), ["disk.img → nas:disk.img  6 B in 90 ms over eth1, eth2, verified and on disk"]);
-        let short = Report { moving: Duration::from_millis(900), limited_by: Limit::Source, ..report() };
+        let small = Report {
+            size: 6,
+            wire_bytes: 6,
+            elapsed: Duration::from_millis(90),
+            limited_by: Limit::Latency,
+            ..report()
+        };
+        assert_eq!(
+            closing(&small),
+            ["disk.img → nas:disk.img  6 B in 90 ms over eth1, eth2, verified and on disk"]
+        );
+        let short = Report {
+            moving: Duration::from_millis(900),
+            limited_by: Limit::Source,
+            ..report()
+        };
         assert_eq!(closing(&short).len(), 1, "{:?}", closing(&short));
-        let capped = Report { limited_by: Limit::Bandwidth, ..short };
+        let capped = Report {
+            limited_by: Limit::Bandwidth,
+            ..short
+        };
         assert_eq!(closing(&capped)[1], "as fast as the configured limit");
     }
 
@@ -268,7 +363,12 @@ mod tests {
             (idle.bytes, idle.link.interface, idle.state) = (0, name.into(), state);
             report.links.push(idle);
         }
-        let failed = UnusedInterface { is_peers: false, interface: "eth6".into(), why: "a warning says it".into(), failed: true };
+        let failed = UnusedInterface {
+            is_peers: false,
+            interface: "eth6".into(),
+            why: "a warning says it".into(),
+            failed: true,
+        };
         report.failed.push(failed);
         let said = closing(&report);
         assert!(said[0].contains(" over eth1, eth2)"), "{said:?}");
@@ -279,22 +379,65 @@ mod tests {
 
     #[test]
     fn what_was_there_already_and_what_was_saved_is_told() {
-        let half = Report { resumed_bytes: 268_435_456, ..report() };
-        assert!(closing(&half)[0].ends_with("; 256.0 MiB of 512.0 MiB already present"), "{:?}", closing(&half));
-        let whole = Report { resumed_bytes: 536_870_912, ..report() };
-        assert_eq!(closing(&whole)[0], "disk.img → nas:disk.img  512.0 MiB already present, verified in 2.3 s");
-        let saved = Report { wire_bytes: 1 << 20, ..report() };
-        assert!(closing(&saved)[0].ends_with(", verified and on disk; 1.0 MiB sent for 512.0 MiB"), "{:?}", closing(&saved));
-        let holes = Report { wire_bytes: 0, ..report() };
+        let half = Report {
+            resumed_bytes: 268_435_456,
+            ..report()
+        };
+        assert!(
+            closing(&half)[0].ends_with("; 256.0 MiB of 512.0 MiB already present"),
+            "{:?}",
+            closing(&half)
+        );
+        let whole = Report {
+            resumed_bytes: 536_870_912,
+            ..report()
+        };
+        assert_eq!(
+            closing(&whole)[0],
+            "disk.img → nas:disk.img  512.0 MiB already present, verified in 2.3 s"
+        );
+        let saved = Report {
+            wire_bytes: 1 << 20,
+            ..report()
+        };
+        assert!(
+            closing(&saved)[0].ends_with(", verified and on disk; 1.0 MiB sent for 512.0 MiB"),
+            "{:?}",
+            closing(&saved)
+        );
+        let holes = Report {
+            wire_bytes: 0,
+            ..report()
+        };
         assert!(closing(&holes)[0].ends_with("; 0 B sent for 512.0 MiB"));
     }
 
     #[test]
     fn a_tree_of_small_files_has_files_a_second_and_one_that_is_the_same_has_no_rate() {
-        let tree = |files| Some(TreeReport { files, bytes: 536_870_912, ..TreeReport::default() });
-        let many = Report { tree: tree(2284), ..report() };
-        assert!(closing(&many)[0].contains(" (1,000 files/s, 235.1 MB/s over eth1, eth2)"), "{:?}", closing(&many));
-        let same = Report { size: 0, tree: Some(TreeReport { unchanged: 5, ..TreeReport::default() }), ..report() };
+        let tree = |files| {
+            Some(TreeReport {
+                files,
+                bytes: 536_870_912,
+                ..TreeReport::default()
+            })
+        };
+        let many = Report {
+            tree: tree(2284),
+            ..report()
+        };
+        assert!(
+            closing(&many)[0].contains(" (1,000 files/s, 235.1 MB/s over eth1, eth2)"),
+            "{:?}",
+            closing(&many)
+        );
+        let same = Report {
+            size: 0,
+            tree: Some(TreeReport {
+                unchanged: 5,
+                ..TreeReport::default()
+            }),
+            ..report()
+        };
         assert_eq!(closing(&same)[0], "nothing to send, in 2.3 s");
     }
 
@@ -302,14 +445,29 @@ mod tests {
     fn empty_files_that_were_copied_are_not_nothing() {
         let empty = |files| Report {
             size: 0,
-            tree: Some(TreeReport { files, ..TreeReport::default() }),
+            tree: Some(TreeReport {
+                files,
+                ..TreeReport::default()
+            }),
             limited_by: Limit::Files,
             expected: Some(BitRate(1)),
             ..report()
         };
-        assert_eq!(closing(&empty(2284)), ["1,000 files/s, all empty", "limited by opening and closing files"]);
+        assert_eq!(
+            closing(&empty(2284)),
+            [
+                "1,000 files/s, all empty",
+                "limited by opening and closing files"
+            ]
+        );
         assert_eq!(closing(&empty(3))[0], "all files are empty, in 2.3 s");
-        let failed = Report { tree: Some(TreeReport { failed: 2, ..TreeReport::default() }), ..empty(0) };
+        let failed = Report {
+            tree: Some(TreeReport {
+                failed: 2,
+                ..TreeReport::default()
+            }),
+            ..empty(0)
+        };
         assert_eq!(closing(&failed)[0], "no files sent, in 2.3 s");
     }
 }

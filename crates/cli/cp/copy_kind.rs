@@ -52,7 +52,11 @@ pub(crate) enum CopyKind {
 impl CopyKind {
     /// Determines the daemon and the copy kind from the arguments.
     pub(super) fn of(cp: &Cp) -> Result<(Remote, Self), Failure> {
-        let sources = cp.sources().iter().map(|source| Location::parse(source)).collect::<Result<Vec<_>, _>>()?;
+        let sources = cp
+            .sources()
+            .iter()
+            .map(|source| Location::parse(source))
+            .collect::<Result<Vec<_>, _>>()?;
         let target = Location::parse(cp.target())?;
         if sources.is_empty() {
             return Err(PlanError::NoTarget.into());
@@ -79,9 +83,13 @@ impl CopyKind {
                 [source] => shown_name(source),
                 sources => format!("{} sources", sources.len()),
             },
-            Self::Get { name, .. } | Self::PutPipe { name } | Self::GetPipe { name } => escaped(name.file_name()),
+            Self::Get { name, .. } | Self::PutPipe { name } | Self::GetPipe { name } => {
+                escaped(name.file_name())
+            }
             Self::GetTree { sources, .. } => match &sources[..] {
-                [(name, _)] => name.as_ref().map_or_else(|| "/".to_owned(), |name| escaped(name.file_name())),
+                [(name, _)] => name
+                    .as_ref()
+                    .map_or_else(|| "/".to_owned(), |name| escaped(name.file_name())),
                 sources => format!("{} sources", sources.len()),
             },
         }
@@ -99,7 +107,9 @@ fn shown_name(path: &Path) -> String {
 
 /// Requires all sources of a copy to the daemon to be local; there is at least one.
 fn local_sources(sources: Vec<Location>) -> Result<Vec<PathBuf>, PlanError> {
-    let is_mixed = sources.iter().any(|source| matches!(source, Location::Local(_)));
+    let is_mixed = sources
+        .iter()
+        .any(|source| matches!(source, Location::Local(_)));
     let local = sources.into_iter().map(|source| match source {
         Location::Local(path) => Ok(path),
         Location::Remote(_) if is_mixed => Err(PlanError::MixedSources),
@@ -110,15 +120,23 @@ fn local_sources(sources: Vec<Location>) -> Result<Vec<PathBuf>, PlanError> {
 
 /// Requires all sources of a copy from the daemon to be at one daemon; there is at least one.
 fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
-    let is_mixed = sources.iter().any(|source| matches!(source, Location::Remote(_)));
+    let is_mixed = sources
+        .iter()
+        .any(|source| matches!(source, Location::Remote(_)));
     let remote = sources.into_iter().map(|source| match source {
         Location::Remote(remote) => Ok(remote),
         _ if is_mixed => Err(PlanError::MixedSources),
         _ => Err(PlanError::BothLocal),
     });
     let remote = remote.collect::<Result<Vec<_>, _>>()?;
-    match remote.iter().find(|other| (&other.host, other.port) != (&remote[0].host, remote[0].port)) {
-        Some(other) => Err(PlanError::Hosts { one: remote[0].to_string(), other: other.to_string() }),
+    match remote
+        .iter()
+        .find(|other| (&other.host, other.port) != (&remote[0].host, remote[0].port))
+    {
+        Some(other) => Err(PlanError::Hosts {
+            one: remote[0].to_string(),
+            other: other.to_string(),
+        }),
         None => Ok(remote),
     }
 }
@@ -127,7 +145,11 @@ fn put(source: PathBuf, target: Remote) -> Result<(Remote, CopyKind), Failure> {
     let name = match &target.path {
         RemotePath::Root => None,
         RemotePath::File(name) => Some(name.clone()),
-        RemotePath::Directory(directory) => Some(directory.join(own_name(&source)?).map_err(LocationError::from)?),
+        RemotePath::Directory(directory) => Some(
+            directory
+                .join(own_name(&source)?)
+                .map_err(LocationError::from)?,
+        ),
     };
     Ok((target, CopyKind::Put { source, name }))
 }
@@ -135,24 +157,58 @@ fn put(source: PathBuf, target: Remote) -> Result<(Remote, CopyKind), Failure> {
 fn get(source: Remote, target: PathBuf) -> Result<(Remote, CopyKind), Failure> {
     match &source.path {
         RemotePath::File(name) => {
-            let kind = CopyKind::Get { name: name.clone(), target };
+            let kind = CopyKind::Get {
+                name: name.clone(),
+                target,
+            };
             Ok((source, kind))
         }
-        RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory { text: source.to_string() }.into()),
+        RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory {
+            text: source.to_string(),
+        }
+        .into()),
     }
 }
 
 fn put_tree(sources: Vec<PathBuf>, target: Remote, cp: &Cp) -> Result<(Remote, CopyKind), Failure> {
-    let content = |path: &Path| cp.tree.files_from.is_some() || means_content(path.as_os_str().as_bytes());
-    let named = sources.iter().map(|source| if content(source) { None } else { source.file_name().map(OsStr::as_bytes) });
-    check_sources(named.collect(), cp.tree.files_from.is_some(), cp.tree.delete)?;
-    let as_name = matches!(target.path, RemotePath::File(_)) && sources.len() == 1 && !content(&sources[0]);
+    let content =
+        |path: &Path| cp.tree.files_from.is_some() || means_content(path.as_os_str().as_bytes());
+    let named = sources.iter().map(|source| {
+        if content(source) {
+            None
+        } else {
+            source.file_name().map(OsStr::as_bytes)
+        }
+    });
+    check_sources(
+        named.collect(),
+        cp.tree.files_from.is_some(),
+        cp.tree.delete,
+    )?;
+    let as_name =
+        matches!(target.path, RemotePath::File(_)) && sources.len() == 1 && !content(&sources[0]);
     let name = match &target.path {
         RemotePath::Root => None,
         RemotePath::File(name) | RemotePath::Directory(name) => Some(name.clone()),
     };
-    let sources = sources.into_iter().map(|source| if content(&source) { with_slash(source) } else { source }).collect();
-    Ok((target, CopyKind::PutTree { sources, name, as_name }))
+    let sources = sources
+        .into_iter()
+        .map(|source| {
+            if content(&source) {
+                with_slash(source)
+            } else {
+                source
+            }
+        })
+        .collect();
+    Ok((
+        target,
+        CopyKind::PutTree {
+            sources,
+            name,
+            as_name,
+        },
+    ))
 }
 
 fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, CopyKind), Failure> {
@@ -165,29 +221,59 @@ fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, C
             RemotePath::File(name) => (Some(name.clone()), all),
         })
         .collect();
-    if let (Some(index), false) = (parts.iter().position(|(_, content)| *content && !all), cp.tree.is_recursive()) {
-        return Err(PlanError::RemoteDirectory { text: sources[index].to_string() }.into());
+    if let (Some(index), false) = (
+        parts.iter().position(|(_, content)| *content && !all),
+        cp.tree.is_recursive(),
+    ) {
+        return Err(PlanError::RemoteDirectory {
+            text: sources[index].to_string(),
+        }
+        .into());
     }
-    let named = |(name, content): &(Option<Name>, bool)| name.as_ref().filter(|_| !content).map(|name| name.file_name().to_vec());
+    let named = |(name, content): &(Option<Name>, bool)| {
+        name.as_ref()
+            .filter(|_| !content)
+            .map(|name| name.file_name().to_vec())
+    };
     let names: Vec<Option<Vec<u8>>> = parts.iter().map(named).collect();
-    check_sources(names.iter().map(Option::as_deref).collect(), cp.tree.files_from.is_some(), cp.tree.delete)?;
+    check_sources(
+        names.iter().map(Option::as_deref).collect(),
+        cp.tree.files_from.is_some(),
+        cp.tree.delete,
+    )?;
     let as_name = parts.len() == 1 && !parts[0].1 && !target.as_os_str().as_bytes().ends_with(b"/");
     let first = sources.into_iter().next().ok_or(PlanError::BothLocal)?;
-    Ok((first, CopyKind::GetTree { sources: parts, target, as_name }))
+    Ok((
+        first,
+        CopyKind::GetTree {
+            sources: parts,
+            target,
+            as_name,
+        },
+    ))
 }
 
 /// Rejects sources that would collide. `names` are the names in the target, `None` for a source
 /// whose content is meant.
-pub(super) fn check_sources(names: Vec<Option<&[u8]>>, is_listed: bool, delete: bool) -> Result<(), PlanError> {
+pub(super) fn check_sources(
+    names: Vec<Option<&[u8]>>,
+    is_listed: bool,
+    delete: bool,
+) -> Result<(), PlanError> {
     if names.len() > 1 && is_listed {
         return Err(PlanError::FilesFromSources);
     }
     if names.len() > 1 && delete && names.contains(&None) {
         return Err(PlanError::DeleteContent);
     }
-    let twice = names.iter().enumerate().find_map(|(index, name)| name.filter(|_| names[..index].contains(name)));
+    let twice = names
+        .iter()
+        .enumerate()
+        .find_map(|(index, name)| name.filter(|_| names[..index].contains(name)));
     match twice {
-        Some(name) => Err(PlanError::SameName { name: escaped(name) }),
+        Some(name) => Err(PlanError::SameName {
+            name: escaped(name),
+        }),
         None => Ok(()),
     }
 }
@@ -205,11 +291,19 @@ fn with_slash(path: PathBuf) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-fn pipe(mut sources: Vec<Location>, target: Location, cp: &Cp) -> Result<(Remote, CopyKind), Failure> {
+fn pipe(
+    mut sources: Vec<Location>,
+    target: Location,
+    cp: &Cp,
+) -> Result<(Remote, CopyKind), Failure> {
     if sources.len() > 1 {
         return Err(PlanError::PipeAmongOthers.into());
     }
-    let option = cp.tree.first_option().or(cp.preserve.then_some("-p")).or(cp.inplace.then_some("--inplace"));
+    let option = cp
+        .tree
+        .first_option()
+        .or(cp.preserve.then_some("-p"))
+        .or(cp.inplace.then_some("--inplace"));
     if let Some(option) = option.or(cp.delta.then_some("--delta")) {
         return Err(PlanError::PipeWith { option }.into());
     }
@@ -219,21 +313,31 @@ fn pipe(mut sources: Vec<Location>, target: Location, cp: &Cp) -> Result<(Remote
                 let kind = CopyKind::PutPipe { name: name.clone() };
                 Ok((target, kind))
             }
-            RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::PipeToDirectory { text: target.to_string() }.into()),
+            RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::PipeToDirectory {
+                text: target.to_string(),
+            }
+            .into()),
         },
         (Location::Remote(source), Location::Pipe) => match &source.path {
             RemotePath::File(name) => {
                 let kind = CopyKind::GetPipe { name: name.clone() };
                 Ok((source, kind))
             }
-            RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory { text: source.to_string() }.into()),
+            RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory {
+                text: source.to_string(),
+            }
+            .into()),
         },
         _ => Err(PlanError::BothLocal.into()),
     }
 }
 
 fn own_name(path: &Path) -> Result<&[u8], PlanError> {
-    path.file_name().map(OsStr::as_bytes).ok_or_else(|| PlanError::NoName { path: path.to_owned() })
+    path.file_name()
+        .map(OsStr::as_bytes)
+        .ok_or_else(|| PlanError::NoName {
+            path: path.to_owned(),
+        })
 }
 
 #[cfg(test)]
@@ -246,13 +350,22 @@ mod tests {
     }
 
     fn kind(words: &[&str]) -> CopyKind {
-        plan(words).unwrap_or_else(|error| panic!("{words:?}: {error}")).kind
+        plan(words)
+            .unwrap_or_else(|error| panic!("{words:?}: {error}"))
+            .kind
     }
 
     fn put_tree(words: &[&str]) -> (Vec<String>, Option<String>, bool) {
         match kind(words) {
-            CopyKind::PutTree { sources, name, as_name } => {
-                let sources = sources.iter().map(|source| source.to_str().unwrap().to_owned()).collect();
+            CopyKind::PutTree {
+                sources,
+                name,
+                as_name,
+            } => {
+                let sources = sources
+                    .iter()
+                    .map(|source| source.to_str().unwrap().to_owned())
+                    .collect();
                 (sources, name.map(|name| name.to_string()), as_name)
             }
             kind => panic!("{words:?}: {kind:?}"),
@@ -261,7 +374,9 @@ mod tests {
 
     fn get_tree(words: &[&str]) -> (Vec<(Option<Name>, bool)>, bool) {
         match kind(words) {
-            CopyKind::GetTree { sources, as_name, .. } => (sources, as_name),
+            CopyKind::GetTree {
+                sources, as_name, ..
+            } => (sources, as_name),
             kind => panic!("{words:?}: {kind:?}"),
         }
     }
@@ -282,13 +397,24 @@ mod tests {
     fn a_file_comes_from_the_daemon_by_its_name() {
         let kind = kind(&["nas:/x/a.bin", "."]);
         assert_eq!(kind.file_name(), "a.bin");
-        assert_eq!(kind, CopyKind::Get { name: name("x/a.bin"), target: ".".into() });
+        assert_eq!(
+            kind,
+            CopyKind::Get {
+                name: name("x/a.bin"),
+                target: ".".into()
+            }
+        );
     }
 
     #[test]
     fn a_source_becomes_the_target_or_goes_into_it_as_slashes_say() {
         for (words, sources, target, as_name) in [
-            (&["-r", "src", "nas:dst"][..], &["src"][..], Some("dst"), true),
+            (
+                &["-r", "src", "nas:dst"][..],
+                &["src"][..],
+                Some("dst"),
+                true,
+            ),
             (&["-r", "src", "nas:dst/"], &["src"], Some("dst"), false),
             (&["-r", "src", "nas:"], &["src"], None, false),
             (&["-r", "src/", "nas:dst"], &["src/"], Some("dst"), false),
@@ -298,9 +424,18 @@ mod tests {
             (&["-r", "/", "nas:dst"], &["/"], Some("dst"), false),
             (&["a", "b", "nas:dst"], &["a", "b"], Some("dst"), false),
             (&["-u", "a", "nas:dst"], &["a"], Some("dst"), true),
-            (&["--files-from", "list", "src", "nas:dst"], &["src/"], Some("dst"), false),
+            (
+                &["--files-from", "list", "src", "nas:dst"],
+                &["src/"],
+                Some("dst"),
+                false,
+            ),
         ] {
-            let expected = (sources.iter().map(|source| (*source).to_owned()).collect(), target.map(str::to_owned), as_name);
+            let expected = (
+                sources.iter().map(|source| (*source).to_owned()).collect(),
+                target.map(str::to_owned),
+                as_name,
+            );
             assert_eq!(put_tree(words), expected, "{words:?}");
         }
     }
@@ -309,14 +444,34 @@ mod tests {
     fn the_same_slashes_mean_the_same_the_other_way() {
         let source = |path: &str, content| (Some(name(path)), content);
         for (words, sources, as_name) in [
-            (&["-r", "nas:src", "dst"][..], vec![source("src", false)], true),
-            (&["-r", "nas:src", "dst/"], vec![source("src", false)], false),
+            (
+                &["-r", "nas:src", "dst"][..],
+                vec![source("src", false)],
+                true,
+            ),
+            (
+                &["-r", "nas:src", "dst/"],
+                vec![source("src", false)],
+                false,
+            ),
             (&["-r", "nas:src/", "dst"], vec![source("src", true)], false),
             (&["-r", "nas:", "dst"], vec![(None, true)], false),
-            (&["nas:a", "nas:b", "dst"], vec![source("a", false), source("b", false)], false),
+            (
+                &["nas:a", "nas:b", "dst"],
+                vec![source("a", false), source("b", false)],
+                false,
+            ),
             (&["-c", "nas:a", "dst"], vec![source("a", false)], true),
-            (&["--files-from", "list", "nas:src", "dst"], vec![source("src", true)], false),
-            (&["--files-from", "list", "nas:", "dst"], vec![(None, true)], false),
+            (
+                &["--files-from", "list", "nas:src", "dst"],
+                vec![source("src", true)],
+                false,
+            ),
+            (
+                &["--files-from", "list", "nas:", "dst"],
+                vec![(None, true)],
+                false,
+            ),
         ] {
             assert_eq!(get_tree(words), (sources, as_name), "{words:?}");
         }
@@ -324,9 +479,18 @@ mod tests {
 
     #[test]
     fn a_pipe_has_a_name_at_the_daemon() {
-        assert_eq!(kind(&["-", "nas:x/y"]), CopyKind::PutPipe { name: name("x/y") });
-        assert_eq!(kind(&["nas:x/y", "-"]), CopyKind::GetPipe { name: name("x/y") });
-        assert_eq!(kind(&["-z", "-f", "--verify", "-", "nas:y"]), CopyKind::PutPipe { name: name("y") });
+        assert_eq!(
+            kind(&["-", "nas:x/y"]),
+            CopyKind::PutPipe { name: name("x/y") }
+        );
+        assert_eq!(
+            kind(&["nas:x/y", "-"]),
+            CopyKind::GetPipe { name: name("x/y") }
+        );
+        assert_eq!(
+            kind(&["-z", "-f", "--verify", "-", "nas:y"]),
+            CopyKind::PutPipe { name: name("y") }
+        );
         // A file called `-` is typed with its folder.
         assert!(matches!(kind(&["./-", "nas:y"]), CopyKind::Put { .. }));
     }
@@ -343,17 +507,35 @@ mod tests {
             (&["nas:a", "nas:b"], "both remote"),
             (&["nas:a", "b", "c"], "sources are both local and remote"),
             (&["a", "nas:b", "nas:"], "sources are both local and remote"),
-            (&["nas:a", "other:b", "c"], "\"nas:a\" and \"other:b\" are on different daemons"),
-            (&["nicstripe://nas:1/a", "nicstripe://nas:2/b", "c"], "are on different daemons"),
+            (
+                &["nas:a", "other:b", "c"],
+                "\"nas:a\" and \"other:b\" are on different daemons",
+            ),
+            (
+                &["nicstripe://nas:1/a", "nicstripe://nas:2/b", "c"],
+                "are on different daemons",
+            ),
             (&["nas:", "."], "\"nas:\" is a directory"),
             (&["nas:x/", "."], "\"nas:x/\" is a directory"),
             (&["nas:x/", "nas:y", "."], "\"nas:x/\" is a directory"),
             (&["nas:x/", "-"], "\"nas:x/\" is a directory"),
             (&["..", "nas:x/"], "no file name"),
-            (&["-", "nas:"], "\"nas:\" is a directory, and standard input has no name"),
-            (&["-", "nas:x/"], "\"nas:x/\" is a directory, and standard input has no name"),
-            (&["-", "a", "nas:x"], "standard input or output cannot be one of several"),
-            (&["nas:x", "nas:y", "-"], "standard input or output cannot be one of several"),
+            (
+                &["-", "nas:"],
+                "\"nas:\" is a directory, and standard input has no name",
+            ),
+            (
+                &["-", "nas:x/"],
+                "\"nas:x/\" is a directory, and standard input has no name",
+            ),
+            (
+                &["-", "a", "nas:x"],
+                "standard input or output cannot be one of several",
+            ),
+            (
+                &["nas:x", "nas:y", "-"],
+                "standard input or output cannot be one of several",
+            ),
             (&["-r", "-", "nas:x"], "-r cannot be used"),
             (&["-a", "nas:x", "-"], "-a cannot be used"),
             (&["-n", "-", "nas:x"], "-n cannot be used"),
@@ -361,12 +543,18 @@ mod tests {
             (&["--delta", "-", "nas:x"], "--delta cannot be used"),
             (&["--inplace", "nas:x", "-"], "--inplace cannot be used"),
             (&["x/a", "y/a", "nas:"], "two sources are named \"a\""),
-            (&["-r", "nas:x/a", "nas:y/a", "."], "two sources are named \"a\""),
+            (
+                &["-r", "nas:x/a", "nas:y/a", "."],
+                "two sources are named \"a\"",
+            ),
             (&["-r", "--delete", "a/", "b/", "nas:"], "--delete"),
             (&["-r", "--delete", "a", "b/", "nas:"], "--delete"),
             (&["--files-from", "list", "a", "b", "nas:"], "--files-from"),
         ] {
-            let error = plan(words).map(|plan| panic!("{words:?}: {plan:?}")).unwrap_err().to_string();
+            let error = plan(words)
+                .map(|plan| panic!("{words:?}: {plan:?}"))
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(said), "{words:?}: {error}");
         }
     }

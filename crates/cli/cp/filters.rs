@@ -32,8 +32,12 @@ impl Filters {
     /// Returns an invalid pattern: an empty one, or an include that begins with `!`.
     pub(crate) fn senseless(&self) -> Option<&str> {
         self.0.iter().find_map(|filter| match filter {
-            Filter::Exclude(pattern) if matches!(pattern.as_str(), "" | "!") => Some(pattern.as_str()),
-            Filter::Include(pattern) if pattern.is_empty() || pattern.starts_with('!') => Some(pattern.as_str()),
+            Filter::Exclude(pattern) if matches!(pattern.as_str(), "" | "!") => {
+                Some(pattern.as_str())
+            }
+            Filter::Include(pattern) if pattern.is_empty() || pattern.starts_with('!') => {
+                Some(pattern.as_str())
+            }
             _ => None,
         })
     }
@@ -62,7 +66,12 @@ fn literal(pattern: &str) -> String {
 // Implemented by hand: the derived parser loses the relative order of different options.
 impl Args for Filters {
     fn augment_args(command: Command) -> Command {
-        let pattern = |id: &'static str| Arg::new(id).long(id).value_name("PATTERN").action(ArgAction::Append);
+        let pattern = |id: &'static str| {
+            Arg::new(id)
+                .long(id)
+                .value_name("PATTERN")
+                .action(ArgAction::Append)
+        };
         command
             .arg(pattern(EXCLUDE).help(
                 "Exclude what matches, in .gitignore syntax: a pattern with a slash before its end is relative to SRC. May be \
@@ -93,7 +102,9 @@ impl FromArgMatches for Filters {
         filters.extend(of::<String>(matches, INCLUDE, Filter::Include));
         filters.extend(of::<PathBuf>(matches, EXCLUDE_FROM, Filter::ExcludeFrom));
         filters.sort_by_key(|(index, _)| *index);
-        Ok(Self(filters.into_iter().map(|(_, filter)| filter).collect()))
+        Ok(Self(
+            filters.into_iter().map(|(_, filter)| filter).collect(),
+        ))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -103,9 +114,18 @@ impl FromArgMatches for Filters {
 }
 
 /// Returns the values of an option, each with its index on the command line.
-fn of<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str, make: fn(T) -> Filter) -> Vec<(usize, Filter)> {
+fn of<T: Clone + Send + Sync + 'static>(
+    matches: &ArgMatches,
+    id: &str,
+    make: fn(T) -> Filter,
+) -> Vec<(usize, Filter)> {
     let values = matches.get_many::<T>(id).into_iter().flatten().cloned();
-    matches.indices_of(id).into_iter().flatten().zip(values.map(make)).collect()
+    matches
+        .indices_of(id)
+        .into_iter()
+        .flatten()
+        .zip(values.map(make))
+        .collect()
 }
 
 const EXCLUDE: &str = "exclude";
@@ -134,7 +154,17 @@ mod tests {
 
     #[test]
     fn patterns_keep_the_order_of_the_command_line() {
-        let filters = filters(&["--exclude", "*", "--include=*/", "--exclude-from", "list", "--include", "*.c", "--exclude", "#x"]);
+        let filters = filters(&[
+            "--exclude",
+            "*",
+            "--include=*/",
+            "--exclude-from",
+            "list",
+            "--include",
+            "*.c",
+            "--exclude",
+            "#x",
+        ]);
         assert_eq!(filters.0[2], Filter::ExcludeFrom("list".into()));
         assert_eq!(lines(&filters), ["*", "!*/", "!*.c", "\\#x"]);
         assert_eq!((filters.idle_include(), filters.senseless()), (None, None));
@@ -142,18 +172,30 @@ mod tests {
 
     #[test]
     fn an_include_before_any_exclude_is_found() {
-        assert_eq!(filters(&["--include", "*.c", "--exclude", "*"]).idle_include(), Some("*.c"));
+        assert_eq!(
+            filters(&["--include", "*.c", "--exclude", "*"]).idle_include(),
+            Some("*.c")
+        );
         assert_eq!(filters(&[]).idle_include(), None);
-        assert_eq!(filters(&["--exclude-from", "list", "--include", "*.c"]).idle_include(), None);
+        assert_eq!(
+            filters(&["--exclude-from", "list", "--include", "*.c"]).idle_include(),
+            None
+        );
     }
 
     #[test]
     fn patterns_that_mean_nothing_are_found() {
-        for words in
-            [&["--exclude", ""][..], &["--exclude", "a", "--include", "!b"], &["--exclude", "!"], &["--exclude", "a", "--include", ""]]
-        {
+        for words in [
+            &["--exclude", ""][..],
+            &["--exclude", "a", "--include", "!b"],
+            &["--exclude", "!"],
+            &["--exclude", "a", "--include", ""],
+        ] {
             assert!(filters(words).senseless().is_some(), "{words:?}");
         }
-        assert_eq!(filters(&["--exclude", "a", "--exclude", "!b"]).senseless(), None);
+        assert_eq!(
+            filters(&["--exclude", "a", "--exclude", "!b"]).senseless(),
+            None
+        );
     }
 }

@@ -16,23 +16,38 @@ use super::{
 use crate::failure::Failure;
 
 /// Returns the copy with each pattern replaced by the names it matches.
-pub(super) async fn expand(client: &Client, kind: CopyKind, tree: &TreeOptions) -> Result<CopyKind, Failure> {
+pub(super) async fn expand(
+    client: &Client,
+    kind: CopyKind,
+    tree: &TreeOptions,
+) -> Result<CopyKind, Failure> {
     match kind {
         CopyKind::Get { name, target } => match one_or_many(client, &name).await? {
             Expanded::One(name) => Ok(CopyKind::Get { name, target }),
-            Expanded::Many(names) => many(names.into_iter().map(|name| (Some(name), false)).collect(), &target, false, tree),
+            Expanded::Many(names) => many(
+                names.into_iter().map(|name| (Some(name), false)).collect(),
+                &target,
+                false,
+                tree,
+            ),
         },
         CopyKind::GetPipe { name } => match one_or_many(client, &name).await? {
             Expanded::One(name) => Ok(CopyKind::GetPipe { name }),
             Expanded::Many(_) => Err(PlanError::PipeAmongOthers.into()),
         },
-        CopyKind::GetTree { sources, target, as_name } => {
+        CopyKind::GetTree {
+            sources,
+            target,
+            as_name,
+        } => {
             let mut expanded = Vec::new();
             for (name, content) in sources {
                 match name {
                     Some(name) => match one_or_many(client, &name).await? {
                         Expanded::One(name) => expanded.push((Some(name), content)),
-                        Expanded::Many(names) => expanded.extend(names.into_iter().map(|name| (Some(name), content))),
+                        Expanded::Many(names) => {
+                            expanded.extend(names.into_iter().map(|name| (Some(name), content)))
+                        }
                     },
                     None => expanded.push((None, content)),
                 }
@@ -49,12 +64,29 @@ enum Expanded {
     Many(Vec<Name>),
 }
 
-fn many(sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, tree: &TreeOptions) -> Result<CopyKind, Failure> {
-    let named = |(name, content): &(Option<Name>, bool)| name.as_ref().filter(|_| !content).map(|name| name.file_name().to_vec());
+fn many(
+    sources: Vec<(Option<Name>, bool)>,
+    target: &Path,
+    as_name: bool,
+    tree: &TreeOptions,
+) -> Result<CopyKind, Failure> {
+    let named = |(name, content): &(Option<Name>, bool)| {
+        name.as_ref()
+            .filter(|_| !content)
+            .map(|name| name.file_name().to_vec())
+    };
     let names: Vec<Option<Vec<u8>>> = sources.iter().map(named).collect();
-    check_sources(names.iter().map(Option::as_deref).collect(), tree.files_from.is_some(), tree.delete)?;
+    check_sources(
+        names.iter().map(Option::as_deref).collect(),
+        tree.files_from.is_some(),
+        tree.delete,
+    )?;
     let as_name = as_name && sources.len() == 1;
-    Ok(CopyKind::GetTree { sources, target: target.to_owned(), as_name })
+    Ok(CopyKind::GetTree {
+        sources,
+        target: target.to_owned(),
+        as_name,
+    })
 }
 
 async fn one_or_many(client: &Client, name: &Name) -> Result<Expanded, Failure> {
@@ -68,19 +100,28 @@ async fn one_or_many(client: &Client, name: &Name) -> Result<Expanded, Failure> 
     }
     let mut found: Vec<Name> = Vec::new();
     for text in without_braces(&name.components().collect::<Vec<_>>().join(&b'/')) {
-        let components: Vec<Pattern> =
-            text.split(|byte| *byte == b'/').filter(|component| !component.is_empty()).map(Pattern::of).collect();
+        let components: Vec<Pattern> = text
+            .split(|byte| *byte == b'/')
+            .filter(|component| !component.is_empty())
+            .map(Pattern::of)
+            .collect();
         for name in matching(client, &components).await? {
             if !found.contains(&name) {
                 found.push(name);
             }
         }
         if found.len() > MOST_MATCHES {
-            return Err(PlanError::ManyMatches { pattern: name.to_string() }.into());
+            return Err(PlanError::ManyMatches {
+                pattern: name.to_string(),
+            }
+            .into());
         }
     }
     match found.len() {
-        0 => Err(PlanError::NoMatch { pattern: name.to_string() }.into()),
+        0 => Err(PlanError::NoMatch {
+            pattern: name.to_string(),
+        }
+        .into()),
         1 => Ok(Expanded::One(found.remove(0))),
         _ => Ok(Expanded::Many(found)),
     }
@@ -122,7 +163,12 @@ async fn matching(client: &Client, components: &[Pattern]) -> Result<Vec<Name>, 
 }
 
 /// Returns the names in a directory that a pattern matches; before the last component, skips files.
-async fn listed(client: &Client, dir: Option<&Name>, pattern: &Pattern, is_last: bool) -> Result<Vec<Name>, Failure> {
+async fn listed(
+    client: &Client,
+    dir: Option<&Name>,
+    pattern: &Pattern,
+    is_last: bool,
+) -> Result<Vec<Name>, Failure> {
     let mut entries = client.entries(dir.cloned());
     let mut found = Vec::new();
     while let Some(entry) = entries.next().await?
@@ -139,7 +185,8 @@ async fn listed(client: &Client, dir: Option<&Name>, pattern: &Pattern, is_last:
 /// Returns true if the name does not exist. For a guessed directory also if it is not a directory,
 /// or unreadable.
 fn is_nothing(error: &Error, is_guess: bool) -> bool {
-    error.is_not_found() || is_guess && matches!(error.fail_code(), Some(FailCode::NotAFile | FailCode::Io))
+    error.is_not_found()
+        || is_guess && matches!(error.fail_code(), Some(FailCode::NotAFile | FailCode::Io))
 }
 
 fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, Failure> {

@@ -21,14 +21,22 @@ pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
     let option = option_of(error)?;
     match error.kind() {
         ErrorKind::UnknownArgument => {
-            let habit = HABITS.iter().find(|habit| habit.options.contains(&option))?;
+            let habit = HABITS
+                .iter()
+                .find(|habit| habit.options.contains(&option))?;
             let needless = invocation.without(option).filter(|_| habit.is_needless);
-            Some(needless.map_or_else(|| habit.answer.to_owned(), |command| format!("{}: {command}", habit.answer)))
+            Some(needless.map_or_else(
+                || habit.answer.to_owned(),
+                |command| format!("{}: {command}", habit.answer),
+            ))
         }
         // rsync's options of these names have no value: clap took the next word, or found none.
         ErrorKind::InvalidValue if option.starts_with("--progress") => bare_progress(invocation),
         ErrorKind::ValueValidation | ErrorKind::InvalidValue if option.starts_with("--port") => {
-            Some(format!("rsync's -P is not needed: {}", invocation.without("-P")?))
+            Some(format!(
+                "rsync's -P is not needed: {}",
+                invocation.without("-P")?
+            ))
         }
         _ => None,
     }
@@ -36,7 +44,9 @@ pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
 
 fn bare_progress(invocation: &Invocation) -> Option<String> {
     let command = invocation.without("--progress")?;
-    Some(format!("a terminal shows progress by default, --progress=always enables it elsewhere: {command}"))
+    Some(format!(
+        "a terminal shows progress by default, --progress=always enables it elsewhere: {command}"
+    ))
 }
 
 /// A letter that takes a value in scp, and here has rsync's meaning without one.
@@ -58,7 +68,11 @@ const VALUED: &[Valued] = &[
     },
     Valued {
         letter: 'c',
-        is_value: |text| ["-cbc", "-ctr", "-gcm@openssh.com", "-poly1305@openssh.com"].iter().any(|end| text.ends_with(end)),
+        is_value: |text| {
+            ["-cbc", "-ctr", "-gcm@openssh.com", "-poly1305@openssh.com"]
+                .iter()
+                .any(|end| text.ends_with(end))
+        },
         answer: "-c compares contents, as in rsync; the cipher is fixed",
         instead: None,
     },
@@ -70,7 +84,11 @@ const VALUED: &[Valued] = &[
     },
     Valued {
         letter: 'X',
-        is_value: |text| ["nrequests=", "buffer="].iter().any(|begin| text.starts_with(begin)),
+        is_value: |text| {
+            ["nrequests=", "buffer="]
+                .iter()
+                .any(|begin| text.starts_with(begin))
+        },
         answer: "-X preserves extended attributes, as in rsync; sftp is not used",
         instead: None,
     },
@@ -79,17 +97,40 @@ const VALUED: &[Valued] = &[
 /// Rejects a value of scp's after a letter with rsync's meaning, since it would be taken as a
 /// source.
 pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), PlanError> {
-    let [value, _, _, ..] = &cp.paths[..] else { return Ok(()) };
-    let Some(text) = value.to_str() else { return Ok(()) };
-    let is_typed = |valued: &&Valued| (valued.is_value)(text) && invocation.without_letter(valued.letter, value, &[]).is_some();
-    VALUED.iter().find(is_typed).map_or(Ok(()), |valued| Err(PlanError::ScpValue { letter: valued.letter, value: text.to_owned() }))
+    let [value, _, _, ..] = &cp.paths[..] else {
+        return Ok(());
+    };
+    let Some(text) = value.to_str() else {
+        return Ok(());
+    };
+    let is_typed = |valued: &&Valued| {
+        (valued.is_value)(text)
+            && invocation
+                .without_letter(valued.letter, value, &[])
+                .is_some()
+    };
+    VALUED.iter().find(is_typed).map_or(Ok(()), |valued| {
+        Err(PlanError::ScpValue {
+            letter: valued.letter,
+            value: text.to_owned(),
+        })
+    })
 }
 
 /// Returns the hint for a value of scp's: the equivalent command.
 pub(crate) fn value_hint(letter: char, value: &str, invocation: &Invocation) -> Option<String> {
     let valued = VALUED.iter().find(|valued| valued.letter == letter)?;
-    let instead: Vec<String> = valued.instead.into_iter().flatten().map(|word| word.replace("VALUE", value)).collect();
-    Some(format!("{}: {}", valued.answer, invocation.without_letter(letter, OsStr::new(value), &instead)?))
+    let instead: Vec<String> = valued
+        .instead
+        .into_iter()
+        .flatten()
+        .map(|word| word.replace("VALUE", value))
+        .collect();
+    Some(format!(
+        "{}: {}",
+        valued.answer,
+        invocation.without_letter(letter, OsStr::new(value), &instead)?
+    ))
 }
 
 /// Returns the option of an error, as clap names it.
@@ -111,14 +152,26 @@ const HABITS: &[Habit] = &[
         answer: "a terminal shows progress by default, --progress=always enables it elsewhere",
         is_needless: true,
     },
-    Habit { options: &["-s", "--protect-args", "--secluded-args"], answer: "names are always sent literally", is_needless: true },
-    Habit { options: &["-W", "--whole-file"], answer: "files are sent whole unless --delta is given", is_needless: true },
+    Habit {
+        options: &["-s", "--protect-args", "--secluded-args"],
+        answer: "names are always sent literally",
+        is_needless: true,
+    },
+    Habit {
+        options: &["-W", "--whole-file"],
+        answer: "files are sent whole unless --delta is given",
+        is_needless: true,
+    },
     Habit {
         options: &["-1", "-2", "-5", "-7", "-8", "-9", "--limit"],
         answer: "to limit the rate: --bwlimit RATE; scp's -l 8192 is --bwlimit 8192kbit",
         is_needless: false,
     },
-    Habit { options: &["-3"], answer: "one end of a copy must be local: run it on one of the two machines", is_needless: false },
+    Habit {
+        options: &["-3"],
+        answer: "one end of a copy must be local: run it on one of the two machines",
+        is_needless: false,
+    },
     Habit {
         options: &["-e", "--rsh", "--rsync-path", "-J", "-F"],
         answer: "ssh is not used: the other machine runs `nicstripe serve`, and `nicstripe trust list` shows the trusted peers",
@@ -129,7 +182,11 @@ const HABITS: &[Habit] = &[
         answer: "-v prints the action on each file, -n without changes; a key file (scp's -i) is not needed: see `nicstripe key`",
         is_needless: false,
     },
-    Habit { options: &["-t", "--times"], answer: "-p preserves mode and times; trees always preserve times", is_needless: false },
+    Habit {
+        options: &["-t", "--times"],
+        answer: "-p preserves mode and times; trees always preserve times",
+        is_needless: false,
+    },
     Habit {
         options: &["-o", "-g", "--group"],
         answer: "--owner preserves owner and group; ssh options (scp's -o) do not apply",
@@ -150,7 +207,11 @@ const HABITS: &[Habit] = &[
         answer: "backups are not supported: existing files are kept, or replaced with -f or -u",
         is_needless: false,
     },
-    Habit { options: &["--remove-source-files"], answer: "sources are never removed", is_needless: false },
+    Habit {
+        options: &["--remove-source-files"],
+        answer: "sources are never removed",
+        is_needless: false,
+    },
 ];
 
 #[cfg(test)]
@@ -162,7 +223,10 @@ mod tests {
 
     fn said(words: &[&str]) -> Option<String> {
         let words = [&["nicstripe", "cp"], words].concat();
-        hint(&Args::try_parse_from(&words).unwrap_err(), &Invocation::of(&words))
+        hint(
+            &Args::try_parse_from(&words).unwrap_err(),
+            &Invocation::of(&words),
+        )
     }
 
     #[test]
@@ -178,7 +242,10 @@ mod tests {
             (&["-aW", "a", "nas:"], "cp -a a nas:"),
         ] {
             let said = said(words).unwrap_or_else(|| panic!("{words:?}"));
-            assert!(said.ends_with(&format!(": nicstripe {command}")), "{words:?}: {said}");
+            assert!(
+                said.ends_with(&format!(": nicstripe {command}")),
+                "{words:?}: {said}"
+            );
         }
     }
 
@@ -186,22 +253,37 @@ mod tests {
     fn a_value_of_scp_behind_a_letter_of_rsync_is_refused_and_nothing_else_is() {
         let checked = |words: &[&str]| {
             let words = [&["nicstripe", "cp"], words].concat();
-            let crate::args::Command::Cp(cp) = Args::try_parse_from(&words).unwrap().command else { panic!("{words:?}") };
+            let crate::args::Command::Cp(cp) = Args::try_parse_from(&words).unwrap().command else {
+                panic!("{words:?}")
+            };
             let invocation = Invocation::of(&words);
-            check_values(&cp, &invocation).err().map(|error| match error {
-                PlanError::ScpValue { letter, value } => value_hint(letter, &value, &invocation).unwrap(),
-                error => panic!("{error}"),
-            })
+            check_values(&cp, &invocation)
+                .err()
+                .map(|error| match error {
+                    PlanError::ScpValue { letter, value } => {
+                        value_hint(letter, &value, &invocation).unwrap()
+                    }
+                    error => panic!("{error}"),
+                })
         };
         for (words, command) in [
-            (&["-l", "8192", "a", "nas:"][..], "cp --bwlimit 8192kbit a nas:"),
-            (&["-rl", "8192", "a", "nas:"], "cp -r --bwlimit 8192kbit a nas:"),
+            (
+                &["-l", "8192", "a", "nas:"][..],
+                "cp --bwlimit 8192kbit a nas:",
+            ),
+            (
+                &["-rl", "8192", "a", "nas:"],
+                "cp -r --bwlimit 8192kbit a nas:",
+            ),
             (&["-c", "aes128-ctr", "-r", "a", "nas:"], "cp -r a nas:"),
             (&["-S", "/usr/bin/ssh", "a", "nas:"], "cp a nas:"),
             (&["-X", "nrequests=64", "a", "nas:"], "cp a nas:"),
         ] {
             let hint = checked(words).unwrap_or_else(|| panic!("{words:?}"));
-            assert!(hint.ends_with(&format!(": nicstripe {command}")), "{words:?}: {hint}");
+            assert!(
+                hint.ends_with(&format!(": nicstripe {command}")),
+                "{words:?}: {hint}"
+            );
         }
         for words in [
             &["-l", "8192", "nas:"][..],

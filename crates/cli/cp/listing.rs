@@ -16,8 +16,20 @@ impl Listing {
     /// Failed entries have none, since they are printed at the end.
     pub(crate) fn line(self, name: &Name, outcome: &EntryOutcome) -> Option<String> {
         let word = match (outcome, self.dry_run) {
-            (EntryOutcome::Copied { verdict: Verdict::Replace, .. }, false) => "replaced",
-            (EntryOutcome::Copied { verdict: Verdict::Replace, .. }, true) => "would replace",
+            (
+                EntryOutcome::Copied {
+                    verdict: Verdict::Replace,
+                    ..
+                },
+                false,
+            ) => "replaced",
+            (
+                EntryOutcome::Copied {
+                    verdict: Verdict::Replace,
+                    ..
+                },
+                true,
+            ) => "would replace",
             (EntryOutcome::Copied { .. }, false) => "copied",
             (EntryOutcome::Copied { .. }, true) => "would copy",
             (EntryOutcome::Deleted, false) => "deleting",
@@ -60,12 +72,29 @@ mod tests {
 
     #[test]
     fn what_is_skipped_is_listed_only_for_whoever_wants_more() {
-        for (verdict, word) in [(Verdict::Same, "unchanged: "), (Verdict::Newer, "newer there: ")] {
+        for (verdict, word) in [
+            (Verdict::Same, "unchanged: "),
+            (Verdict::Newer, "newer there: "),
+        ] {
             let outcome = EntryOutcome::Skipped(verdict);
             assert_eq!(line(false, false, &outcome), None);
             assert!(line(false, true, &outcome).unwrap().starts_with(word));
         }
-        assert!(line(false, false, &EntryOutcome::Special).unwrap().starts_with("skipped: "));
-        assert_eq!(line(false, true, &EntryOutcome::Failed { code: FailCode::Io, text: String::new() }), None);
+        assert!(
+            line(false, false, &EntryOutcome::Special)
+                .unwrap()
+                .starts_with("skipped: ")
+        );
+        assert_eq!(
+            line(
+                false,
+                true,
+                &EntryOutcome::Failed {
+                    code: FailCode::Io,
+                    text: String::new()
+                }
+            ),
+            None
+        );
     }
 }

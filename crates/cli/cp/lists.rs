@@ -29,8 +29,16 @@ impl FilesFrom {
         let end = if self.from0 { 0 } else { b'\n' };
         let lines = bytes.split(|byte| *byte == end).enumerate();
         let names = lines.filter_map(|(index, line)| {
-            let line = beneath(if self.from0 { line } else { line.strip_suffix(b"\r").unwrap_or(line) });
-            let wrong = |source| ListError::Name { path: self.path.clone(), number: index + 1, source };
+            let line = beneath(if self.from0 {
+                line
+            } else {
+                line.strip_suffix(b"\r").unwrap_or(line)
+            });
+            let wrong = |source| ListError::Name {
+                path: self.path.clone(),
+                number: index + 1,
+                source,
+            };
             (!line.is_empty()).then(|| Name::parse(line).map_err(wrong))
         });
         names.collect()
@@ -41,7 +49,9 @@ impl FilesFrom {
 fn beneath(line: &[u8]) -> &[u8] {
     match line {
         b"." => b"",
-        [b'.', b'/', rest @ ..] => beneath(&rest[rest.iter().take_while(|byte| **byte == b'/').count()..]),
+        [b'.', b'/', rest @ ..] => {
+            beneath(&rest[rest.iter().take_while(|byte| **byte == b'/').count()..])
+        }
         _ => line,
     }
 }
@@ -64,13 +74,23 @@ impl Filters {
 /// Checks a pattern locally, so that the error names the pattern. Either end would reject it later
 /// as a missing right.
 fn check(pattern: &str) -> Result<(), ListError> {
-    let wrong = |source| ListError::Pattern { pattern: escaped(pattern.as_bytes()), source };
-    GitignoreBuilder::new("").add_line(None, pattern).map(drop).map_err(wrong)
+    let wrong = |source| ListError::Pattern {
+        pattern: escaped(pattern.as_bytes()),
+        source,
+    };
+    GitignoreBuilder::new("")
+        .add_line(None, pattern)
+        .map(drop)
+        .map_err(wrong)
 }
 
 fn patterns_of(path: &Path) -> Result<Vec<String>, ListError> {
-    let text = String::from_utf8(read(path)?).map_err(|_| ListError::NotText { path: path.to_owned() })?;
-    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let text = String::from_utf8(read(path)?).map_err(|_| ListError::NotText {
+        path: path.to_owned(),
+    })?;
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     Ok(lines.map(str::to_owned).collect())
 }
 
@@ -83,7 +103,10 @@ fn read(path: &Path) -> Result<Vec<u8>, ListError> {
         }
         false => fs::read(path),
     };
-    read().map_err(|source| ListError::Read { path: path.to_owned(), source })
+    read().map_err(|source| ListError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Error of reading a list file.
@@ -115,34 +138,59 @@ mod tests {
     use super::*;
 
     fn names(bytes: &[u8], from0: bool) -> Result<Vec<String>, ListError> {
-        let names = FilesFrom { path: "list".into(), from0 }.names(bytes)?;
+        let names = FilesFrom {
+            path: "list".into(),
+            from0,
+        }
+        .names(bytes)?;
         Ok(names.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn a_name_is_a_line_or_ends_with_nul() {
-        assert_eq!(names(b"a/b\nc d\r\n\n\xff", false).unwrap(), ["a/b", "c d", "\\xff"]);
+        assert_eq!(
+            names(b"a/b\nc d\r\n\n\xff", false).unwrap(),
+            ["a/b", "c d", "\\xff"]
+        );
         assert_eq!(names(b"a\nb\0c\0", true).unwrap(), ["a\\nb", "c"]);
         assert!(names(b"", false).unwrap().is_empty());
     }
 
     #[test]
     fn what_find_prints_is_taken() {
-        assert_eq!(names(b".\n./a\n.//b/\n./.hidden\n", false).unwrap(), ["a", "b", ".hidden"]);
+        assert_eq!(
+            names(b".\n./a\n.//b/\n./.hidden\n", false).unwrap(),
+            ["a", "b", ".hidden"]
+        );
     }
 
     #[test]
     fn names_that_leave_the_source_are_refused_with_their_place() {
-        for (bytes, number) in [(&b"a\n../b\n"[..], 2), (b"/etc/passwd", 1), (b"a\nb\nc/./d", 3)] {
+        for (bytes, number) in [
+            (&b"a\n../b\n"[..], 2),
+            (b"/etc/passwd", 1),
+            (b"a\nb\nc/./d", 3),
+        ] {
             let error = nicstripe::chain(&names(bytes, false).unwrap_err());
-            assert!(error.starts_with(&format!("\"list\", name {number}: ")), "{error}");
+            assert!(
+                error.starts_with(&format!("\"list\", name {number}: ")),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_pattern_is_refused() {
-        let error = Filters(vec![Filter::Exclude("a".into()), Filter::Exclude("[z-a]".into())]).read().unwrap_err();
-        assert!(error.to_string().starts_with("invalid pattern \"[z-a]\""), "{error}");
+        let error = Filters(vec![
+            Filter::Exclude("a".into()),
+            Filter::Exclude("[z-a]".into()),
+        ])
+        .read()
+        .unwrap_err();
+        assert!(
+            error.to_string().starts_with("invalid pattern \"[z-a]\""),
+            "{error}"
+        );
     }
 
     #[test]
@@ -150,7 +198,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("patterns");
         fs::write(&path, "# objects\n*.o\r\n\n!keep.o\n").unwrap();
-        let filters = Filters(vec![Filter::Exclude("a".into()), Filter::ExcludeFrom(path), Filter::Include("b".into())]);
+        let filters = Filters(vec![
+            Filter::Exclude("a".into()),
+            Filter::ExcludeFrom(path),
+            Filter::Include("b".into()),
+        ]);
         assert_eq!(filters.read().unwrap(), ["a", "*.o", "!keep.o", "!b"]);
         let missing = Filters(vec![Filter::ExcludeFrom(folder.path().join("missing"))]);
         assert!(matches!(missing.read(), Err(ListError::Read { .. })));

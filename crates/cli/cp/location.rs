@@ -75,18 +75,32 @@ impl Location {
         if let Some((scheme, rest)) = split_scheme(bytes) {
             return match scheme {
                 b"nicstripe" => parse_url(rest, argument).map(Self::Remote),
-                b"ssh" => Err(LocationError::Ssh { text: shown(bytes), host: host_of_url(rest) }),
-                scheme => Err(LocationError::Scheme { scheme: shown(scheme) }),
+                b"ssh" => Err(LocationError::Ssh {
+                    text: shown(bytes),
+                    host: host_of_url(rest),
+                }),
+                scheme => Err(LocationError::Scheme {
+                    scheme: shown(scheme),
+                }),
             };
         }
-        if let (Some(b'['), Some(end)) = (bytes.first(), bytes.windows(2).position(|pair| pair == b"]:")) {
+        if let (Some(b'['), Some(end)) = (
+            bytes.first(),
+            bytes.windows(2).position(|pair| pair == b"]:"),
+        ) {
             let (host, path) = (&bytes[1..end], &bytes[end + 2..]);
             let host = parse_host(host, bytes)?;
             check_port(&host, path, bytes)?;
-            return Ok(Self::Remote(Remote { host, port: None, path: RemotePath::parse(path)? }));
+            return Ok(Self::Remote(Remote {
+                host,
+                port: None,
+                path: RemotePath::parse(path)?,
+            }));
         }
         match first_colon(bytes) {
-            Some(colon) => parse_host_and_path(&bytes[..colon], &bytes[colon + 1..], bytes).map(Self::Remote),
+            Some(colon) => {
+                parse_host_and_path(&bytes[..colon], &bytes[colon + 1..], bytes).map(Self::Remote)
+            }
             None => Ok(Self::Local(argument.into())),
         }
     }
@@ -108,8 +122,10 @@ impl RemotePath {
 fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = bytes.windows(3).position(|three| three == b"://")?;
     let scheme = &bytes[..colon];
-    let is_scheme =
-        scheme.first()?.is_ascii_alphabetic() && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
+    let is_scheme = scheme.first()?.is_ascii_alphabetic()
+        && scheme
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
     is_scheme.then_some((scheme, &bytes[colon + 3..]))
 }
 
@@ -126,24 +142,38 @@ fn parse_host_and_path(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote,
     }
     let host = parse_host(host, whole)?;
     check_port(&host, path, whole)?;
-    Ok(Remote { host, port: None, path: RemotePath::parse(path)? })
+    Ok(Remote {
+        host,
+        port: None,
+        path: RemotePath::parse(path)?,
+    })
 }
 
 /// Rejects `host:7747:/x`, since a port belongs in an option or URL. A leading slash selects a
 /// directory of that name.
 fn check_port(host: &str, path: &[u8], whole: &[u8]) -> Result<(), LocationError> {
-    let Some(colon) = path.iter().position(|byte| *byte == b':') else { return Ok(()) };
+    let Some(colon) = path.iter().position(|byte| *byte == b':') else {
+        return Ok(());
+    };
     let (digits, rest) = (&path[..colon], &path[colon + 1..]);
-    let port = str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u16>().ok());
+    let port = str::from_utf8(digits)
+        .ok()
+        .and_then(|digits| digits.parse::<u16>().ok());
     match port.filter(|_| rest.first().is_none_or(|byte| *byte == b'/')) {
-        Some(port) => Err(LocationError::PortInPath { text: shown(whole), host: host.to_owned(), port, rest: shown(rest) }),
+        Some(port) => Err(LocationError::PortInPath {
+            text: shown(whole),
+            host: host.to_owned(),
+            port,
+            rest: shown(rest),
+        }),
         None => Ok(()),
     }
 }
 
 /// Returns true for an IPv6 address without brackets, such as `fd00:1::2:file`.
 fn is_hex_group(host: &[u8], path: &[u8]) -> bool {
-    let is_group = |bytes: &[u8]| (1..=4).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_hexdigit);
+    let is_group =
+        |bytes: &[u8]| (1..=4).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_hexdigit);
     let groups = path.iter().filter(|byte| **byte == b':').count();
     is_group(host) && groups >= 2 && path.windows(2).any(|pair| pair == b"::")
 }
@@ -152,7 +182,10 @@ fn parse_host(host: &[u8], whole: &[u8]) -> Result<String, LocationError> {
     let wrong = || LocationError::Host { text: shown(whole) };
     let host = str::from_utf8(host).map_err(|_| wrong())?;
     if let Some((_, bare)) = host.rsplit_once('@') {
-        return Err(LocationError::Ssh { text: shown(whole), host: bare.to_owned() });
+        return Err(LocationError::Ssh {
+            text: shown(whole),
+            host: bare.to_owned(),
+        });
     }
     let plain = |c: char| c.is_alphanumeric() || "-._:%".contains(c);
     match !host.is_empty() && host.chars().all(plain) {
@@ -163,37 +196,67 @@ fn parse_host(host: &[u8], whole: &[u8]) -> Result<String, LocationError> {
 
 fn parse_url(rest: &[u8], argument: &OsStr) -> Result<Remote, LocationError> {
     let whole = argument.as_bytes();
-    let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+    let slash = rest
+        .iter()
+        .position(|byte| *byte == b'/')
+        .unwrap_or(rest.len());
     let (authority, path) = rest.split_at(slash);
     let (host, port) = split_port(authority, whole)?;
     // RFC 6874 encodes the percent sign of the zone as %25; users type %.
     let host = parse_host(host, whole)?.replace("%25", "%");
     let path = unescape(path).ok_or_else(|| LocationError::Escape { text: shown(whole) })?;
-    Ok(Remote { host, port, path: RemotePath::parse(path.as_bytes())? })
+    Ok(Remote {
+        host,
+        port,
+        path: RemotePath::parse(path.as_bytes())?,
+    })
 }
 
-fn split_port<'a>(authority: &'a [u8], whole: &[u8]) -> Result<(&'a [u8], Option<u16>), LocationError> {
+fn split_port<'a>(
+    authority: &'a [u8],
+    whole: &[u8],
+) -> Result<(&'a [u8], Option<u16>), LocationError> {
     let (host, port) = match authority.strip_prefix(b"[") {
         Some(rest) => {
-            let end = rest.iter().position(|byte| *byte == b']').ok_or_else(|| LocationError::Host { text: shown(whole) })?;
+            let end = rest
+                .iter()
+                .position(|byte| *byte == b']')
+                .ok_or_else(|| LocationError::Host { text: shown(whole) })?;
             (&rest[..end], &rest[end + 1..])
         }
-        None => authority.split_at(authority.iter().position(|byte| *byte == b':').unwrap_or(authority.len())),
+        None => authority.split_at(
+            authority
+                .iter()
+                .position(|byte| *byte == b':')
+                .unwrap_or(authority.len()),
+        ),
     };
     let Some(digits) = port.strip_prefix(b":") else {
-        return if port.is_empty() { Ok((host, None)) } else { Err(LocationError::Host { text: shown(whole) }) };
+        return if port.is_empty() {
+            Ok((host, None))
+        } else {
+            Err(LocationError::Host { text: shown(whole) })
+        };
     };
-    let number = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).filter(|port| *port != 0);
+    let number = str::from_utf8(digits)
+        .ok()
+        .and_then(|digits| digits.parse().ok())
+        .filter(|port| *port != 0);
     match number {
         Some(port) => Ok((host, Some(port))),
-        None => Err(LocationError::Port { text: shown(digits) }),
+        None => Err(LocationError::Port {
+            text: shown(digits),
+        }),
     }
 }
 
 /// Returns the host part of a URL, for a hint.
 fn host_of_url(rest: &[u8]) -> String {
     let authority = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
-    let host = authority.rsplit(|byte| *byte == b'@').next().unwrap_or_default();
+    let host = authority
+        .rsplit(|byte| *byte == b'@')
+        .next()
+        .unwrap_or_default();
     shown(host.split(|byte| *byte == b':').next().unwrap_or_default())
 }
 
@@ -226,7 +289,9 @@ pub(crate) enum LocationError {
     #[error("no host in \"{text}\": expected HOST:PATH, or [ADDRESS]:PATH for IPv6")]
     Host { text: String },
     /// Starting the remote side through ssh is not supported.
-    #[error("\"{text}\" requests ssh, which is not supported: expected HOST:PATH of a running daemon")]
+    #[error(
+        "\"{text}\" requests ssh, which is not supported: expected HOST:PATH of a running daemon"
+    )]
     Ssh { text: String, host: String },
     #[error("\"{scheme}://\" is not supported: expected nicstripe://HOST[:PORT]/PATH")]
     Scheme { scheme: String },
@@ -246,7 +311,9 @@ pub(crate) enum LocationError {
         rest: String,
     },
     /// An invalid percent escape in the path of a URL.
-    #[error("\"{text}\" has a percent sign without two hexadecimal digits: expected %25 for the sign itself")]
+    #[error(
+        "\"{text}\" has a percent sign without two hexadecimal digits: expected %25 for the sign itself"
+    )]
     Escape { text: String },
     /// The path is not allowed on the wire.
     #[error(transparent)]
@@ -280,7 +347,9 @@ mod tests {
     fn a_colon_before_the_first_slash_means_remote() {
         assert_eq!(remote("nas:a/b:c"), ("nas".into(), None, file("a/b:c")));
         assert_eq!(remote("10.77.1.2:x"), ("10.77.1.2".into(), None, file("x")));
-        for local in ["a", "./a:b", "/a:b", "a/b:c", "../x", "dir/", "[x", "[x]y", "a@b", "./-"] {
+        for local in [
+            "a", "./a:b", "/a:b", "a/b:c", "../x", "dir/", "[x", "[x]y", "a@b", "./-",
+        ] {
             assert_eq!(parse(local), Ok(Location::Local(local.into())), "{local}");
         }
         assert_eq!(parse("-"), Ok(Location::Pipe));
@@ -289,10 +358,20 @@ mod tests {
 
     #[test]
     fn ipv6_addresses_stand_in_brackets() {
-        assert_eq!(remote("[fe80::1%eth1]:a"), ("fe80::1%eth1".into(), None, file("a")));
-        assert_eq!(remote("[fd00::2]:"), ("fd00::2".into(), None, RemotePath::Root));
+        assert_eq!(
+            remote("[fe80::1%eth1]:a"),
+            ("fe80::1%eth1".into(), None, file("a"))
+        );
+        assert_eq!(
+            remote("[fd00::2]:"),
+            ("fd00::2".into(), None, RemotePath::Root)
+        );
         for bare in ["::1:a", "fe80::1:a", "fd00:1::2:a", "fe80::1%eth1:a"] {
-            assert!(matches!(parse(bare), Err(LocationError::Host { .. })), "{bare}: {:?}", parse(bare));
+            assert!(
+                matches!(parse(bare), Err(LocationError::Host { .. })),
+                "{bare}: {:?}",
+                parse(bare)
+            );
         }
     }
 
@@ -301,16 +380,32 @@ mod tests {
         assert_eq!(remote("nas:/a/b").2, file("a/b"));
         assert_eq!(remote("nas:a//b").2, file("a/b"));
         assert_eq!(remote("nas:a/").2, directory("a"));
-        for root in ["nas:", "nas:/", "nas:.", "nas:./", "nicstripe://nas", "nicstripe://nas/"] {
+        for root in [
+            "nas:",
+            "nas:/",
+            "nas:.",
+            "nas:./",
+            "nicstripe://nas",
+            "nicstripe://nas/",
+        ] {
             assert_eq!(remote(root).2, RemotePath::Root, "{root}");
         }
     }
 
     #[test]
     fn a_url_may_have_a_port_and_escapes() {
-        assert_eq!(remote("nicstripe://nas:99/a%20b/c"), ("nas".into(), Some(99), file("a b/c")));
-        assert_eq!(remote("nicstripe://[fe80::1%25eth1]:99/a"), ("fe80::1%eth1".into(), Some(99), file("a")));
-        assert_eq!(remote("nicstripe://[fe80::1%eth1]/a/"), ("fe80::1%eth1".into(), None, directory("a")));
+        assert_eq!(
+            remote("nicstripe://nas:99/a%20b/c"),
+            ("nas".into(), Some(99), file("a b/c"))
+        );
+        assert_eq!(
+            remote("nicstripe://[fe80::1%25eth1]:99/a"),
+            ("fe80::1%eth1".into(), Some(99), file("a"))
+        );
+        assert_eq!(
+            remote("nicstripe://[fe80::1%eth1]/a/"),
+            ("fe80::1%eth1".into(), None, directory("a"))
+        );
         for (text, said) in [
             ("nicstripe://nas:0/a", "\"0\" is not a port"),
             ("nicstripe://nas:/a", "\"\" is not a port"),
@@ -330,7 +425,9 @@ mod tests {
     #[test]
     fn a_port_behind_the_host_is_no_path() {
         for text in ["nas:7747:/x", "nas:7747:", "[fd00::2]:7747:/x"] {
-            let Err(LocationError::PortInPath { port, .. }) = parse(text) else { panic!("{text}: {:?}", parse(text)) };
+            let Err(LocationError::PortInPath { port, .. }) = parse(text) else {
+                panic!("{text}: {:?}", parse(text))
+            };
             assert_eq!(port, 7747, "{text}");
         }
         assert_eq!(remote("nas:/7747:/x").2, file("7747:/x"));
@@ -347,12 +444,29 @@ mod tests {
 
     #[test]
     fn what_needs_ssh_or_another_protocol_is_refused_by_name() {
-        for text in ["me@nas:a", "ssh://me@nas/a", "ssh://nas:22/a", "nicstripe://me@nas/a"] {
-            let Err(LocationError::Ssh { host, .. }) = parse(text) else { panic!("{text}: {:?}", parse(text)) };
+        for text in [
+            "me@nas:a",
+            "ssh://me@nas/a",
+            "ssh://nas:22/a",
+            "nicstripe://me@nas/a",
+        ] {
+            let Err(LocationError::Ssh { host, .. }) = parse(text) else {
+                panic!("{text}: {:?}", parse(text))
+            };
             assert_eq!(host, "nas", "{text}");
         }
-        assert_eq!(parse("https://nas/a"), Err(LocationError::Scheme { scheme: "https".into() }));
-        assert_eq!(parse("nas://a"), Err(LocationError::Scheme { scheme: "nas".into() }));
+        assert_eq!(
+            parse("https://nas/a"),
+            Err(LocationError::Scheme {
+                scheme: "https".into()
+            })
+        );
+        assert_eq!(
+            parse("nas://a"),
+            Err(LocationError::Scheme {
+                scheme: "nas".into()
+            })
+        );
     }
 
     #[test]

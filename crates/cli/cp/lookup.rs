@@ -13,7 +13,9 @@ use crate::{
 /// Returns the command that lists the directory of a missing remote source. `None` unless this `cp`
 /// has exactly one remote source.
 pub(crate) fn listing(invocation: &Invocation) -> Option<String> {
-    let Command::Cp(cp) = Args::try_parse_from(invocation.words()).ok()?.command else { return None };
+    let Command::Cp(cp) = Args::try_parse_from(invocation.words()).ok()?.command else {
+        return None;
+    };
     let [source] = cp.sources() else { return None };
     if cp.tree.files_from.is_some() || !matches!(Location::parse(source), Ok(Location::Remote(_))) {
         return None;
@@ -26,7 +28,10 @@ pub(crate) fn listing(invocation: &Invocation) -> Option<String> {
 fn parent(source: &OsStr) -> &OsStr {
     let bytes = source.as_bytes();
     let name = bytes.strip_suffix(b"/").unwrap_or(bytes);
-    let end = name.iter().rposition(|byte| matches!(byte, b'/' | b':')).map_or(0, |at| at + 1);
+    let end = name
+        .iter()
+        .rposition(|byte| matches!(byte, b'/' | b':'))
+        .map_or(0, |at| at + 1);
     OsStr::from_bytes(&bytes[..end])
 }
 
@@ -39,9 +44,18 @@ mod tests {
         for (words, command) in [
             (&["nas:d/missing", "."][..], Some("cp -rn nas:d/ .")),
             (&["-r", "nas:d/missing/", "here"], Some("cp -n -r nas:d/ .")),
-            (&["-P", "99", "nas:missing", "."], Some("cp -rn -P 99 nas: .")),
-            (&["nicstripe://nas:99/missing", "-"], Some("cp -rn nicstripe://nas:99/ .")),
-            (&["[fe80::1%eth1]:missing", "."], Some("cp -rn '[fe80::1%eth1]:' .")),
+            (
+                &["-P", "99", "nas:missing", "."],
+                Some("cp -rn -P 99 nas: ."),
+            ),
+            (
+                &["nicstripe://nas:99/missing", "-"],
+                Some("cp -rn nicstripe://nas:99/ ."),
+            ),
+            (
+                &["[fe80::1%eth1]:missing", "."],
+                Some("cp -rn '[fe80::1%eth1]:' ."),
+            ),
             (&["missing", "nas:"], None),
             (&["nas:a", "nas:b", "."], None),
         ] {

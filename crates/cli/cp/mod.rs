@@ -41,7 +41,9 @@ pub(crate) use self::{
     view::View,
 };
 #[cfg(test)]
-pub(crate) use self::{shortfall::tests as shortfall_tests, summary::tests as summary_tests, view::tests as view_tests};
+pub(crate) use self::{
+    shortfall::tests as shortfall_tests, summary::tests as summary_tests, view::tests as view_tests,
+};
 
 use std::{
     fs::{self, File},
@@ -55,7 +57,9 @@ use std::{
     time::Instant,
 };
 
-use nicstripe::{Client, Error, Event, Report, Transfer, TreeOptions, routes::RouteKeeper, trust::Home};
+use nicstripe::{
+    Client, Error, Event, Report, Transfer, TreeOptions, routes::RouteKeeper, trust::Home,
+};
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::{
@@ -89,12 +93,23 @@ impl Cp {
             return Err(PlanError::JsonToPipe.into());
         }
         let begun = Instant::now();
-        let stream = wishes.json_stream.then(|| EventStream::start(self.sources(), self.target(), wishes.dry_run));
-        let mut shown = Shown { view: View::default(), stream };
+        let stream = wishes
+            .json_stream
+            .then(|| EventStream::start(self.sources(), self.target(), wishes.dry_run));
+        let mut shown = Shown {
+            view: View::default(),
+            stream,
+        };
         let (report, failure) = match self.copy(terminal, wishes, &mut shown) {
             Ok(report) => {
-                let shortfall = report.tree.as_ref().and_then(|tree| Shortfall::of(tree, &self));
-                (Some(report), shortfall.map(|shortfall| Failure::Shortfall(Box::new(shortfall))))
+                let shortfall = report
+                    .tree
+                    .as_ref()
+                    .and_then(|tree| Shortfall::of(tree, &self));
+                (
+                    Some(report),
+                    shortfall.map(|shortfall| Failure::Shortfall(Box::new(shortfall))),
+                )
             }
             Err(failure) => (None, Some(failure)),
         };
@@ -103,16 +118,31 @@ impl Cp {
         }
         let ended = |failure: Option<Failure>| failure.map_or(Ok(()), Err);
         if wishes.json {
-            let hint = failure.as_ref().and_then(|failure| hint(failure, &Invocation::of_this_process()));
-            let end = json::End { report: report.as_ref(), failure: failure.as_ref(), elapsed: begun.elapsed(), hint };
-            let printed = json::print(&Document::of(end, &shown.view, wishes.dry_run), shown.stream);
+            let hint = failure
+                .as_ref()
+                .and_then(|failure| hint(failure, &Invocation::of_this_process()));
+            let end = json::End {
+                report: report.as_ref(),
+                failure: failure.as_ref(),
+                elapsed: begun.elapsed(),
+                hint,
+            };
+            let printed = json::print(
+                &Document::of(end, &shown.view, wishes.dry_run),
+                shown.stream,
+            );
             // A failed copy outranks failed output.
             return ended(failure).and(printed);
         }
         ended(failure)
     }
 
-    fn copy(&self, terminal: &Terminal, wishes: Wishes, shown: &mut Shown) -> Result<Report, Failure> {
+    fn copy(
+        &self,
+        terminal: &Terminal,
+        wishes: Wishes,
+        shown: &mut Shown,
+    ) -> Result<Report, Failure> {
         logging::start(terminal)?;
         habits::check_values(self, &Invocation::of_this_process())?;
         let mut plan = Plan::of(self)?;
@@ -121,7 +151,10 @@ impl Cp {
         let home = places::home()?;
         // Started while the process is single-threaded: the process that talks to the network must
         // not be able to change routes.
-        let keeper = Arc::new(RouteKeeper::start_dedicated(plan.network.routes, &places::routes_dir(&home)));
+        let keeper = Arc::new(RouteKeeper::start_dedicated(
+            plan.network.routes,
+            &places::routes_dir(&home),
+        ));
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(copy(plan, tree, keeper, &home, terminal, wishes, shown));
         // Background work of the library after a close need not be awaited.
@@ -146,7 +179,12 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
         CopyKind::Put { source, .. } => check_source(source, fs::metadata(source), false, false),
         CopyKind::PutTree { sources, .. } => match &sources[..] {
             // A symbolic link is copied as a link, whatever its target.
-            [source] => check_source(source, fs::symlink_metadata(source), plan.tree.takes_directories(), plan.tree.takes_nodes()),
+            [source] => check_source(
+                source,
+                fs::symlink_metadata(source),
+                plan.tree.takes_directories(),
+                plan.tree.takes_nodes(),
+            ),
             _ => Ok(()),
         },
         _ => check_target(plan),
@@ -156,25 +194,45 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
 /// Checks a local target.
 fn check_target(plan: &Plan) -> Result<(), Failure> {
     match &plan.kind {
-        CopyKind::Get { target, .. } => match ends_with_slash(target) && !target.is_dir() && !plan.options.parents {
-            true => Err(Failure::NotADirectory { path: target.clone() }),
-            false => Ok(()),
-        },
-        CopyKind::GetTree { sources, target, .. } => match (ends_with_slash(target) || sources.len() > 1) && is_no_directory(target) {
-            true => Err(Failure::NotADirectory { path: target.clone() }),
+        CopyKind::Get { target, .. } => {
+            match ends_with_slash(target) && !target.is_dir() && !plan.options.parents {
+                true => Err(Failure::NotADirectory {
+                    path: target.clone(),
+                }),
+                false => Ok(()),
+            }
+        }
+        CopyKind::GetTree {
+            sources, target, ..
+        } => match (ends_with_slash(target) || sources.len() > 1) && is_no_directory(target) {
+            true => Err(Failure::NotADirectory {
+                path: target.clone(),
+            }),
             false => Ok(()),
         },
         _ => Ok(()),
     }
 }
 
-fn check_source(path: &Path, found: io::Result<fs::Metadata>, takes_directories: bool, takes_nodes: bool) -> Result<(), Failure> {
+fn check_source(
+    path: &Path,
+    found: io::Result<fs::Metadata>,
+    takes_directories: bool,
+    takes_nodes: bool,
+) -> Result<(), Failure> {
     match found {
-        Ok(metadata) if metadata.is_dir() && !takes_directories => Err(Failure::Directory { path: path.to_owned() }),
+        Ok(metadata) if metadata.is_dir() && !takes_directories => Err(Failure::Directory {
+            path: path.to_owned(),
+        }),
         // Opening a FIFO would wait for a writer.
-        Ok(metadata) if metadata.file_type().is_fifo() && !takes_nodes => Err(Failure::Fifo { path: path.to_owned() }),
+        Ok(metadata) if metadata.file_type().is_fifo() && !takes_nodes => Err(Failure::Fifo {
+            path: path.to_owned(),
+        }),
         Ok(_) => Ok(()),
-        Err(source) => Err(Failure::Source { path: path.to_owned(), source }),
+        Err(source) => Err(Failure::Source {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 
@@ -213,7 +271,10 @@ async fn copy(
     });
     let result = match expanded {
         Ok(()) => {
-            let stream = shown.stream.take().map(|stream| stream.sized(plan.kind.is_one_file()));
+            let stream = shown
+                .stream
+                .take()
+                .map(|stream| stream.sized(plan.kind.is_one_file()));
             let mut show = Show::new(terminal, wishes, plan.kind.file_name(), stream);
             let result = carry_out(&client, &plan, tree, &mut show, &mut signals).await;
             (shown.view, shown.stream) = show.finish(result.as_ref().ok());
@@ -229,15 +290,37 @@ async fn copy(
 }
 
 /// Runs the copy, or prints what it would do.
-async fn carry_out(client: &Client, plan: &Plan, tree: TreeOptions, show: &mut Show, signals: &mut Signals) -> Result<Report, Failure> {
+async fn carry_out(
+    client: &Client,
+    plan: &Plan,
+    tree: TreeOptions,
+    show: &mut Show,
+    signals: &mut Signals,
+) -> Result<Report, Failure> {
     if !plan.kind.is_one_file() {
         return watch(start(client, plan, tree)?, show, signals).await;
     }
     if plan.dry_run {
-        return Single { client, plan, show, signals }.run_dry().await;
+        return Single {
+            client,
+            plan,
+            show,
+            signals,
+        }
+        .run_dry()
+        .await;
     }
     match watch(start(client, plan, tree)?, show, signals).await {
-        Err(failure) => Single { client, plan, show, signals }.reconsider(failure).await,
+        Err(failure) => {
+            Single {
+                client,
+                plan,
+                show,
+                signals,
+            }
+            .reconsider(failure)
+            .await
+        }
         done => done,
     }
 }
@@ -245,14 +328,31 @@ async fn carry_out(client: &Client, plan: &Plan, tree: TreeOptions, show: &mut S
 /// Starts the transfer in the library.
 fn start(client: &Client, plan: &Plan, tree: TreeOptions) -> Result<Transfer, Failure> {
     let options = plan.options;
-    let of_pipe = |source| Failure::Source { path: "-".into(), source };
+    let of_pipe = |source| Failure::Source {
+        path: "-".into(),
+        source,
+    };
     Ok(match plan.kind.clone() {
         CopyKind::Put { source, name } => client.put(&source, name, options),
         CopyKind::Get { name, target } => client.get(name, &target, options),
-        CopyKind::PutTree { sources, name, as_name } => client.put_tree(sources, name, as_name, tree),
-        CopyKind::GetTree { sources, target, as_name } => client.get_tree(sources, &target, as_name, tree),
-        CopyKind::PutPipe { name } => client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options),
-        CopyKind::GetPipe { name } => client.get_pipe(name, unbuffered(io::stdout()).map_err(Failure::Output)?, options),
+        CopyKind::PutTree {
+            sources,
+            name,
+            as_name,
+        } => client.put_tree(sources, name, as_name, tree),
+        CopyKind::GetTree {
+            sources,
+            target,
+            as_name,
+        } => client.get_tree(sources, &target, as_name, tree),
+        CopyKind::PutPipe { name } => {
+            client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options)
+        }
+        CopyKind::GetPipe { name } => client.get_pipe(
+            name,
+            unbuffered(io::stdout()).map_err(Failure::Output)?,
+            options,
+        ),
     })
 }
 
@@ -295,7 +395,11 @@ async fn connect(
 }
 
 /// Shows a transfer until it ends. The first signal cancels it, the second ends the process.
-async fn watch(mut transfer: Transfer, show: &mut Show, signals: &mut Signals) -> Result<Report, Failure> {
+async fn watch(
+    mut transfer: Transfer,
+    show: &mut Show,
+    signals: &mut Signals,
+) -> Result<Report, Failure> {
     let mut stopped = None;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -330,27 +434,41 @@ async fn watch(mut transfer: Transfer, show: &mut Show, signals: &mut Signals) -
 /// cancel.
 async fn second_stop(signals: &mut Signals, first: Option<Stop>) -> Stop {
     let stop = signals.stop().await;
-    if first.is_some() { stop } else { signals.stop().await }
+    if first.is_some() {
+        stop
+    } else {
+        signals.stop().await
+    }
 }
 
 /// Prints the result; the closing lines come last.
 fn print_summary(report: &Report, ends: &Ends, wishes: Wishes, terminal: &Terminal) {
     if wishes.verbose > 0 {
-        summary::link_table(report).iter().for_each(|line| terminal.say(line));
+        summary::link_table(report)
+            .iter()
+            .for_each(|line| terminal.say(line));
         if let Some(digest) = report.digest {
             terminal.say(format_args!("  blake3 {digest}"));
         }
     }
     if wishes.stats {
-        summary::stats(report).iter().for_each(|line| terminal.say(line));
+        summary::stats(report)
+            .iter()
+            .for_each(|line| terminal.say(line));
     }
-    summary::warnings(report).iter().for_each(|warning| terminal.warning(warning));
-    link_text::remedies(&report.remedies).iter().for_each(|remedy| terminal.hint(remedy));
+    summary::warnings(report)
+        .iter()
+        .for_each(|warning| terminal.warning(warning));
+    link_text::remedies(&report.remedies)
+        .iter()
+        .for_each(|remedy| terminal.hint(remedy));
     if let Some(tree) = &report.tree {
         terminal.say(tree_summary::counts(tree, wishes.dry_run));
     }
     match wishes.dry_run {
         true => terminal.say("dry run: nothing was changed"),
-        false => closing::lines(report, ends).iter().for_each(|line| terminal.say(line)),
+        false => closing::lines(report, ends)
+            .iter()
+            .for_each(|line| terminal.say(line)),
     }
 }

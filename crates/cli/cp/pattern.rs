@@ -9,7 +9,10 @@ enum Token {
     One(u32),
     AnyOne,
     AnyMany,
-    Class { negated: bool, ranges: Vec<(u32, u32)> },
+    Class {
+        negated: bool,
+        ranges: Vec<(u32, u32)>,
+    },
 }
 
 impl Pattern {
@@ -49,7 +52,9 @@ impl Pattern {
     pub(super) fn plain(&self) -> Option<Vec<u8>> {
         let mut name = Vec::new();
         for token in &self.0 {
-            let Token::One(letter) = token else { return None };
+            let Token::One(letter) = token else {
+                return None;
+            };
             match char::from_u32(*letter) {
                 Some(letter) => name.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
                 None => name.push(letter.wrapping_sub(BYTES) as u8),
@@ -78,7 +83,9 @@ impl Pattern {
                     letter += 1;
                 }
                 _ => {
-                    let Some((at, taken)) = star else { return false };
+                    let Some((at, taken)) = star else {
+                        return false;
+                    };
                     star = Some((at, taken + 1));
                     (token, letter) = (at + 1, taken + 1);
                 }
@@ -94,7 +101,12 @@ impl Token {
             Self::One(one) => *one == letter,
             Self::AnyOne => true,
             Self::AnyMany => false,
-            Self::Class { negated, ranges } => ranges.iter().any(|(from, to)| (*from..=*to).contains(&letter)) != *negated,
+            Self::Class { negated, ranges } => {
+                ranges
+                    .iter()
+                    .any(|(from, to)| (*from..=*to).contains(&letter))
+                    != *negated
+            }
         }
     }
 }
@@ -103,7 +115,13 @@ impl Token {
 fn letters(bytes: &[u8]) -> Vec<u32> {
     let chunks = bytes.utf8_chunks();
     chunks
-        .flat_map(|chunk| chunk.valid().chars().map(u32::from).chain(chunk.invalid().iter().map(|byte| BYTES + u32::from(*byte))))
+        .flat_map(|chunk| {
+            chunk
+                .valid()
+                .chars()
+                .map(u32::from)
+                .chain(chunk.invalid().iter().map(|byte| BYTES + u32::from(*byte)))
+        })
         .collect()
 }
 
@@ -133,8 +151,15 @@ pub(super) fn without_braces(text: &[u8]) -> Vec<Vec<u8>> {
     let mut open = vec![text.to_vec()];
     while let Some(text) = open.pop() {
         match first_brace(&text) {
-            Some((before, choices, behind)) if done.len() + open.len() + choices.len() <= MOST_WRITTEN_OUT => {
-                open.extend(choices.iter().rev().map(|choice| [before, choice, behind].concat()));
+            Some((before, choices, behind))
+                if done.len() + open.len() + choices.len() <= MOST_WRITTEN_OUT =>
+            {
+                open.extend(
+                    choices
+                        .iter()
+                        .rev()
+                        .map(|choice| [before, choice, behind].concat()),
+                );
             }
             _ => done.push(text),
         }
@@ -148,10 +173,12 @@ type Braced<'a> = (&'a [u8], Vec<&'a [u8]>, &'a [u8]);
 /// Finds the first pair of braces that contains a comma.
 fn first_brace(text: &[u8]) -> Option<Braced<'_>> {
     let starts = (0..text.len()).filter(|at| text[*at] == b'{' && !is_escaped(text, *at));
-    starts.map(|start| (start, choices(text, start))).find_map(|(start, found)| {
-        let (choices, end) = found.filter(|(choices, _)| choices.len() > 1)?;
-        Some((&text[..start], choices, &text[end + 1..]))
-    })
+    starts
+        .map(|start| (start, choices(text, start)))
+        .find_map(|(start, found)| {
+            let (choices, end) = found.filter(|(choices, _)| choices.len() > 1)?;
+            Some((&text[..start], choices, &text[end + 1..]))
+        })
 }
 
 /// Returns the alternatives of the braces that open at `start`, and the index of the closing one.
@@ -176,7 +203,13 @@ fn choices(text: &[u8], start: usize) -> Option<(Vec<&[u8]>, usize)> {
 }
 
 fn is_escaped(text: &[u8], at: usize) -> bool {
-    text[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
+    text[..at]
+        .iter()
+        .rev()
+        .take_while(|byte| **byte == b'\\')
+        .count()
+        % 2
+        == 1
 }
 
 /// Returns true if a name contains pattern characters.
@@ -197,7 +230,11 @@ mod tests {
     #[test]
     fn names_match_as_they_do_in_a_shell() {
         for (pattern, matching, others) in [
-            ("*.img", &["a.img", "a.b.img", "ä.img"][..], &["a.IMG", ".img", "a.imgs", "img"][..]),
+            (
+                "*.img",
+                &["a.img", "a.b.img", "ä.img"][..],
+                &["a.IMG", ".img", "a.imgs", "img"][..],
+            ),
             ("a*b*c", &["abc", "aXbYc", "abbcbc"], &["ab", "acb", "abcd"]),
             ("?.c", &["a.c", "ä.c"], &["ab.c", ".c"]),
             ("[a-cx].c", &["a.c", "b.c", "x.c"], &["d.c", "-.c"]),
@@ -215,7 +252,10 @@ mod tests {
         }
         assert!(Pattern::of(b"?").matches(b"\xff") && !Pattern::of(b"?").matches(b"\xff\xfe"));
         assert!(Pattern::of(br"a\*b").is_plain() && !Pattern::of(b"a*").is_plain());
-        assert_eq!(Pattern::of(b"a\\*\xc3\xa4\xff").plain().as_deref(), Some(&b"a*\xc3\xa4\xff"[..]));
+        assert_eq!(
+            Pattern::of(b"a\\*\xc3\xa4\xff").plain().as_deref(),
+            Some(&b"a*\xc3\xa4\xff"[..])
+        );
     }
 
     #[test]
@@ -236,7 +276,10 @@ mod tests {
             (r"\{a,b}", &[r"\{a,b}"]),
             ("{,a}", &["", "a"]),
         ] {
-            let found: Vec<String> = without_braces(text.as_bytes()).into_iter().map(|text| String::from_utf8(text).unwrap()).collect();
+            let found: Vec<String> = without_braces(text.as_bytes())
+                .into_iter()
+                .map(|text| String::from_utf8(text).unwrap())
+                .collect();
             assert_eq!(found, expected, "{text}");
         }
         assert!(without_braces("{a,b}".repeat(40).as_bytes()).len() <= 1024);

@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use nicstripe::{BitRate, CopyOptions, DEFAULT_PORT, Family, LinkRequest, RoutePolicy, TreeOptions};
+use nicstripe::{
+    BitRate, CopyOptions, DEFAULT_PORT, Family, LinkRequest, RoutePolicy, TreeOptions,
+};
 
 use super::{
     arguments::Cp,
@@ -59,12 +61,22 @@ impl Plan {
         check_options(cp)?;
         let (remote, kind) = CopyKind::of(cp)?;
         let port = match (cp.port, remote.port) {
-            (Some(option), Some(url)) if option != url => return Err(PlanError::Ports { option, url }.into()),
+            (Some(option), Some(url)) if option != url => {
+                return Err(PlanError::Ports { option, url }.into());
+            }
             (option, url) => option.or(url).unwrap_or(DEFAULT_PORT),
         };
         let options = copy_options(cp);
         let (tree, network) = (TreePlan::of(cp, options), Network::of(cp));
-        Ok(Self { host: remote.host, port, kind, options, tree, network, dry_run: cp.tree.dry_run })
+        Ok(Self {
+            host: remote.host,
+            port,
+            kind,
+            options,
+            tree,
+            network,
+            dry_run: cp.tree.dry_run,
+        })
     }
 }
 
@@ -87,8 +99,15 @@ impl TreePlan {
             files,
             ..TreeOptions::default()
         };
-        let files_from = tree.files_from.clone().map(|path| FilesFrom { path, from0: tree.from0 });
-        Self { options, filters: tree.filters.clone(), files_from }
+        let files_from = tree.files_from.clone().map(|path| FilesFrom {
+            path,
+            from0: tree.from0,
+        });
+        Self {
+            options,
+            filters: tree.filters.clone(),
+            files_from,
+        }
     }
 
     /// Returns true if a source may be a directory: with recursion, or with a list of names in it.
@@ -103,7 +122,11 @@ impl TreePlan {
 
     pub(crate) fn read(self) -> Result<TreeOptions, ListError> {
         let files_from = self.files_from.map(|list| list.read()).transpose()?;
-        Ok(TreeOptions { filters: self.filters.read()?, files_from, ..self.options })
+        Ok(TreeOptions {
+            filters: self.filters.read()?,
+            files_from,
+            ..self.options
+        })
     }
 }
 
@@ -132,10 +155,14 @@ fn check_options(cp: &Cp) -> Result<(), PlanError> {
         return Err(PlanError::DeleteFilesFrom);
     }
     if let Some(pattern) = tree.filters.senseless() {
-        return Err(PlanError::Pattern { pattern: pattern.to_owned() });
+        return Err(PlanError::Pattern {
+            pattern: pattern.to_owned(),
+        });
     }
     match tree.filters.idle_include() {
-        Some(pattern) => Err(PlanError::IdleInclude { pattern: pattern.to_owned() }),
+        Some(pattern) => Err(PlanError::IdleInclude {
+            pattern: pattern.to_owned(),
+        }),
         None => Ok(()),
     }
 }
@@ -201,7 +228,9 @@ pub(crate) enum PlanError {
     #[error("--delete cannot be used with --files-from: it would delete all unlisted files")]
     DeleteFilesFrom,
     /// `--delete` with several sources: one would delete the files of another.
-    #[error("--delete cannot be used with several SRC if one ends in a slash: it would delete files of the others")]
+    #[error(
+        "--delete cannot be used with several SRC if one ends in a slash: it would delete files of the others"
+    )]
     DeleteContent,
     /// A remote pattern without matches.
     #[error("no file on the daemon matches \"{pattern}\"")]
@@ -238,21 +267,36 @@ pub(crate) mod tests {
     /// Returns the plan of `nicstripe cp` with these arguments.
     pub(crate) fn plan(words: &[&str]) -> Result<Plan, Failure> {
         let words = ["nicstripe", "cp"].iter().chain(words);
-        let Command::Cp(cp) = Args::try_parse_from(words).unwrap().command else { panic!("not cp") };
+        let Command::Cp(cp) = Args::try_parse_from(words).unwrap().command else {
+            panic!("not cp")
+        };
         Plan::of(&cp)
     }
 
     fn tree(words: &[&str]) -> TreeOptions {
-        plan(&[words, &["src", "nas:"]].concat()).unwrap().tree.read().unwrap()
+        plan(&[words, &["src", "nas:"]].concat())
+            .unwrap()
+            .tree
+            .read()
+            .unwrap()
     }
 
     #[test]
     fn options_that_do_not_go_together_are_refused_with_the_reason() {
         for (words, said) in [
-            (&["-P", "1", "a", "nicstripe://nas:2/"][..], "-P says port 1 and the URL says 2"),
+            (
+                &["-P", "1", "a", "nicstripe://nas:2/"][..],
+                "-P says port 1 and the URL says 2",
+            ),
             (&["--delete", "a", "nas:"], "--delete needs -r"),
-            (&["--delete", "-r", "--files-from", "list", "a", "nas:"], "--delete cannot be used with --files-from"),
-            (&["-r", "--include", "*.c", "--exclude", "*", "a", "nas:"], "--include \"*.c\" has no effect"),
+            (
+                &["--delete", "-r", "--files-from", "list", "a", "nas:"],
+                "--delete cannot be used with --files-from",
+            ),
+            (
+                &["-r", "--include", "*.c", "--exclude", "*", "a", "nas:"],
+                "--include \"*.c\" has no effect",
+            ),
             (&["-r", "--exclude", "", "a", "nas:"], "invalid pattern"),
         ] {
             let error = plan(words).unwrap_err().to_string();
@@ -266,22 +310,68 @@ pub(crate) mod tests {
     #[test]
     fn archive_is_all_that_is_known_of_a_file() {
         let all = tree(&["-a"]);
-        assert!(all.recursive && all.owners && all.xattrs && all.nodes && all.hard_links && all.files.preserve);
+        assert!(
+            all.recursive
+                && all.owners
+                && all.xattrs
+                && all.nodes
+                && all.hard_links
+                && all.files.preserve
+        );
         assert!(!all.delete && !all.dry_run && !all.update && !all.files.replace && !all.list);
         let plain = tree(&["-r"]);
         let files = CopyOptions::default();
-        assert_eq!(plain, TreeOptions { recursive: true, files, ..TreeOptions::default() });
+        assert_eq!(
+            plain,
+            TreeOptions {
+                recursive: true,
+                files,
+                ..TreeOptions::default()
+            }
+        );
         assert!(tree(&["-r", "-A"]).xattrs && tree(&["-r", "-X"]).xattrs);
     }
 
     #[test]
     fn every_option_arrives_at_the_library() {
-        let one = tree(&["-rucnxH", "--delete", "--owner", "--exclude", "a", "--include", "b"]);
-        assert!(one.update && one.checksum && one.dry_run && one.one_file_system && one.hard_links && one.delete && one.owners);
+        let one = tree(&[
+            "-rucnxH",
+            "--delete",
+            "--owner",
+            "--exclude",
+            "a",
+            "--include",
+            "b",
+        ]);
+        assert!(
+            one.update
+                && one.checksum
+                && one.dry_run
+                && one.one_file_system
+                && one.hard_links
+                && one.delete
+                && one.owners
+        );
         assert!(!one.numeric_ids && tree(&["-a", "--numeric-ids"]).numeric_ids);
         assert_eq!(one.filters, ["a", "!b"]);
-        let files = tree(&["-rz", "-f", "--inplace", "--allow-changing", "--no-resume", "--verify"]).files;
-        assert!(files.compress && files.replace && files.delta && files.in_place && files.allow_changing && files.restart && files.verify);
+        let files = tree(&[
+            "-rz",
+            "-f",
+            "--inplace",
+            "--allow-changing",
+            "--no-resume",
+            "--verify",
+        ])
+        .files;
+        assert!(
+            files.compress
+                && files.replace
+                && files.delta
+                && files.in_place
+                && files.allow_changing
+                && files.restart
+                && files.verify
+        );
         let delta = plan(&["--delta", "a", "nas:"]).unwrap().options;
         assert!(delta.delta && delta.replace && !delta.in_place);
         assert!(tree(&["-r", "--inplace"]).files.replace);
@@ -301,12 +391,20 @@ pub(crate) mod tests {
         assert_eq!(port(&["a", "nas:"]), 7747);
         assert_eq!(port(&["-P", "99", "a", "nas:"]), 99);
         assert_eq!(port(&["a", "nicstripe://nas:99/"]), 99);
-        assert_eq!(port(&["nicstripe://nas:99/a", "nicstripe://nas:99/b", "."]), 99);
+        assert_eq!(
+            port(&["nicstripe://nas:99/a", "nicstripe://nas:99/b", "."]),
+            99
+        );
     }
 
     #[test]
     fn a_limit_of_zero_is_none() {
-        let limit = |rate: &str| plan(&["--bwlimit", rate, "a", "nas:"]).unwrap().network.bandwidth;
+        let limit = |rate: &str| {
+            plan(&["--bwlimit", rate, "a", "nas:"])
+                .unwrap()
+                .network
+                .bandwidth
+        };
         assert_eq!(limit("0"), None);
         assert_eq!(limit("1Mbit"), Some(BitRate::from_mbit(1)));
     }

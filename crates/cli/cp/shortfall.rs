@@ -51,7 +51,13 @@ impl Shortfall {
         let shown = if cp.verbose > 0 { usize::MAX } else { SHOWN };
         Some(Self {
             failed: tree.failed,
-            found: tree.files + tree.symlinks + tree.nodes + tree.hard_links + tree.unchanged + tree.newer + tree.failed,
+            found: tree.files
+                + tree.symlinks
+                + tree.nodes
+                + tree.hard_links
+                + tree.unchanged
+                + tree.newer
+                + tree.failed,
             code: first.filter(|code| tree.failures.iter().all(|failure| failure.code == *code)),
             only_sources_changed: tree.only_sources_changed(),
             lines: lines(tree, shown),
@@ -87,8 +93,18 @@ impl Shortfall {
 
 impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.only_sources_changed { "changed or vanished while they were read" } else { "failed" };
-        write!(f, "{} of {} file{} {what}", Grouped(self.failed), Grouped(self.found), if self.found == 1 { "" } else { "s" })
+        let what = if self.only_sources_changed {
+            "changed or vanished while they were read"
+        } else {
+            "failed"
+        };
+        write!(
+            f,
+            "{} of {} file{} {what}",
+            Grouped(self.failed),
+            Grouped(self.found),
+            if self.found == 1 { "" } else { "s" }
+        )
     }
 }
 
@@ -98,7 +114,11 @@ fn lines(tree: &TreeReport, shown: usize) -> Vec<String> {
     let mut lines: Vec<String> = tree.failures.iter().take(shown).map(line).collect();
     let left = tree.failed.saturating_sub(lines.len() as u64);
     if left > 0 {
-        let more = if tree.failures.len() > lines.len() { "; -v shows them" } else { "" };
+        let more = if tree.failures.len() > lines.len() {
+            "; -v shows them"
+        } else {
+            ""
+        };
         lines.push(format!("and {} more{more}", Grouped(left)));
     }
     lines
@@ -124,7 +144,10 @@ pub(crate) mod tests {
     use crate::args::{Args, Command};
 
     fn cp(words: &[&str]) -> Box<Cp> {
-        let words = ["nicstripe", "cp"].iter().chain(words).chain(&["src", "nas:"]);
+        let words = ["nicstripe", "cp"]
+            .iter()
+            .chain(words)
+            .chain(&["src", "nas:"]);
         match Args::try_parse_from(words).unwrap().command {
             Command::Cp(cp) => cp,
             command => panic!("{command:?}"),
@@ -132,10 +155,24 @@ pub(crate) mod tests {
     }
 
     fn tree(codes: &[FailCode]) -> TreeReport {
-        let failure = |(index, code): (usize, &FailCode)| FailedEntry { name: format!("f{index}"), code: *code, text: "because".into() };
+        let failure = |(index, code): (usize, &FailCode)| FailedEntry {
+            name: format!("f{index}"),
+            code: *code,
+            text: "because".into(),
+        };
         let failures: Vec<FailedEntry> = codes.iter().enumerate().map(failure).collect();
-        let changed = codes.iter().filter(|code| **code == FailCode::SourceChanged).count() as u64;
-        TreeReport { files: 7, unchanged: 2, failed: failures.len() as u64, changed, failures, ..TreeReport::default() }
+        let changed = codes
+            .iter()
+            .filter(|code| **code == FailCode::SourceChanged)
+            .count() as u64;
+        TreeReport {
+            files: 7,
+            unchanged: 2,
+            failed: failures.len() as u64,
+            changed,
+            failures,
+            ..TreeReport::default()
+        }
     }
 
     /// A tree with these failures, copied with these arguments.
@@ -150,17 +187,28 @@ pub(crate) mod tests {
 
     #[test]
     fn the_sentence_counts_what_failed_among_what_was_found() {
-        assert_eq!(shortfall(&[FailCode::Io, FailCode::Exists], &["-r"]).to_string(), "2 of 11 files failed");
+        assert_eq!(
+            shortfall(&[FailCode::Io, FailCode::Exists], &["-r"]).to_string(),
+            "2 of 11 files failed"
+        );
         let changed = shortfall(&[FailCode::SourceChanged], &["-r"]);
-        assert_eq!(changed.to_string(), "1 of 10 files changed or vanished while they were read");
+        assert_eq!(
+            changed.to_string(),
+            "1 of 10 files changed or vanished while they were read"
+        );
         assert!(changed.is_of_changed_sources());
-        assert!(!shortfall(&[FailCode::SourceChanged, FailCode::Io], &["-r"]).is_of_changed_sources());
+        assert!(
+            !shortfall(&[FailCode::SourceChanged, FailCode::Io], &["-r"]).is_of_changed_sources()
+        );
     }
 
     #[test]
     fn the_first_twenty_are_shown_and_all_when_asked_for() {
         let short = shortfall(&[FailCode::Io; 30], &["-r"]);
-        assert_eq!((short.lines().len(), short.lines()[20].as_str()), (21, "and 10 more; -v shows them"));
+        assert_eq!(
+            (short.lines().len(), short.lines()[20].as_str()),
+            (21, "and 10 more; -v shows them")
+        );
         assert_eq!(short.lines()[0], "\"f0\": because");
         assert_eq!(shortfall(&[FailCode::Io; 30], &["-rv"]).lines().len(), 30);
         let mut many = tree(&[FailCode::Io; 3]);
@@ -171,15 +219,29 @@ pub(crate) mod tests {
 
     #[test]
     fn a_text_that_has_the_name_is_not_preceded_by_it() {
-        let failure = FailedEntry { name: "a/b".into(), code: FailCode::Io, text: "cannot open \"a/b\": denied".into() };
+        let failure = FailedEntry {
+            name: "a/b".into(),
+            code: FailCode::Io,
+            text: "cannot open \"a/b\": denied".into(),
+        };
         assert_eq!(line(&failure), "cannot open \"a/b\": denied");
-        assert_eq!(line(&FailedEntry { name: String::new(), ..failure }), "cannot open \"a/b\": denied");
+        assert_eq!(
+            line(&FailedEntry {
+                name: String::new(),
+                ..failure
+            }),
+            "cannot open \"a/b\": denied"
+        );
     }
 
     #[test]
     fn what_can_be_done_is_told_only_if_it_helps_with_all() {
         for (codes, words, next_step) in [
-            (&[FailCode::Exists, FailCode::Exists][..], &["-r"][..], Some(NextStep::Replace)),
+            (
+                &[FailCode::Exists, FailCode::Exists][..],
+                &["-r"][..],
+                Some(NextStep::Replace),
+            ),
             (&[FailCode::Exists], &["-rf"], None),
             (&[FailCode::Exists, FailCode::Io], &["-r"], None),
             (&[FailCode::NotAFile], &["-u"], Some(NextStep::Recurse)),
@@ -187,7 +249,11 @@ pub(crate) mod tests {
             (&[FailCode::SourceChanged], &["-r"], Some(NextStep::Rerun)),
             (&[FailCode::Refused], &["-r"], Some(NextStep::Rights)),
         ] {
-            assert_eq!(shortfall(codes, words).next_step(), next_step, "{codes:?} {words:?}");
+            assert_eq!(
+                shortfall(codes, words).next_step(),
+                next_step,
+                "{codes:?} {words:?}"
+            );
         }
     }
 }

@@ -117,7 +117,12 @@ pub(crate) struct Show {
 
 impl Show {
     /// Starts the output of a copy of this name.
-    pub(crate) fn new(terminal: &Terminal, wishes: Wishes, name: String, stream: Option<EventStream>) -> Self {
+    pub(crate) fn new(
+        terminal: &Terminal,
+        wishes: Wishes,
+        name: String,
+        stream: Option<EventStream>,
+    ) -> Self {
         let drawing = wishes.drawing(Screen::of(terminal));
         Self {
             terminal: terminal.clone(),
@@ -125,7 +130,10 @@ impl Show {
             view: View::default(),
             bars: (drawing == Drawing::Bars).then(|| Bars::new(terminal, name)),
             lines: match drawing {
-                Drawing::Lines(pause) => Some(Lines { last: Instant::now(), pause }),
+                Drawing::Lines(pause) => Some(Lines {
+                    last: Instant::now(),
+                    pause,
+                }),
                 Drawing::Bars | Drawing::Nothing => None,
             },
             stream,
@@ -180,7 +188,10 @@ impl Show {
 
     /// Lists a tree entry without redrawing: there may be thousands per second.
     fn list(&self, name: &Name, outcome: &EntryOutcome) {
-        let listing = Listing { dry_run: self.wishes.dry_run, skipped: self.wishes.verbose > 1 };
+        let listing = Listing {
+            dry_run: self.wishes.dry_run,
+            skipped: self.wishes.verbose > 1,
+        };
         match (self.wishes.list(), listing.line(name, outcome)) {
             (List::Results, Some(line)) => self.terminal.result(line),
             (List::Messages, Some(line)) => self.terminal.say(line),
@@ -229,39 +240,91 @@ mod tests {
     use super::*;
 
     fn wishes(progress: Progress, quiet: bool, json: bool) -> Wishes {
-        Wishes { quiet, verbose: 0, stats: false, json, json_stream: false, progress, dry_run: false }
+        Wishes {
+            quiet,
+            verbose: 0,
+            stats: false,
+            json,
+            json_stream: false,
+            progress,
+            dry_run: false,
+        }
     }
 
     #[test]
     fn what_a_dry_run_would_do_is_a_result_unless_that_is_json() {
-        let dry = |quiet, json, verbose| Wishes { dry_run: true, verbose, ..wishes(Progress::Auto, quiet, json) }.list();
+        let dry = |quiet, json, verbose| {
+            Wishes {
+                dry_run: true,
+                verbose,
+                ..wishes(Progress::Auto, quiet, json)
+            }
+            .list()
+        };
         assert_eq!(dry(false, false, 0), List::Results);
         assert_eq!(dry(false, true, 0), List::Nowhere);
         assert_eq!(dry(false, true, 1), List::Messages);
         assert_eq!(dry(true, false, 0), List::Nowhere);
-        assert_eq!(Wishes { verbose: 1, ..wishes(Progress::Auto, false, false) }.list(), List::Messages);
+        assert_eq!(
+            Wishes {
+                verbose: 1,
+                ..wishes(Progress::Auto, false, false)
+            }
+            .list(),
+            List::Messages
+        );
         assert_eq!(wishes(Progress::Auto, false, false).list(), List::Nowhere);
     }
 
     #[test]
     fn bars_are_drawn_on_a_terminal_unless_somebody_wants_less() {
-        assert_eq!(wishes(Progress::Auto, false, false).drawing(Screen::Terminal), Drawing::Bars);
-        assert_eq!(wishes(Progress::Auto, true, false).drawing(Screen::Terminal), Drawing::Nothing);
-        assert_eq!(wishes(Progress::Auto, false, true).drawing(Screen::Terminal), Drawing::Nothing);
-        assert_eq!(wishes(Progress::Auto, false, false).drawing(Screen::None), Drawing::Nothing);
-        assert_eq!(wishes(Progress::Never, false, false).drawing(Screen::Terminal), Drawing::Nothing);
+        assert_eq!(
+            wishes(Progress::Auto, false, false).drawing(Screen::Terminal),
+            Drawing::Bars
+        );
+        assert_eq!(
+            wishes(Progress::Auto, true, false).drawing(Screen::Terminal),
+            Drawing::Nothing
+        );
+        assert_eq!(
+            wishes(Progress::Auto, false, true).drawing(Screen::Terminal),
+            Drawing::Nothing
+        );
+        assert_eq!(
+            wishes(Progress::Auto, false, false).drawing(Screen::None),
+            Drawing::Nothing
+        );
+        assert_eq!(
+            wishes(Progress::Never, false, false).drawing(Screen::Terminal),
+            Drawing::Nothing
+        );
     }
 
     #[test]
     fn always_is_obeyed_with_bars_or_lines() {
-        assert_eq!(wishes(Progress::Always, true, true).drawing(Screen::Terminal), Drawing::Bars);
-        assert_eq!(wishes(Progress::Always, false, false).drawing(Screen::None), Drawing::Lines(BETWEEN_LINES));
+        assert_eq!(
+            wishes(Progress::Always, true, true).drawing(Screen::Terminal),
+            Drawing::Bars
+        );
+        assert_eq!(
+            wishes(Progress::Always, false, false).drawing(Screen::None),
+            Drawing::Lines(BETWEEN_LINES)
+        );
     }
 
     #[test]
     fn a_dumb_terminal_has_lines_unless_somebody_wants_less() {
-        assert_eq!(wishes(Progress::Auto, false, false).drawing(Screen::Dumb), Drawing::Lines(BETWEEN_LINES_SEEN));
-        assert_eq!(wishes(Progress::Auto, true, false).drawing(Screen::Dumb), Drawing::Nothing);
-        assert_eq!(wishes(Progress::Never, false, false).drawing(Screen::Dumb), Drawing::Nothing);
+        assert_eq!(
+            wishes(Progress::Auto, false, false).drawing(Screen::Dumb),
+            Drawing::Lines(BETWEEN_LINES_SEEN)
+        );
+        assert_eq!(
+            wishes(Progress::Auto, true, false).drawing(Screen::Dumb),
+            Drawing::Nothing
+        );
+        assert_eq!(
+            wishes(Progress::Never, false, false).drawing(Screen::Dumb),
+            Drawing::Nothing
+        );
     }
 }

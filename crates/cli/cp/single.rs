@@ -11,9 +11,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use nicstripe::{Client, CopyOptions, EntryOutcome, Event, FailCode, Kind, Name, Report, Stat, TreeOptions, TreeReport, Verdict, escaped};
+use nicstripe::{
+    Client, CopyOptions, EntryOutcome, Event, FailCode, Kind, Name, Report, Stat, TreeOptions,
+    TreeReport, Verdict, escaped,
+};
 
-use super::{Show, copy_kind::CopyKind, ends_with_slash, location::LocationError, plan::Plan, watch};
+use super::{
+    Show, copy_kind::CopyKind, ends_with_slash, location::LocationError, plan::Plan, watch,
+};
 use crate::{failure::Failure, signals::Signals};
 
 /// A single-file copy with its output and signals.
@@ -31,7 +36,9 @@ impl Single<'_> {
         let options = self.plan.options;
         let verdict = match place.judge(options)? {
             Judgement::Differs => return Err(place.error(Obstacle::Differs).into()),
-            Judgement::Compare if !self.compare(&place, true).await?.0 => return Err(place.error(Obstacle::Differs).into()),
+            Judgement::Compare if !self.compare(&place, true).await?.0 => {
+                return Err(place.error(Obstacle::Differs).into());
+            }
             Judgement::Compare | Judgement::Same => Verdict::Same,
             Judgement::Copy(verdict) => verdict,
         };
@@ -39,9 +46,15 @@ impl Single<'_> {
         let (_, report) = self.compare(&place, false).await?;
         let outcome = match verdict {
             Verdict::Same => EntryOutcome::Skipped(verdict),
-            verdict => EntryOutcome::Copied { verdict, bytes: place.source.size },
+            verdict => EntryOutcome::Copied {
+                verdict,
+                bytes: place.source.size,
+            },
         };
-        self.show.on_event(&Event::Entry { name: place.own_name.clone(), outcome });
+        self.show.on_event(&Event::Entry {
+            name: place.own_name.clone(),
+            outcome,
+        });
         Ok(place.report(report, verdict))
     }
 
@@ -52,20 +65,29 @@ impl Single<'_> {
             Failure::Library(error) => error.fail_code(),
             _ => None,
         };
-        if !matches!(code, Some(FailCode::Exists | FailCode::NotFound | FailCode::Io))
-            || self.plan.options.replace && code == Some(FailCode::Exists)
+        if !matches!(
+            code,
+            Some(FailCode::Exists | FailCode::NotFound | FailCode::Io)
+        ) || self.plan.options.replace && code == Some(FailCode::Exists)
         {
             return Err(failure);
         }
         // If the target cannot be examined, the original failure stands.
-        let Ok(place) = SingleCopy::find(self.client, self.plan).await else { return Err(failure) };
+        let Ok(place) = SingleCopy::find(self.client, self.plan).await else {
+            return Err(failure);
+        };
         match (code, place.judge(self.plan.options)) {
             (_, Err(obstacle)) => Err(obstacle.into()),
-            (Some(FailCode::Exists), Ok(Judgement::Differs)) => Err(place.error(Obstacle::Differs).into()),
+            (Some(FailCode::Exists), Ok(Judgement::Differs)) => {
+                Err(place.error(Obstacle::Differs).into())
+            }
             (Some(FailCode::Exists), Ok(judgement @ (Judgement::Same | Judgement::Compare))) => {
                 let compares = judgement == Judgement::Compare;
                 if compares && place.source.size >= MUCH {
-                    self.show.tell(format_args!("\"{}\" exists with another time: comparing contents", place.shown));
+                    self.show.tell(format_args!(
+                        "\"{}\" exists with another time: comparing contents",
+                        place.shown
+                    ));
                 }
                 match self.compare(&place, compares).await {
                     Ok((true, report)) => Ok(place.report(report, Verdict::Same)),
@@ -80,16 +102,37 @@ impl Single<'_> {
 
     /// Runs a dry-run copy and returns true if both files are equal. With `checksum` both ends read
     /// the file and compare its BLAKE3.
-    async fn compare(&mut self, place: &SingleCopy, checksum: bool) -> Result<(bool, Report), Failure> {
-        let files = CopyOptions { replace: self.plan.options.replace, ..CopyOptions::default() };
-        let options = TreeOptions { dry_run: true, checksum, files, ..TreeOptions::default() };
+    async fn compare(
+        &mut self,
+        place: &SingleCopy,
+        checksum: bool,
+    ) -> Result<(bool, Report), Failure> {
+        let files = CopyOptions {
+            replace: self.plan.options.replace,
+            ..CopyOptions::default()
+        };
+        let options = TreeOptions {
+            dry_run: true,
+            checksum,
+            files,
+            ..TreeOptions::default()
+        };
         let transfer = match &place.ends {
             // A symbolic link named as the source is followed.
-            Ends::Put { source, name } => self.client.put_tree(vec![source.clone()], Some(name.clone()), true, options),
-            Ends::Get { name, target } => self.client.get_tree(vec![(Some(name.clone()), false)], target, true, options),
+            Ends::Put { source, name } => {
+                self.client
+                    .put_tree(vec![source.clone()], Some(name.clone()), true, options)
+            }
+            Ends::Get { name, target } => {
+                self.client
+                    .get_tree(vec![(Some(name.clone()), false)], target, true, options)
+            }
         };
         let report = watch(transfer, self.show, self.signals).await?;
-        let is_same = report.tree.as_ref().is_some_and(|tree| tree.unchanged == 1 && tree.failed == 0);
+        let is_same = report
+            .tree
+            .as_ref()
+            .is_some_and(|tree| tree.unchanged == 1 && tree.failed == 0);
         Ok((is_same, report))
     }
 }
@@ -146,21 +189,33 @@ enum Judgement {
 impl SingleCopy {
     async fn find(client: &Client, plan: &Plan) -> Result<Self, Failure> {
         match &plan.kind {
-            CopyKind::Put { source, name } => Self::of_put(client, plan, source, name.as_ref()).await,
+            CopyKind::Put { source, name } => {
+                Self::of_put(client, plan, source, name.as_ref()).await
+            }
             CopyKind::Get { name, target } => Self::of_get(client, name, target).await,
             _ => Err(LocationError::Empty.into()),
         }
     }
 
-    async fn of_put(client: &Client, plan: &Plan, source: &Path, name: Option<&Name>) -> Result<Self, Failure> {
-        let open = |error| Failure::Source { path: source.to_owned(), source: error };
+    async fn of_put(
+        client: &Client,
+        plan: &Plan,
+        source: &Path,
+        name: Option<&Name>,
+    ) -> Result<Self, Failure> {
+        let open = |error| Failure::Source {
+            path: source.to_owned(),
+            source: error,
+        };
         let own_name = own_name(source.file_name().unwrap_or_default().as_bytes())?;
         let looked = FileInfo::of(&fs::metadata(source).map_err(open)?);
         let (name, found) = match name {
             None => (own_name.clone(), at_daemon(client, &own_name).await?),
             Some(name) => match at_daemon(client, name).await? {
                 ExistingFile::Directory => {
-                    let inside = name.join(own_name.file_name()).map_err(LocationError::from)?;
+                    let inside = name
+                        .join(own_name.file_name())
+                        .map_err(LocationError::from)?;
                     let found = at_daemon(client, &inside).await?;
                     (inside, found)
                 }
@@ -168,26 +223,54 @@ impl SingleCopy {
             },
         };
         let shown = name.to_string();
-        let ends = Ends::Put { source: fs::canonicalize(source).map_err(open)?, name };
-        Ok(Self { ends, source: looked, found, own_name, shown, host: Some(plan.host.clone()) })
+        let ends = Ends::Put {
+            source: fs::canonicalize(source).map_err(open)?,
+            name,
+        };
+        Ok(Self {
+            ends,
+            source: looked,
+            found,
+            own_name,
+            shown,
+            host: Some(plan.host.clone()),
+        })
     }
 
     async fn of_get(client: &Client, name: &Name, target: &Path) -> Result<Self, Failure> {
         let source = FileInfo::at_daemon(&client.stat(name).await?);
         let own_name = own_name(name.file_name())?;
         let is_directory = ends_with_slash(target) || target.is_dir();
-        let target = if is_directory { target.join(OsStr::from_bytes(name.file_name())) } else { target.to_owned() };
+        let target = if is_directory {
+            target.join(OsStr::from_bytes(name.file_name()))
+        } else {
+            target.to_owned()
+        };
         let found = here(&target);
         let shown = escaped(target.as_os_str().as_bytes());
-        Ok(Self { ends: Ends::Get { name: name.clone(), target }, source, found, own_name, shown, host: None })
+        Ok(Self {
+            ends: Ends::Get {
+                name: name.clone(),
+                target,
+            },
+            source,
+            found,
+            own_name,
+            shown,
+            host: None,
+        })
     }
 
     fn judge(&self, options: CopyOptions) -> Result<Judgement, PlaceError> {
         match &self.found {
             ExistingFile::Nothing => Ok(Judgement::Copy(Verdict::Create)),
             ExistingFile::NoParent(_) if options.parents => Ok(Judgement::Copy(Verdict::Create)),
-            ExistingFile::NoParent(directory) => Err(self.error(Obstacle::NoParent(directory.clone()))),
-            ExistingFile::NotADirectory(directory) => Err(self.error(Obstacle::NotADirectory(directory.clone()))),
+            ExistingFile::NoParent(directory) => {
+                Err(self.error(Obstacle::NoParent(directory.clone())))
+            }
+            ExistingFile::NotADirectory(directory) => {
+                Err(self.error(Obstacle::NotADirectory(directory.clone())))
+            }
             ExistingFile::Directory => Err(self.error(Obstacle::Directory)),
             ExistingFile::File(_) if options.replace => Ok(Judgement::Copy(Verdict::Replace)),
             ExistingFile::File(found) => Ok(self.source.judge(found)),
@@ -195,27 +278,49 @@ impl SingleCopy {
     }
 
     fn error(&self, obstacle: Obstacle) -> PlaceError {
-        PlaceError { host: self.host.clone(), name: self.shown.clone(), obstacle }
+        PlaceError {
+            host: self.host.clone(),
+            name: self.shown.clone(),
+            obstacle,
+        }
     }
 
     /// Completes the report of a copy that ended without a transfer.
     fn report(&self, report: Report, verdict: Verdict) -> Report {
         let tree = match verdict {
-            Verdict::Same => TreeReport { unchanged: 1, ..TreeReport::default() },
-            _ => TreeReport { files: 1, bytes: self.source.size, ..TreeReport::default() },
+            Verdict::Same => TreeReport {
+                unchanged: 1,
+                ..TreeReport::default()
+            },
+            _ => TreeReport {
+                files: 1,
+                bytes: self.source.size,
+                ..TreeReport::default()
+            },
         };
-        Report { tree: Some(tree), ..report }
+        Report {
+            tree: Some(tree),
+            ..report
+        }
     }
 }
 
 impl FileInfo {
     fn of(metadata: &fs::Metadata) -> Self {
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        Self { is_file: metadata.is_file(), size: metadata.len(), modified }
+        Self {
+            is_file: metadata.is_file(),
+            size: metadata.len(),
+            modified,
+        }
     }
 
     fn at_daemon(stat: &Stat) -> Self {
-        Self { is_file: stat.kind == Kind::File, size: stat.size, modified: stat.modified }
+        Self {
+            is_file: stat.kind == Kind::File,
+            size: stat.size,
+            modified: stat.modified,
+        }
     }
 
     /// Compares like tree entries, but by content if only the times differ: without `-p` a copy has
@@ -231,7 +336,10 @@ impl FileInfo {
 
 /// Ignores nanoseconds if the found time has none: not every file system stores them.
 fn is_same_time(sent: SystemTime, found: SystemTime) -> bool {
-    let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let since = |time: SystemTime| {
+        time.duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO)
+    };
     let (sent, found) = (since(sent), since(found));
     sent == found || (found.subsec_nanos() == 0 && sent.as_secs() == found.as_secs())
 }
@@ -250,26 +358,44 @@ async fn at_daemon(client: &Client, name: &Name) -> Result<ExistingFile, Failure
     for count in 1..name.components().len() {
         let parent = Name::new(name.components().take(count)).map_err(LocationError::from)?;
         match client.stat(&parent).await {
-            Ok(stat) if stat.kind == Kind::File => return Ok(ExistingFile::NotADirectory(parent.to_string())),
+            Ok(stat) if stat.kind == Kind::File => {
+                return Ok(ExistingFile::NotADirectory(parent.to_string()));
+            }
             Ok(_) => {}
-            Err(error) if error.is_not_found() => return Ok(ExistingFile::NoParent(parent.to_string())),
+            Err(error) if error.is_not_found() => {
+                return Ok(ExistingFile::NoParent(parent.to_string()));
+            }
             Err(error) => return Err(error.into()),
         }
     }
-    if error.is_not_found() { Ok(ExistingFile::Nothing) } else { Err(error.into()) }
+    if error.is_not_found() {
+        Ok(ExistingFile::Nothing)
+    } else {
+        Err(error.into())
+    }
 }
 
 /// Returns the state of a local name.
 fn here(path: &Path) -> ExistingFile {
     if let Ok(metadata) = fs::symlink_metadata(path) {
-        return if metadata.is_dir() { ExistingFile::Directory } else { ExistingFile::File(FileInfo::of(&metadata)) };
+        return if metadata.is_dir() {
+            ExistingFile::Directory
+        } else {
+            ExistingFile::File(FileInfo::of(&metadata))
+        };
     }
-    let mut parents: Vec<&Path> = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()).collect();
+    let mut parents: Vec<&Path> = path
+        .ancestors()
+        .skip(1)
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .collect();
     parents.reverse();
     let shown = |parent: &Path| escaped(parent.as_os_str().as_bytes());
     match parents.into_iter().find(|parent| !parent.is_dir()) {
         None => ExistingFile::Nothing,
-        Some(parent) if fs::symlink_metadata(parent).is_ok() => ExistingFile::NotADirectory(shown(parent)),
+        Some(parent) if fs::symlink_metadata(parent).is_ok() => {
+            ExistingFile::NotADirectory(shown(parent))
+        }
         Some(parent) => ExistingFile::NoParent(shown(parent)),
     }
 }
@@ -304,8 +430,13 @@ impl fmt::Display for PlaceError {
         match &self.obstacle {
             Obstacle::Differs => write!(f, "\"{name}\" exists and differs"),
             Obstacle::Directory => write!(f, "cannot replace \"{name}\": it is a directory"),
-            Obstacle::NoParent(directory) => write!(f, "cannot write \"{name}\": no directory \"{directory}\""),
-            Obstacle::NotADirectory(directory) => write!(f, "cannot write \"{name}\": \"{directory}\" is not a directory"),
+            Obstacle::NoParent(directory) => {
+                write!(f, "cannot write \"{name}\": no directory \"{directory}\"")
+            }
+            Obstacle::NotADirectory(directory) => write!(
+                f,
+                "cannot write \"{name}\": \"{directory}\" is not a directory"
+            ),
         }
     }
 }
@@ -321,7 +452,11 @@ mod tests {
     use super::*;
 
     fn looked(size: u64, seconds: u64, nanoseconds: u32) -> FileInfo {
-        FileInfo { is_file: true, size, modified: SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds) }
+        FileInfo {
+            is_file: true,
+            size,
+            modified: SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds),
+        }
     }
 
     #[test]
@@ -333,7 +468,13 @@ mod tests {
             (looked(5, 100, 8), Judgement::Compare),
             (looked(5, 99, 0), Judgement::Compare),
             (looked(6, 100, 7), Judgement::Differs),
-            (FileInfo { is_file: false, ..looked(5, 100, 7) }, Judgement::Differs),
+            (
+                FileInfo {
+                    is_file: false,
+                    ..looked(5, 100, 7)
+                },
+                Judgement::Differs,
+            ),
         ] {
             assert_eq!(source.judge(&found), expected, "{found:?}");
         }
@@ -347,7 +488,10 @@ mod tests {
         let shown = |name: &str| path(name).display().to_string();
         assert_eq!(here(&path("new")), ExistingFile::Nothing);
         assert_eq!(here(&path("a/b/new")), ExistingFile::NoParent(shown("a")));
-        assert_eq!(here(&path("file/new")), ExistingFile::NotADirectory(shown("file")));
+        assert_eq!(
+            here(&path("file/new")),
+            ExistingFile::NotADirectory(shown("file"))
+        );
         assert_eq!(here(folder.path()), ExistingFile::Directory);
         assert!(matches!(here(&path("file")), ExistingFile::File(_)));
         assert_eq!(here("not-there-at-all".as_ref()), ExistingFile::Nothing);

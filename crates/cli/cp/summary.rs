@@ -11,27 +11,57 @@ use crate::{
 
 /// Returns a table of the links, one line each.
 pub(crate) fn link_table(report: &Report) -> Vec<String> {
-    let mut rows = vec![["link", "got", "expected", "bytes", "resent", "rtt", "state"].map(str::to_owned)];
-    rows.extend(report.links.iter().map(|link| row(link, is_alone(link, report))));
+    let mut rows =
+        vec![["link", "got", "expected", "bytes", "resent", "rtt", "state"].map(str::to_owned)];
+    rows.extend(
+        report
+            .links
+            .iter()
+            .map(|link| row(link, is_alone(link, report))),
+    );
     aligned(&rows)
 }
 
 /// Returns true if no other link joins the same interfaces.
 fn is_alone(link: &LinkReport, report: &Report) -> bool {
-    report.links.iter().filter(|other| link_text::ends(&other.link) == link_text::ends(&link.link)).count() == 1
+    report
+        .links
+        .iter()
+        .filter(|other| link_text::ends(&other.link) == link_text::ends(&link.link))
+        .count()
+        == 1
 }
 
 fn row(link: &LinkReport, is_alone: bool) -> [String; 7] {
     let unknown = || "?".to_owned();
     let mut name = link_text::ends(&link.link);
     if !is_alone {
-        let local = link.link.local.map_or_else(String::new, |local| format!("{local} → "));
+        let local = link
+            .link
+            .local
+            .map_or_else(String::new, |local| format!("{local} → "));
         name.push_str(&format!(" ({local}{})", link.link.remote));
     }
-    let retransmitted = link.kernel.retransmitted_bytes.map_or_else(unknown, |bytes| Size(bytes).to_string());
-    let rtt = link.kernel.rtt.map_or_else(unknown, |rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3));
-    let expected = link.theory.map_or_else(unknown, |rate| Speed(rate).to_string());
-    [name, Speed(link.goodput).to_string(), expected, Size(link.bytes).to_string(), retransmitted, rtt, state(link)]
+    let retransmitted = link
+        .kernel
+        .retransmitted_bytes
+        .map_or_else(unknown, |bytes| Size(bytes).to_string());
+    let rtt = link
+        .kernel
+        .rtt
+        .map_or_else(unknown, |rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3));
+    let expected = link
+        .theory
+        .map_or_else(unknown, |rate| Speed(rate).to_string());
+    [
+        name,
+        Speed(link.goodput).to_string(),
+        expected,
+        Size(link.bytes).to_string(),
+        retransmitted,
+        rtt,
+        state(link),
+    ]
 }
 
 fn state(link: &LinkReport) -> String {
@@ -58,41 +88,80 @@ fn state(link: &LinkReport) -> String {
 pub(crate) fn warnings(report: &Report) -> Vec<String> {
     // A missing peer interface is reported by its local counterpart.
     let ours = report.failed.iter().filter(|failed| !failed.is_peers);
-    let failed = ours.map(|failed| format!("{} was not used: {}", escaped(failed.interface.as_bytes()), escaped(failed.why.as_bytes())));
+    let failed = ours.map(|failed| {
+        format!(
+            "{} was not used: {}",
+            escaped(failed.interface.as_bytes()),
+            escaped(failed.why.as_bytes())
+        )
+    });
     let narrow = report.links.iter().filter_map(|link| {
         let text = link_text::narrow(link.path_mtu?);
-        Some(format!("{}: {text}", escaped(link.link.interface.as_bytes())))
+        Some(format!(
+            "{}: {text}",
+            escaped(link.link.interface.as_bytes())
+        ))
     });
-    failed.chain(narrow).chain(report.links.iter().filter_map(|link| doubt(link, report))).collect()
+    failed
+        .chain(narrow)
+        .chain(report.links.iter().filter_map(|link| doubt(link, report)))
+        .collect()
 }
 
 /// Returns why a link is not verified if the interface counters contradict it.
 fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
-    let carried = link.interface_bytes.filter(|_| link.verified == Some(false))?;
-    let on_it = report.links.iter().filter(|other| other.link.interface == link.link.interface);
+    let carried = link
+        .interface_bytes
+        .filter(|_| link.verified == Some(false))?;
+    let on_it = report
+        .links
+        .iter()
+        .filter(|other| other.link.interface == link.link.interface);
     let delivered: u64 = on_it.map(|other| other.wire_bytes).sum();
     let name = escaped(link.link.interface.as_bytes());
-    (carried < delivered)
-        .then(|| format!("{name} carried {} of {} delivered: the rest took another interface", Size(carried), Size(delivered)))
+    (carried < delivered).then(|| {
+        format!(
+            "{name} carried {} of {} delivered: the rest took another interface",
+            Size(carried),
+            Size(delivered)
+        )
+    })
 }
 
 /// Returns totals in rsync's format, one line each.
 pub(crate) fn stats(report: &Report) -> Vec<String> {
     let bytes = |bytes: u64| format!("{} bytes", Grouped(bytes));
     let seconds = |time: std::time::Duration| format!("{:.3} seconds", time.as_secs_f64());
-    let mut lines = report.tree.as_ref().map_or_else(|| vec!["Number of files: 1".to_owned()], tree_summary::stats);
+    let mut lines = report.tree.as_ref().map_or_else(
+        || vec!["Number of files: 1".to_owned()],
+        tree_summary::stats,
+    );
     lines.extend([
         format!("Total file size: {}", bytes(report.size)),
         format!("Bytes already present: {}", bytes(report.resumed_bytes)),
-        format!("Bytes moved: {}", bytes(report.size.saturating_sub(report.resumed_bytes))),
+        format!(
+            "Bytes moved: {}",
+            bytes(report.size.saturating_sub(report.resumed_bytes))
+        ),
         format!("Bytes sent over the links: {}", bytes(report.wire_bytes)),
         format!("Bytes sent more than once: {}", bytes(report.resent_bytes)),
         format!("Elapsed time: {}", seconds(report.elapsed)),
         format!("Transfer time: {}", seconds(report.moving)),
-        format!("Goodput: {} ({})", Speed(report.goodput()), report.goodput()),
+        format!(
+            "Goodput: {} ({})",
+            Speed(report.goodput()),
+            report.goodput()
+        ),
     ]);
-    lines.extend(report.expected.map(|rate| format!("Expected rate: {} ({rate})", Speed(rate))));
-    lines.extend([format!("Links lost: {}", report.failovers), format!("Host routes installed: {}", report.routes_installed)]);
+    lines.extend(
+        report
+            .expected
+            .map(|rate| format!("Expected rate: {} ({rate})", Speed(rate))),
+    );
+    lines.extend([
+        format!("Links lost: {}", report.failovers),
+        format!("Host routes installed: {}", report.routes_installed),
+    ]);
     lines.extend(report.digest.map(|digest| format!("BLAKE3: {digest}")));
     lines
 }
@@ -167,27 +236,58 @@ pub(crate) mod tests {
     fn a_link_that_did_not_work_and_one_of_small_packets_are_told() {
         let mut report = report();
         assert!(warnings(&report).is_empty());
-        report.failed.push(UnusedInterface { is_peers: false, interface: "eth3".into(), why: "no answer".into(), failed: true });
+        report.failed.push(UnusedInterface {
+            is_peers: false,
+            interface: "eth3".into(),
+            why: "no answer".into(),
+            failed: true,
+        });
         report.links[0].path_mtu = Some(1500);
         let warnings = warnings(&report);
         assert_eq!(warnings[0], "eth3 was not used: no answer");
-        assert!(warnings[1].starts_with("eth1: packets above 1500 bytes are dropped on the path"), "{}", warnings[1]);
+        assert!(
+            warnings[1].starts_with("eth1: packets above 1500 bytes are dropped on the path"),
+            "{}",
+            warnings[1]
+        );
     }
 
     #[test]
     fn a_link_whose_interface_carried_too_little_is_told_with_both_numbers() {
         let mut report = report();
-        (report.links[1].verified, report.links[1].interface_bytes) = (Some(false), Some(1_048_576));
-        assert_eq!(warnings(&report), ["eth2 carried 1.0 MiB of 256.0 MiB delivered: the rest took another interface"]);
+        (report.links[1].verified, report.links[1].interface_bytes) =
+            (Some(false), Some(1_048_576));
+        assert_eq!(
+            warnings(&report),
+            ["eth2 carried 1.0 MiB of 256.0 MiB delivered: the rest took another interface"]
+        );
     }
 
     #[test]
     fn totals_are_rsyncs_in_words_and_commas() {
         let lines = stats(&report());
-        assert!(lines.contains(&"Total file size: 536,870,912 bytes".to_owned()), "{lines:?}");
-        assert!(lines.contains(&"Number of files: 1".to_owned()), "{lines:?}");
-        let tree = stats(&Report { tree: Some(TreeReport { files: 1234, ..TreeReport::default() }), ..report() });
-        assert!(tree.contains(&"Number of files transferred: 1,234".to_owned()), "{tree:?}");
-        assert!(lines.contains(&"Goodput: 235.1 MB/s (1.88 Gbit/s)".to_owned()), "{lines:?}");
+        assert!(
+            lines.contains(&"Total file size: 536,870,912 bytes".to_owned()),
+            "{lines:?}"
+        );
+        assert!(
+            lines.contains(&"Number of files: 1".to_owned()),
+            "{lines:?}"
+        );
+        let tree = stats(&Report {
+            tree: Some(TreeReport {
+                files: 1234,
+                ..TreeReport::default()
+            }),
+            ..report()
+        });
+        assert!(
+            tree.contains(&"Number of files transferred: 1,234".to_owned()),
+            "{tree:?}"
+        );
+        assert!(
+            lines.contains(&"Goodput: 235.1 MB/s (1.88 Gbit/s)".to_owned()),
+            "{lines:?}"
+        );
     }
 }

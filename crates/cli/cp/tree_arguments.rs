@@ -87,7 +87,8 @@ impl TreeArguments {
     /// Returns the first option that requires more than copying a file; options that are the
     /// default require nothing.
     pub(crate) fn first_option(&self) -> Option<&'static str> {
-        self.options().find_map(|(is_given, name)| is_given.then_some(name))
+        self.options()
+            .find_map(|(is_given, name)| is_given.then_some(name))
     }
 
     fn options(&self) -> impl Iterator<Item = (bool, &'static str)> {
@@ -104,7 +105,10 @@ impl TreeArguments {
             (self.dry_run, DRY_RUN),
             (self.one_file_system, "-x"),
             (self.delete, "--delete"),
-            (!self.filters.0.is_empty(), "--exclude, --include or --exclude-from"),
+            (
+                !self.filters.0.is_empty(),
+                "--exclude, --include or --exclude-from",
+            ),
             (self.files_from.is_some(), "--files-from"),
         ];
         options.into_iter()
@@ -113,7 +117,8 @@ impl TreeArguments {
     /// Returns true if even a single file is compared like a tree entry. A dry run reports what the
     /// command does without `-n`, so it does not count.
     pub(crate) fn asks_for_tree(&self) -> bool {
-        self.options().any(|(is_given, name)| is_given && name != DRY_RUN)
+        self.options()
+            .any(|(is_given, name)| is_given && name != DRY_RUN)
     }
 }
 

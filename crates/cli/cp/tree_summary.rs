@@ -8,7 +8,11 @@ use crate::quantity::{Grouped, Size};
 pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
     let mut copied = Vec::new();
     if tree.files > 0 {
-        copied.push(format!("{} ({})", several(tree.files, "file", "files"), Size(tree.bytes)));
+        copied.push(format!(
+            "{} ({})",
+            several(tree.files, "file", "files"),
+            Size(tree.bytes)
+        ));
     }
     for (count, one, many) in [
         (tree.directories, "directory", "directories"),
@@ -26,9 +30,19 @@ pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
     for (count, after) in [
         (tree.unchanged, "unchanged"),
         (tree.newer, "newer at the target"),
-        (tree.deleted, if dry_run { "would be deleted" } else { "deleted" }),
+        (
+            tree.deleted,
+            if dry_run {
+                "would be deleted"
+            } else {
+                "deleted"
+            },
+        ),
         (tree.special, "special files skipped"),
-        (tree.stripped, "without set-ID bits or root's attributes (special-modes not granted)"),
+        (
+            tree.stripped,
+            "without set-ID bits or root's attributes (special-modes not granted)",
+        ),
         (tree.failed, "failed"),
     ] {
         parts.extend((count > 0).then(|| format!("{} {after}", Grouped(count))));
@@ -41,7 +55,10 @@ pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
 
 /// Returns the files per second of a tree of small files; for large files the byte rate says more.
 pub(crate) fn files_per_second(report: &Report) -> Option<String> {
-    let tree = report.tree.as_ref().filter(|tree| tree.files >= MANY && tree.bytes / tree.files < SMALL)?;
+    let tree = report
+        .tree
+        .as_ref()
+        .filter(|tree| tree.files >= MANY && tree.bytes / tree.files < SMALL)?;
     let rate = tree.files as f64 / report.elapsed.as_secs_f64().max(f64::EPSILON);
     Some(format!("{} files/s", Grouped(rate.round() as u64)))
 }
@@ -58,10 +75,16 @@ pub(crate) fn stats(tree: &TreeReport) -> Vec<String> {
         ("Number of files newer at the target", tree.newer),
         ("Number of deleted files", tree.deleted),
         ("Number of special files skipped", tree.special),
-        ("Number of entries without set-ID bits or root's attributes", tree.stripped),
+        (
+            "Number of entries without set-ID bits or root's attributes",
+            tree.stripped,
+        ),
         ("Number of failures", tree.failed),
     ];
-    lines.iter().map(|(what, count)| format!("{what}: {}", Grouped(*count))).collect()
+    lines
+        .iter()
+        .map(|(what, count)| format!("{what}: {}", Grouped(*count)))
+        .collect()
 }
 
 fn several(count: u64, one: &str, many: &str) -> String {
@@ -98,20 +121,36 @@ mod tests {
             counts(&tree, false),
             "1,234 files (5.0 MiB), 1 directory copied; 7 unchanged; 2 deleted; 1 special files skipped; 3 failed"
         );
-        assert!(counts(&tree, true).starts_with("would copy 1,234 files (5.0 MiB), 1 directory; 7 unchanged; 2 would be deleted"));
-        let unchanged = TreeReport { unchanged: 7, newer: 1, ..TreeReport::default() };
-        assert_eq!(counts(&unchanged, false), "7 unchanged; 1 newer at the target");
+        assert!(counts(&tree, true).starts_with(
+            "would copy 1,234 files (5.0 MiB), 1 directory; 7 unchanged; 2 would be deleted"
+        ));
+        let unchanged = TreeReport {
+            unchanged: 7,
+            newer: 1,
+            ..TreeReport::default()
+        };
+        assert_eq!(
+            counts(&unchanged, false),
+            "7 unchanged; 1 newer at the target"
+        );
         assert_eq!(counts(&TreeReport::default(), false), "nothing to copy");
     }
 
     #[test]
     fn files_a_second_are_told_of_many_small_ones() {
         let tree = |files, bytes| Report {
-            tree: Some(TreeReport { files, bytes, ..TreeReport::default() }),
+            tree: Some(TreeReport {
+                files,
+                bytes,
+                ..TreeReport::default()
+            }),
             elapsed: Duration::from_millis(500),
             ..report()
         };
-        assert_eq!(files_per_second(&tree(1000, 1 << 20)).as_deref(), Some("2,000 files/s"));
+        assert_eq!(
+            files_per_second(&tree(1000, 1 << 20)).as_deref(),
+            Some("2,000 files/s")
+        );
         assert_eq!(files_per_second(&tree(1000, 2000 << 20)), None);
         assert_eq!(files_per_second(&tree(99, 5)), None);
         assert_eq!(files_per_second(&report()), None);

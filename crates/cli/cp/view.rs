@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use nicstripe::{BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Report, TreeReport, escaped, trust::PublicKey};
+use nicstripe::{
+    BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Report, TreeReport, escaped,
+    trust::PublicKey,
+};
 
 use crate::{
     link_text::counted,
@@ -35,8 +38,15 @@ impl View {
             }
             Event::Link { link, state } => self.on_link(link, state),
             Event::Started { size, resumed } => {
-                self.progress = Some(Progress { bytes: *resumed, size: *size, resumed: *resumed, ..Progress::default() });
-                (*resumed > 0).then(|| Notice::Told(format!("resuming at {} of {}", Size(*resumed), Size(*size))))
+                self.progress = Some(Progress {
+                    bytes: *resumed,
+                    size: *size,
+                    resumed: *resumed,
+                    ..Progress::default()
+                });
+                (*resumed > 0).then(|| {
+                    Notice::Told(format!("resuming at {} of {}", Size(*resumed), Size(*size)))
+                })
             }
             Event::Progress(progress) => {
                 self.on_progress(progress);
@@ -50,7 +60,9 @@ impl View {
             Event::Queued { .. } => queued(event).map(Notice::Told),
             Event::Restarted => {
                 self.links.iter_mut().for_each(|link| link.bytes = 0);
-                Some(Notice::Warning("received data does not match the source: restarting from zero".to_owned()))
+                Some(Notice::Warning(
+                    "received data does not match the source: restarting from zero".to_owned(),
+                ))
             }
             _ => None,
         }
@@ -85,13 +97,23 @@ impl View {
 
     /// Returns the number of links that carry data.
     pub(crate) fn links_up(&self) -> usize {
-        self.links.iter().filter(|link| link.state == LinkState::Up).count()
+        self.links
+            .iter()
+            .filter(|link| link.state == LinkState::Up)
+            .count()
     }
 
     /// Returns the remaining time at the present rate, if the total is known.
     pub(crate) fn time_left(&self) -> Option<Duration> {
-        let progress = self.progress.as_ref().filter(|progress| progress.rate > BitRate::ZERO && !progress.open)?;
-        Some(progress.rate.time_for(progress.size.saturating_sub(progress.bytes)))
+        let progress = self
+            .progress
+            .as_ref()
+            .filter(|progress| progress.rate > BitRate::ZERO && !progress.open)?;
+        Some(
+            progress
+                .rate
+                .time_for(progress.size.saturating_sub(progress.bytes)),
+        )
     }
 
     /// Returns the progress in one line.
@@ -103,8 +125,15 @@ impl View {
             };
         };
         let links = counted(self.links_up());
-        let left = self.time_left().map(|left| format!(", {} left", Clock(left))).unwrap_or_default();
-        format!("{}, {}, {links}{left}", amount(progress), Speed(progress.rate))
+        let left = self
+            .time_left()
+            .map(|left| format!(", {} left", Clock(left)))
+            .unwrap_or_default();
+        format!(
+            "{}, {}, {links}{left}",
+            amount(progress),
+            Speed(progress.rate)
+        )
     }
 
     fn on_link(&mut self, link: &LinkName, state: &LinkState) -> Option<Notice> {
@@ -117,18 +146,29 @@ impl View {
         }
         let name = self.label(link);
         match (before, state) {
-            (before, LinkState::Down(why)) if before.is_in_use() => {
-                Some(Notice::Warning(format!("{name} is down: {}", escaped(why.as_bytes()))))
+            (before, LinkState::Down(why)) if before.is_in_use() => Some(Notice::Warning(format!(
+                "{name} is down: {}",
+                escaped(why.as_bytes())
+            ))),
+            (LinkState::Down(_), LinkState::Up) => {
+                Some(Notice::Told(format!("{name} is up again")))
             }
-            (LinkState::Down(_), LinkState::Up) => Some(Notice::Told(format!("{name} is up again"))),
-            (_, LinkState::LeftOut(why)) => Some(Notice::Detail(format!("{name} is not used: {}", escaped(why.as_bytes())))),
+            (_, LinkState::LeftOut(why)) => Some(Notice::Detail(format!(
+                "{name} is not used: {}",
+                escaped(why.as_bytes())
+            ))),
             _ => None,
         }
     }
 
     fn on_progress(&mut self, progress: &Progress) {
         let mut links = progress.links.clone();
-        links.extend(self.links.drain(..).filter(|known| !progress.links.iter().any(|link| is_same(&link.link, &known.link))));
+        links.extend(self.links.drain(..).filter(|known| {
+            !progress
+                .links
+                .iter()
+                .any(|link| is_same(&link.link, &known.link))
+        }));
         self.links = links;
         if self.links_up() > 0 {
             self.waiting = None;
@@ -138,10 +178,18 @@ impl View {
 
     /// Returns the index of a link, adding it if unknown.
     fn index_of(&mut self, link: &LinkName) -> usize {
-        self.links.iter().position(|known| is_same(&known.link, link)).unwrap_or_else(|| {
-            self.links.push(LinkProgress { link: link.clone(), bytes: 0, rate: BitRate::ZERO, state: LinkState::Connecting });
-            self.links.len() - 1
-        })
+        self.links
+            .iter()
+            .position(|known| is_same(&known.link, link))
+            .unwrap_or_else(|| {
+                self.links.push(LinkProgress {
+                    link: link.clone(),
+                    bytes: 0,
+                    rate: BitRate::ZERO,
+                    state: LinkState::Connecting,
+                });
+                self.links.len() - 1
+            })
     }
 }
 
@@ -160,10 +208,18 @@ pub(crate) enum Notice {
 /// if that has no name.
 fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String {
     let interface = escaped(link.interface.as_bytes());
-    let beside: Vec<&LinkName> = all.filter(|other| other.interface == link.interface).collect();
+    let beside: Vec<&LinkName> = all
+        .filter(|other| other.interface == link.interface)
+        .collect();
     match &link.peer_interface {
         _ if beside.len() < 2 => interface,
-        Some(peer) if beside.iter().all(|other| other.peer_interface.as_ref() == Some(peer)) => interface,
+        Some(peer)
+            if beside
+                .iter()
+                .all(|other| other.peer_interface.as_ref() == Some(peer)) =>
+        {
+            interface
+        }
         Some(peer) => format!("{interface}→{}", escaped(peer.as_bytes())),
         None => format!("{interface} {}", link.local.unwrap_or(link.remote)),
     }
@@ -181,7 +237,10 @@ pub(crate) fn percent(progress: &Progress) -> Option<u64> {
 /// Returns the files in place, of those found: `12/345 files`, with `≥` while the search continues.
 pub(crate) fn files(progress: &Progress) -> Option<String> {
     let (done, found) = progress.files?;
-    Some(format!("{done}/{}{found} files", if progress.open { "≥" } else { "" }))
+    Some(format!(
+        "{done}/{}{found} files",
+        if progress.open { "≥" } else { "" }
+    ))
 }
 
 /// Returns the received amount, and the total if known.
@@ -225,12 +284,22 @@ pub(crate) mod tests {
     use crate::cp::summary_tests::report;
 
     pub(crate) fn link(interface: &str) -> LinkName {
-        LinkName { interface: interface.into(), peer_interface: None, local: None, remote: "10.0.0.2".parse().unwrap() }
+        LinkName {
+            interface: interface.into(),
+            peer_interface: None,
+            local: None,
+            remote: "10.0.0.2".parse().unwrap(),
+        }
     }
 
     fn progress(bytes: u64, links: &[(&str, u64)]) -> Event {
         let rate = BitRate::from_mbit(8);
-        let of = |(interface, bytes): &(&str, u64)| LinkProgress { link: link(interface), bytes: *bytes, rate, state: LinkState::Up };
+        let of = |(interface, bytes): &(&str, u64)| LinkProgress {
+            link: link(interface),
+            bytes: *bytes,
+            rate,
+            state: LinkState::Up,
+        };
         Event::Progress(Progress {
             bytes,
             size: 4_000_000,
@@ -243,33 +312,73 @@ pub(crate) mod tests {
     }
 
     fn state(interface: &str, state: LinkState) -> Event {
-        Event::Link { link: link(interface), state }
+        Event::Link {
+            link: link(interface),
+            state,
+        }
     }
 
     #[test]
     fn the_status_line_says_how_far_it_is_at_every_moment() {
         let mut view = View::default();
         assert_eq!(view.status(), "connecting");
-        view.apply(&Event::Connected { key: PublicKey::from_bytes([1; 32]), name: None });
+        view.apply(&Event::Connected {
+            key: PublicKey::from_bytes([1; 32]),
+            name: None,
+        });
         assert_eq!(view.status(), "connected, opening the file");
-        view.apply(&Event::Started { size: 4_000_000, resumed: 0 });
+        view.apply(&Event::Started {
+            size: 4_000_000,
+            resumed: 0,
+        });
         assert_eq!(view.status(), "0 B of 3.8 MiB (0 %), 0.0 kB/s, 0 links");
-        view.apply(&progress(1_000_000, &[("eth1", 600_000), ("eth2", 400_000)]));
-        assert_eq!(view.status(), "976.6 KiB of 3.8 MiB (25 %), 1.0 MB/s, 2 links, 0:03 left");
+        view.apply(&progress(
+            1_000_000,
+            &[("eth1", 600_000), ("eth2", 400_000)],
+        ));
+        assert_eq!(
+            view.status(),
+            "976.6 KiB of 3.8 MiB (25 %), 1.0 MB/s, 2 links, 0:03 left"
+        );
     }
 
     #[test]
     fn what_is_not_known_yet_is_not_promised() {
         let status = |progress: Progress| {
-            let progress = Progress { rate: BitRate::from_mbit(8), ..progress };
-            let view = View { progress: Some(progress), ..View::default() };
+            let progress = Progress {
+                rate: BitRate::from_mbit(8),
+                ..progress
+            };
+            let view = View {
+                progress: Some(progress),
+                ..View::default()
+            };
             view.status()
         };
-        let tree = Progress { bytes: 1 << 20, size: 4 << 20, files: Some((12, 345)), open: true, ..Progress::default() };
-        assert_eq!(status(tree.clone()), "1.0 MiB of ≥ 4.0 MiB, 12/≥345 files, 1.0 MB/s, 0 links");
-        let found = status(Progress { open: false, ..tree });
-        assert_eq!(found, "1.0 MiB of 4.0 MiB (25 %), 12/345 files, 1.0 MB/s, 0 links, 0:03 left");
-        let pipe = Progress { bytes: 1 << 20, open: true, ..Progress::default() };
+        let tree = Progress {
+            bytes: 1 << 20,
+            size: 4 << 20,
+            files: Some((12, 345)),
+            open: true,
+            ..Progress::default()
+        };
+        assert_eq!(
+            status(tree.clone()),
+            "1.0 MiB of ≥ 4.0 MiB, 12/≥345 files, 1.0 MB/s, 0 links"
+        );
+        let found = status(Progress {
+            open: false,
+            ..tree
+        });
+        assert_eq!(
+            found,
+            "1.0 MiB of 4.0 MiB (25 %), 12/345 files, 1.0 MB/s, 0 links, 0:03 left"
+        );
+        let pipe = Progress {
+            bytes: 1 << 20,
+            open: true,
+            ..Progress::default()
+        };
         assert_eq!(status(pipe), "1.0 MiB, 1.0 MB/s, 0 links");
     }
 
@@ -279,15 +388,24 @@ pub(crate) mod tests {
         let down = || LinkState::Down("no carrier".into());
         assert_eq!(view.apply(&state("eth1", down())), None);
         assert_eq!(view.apply(&state("eth2", LinkState::Up)), None);
-        assert_eq!(view.apply(&state("eth2", down())), Some(Notice::Warning("eth2 is down: no carrier".into())));
+        assert_eq!(
+            view.apply(&state("eth2", down())),
+            Some(Notice::Warning("eth2 is down: no carrier".into()))
+        );
         assert_eq!(view.apply(&state("eth2", down())), None);
-        assert_eq!(view.apply(&state("eth2", LinkState::Up)), Some(Notice::Told("eth2 is up again".into())));
+        assert_eq!(
+            view.apply(&state("eth2", LinkState::Up)),
+            Some(Notice::Told("eth2 is up again".into()))
+        );
         assert_eq!(view.links_up(), 1);
     }
 
     #[test]
     fn links_on_one_interface_are_told_apart_by_address() {
-        let other = LinkName { local: Some("10.0.0.9".parse().unwrap()), ..link("lo") };
+        let other = LinkName {
+            local: Some("10.0.0.9".parse().unwrap()),
+            ..link("lo")
+        };
         let all = [link("lo"), other.clone(), link("eth1")];
         assert_eq!(label(&other, all.iter()), "lo 10.0.0.9");
         assert_eq!(label(&all[0], all.iter()), "lo 10.0.0.2");
@@ -296,24 +414,41 @@ pub(crate) mod tests {
 
     #[test]
     fn links_on_one_interface_are_told_apart_by_the_peers() {
-        let to = |peer: &str, remote: &str| LinkName { peer_interface: Some(peer.into()), remote: remote.parse().unwrap(), ..link("eth1") };
+        let to = |peer: &str, remote: &str| LinkName {
+            peer_interface: Some(peer.into()),
+            remote: remote.parse().unwrap(),
+            ..link("eth1")
+        };
         let again = [to("eth1", "10.0.0.2"), to("eth1", "fe80::ebff:feeb:265d")];
-        assert_eq!(again.each_ref().map(|link| label(link, again.iter())), ["eth1", "eth1"]);
+        assert_eq!(
+            again.each_ref().map(|link| label(link, again.iter())),
+            ["eth1", "eth1"]
+        );
         let elsewhere = [to("eth1", "fe80::1"), to("eth2", "fe80::2")];
-        assert_eq!(elsewhere.each_ref().map(|link| label(link, elsewhere.iter())), ["eth1→eth1", "eth1→eth2"]);
+        assert_eq!(
+            elsewhere
+                .each_ref()
+                .map(|link| label(link, elsewhere.iter())),
+            ["eth1→eth1", "eth1→eth2"]
+        );
     }
 
     #[test]
     fn a_reason_cannot_move_the_cursor() {
         let mut view = View::default();
         let notice = view.apply(&state("eth1", LinkState::LeftOut("\u{1b}[2J".into())));
-        assert_eq!(notice, Some(Notice::Detail("eth1 is not used: \\u{1b}[2J".into())));
+        assert_eq!(
+            notice,
+            Some(Notice::Detail("eth1 is not used: \\u{1b}[2J".into()))
+        );
     }
 
     #[test]
     fn waiting_is_told_once_and_ends_with_the_first_link() {
         let mut view = View::default();
-        let waiting = |seconds| Event::Waiting { since: Duration::from_secs(seconds) };
+        let waiting = |seconds| Event::Waiting {
+            since: Duration::from_secs(seconds),
+        };
         assert!(matches!(view.apply(&waiting(0)), Some(Notice::Warning(_))));
         assert_eq!(view.apply(&waiting(1)), None);
         view.apply(&state("eth1", LinkState::Up));
@@ -322,9 +457,16 @@ pub(crate) mod tests {
 
     #[test]
     fn a_wait_for_a_place_says_how_many_there_are() {
-        let queued = |most| Event::Queued { host: "nas".into(), since: Duration::from_secs(2), most };
+        let queued = |most| Event::Queued {
+            host: "nas".into(),
+            since: Duration::from_secs(2),
+            most,
+        };
         let told = |text: &str| Some(Notice::Told(text.into()));
-        assert_eq!(View::default().apply(&queued(Some(64))), told("waiting for nas: limit of 64 sessions reached"));
+        assert_eq!(
+            View::default().apply(&queued(Some(64))),
+            told("waiting for nas: limit of 64 sessions reached")
+        );
         let no_number = told("waiting for nas: connection limit reached");
         assert_eq!(View::default().apply(&queued(None)), no_number);
     }
@@ -336,7 +478,11 @@ pub(crate) mod tests {
             view.apply(&state(interface, LinkState::Up));
         }
         view.apply(&progress(5, &[("eth1", 1), ("eth2", 2), ("eth3", 2)]));
-        let names: Vec<&str> = view.links.iter().map(|link| link.link.interface.as_str()).collect();
+        let names: Vec<&str> = view
+            .links
+            .iter()
+            .map(|link| link.link.interface.as_str())
+            .collect();
         assert_eq!(names, ["eth1", "eth2", "eth3", "wlan0"]);
     }
 
@@ -347,13 +493,23 @@ pub(crate) mod tests {
         let report = report();
         view.complete(&report);
         assert_eq!(view.progress.as_ref().and_then(percent), Some(100));
-        assert_eq!(view.links.iter().map(|link| link.bytes).sum::<u64>(), report.size);
+        assert_eq!(
+            view.links.iter().map(|link| link.bytes).sum::<u64>(),
+            report.size
+        );
         assert_eq!(view.done, Some(report.elapsed));
     }
 
     #[test]
     fn an_empty_file_is_whole_from_the_start() {
         assert_eq!(percent(&Progress::default()), Some(100));
-        assert_eq!(percent(&Progress { bytes: 999, size: 1000, ..Progress::default() }), Some(99));
+        assert_eq!(
+            percent(&Progress {
+                bytes: 999,
+                size: 1000,
+                ..Progress::default()
+            }),
+            Some(99)
+        );
     }
 }

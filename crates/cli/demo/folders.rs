@@ -30,9 +30,13 @@ impl Folders {
         sweep(Path::new(MEMORY));
         sweep(&env::temp_dir());
         let place = place_for(room)?;
-        let base = tempfile::Builder::new().prefix(PREFIX).tempdir_in(place).map_err(DemoError::Folders)?;
+        let base = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempdir_in(place)
+            .map_err(DemoError::Folders)?;
         let lock = File::create_new(base.path().join(LOCK)).map_err(DemoError::Folders)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| DemoError::Folders(error.into()))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| DemoError::Folders(error.into()))?;
         let folders = Self { base, _lock: lock };
         fs::create_dir(folders.received()).map_err(DemoError::Folders)?;
         let (near, far) = (folders.home("a"), folders.home("b"));
@@ -59,19 +63,27 @@ impl Folders {
 
     /// Frees the space of the last copy.
     pub(super) fn clear(&self, sample: Option<&PathBuf>) -> Result<(), DemoError> {
-        fs::remove_dir_all(self.received()).and_then(|()| fs::create_dir(self.received())).map_err(DemoError::Folders)?;
-        sample.map_or(Ok(()), fs::remove_file).map_err(DemoError::Folders)
+        fs::remove_dir_all(self.received())
+            .and_then(|()| fs::create_dir(self.received()))
+            .map_err(DemoError::Folders)?;
+        sample
+            .map_or(Ok(()), fs::remove_file)
+            .map_err(DemoError::Folders)
     }
 }
 
 fn trust(home: &Home, key: PublicKey, name: &str) -> Result<(), DemoError> {
-    Peers::edit(&home.peers_file(), |peers| peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ()))?;
+    Peers::edit(&home.peers_file(), |peers| {
+        peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ())
+    })?;
     Ok(())
 }
 
 /// Removes the folders of killed demos: those of this user whose lock is free.
 fn sweep(place: &Path) {
-    let Ok(entries) = fs::read_dir(place) else { return };
+    let Ok(entries) = fs::read_dir(place) else {
+        return;
+    };
     for entry in entries.flatten().filter(is_left_over) {
         // Another process may have removed it already.
         let _ = fs::remove_dir_all(entry.path());
@@ -80,9 +92,16 @@ fn sweep(place: &Path) {
 
 fn is_left_over(entry: &DirEntry) -> bool {
     let is_named_so = entry.file_name().to_string_lossy().starts_with(PREFIX);
-    let is_ours = || entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == geteuid().as_raw());
+    let is_ours = || {
+        entry
+            .metadata()
+            .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == geteuid().as_raw())
+    };
     // A folder without a lock file is being created.
-    let is_free = || File::open(entry.path().join(LOCK)).is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
+    let is_free = || {
+        File::open(entry.path().join(LOCK))
+            .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+    };
     is_named_so && is_ours() && is_free()
 }
 
@@ -91,7 +110,9 @@ fn is_left_over(entry: &DirEntry) -> bool {
 fn place_for(room: u64) -> Result<PathBuf, DemoError> {
     let needed = room + SPARE;
     let memory = Path::new(MEMORY);
-    if free_in(memory).is_some_and(|free| free >= needed) && available_memory().is_some_and(|free| free >= needed + SPARE_MEMORY) {
+    if free_in(memory).is_some_and(|free| free >= needed)
+        && available_memory().is_some_and(|free| free >= needed + SPARE_MEMORY)
+    {
         return Ok(memory.to_owned());
     }
     let path = env::temp_dir();
@@ -109,7 +130,9 @@ fn free_in(path: &Path) -> Option<u64> {
 /// Returns the memory available without swapping (proc_meminfo(5)).
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -141,7 +164,10 @@ mod tests {
         let lock = File::create(folder("running").join(LOCK)).unwrap();
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
         sweep(place.path());
-        assert_eq!(["killed", "running", "starting"].map(|name| folder(name).exists()), [false, true, true]);
+        assert_eq!(
+            ["killed", "running", "starting"].map(|name| folder(name).exists()),
+            [false, true, true]
+        );
     }
 
     #[test]

@@ -83,7 +83,11 @@ impl Demo {
             stdout::line("")?;
             stdout::line(heading(cables, &sample))?;
             let stage = Stage::build(ground, cables)?;
-            let round = Round { stage: &stage, folders: &folders, sample: &sample };
+            let round = Round {
+                stage: &stage,
+                folders: &folders,
+                sample: &sample,
+            };
             let outcome = round.run(terminal).await?;
             print(&outcome, cables)?;
             folders.clear(self.file.is_none().then_some(&sample.path))?;
@@ -96,7 +100,12 @@ impl Demo {
 
     /// Returns the maximum bytes in use at any time.
     fn room(&self) -> u64 {
-        let most = self.links.iter().map(|cables| self.size(usize::from(*cables))).max().unwrap_or(0);
+        let most = self
+            .links
+            .iter()
+            .map(|cables| self.size(usize::from(*cables)))
+            .max()
+            .unwrap_or(0);
         match &self.file {
             Some(path) => fs::metadata(path).map_or(0, |metadata| metadata.len()),
             None => 2 * most,
@@ -113,14 +122,20 @@ impl Demo {
             Some(file) => Sample::of(file),
             None => Sample::make(path, size),
         });
-        Ok(made.await.map_err(|error| DemoError::Sample(io::Error::other(error)))??)
+        Ok(made
+            .await
+            .map_err(|error| DemoError::Sample(io::Error::other(error)))??)
     }
 }
 
 fn heading(cables: usize, sample: &Sample) -> String {
     let bold = Style::new().bold();
     let plural = if cables == 1 { "" } else { "s" };
-    format!("{bold}{cables} cable{plural}{bold:#}: {} of {}", Size(sample.size), sample.origin)
+    format!(
+        "{bold}{cables} cable{plural}{bold:#}: {} of {}",
+        Size(sample.size),
+        sample.origin
+    )
 }
 
 /// Prints the outcome of a copy.
@@ -158,7 +173,10 @@ pub(crate) enum DemoError {
     #[error(transparent)]
     Peers(#[from] PeersError),
     #[error("cannot start nicstripe {command}")]
-    Start { command: &'static str, source: io::Error },
+    Start {
+        command: &'static str,
+        source: io::Error,
+    },
     /// The daemon ended, or never listened.
     #[error("the daemon does not listen: {said}")]
     Daemon {
@@ -186,5 +204,6 @@ const SIZE_A_CABLE: u64 = 256 * 1024 * 1024;
 
 /// Returns the last component of a path.
 fn file_name(path: &Path) -> PathBuf {
-    path.file_name().map_or_else(|| path.to_owned(), PathBuf::from)
+    path.file_name()
+        .map_or_else(|| path.to_owned(), PathBuf::from)
 }

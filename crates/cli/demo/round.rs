@@ -54,7 +54,11 @@ impl Round<'_> {
     /// Runs the copy. Dropping the future kills the children.
     pub(super) async fn run(&self, terminal: &Terminal) -> Result<Outcome, Failure> {
         let mut daemon = Daemon::start(self).await?;
-        stdout::line(format_args!("  $ nicstripe cp {} {}:", file_name(&self.sample.path).display(), self.stage.daemon_address()))?;
+        stdout::line(format_args!(
+            "  $ nicstripe cp {} {}:",
+            file_name(&self.sample.path).display(),
+            self.stage.daemon_address()
+        ))?;
         let before = self.stage.counters()?;
         let begun = Instant::now();
         let copied = self.copy(terminal).await;
@@ -64,25 +68,54 @@ impl Round<'_> {
         let report = copied.inspect_err(|_| daemon.print_all(terminal))?;
 
         let received = self.folders.received().join(file_name(&self.sample.path));
-        let digest = digest_of(&received).map_err(|source| DemoError::File { path: received, source })?;
+        let digest = digest_of(&received).map_err(|source| DemoError::File {
+            path: received,
+            source,
+        })?;
         if digest != self.sample.digest {
-            return Err(DemoError::Digest { sent: self.sample.digest, received: digest }.into());
+            return Err(DemoError::Digest {
+                sent: self.sample.digest,
+                received: digest,
+            }
+            .into());
         }
         let cables = match (before, after) {
             (Some(before), Some(after)) => counted(&before, &after),
-            _ => report.links.into_iter().map(|link| (link.local.unwrap_or(link.interface), link.bytes, None)).collect(),
+            _ => report
+                .links
+                .into_iter()
+                .map(|link| (link.local.unwrap_or(link.interface), link.bytes, None))
+                .collect(),
         };
         let (size, expected) = (self.sample.size, self.stage.expected());
-        Ok(Outcome { size, elapsed, expected, limited_by: report.limited_by, cables, digest })
+        Ok(Outcome {
+            size,
+            elapsed,
+            expected,
+            limited_by: report.limited_by,
+            cables,
+            digest,
+        })
     }
 
     /// Runs `nicstripe cp` to its end; it draws its own bars.
     async fn copy(&self, terminal: &Terminal) -> Result<Report, DemoError> {
-        let progress = if terminal.is_interactive() { "always" } else { "never" };
+        let progress = if terminal.is_interactive() {
+            "always"
+        } else {
+            "never"
+        };
         let mut command = self.nicstripe(Host::A, "cp", "a")?;
-        command.args(["--quiet", "--json", "--progress", progress]).args(self.stage.cp_options());
-        command.arg(&self.sample.path).arg(format!("{}:", self.stage.daemon_address()));
-        let failed = |source| DemoError::Start { command: "cp", source };
+        command
+            .args(["--quiet", "--json", "--progress", progress])
+            .args(self.stage.cp_options());
+        command
+            .arg(&self.sample.path)
+            .arg(format!("{}:", self.stage.daemon_address()));
+        let failed = |source| DemoError::Start {
+            command: "cp",
+            source,
+        };
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
         let mut json = Vec::new();
         if let Some(stdout) = &mut child.stdout {
@@ -91,16 +124,31 @@ impl Round<'_> {
         let status = child.wait().await.map_err(failed)?;
         match status.success() {
             true => serde_json::from_slice(&json).map_err(DemoError::Report),
-            false => Err(DemoError::Copy { cables: self.stage.cables(), status }),
+            false => Err(DemoError::Copy {
+                cables: self.stage.cables(),
+                status,
+            }),
         }
     }
 
     /// Prepares a nicstripe command in a host, in its own process group: the demo alone handles the
     /// terminal's signals.
-    fn nicstripe(&self, host: Host, command: &'static str, home: &str) -> Result<Command, DemoError> {
+    fn nicstripe(
+        &self,
+        host: Host,
+        command: &'static str,
+        home: &str,
+    ) -> Result<Command, DemoError> {
         use std::os::unix::process::CommandExt as _;
-        let mut process = self.stage.nicstripe(host).map_err(|source| DemoError::Start { command, source })?;
-        process.arg(command).env("NICSTRIPE_HOME", self.folders.home(home).config()).stdin(Stdio::null()).process_group(0);
+        let mut process = self
+            .stage
+            .nicstripe(host)
+            .map_err(|source| DemoError::Start { command, source })?;
+        process
+            .arg(command)
+            .env("NICSTRIPE_HOME", self.folders.home(home).config())
+            .stdin(Stdio::null())
+            .process_group(0);
         let mut process = Command::from(process);
         process.kill_on_drop(true);
         Ok(process)
@@ -132,15 +180,34 @@ struct Daemon {
 impl Daemon {
     /// Starts the daemon, and returns once it listens.
     async fn start(round: &Round<'_>) -> Result<Self, DemoError> {
-        let failed = |source| DemoError::Start { command: "serve", source };
+        let failed = |source| DemoError::Start {
+            command: "serve",
+            source,
+        };
         let mut command = round.nicstripe(Host::B, "serve", "b")?;
-        command.arg("--root").arg(round.folders.received()).args(round.stage.serve_options());
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
-        let stderr = child.stderr.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
-        let mut daemon = Self { child, said: Vec::new(), lines: BufReader::new(stderr).lines() };
+        command
+            .arg("--root")
+            .arg(round.folders.received())
+            .args(round.stage.serve_options());
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let stderr = child
+            .stderr
+            .take()
+            .ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
+        let mut daemon = Self {
+            child,
+            said: Vec::new(),
+            lines: BufReader::new(stderr).lines(),
+        };
         match timeout(START_TIMEOUT, daemon.listens()).await {
             Ok(true) => Ok(daemon),
-            _ => Err(DemoError::Daemon { said: daemon.said.join("; ") }),
+            _ => Err(DemoError::Daemon {
+                said: daemon.said.join("; "),
+            }),
         }
     }
 
@@ -158,7 +225,10 @@ impl Daemon {
 
     /// Ends the daemon by a signal, and kills it after a timeout.
     async fn stop(&mut self) {
-        let pid = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let pid = self
+            .child
+            .id()
+            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(pid) = pid {
             // Fails only if the daemon has ended already.
             let _ = kill_process(pid, Signal::TERM);
@@ -176,7 +246,9 @@ impl Daemon {
 
     /// Prints the daemon's output, to diagnose a failure.
     fn print_all(&self, terminal: &Terminal) {
-        self.said.iter().for_each(|line| terminal.say(format_args!("  serve: {line}")));
+        self.said
+            .iter()
+            .for_each(|line| terminal.say(format_args!("  serve: {line}")));
     }
 }
 
@@ -187,13 +259,25 @@ impl Outcome {
         let total: u64 = self.cables.iter().map(|(_, bytes, _)| bytes).sum();
         for (name, sent, received) in &self.cables {
             let share = 100.0 * *sent as f64 / total.max(1) as f64;
-            let received = received.map_or_else(String::new, |bytes| format!(", B received {:>9}", Size(bytes)));
-            lines.push(format!("    {name:10} A sent {:>9}{received}  {share:4.1} %", Size(*sent)));
+            let received = received.map_or_else(String::new, |bytes| {
+                format!(", B received {:>9}", Size(bytes))
+            });
+            lines.push(format!(
+                "    {name:10} A sent {:>9}{received}  {share:4.1} %",
+                Size(*sent)
+            ));
         }
         let sum = self.digest.to_string();
-        lines.push(format!("  verified: A and B have BLAKE3 {}…{}", &sum[..16], &sum[sum.len() - 8..]));
+        lines.push(format!(
+            "  verified: A and B have BLAKE3 {}…{}",
+            &sum[..16],
+            &sum[sum.len() - 8..]
+        ));
         if self.cables.len() != cables {
-            lines.push(format!("  note: {} of {cables} cables were used", self.cables.len()));
+            lines.push(format!(
+                "  note: {} of {cables} cables were used",
+                self.cables.len()
+            ));
         }
         lines
     }
@@ -201,10 +285,13 @@ impl Outcome {
     fn got(&self) -> String {
         let rate = BitRate::from_bytes_over(self.size, self.elapsed);
         let seconds = self.elapsed.as_secs_f64();
-        let limited = self.limited_by.as_ref().map_or_else(String::new, |word| format!(" (limit: {})", word.replace('_', " ")));
+        let limited = self.limited_by.as_ref().map_or_else(String::new, |word| {
+            format!(" (limit: {})", word.replace('_', " "))
+        });
         match self.expected {
             Some(expected) => {
-                let part = 100.0 * rate.bits_per_second() as f64 / expected.bits_per_second().max(1) as f64;
+                let part = 100.0 * rate.bits_per_second() as f64
+                    / expected.bits_per_second().max(1) as f64;
                 let expected = Speed(expected);
                 let got = Speed(rate).in_unit_of(expected);
                 format!("  expected {expected}, got {got} ({part:.1} %) in {seconds:.2} s{limited}")
@@ -214,10 +301,17 @@ impl Outcome {
     }
 }
 
-fn counted(before: &[(String, LinkCounters)], after: &[(String, LinkCounters)]) -> Vec<(String, u64, Option<u64>)> {
+fn counted(
+    before: &[(String, LinkCounters)],
+    after: &[(String, LinkCounters)],
+) -> Vec<(String, u64, Option<u64>)> {
     let of = |((name, after), (_, before)): (&(String, LinkCounters), &(String, LinkCounters))| {
         let moved = after.since(before);
-        (name.clone(), moved.a.sent_bytes, Some(moved.b.received_bytes))
+        (
+            name.clone(),
+            moved.a.sent_bytes,
+            Some(moved.b.received_bytes),
+        )
     };
     after.iter().zip(before).map(of).collect()
 }
@@ -240,7 +334,10 @@ mod tests {
             elapsed: Duration::from_millis(2_294),
             expected: Some(BitRate(1_882_964_000)),
             limited_by: Some("cables".into()),
-            cables: vec![("eth1".into(), 268 * mib, Some(268 * mib)), ("eth2".into(), 268 * mib, Some(268 * mib))],
+            cables: vec![
+                ("eth1".into(), 268 * mib, Some(268 * mib)),
+                ("eth2".into(), 268 * mib, Some(268 * mib)),
+            ],
             digest: nicstripe::Digest([0xab; 32]),
         };
         assert_eq!(

@@ -24,10 +24,19 @@ pub(super) struct Sample {
 impl Sample {
     /// Uses an existing file.
     pub(super) fn of(path: PathBuf) -> Result<Self, DemoError> {
-        let read = || -> io::Result<(u64, Digest)> { Ok((fs::metadata(&path)?.len(), digest_of(&path)?)) };
-        let (size, digest) = read().map_err(|source| DemoError::File { path: path.clone(), source })?;
+        let read =
+            || -> io::Result<(u64, Digest)> { Ok((fs::metadata(&path)?.len(), digest_of(&path)?)) };
+        let (size, digest) = read().map_err(|source| DemoError::File {
+            path: path.clone(),
+            source,
+        })?;
         let origin = nicstripe::escaped(path.as_os_str().as_encoded_bytes());
-        Ok(Self { path, size, digest, origin })
+        Ok(Self {
+            path,
+            size,
+            digest,
+            origin,
+        })
     }
 
     /// Builds a file of `size` bytes by concatenating this program, the Rust toolchain and the
@@ -36,13 +45,21 @@ impl Sample {
         let mut writer = SampleWriter::create(&path, size).map_err(DemoError::Sample)?;
         while writer.missing > 0 {
             let before = writer.missing;
-            sources().iter().try_for_each(|source| writer.take(source)).map_err(DemoError::Sample)?;
+            sources()
+                .iter()
+                .try_for_each(|source| writer.take(source))
+                .map_err(DemoError::Sample)?;
             if writer.missing == before {
                 return Err(DemoError::NothingToRead);
             }
         }
         let digest = Digest(*writer.hasher.finalize().as_bytes());
-        Ok(Self { path, size, digest, origin: "programs and libraries of this machine".to_owned() })
+        Ok(Self {
+            path,
+            size,
+            digest,
+            origin: "programs and libraries of this machine".to_owned(),
+        })
     }
 }
 
@@ -56,7 +73,12 @@ struct SampleWriter {
 
 impl SampleWriter {
     fn create(path: &Path, size: u64) -> io::Result<Self> {
-        Ok(Self { file: File::create_new(path)?, hasher: blake3::Hasher::new(), missing: size, buffer: vec![0; BUFFER] })
+        Ok(Self {
+            file: File::create_new(path)?,
+            hasher: blake3::Hasher::new(),
+            missing: size,
+            buffer: vec![0; BUFFER],
+        })
     }
 
     /// Appends a file, or all files below a folder in the order of their names. Skips unreadable
@@ -65,24 +87,32 @@ impl SampleWriter {
         if self.missing == 0 {
             return Ok(());
         }
-        let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
+        let Ok(metadata) = fs::symlink_metadata(path) else {
+            return Ok(());
+        };
         if metadata.is_file() {
             return self.take_file(path);
         }
         if !metadata.is_dir() {
             return Ok(());
         }
-        let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
+        let Ok(entries) = fs::read_dir(path) else {
+            return Ok(());
+        };
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort_unstable();
         paths.iter().try_for_each(|path| self.take(path))
     }
 
     fn take_file(&mut self, path: &Path) -> io::Result<()> {
-        let Ok(mut source) = File::open(path) else { return Ok(()) };
+        let Ok(mut source) = File::open(path) else {
+            return Ok(());
+        };
         while self.missing > 0 {
             let most = usize::try_from(self.missing).unwrap_or(BUFFER).min(BUFFER);
-            let Ok(count @ 1..) = source.read(&mut self.buffer[..most]) else { return Ok(()) };
+            let Ok(count @ 1..) = source.read(&mut self.buffer[..most]) else {
+                return Ok(());
+            };
             self.file.write_all(&self.buffer[..count])?;
             self.hasher.update(&self.buffer[..count]);
             self.missing -= count as u64;
@@ -93,10 +123,16 @@ impl SampleWriter {
 
 /// Returns the sources of real bytes, in this order.
 fn sources() -> Vec<PathBuf> {
-    let rustup = env::var_os("RUSTUP_HOME").map(PathBuf::from).or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".rustup")));
+    let rustup = env::var_os("RUSTUP_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".rustup")));
     let toolchains = rustup.map(|path| path.join("toolchains"));
     let system = ["/usr/local", "/usr/lib", "/usr/bin", "/usr/share"].map(PathBuf::from);
-    env::current_exe().into_iter().chain(toolchains).chain(system).collect()
+    env::current_exe()
+        .into_iter()
+        .chain(toolchains)
+        .chain(system)
+        .collect()
 }
 
 pub(super) fn digest_of(path: &Path) -> io::Result<Digest> {

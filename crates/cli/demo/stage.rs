@@ -69,7 +69,11 @@ impl Stage {
     /// Creates the hosts and this number of cables.
     pub(super) fn build(ground: &Isolation, cables: usize) -> Result<Self, DemoError> {
         match ground {
-            Isolation::Lab => Ok(Self::Lab(Lab::builder().links(vec![LinkSpec::gigabit(); cables]).build()?)),
+            Isolation::Lab => Ok(Self::Lab(
+                Lab::builder()
+                    .links(vec![LinkSpec::gigabit(); cables])
+                    .build()?,
+            )),
             Isolation::Loopback { .. } => {
                 let cables = u8::try_from(cables).unwrap_or(u8::MAX);
                 let port = free_port().map_err(DemoError::Folders)?;
@@ -105,9 +109,14 @@ impl Stage {
     pub(super) fn serve_options(&self) -> Vec<OsString> {
         match self {
             Self::Lab(_) => Vec::new(),
-            Self::Loopback { cables, port } => {
-                (0..*cables).flat_map(|cable| ["--listen".into(), format!("{}:{port}", loopback(Host::B, cable)).into()]).collect()
-            }
+            Self::Loopback { cables, port } => (0..*cables)
+                .flat_map(|cable| {
+                    [
+                        "--listen".into(),
+                        format!("{}:{port}", loopback(Host::B, cable)).into(),
+                    ]
+                })
+                .collect(),
         }
     }
 
@@ -116,8 +125,18 @@ impl Stage {
         match self {
             Self::Lab(_) => Vec::new(),
             Self::Loopback { cables, port } => {
-                let link = |cable| format!("--link={}={}", loopback(Host::A, cable), loopback(Host::B, cable)).into();
-                (0..*cables).map(link).chain([format!("--port={port}").into()]).collect()
+                let link = |cable| {
+                    format!(
+                        "--link={}={}",
+                        loopback(Host::A, cable),
+                        loopback(Host::B, cable)
+                    )
+                    .into()
+                };
+                (0..*cables)
+                    .map(link)
+                    .chain([format!("--port={port}").into()])
+                    .collect()
             }
         }
     }
@@ -125,9 +144,11 @@ impl Stage {
     /// Returns the total capacity of the cables; `None` if nothing limits them.
     pub(super) fn expected(&self) -> Option<BitRate> {
         match self {
-            Self::Lab(lab) => {
-                lab.links().into_iter().map(|spec| spec.goodput().map(|rate| BitRate(rate.bits_per_second()))).sum::<Option<BitRate>>()
-            }
+            Self::Lab(lab) => lab
+                .links()
+                .into_iter()
+                .map(|spec| spec.goodput().map(|rate| BitRate(rate.bits_per_second())))
+                .sum::<Option<BitRate>>(),
             Self::Loopback { .. } => None,
         }
     }
@@ -137,7 +158,13 @@ impl Stage {
         match self {
             Self::Lab(lab) => {
                 let counters = lab.counters()?;
-                Ok(Some(counters.into_iter().enumerate().map(|(link, counters)| (lab.interface(link), counters)).collect()))
+                Ok(Some(
+                    counters
+                        .into_iter()
+                        .enumerate()
+                        .map(|(link, counters)| (lab.interface(link), counters))
+                        .collect(),
+                ))
             }
             Self::Loopback { .. } => Ok(None),
         }
@@ -155,7 +182,9 @@ fn loopback(host: Host, cable: u8) -> Ipv4Addr {
 
 /// Returns a free port: the default if possible.
 fn free_port() -> io::Result<u16> {
-    let free = |port| TcpListener::bind((loopback(Host::B, 0), port)).and_then(|listener| listener.local_addr());
+    let free = |port| {
+        TcpListener::bind((loopback(Host::B, 0), port)).and_then(|listener| listener.local_addr())
+    };
     Ok(free(DEFAULT_PORT).or_else(|_| free(0))?.port())
 }
 
@@ -165,16 +194,34 @@ mod tests {
 
     #[test]
     fn loopback_cables_are_pairs_of_their_own() {
-        let stage = Stage::Loopback { cables: 2, port: 99 };
-        assert_eq!(stage.serve_options(), ["--listen", "127.0.1.2:99", "--listen", "127.0.1.3:99"]);
-        assert_eq!(stage.cp_options(), ["--link=127.0.0.2=127.0.1.2", "--link=127.0.0.3=127.0.1.3", "--port=99"]);
+        let stage = Stage::Loopback {
+            cables: 2,
+            port: 99,
+        };
+        assert_eq!(
+            stage.serve_options(),
+            ["--listen", "127.0.1.2:99", "--listen", "127.0.1.3:99"]
+        );
+        assert_eq!(
+            stage.cp_options(),
+            [
+                "--link=127.0.0.2=127.0.1.2",
+                "--link=127.0.0.3=127.0.1.3",
+                "--port=99"
+            ]
+        );
         assert_eq!(stage.expected(), None);
     }
 
     #[test]
     fn it_is_said_when_nothing_is_shaped() {
-        let ground = Isolation::Loopback { why: "because".into() };
+        let ground = Isolation::Loopback {
+            why: "because".into(),
+        };
         let said = ground.to_string();
-        assert!(said.contains(": because.") && said.contains("without a rate limit"), "{said}");
+        assert!(
+            said.contains(": because.") && said.contains("without a rate limit"),
+            "{said}"
+        );
     }
 }

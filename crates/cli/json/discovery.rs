@@ -47,7 +47,11 @@ struct CableDocument<'a> {
 }
 
 impl<'a> Discovery<'a> {
-    pub(crate) fn of(result: &'a Result<Vec<DiscoveredPeer>, Failure>, elapsed: Duration, hint: Option<String>) -> Self {
+    pub(crate) fn of(
+        result: &'a Result<Vec<DiscoveredPeer>, Failure>,
+        elapsed: Duration,
+        hint: Option<String>,
+    ) -> Self {
         Self {
             schema: SCHEMA,
             ok: result.is_ok(),
@@ -55,7 +59,9 @@ impl<'a> Discovery<'a> {
             error: result.as_ref().err().map(Failure::one_line),
             hint,
             elapsed_s: seconds(elapsed),
-            peers: result.as_ref().map_or_else(|_| Vec::new(), |heard| peers(heard)),
+            peers: result
+                .as_ref()
+                .map_or_else(|_| Vec::new(), |heard| peers(heard)),
         }
     }
 
@@ -63,13 +69,19 @@ impl<'a> Discovery<'a> {
     pub(crate) fn print(&self) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(self).map_err(|error| Failure::Output(error.into()))?;
         line.push(b'\n');
-        std::io::stdout().lock().write_all(&line).map_err(Failure::Output)
+        std::io::stdout()
+            .lock()
+            .write_all(&line)
+            .map_err(Failure::Output)
     }
 }
 
 /// Groups the cables by key; the input is sorted by key.
 fn peers(heard: &[DiscoveredPeer]) -> Vec<PeerDocument<'_>> {
-    heard.chunk_by(|one, other| one.key == other.key).filter_map(peer).collect()
+    heard
+        .chunk_by(|one, other| one.key == other.key)
+        .filter_map(peer)
+        .collect()
 }
 
 fn peer(cables: &[DiscoveredPeer]) -> Option<PeerDocument<'_>> {
@@ -117,21 +129,37 @@ mod tests {
 
     #[test]
     fn a_peer_is_told_once_with_all_its_cables() {
-        let found = document(&Ok(vec![heard(1, Some("nas"), "eth1"), heard(1, Some("nas"), "eth2"), heard(2, None, "eth1")]));
+        let found = document(&Ok(vec![
+            heard(1, Some("nas"), "eth1"),
+            heard(1, Some("nas"), "eth2"),
+            heard(2, None, "eth1"),
+        ]));
         assert_eq!(found["peers"].as_array().unwrap().len(), 2, "{found:#}");
         let nas = &found["peers"][0];
-        assert_eq!((&nas["name"], &nas["trusted"]), (&"nas".into(), &true.into()));
+        assert_eq!(
+            (&nas["name"], &nas["trusted"]),
+            (&"nas".into(), &true.into())
+        );
         assert_eq!(nas["cables"][1]["interface"], "eth2");
         assert_eq!(nas["cables"][0]["address"], "fe80::2");
         let stranger = &found["peers"][1];
-        assert_eq!((stranger.get("name"), &stranger["trusted"]), (None, &false.into()));
+        assert_eq!(
+            (stranger.get("name"), &stranger["trusted"]),
+            (None, &false.into())
+        );
     }
 
     #[test]
     fn silence_and_failure_are_told_apart() {
         let silence = document(&Ok(Vec::new()));
-        assert_eq!((&silence["ok"], &silence["exit_code"]), (&true.into(), &0.into()));
+        assert_eq!(
+            (&silence["ok"], &silence["exit_code"]),
+            (&true.into(), &0.into())
+        );
         let failure = document(&Err(Error::NoInterface { why: "none is up" }.into()));
-        assert_eq!((&failure["ok"], &failure["exit_code"], &failure["hint"]), (&false.into(), &10.into(), &"plug it in".into()));
+        assert_eq!(
+            (&failure["ok"], &failure["exit_code"], &failure["hint"]),
+            (&false.into(), &10.into(), &"plug it in".into())
+        );
     }
 }

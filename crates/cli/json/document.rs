@@ -181,7 +181,10 @@ impl<'a> Document<'a> {
             bytes: Some(report.size),
             size_bytes: Some(report.size),
             files: report.tree.as_ref().map_or(1, |tree| tree.files),
-            tree: report.tree.as_ref().map(|tree| TreeDocument::of(tree, dry_run)),
+            tree: report
+                .tree
+                .as_ref()
+                .map(|tree| TreeDocument::of(tree, dry_run)),
             elapsed_s: seconds(report.elapsed),
             moving_s: Some(seconds(report.moving)),
             goodput_bps: Some(report.goodput().0),
@@ -204,8 +207,12 @@ impl<'a> Document<'a> {
         let progress = view.progress.as_ref();
         Self {
             bytes: progress.map(|progress| progress.bytes),
-            size_bytes: progress.filter(|progress| !progress.open).map(|progress| progress.size),
-            files: progress.and_then(|progress| progress.files).map_or(0, |(done, _)| done),
+            size_bytes: progress
+                .filter(|progress| !progress.open)
+                .map(|progress| progress.size),
+            files: progress
+                .and_then(|progress| progress.files)
+                .map_or(0, |(done, _)| done),
             resumed_bytes: progress.map(|progress| progress.resumed),
             links: view.links.iter().map(LinkDocument::from).collect(),
             ..self
@@ -236,7 +243,11 @@ impl<'a> TreeDocument<'a> {
 
 impl<'a> From<&'a FailedEntry> for FailureDocument<'a> {
     fn from(failure: &'a FailedEntry) -> Self {
-        Self { name: &failure.name, code: failure.code.word(), text: &failure.text }
+        Self {
+            name: &failure.name,
+            code: failure.code.word(),
+            text: &failure.text,
+        }
     }
 }
 
@@ -266,7 +277,11 @@ impl<'a> From<&'a LinkReport> for LinkDocument<'a> {
 
 impl<'a> From<&'a UnusedInterface> for FailedDocument<'a> {
     fn from(failed: &'a UnusedInterface) -> Self {
-        Self { side: if failed.is_peers { "peer" } else { "here" }, interface: &failed.interface, reason: &failed.why }
+        Self {
+            side: if failed.is_peers { "peer" } else { "here" },
+            interface: &failed.interface,
+            reason: &failed.why,
+        }
     }
 }
 
@@ -315,7 +330,12 @@ mod tests {
 
     fn ended(report: Option<&Report>, failure: Option<&Failure>, view: &View) -> Value {
         let hint = failure.map(|_| "try again".to_owned());
-        let end = End { report, failure, elapsed: Duration::from_millis(1500), hint };
+        let end = End {
+            report,
+            failure,
+            elapsed: Duration::from_millis(1500),
+            hint,
+        };
         to_value(Document::of(end, view, false)).unwrap()
     }
 
@@ -326,7 +346,10 @@ mod tests {
     #[test]
     fn a_copy_that_succeeded_is_described_as_the_schema_says() {
         let mut view = View::default();
-        view.apply(&Event::Connected { key: PublicKey::from_bytes([1; 32]), name: Some("nas".into()) });
+        view.apply(&Event::Connected {
+            key: PublicKey::from_bytes([1; 32]),
+            name: Some("nas".into()),
+        });
         let document = document(Ok(report()), &view);
         check(&document);
         assert_eq!(document["ok"], true);
@@ -340,12 +363,28 @@ mod tests {
 
     #[test]
     fn every_limit_and_state_is_in_the_schema() {
-        use nicstripe::Limit::{Cables, Files, Latency, LinkDown, Loss, Receiver, SendBuffer, Source, Unknown};
-        for limited_by in [Cables, Source, Receiver, SendBuffer, Loss, LinkDown, Latency, Files, Unknown] {
-            check(&document(Ok(Report { limited_by, ..report() }), &View::default()));
+        use nicstripe::Limit::{
+            Cables, Files, Latency, LinkDown, Loss, Receiver, SendBuffer, Source, Unknown,
+        };
+        for limited_by in [
+            Cables, Source, Receiver, SendBuffer, Loss, LinkDown, Latency, Files, Unknown,
+        ] {
+            check(&document(
+                Ok(Report {
+                    limited_by,
+                    ..report()
+                }),
+                &View::default(),
+            ));
         }
         let down = LinkState::Down("no carrier".into());
-        for state in [LinkState::Connecting, LinkState::Up, LinkState::Suspect, down, LinkState::LeftOut("by name".into())] {
+        for state in [
+            LinkState::Connecting,
+            LinkState::Up,
+            LinkState::Suspect,
+            down,
+            LinkState::LeftOut("by name".into()),
+        ] {
             let mut report = report();
             report.links[0].state = state;
             check(&document(Ok(report), &View::default()));
@@ -354,7 +393,10 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_absent() {
-        let mut report = Report { expected: None, ..report() };
+        let mut report = Report {
+            expected: None,
+            ..report()
+        };
         report.links[0].theory = None;
         report.links[0].kernel = nicstripe::KernelView::default();
         let document = document(Ok(report), &View::default());
@@ -370,40 +412,119 @@ mod tests {
 
     #[test]
     fn a_tree_of_which_something_failed_has_a_report_and_an_error() {
-        let codes = [FailCode::Io, FailCode::SourceChanged, FailCode::NotAFile, FailCode::Exists, FailCode::Busy, FailCode::NotFound];
-        let failure = |code: &FailCode| FailedEntry { name: "dir/a".into(), code: *code, text: "because".into() };
+        let codes = [
+            FailCode::Io,
+            FailCode::SourceChanged,
+            FailCode::NotAFile,
+            FailCode::Exists,
+            FailCode::Busy,
+            FailCode::NotFound,
+        ];
+        let failure = |code: &FailCode| FailedEntry {
+            name: "dir/a".into(),
+            code: *code,
+            text: "because".into(),
+        };
         let failures: Vec<FailedEntry> = codes.iter().map(failure).collect();
-        let tree = TreeReport { files: 7, bytes: 5, deleted: 1, failed: 6, failures, ..TreeReport::default() };
-        let report = Report { tree: Some(tree), digest: None, ..report() };
+        let tree = TreeReport {
+            files: 7,
+            bytes: 5,
+            deleted: 1,
+            failed: 6,
+            failures,
+            ..TreeReport::default()
+        };
+        let report = Report {
+            tree: Some(tree),
+            digest: None,
+            ..report()
+        };
         let shortfall = Failure::Shortfall(Box::new(shortfall(&codes, &["-r"])));
         let document = ended(Some(&report), Some(&shortfall), &View::default());
         check(&document);
-        assert_eq!((&document["ok"], &document["exit_code"], &document["resumable"]), (&false.into(), &23.into(), &true.into()));
-        assert_eq!((&document["files"], document.get("blake3")), (&7.into(), None));
-        assert_eq!((&document["tree"]["deleted"], &document["tree"]["failed"]), (&1.into(), &6.into()));
+        assert_eq!(
+            (
+                &document["ok"],
+                &document["exit_code"],
+                &document["resumable"]
+            ),
+            (&false.into(), &23.into(), &true.into())
+        );
+        assert_eq!(
+            (&document["files"], document.get("blake3")),
+            (&7.into(), None)
+        );
+        assert_eq!(
+            (&document["tree"]["deleted"], &document["tree"]["failed"]),
+            (&1.into(), &6.into())
+        );
         assert_eq!(document["tree"]["failures"][1]["code"], "source_changed");
-        assert!(document["error"].as_str().unwrap().contains("files failed"), "{document:#}");
+        assert!(
+            document["error"].as_str().unwrap().contains("files failed"),
+            "{document:#}"
+        );
     }
 
     #[test]
     fn a_tree_that_was_given_up_says_how_many_files_are_there() {
-        let progress = Progress { bytes: 5, size: 10, open: true, files: Some((3, 4)), ..Progress::default() };
-        let view = View { progress: Some(progress), ..View::default() };
-        let document = document(Err(Failure::Interrupted { stop: Stop::Interrupt, resumable: true }), &view);
+        let progress = Progress {
+            bytes: 5,
+            size: 10,
+            open: true,
+            files: Some((3, 4)),
+            ..Progress::default()
+        };
+        let view = View {
+            progress: Some(progress),
+            ..View::default()
+        };
+        let document = document(
+            Err(Failure::Interrupted {
+                stop: Stop::Interrupt,
+                resumable: true,
+            }),
+            &view,
+        );
         check(&document);
-        assert_eq!((&document["files"], &document["bytes"], document.get("size_bytes")), (&3.into(), &5.into(), None));
+        assert_eq!(
+            (
+                &document["files"],
+                &document["bytes"],
+                document.get("size_bytes")
+            ),
+            (&3.into(), &5.into(), None)
+        );
     }
 
     #[test]
     fn a_copy_that_failed_half_way_says_how_far_it_came() {
         let mut view = View::default();
-        view.apply(&Event::Started { size: 1000, resumed: 100 });
-        view.apply(&Event::Link { link: link("eth1"), state: LinkState::Up });
-        let failure = Failure::Interrupted { stop: Stop::Terminate, resumable: true };
+        view.apply(&Event::Started {
+            size: 1000,
+            resumed: 100,
+        });
+        view.apply(&Event::Link {
+            link: link("eth1"),
+            state: LinkState::Up,
+        });
+        let failure = Failure::Interrupted {
+            stop: Stop::Terminate,
+            resumable: true,
+        };
         let document = document(Err(failure), &view);
         check(&document);
-        assert_eq!((&document["ok"], &document["exit_code"]), (&false.into(), &143.into()));
-        assert_eq!((&document["bytes"], &document["size_bytes"], &document["resumed_bytes"]), (&100.into(), &1000.into(), &100.into()));
+        assert_eq!(
+            (&document["ok"], &document["exit_code"]),
+            (&false.into(), &143.into())
+        );
+        assert_eq!(
+            (
+                &document["bytes"],
+                &document["size_bytes"],
+                &document["resumed_bytes"]
+            ),
+            (&100.into(), &1000.into(), &100.into())
+        );
         assert_eq!(document["resumable"], true);
         assert_eq!(document["links"][0]["interface"], "eth1");
         assert_eq!(document.get("goodput_bps"), None);
@@ -411,7 +532,10 @@ mod tests {
 
     #[test]
     fn a_copy_that_never_began_is_described_too() {
-        for failure in [Failure::Plan(PlanError::BothLocal), Error::Cancelled { resumable: false }.into()] {
+        for failure in [
+            Failure::Plan(PlanError::BothLocal),
+            Error::Cancelled { resumable: false }.into(),
+        ] {
             let document = document(Err(failure), &View::default());
             check(&document);
             assert_eq!(document.get("bytes"), None);

@@ -28,11 +28,24 @@ pub(crate) struct EventStream {
 impl EventStream {
     /// Starts the stream with the sources and the target.
     pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Self {
-        let mut stream = Self { begun: Instant::now(), sized: true, broken: None };
+        let mut stream = Self {
+            begun: Instant::now(),
+            sized: true,
+            broken: None,
+        };
         let shown = |text: &OsStr| escaped(text.as_bytes());
         let sources: Vec<String> = sources.iter().map(|source| shown(source)).collect();
         let source = sources.first().cloned().unwrap_or_default();
-        stream.line(&Line::of(0.0, Kind::Start { version: env!("CARGO_PKG_VERSION"), source, sources, target: shown(target), dry_run }));
+        stream.line(&Line::of(
+            0.0,
+            Kind::Start {
+                version: env!("CARGO_PKG_VERSION"),
+                source,
+                sources,
+                target: shown(target),
+                dry_run,
+            },
+        ));
         stream
     }
 
@@ -176,13 +189,23 @@ impl EntryLine {
             EntryOutcome::Failed { code, text } => (None, Some(code.word()), Some(text.clone())),
             _ => (None, None, None),
         };
-        Self { name: shown, name_base64, outcome: outcome_word(outcome), bytes, code, text }
+        Self {
+            name: shown,
+            name_base64,
+            outcome: outcome_word(outcome),
+            bytes,
+            code,
+            text,
+        }
     }
 }
 
 fn outcome_word(outcome: &EntryOutcome) -> &'static str {
     match outcome {
-        EntryOutcome::Copied { verdict: Verdict::Replace, .. } => "replaced",
+        EntryOutcome::Copied {
+            verdict: Verdict::Replace,
+            ..
+        } => "replaced",
         EntryOutcome::Copied { .. } => "copied",
         EntryOutcome::Skipped(Verdict::Newer) => "newer",
         EntryOutcome::Skipped(_) => "unchanged",
@@ -195,16 +218,29 @@ fn outcome_word(outcome: &EntryOutcome) -> &'static str {
 
 impl<'a> Line<Kind<'a>> {
     fn of(time_s: f64, kind: Kind<'a>) -> Self {
-        Self { schema: SCHEMA, time_s, kind }
+        Self {
+            schema: SCHEMA,
+            time_s,
+            kind,
+        }
     }
 }
 
 impl<'a> Kind<'a> {
     fn of(event: &'a Event, sized: bool) -> Option<Self> {
         Some(match event {
-            Event::Connected { key, name } => Self::Connected { peer_key: key.to_string(), peer_name: name.as_deref() },
-            Event::Link { link, state } => Self::Link { ends: link.into(), state: state.into() },
-            Event::Started { size, resumed } => Self::Started { size_bytes: sized.then_some(*size), resumed_bytes: *resumed },
+            Event::Connected { key, name } => Self::Connected {
+                peer_key: key.to_string(),
+                peer_name: name.as_deref(),
+            },
+            Event::Link { link, state } => Self::Link {
+                ends: link.into(),
+                state: state.into(),
+            },
+            Event::Started { size, resumed } => Self::Started {
+                size_bytes: sized.then_some(*size),
+                resumed_bytes: *resumed,
+            },
             Event::Progress(progress) => Self::Progress {
                 bytes: progress.bytes,
                 size_bytes: is_size_known(progress).then_some(progress.size),
@@ -215,8 +251,14 @@ impl<'a> Kind<'a> {
                 goodput_bps: progress.rate.0,
                 links: progress.links.iter().map(LinkLine::from).collect(),
             },
-            Event::Waiting { since } => Self::Waiting { waited_s: seconds(*since) },
-            Event::Queued { host, since, most } => Self::Queued { host, waited_s: seconds(*since), sessions: *most },
+            Event::Waiting { since } => Self::Waiting {
+                waited_s: seconds(*since),
+            },
+            Event::Queued { host, since, most } => Self::Queued {
+                host,
+                waited_s: seconds(*since),
+                sessions: *most,
+            },
             Event::Entry { name, outcome } => Self::Entry(EntryLine::of(name, outcome)),
             Event::Restarted => Self::Restarted,
             _ => return None,
@@ -232,7 +274,12 @@ fn is_size_known(progress: &Progress) -> bool {
 
 impl<'a> From<&'a LinkProgress> for LinkLine<'a> {
     fn from(link: &'a LinkProgress) -> Self {
-        Self { ends: (&link.link).into(), bytes: link.bytes, goodput_bps: link.rate.0, state: (&link.state).into() }
+        Self {
+            ends: (&link.link).into(),
+            bytes: link.bytes,
+            goodput_bps: link.rate.0,
+            state: (&link.state).into(),
+        }
     }
 }
 
@@ -257,55 +304,201 @@ mod tests {
     #[test]
     fn every_event_is_as_the_schema_says() {
         let schema = Schema::load("cp-event");
-        let link_progress = LinkProgress { link: link("eth1"), bytes: 3, rate: BitRate(8), state: LinkState::LeftOut("by name".into()) };
-        let progress = Progress { bytes: 5, size: 10, open: false, files: None, resumed: 2, rate: BitRate(8), links: vec![link_progress] };
+        let link_progress = LinkProgress {
+            link: link("eth1"),
+            bytes: 3,
+            rate: BitRate(8),
+            state: LinkState::LeftOut("by name".into()),
+        };
+        let progress = Progress {
+            bytes: 5,
+            size: 10,
+            open: false,
+            files: None,
+            resumed: 2,
+            rate: BitRate(8),
+            links: vec![link_progress],
+        };
         for (event, name) in [
-            (Event::Connected { key: PublicKey::from_bytes([1; 32]), name: None }, "connected"),
-            (Event::Connected { key: PublicKey::from_bytes([1; 32]), name: Some("nas".into()) }, "connected"),
-            (Event::Link { link: link("eth1"), state: LinkState::Down("no carrier".into()) }, "link"),
-            (Event::Started { size: 10, resumed: 2 }, "started"),
+            (
+                Event::Connected {
+                    key: PublicKey::from_bytes([1; 32]),
+                    name: None,
+                },
+                "connected",
+            ),
+            (
+                Event::Connected {
+                    key: PublicKey::from_bytes([1; 32]),
+                    name: Some("nas".into()),
+                },
+                "connected",
+            ),
+            (
+                Event::Link {
+                    link: link("eth1"),
+                    state: LinkState::Down("no carrier".into()),
+                },
+                "link",
+            ),
+            (
+                Event::Started {
+                    size: 10,
+                    resumed: 2,
+                },
+                "started",
+            ),
             (Event::Progress(progress.clone()), "progress"),
-            (Event::Progress(Progress { open: true, ..progress.clone() }), "progress"),
-            (Event::Progress(Progress { open: true, files: Some((1, 2)), ..progress }), "progress"),
-            (entry(b"a/b", EntryOutcome::Copied { verdict: Verdict::Create, bytes: 5 }), "entry"),
-            (entry(b"a/\xff", EntryOutcome::Copied { verdict: Verdict::Replace, bytes: 5 }), "entry"),
+            (
+                Event::Progress(Progress {
+                    open: true,
+                    ..progress.clone()
+                }),
+                "progress",
+            ),
+            (
+                Event::Progress(Progress {
+                    open: true,
+                    files: Some((1, 2)),
+                    ..progress
+                }),
+                "progress",
+            ),
+            (
+                entry(
+                    b"a/b",
+                    EntryOutcome::Copied {
+                        verdict: Verdict::Create,
+                        bytes: 5,
+                    },
+                ),
+                "entry",
+            ),
+            (
+                entry(
+                    b"a/\xff",
+                    EntryOutcome::Copied {
+                        verdict: Verdict::Replace,
+                        bytes: 5,
+                    },
+                ),
+                "entry",
+            ),
             (entry(b"a", EntryOutcome::Skipped(Verdict::Same)), "entry"),
             (entry(b"a", EntryOutcome::Skipped(Verdict::Newer)), "entry"),
             (entry(b"a", EntryOutcome::Deleted), "entry"),
             (entry(b"a", EntryOutcome::Special), "entry"),
-            (entry(b"a", EntryOutcome::Failed { code: FailCode::Io, text: "because".into() }), "entry"),
-            (Event::Waiting { since: Duration::from_millis(1500) }, "waiting"),
-            (Event::Queued { host: "nas".into(), since: Duration::from_secs(2), most: Some(64) }, "queued"),
-            (Event::Queued { host: "nas".into(), since: Duration::from_secs(2), most: None }, "queued"),
+            (
+                entry(
+                    b"a",
+                    EntryOutcome::Failed {
+                        code: FailCode::Io,
+                        text: "because".into(),
+                    },
+                ),
+                "entry",
+            ),
+            (
+                Event::Waiting {
+                    since: Duration::from_millis(1500),
+                },
+                "waiting",
+            ),
+            (
+                Event::Queued {
+                    host: "nas".into(),
+                    since: Duration::from_secs(2),
+                    most: Some(64),
+                },
+                "queued",
+            ),
+            (
+                Event::Queued {
+                    host: "nas".into(),
+                    since: Duration::from_secs(2),
+                    most: None,
+                },
+                "queued",
+            ),
             (Event::Restarted, "restarted"),
         ] {
             let line = line(&event);
             assert_eq!(line["event"], name);
             schema.check(&line);
         }
-        let start = Kind::Start { version: "0.1.0", source: "a".into(), sources: vec!["a".into()], target: "nas:".into(), dry_run: false };
+        let start = Kind::Start {
+            version: "0.1.0",
+            source: "a".into(),
+            sources: vec!["a".into()],
+            target: "nas:".into(),
+            dry_run: false,
+        };
         schema.check(&to_value(Line::of(0.0, start)).unwrap());
-        schema.check(&to_value(Line::of(0.0, Kind::of(&Event::Started { size: 0, resumed: 0 }, false).unwrap())).unwrap());
+        schema.check(
+            &to_value(Line::of(
+                0.0,
+                Kind::of(
+                    &Event::Started {
+                        size: 0,
+                        resumed: 0,
+                    },
+                    false,
+                )
+                .unwrap(),
+            ))
+            .unwrap(),
+        );
     }
 
     fn entry(name: &[u8], outcome: EntryOutcome) -> Event {
-        Event::Entry { name: Name::parse(name).unwrap(), outcome }
+        Event::Entry {
+            name: Name::parse(name).unwrap(),
+            outcome,
+        }
     }
 
     #[test]
     fn a_size_that_nobody_knows_is_absent() {
-        let pipe = line(&Event::Progress(Progress { bytes: 5, open: true, ..Progress::default() }));
-        assert_eq!((pipe.get("size_bytes"), &pipe["open"]), (None, &true.into()));
-        let tree = line(&Event::Progress(Progress { size: 5, open: true, files: Some((1, 2)), ..Progress::default() }));
-        assert_eq!((&tree["size_bytes"], &tree["files"], &tree["files_found"]), (&5.into(), &1.into(), &2.into()));
-        let started = to_value(Kind::of(&Event::Started { size: 0, resumed: 0 }, false).unwrap()).unwrap();
+        let pipe = line(&Event::Progress(Progress {
+            bytes: 5,
+            open: true,
+            ..Progress::default()
+        }));
+        assert_eq!(
+            (pipe.get("size_bytes"), &pipe["open"]),
+            (None, &true.into())
+        );
+        let tree = line(&Event::Progress(Progress {
+            size: 5,
+            open: true,
+            files: Some((1, 2)),
+            ..Progress::default()
+        }));
+        assert_eq!(
+            (&tree["size_bytes"], &tree["files"], &tree["files_found"]),
+            (&5.into(), &1.into(), &2.into())
+        );
+        let started = to_value(
+            Kind::of(
+                &Event::Started {
+                    size: 0,
+                    resumed: 0,
+                },
+                false,
+            )
+            .unwrap(),
+        )
+        .unwrap();
         assert_eq!(started.get("size_bytes"), None);
     }
 
     #[test]
     fn a_name_that_cannot_be_shown_comes_with_its_bytes() {
         let plain = line(&entry("dir/größe".as_bytes(), EntryOutcome::Deleted));
-        assert_eq!((&plain["name"], plain.get("name_base64")), (&"dir/größe".into(), None));
+        assert_eq!(
+            (&plain["name"], plain.get("name_base64")),
+            (&"dir/größe".into(), None)
+        );
         let wild = line(&entry(b"dir/a\x1b\xff", EntryOutcome::Deleted));
         assert_eq!(wild["name"], r"dir/a\u{1b}\xff");
         assert_eq!(wild["name_base64"], "ZGlyL2Eb/w==");
@@ -313,7 +506,10 @@ mod tests {
 
     #[test]
     fn a_link_event_is_flat() {
-        let line = line(&Event::Link { link: link("eth1"), state: LinkState::Down("no carrier".into()) });
+        let line = line(&Event::Link {
+            link: link("eth1"),
+            state: LinkState::Down("no carrier".into()),
+        });
         let expected = r#"{"event":"link","interface":"eth1","reason":"no carrier","remote":"10.0.0.2","schema":"nicstripe-cp-event/1","state":"down","time_s":0.25}"#;
         assert_eq!(line, serde_json::from_str::<Value>(expected).unwrap());
     }

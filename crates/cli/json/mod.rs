@@ -34,7 +34,12 @@ pub(crate) struct LinkEnds<'a> {
 
 impl<'a> From<&'a LinkName> for LinkEnds<'a> {
     fn from(link: &'a LinkName) -> Self {
-        Self { interface: &link.interface, peer_interface: link.peer_interface.as_deref(), local: link.local, remote: link.remote }
+        Self {
+            interface: &link.interface,
+            peer_interface: link.peer_interface.as_deref(),
+            local: link.local,
+            remote: link.remote,
+        }
     }
 }
 

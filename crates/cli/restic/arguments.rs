@@ -55,14 +55,26 @@ pub(super) struct RepositoryAddress {
 impl Restic {
     /// Parses the daemon and the folder from the arguments.
     pub(super) fn place(&self) -> Result<RepositoryAddress, Failure> {
-        let no_host =
-            || Failure::Setting { key: "HOST:PATH", why: format!("no host in {:?}, expected HOST:PATH as in nas:backup", self.repository) };
-        let Location::Remote(Remote { host, port, path }) = Location::parse(&self.repository)? else { return Err(no_host()) };
+        let no_host = || Failure::Setting {
+            key: "HOST:PATH",
+            why: format!(
+                "no host in {:?}, expected HOST:PATH as in nas:backup",
+                self.repository
+            ),
+        };
+        let Location::Remote(Remote { host, port, path }) = Location::parse(&self.repository)?
+        else {
+            return Err(no_host());
+        };
         let base = match path {
             RemotePath::Root => None,
             RemotePath::Directory(name) | RemotePath::File(name) => Some(name),
         };
-        Ok(RepositoryAddress { host, port: self.connect.port(port), base })
+        Ok(RepositoryAddress {
+            host,
+            port: self.connect.port(port),
+            base,
+        })
     }
 }
 
@@ -80,7 +92,8 @@ mod tests {
     }
 
     fn place(words: &[&str]) -> Result<RepositoryAddress, String> {
-        let typed = Typed::try_parse_from([&["restic"], words].concat()).map_err(|error| error.to_string())?;
+        let typed = Typed::try_parse_from([&["restic"], words].concat())
+            .map_err(|error| error.to_string())?;
         typed.restic.place().map_err(|failure| failure.one_line())
     }
 
@@ -88,14 +101,37 @@ mod tests {
     fn what_restic_types_by_itself_is_understood() {
         let found = place(&["--stdio", "--b2-hard-delete", "nas:backup/laptop"]).unwrap();
         let base = Some(Name::parse(b"backup/laptop").unwrap());
-        assert_eq!(found, RepositoryAddress { host: "nas".into(), port: DEFAULT_PORT, base });
-        assert_eq!(place(&["--stdio", "-P", "99", "nas:"]).unwrap(), RepositoryAddress { host: "nas".into(), port: 99, base: None });
-        assert_eq!(place(&["--addr", "localhost:0", "nicstripe://nas:98/"]).unwrap().port, 98);
+        assert_eq!(
+            found,
+            RepositoryAddress {
+                host: "nas".into(),
+                port: DEFAULT_PORT,
+                base
+            }
+        );
+        assert_eq!(
+            place(&["--stdio", "-P", "99", "nas:"]).unwrap(),
+            RepositoryAddress {
+                host: "nas".into(),
+                port: 99,
+                base: None
+            }
+        );
+        assert_eq!(
+            place(&["--addr", "localhost:0", "nicstripe://nas:98/"])
+                .unwrap()
+                .port,
+            98
+        );
     }
 
     #[test]
     fn a_folder_here_and_no_way_to_be_asked_are_usage_errors() {
-        assert!(place(&["--stdio", "backup"]).unwrap_err().contains("no host in \"backup\""));
+        assert!(
+            place(&["--stdio", "backup"])
+                .unwrap_err()
+                .contains("no host in \"backup\"")
+        );
         assert!(place(&["--stdio", "-"]).is_err());
         assert!(place(&["nas:backup"]).is_err());
         assert!(place(&["--stdio", "--no-password", "nas:backup"]).is_err());

@@ -5,7 +5,9 @@ use std::{future::poll_fn, pin::Pin};
 use hyper::body::{Body, Bytes};
 
 /// Returns the next bytes of a body; `None` at its end. Skips trailers.
-pub(super) async fn next_bytes<B: Body<Data = Bytes> + Unpin>(body: &mut B) -> Option<Result<Bytes, B::Error>> {
+pub(super) async fn next_bytes<B: Body<Data = Bytes> + Unpin>(
+    body: &mut B,
+) -> Option<Result<Bytes, B::Error>> {
     loop {
         match poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await? {
             Ok(frame) => match frame.into_data() {

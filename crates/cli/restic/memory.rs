@@ -41,10 +41,17 @@ impl Memory {
     }
 
     pub(super) fn plant(&self, name: &str, bytes: &[u8]) {
-        self.0.lock().unwrap().files.insert(name.to_owned(), bytes.to_vec());
+        self.0
+            .lock()
+            .unwrap()
+            .files
+            .insert(name.to_owned(), bytes.to_vec());
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> Result<T, ObjectError>) -> Result<T, ObjectError> {
+    fn with<T>(
+        &self,
+        act: impl FnOnce(&mut State) -> Result<T, ObjectError>,
+    ) -> Result<T, ObjectError> {
         let mut state = self.0.lock().unwrap();
         match state.obstacle {
             Some(obstacle) => Err(ObjectError::new(obstacle, "the test wants it so")),
@@ -63,26 +70,59 @@ impl Objects for Memory {
     async fn list(&self, directory: &Name) -> Result<Vec<Entry>, ObjectError> {
         let prefix = format!("{directory}/");
         self.with(|state| {
-            let files = state.files.iter().filter_map(|(name, bytes)| Some((name.strip_prefix(&prefix)?, bytes.len() as u64)));
-            let folders = state.directories.iter().filter_map(|name| name.strip_prefix(&prefix));
-            let inner = files.clone().filter_map(|(name, _)| name.split_once('/').map(|(folder, _)| folder));
-            let folders: BTreeSet<&str> = folders.chain(inner).filter(|name| !name.contains('/')).collect();
-            if files.clone().next().is_none() && folders.is_empty() && !state.directories.contains(&directory.to_string()) {
+            let files = state.files.iter().filter_map(|(name, bytes)| {
+                Some((name.strip_prefix(&prefix)?, bytes.len() as u64))
+            });
+            let folders = state
+                .directories
+                .iter()
+                .filter_map(|name| name.strip_prefix(&prefix));
+            let inner = files
+                .clone()
+                .filter_map(|(name, _)| name.split_once('/').map(|(folder, _)| folder));
+            let folders: BTreeSet<&str> = folders
+                .chain(inner)
+                .filter(|name| !name.contains('/'))
+                .collect();
+            if files.clone().next().is_none()
+                && folders.is_empty()
+                && !state.directories.contains(&directory.to_string())
+            {
                 return Err(missing());
             }
-            let files = files.filter(|(name, _)| !name.contains('/')).map(|(name, size)| (name, size, true));
+            let files = files
+                .filter(|(name, _)| !name.contains('/'))
+                .map(|(name, size)| (name, size, true));
             let all = files.chain(folders.into_iter().map(|name| (name, 0, false)));
-            Ok(all.map(|(name, size, is_file)| Entry { name: name.into(), size, is_file }).collect())
+            Ok(all
+                .map(|(name, size, is_file)| Entry {
+                    name: name.into(),
+                    size,
+                    is_file,
+                })
+                .collect())
         })
     }
 
     async fn size(&self, name: &Name) -> Result<u64, ObjectError> {
-        self.with(|state| state.files.get(&name.to_string()).map(|bytes| bytes.len() as u64).ok_or_else(missing))
+        self.with(|state| {
+            state
+                .files
+                .get(&name.to_string())
+                .map(|bytes| bytes.len() as u64)
+                .ok_or_else(missing)
+        })
     }
 
     async fn read(&self, name: &Name, offset: u64, len: u64) -> Result<Pieces, ObjectError> {
         let range = usize::try_from(offset).unwrap()..usize::try_from(offset + len).unwrap();
-        let bytes = self.with(|state| state.files.get(&name.to_string()).map(|bytes| bytes[range].to_vec()).ok_or_else(missing))?;
+        let bytes = self.with(|state| {
+            state
+                .files
+                .get(&name.to_string())
+                .map(|bytes| bytes[range].to_vec())
+                .ok_or_else(missing)
+        })?;
         let (to, pieces) = mpsc::channel(1);
         tokio::spawn(async move {
             for piece in bytes.chunks(PIECE) {
@@ -93,11 +133,21 @@ impl Objects for Memory {
     }
 
     fn create(&self, name: &Name) -> Written {
-        Written { memory: self.clone(), name: name.to_string(), bytes: Vec::new() }
+        Written {
+            memory: self.clone(),
+            name: name.to_string(),
+            bytes: Vec::new(),
+        }
     }
 
     async fn remove(&self, name: &Name) -> Result<(), ObjectError> {
-        self.with(|state| state.files.remove(&name.to_string()).map(drop).ok_or_else(missing))
+        self.with(|state| {
+            state
+                .files
+                .remove(&name.to_string())
+                .map(drop)
+                .ok_or_else(missing)
+        })
     }
 
     async fn make_dir(&self, name: &Name) -> Result<(), ObjectError> {
@@ -123,12 +173,13 @@ impl Upload for Written {
     }
 
     async fn finish(self) -> Result<(), ObjectError> {
-        self.memory.with(|state| match state.files.contains_key(&self.name) {
-            true => Err(ObjectError::new(Obstacle::Exists, "it is there")),
-            false => {
-                state.files.insert(self.name, self.bytes);
-                Ok(())
-            }
-        })
+        self.memory
+            .with(|state| match state.files.contains_key(&self.name) {
+                true => Err(ObjectError::new(Obstacle::Exists, "it is there")),
+                false => {
+                    state.files.insert(self.name, self.bytes);
+                    Ok(())
+                }
+            })
     }
 }

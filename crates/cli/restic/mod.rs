@@ -58,7 +58,12 @@ impl Restic {
         result
     }
 
-    async fn serve(&self, place: RepositoryAddress, keeper: Arc<RouteKeeper>, terminal: &Terminal) -> Result<(), Failure> {
+    async fn serve(
+        &self,
+        place: RepositoryAddress,
+        keeper: Arc<RouteKeeper>,
+        terminal: &Terminal,
+    ) -> Result<(), Failure> {
         let mut signals = Signals::take()?;
         // Binds the port before it connects to the daemon: the line printed below means that both
         // are ready.
@@ -72,15 +77,25 @@ impl Restic {
         };
         let repository = Repository::new(Arc::new(Peer::new(client.clone())), place.base);
         let stopped = match listening {
-            Some(Listening { listener, address, guard, words }) => {
+            Some(Listening {
+                listener,
+                address,
+                guard,
+                words,
+            }) => {
                 // rustic parses this line.
                 terminal.say(format_args!("Serving restic REST API on http://{address}/"));
                 if let Some(words) = words {
                     // Printed as a variable, because other users can see the command line of
                     // restic.
-                    terminal.result(format_args!("export RESTIC_REPOSITORY='rest:http://{words}@{address}/'"));
+                    terminal.result(format_args!(
+                        "export RESTIC_REPOSITORY='rest:http://{words}@{address}/'"
+                    ));
                 }
-                let server = Arc::new(Server { repository, guard: Some(guard) });
+                let server = Arc::new(Server {
+                    repository,
+                    guard: Some(guard),
+                });
                 let served = async {
                     tokio::select! {
                         () = server.accept(listener) => {}
@@ -90,7 +105,10 @@ impl Restic {
                 until_stopped(served, &mut signals).await
             }
             None => {
-                let server = Arc::new(Server { repository, guard: None });
+                let server = Arc::new(Server {
+                    repository,
+                    guard: None,
+                });
                 let stream = stdio::open().map_err(Failure::Output)?;
                 until_stopped(answer(server.serve(stream)), &mut signals).await
             }
@@ -103,18 +121,39 @@ impl Restic {
     }
 
     async fn listen(&self, typed: &str) -> Result<Listening, Failure> {
-        let failed = |source| Failure::Listen { address: typed.to_owned(), source };
-        let set = Password::from_env().map_err(|_| Failure::Setting { key: USER, why: format!("set without {PASSWORD}") })?;
+        let failed = |source| Failure::Listen {
+            address: typed.to_owned(),
+            source,
+        };
+        let set = Password::from_env().map_err(|_| Failure::Setting {
+            key: USER,
+            why: format!("set without {PASSWORD}"),
+        })?;
         if self.no_password && set.is_some() {
-            return Err(Failure::Setting { key: USER, why: "set together with --no-password: expected one of them".into() });
+            return Err(Failure::Setting {
+                key: USER,
+                why: "set together with --no-password: expected one of them".into(),
+            });
         }
         let (password, words) = match set {
             None if self.no_password => (None, None),
-            None => Password::random().map(|(password, words)| (Some(password), Some(words))).map_err(failed)?,
+            None => Password::random()
+                .map(|(password, words)| (Some(password), Some(words)))
+                .map_err(failed)?,
             set => (set, None),
         };
-        let (listener, address) = server::listen(typed, password.is_some()).await.map_err(failed)?;
-        Ok(Listening { listener, address, guard: Guard { password, names: OwnNames::of(typed, address) }, words })
+        let (listener, address) = server::listen(typed, password.is_some())
+            .await
+            .map_err(failed)?;
+        Ok(Listening {
+            listener,
+            address,
+            guard: Guard {
+                password,
+                names: OwnNames::of(typed, address),
+            },
+            words,
+        })
     }
 }
 
@@ -131,7 +170,10 @@ struct Listening {
 /// ends it.
 async fn answer(connection: impl Future<Output = Result<(), server::ConnectionError>>) {
     if let Err(error) = connection.await {
-        tracing::warn!(error = nicstripe::chain(error.as_ref()), "connection on standard input and output lost");
+        tracing::warn!(
+            error = nicstripe::chain(error.as_ref()),
+            "connection on standard input and output lost"
+        );
     }
 }
 

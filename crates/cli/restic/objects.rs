@@ -14,13 +14,21 @@ pub(super) trait Objects: Send + Sync + 'static {
     type Upload: Upload;
 
     /// Returns the entries of a directory, in any order.
-    fn list(&self, directory: &Name) -> impl Future<Output = Result<Vec<Entry>, ObjectError>> + Send;
+    fn list(
+        &self,
+        directory: &Name,
+    ) -> impl Future<Output = Result<Vec<Entry>, ObjectError>> + Send;
 
     /// Returns the size of a file in bytes. Errors: missing, or not a file.
     fn size(&self, name: &Name) -> impl Future<Output = Result<u64, ObjectError>> + Send;
 
     /// Starts reading `len` bytes of a file at `offset`; the range lies within the file.
-    fn read(&self, name: &Name, offset: u64, len: u64) -> impl Future<Output = Result<Pieces, ObjectError>> + Send;
+    fn read(
+        &self,
+        name: &Name,
+        offset: u64,
+        len: u64,
+    ) -> impl Future<Output = Result<Pieces, ObjectError>> + Send;
 
     /// Starts a new file. Creates missing directories.
     fn create(&self, name: &Name) -> Self::Upload;
@@ -79,6 +87,9 @@ pub(super) enum Obstacle {
 
 impl ObjectError {
     pub(super) fn new(kind: Obstacle, why: impl Into<String>) -> Self {
-        Self { kind, why: why.into() }
+        Self {
+            kind,
+            why: why.into(),
+        }
     }
 }

@@ -37,9 +37,13 @@ impl Password {
     /// Generates a password, and returns it with its URL form, `user:password`.
     pub(super) fn random() -> io::Result<(Self, String)> {
         let mut bytes = [0; RANDOM_BYTES];
-        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the system provides no random numbers"))?;
+        aws_lc_rs::rand::fill(&mut bytes)
+            .map_err(|_| io::Error::other("the system provides no random numbers"))?;
         let password = URL_SAFE_NO_PAD.encode(bytes);
-        Ok((Self::of(RANDOM_USER, &password), format!("{RANDOM_USER}:{password}")))
+        Ok((
+            Self::of(RANDOM_USER, &password),
+            format!("{RANDOM_USER}:{password}"),
+        ))
     }
 
     pub(super) fn of(user: &str, password: &str) -> Self {
@@ -50,7 +54,9 @@ impl Password {
     pub(super) fn is_known_to(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(AUTHORIZATION).and_then(|value| {
             let (scheme, code) = value.to_str().ok()?.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(code.trim()).ok())?
+            scheme
+                .eq_ignore_ascii_case("basic")
+                .then(|| STANDARD.decode(code.trim()).ok())?
         });
         given.is_some_and(|given| blake3::hash(&given) == self.0)
     }
@@ -77,7 +83,14 @@ mod tests {
         let password = Password::of("Aladdin", "open sesame");
         assert!(password.is_known_to(&headers("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==")));
         assert!(password.is_known_to(&headers("basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==")));
-        for wrong in ["Basic QWxhZGRpbjpvcGVuIHNlc2FtZR==", "Basic", "Basic ", "Bearer QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "Basic =", ""] {
+        for wrong in [
+            "Basic QWxhZGRpbjpvcGVuIHNlc2FtZR==",
+            "Basic",
+            "Basic ",
+            "Bearer QWxhZGRpbjpvcGVuIHNlc2FtZQ==",
+            "Basic =",
+            "",
+        ] {
             assert!(!password.is_known_to(&headers(wrong)), "{wrong:?}");
         }
         assert!(!password.is_known_to(&HeaderMap::new()));

@@ -21,7 +21,12 @@ impl Peer {
 
     /// Reads the first piece of a range.
     async fn piece(&self, name: &Name, part: &Range<u64>) -> Result<Vec<u8>, Error> {
-        self.client.read(name, Some(part.start..part.end.min(part.start.saturating_add(PIECE)))).await
+        self.client
+            .read(
+                name,
+                Some(part.start..part.end.min(part.start.saturating_add(PIECE))),
+            )
+            .await
     }
 }
 
@@ -42,7 +47,10 @@ impl Objects for Peer {
         let stat = self.client.stat(name).await?;
         match stat.kind {
             Kind::File => Ok(stat.size),
-            _ => Err(ObjectError::new(Obstacle::Failed, format!("\"{name}\" is not a file"))),
+            _ => Err(ObjectError::new(
+                Obstacle::Failed,
+                format!("\"{name}\" is not a file"),
+            )),
         }
     }
 
@@ -61,7 +69,12 @@ impl Objects for Peer {
                 rest.start = rest.start.saturating_add(PIECE);
                 let is_last = piece.is_err() || rest.is_empty();
                 // The reader may have gone.
-                if to.send(piece.map(Bytes::from).map_err(io::Error::from)).await.is_err() || is_last {
+                if to
+                    .send(piece.map(Bytes::from).map_err(io::Error::from))
+                    .await
+                    .is_err()
+                    || is_last
+                {
                     return;
                 }
                 piece = peer.piece(&name, &rest).await;
@@ -71,7 +84,13 @@ impl Objects for Peer {
     }
 
     fn create(&self, name: &Name) -> ObjectWriter {
-        self.client.create(name, CopyOptions { parents: true, ..CopyOptions::default() })
+        self.client.create(
+            name,
+            CopyOptions {
+                parents: true,
+                ..CopyOptions::default()
+            },
+        )
     }
 
     async fn remove(&self, name: &Name) -> Result<(), ObjectError> {

@@ -16,7 +16,10 @@ pub(super) enum RequestedRange {
 /// Parses the header for an object of `size` bytes. Anything but a single byte range requests the
 /// whole object, as the RFC permits.
 pub(super) fn wanted(header: Option<&str>, size: u64) -> RequestedRange {
-    let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else { return RequestedRange::Whole };
+    let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-'))
+    else {
+        return RequestedRange::Whole;
+    };
     match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last => part(first..last.saturating_add(1).min(size)),
         (Some(first), None) if last.is_empty() => part(first..size),
@@ -26,12 +29,18 @@ pub(super) fn wanted(header: Option<&str>, size: u64) -> RequestedRange {
 }
 
 fn part(range: Range<u64>) -> RequestedRange {
-    if range.is_empty() { RequestedRange::Nothing } else { RequestedRange::Part(range) }
+    if range.is_empty() {
+        RequestedRange::Nothing
+    } else {
+        RequestedRange::Part(range)
+    }
 }
 
 /// Parses digits only; `str::parse` would accept a sign.
 fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())?
 }
 
 #[cfg(test)]
@@ -59,9 +68,17 @@ mod tests {
 
     #[test]
     fn what_is_no_range_asks_for_the_whole() {
-        for header in
-            ["", "bytes", "bytes=", "bytes=-", "bytes=5-2", "bytes=1-2,4-5", "bytes=+1-2", "lines=1-2", "bytes=99999999999999999999-"]
-        {
+        for header in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=-",
+            "bytes=5-2",
+            "bytes=1-2,4-5",
+            "bytes=+1-2",
+            "lines=1-2",
+            "bytes=99999999999999999999-",
+        ] {
             assert_eq!(wanted(Some(header), 10), RequestedRange::Whole, "{header}");
         }
         assert_eq!(wanted(None, 10), RequestedRange::Whole);

@@ -29,7 +29,10 @@ impl Body for ReplyBody {
     type Error = io::Error;
 
     /// An error ends the response early. The client detects it from the announced length.
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let next = match self.get_mut() {
             Self::Ready(bytes) => bytes.take().map(Ok),
             Self::Stream { left: 0, .. } => None,
@@ -66,7 +69,11 @@ fn take(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes> {
             Ok(bytes)
         }
         Err(error) => {
-            tracing::warn!(error = nicstripe::chain(&error), left, "reading for restic was interrupted");
+            tracing::warn!(
+                error = nicstripe::chain(&error),
+                left,
+                "reading for restic was interrupted"
+            );
             *left = 0;
             Err(error)
         }

@@ -7,7 +7,10 @@ use aws_lc_rs::digest::{Context as Digest, SHA256};
 use hyper::{
     Method, Request, StatusCode, Version,
     body::{Body, Bytes},
-    header::{ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RANGE},
+    header::{
+        ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName,
+        HeaderValue, RANGE,
+    },
     http::request::Parts,
 };
 use nicstripe::{Name, NameError};
@@ -55,7 +58,10 @@ enum Refusal {
 impl<O: Objects> Repository<O> {
     /// Creates the handler for a directory of the storage; `None` is its root.
     pub(super) fn new(objects: Arc<O>, base: Option<Name>) -> Self {
-        Self { objects, layout: Layout::new(base) }
+        Self {
+            objects,
+            layout: Layout::new(base),
+        }
     }
 
     /// Answers a request. An error becomes a status and a line in the log.
@@ -89,13 +95,25 @@ impl<O: Objects> Repository<O> {
             (Target::Repository, &Method::POST) => self.make(head.uri.query()).await,
             (Target::Repository, &Method::DELETE) => Err(Refusal::RemoveAll),
             (Target::Files(kind), &Method::GET) => self.list(kind, header(head, ACCEPT)).await,
-            (Target::Config, _) => self.answer_for_file(&self.layout.config()?, None, head, body).await,
-            (Target::File(kind, id), _) => self.answer_for_file(&self.layout.file(kind, &id)?, Some(&id), head, body).await,
+            (Target::Config, _) => {
+                self.answer_for_file(&self.layout.config()?, None, head, body)
+                    .await
+            }
+            (Target::File(kind, id), _) => {
+                self.answer_for_file(&self.layout.file(kind, &id)?, Some(&id), head, body)
+                    .await
+            }
             _ => Err(Refusal::Method),
         }
     }
 
-    async fn answer_for_file<B>(&self, name: &Name, id: Option<&Id>, head: &Parts, body: &mut B) -> Result<Reply, Refusal>
+    async fn answer_for_file<B>(
+        &self,
+        name: &Name,
+        id: Option<&Id>,
+        head: &Parts,
+        body: &mut B,
+    ) -> Result<Reply, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::error::Error,
@@ -118,14 +136,19 @@ impl<O: Objects> Repository<O> {
             return Err(Refusal::Create);
         }
         let directories = self.layout.directories()?;
-        self.each(directories, |objects, name| async move { objects.make_dir(&name).await }).await?;
+        self.each(directories, |objects, name| async move {
+            objects.make_dir(&name).await
+        })
+        .await?;
         Ok(reply::status(StatusCode::OK))
     }
 
     /// Lists the files of a kind; skips files that do not belong to a repository.
     async fn list(&self, kind: Kind, accept: Option<&str>) -> Result<Reply, Refusal> {
         let entries = self.entries(kind).await?;
-        let named = |entry: Entry| Some((Id::parse(&entry.name)?.to_string(), entry.size)).filter(|_| entry.is_file);
+        let named = |entry: Entry| {
+            Some((Id::parse(&entry.name)?.to_string(), entry.size)).filter(|_| entry.is_file)
+        };
         let files = entries.into_iter().filter_map(named);
         if accept.is_some_and(|accept| accept.contains(VERSION_2)) {
             let listed: Vec<Listed> = files.map(|(name, size)| Listed { name, size }).collect();
@@ -140,10 +163,25 @@ impl<O: Objects> Repository<O> {
         if kind != Kind::Data {
             return Ok(entries);
         }
-        let is_folder = |name: &&str| name.len() == 2 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        let folders = entries.iter().filter(|entry| !entry.is_file).filter_map(|entry| str::from_utf8(&entry.name).ok());
-        let folders = folders.filter(is_folder).map(|folder| self.layout.data_folder(folder)).collect::<Result<Vec<_>, _>>()?;
-        let lists = self.each(folders, |objects, name| async move { or_none(objects.list(&name).await) }).await?;
+        let is_folder = |name: &&str| {
+            name.len() == 2
+                && name
+                    .bytes()
+                    .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        let folders = entries
+            .iter()
+            .filter(|entry| !entry.is_file)
+            .filter_map(|entry| str::from_utf8(&entry.name).ok());
+        let folders = folders
+            .filter(is_folder)
+            .map(|folder| self.layout.data_folder(folder))
+            .collect::<Result<Vec<_>, _>>()?;
+        let lists = self
+            .each(folders, |objects, name| async move {
+                or_none(objects.list(&name).await)
+            })
+            .await?;
         Ok(lists.into_iter().flatten().collect())
     }
 
@@ -159,16 +197,27 @@ impl<O: Objects> Repository<O> {
             RequestedRange::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
             RequestedRange::Nothing => {
                 let reply = reply::status(StatusCode::RANGE_NOT_SATISFIABLE);
-                return Ok(reply::with(reply, CONTENT_RANGE, text(format!("bytes */{size}"))));
+                return Ok(reply::with(
+                    reply,
+                    CONTENT_RANGE,
+                    text(format!("bytes */{size}")),
+                ));
             }
         };
         let len = part.end - part.start;
         let mut reply = reply::status(status);
         if len > 0 {
-            *reply.body_mut() = ReplyBody::Stream { pieces: self.objects.read(name, part.start, len).await?, left: len };
+            *reply.body_mut() = ReplyBody::Stream {
+                pieces: self.objects.read(name, part.start, len).await?,
+                left: len,
+            };
         }
         if status == StatusCode::PARTIAL_CONTENT {
-            reply = reply::with(reply, CONTENT_RANGE, text(format!("bytes {}-{}/{size}", part.start, part.end - 1)));
+            reply = reply::with(
+                reply,
+                CONTENT_RANGE,
+                text(format!("bytes {}-{}/{size}", part.start, part.end - 1)),
+            );
         }
         Ok(object_headers(reply, len))
     }
@@ -196,7 +245,11 @@ impl<O: Objects> Repository<O> {
 
     /// Runs an action on many names, some concurrently; the results are unordered. Returns the
     /// first error.
-    async fn each<T, F>(&self, names: Vec<Name>, act: impl Fn(Arc<O>, Name) -> F) -> Result<Vec<T>, ObjectError>
+    async fn each<T, F>(
+        &self,
+        names: Vec<Name>,
+        act: impl Fn(Arc<O>, Name) -> F,
+    ) -> Result<Vec<T>, ObjectError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, ObjectError>> + Send + 'static,
@@ -213,7 +266,9 @@ impl<O: Objects> Repository<O> {
         }
         let mut results = Vec::new();
         while let Some(result) = tasks.join_next().await {
-            results.push(result.map_err(|error| ObjectError::new(Obstacle::Failed, error.to_string()))??);
+            results.push(
+                result.map_err(|error| ObjectError::new(Obstacle::Failed, error.to_string()))??,
+            );
         }
         Ok(results)
     }
@@ -232,7 +287,11 @@ impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::Target(TargetError::Path) => StatusCode::NOT_FOUND,
-            Self::Target(TargetError::Id) | Self::Name(_) | Self::Create | Self::Content | Self::BrokenOff(_) => StatusCode::BAD_REQUEST,
+            Self::Target(TargetError::Id)
+            | Self::Name(_)
+            | Self::Create
+            | Self::Content
+            | Self::BrokenOff(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::RemoveAll => StatusCode::NOT_IMPLEMENTED,
             Self::List(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -269,7 +328,11 @@ fn header(head: &Parts, name: HeaderName) -> Option<&str> {
 }
 
 fn object_headers(reply: Reply, len: u64) -> Reply {
-    let reply = reply::with(reply, CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    let reply = reply::with(
+        reply,
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    );
     let reply = reply::with(reply, ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     reply::with(reply, CONTENT_LENGTH, len.into())
 }

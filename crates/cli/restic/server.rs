@@ -42,17 +42,31 @@ impl Guard {
     /// Returns the status and reason of a rejected request.
     fn refusal(&self, head: &Parts) -> Option<(StatusCode, &'static str)> {
         let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
-        let host = head.uri.authority().map(|authority| authority.as_str()).or(host).unwrap_or_default();
+        let host = head
+            .uri
+            .authority()
+            .map(|authority| authority.as_str())
+            .or(host)
+            .unwrap_or_default();
         if self.names.as_ref().is_some_and(|names| !names.has(host)) {
-            return Some((StatusCode::MISDIRECTED_REQUEST, "request for another host name"));
+            return Some((
+                StatusCode::MISDIRECTED_REQUEST,
+                "request for another host name",
+            ));
         }
         // Backup tools never send these headers. A browser sends them for every page; for URLs
         // typed by the user it sends "none".
-        let site = head.headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "none");
+        let site = head
+            .headers
+            .get(SEC_FETCH_SITE)
+            .is_some_and(|site| site != "none");
         if site || head.headers.contains_key(ORIGIN) {
             return Some((StatusCode::FORBIDDEN, "request from a web page"));
         }
-        let is_known = self.password.as_ref().is_none_or(|password| password.is_known_to(&head.headers));
+        let is_known = self
+            .password
+            .as_ref()
+            .is_none_or(|password| password.is_known_to(&head.headers));
         (!is_known).then_some((StatusCode::UNAUTHORIZED, "wrong or missing password"))
     }
 }
@@ -67,7 +81,10 @@ impl<O: Objects> Server<O> {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<(), ConnectionError> {
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE_TIME);
         builder
             .http2()
             .max_concurrent_streams(MOST_REQUESTS)
@@ -79,7 +96,9 @@ impl<O: Objects> Server<O> {
             let server = self.clone();
             async move { Ok::<_, Infallible>(server.answer(request).await) }
         });
-        builder.serve_connection(TokioIo::new(stream), service).await
+        builder
+            .serve_connection(TokioIo::new(stream), service)
+            .await
     }
 
     /// Accepts and serves connections forever.
@@ -109,12 +128,19 @@ impl<O: Objects> Server<O> {
     async fn answer(&self, request: Request<Incoming>) -> reply::Reply {
         let (head, body) = request.into_parts();
         let Some((status, why)) = self.guard.as_ref().and_then(|guard| guard.refusal(&head)) else {
-            return self.repository.answer(Request::from_parts(head, body)).await;
+            return self
+                .repository
+                .answer(Request::from_parts(head, body))
+                .await;
         };
         tracing::warn!(method = %head.method, path = head.uri.path(), status = status.as_u16(), "{why}");
         let refused = reply::status(status);
         match status {
-            StatusCode::UNAUTHORIZED => reply::with(refused, WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"nicstripe\"")),
+            StatusCode::UNAUTHORIZED => reply::with(
+                refused,
+                WWW_AUTHENTICATE,
+                HeaderValue::from_static("Basic realm=\"nicstripe\""),
+            ),
             _ => refused,
         }
     }
@@ -134,12 +160,18 @@ fn log_end(end: Result<(), ConnectionError>, from: SocketAddr) {
 /// address.
 ///
 /// Errors: the address is invalid or in use, or is reachable by other machines without a password.
-pub(super) async fn listen(address: &str, has_password: bool) -> io::Result<(TcpListener, SocketAddr)> {
+pub(super) async fn listen(
+    address: &str,
+    has_password: bool,
+) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;
     match bound.ip().to_canonical().is_loopback() || has_password {
         true => Ok((listener, bound)),
-        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, "reachable by other machines: not allowed with --no-password")),
+        false => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "reachable by other machines: not allowed with --no-password",
+        )),
     }
 }
 

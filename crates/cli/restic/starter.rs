@@ -34,19 +34,21 @@ fn watch() -> io::Result<oneshot::Receiver<()>> {
     let (tell, gone) = oneshot::channel();
     let pipe = File::from(stderr().as_fd().try_clone_to_owned()?);
     if pipe.metadata()?.file_type().is_fifo() {
-        thread::Builder::new().name("nicstripe-stderr".into()).spawn(move || {
-            // The error condition is reported without being requested.
-            let mut watched = [PollFd::new(&pipe, PollFlags::empty())];
-            let polled = loop {
-                match poll(&mut watched, None) {
-                    Err(Errno::INTR) => {}
-                    polled => break polled,
+        thread::Builder::new()
+            .name("nicstripe-stderr".into())
+            .spawn(move || {
+                // The error condition is reported without being requested.
+                let mut watched = [PollFd::new(&pipe, PollFlags::empty())];
+                let polled = loop {
+                    match poll(&mut watched, None) {
+                        Err(Errno::INTR) => {}
+                        polled => break polled,
+                    }
+                };
+                if polled.is_ok() {
+                    let _ = tell.send(());
                 }
-            };
-            if polled.is_ok() {
-                let _ = tell.send(());
-            }
-        })?;
+            })?;
     }
     Ok(gone)
 }

@@ -48,14 +48,23 @@ impl Target {
             [""] => Ok(Self::Repository),
             ["config"] => Ok(Self::Config),
             [kind] | [kind, ""] => Ok(Self::Files(Kind::parse(kind)?)),
-            [kind, id] => Ok(Self::File(Kind::parse(kind)?, Id::parse(id.as_bytes()).ok_or(TargetError::Id)?)),
+            [kind, id] => Ok(Self::File(
+                Kind::parse(kind)?,
+                Id::parse(id.as_bytes()).ok_or(TargetError::Id)?,
+            )),
             _ => Err(TargetError::Path),
         }
     }
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 5] = [Self::Data, Self::Keys, Self::Locks, Self::Snapshots, Self::Index];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Data,
+        Self::Keys,
+        Self::Locks,
+        Self::Snapshots,
+        Self::Index,
+    ];
 
     /// Returns the name used in paths and in the storage.
     pub(super) fn name(self) -> &'static str {
@@ -69,7 +78,10 @@ impl Kind {
     }
 
     fn parse(text: &str) -> Result<Self, TargetError> {
-        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or(TargetError::Path)
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or(TargetError::Path)
     }
 }
 
@@ -83,7 +95,8 @@ impl Id {
 
     /// Returns true if the name is this SHA-256.
     pub(super) fn is_of(&self, digest: &[u8]) -> bool {
-        let hex = |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16));
+        let hex =
+            |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16));
         digest.iter().flat_map(hex).eq(self.0.chars().map(Some))
     }
 
@@ -137,7 +150,11 @@ impl Layout {
     /// Returns the directories of an empty repository.
     pub(super) fn directories(&self) -> Result<Vec<Name>, NameError> {
         let folders = (0..=u8::MAX).map(|byte| self.data_folder(&format!("{byte:02x}")));
-        Kind::ALL.into_iter().map(|kind| self.directory(kind)).chain(folders).collect()
+        Kind::ALL
+            .into_iter()
+            .map(|kind| self.directory(kind))
+            .chain(folders)
+            .collect()
     }
 
     fn name(&self, components: &[&str]) -> Result<Name, NameError> {
@@ -160,8 +177,21 @@ mod tests {
         assert_eq!(Target::parse("/config"), Ok(Target::Config));
         assert_eq!(Target::parse("/locks/"), Ok(Target::Files(Kind::Locks)));
         assert_eq!(Target::parse("/index"), Ok(Target::Files(Kind::Index)));
-        assert_eq!(Target::parse(&format!("/data/{ID}")), Ok(Target::File(Kind::Data, id())));
-        for path in ["/file-1", "/config/", "/data/../config", "//config", "/data/a/b", "/..", "/DATA/", "/data//", "/%64ata/"] {
+        assert_eq!(
+            Target::parse(&format!("/data/{ID}")),
+            Ok(Target::File(Kind::Data, id()))
+        );
+        for path in [
+            "/file-1",
+            "/config/",
+            "/data/../config",
+            "//config",
+            "/data/a/b",
+            "/..",
+            "/DATA/",
+            "/data//",
+            "/%64ata/",
+        ] {
             assert_eq!(Target::parse(path), Err(TargetError::Path), "{path}");
         }
     }
@@ -169,8 +199,20 @@ mod tests {
     #[test]
     fn a_file_has_a_name_of_64_digits() {
         let long = format!("{ID}0");
-        for id in ["0", "..", &ID[..63], &long, &ID.to_uppercase(), &ID.replace('f', "g"), &ID.replace("ef", "é")] {
-            assert_eq!(Target::parse(&format!("/keys/{id}")), Err(TargetError::Id), "{id}");
+        for id in [
+            "0",
+            "..",
+            &ID[..63],
+            &long,
+            &ID.to_uppercase(),
+            &ID.replace('f', "g"),
+            &ID.replace("ef", "é"),
+        ] {
+            assert_eq!(
+                Target::parse(&format!("/keys/{id}")),
+                Err(TargetError::Id),
+                "{id}"
+            );
         }
     }
 
@@ -188,11 +230,20 @@ mod tests {
     fn the_layout_is_restics_own() {
         let id = Id::parse(ID.as_bytes()).unwrap();
         let layout = Layout::new(Some(Name::parse(b"backup/laptop").unwrap()));
-        assert_eq!(layout.file(Kind::Data, &id).unwrap().to_string(), format!("backup/laptop/data/01/{ID}"));
-        assert_eq!(layout.file(Kind::Keys, &id).unwrap().to_string(), format!("backup/laptop/keys/{ID}"));
+        assert_eq!(
+            layout.file(Kind::Data, &id).unwrap().to_string(),
+            format!("backup/laptop/data/01/{ID}")
+        );
+        assert_eq!(
+            layout.file(Kind::Keys, &id).unwrap().to_string(),
+            format!("backup/laptop/keys/{ID}")
+        );
         assert_eq!(Layout::new(None).config().unwrap().to_string(), "config");
         let directories = layout.directories().unwrap();
         assert_eq!(directories.len(), 5 + 256);
-        assert_eq!(directories.last().unwrap().to_string(), "backup/laptop/data/ff");
+        assert_eq!(
+            directories.last().unwrap().to_string(),
+            "backup/laptop/data/ff"
+        );
     }
 }

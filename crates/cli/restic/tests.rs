@@ -42,8 +42,14 @@ impl Rig {
 
     fn with_guard(guard: Option<Guard>) -> Self {
         let memory = Memory::default();
-        let repository = Repository::new(Arc::new(memory.clone()), Some(nicstripe::Name::parse(b"repo").unwrap()));
-        Self { memory, server: Arc::new(Server { repository, guard }) }
+        let repository = Repository::new(
+            Arc::new(memory.clone()),
+            Some(nicstripe::Name::parse(b"repo").unwrap()),
+        );
+        Self {
+            memory,
+            server: Arc::new(Server { repository, guard }),
+        }
     }
 
     /// Returns the client's end of a served connection.
@@ -57,33 +63,79 @@ impl Rig {
     ///
     /// Only for requests that change nothing.
     async fn ask(&self, method: Method, path: &str, headers: &[(HeaderName, &str)]) -> Answer {
-        let one = self.http1(method.clone(), path, headers, Feed::default()).await;
+        let one = self
+            .http1(method.clone(), path, headers, Feed::default())
+            .await;
         let two = self.http2(method, path, headers, Feed::default()).await;
         assert_eq!(one, two);
         two
     }
 
-    async fn http1(&self, method: Method, path: &str, headers: &[(HeaderName, &str)], body: Feed) -> Answer {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(self.connect())).await.unwrap();
+    async fn http1(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, &str)],
+        body: Feed,
+    ) -> Answer {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(self.connect()))
+            .await
+            .unwrap();
         tokio::spawn(connection);
-        Answer::of(sender.send_request(request(method, path, headers, body)).await.unwrap()).await
+        Answer::of(
+            sender
+                .send_request(request(method, path, headers, body))
+                .await
+                .unwrap(),
+        )
+        .await
     }
 
-    async fn http2(&self, method: Method, path: &str, headers: &[(HeaderName, &str)], body: Feed) -> Answer {
-        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(self.connect())).await.unwrap();
+    async fn http2(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, &str)],
+        body: Feed,
+    ) -> Answer {
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(self.connect()))
+                .await
+                .unwrap();
         tokio::spawn(connection);
-        Answer::of(sender.send_request(request(method, path, headers, body)).await.unwrap()).await
+        Answer::of(
+            sender
+                .send_request(request(method, path, headers, body))
+                .await
+                .unwrap(),
+        )
+        .await
     }
 
     /// Saves a file over HTTP/2.
     async fn post(&self, path: &str, bytes: &[u8]) -> StatusCode {
-        self.http2(Method::POST, path, &[], Feed::of(bytes)).await.status
+        self.http2(Method::POST, path, &[], Feed::of(bytes))
+            .await
+            .status
     }
 }
 
-fn request(method: Method, path: &str, headers: &[(HeaderName, &str)], body: Feed) -> Request<Feed> {
-    let request = Request::builder().method(method).uri(format!("http://localhost{path}"));
-    headers.iter().fold(request, |request, (name, value)| request.header(name, *value)).body(body).unwrap()
+fn request(
+    method: Method,
+    path: &str,
+    headers: &[(HeaderName, &str)],
+    body: Feed,
+) -> Request<Feed> {
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("http://localhost{path}"));
+    headers
+        .iter()
+        .fold(request, |request, (name, value)| {
+            request.header(name, *value)
+        })
+        .body(body)
+        .unwrap()
 }
 
 /// Response as the tests compare it.
@@ -98,15 +150,30 @@ struct Answer {
 
 impl Answer {
     async fn of(response: Response<Incoming>) -> Self {
-        let header = |name: HeaderName| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-        let (length, range, kind) = (header(hyper::header::CONTENT_LENGTH), header(CONTENT_RANGE), header(CONTENT_TYPE));
+        let header = |name: HeaderName| {
+            response
+                .headers()
+                .get(name)
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        let (length, range, kind) = (
+            header(hyper::header::CONTENT_LENGTH),
+            header(CONTENT_RANGE),
+            header(CONTENT_TYPE),
+        );
         let status = response.status();
         let mut incoming = response.into_body();
         let mut body = Vec::new();
         while let Some(bytes) = next_bytes(&mut incoming).await {
             body.extend_from_slice(&bytes.unwrap());
         }
-        Self { status, length, range, kind, body }
+        Self {
+            status,
+            length,
+            range,
+            kind,
+            body,
+        }
     }
 
     fn text(&self) -> &str {
@@ -123,8 +190,15 @@ struct Feed {
 
 impl Feed {
     fn of(bytes: &[u8]) -> Self {
-        let pieces = bytes.chunks(10_000).rev().map(Bytes::copy_from_slice).collect();
-        Self { pieces, breaks: false }
+        let pieces = bytes
+            .chunks(10_000)
+            .rev()
+            .map(Bytes::copy_from_slice)
+            .collect();
+        Self {
+            pieces,
+            breaks: false,
+        }
     }
 }
 
@@ -132,7 +206,10 @@ impl Body for Feed {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         let feed = self.get_mut();
         match feed.pieces.pop() {
             Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
@@ -143,7 +220,11 @@ impl Body for Feed {
 }
 
 fn id_of(bytes: &[u8]) -> String {
-    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest(&SHA256, bytes)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn content(len: usize) -> Vec<u8> {
@@ -159,18 +240,32 @@ async fn a_repository_is_made_with_all_its_directories() {
     assert_eq!(rig.memory.directories(), 0);
     assert_eq!(rig.post("/?create=true", b"").await, StatusCode::OK);
     assert_eq!(rig.memory.directories(), 5 + 256);
-    assert_eq!(rig.http2(Method::DELETE, "/", &[], Feed::default()).await.status, StatusCode::NOT_IMPLEMENTED);
+    assert_eq!(
+        rig.http2(Method::DELETE, "/", &[], Feed::default())
+            .await
+            .status,
+        StatusCode::NOT_IMPLEMENTED
+    );
 }
 
 #[tokio::test]
 async fn the_configuration_is_written_once_whatever_is_in_it() {
     let rig = Rig::new();
-    assert_eq!(rig.ask(Method::HEAD, "/config", &[]).await.status, StatusCode::NOT_FOUND);
-    assert_eq!(rig.ask(Method::GET, "/config", &[]).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(
+        rig.ask(Method::HEAD, "/config", &[]).await.status,
+        StatusCode::NOT_FOUND
+    );
+    assert_eq!(
+        rig.ask(Method::GET, "/config", &[]).await.status,
+        StatusCode::NOT_FOUND
+    );
     assert_eq!(rig.post("/config", b"first").await, StatusCode::OK);
     assert_eq!(rig.post("/config", b"other").await, StatusCode::FORBIDDEN);
     let head = rig.ask(Method::HEAD, "/config", &[]).await;
-    assert_eq!((head.status, head.length.as_deref(), head.text()), (StatusCode::OK, Some("5"), ""));
+    assert_eq!(
+        (head.status, head.length.as_deref(), head.text()),
+        (StatusCode::OK, Some("5"), "")
+    );
     assert_eq!(rig.ask(Method::GET, "/config", &[]).await.text(), "first");
     assert_eq!(rig.memory.files(), ["repo/config"]);
 }
@@ -178,23 +273,60 @@ async fn the_configuration_is_written_once_whatever_is_in_it() {
 #[tokio::test]
 async fn a_file_is_saved_under_the_name_of_its_content_alone() {
     let rig = Rig::new();
-    for (kind, len) in [("data", 3 * MIB + 7), ("keys", 200), ("locks", 1), ("snapshots", 0), ("index", 64 << 10)] {
+    for (kind, len) in [
+        ("data", 3 * MIB + 7),
+        ("keys", 200),
+        ("locks", 1),
+        ("snapshots", 0),
+        ("index", 64 << 10),
+    ] {
         let bytes = content(len);
         let id = id_of(&bytes);
         let path = format!("/{kind}/{id}");
         let other = format!("/{kind}/{}", id_of(b"other"));
         assert_eq!(rig.post(&other, &bytes).await, StatusCode::BAD_REQUEST);
-        assert_eq!(rig.http1(Method::POST, &other, &[], Feed::of(&bytes)).await.status, StatusCode::BAD_REQUEST);
+        assert_eq!(
+            rig.http1(Method::POST, &other, &[], Feed::of(&bytes))
+                .await
+                .status,
+            StatusCode::BAD_REQUEST
+        );
         assert_eq!(rig.memory.files(), [""; 0]);
-        assert_eq!(rig.http1(Method::POST, &path, &[], Feed::of(&bytes)).await.status, StatusCode::OK);
-        let expected = if kind == "data" { format!("repo/data/{}/{id}", &id[..2]) } else { format!("repo/{kind}/{id}") };
+        assert_eq!(
+            rig.http1(Method::POST, &path, &[], Feed::of(&bytes))
+                .await
+                .status,
+            StatusCode::OK
+        );
+        let expected = if kind == "data" {
+            format!("repo/data/{}/{id}", &id[..2])
+        } else {
+            format!("repo/{kind}/{id}")
+        };
         assert_eq!(rig.memory.files(), [expected]);
         assert_eq!(rig.post(&path, &bytes).await, StatusCode::FORBIDDEN);
         let got = rig.ask(Method::GET, &path, &[]).await;
-        assert_eq!((got.status, got.length, got.body == bytes), (StatusCode::OK, Some(len.to_string()), true), "{kind}");
-        assert_eq!(rig.http1(Method::DELETE, &path, &[], Feed::default()).await.status, StatusCode::OK);
-        assert_eq!(rig.http2(Method::DELETE, &path, &[], Feed::default()).await.status, StatusCode::NOT_FOUND);
-        assert_eq!(rig.ask(Method::HEAD, &path, &[]).await.status, StatusCode::NOT_FOUND);
+        assert_eq!(
+            (got.status, got.length, got.body == bytes),
+            (StatusCode::OK, Some(len.to_string()), true),
+            "{kind}"
+        );
+        assert_eq!(
+            rig.http1(Method::DELETE, &path, &[], Feed::default())
+                .await
+                .status,
+            StatusCode::OK
+        );
+        assert_eq!(
+            rig.http2(Method::DELETE, &path, &[], Feed::default())
+                .await
+                .status,
+            StatusCode::NOT_FOUND
+        );
+        assert_eq!(
+            rig.ask(Method::HEAD, &path, &[]).await.status,
+            StatusCode::NOT_FOUND
+        );
     }
 }
 
@@ -203,13 +335,24 @@ async fn an_upload_that_breaks_off_leaves_nothing() {
     let rig = Rig::new();
     let bytes = content(100_000);
     let path = format!("/data/{}", id_of(&bytes));
-    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(rig.connect())).await.unwrap();
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(rig.connect()))
+            .await
+            .unwrap();
     tokio::spawn(connection);
-    let broken = Feed { breaks: true, ..Feed::of(&bytes) };
-    let ended = sender.send_request(request(Method::POST, &path, &[], broken)).await;
+    let broken = Feed {
+        breaks: true,
+        ..Feed::of(&bytes)
+    };
+    let ended = sender
+        .send_request(request(Method::POST, &path, &[], broken))
+        .await;
     assert!(ended.is_err() || ended.unwrap().status() == StatusCode::BAD_REQUEST);
     // The connection survives.
-    let missing = sender.send_request(request(Method::HEAD, &path, &[], Feed::default())).await.unwrap();
+    let missing = sender
+        .send_request(request(Method::HEAD, &path, &[], Feed::default()))
+        .await
+        .unwrap();
     assert_eq!(missing.status(), StatusCode::NOT_FOUND);
     assert_eq!(rig.memory.files(), [""; 0]);
 }
@@ -222,15 +365,31 @@ async fn lists_have_two_versions_and_no_strangers() {
         let none = rig.ask(Method::GET, &format!("/{kind}/"), &[V2]).await;
         assert_eq!((none.status, none.text()), (StatusCode::OK, "[]"));
     }
-    assert_eq!(rig.post(&format!("/data/{one}"), b"one").await, StatusCode::OK);
-    assert_eq!(rig.post(&format!("/keys/{two}"), b"two").await, StatusCode::OK);
+    assert_eq!(
+        rig.post(&format!("/data/{one}"), b"one").await,
+        StatusCode::OK
+    );
+    assert_eq!(
+        rig.post(&format!("/keys/{two}"), b"two").await,
+        StatusCode::OK
+    );
     rig.memory.plant("repo/keys/README", b"a stranger");
     rig.memory.plant(&format!("repo/data/{two}"), b"a stranger");
-    rig.memory.plant(&format!("repo/data/zz/{two}"), b"a stranger");
+    rig.memory
+        .plant(&format!("repo/data/zz/{two}"), b"a stranger");
     let data = rig.ask(Method::GET, "/data/", &[V2]).await;
-    assert_eq!((data.text(), data.kind.as_deref()), (&*format!("[{{\"name\":\"{one}\",\"size\":3}}]"), Some(V2.1)));
+    assert_eq!(
+        (data.text(), data.kind.as_deref()),
+        (&*format!("[{{\"name\":\"{one}\",\"size\":3}}]"), Some(V2.1))
+    );
     let keys = rig.ask(Method::GET, "/keys", &[]).await;
-    assert_eq!((keys.text(), keys.kind.as_deref()), (&*format!("[\"{two}\"]"), Some("application/vnd.x.restic.rest.v1")));
+    assert_eq!(
+        (keys.text(), keys.kind.as_deref()),
+        (
+            &*format!("[\"{two}\"]"),
+            Some("application/vnd.x.restic.rest.v1")
+        )
+    );
 }
 
 #[tokio::test]
@@ -239,15 +398,25 @@ async fn parts_of_a_file_are_to_be_had() {
     let bytes = content(MIB);
     let path = format!("/data/{}", id_of(&bytes));
     rig.post(&path, &bytes).await;
-    for (range, from, to) in [("bytes=0-0", 0, 1), ("bytes=1000-300999", 1000, 301_000), ("bytes=-7", MIB - 7, MIB), ("bytes=9-", 9, MIB)] {
+    for (range, from, to) in [
+        ("bytes=0-0", 0, 1),
+        ("bytes=1000-300999", 1000, 301_000),
+        ("bytes=-7", MIB - 7, MIB),
+        ("bytes=9-", 9, MIB),
+    ] {
         let part = rig.ask(Method::GET, &path, &[(RANGE, range)]).await;
         assert_eq!(part.status, StatusCode::PARTIAL_CONTENT, "{range}");
         assert_eq!(part.range, Some(format!("bytes {from}-{}/{MIB}", to - 1)));
         assert_eq!(part.length, Some((to - from).to_string()));
         assert!(part.body == bytes[from..to], "{range}");
     }
-    let beyond = rig.ask(Method::GET, &path, &[(RANGE, "bytes=1048576-")]).await;
-    assert_eq!((beyond.status, beyond.range.as_deref()), (StatusCode::RANGE_NOT_SATISFIABLE, Some("bytes */1048576")));
+    let beyond = rig
+        .ask(Method::GET, &path, &[(RANGE, "bytes=1048576-")])
+        .await;
+    assert_eq!(
+        (beyond.status, beyond.range.as_deref()),
+        (StatusCode::RANGE_NOT_SATISFIABLE, Some("bytes */1048576"))
+    );
 }
 
 #[tokio::test]
@@ -265,7 +434,11 @@ async fn what_is_no_request_of_a_repository_is_refused() {
         (Method::PATCH, &*format!("/data/{id}"), 405),
         (Method::OPTIONS, "/config", 405),
     ] {
-        assert_eq!(rig.ask(method.clone(), path, &[]).await.status.as_u16(), status, "{method} {path}");
+        assert_eq!(
+            rig.ask(method.clone(), path, &[]).await.status.as_u16(),
+            status,
+            "{method} {path}"
+        );
     }
 }
 
@@ -284,9 +457,24 @@ async fn what_stands_against_a_request_is_told_by_its_status() {
         (Obstacle::Failed, 500),
     ] {
         rig.memory.fail(Some(obstacle));
-        assert_eq!(rig.ask(Method::GET, &path, &[]).await.status.as_u16(), status, "{obstacle:?}");
-        assert_eq!(rig.post(&path, bytes).await.as_u16(), status, "{obstacle:?}");
-        assert_eq!(rig.http2(Method::DELETE, &path, &[], Feed::default()).await.status.as_u16(), status, "{obstacle:?}");
+        assert_eq!(
+            rig.ask(Method::GET, &path, &[]).await.status.as_u16(),
+            status,
+            "{obstacle:?}"
+        );
+        assert_eq!(
+            rig.post(&path, bytes).await.as_u16(),
+            status,
+            "{obstacle:?}"
+        );
+        assert_eq!(
+            rig.http2(Method::DELETE, &path, &[], Feed::default())
+                .await
+                .status
+                .as_u16(),
+            status,
+            "{obstacle:?}"
+        );
     }
     rig.memory.fail(None);
     assert_eq!(rig.ask(Method::GET, &path, &[]).await.body, bytes);
@@ -294,9 +482,15 @@ async fn what_stands_against_a_request_is_told_by_its_status() {
 
 #[tokio::test]
 async fn with_a_password_only_who_knows_it_is_answered() {
-    let rig = Rig::with_guard(Some(Guard { password: Some(Password::of("user", "pass")), names: None }));
+    let rig = Rig::with_guard(Some(Guard {
+        password: Some(Password::of("user", "pass")),
+        names: None,
+    }));
     rig.memory.plant("repo/config", b"x");
-    assert_eq!(rig.ask(Method::GET, "/config", &[]).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        rig.ask(Method::GET, "/config", &[]).await.status,
+        StatusCode::UNAUTHORIZED
+    );
     assert_eq!(rig.post("/config", b"y").await, StatusCode::UNAUTHORIZED);
     let known = (AUTHORIZATION, "Basic dXNlcjpwYXNz");
     assert_eq!(rig.ask(Method::GET, "/config", &[known]).await.body, b"x");
@@ -305,7 +499,10 @@ async fn with_a_password_only_who_knows_it_is_answered() {
 #[tokio::test]
 async fn a_web_page_is_not_answered_at_an_address_whatever_it_calls_it() {
     let names = OwnNames::of("localhost:0", ([127, 0, 0, 1], 1).into());
-    let rig = Rig::with_guard(Some(Guard { password: None, names }));
+    let rig = Rig::with_guard(Some(Guard {
+        password: None,
+        names,
+    }));
     rig.memory.plant("repo/config", b"x");
     let site = |value| (HeaderName::from_static("sec-fetch-site"), value);
     let cases = [
@@ -318,23 +515,41 @@ async fn a_web_page_is_not_answered_at_an_address_whatever_it_calls_it() {
     ];
     for (header, status) in cases {
         let headers: Vec<_> = header.clone().into_iter().collect();
-        assert_eq!(rig.ask(Method::GET, "/config", &headers).await.status.as_u16(), status, "{header:?}");
+        assert_eq!(
+            rig.ask(Method::GET, "/config", &headers)
+                .await
+                .status
+                .as_u16(),
+            status,
+            "{header:?}"
+        );
     }
     // A page whose name resolves to this machine (DNS rebinding).
-    for (host, status) in [("127.0.0.1:8000", 200), ("localhost", 200), ("evil.com", 421), ("evil.com:8000", 421), ("", 421)] {
+    for (host, status) in [
+        ("127.0.0.1:8000", 200),
+        ("localhost", 200),
+        ("evil.com", 421),
+        ("evil.com:8000", 421),
+        ("", 421),
+    ] {
         let raw = format!("GET /config HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         let mut stream = rig.connect();
         stream.write_all(raw.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host:?}: {answer}");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{host:?}: {answer}"
+        );
     }
 }
 
 #[tokio::test]
 async fn many_uploads_and_downloads_share_a_connection() {
     let rig = Rig::new();
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(rig.connect())).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(rig.connect()))
+        .await
+        .unwrap();
     tokio::spawn(connection);
     let tasks: Vec<_> = (0..100_usize)
         .map(|index| {
@@ -342,9 +557,15 @@ async fn many_uploads_and_downloads_share_a_connection() {
             tokio::spawn(async move {
                 let bytes = content(index * 5_000);
                 let path = format!("/data/{}", id_of(&bytes));
-                let saved = sender.send_request(request(Method::POST, &path, &[], Feed::of(&bytes))).await.unwrap();
+                let saved = sender
+                    .send_request(request(Method::POST, &path, &[], Feed::of(&bytes)))
+                    .await
+                    .unwrap();
                 assert_eq!(saved.status(), StatusCode::OK);
-                let got = sender.send_request(request(Method::GET, &path, &[], Feed::default())).await.unwrap();
+                let got = sender
+                    .send_request(request(Method::GET, &path, &[], Feed::default()))
+                    .await
+                    .unwrap();
                 assert!(Answer::of(got).await.body == bytes);
             })
         })
@@ -358,14 +579,19 @@ async fn many_uploads_and_downloads_share_a_connection() {
 #[tokio::test]
 async fn nonsense_ends_its_connection_and_no_other() {
     let rig = Rig::new();
-    for nonsense in
-        [&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], b"GET / SMTP/9\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxxxxxxxxxxxxx"]
-    {
+    for nonsense in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
+        b"GET / SMTP/9\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxxxxxxxxxxxxx",
+    ] {
         let mut stream = rig.connect();
         stream.write_all(nonsense).await.unwrap();
         stream.shutdown().await.unwrap();
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said).await;
     }
-    assert_eq!(rig.ask(Method::GET, "/config", &[]).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(
+        rig.ask(Method::GET, "/config", &[]).await.status,
+        StatusCode::NOT_FOUND
+    );
 }

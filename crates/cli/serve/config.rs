@@ -73,7 +73,10 @@ impl Default for Config {
 
 impl Default for LogTable {
     fn default() -> Self {
-        Self { filter: "info".into(), format: LogFormat::Auto }
+        Self {
+            filter: "info".into(),
+            format: LogFormat::Auto,
+        }
     }
 }
 
@@ -115,8 +118,14 @@ pub(crate) enum ConfigError {
 impl ConfigError {
     fn of(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let span = error.span().unwrap_or(0..0);
-        let line = text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1);
-        Self::Line { path: path.to_owned(), line, what: what(text, span, error.message()) }
+        let line = text
+            .get(..span.start)
+            .map_or(1, |before| before.matches('\n').count() + 1);
+        Self::Line {
+            path: path.to_owned(),
+            line,
+            what: what(text, span, error.message()),
+        }
     }
 }
 
@@ -125,11 +134,22 @@ fn what(text: &str, span: Range<usize>, message: &str) -> String {
     let message = message.lines().collect::<Vec<_>>().join(", ");
     let before = text.get(..span.start).unwrap_or_default();
     let begun = before.rfind('\n').map_or(0, |at| at + 1);
-    let value = text.get(span).unwrap_or_default().lines().next().unwrap_or_default();
+    let value = text
+        .get(span)
+        .unwrap_or_default()
+        .lines()
+        .next()
+        .unwrap_or_default();
     // For an unknown key the span is the key itself, which the message contains.
-    let Some((key, _)) = text[begun..before.len()].split_once('=') else { return message };
-    let mut tables = before.lines().filter_map(|line| line.trim().strip_prefix('[')?.split_once(']'));
-    let table = tables.next_back().map_or_else(String::new, |(table, _)| format!("{table}."));
+    let Some((key, _)) = text[begun..before.len()].split_once('=') else {
+        return message;
+    };
+    let mut tables = before
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix('[')?.split_once(']'));
+    let table = tables
+        .next_back()
+        .map_or_else(String::new, |(table, _)| format!("{table}."));
     let value: String = escaped(value.as_bytes()).chars().take(MOST_SHOWN).collect();
     format!("{table}{} = {value}: {message}", key.trim())
 }
@@ -139,12 +159,14 @@ const MOST_SHOWN: usize = 60;
 
 fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Routes, D::Error> {
     let text = String::deserialize(deserializer)?;
-    Routes::from_str(&text, false).map_err(|_| D::Error::custom("expected \"auto\", \"always\" or \"never\""))
+    Routes::from_str(&text, false)
+        .map_err(|_| D::Error::custom("expected \"auto\", \"always\" or \"never\""))
 }
 
 fn log_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LogFormat, D::Error> {
     let text = String::deserialize(deserializer)?;
-    LogFormat::from_str(&text, false).map_err(|_| D::Error::custom("expected \"auto\", \"text\" or \"json\""))
+    LogFormat::from_str(&text, false)
+        .map_err(|_| D::Error::custom("expected \"auto\", \"text\" or \"json\""))
 }
 
 #[cfg(test)]
@@ -152,7 +174,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Config, String> {
-        toml::from_str(text).map_err(|error| ConfigError::of(Path::new("/c"), text, &error).to_string())
+        toml::from_str(text)
+            .map_err(|error| ConfigError::of(Path::new("/c"), text, &error).to_string())
     }
 
     #[test]
@@ -163,7 +186,15 @@ mod tests {
         let table: toml::Table = text.parse().unwrap();
         let limits = table["limits"].as_table().unwrap();
         // One key per field: in Debug output, a colon follows each field name.
-        let fields = defaults.split("Limits {").nth(1).unwrap().split('}').next().unwrap().matches(": ").count();
+        let fields = defaults
+            .split("Limits {")
+            .nth(1)
+            .unwrap()
+            .split('}')
+            .next()
+            .unwrap()
+            .matches(": ")
+            .count();
         assert_eq!(limits.len(), fields, "{limits:?} {defaults}");
         assert_eq!(table["log"].as_table().unwrap().len(), 2);
         assert_eq!(table["bench"].as_table().unwrap().len(), 3);
@@ -178,23 +209,56 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_line_and_what_is_allowed() {
         for (text, expected) in [
-            ("port = 1\nprot = 7\n", "/c, line 2: unknown field `prot`, expected one of `root`, `listen`"),
-            ("[limits]\nsession = 7\n", "/c, line 2: unknown field `session`, expected one of "),
-            ("[limits]\n\nsessions = 0\n", "/c, line 3: limits.sessions = 0: expected 1 to 4096"),
-            ("[limits]\nsessions = \"many\"\n", "/c, line 2: limits.sessions = \"many\": expected 1 to 4096"),
-            ("[limits]\ngreeting-time = \"1h\"\n", "/c, line 2: limits.greeting-time = \"1h\": expected 100ms to 1m"),
-            ("[limits]\nsession-rate = \"fast\"\n", "/c, line 2: limits.session-rate = \"fast\": not a rate: "),
-            ("[bench]\ntime = \"1s\"\n", "/c, line 2: bench.time = \"1s\": expected 10s to 24h"),
+            (
+                "port = 1\nprot = 7\n",
+                "/c, line 2: unknown field `prot`, expected one of `root`, `listen`",
+            ),
+            (
+                "[limits]\nsession = 7\n",
+                "/c, line 2: unknown field `session`, expected one of ",
+            ),
+            (
+                "[limits]\n\nsessions = 0\n",
+                "/c, line 3: limits.sessions = 0: expected 1 to 4096",
+            ),
+            (
+                "[limits]\nsessions = \"many\"\n",
+                "/c, line 2: limits.sessions = \"many\": expected 1 to 4096",
+            ),
+            (
+                "[limits]\ngreeting-time = \"1h\"\n",
+                "/c, line 2: limits.greeting-time = \"1h\": expected 100ms to 1m",
+            ),
+            (
+                "[limits]\nsession-rate = \"fast\"\n",
+                "/c, line 2: limits.session-rate = \"fast\": not a rate: ",
+            ),
+            (
+                "[bench]\ntime = \"1s\"\n",
+                "/c, line 2: bench.time = \"1s\": expected 10s to 24h",
+            ),
             ("port = 65536\n", "/c, line 1: port = 65536: "),
             ("port = \"x\"\n", "/c, line 1: port = \"x\": "),
-            ("routes = \"some\"\n", "/c, line 1: routes = \"some\": expected \"auto\", \"always\" or \"never\""),
-            ("log.format = \"xml\"\n", "/c, line 1: log.format = \"xml\": expected \"auto\", \"text\" or \"json\""),
-            ("listen = [\n  \"10.0.0.1\",\n  \"eth1\"]\n", "not an address: expected ADDRESS"),
+            (
+                "routes = \"some\"\n",
+                "/c, line 1: routes = \"some\": expected \"auto\", \"always\" or \"never\"",
+            ),
+            (
+                "log.format = \"xml\"\n",
+                "/c, line 1: log.format = \"xml\": expected \"auto\", \"text\" or \"json\"",
+            ),
+            (
+                "listen = [\n  \"10.0.0.1\",\n  \"eth1\"]\n",
+                "not an address: expected ADDRESS",
+            ),
             ("root = /srv\n", "/c, line 1: "),
             ("port = 1\nport = 2\n", "/c, line 2: "),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.contains(expected) && !error.contains('\n'), "{text:?}: {error}");
+            assert!(
+                error.contains(expected) && !error.contains('\n'),
+                "{text:?}: {error}"
+            );
         }
     }
 }

@@ -29,7 +29,10 @@ pub(super) async fn open(address: SocketAddr) -> io::Result<TcpListener> {
 /// Accepts and answers requests forever.
 pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
     let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    let names = listener.local_addr().ok().and_then(|bound| OwnNames::of("", bound));
+    let names = listener
+        .local_addr()
+        .ok()
+        .and_then(|bound| OwnNames::of("", bound));
     loop {
         let permit = connections.clone().acquire_owned().await;
         match listener.accept().await {
@@ -50,20 +53,47 @@ pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
     }
 }
 
-async fn answer(mut stream: TcpStream, daemon: &DaemonHandle, names: Option<&OwnNames>) -> io::Result<()> {
+async fn answer(
+    mut stream: TcpStream,
+    daemon: &DaemonHandle,
+    names: Option<&OwnNames>,
+) -> io::Result<()> {
     let head = read_head(&mut stream).await?;
     let response = match wanted(&head) {
         // Every browser sends a `Host` header.
-        _ if names.zip(host(&head)).is_some_and(|(names, host)| !names.has(host)) => {
-            response("421 Misdirected Request", PLAIN, "expected an address as Host\n", true)
+        _ if names
+            .zip(host(&head))
+            .is_some_and(|(names, host)| !names.has(host)) =>
+        {
+            response(
+                "421 Misdirected Request",
+                PLAIN,
+                "expected an address as Host\n",
+                true,
+            )
         }
         Requested::Metrics { body } => match exposition(daemon) {
             Ok(text) => response("200 OK", OPEN_METRICS, &text, body),
-            Err(_) => response("500 Internal Server Error", PLAIN, "cannot encode the metrics\n", body),
+            Err(_) => response(
+                "500 Internal Server Error",
+                PLAIN,
+                "cannot encode the metrics\n",
+                body,
+            ),
         },
         Requested::Elsewhere => response("404 Not Found", PLAIN, "expected /metrics\n", true),
-        Requested::Otherwise => response("405 Method Not Allowed", PLAIN, "expected GET or HEAD\n", true),
-        Requested::Nonsense => response("400 Bad Request", PLAIN, "expected an HTTP/1 request\n", true),
+        Requested::Otherwise => response(
+            "405 Method Not Allowed",
+            PLAIN,
+            "expected GET or HEAD\n",
+            true,
+        ),
+        Requested::Nonsense => response(
+            "400 Bad Request",
+            PLAIN,
+            "expected an HTTP/1 request\n",
+            true,
+        ),
     };
     stream.write_all(response.as_bytes()).await?;
     stream.shutdown().await
@@ -91,12 +121,21 @@ enum Requested {
 
 fn wanted(head: &[u8]) -> Requested {
     let is_whole = head.windows(4).any(|end| end == b"\r\n\r\n");
-    let line = head.split(|byte| *byte == b'\r').next().and_then(|line| std::str::from_utf8(line).ok());
-    let words: Vec<&str> = line.filter(|_| is_whole).map_or_else(Vec::new, |line| line.split(' ').collect());
-    let [method, target, "HTTP/1.0" | "HTTP/1.1"] = words[..] else { return Requested::Nonsense };
+    let line = head
+        .split(|byte| *byte == b'\r')
+        .next()
+        .and_then(|line| std::str::from_utf8(line).ok());
+    let words: Vec<&str> = line
+        .filter(|_| is_whole)
+        .map_or_else(Vec::new, |line| line.split(' ').collect());
+    let [method, target, "HTTP/1.0" | "HTTP/1.1"] = words[..] else {
+        return Requested::Nonsense;
+    };
     let path = target.split('?').next().unwrap_or_default();
     match (method, path) {
-        ("GET" | "HEAD", "/metrics") => Requested::Metrics { body: method == "GET" },
+        ("GET" | "HEAD", "/metrics") => Requested::Metrics {
+            body: method == "GET",
+        },
         ("GET" | "HEAD", _) => Requested::Elsewhere,
         _ => Requested::Otherwise,
     }
@@ -104,14 +143,21 @@ fn wanted(head: &[u8]) -> Requested {
 
 /// Returns the value of the `Host` header, if present.
 fn host(head: &[u8]) -> Option<&str> {
-    let lines = head.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    let lines = head
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| std::str::from_utf8(line).ok());
     let mut fields = lines.filter_map(|line| line.split_once(':'));
-    fields.find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, host)| host.trim())
+    fields
+        .find(|(name, _)| name.eq_ignore_ascii_case("host"))
+        .map(|(_, host)| host.trim())
 }
 
 fn response(status: &str, kind: &str, text: &str, body: bool) -> String {
     let body = if body { text } else { "" };
-    format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", text.len())
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        text.len()
+    )
 }
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -124,8 +170,14 @@ mod tests {
     #[test]
     fn the_host_is_what_the_request_says() {
         for (head, expected) in [
-            ("GET /metrics HTTP/1.1\r\nAccept: a\r\nhOST:  evil.com:9 \r\n\r\n", Some("evil.com:9")),
-            ("GET /metrics HTTP/1.1\r\nHost: [::1]:9\r\n\r\n", Some("[::1]:9")),
+            (
+                "GET /metrics HTTP/1.1\r\nAccept: a\r\nhOST:  evil.com:9 \r\n\r\n",
+                Some("evil.com:9"),
+            ),
+            (
+                "GET /metrics HTTP/1.1\r\nHost: [::1]:9\r\n\r\n",
+                Some("[::1]:9"),
+            ),
             ("GET /metrics HTTP/1.0\r\n\r\n", None),
         ] {
             assert_eq!(host(head.as_bytes()), expected, "{head:?}");
@@ -135,9 +187,18 @@ mod tests {
     #[test]
     fn only_the_metrics_are_to_be_had() {
         for (head, expected) in [
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Requested::Metrics { body: true }),
-            ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", Requested::Metrics { body: true }),
-            ("HEAD /metrics HTTP/1.1\r\n\r\n", Requested::Metrics { body: false }),
+            (
+                "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+                Requested::Metrics { body: true },
+            ),
+            (
+                "GET /metrics?x=1 HTTP/1.0\r\n\r\n",
+                Requested::Metrics { body: true },
+            ),
+            (
+                "HEAD /metrics HTTP/1.1\r\n\r\n",
+                Requested::Metrics { body: false },
+            ),
             ("GET / HTTP/1.1\r\n\r\n", Requested::Elsewhere),
             ("GET /metrics/../x HTTP/1.1\r\n\r\n", Requested::Elsewhere),
             ("POST /metrics HTTP/1.1\r\n\r\n", Requested::Otherwise),

@@ -34,17 +34,39 @@ impl<'de> Deserialize<'de> for LimitsTable {
         let written = Written::deserialize(deserializer)?;
         let default = Limits::default();
         Ok(Self(Limits {
-            greetings: written.greetings.map_or(default.greetings, |count| count.0 as usize),
-            greetings_per_address: written.greetings_per_address.map_or(default.greetings_per_address, |count| count.0 as usize),
-            greeting_time: written.greeting_time.map_or(default.greeting_time, |time| time.0),
-            handshakes_per_second: written.handshakes_per_second.map_or(default.handshakes_per_second, |count| count.0),
-            sessions: written.sessions.map_or(default.sessions, |count| count.0 as usize),
-            sessions_per_peer: written.sessions_per_peer.map_or(default.sessions_per_peer, |count| count.0 as usize),
-            session_patience: written.session_patience.map_or(default.session_patience, |time| time.0),
-            paths: written.paths.map_or(default.paths, |count| count.0 as usize),
-            refusals_logged: written.refusals_logged.map_or(default.refusals_logged, |count| count.0),
-            session_rate: written.session_rate.map_or(default.session_rate, |rate| rate.0),
-            shutdown_time: written.shutdown_time.map_or(default.shutdown_time, |time| time.0),
+            greetings: written
+                .greetings
+                .map_or(default.greetings, |count| count.0 as usize),
+            greetings_per_address: written
+                .greetings_per_address
+                .map_or(default.greetings_per_address, |count| count.0 as usize),
+            greeting_time: written
+                .greeting_time
+                .map_or(default.greeting_time, |time| time.0),
+            handshakes_per_second: written
+                .handshakes_per_second
+                .map_or(default.handshakes_per_second, |count| count.0),
+            sessions: written
+                .sessions
+                .map_or(default.sessions, |count| count.0 as usize),
+            sessions_per_peer: written
+                .sessions_per_peer
+                .map_or(default.sessions_per_peer, |count| count.0 as usize),
+            session_patience: written
+                .session_patience
+                .map_or(default.session_patience, |time| time.0),
+            paths: written
+                .paths
+                .map_or(default.paths, |count| count.0 as usize),
+            refusals_logged: written
+                .refusals_logged
+                .map_or(default.refusals_logged, |count| count.0),
+            session_rate: written
+                .session_rate
+                .map_or(default.session_rate, |rate| rate.0),
+            shutdown_time: written
+                .shutdown_time
+                .map_or(default.shutdown_time, |time| time.0),
         }))
     }
 }
@@ -64,11 +86,16 @@ struct WrittenBench {
 
 impl<'de> Deserialize<'de> for BenchTable {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (written, default) = (WrittenBench::deserialize(deserializer)?, BenchLimits::default());
+        let (written, default) = (
+            WrittenBench::deserialize(deserializer)?,
+            BenchLimits::default(),
+        );
         Ok(Self(BenchLimits {
             enabled: written.enabled.unwrap_or(default.enabled),
             time: written.time.map_or(default.time, |time| time.0),
-            queue: written.queue.map_or(default.queue, |count| count.0 as usize),
+            queue: written
+                .queue
+                .map_or(default.queue, |count| count.0 as usize),
         }))
     }
 }
@@ -84,7 +111,9 @@ struct Rate(Option<nicstripe::BitRate>);
 
 impl<'de, const LEAST: u32, const MOST: u32> Deserialize<'de> for Count<LEAST, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(CountVisitor(LEAST..=MOST)).map(Self)
+        deserializer
+            .deserialize_any(CountVisitor(LEAST..=MOST))
+            .map(Self)
     }
 }
 
@@ -98,8 +127,16 @@ impl de::Visitor<'_> for CountVisitor {
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<u32, E> {
-        let count = u32::try_from(value).ok().filter(|count| self.0.contains(count));
-        count.ok_or_else(|| E::custom(format_args!("expected {} to {}", self.0.start(), self.0.end())))
+        let count = u32::try_from(value)
+            .ok()
+            .filter(|count| self.0.contains(count));
+        count.ok_or_else(|| {
+            E::custom(format_args!(
+                "expected {} to {}",
+                self.0.start(),
+                self.0.end()
+            ))
+        })
     }
 
     fn visit_str<E: de::Error>(self, _: &str) -> Result<u32, E> {
@@ -114,7 +151,11 @@ impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Time<LEAST, MO
         let (least, most) = (Duration::from_millis(LEAST), Duration::from_millis(MOST));
         match (least..=most).contains(&time) {
             true => Ok(Self(time)),
-            false => Err(de::Error::custom(format_args!("expected {} to {}", short(least), short(most)))),
+            false => Err(de::Error::custom(format_args!(
+                "expected {} to {}",
+                short(least),
+                short(most)
+            ))),
         }
     }
 }

@@ -21,9 +21,14 @@ pub(crate) struct Listen {
 impl Listen {
     /// Resolves the interface name to its index.
     pub(super) fn resolve(&self) -> Result<SocketAddr, Failure> {
-        let (SocketAddr::V6(mut address), Some(zone)) = (self.address, &self.zone) else { return Ok(self.address) };
+        let (SocketAddr::V6(mut address), Some(zone)) = (self.address, &self.zone) else {
+            return Ok(self.address);
+        };
         let index = zone.parse().or_else(|_| interface_index(zone));
-        address.set_scope_id(index.map_err(|source| Failure::NoInterface { name: zone.clone(), source })?);
+        address.set_scope_id(index.map_err(|source| Failure::NoInterface {
+            name: zone.clone(),
+            source,
+        })?);
         Ok(address.into())
     }
 }
@@ -44,10 +49,14 @@ fn interface_index(name: &str) -> io::Result<u32> {
 
 /// Parses `10.0.0.1`, `10.0.0.1:99`, `fe80::1%eth1`, `[fe80::1%eth1]` or `[fe80::1%eth1]:99`.
 pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
-    let wrong = || "not an address: expected ADDRESS, ADDRESS:PORT, or for IPv6 [ADDRESS]:PORT or [ADDRESS%INTERFACE]:PORT".to_owned();
+    let wrong = || {
+        "not an address: expected ADDRESS, ADDRESS:PORT, or for IPv6 [ADDRESS]:PORT or [ADDRESS%INTERFACE]:PORT".to_owned()
+    };
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']').ok_or_else(wrong)?,
-        None if text.matches(':').count() == 1 => text.split_at(text.find(':').unwrap_or(text.len())),
+        None if text.matches(':').count() == 1 => {
+            text.split_at(text.find(':').unwrap_or(text.len()))
+        }
         None => (text, ""),
     };
     let port = match port.strip_prefix(':') {
@@ -55,11 +64,16 @@ pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
         None if port.is_empty() => 0,
         None => return Err(wrong()),
     };
-    let (address, zone) = host.split_once('%').map_or((host, None), |(address, zone)| (address, Some(zone)));
+    let (address, zone) = host
+        .split_once('%')
+        .map_or((host, None), |(address, zone)| (address, Some(zone)));
     let ip: IpAddr = address.parse().map_err(|_| wrong())?;
     match zone {
         Some(zone) if zone.is_empty() || ip.is_ipv4() => Err(wrong()),
-        zone => Ok(Listen { address: SocketAddr::new(ip, port), zone: zone.map(str::to_owned) }),
+        zone => Ok(Listen {
+            address: SocketAddr::new(ip, port),
+            zone: zone.map(str::to_owned),
+        }),
     }
 }
 
@@ -67,12 +81,21 @@ pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
 pub(super) fn listening(listens: &[ListenAddress]) -> Vec<String> {
     let mut lines = Vec::new();
     for ListenAddress { interface, address } in listens {
-        let other_version = |other: &&ListenAddress| other.interface == *interface && other.address.is_ipv4() != address.is_ipv4();
-        let has_other_version = listens.iter().filter(|other| other.address.ip().is_unspecified()).any(|other| other_version(&other));
+        let other_version = |other: &&ListenAddress| {
+            other.interface == *interface && other.address.is_ipv4() != address.is_ipv4()
+        };
+        let has_other_version = listens
+            .iter()
+            .filter(|other| other.address.ip().is_unspecified())
+            .any(|other| other_version(&other));
         let line = match (address.ip().is_unspecified(), has_other_version) {
             (false, _) => format!("listening on {interface}, {address}"),
             (true, true) => format!("listening on {interface}, port {}", address.port()),
-            (true, false) => format!("listening on {interface}, port {} ({} only)", address.port(), version(address)),
+            (true, false) => format!(
+                "listening on {interface}, port {} ({} only)",
+                address.port(),
+                version(address)
+            ),
         };
         if !lines.contains(&line) {
             lines.push(line);
@@ -90,7 +113,9 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Option<(String, Option<String>)> {
-        parse_listen(text).ok().map(|listen| (listen.address.to_string(), listen.zone))
+        parse_listen(text)
+            .ok()
+            .map(|listen| (listen.address.to_string(), listen.zone))
     }
 
     #[test]
@@ -104,16 +129,34 @@ mod tests {
             ("fe80::1%eth1", "[fe80::1]:0", Some("eth1")),
             ("[fe80::1%eth1]:99", "[fe80::1]:99", Some("eth1")),
         ] {
-            assert_eq!(parse(text), Some((address.to_owned(), zone.map(str::to_owned))), "{text}");
+            assert_eq!(
+                parse(text),
+                Some((address.to_owned(), zone.map(str::to_owned))),
+                "{text}"
+            );
         }
-        for text in ["", "eth1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:99x", "10.0.0.1%eth1", "[::1", "[::1]x", "fe80::1%", "nas:99"] {
+        for text in [
+            "",
+            "eth1",
+            "10.0.0.1:",
+            "10.0.0.1:0",
+            "10.0.0.1:99x",
+            "10.0.0.1%eth1",
+            "[::1",
+            "[::1]x",
+            "fe80::1%",
+            "nas:99",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn an_interface_is_named_once_with_the_versions_of_ip_that_it_lacks() {
-        let listen = |interface: &str, address: &str| ListenAddress { interface: interface.into(), address: address.parse().unwrap() };
+        let listen = |interface: &str, address: &str| ListenAddress {
+            interface: interface.into(),
+            address: address.parse().unwrap(),
+        };
         let all = [
             listen("eth1", "0.0.0.0:7"),
             listen("eth1", "[::]:7"),
@@ -132,7 +175,10 @@ mod tests {
 
     #[test]
     fn an_interface_is_found_by_name_or_refused_by_name() {
-        let listen = |zone: &str| Listen { address: "[fe80::1]:0".parse().unwrap(), zone: Some(zone.into()) };
+        let listen = |zone: &str| Listen {
+            address: "[fe80::1]:0".parse().unwrap(),
+            zone: Some(zone.into()),
+        };
         // A number is taken as an interface index.
         assert_eq!(listen("7").resolve().unwrap().to_string(), "[fe80::1%7]:0");
         let error = listen("nosuch0").resolve().unwrap_err();

@@ -113,7 +113,12 @@ pub(crate) struct Serve {
     metrics_any: bool,
 
     /// Format of the log [default: auto]
-    #[arg(long, value_name = "FORMAT", env = "NICSTRIPE_LOG_FORMAT", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "NICSTRIPE_LOG_FORMAT",
+        hide_env_values = true
+    )]
     log_format: Option<LogFormat>,
 }
 
@@ -138,7 +143,10 @@ impl Serve {
         let log = logging::start_daemon(&settings.log_filter, settings.log_format, terminal)?;
         // Requires a single thread: removes stale routes, and keeps the process that talks to the
         // network from changing any.
-        let routes = Arc::new(RouteKeeper::start_dedicated(settings.routes.into(), &places::routes_dir(&home)));
+        let routes = Arc::new(RouteKeeper::start_dedicated(
+            settings.routes.into(),
+            &places::routes_dir(&home),
+        ));
         runtime::raise_open_files();
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(async {
@@ -147,7 +155,14 @@ impl Serve {
                 signals.reload_on_hangup();
             }
             let started = start(&settings, routes, &home, terminal).await?;
-            let service = Service { args: &self, home: &home, terminal, log, settings, daemon: started.daemon.handle() };
+            let service = Service {
+                args: &self,
+                home: &home,
+                terminal,
+                log,
+                settings,
+                daemon: started.daemon.handle(),
+            };
             service.serve(started, signals).await
         });
         runtime.shutdown_background();
@@ -159,7 +174,10 @@ impl Serve {
 fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Failure> {
     settings.log_filter.parse()?;
     root::find(&settings.root, home)?;
-    settings.listen.iter().try_for_each(|listen| listen.resolve().map(drop))?;
+    settings
+        .listen
+        .iter()
+        .try_for_each(|listen| listen.resolve().map(drop))?;
     Peers::load(&home.peers_file())?;
     terminal.result(format_args!("{}: no errors", settings.shown_file()));
     Ok(())
@@ -171,13 +189,22 @@ struct Started {
     metrics: Option<TcpListener>,
 }
 
-async fn start(settings: &Settings, routes: Arc<RouteKeeper>, home: &Home, terminal: &Terminal) -> Result<Started, Failure> {
+async fn start(
+    settings: &Settings,
+    routes: Arc<RouteKeeper>,
+    home: &Home,
+    terminal: &Terminal,
+) -> Result<Started, Failure> {
     let identity = Identity::load_or_create(&home.identity_file())?;
     let key = identity.public_key();
     // Reports errors in the list at the start; the daemon reloads the list itself when it changes.
     let peers = Peers::load(&home.peers_file())?;
     let root = root::find(&settings.root, home)?;
-    let listen = settings.listen.iter().map(Listen::resolve).collect::<Result<Vec<_>, _>>()?;
+    let listen = settings
+        .listen
+        .iter()
+        .map(Listen::resolve)
+        .collect::<Result<Vec<_>, _>>()?;
     let daemon = Daemon::builder()
         .identity(identity)
         .peers_file(home.peers_file())
@@ -195,21 +222,39 @@ async fn start(settings: &Settings, routes: Arc<RouteKeeper>, home: &Home, termi
         .bind()
         .await?;
     let metrics = match settings.metrics {
-        Some(address) => Some(endpoint::open(address).await.map_err(|source| Failure::Metrics { address, source })?),
+        Some(address) => Some(
+            endpoint::open(address)
+                .await
+                .map_err(|source| Failure::Metrics { address, source })?,
+        ),
         None => None,
     };
     let shown = escaped(root.as_os_str().as_bytes());
     let unwritable = root::write_error(&root).filter(|_| settings.access != Access::ReadOnly);
     introduce_peers(&peers, settings.access, unwritable.is_some(), terminal);
     if let Some(error) = unwritable {
-        terminal.warning(&format!("{shown} is not writable, peers can only read: {error}"));
+        terminal.warning(&format!(
+            "{shown} is not writable, peers can only read: {error}"
+        ));
     }
-    let place = if settings.root == Path::new(".") { ", the current directory," } else { "" };
-    terminal.say(format_args!("serving {shown}{place} as {}", key.fingerprint()));
-    if let Some(address) = metrics.as_ref().and_then(|listener| listener.local_addr().ok()) {
+    let place = if settings.root == Path::new(".") {
+        ", the current directory,"
+    } else {
+        ""
+    };
+    terminal.say(format_args!(
+        "serving {shown}{place} as {}",
+        key.fingerprint()
+    ));
+    if let Some(address) = metrics
+        .as_ref()
+        .and_then(|listener| listener.local_addr().ok())
+    {
         terminal.say(format_args!("metrics at http://{address}/metrics"));
     }
-    listening(daemon.addresses()).into_iter().for_each(|line| terminal.say(line));
+    listening(daemon.addresses())
+        .into_iter()
+        .for_each(|line| terminal.say(line));
     Ok(Started { daemon, metrics })
 }
 
@@ -227,7 +272,9 @@ impl Service<'_> {
     /// Serves until the daemon or a signal ends it.
     async fn serve(mut self, started: Started, mut signals: Signals) -> Result<(), Failure> {
         let mut manager = ServiceManager::find();
-        let endpoint = started.metrics.map(|listener| tokio::spawn(endpoint::serve(listener, self.daemon.clone())));
+        let endpoint = started
+            .metrics
+            .map(|listener| tokio::spawn(endpoint::serve(listener, self.daemon.clone())));
         let shutdown = CancellationToken::new();
         let mut running = pin!(started.daemon.run(shutdown.clone()));
         manager.ready(&self.daemon.metrics());
@@ -259,8 +306,12 @@ impl Service<'_> {
                 manager.reloading();
                 self.daemon.reload_peers();
                 match self.reload() {
-                    Ok(()) => tracing::info!(file = self.settings.shown_file(), "configuration reloaded"),
-                    Err(failure) => tracing::error!(error = %failure.one_line(), "configuration not reloaded, nothing changed"),
+                    Ok(()) => {
+                        tracing::info!(file = self.settings.shown_file(), "configuration reloaded")
+                    }
+                    Err(failure) => {
+                        tracing::error!(error = %failure.one_line(), "configuration not reloaded, nothing changed")
+                    }
                 }
                 manager.ready(&self.daemon.metrics());
             }
@@ -304,9 +355,21 @@ async fn end(
 /// Prints the rights of each peer, limited by this command's own restrictions.
 fn introduce_peers(peers: &Peers, access: Access, is_unwritable: bool, terminal: &Terminal) {
     for peer in peers.iter() {
-        let most = if is_unwritable && peer.options.root.is_none() { Access::ReadOnly } else { access };
-        let options = PeerOptions { access: peer.options.access.max(most), ..peer.options.clone() };
-        terminal.say(format_args!("peer {} ({}) {}", name_of(peer), peer.key.fingerprint(), rights(&options)));
+        let most = if is_unwritable && peer.options.root.is_none() {
+            Access::ReadOnly
+        } else {
+            access
+        };
+        let options = PeerOptions {
+            access: peer.options.access.max(most),
+            ..peer.options.clone()
+        };
+        terminal.say(format_args!(
+            "peer {} ({}) {}",
+            name_of(peer),
+            peer.key.fingerprint(),
+            rights(&options)
+        ));
     }
     if peers.iter().next().is_none() {
         terminal.warning("no trusted peers yet: all connections will be rejected");

@@ -13,7 +13,10 @@ use crate::failure::Failure;
 /// Resolves the root directory: this user can read it, and it does not contain the folders with
 /// keys.
 pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, Failure> {
-    let failed = |source| Failure::Root { path: root.to_owned(), source };
+    let failed = |source| Failure::Root {
+        path: root.to_owned(),
+        source,
+    };
     let path = fs::canonicalize(root).map_err(failed)?;
     if !path.is_dir() {
         return Err(failed(io::ErrorKind::NotADirectory.into()));

@@ -25,12 +25,18 @@ impl ServiceManager {
         // Half the watchdog timeout, as sd_watchdog_enabled(3) advises.
         let watchdog = sd_notify::watchdog_enabled().map(|time| time / 2);
         let beat = is_there.then(|| {
-            let every = watchdog.map_or(STATUS_INTERVAL, |watchdog| watchdog.min(STATUS_INTERVAL)).max(Duration::from_millis(1));
+            let every = watchdog
+                .map_or(STATUS_INTERVAL, |watchdog| watchdog.min(STATUS_INTERVAL))
+                .max(Duration::from_millis(1));
             let mut beat = interval_at(Instant::now() + every, every);
             beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
             beat
         });
-        Self { beat, watches: watchdog.is_some(), status: String::new() }
+        Self {
+            beat,
+            watches: watchdog.is_some(),
+            status: String::new(),
+        }
     }
 
     /// Reports that the daemon is ready.
@@ -44,14 +50,23 @@ impl ServiceManager {
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.tell(&[NotifyState::Reloading, now]),
-            Err(error) => tracing::debug!(%error, "cannot notify the service manager of the reload"),
+            Err(error) => {
+                tracing::debug!(%error, "cannot notify the service manager of the reload")
+            }
         }
     }
 
     /// Reports that the daemon ends within this time.
     pub(super) fn stopping(&self, within: Duration) {
-        let micros = (within + STOP_MARGIN).as_micros().try_into().unwrap_or(u32::MAX);
-        self.tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(micros), NotifyState::Status("closing all sessions")]);
+        let micros = (within + STOP_MARGIN)
+            .as_micros()
+            .try_into()
+            .unwrap_or(u32::MAX);
+        self.tell(&[
+            NotifyState::Stopping,
+            NotifyState::ExtendTimeoutUsec(micros),
+            NotifyState::Status("closing all sessions"),
+        ]);
     }
 
     /// Waits until the next report is due; forever without a service manager. Cancel safe.
@@ -88,10 +103,21 @@ impl ServiceManager {
 
 /// Returns the daemon's activity in one line.
 pub(super) fn status_line(metrics: &Metrics) -> String {
-    let done: u64 = metrics.transfers_ended.iter().filter(|((_, result), _)| *result == "done").map(|(_, count)| count).sum();
+    let done: u64 = metrics
+        .transfers_ended
+        .iter()
+        .filter(|((_, result), _)| *result == "done")
+        .map(|(_, count)| count)
+        .sum();
     let ended: u64 = metrics.transfers_ended.values().sum();
-    let many = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    format!("{}, {} running, {done} done, {} failed", many(metrics.sessions, "session"), many(metrics.transfers, "transfer"), ended - done)
+    let many =
+        |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    format!(
+        "{}, {} running, {done} done, {} failed",
+        many(metrics.sessions, "session"),
+        many(metrics.transfers, "transfer"),
+        ended - done
+    )
 }
 
 /// Time for the shutdown besides that of the sessions.

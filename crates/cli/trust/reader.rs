@@ -11,14 +11,24 @@ use crate::terminal::Terminal;
 /// that one reads another file.
 pub(super) fn tell(path: &Path, terminal: &Terminal) {
     let own = Uid::effective();
-    terminal.say(format_args!("in {}, for nicstripe {}", escaped(path.as_os_str().as_encoded_bytes()), whose(own)));
+    terminal.say(format_args!(
+        "in {}, for nicstripe {}",
+        escaped(path.as_os_str().as_encoded_bytes()),
+        whose(own)
+    ));
     if let Some(other) = listener_of_another(own.as_raw()) {
         let (user, as_user) = (
             name_of(Uid::from_raw(other)),
-            if other == 0 { "sudo".into() } else { format!("sudo -u {other}", other = name_of(Uid::from_raw(other))) },
+            if other == 0 {
+                "sudo".into()
+            } else {
+                format!("sudo -u {other}", other = name_of(Uid::from_raw(other)))
+            },
         );
         terminal.warning(&format!("port {DEFAULT_PORT} is used by a process of user {user}, which reads another peers file"));
-        terminal.hint(&format!("if that is the daemon: {as_user} nicstripe trust …, with the same arguments"));
+        terminal.hint(&format!(
+            "if that is the daemon: {as_user} nicstripe trust …, with the same arguments"
+        ));
     }
 }
 
@@ -31,14 +41,25 @@ fn whose(own: Uid) -> String {
 
 /// Returns a user's name, or the number if there is none.
 fn name_of(uid: Uid) -> String {
-    User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
+    User::from_uid(uid)
+        .ok()
+        .flatten()
+        .map_or_else(|| uid.to_string(), |user| user.name)
 }
 
 /// Returns the user who listens on the default port; `None` if it is this user or the port is free.
 fn listener_of_another(own: u32) -> Option<u32> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
-    let users: Vec<u32> = tables.iter().flat_map(|table| listeners(table, DEFAULT_PORT)).collect();
-    if users.contains(&own) { None } else { users.first().copied() }
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .map(|path| fs::read_to_string(path).unwrap_or_default());
+    let users: Vec<u32> = tables
+        .iter()
+        .flat_map(|table| listeners(table, DEFAULT_PORT))
+        .collect();
+    if users.contains(&own) {
+        None
+    } else {
+        users.first().copied()
+    }
 }
 
 /// Returns the users of the sockets listening on a port, from a table in the format of proc(5).

@@ -7,7 +7,10 @@ use nicstripe::{Client, Tunnel, trust::DialTarget};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 
 use super::standard::{BLOCK, Input, Output};
-use crate::{connect_args::ConnectArgs, failure::Failure, logging, runtime, signals::Signals, terminal::Terminal};
+use crate::{
+    connect_args::ConnectArgs, failure::Failure, logging, runtime, signals::Signals,
+    terminal::Terminal,
+};
 
 /// Connect standard input and output to a TCP service of a machine, over every cable
 ///
@@ -36,7 +39,10 @@ impl Dial {
         let result = runtime.block_on(async {
             let mut signals = Signals::take()?;
             let talk = async {
-                let client = self.connect.connect(&self.peer, self.connect.port(None), keeper).await?;
+                let client = self
+                    .connect
+                    .connect(&self.peer, self.connect.port(None), keeper)
+                    .await?;
                 let result = self.talk(&client).await;
                 // Flushes the written data before the session ends.
                 client.close().await;
@@ -59,15 +65,24 @@ impl Dial {
     }
 
     async fn send(&self, mut to_peer: WriteHalf<Tunnel>) -> Result<(), Failure> {
-        let failed = |source| Failure::Source { path: "-".into(), source };
+        let failed = |source| Failure::Source {
+            path: "-".into(),
+            source,
+        };
         let mut input = Input::open().map_err(failed)?;
         let mut bytes = vec![0; BLOCK];
         loop {
             let count = input.read(&mut bytes).await.map_err(failed)?;
             if count == 0 {
-                return to_peer.shutdown().await.map_err(|source| self.broken(source));
+                return to_peer
+                    .shutdown()
+                    .await
+                    .map_err(|source| self.broken(source));
             }
-            to_peer.write_all(&bytes[..count]).await.map_err(|source| self.broken(source))?;
+            to_peer
+                .write_all(&bytes[..count])
+                .await
+                .map_err(|source| self.broken(source))?;
         }
     }
 
@@ -75,15 +90,24 @@ impl Dial {
         let mut output = Output::open().map_err(Failure::Output)?;
         let mut bytes = vec![0; BLOCK];
         loop {
-            let count = from_peer.read(&mut bytes).await.map_err(|source| self.broken(source))?;
+            let count = from_peer
+                .read(&mut bytes)
+                .await
+                .map_err(|source| self.broken(source))?;
             if count == 0 {
                 return output.finish().await.map_err(Failure::Output);
             }
-            output.write(&bytes[..count]).await.map_err(Failure::Output)?;
+            output
+                .write(&bytes[..count])
+                .await
+                .map_err(Failure::Output)?;
         }
     }
 
     fn broken(&self, source: io::Error) -> Failure {
-        Failure::Tunnel { target: self.target.to_string(), source }
+        Failure::Tunnel {
+            target: self.target.to_string(),
+            source,
+        }
     }
 }

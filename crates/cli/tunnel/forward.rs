@@ -13,7 +13,10 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{connect_args::ConnectArgs, failure::Failure, logging, runtime, signals::Signals, terminal::Terminal};
+use crate::{
+    connect_args::ConnectArgs, failure::Failure, logging, runtime, signals::Signals,
+    terminal::Terminal,
+};
 
 /// Forward local ports to TCP services of a machine, over every cable
 ///
@@ -46,18 +49,32 @@ impl FromStr for Spec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("not a forward: {text:?}, expected [BIND:]PORT:HOST:HOSTPORT, as in 8080:localhost:80 or [::1]:5432:db:5432");
+        let wrong = || {
+            format!(
+                "not a forward: {text:?}, expected [BIND:]PORT:HOST:HOSTPORT, as in 8080:localhost:80 or [::1]:5432:db:5432"
+            )
+        };
         let (bind, port, host, host_port) = match split(text)[..] {
             [port, host, host_port] => ("127.0.0.1", port, host, host_port),
             [bind, port, host, host_port] => (bind, port, host, host_port),
             _ => return Err(wrong()),
         };
-        let bind = if bind == "localhost" { "127.0.0.1" } else { bind.trim_start_matches('[').trim_end_matches(']') };
-        let bind =
-            bind.parse().map_err(|_| format!("not an address to listen on: {bind:?}, expected one of this machine, or localhost"))?;
+        let bind = if bind == "localhost" {
+            "127.0.0.1"
+        } else {
+            bind.trim_start_matches('[').trim_end_matches(']')
+        };
+        let bind = bind.parse().map_err(|_| {
+            format!(
+                "not an address to listen on: {bind:?}, expected one of this machine, or localhost"
+            )
+        })?;
         let target = format!("{host}:{host_port}").parse().map_err(|_| wrong())?;
-        Ok(Self { bind, port: port.parse().map_err(|_| wrong())?, target })
+        Ok(Self {
+            bind,
+            port: port.parse().map_err(|_| wrong())?,
+            target,
+        })
     }
 }
 
@@ -107,12 +124,19 @@ impl Forward {
 fn listen(spec: &Spec) -> Result<TcpListener, Failure> {
     let address = SocketAddr::from((spec.bind, spec.port));
     let listen = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()
+        } else {
+            TcpSocket::new_v6()
+        }?;
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)
     };
-    listen().map_err(|source| Failure::Listen { address: address.to_string(), source })
+    listen().map_err(|source| Failure::Listen {
+        address: address.to_string(),
+        source,
+    })
 }
 
 /// Accepts connections, one task each; dropping this future ends them.
@@ -163,13 +187,35 @@ mod tests {
 
     #[test]
     fn forwards_are_read_as_ssh_reads_them() {
-        let spec = |text: &str| text.parse::<Spec>().map(|spec| (spec.bind.to_string(), spec.port, spec.target.to_string()));
+        let spec = |text: &str| {
+            text.parse::<Spec>()
+                .map(|spec| (spec.bind.to_string(), spec.port, spec.target.to_string()))
+        };
         let is = |bind: &str, port, target: &str| Ok((bind.to_owned(), port, target.to_owned()));
-        assert_eq!(spec("8080:localhost:80"), is("127.0.0.1", 8080, "localhost:80"));
+        assert_eq!(
+            spec("8080:localhost:80"),
+            is("127.0.0.1", 8080, "localhost:80")
+        );
         assert_eq!(spec("0.0.0.0:8080:web:80"), is("0.0.0.0", 8080, "web:80"));
-        assert_eq!(spec("localhost:8080:web:80"), is("127.0.0.1", 8080, "web:80"));
-        assert_eq!(spec("[::1]:5432:[fe80::1]:5432"), is("::1", 5432, "[fe80::1]:5432"));
-        for wrong in ["", "80", "80:web", "a:web:80", "80:web:0", "80:web:x", "80::80", "x:80:web:80", "1:2:3:4:5"] {
+        assert_eq!(
+            spec("localhost:8080:web:80"),
+            is("127.0.0.1", 8080, "web:80")
+        );
+        assert_eq!(
+            spec("[::1]:5432:[fe80::1]:5432"),
+            is("::1", 5432, "[fe80::1]:5432")
+        );
+        for wrong in [
+            "",
+            "80",
+            "80:web",
+            "a:web:80",
+            "80:web:0",
+            "80:web:x",
+            "80::80",
+            "x:80:web:80",
+            "1:2:3:4:5",
+        ] {
             assert!(spec(wrong).is_err(), "{wrong}");
         }
     }

@@ -59,7 +59,10 @@ pub(super) enum Output {
     /// Written by the task.
     Pipe(pipe::Sender),
     /// Written by a thread, which reports its result at the end.
-    Thread { blocks: mpsc::Sender<Vec<u8>>, written: oneshot::Receiver<io::Result<()>> },
+    Thread {
+        blocks: mpsc::Sender<Vec<u8>>,
+        written: oneshot::Receiver<io::Result<()>>,
+    },
 }
 
 impl Output {
@@ -76,7 +79,10 @@ impl Output {
             Self::Thread { blocks, written } => match blocks.send(bytes.to_vec()).await {
                 Ok(()) => Ok(()),
                 // The thread ends early after a failed write.
-                Err(_) => written.await.unwrap_or(Ok(())).and(Err(io::ErrorKind::BrokenPipe.into())),
+                Err(_) => written
+                    .await
+                    .unwrap_or(Ok(()))
+                    .and(Err(io::ErrorKind::BrokenPipe.into())),
             },
         }
     }
@@ -108,7 +114,10 @@ fn reopened(stream: impl AsFd, options: &mut OpenOptions) -> Option<File> {
         return None;
     }
     let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let pipe = options.custom_flags(flags).open(format!("/proc/self/fd/{}", stream.as_raw_fd())).ok()?;
+    let pipe = options
+        .custom_flags(flags)
+        .open(format!("/proc/self/fd/{}", stream.as_raw_fd()))
+        .ok()?;
     // An unprivileged user may have reached the limit on pipe memory; the pipe keeps its size.
     let _ = fcntl_setpipe_size(&pipe, PIPE);
     Some(pipe)
@@ -165,7 +174,10 @@ fn write_by_thread() -> io::Result<Output> {
         let _ = done.send(result);
     };
     thread::Builder::new().spawn(run)?;
-    Ok(Output::Thread { blocks: sender, written })
+    Ok(Output::Thread {
+        blocks: sender,
+        written,
+    })
 }
 
 /// Returns a standard stream without the buffers and locks of the standard library.

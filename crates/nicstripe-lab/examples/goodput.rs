@@ -30,7 +30,10 @@ mod measure {
         nicstripe_lab::gain_access().unwrap();
         let runs = env::args().nth(1).map_or(3, |runs| runs.parse().unwrap());
         let gigabit = LinkSpec::gigabit();
-        println!("{:<22} {:>28} {:>20} {:>16}", "links", "goodput, Mbit/s (range)", "of theory", "CPU s per GB");
+        println!(
+            "{:<22} {:>28} {:>20} {:>16}",
+            "links", "goodput, Mbit/s (range)", "of theory", "CPU s per GB"
+        );
         report("1 × 1 Gbit/s", &[gigabit], runs);
         report("2 × 1 Gbit/s", &[gigabit; 2], runs);
         report("4 × 1 Gbit/s", &[gigabit; 4], runs);
@@ -47,15 +50,27 @@ mod measure {
         samples.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (median, cpu) = samples[samples.len() / 2];
         let (least, most) = (samples[0].0, samples[samples.len() - 1].0);
-        let rates = format!("{:.1} ({:.1} to {:.1})", median / 1e6, least / 1e6, most / 1e6);
-        let theory: Option<u64> = specs.iter().map(|spec| spec.goodput().map(BitRate::bits_per_second)).sum();
-        let share = theory.map_or("-".to_owned(), |theory| format!("{:.2} %", median / theory as f64 * 100.0));
+        let rates = format!(
+            "{:.1} ({:.1} to {:.1})",
+            median / 1e6,
+            least / 1e6,
+            most / 1e6
+        );
+        let theory: Option<u64> = specs
+            .iter()
+            .map(|spec| spec.goodput().map(BitRate::bits_per_second))
+            .sum();
+        let share = theory.map_or("-".to_owned(), |theory| {
+            format!("{:.2} %", median / theory as f64 * 100.0)
+        });
         println!("{name:<22} {rates:>28} {share:>20} {cpu:>16.3}");
     }
 
     /// Returns the goodput of all links together in bits per second, and CPU seconds per 10⁹ bytes.
     fn sample(lab: &Lab) -> (f64, f64) {
-        let flows: Vec<Flow> = (0..lab.links().len()).map(|link| Flow::start(lab, link, Host::A)).collect();
+        let flows: Vec<Flow> = (0..lab.links().len())
+            .map(|link| Flow::start(lab, link, Host::A))
+            .collect();
         goodput(&flows, Duration::from_millis(300));
         let before = cpu_seconds();
         let rate: f64 = goodput(&flows, WINDOW).iter().sum();
@@ -68,7 +83,12 @@ mod measure {
     fn cpu_seconds() -> f64 {
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let (_, fields) = stat.rsplit_once(')').unwrap();
-        let ticks: u64 = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum();
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|field| field.parse::<u64>().unwrap())
+            .sum();
         ticks as f64 / 100.0
     }
 

@@ -86,7 +86,10 @@ pub fn access() -> Result<Access, Unavailable> {
     if geteuid().is_root() || refused.errno != Errno::PERM {
         return Err(refused.explain());
     }
-    trial.run(true)?.map(|()| Access::UserNamespace).map_err(Refusal::explain)
+    trial
+        .run(true)?
+        .map(|()| Access::UserNamespace)
+        .map_err(Refusal::explain)
 }
 
 /// Makes this process root of a new user namespace, where it may build labs.
@@ -101,10 +104,15 @@ pub fn access() -> Result<Access, Unavailable> {
 /// late failure (writing the uid map) the process is nobody in a namespace without privileges:
 /// report and exit, or call [`access()`] first.
 pub fn enter_user_namespace() -> Result<(), Unavailable> {
-    IdMaps::of_this_process().enter_user_namespace().map_err(|refusal| match refusal {
-        Refusal { step: Step::UserNamespace, errno: Errno::INVAL } => Unavailable::SeveralThreads,
-        refusal => refusal.explain(),
-    })
+    IdMaps::of_this_process()
+        .enter_user_namespace()
+        .map_err(|refusal| match refusal {
+            Refusal {
+                step: Step::UserNamespace,
+                errno: Errno::INVAL,
+            } => Unavailable::SeveralThreads,
+            refusal => refusal.explain(),
+        })
 }
 
 /// Gets the privileges to build labs, in the way that [`access()`] finds.
@@ -129,17 +137,34 @@ struct Trial {
 
 impl Trial {
     fn prepare() -> Self {
-        let end = |name: &str, index| End { name: name.to_owned(), index };
+        let end = |name: &str, index| End {
+            name: name.to_owned(),
+            index,
+        };
         let (near, far, bridge) = (end("near", 10), end("far", 11), end("bridge", 12));
         let new = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
         let mtu = LinkSpec::gigabit().mtu();
-        let shaping = LinkSpec::gigabit().shaping().expect("a gigabit link is shaped");
+        let shaping = LinkSpec::gigabit()
+            .shaping()
+            .expect("a gigabit link is shaped");
         Self {
             maps: IdMaps::of_this_process(),
             requests: [
-                (Step::Veth, netlink::encode(message::add_veth((&near, mtu), (&far, mtu), None), new)),
-                (Step::Bridge, netlink::encode(message::add_bridge(&bridge), new)),
-                (Step::Tbf, netlink::encode(qdisc::tbf(near.index, qdisc::Handle::FIRST, shaping), NLM_F_ACK | qdisc::REPLACE)),
+                (
+                    Step::Veth,
+                    netlink::encode(message::add_veth((&near, mtu), (&far, mtu), None), new),
+                ),
+                (
+                    Step::Bridge,
+                    netlink::encode(message::add_bridge(&bridge), new),
+                ),
+                (
+                    Step::Tbf,
+                    netlink::encode(
+                        qdisc::tbf(near.index, qdisc::Handle::FIRST, shaping),
+                        NLM_F_ACK | qdisc::REPLACE,
+                    ),
+                ),
             ],
         }
     }
@@ -180,7 +205,9 @@ impl Trial {
         // SAFETY: the only flag is NEWNET; only FILES would take descriptors from other threads.
         Step::NetworkNamespace.of(unsafe { unshare_unsafe(UnshareFlags::NEWNET) })?;
         let socket = Step::Netlink.of(netlink::open())?;
-        self.requests.iter().try_for_each(|(step, request)| step.of(netlink::request(socket.as_fd(), request)))
+        self.requests
+            .iter()
+            .try_for_each(|(step, request)| step.of(netlink::request(socket.as_fd(), request)))
     }
 }
 
@@ -192,7 +219,10 @@ struct IdMaps {
 
 impl IdMaps {
     fn of_this_process() -> Self {
-        Self { uid: format!("0 {} 1\n", geteuid().as_raw()), gid: format!("0 {} 1\n", getegid().as_raw()) }
+        Self {
+            uid: format!("0 {} 1\n", geteuid().as_raw()),
+            gid: format!("0 {} 1\n", getegid().as_raw()),
+        }
     }
 
     /// Enters a new user namespace. Allocates nothing, so a forked child may call it.
@@ -234,7 +264,15 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 7] = [Self::UserNamespace, Self::IdMaps, Self::NetworkNamespace, Self::Netlink, Self::Veth, Self::Bridge, Self::Tbf];
+    const ALL: [Self; 7] = [
+        Self::UserNamespace,
+        Self::IdMaps,
+        Self::NetworkNamespace,
+        Self::Netlink,
+        Self::Veth,
+        Self::Bridge,
+        Self::Tbf,
+    ];
 
     fn of<T>(self, result: Result<T, Errno>) -> Result<T, Refusal> {
         result.map_err(|errno| Refusal { step: self, errno })
@@ -274,9 +312,14 @@ impl Refusal {
     }
 
     fn decode([step, errno @ ..]: [u8; 5]) -> Result<(), Self> {
-        let Some(place) = usize::from(step).checked_sub(1) else { return Ok(()) };
+        let Some(place) = usize::from(step).checked_sub(1) else {
+            return Ok(());
+        };
         let step = Step::ALL.get(place).copied().unwrap_or(Step::Tbf);
-        Err(Self { step, errno: netlink::errno(i32::from_ne_bytes(errno)) })
+        Err(Self {
+            step,
+            errno: netlink::errno(i32::from_ne_bytes(errno)),
+        })
     }
 
     fn explain(self) -> Unavailable {
@@ -285,7 +328,9 @@ impl Refusal {
             return Unavailable::Missing { action, source };
         }
         match SWITCHES.iter().find_map(|switch| switch.off()) {
-            Some((sysctl, value)) if !geteuid().is_root() => Unavailable::SwitchedOff { sysctl, value },
+            Some((sysctl, value)) if !geteuid().is_root() => {
+                Unavailable::SwitchedOff { sysctl, value }
+            }
             _ => Unavailable::Refused { action, source },
         }
     }
@@ -312,8 +357,16 @@ impl Switch {
 
 /// Settings of the kernel, of Debian's kernel, and of Ubuntu's since 23.10.
 const SWITCHES: &[Switch] = &[
-    Switch { sysctl: "user.max_user_namespaces", path: "/proc/sys/user/max_user_namespaces", off_value: "0" },
-    Switch { sysctl: "kernel.unprivileged_userns_clone", path: "/proc/sys/kernel/unprivileged_userns_clone", off_value: "0" },
+    Switch {
+        sysctl: "user.max_user_namespaces",
+        path: "/proc/sys/user/max_user_namespaces",
+        off_value: "0",
+    },
+    Switch {
+        sysctl: "kernel.unprivileged_userns_clone",
+        path: "/proc/sys/kernel/unprivileged_userns_clone",
+        off_value: "0",
+    },
     Switch {
         sysctl: "kernel.apparmor_restrict_unprivileged_userns",
         path: "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
@@ -329,15 +382,25 @@ mod tests {
     fn a_verdict_survives_the_pipe() {
         assert_eq!(Refusal::decode(Refusal::encode(Ok(()))), Ok(()));
         for step in Step::ALL {
-            let refusal = Refusal { step, errno: Errno::PERM };
+            let refusal = Refusal {
+                step,
+                errno: Errno::PERM,
+            };
             assert_eq!(Refusal::decode(Refusal::encode(Err(refusal))), Err(refusal));
         }
     }
 
     #[test]
     fn a_missing_kernel_part_is_not_called_a_missing_right() {
-        let explained = Refusal { step: Step::Tbf, errno: Errno::NOENT }.explain();
-        assert_eq!(explained.to_string(), "this kernel cannot shape traffic with tbf");
+        let explained = Refusal {
+            step: Step::Tbf,
+            errno: Errno::NOENT,
+        }
+        .explain();
+        assert_eq!(
+            explained.to_string(),
+            "this kernel cannot shape traffic with tbf"
+        );
     }
 
     #[test]

@@ -18,7 +18,10 @@ pub(crate) struct Assigned {
 impl Assigned {
     /// Returns this address with prefix length 24.
     pub(crate) fn in_24(address: Ipv4Addr) -> Self {
-        Self { address: address.into(), prefix_len: 24 }
+        Self {
+            address: address.into(),
+            prefix_len: 24,
+        }
     }
 
     pub(crate) fn address(self) -> IpAddr {
@@ -48,11 +51,19 @@ impl FromStr for Assigned {
     fn from_str(text: &str) -> Result<Self, LabError> {
         let parsed = || {
             let (address, prefix_len) = text.split_once('/')?;
-            let (address, prefix_len) = (address.parse::<IpAddr>().ok()?, prefix_len.parse::<u8>().ok()?);
+            let (address, prefix_len) = (
+                address.parse::<IpAddr>().ok()?,
+                prefix_len.parse::<u8>().ok()?,
+            );
             let longest = if address.is_ipv4() { 32 } else { 128 };
-            (prefix_len <= longest).then_some(Self { address, prefix_len })
+            (prefix_len <= longest).then_some(Self {
+                address,
+                prefix_len,
+            })
         };
-        parsed().ok_or_else(|| LabError::Address { text: text.to_owned() })
+        parsed().ok_or_else(|| LabError::Address {
+            text: text.to_owned(),
+        })
     }
 }
 
@@ -71,9 +82,21 @@ mod tests {
         for good in ["10.0.9.1/24", "0.0.0.0/0", "fd00::1/128", "10.0.9.1/32"] {
             assert_eq!(good.parse::<Assigned>().unwrap().to_string(), good);
         }
-        for bad in ["10.0.9.1", "10.0.9.1/", "10.0.9.1/33", "fd00::1/129", "10.0.9/24", "host/24", "10.0.9.1/24/8", ""] {
+        for bad in [
+            "10.0.9.1",
+            "10.0.9.1/",
+            "10.0.9.1/33",
+            "fd00::1/129",
+            "10.0.9/24",
+            "host/24",
+            "10.0.9.1/24/8",
+            "",
+        ] {
             let error = bad.parse::<Assigned>().unwrap_err();
-            assert_eq!(error.to_string(), format!("invalid address \"{bad}\": expected one like 10.0.9.1/24 or fd00::1/64"));
+            assert_eq!(
+                error.to_string(),
+                format!("invalid address \"{bad}\": expected one like 10.0.9.1/24 or fd00::1/64")
+            );
         }
     }
 
@@ -83,6 +106,9 @@ mod tests {
         assert_eq!(broadcast("10.0.9.1/24"), Some(Ipv4Addr::new(10, 0, 9, 255)));
         assert_eq!(broadcast("10.0.9.1/30"), Some(Ipv4Addr::new(10, 0, 9, 3)));
         assert_eq!(broadcast("10.0.9.1/0"), Some(Ipv4Addr::BROADCAST));
-        assert_eq!(["10.0.9.1/31", "10.0.9.1/32", "fd00::1/64"].map(broadcast), [None; 3]);
+        assert_eq!(
+            ["10.0.9.1/31", "10.0.9.1/32", "fd00::1/64"].map(broadcast),
+            [None; 3]
+        );
     }
 }

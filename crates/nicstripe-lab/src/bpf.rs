@@ -82,7 +82,12 @@ struct Program {
 }
 
 fn create_counter() -> io::Result<OwnedFd> {
-    let mut attribute = Map { kind: MAP_TYPE_ARRAY, key_size: 4, value_size: 8, max_entries: 1 };
+    let mut attribute = Map {
+        kind: MAP_TYPE_ARRAY,
+        key_size: 4,
+        value_size: 8,
+        max_entries: 1,
+    };
     // SAFETY: `attribute` is the command's structure, and holds no address.
     unsafe { bpf_fd(MAP_CREATE, &mut attribute) }
 }
@@ -124,8 +129,13 @@ unsafe fn bpf_fd<A>(command: libc::c_int, attribute: &mut A) -> io::Result<Owned
 /// the command.
 unsafe fn bpf<A>(command: libc::c_int, attribute: &mut A) -> io::Result<i32> {
     // SAFETY: the kernel reads at most the given size, and the caller guarantees the addresses.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attribute, size_of::<A>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(i32::try_from(result).unwrap_or(i32::MAX)) }
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attribute, size_of::<A>()) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(i32::try_from(result).unwrap_or(i32::MAX))
+    }
 }
 
 /// Returns the program's instructions (`Documentation/bpf/standardization/instruction-set.rst`).
@@ -184,10 +194,16 @@ struct Assembly {
 impl Assembly {
     /// Appends a `struct bpf_insn`: code, target and source register, offset, operand.
     fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, operand: i32) {
-        let registers = if cfg!(target_endian = "little") { to | (from << 4) } else { (to << 4) | from };
+        let registers = if cfg!(target_endian = "little") {
+            to | (from << 4)
+        } else {
+            (to << 4) | from
+        };
         let [o0, o1] = offset.to_ne_bytes();
         let [k0, k1, k2, k3] = operand.to_ne_bytes();
-        self.instructions.push(u64::from_ne_bytes([code, registers, o0, o1, k0, k1, k2, k3]));
+        self.instructions.push(u64::from_ne_bytes([
+            code, registers, o0, o1, k0, k1, k2, k3,
+        ]));
     }
 
     fn call(&mut self, function: i32) {
@@ -276,7 +292,9 @@ mod tests {
     fn every_jump_of_the_program_leads_to_its_end() {
         let share = Share::new(0.5).unwrap();
         let program = program(share, 3);
-        let jumps = program.iter().enumerate().filter(|(_, instruction)| [JEQ, JNE, JLT, JGE32].contains(&instruction.to_ne_bytes()[0]));
+        let jumps = program.iter().enumerate().filter(|(_, instruction)| {
+            [JEQ, JNE, JLT, JGE32].contains(&instruction.to_ne_bytes()[0])
+        });
         let targets: Vec<usize> = jumps
             .map(|(at, instruction)| {
                 let bytes = instruction.to_ne_bytes();

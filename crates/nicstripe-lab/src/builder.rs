@@ -46,12 +46,18 @@ impl LabBuilder {
     /// A link is a switch port for each host, and operations on a link affect these two ports: see
     /// [`Lab::cut`] and [`Lab::drop_silently`].
     pub fn one_subnet(self) -> Self {
-        Self { wiring: Wiring::OneSubnet, ..self }
+        Self {
+            wiring: Wiring::OneSubnet,
+            ..self
+        }
     }
 
     /// Disables IPv6 in both hosts, including link-local addresses (`disable_ipv6`).
     pub fn without_ipv6(self) -> Self {
-        Self { without_ipv6: true, ..self }
+        Self {
+            without_ipv6: true,
+            ..self
+        }
     }
 
     /// Sets a kernel setting of a host, as [`Lab::set_sysctl`] does later.
@@ -78,15 +84,29 @@ impl LabBuilder {
         if links > limit {
             return Err(LabError::TooManyLinks { links, limit });
         }
-        self.links.iter().enumerate().try_for_each(|(link, spec)| spec.check(link))?;
-        if let (Wiring::OneSubnet, Some(link)) = (self.wiring, self.links.iter().position(|spec| spec.is_delayed())) {
+        self.links
+            .iter()
+            .enumerate()
+            .try_for_each(|(link, spec)| spec.check(link))?;
+        if let (Wiring::OneSubnet, Some(link)) = (
+            self.wiring,
+            self.links.iter().position(|spec| spec.is_delayed()),
+        ) {
             return Err(LabError::DelayedSwitch { link });
         }
-        let settings = self.sysctls.iter().map(|(host, name, value)| Ok((*host, Setting::new(name, value)?)));
+        let settings = self
+            .sysctls
+            .iter()
+            .map(|(host, name, value)| Ok((*host, Setting::new(name, value)?)));
         let settings = settings.collect::<Result<Vec<_>, LabError>>()?;
         // Runs in a separate thread, which stays in the namespaces it creates.
-        let builder = thread::Builder::new().name("lab-builder".to_owned()).spawn(move || build(self, settings));
-        builder.map_err(LabError::Thread)?.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+        let builder = thread::Builder::new()
+            .name("lab-builder".to_owned())
+            .spawn(move || build(self, settings));
+        builder
+            .map_err(LabError::Thread)?
+            .join()
+            .unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
 }
 
@@ -95,17 +115,29 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
     settings::allow_congestion_control();
     let a = host(Host::A, &plan, &mut settings)?;
     let b = host(Host::B, &plan, &mut settings)?;
-    let congestion_control = settings::congestion_control().unwrap_or_else(|_| "unknown".to_owned());
+    let congestion_control =
+        settings::congestion_control().unwrap_or_else(|_| "unknown".to_owned());
     let cables = Net::create_and_enter()?;
     settings::make_cables()?;
-    let mut nets = Nets { a, b, cables, wiring: plan.wiring, links: plan.links, corruptors: Corruptors::default(), relays: Vec::new() };
+    let mut nets = Nets {
+        a,
+        b,
+        cables,
+        wiring: plan.wiring,
+        links: plan.links,
+        corruptors: Corruptors::default(),
+        relays: Vec::new(),
+    };
     cable::build_middles(&mut nets)?;
     let links = nets.links.clone();
     for (link, &spec) in links.iter().enumerate() {
         cable::build(&mut nets, link, spec)?;
     }
     for (host, setting) in settings {
-        nets.host(host).namespace.enter().map_err(|source| LabError::Enter { host, source })?;
+        nets.host(host)
+            .namespace
+            .enter()
+            .map_err(|source| LabError::Enter { host, source })?;
         setting.write()?;
     }
     for (link, &spec) in links.iter().enumerate() {
@@ -115,7 +147,11 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
 }
 
 /// Creates a host, and applies those settings that do not belong to an interface.
-fn host(host: Host, plan: &LabBuilder, settings: &mut Vec<(Host, Setting)>) -> Result<Net, LabError> {
+fn host(
+    host: Host,
+    plan: &LabBuilder,
+    settings: &mut Vec<(Host, Setting)>,
+) -> Result<Net, LabError> {
     let net = Net::create_and_enter()?;
     settings::make_host(!plan.without_ipv6)?;
     for (_, setting) in settings.extract_if(.., |(of, setting)| *of == host && setting.exists()) {

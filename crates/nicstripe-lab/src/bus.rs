@@ -20,7 +20,12 @@ impl Lab {
     /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::BusRate`];
     /// [`LabError::Kernel`] also if the kernel lacks ifb, clsact, cls_bpf or act_mirred. The host
     /// has no bus after a kernel error.
-    pub fn share_bus(&self, host: Host, links: &[usize], rate: impl Into<Option<BitRate>>) -> Result<(), LabError> {
+    pub fn share_bus(
+        &self,
+        host: Host,
+        links: &[usize],
+        rate: impl Into<Option<BitRate>>,
+    ) -> Result<(), LabError> {
         let mut nets = self.nets();
         let mut mtu = 0;
         for link in links {
@@ -28,10 +33,15 @@ impl Lab {
         }
         let rate = rate.into();
         if let Some(rate) = rate.filter(|rate| *rate < MIN_RATE) {
-            return Err(LabError::BusRate { rate, min: MIN_RATE });
+            return Err(LabError::BusRate {
+                rate,
+                min: MIN_RATE,
+            });
         }
         cable::remove_bus(&mut nets, host)?;
-        let Some(rate) = rate.filter(|_| !links.is_empty()) else { return Ok(()) };
+        let Some(rate) = rate.filter(|_| !links.is_empty()) else {
+            return Ok(());
+        };
         let built = cable::build_bus(&mut nets, host, rate.shaping_of_frames(mtu), links);
         built.inspect_err(|_| drop(cable::remove_bus(&mut nets, host)))
     }

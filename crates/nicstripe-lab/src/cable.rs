@@ -41,29 +41,54 @@ impl Net {
     pub(crate) fn create_and_enter() -> Result<Self, LabError> {
         let namespace = Namespace::create_and_enter().map_err(LabError::Namespace)?;
         let netlink = Netlink::open().map_err(LabError::Netlink)?;
-        let mut net = Self { namespace, netlink, next_handle: Handle::FIRST };
-        net.change(message::set_up(LOOPBACK_INDEX, true), 0, || "set the loopback up".to_owned())?;
+        let mut net = Self {
+            namespace,
+            netlink,
+            next_handle: Handle::FIRST,
+        };
+        net.change(message::set_up(LOOPBACK_INDEX, true), 0, || {
+            "set the loopback up".to_owned()
+        })?;
         Ok(net)
     }
 
     /// Makes a change; `action` completes "cannot …" if the kernel refuses.
-    fn change(&mut self, message: RouteNetlinkMessage, flags: u16, action: impl FnOnce() -> String) -> Result<(), LabError> {
-        let refused = |errno: Errno| LabError::Kernel { action: action(), source: errno.into() };
+    fn change(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        action: impl FnOnce() -> String,
+    ) -> Result<(), LabError> {
+        let refused = |errno: Errno| LabError::Kernel {
+            action: action(),
+            source: errno.into(),
+        };
         self.netlink.change(message, flags).map_err(refused)
     }
 
-    fn queue(&mut self, message: impl FnOnce(Handle) -> RouteNetlinkMessage, action: impl FnOnce() -> String) -> Result<(), LabError> {
+    fn queue(
+        &mut self,
+        message: impl FnOnce(Handle) -> RouteNetlinkMessage,
+        action: impl FnOnce() -> String,
+    ) -> Result<(), LabError> {
         let handle = self.next_handle;
         self.next_handle = handle.next();
         self.change(message(handle), qdisc::REPLACE, action)
     }
 
     /// Removes an object if it exists.
-    fn remove(&mut self, message: RouteNetlinkMessage, action: impl FnOnce() -> String) -> Result<(), LabError> {
+    fn remove(
+        &mut self,
+        message: RouteNetlinkMessage,
+        action: impl FnOnce() -> String,
+    ) -> Result<(), LabError> {
         match self.netlink.change(message, 0) {
             // The hooks and the chain of a filter may not exist either.
             Ok(()) | Err(Errno::NOENT | Errno::INVAL) => Ok(()),
-            Err(errno) => Err(LabError::Kernel { action: action(), source: errno.into() }),
+            Err(errno) => Err(LabError::Kernel {
+                action: action(),
+                source: errno.into(),
+            }),
         }
     }
 
@@ -71,27 +96,44 @@ impl Net {
     fn filter(&mut self, end: &End, filter: RouteNetlinkMessage) -> Result<(), LabError> {
         match self.netlink.change(filter::add_hooks(end.index), NEW) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(LabError::Kernel { action: format!("put hooks on {}", end.name), source: errno.into() }),
+            Err(errno) => {
+                return Err(LabError::Kernel {
+                    action: format!("put hooks on {}", end.name),
+                    source: errno.into(),
+                });
+            }
         }
-        self.change(filter, NLM_F_CREATE, || format!("put a filter on {}", end.name))
+        self.change(filter, NLM_F_CREATE, || {
+            format!("put a filter on {}", end.name)
+        })
     }
 
     fn unfilter(&mut self, end: &End, slot: Slot) -> Result<(), LabError> {
-        self.remove(filter::remove(end.index, slot), || format!("remove a filter of {}", end.name))
+        self.remove(filter::remove(end.index, slot), || {
+            format!("remove a filter of {}", end.name)
+        })
     }
 
     fn set_up(&mut self, end: &End, up: bool) -> Result<(), LabError> {
-        self.change(message::set_up(end.index, up), 0, || format!("set {} {}", end.name, if up { "up" } else { "down" }))
+        self.change(message::set_up(end.index, up), 0, || {
+            format!("set {} {}", end.name, if up { "up" } else { "down" })
+        })
     }
 
     fn state(&mut self, end: &End) -> Result<LinkMessage, LabError> {
-        let refused = |source| LabError::Kernel { action: format!("read the state of {}", end.name), source };
+        let refused = |source| LabError::Kernel {
+            action: format!("read the state of {}", end.name),
+            source,
+        };
         self.netlink.link(end.index).map_err(refused)
     }
 
     /// Returns the IPv6 addresses of one interface; empty if IPv6 is off.
     fn ipv6_addresses(&mut self, end: &End) -> Result<Vec<AddressMessage>, LabError> {
-        let refused = |source| LabError::Kernel { action: format!("read the addresses of {}", end.name), source };
+        let refused = |source| LabError::Kernel {
+            action: format!("read the addresses of {}", end.name),
+            source,
+        };
         let mut addresses = self.netlink.ipv6_addresses().map_err(refused)?;
         addresses.retain(|address| address.header.index == end.index);
         Ok(addresses)
@@ -103,9 +145,14 @@ impl Net {
 pub(crate) fn build_middles(nets: &mut Nets) -> Result<(), LabError> {
     let is_delayed = |link: usize| nets.links.get(link).is_some_and(|spec| spec.is_delayed());
     let bridges = nets.wiring.middles(nets.links.len()).enumerate();
-    let bridges: Vec<End> = bridges.filter(|(link, _)| !is_delayed(*link)).map(|(_, bridge)| bridge).collect();
+    let bridges: Vec<End> = bridges
+        .filter(|(link, _)| !is_delayed(*link))
+        .map(|(_, bridge)| bridge)
+        .collect();
     for bridge in bridges {
-        nets.cables.change(message::add_bridge(&bridge), NEW, || format!("add bridge {}", bridge.name))?;
+        nets.cables.change(message::add_bridge(&bridge), NEW, || {
+            format!("add bridge {}", bridge.name)
+        })?;
     }
     Ok(())
 }
@@ -113,7 +160,11 @@ pub(crate) fn build_middles(nets: &mut Nets) -> Result<(), LabError> {
 /// Creates a link with its addresses and shaping. Its middle must exist. Plugs the cable in unless
 /// it starts unplugged, and does not wait for the carrier.
 pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
-    let (wiring, bridge, cables) = (nets.wiring, nets.wiring.middle(link), nets.cables.namespace.clone());
+    let (wiring, bridge, cables) = (
+        nets.wiring,
+        nets.wiring.middle(link),
+        nets.cables.namespace.clone(),
+    );
     let keeps_packets_whole = nets.has_narrow_middle(link);
     for host in spec.hosts() {
         let (near, far) = (host_end(host, link), cable_end(host, link));
@@ -121,7 +172,9 @@ pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), 
         let veth = message::add_veth((&near, spec.mtu()), (&far, spec.port_mtu()), Some(&cables));
         net.change(veth, NEW, || format!("add veth {}", near.name))?;
         if keeps_packets_whole {
-            net.change(message::forbid_superpackets(near.index), 0, || format!("forbid superpackets on {}", near.name))?;
+            net.change(message::forbid_superpackets(near.index), 0, || {
+                format!("forbid superpackets on {}", near.name)
+            })?;
         }
         if !spec.is_bare() {
             add_address(net, host, link, Assigned::in_24(wiring.address(host, link)))?;
@@ -130,32 +183,54 @@ pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), 
         set_up(net, host, link, true)?;
         if !spec.is_delayed() {
             let join = || format!("put {} into {}", far.name, bridge.name);
-            nets.cables.change(message::join_bridge(far.index, bridge.index), 0, join)?;
+            nets.cables
+                .change(message::join_bridge(far.index, bridge.index), 0, join)?;
         }
     }
     if spec.is_delayed() {
         relay(nets, link, spec)?;
     }
-    if spec.starts_unplugged() { Ok(()) } else { plug(&mut nets.cables, link, spec, true) }
+    if spec.starts_unplugged() {
+        Ok(())
+    } else {
+        plug(&mut nets.cables, link, spec, true)
+    }
 }
 
 /// Connects a cable's ends with a relay, if both exist. Call it in the cables' namespace.
 fn relay(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
     if spec.hosts().count() == Host::ALL.len() {
         let ends = Host::ALL.map(|host| cable_end(host, link).index);
-        let refused = |source| LabError::Kernel { action: format!("relay the frames of link {link}"), source };
-        nets.relays.push(Relay::start(ends, spec.delay(), spec.room()).map_err(refused)?);
+        let refused = |source| LabError::Kernel {
+            action: format!("relay the frames of link {link}"),
+            source,
+        };
+        nets.relays
+            .push(Relay::start(ends, spec.delay(), spec.room()).map_err(refused)?);
     }
     Ok(())
 }
 
 /// Creates a bus between these links and a host without one.
-pub(crate) fn build_bus(nets: &mut Nets, host: Host, shaping: Shaping, links: &[usize]) -> Result<(), LabError> {
+pub(crate) fn build_bus(
+    nets: &mut Nets,
+    host: Host,
+    shaping: Shaping,
+    links: &[usize],
+) -> Result<(), LabError> {
     let bus = bus(host);
     let cables = &mut nets.cables;
-    cables.change(message::add_ifb(&bus), NEW, || format!("add ifb {}", bus.name))?;
-    cables.queue(|handle| qdisc::tbf(bus.index, handle, shaping), || format!("shape {}", bus.name))?;
-    links.iter().map(|link| cable_end(host, *link)).try_for_each(|end| cables.filter(&end, filter::redirect(end.index, bus.index)))
+    cables.change(message::add_ifb(&bus), NEW, || {
+        format!("add ifb {}", bus.name)
+    })?;
+    cables.queue(
+        |handle| qdisc::tbf(bus.index, handle, shaping),
+        || format!("shape {}", bus.name),
+    )?;
+    links
+        .iter()
+        .map(|link| cable_end(host, *link))
+        .try_for_each(|end| cables.filter(&end, filter::redirect(end.index, bus.index)))
 }
 
 /// Removes a host's bus, if it has one; queued frames are lost.
@@ -165,19 +240,37 @@ pub(crate) fn remove_bus(nets: &mut Nets, host: Host) -> Result<(), LabError> {
             nets.cables.unfilter(&cable_end(host, link), Slot::Bus)?;
         }
     }
-    match nets.cables.netlink.change(message::remove(bus(host).index), 0) {
+    match nets
+        .cables
+        .netlink
+        .change(message::remove(bus(host).index), 0)
+    {
         Ok(()) | Err(Errno::NODEV) => Ok(()),
-        Err(errno) => Err(LabError::Kernel { action: format!("remove {}", bus(host).name), source: errno.into() }),
+        Err(errno) => Err(LabError::Kernel {
+            action: format!("remove {}", bus(host).name),
+            source: errno.into(),
+        }),
     }
 }
 
 /// Plugs or unplugs both ends of a cable.
-pub(crate) fn plug(cables: &mut Net, link: usize, spec: LinkSpec, up: bool) -> Result<(), LabError> {
-    spec.hosts().try_for_each(|host| plug_end(cables, host, link, up))
+pub(crate) fn plug(
+    cables: &mut Net,
+    link: usize,
+    spec: LinkSpec,
+    up: bool,
+) -> Result<(), LabError> {
+    spec.hosts()
+        .try_for_each(|host| plug_end(cables, host, link, up))
 }
 
 /// Plugs or unplugs a cable's end at a host.
-pub(crate) fn plug_end(cables: &mut Net, host: Host, link: usize, up: bool) -> Result<(), LabError> {
+pub(crate) fn plug_end(
+    cables: &mut Net,
+    host: Host,
+    link: usize,
+    up: bool,
+) -> Result<(), LabError> {
     cables.set_up(&cable_end(host, link), up)
 }
 
@@ -191,20 +284,41 @@ pub(crate) fn set_up(net: &mut Net, host: Host, link: usize, up: bool) -> Result
 }
 
 /// Adds an address that a host's interface does not have yet.
-pub(crate) fn add_address(net: &mut Net, host: Host, link: usize, address: Assigned) -> Result<(), LabError> {
+pub(crate) fn add_address(
+    net: &mut Net,
+    host: Host,
+    link: usize,
+    address: Assigned,
+) -> Result<(), LabError> {
     let end = host_end(host, link);
-    net.change(message::add_address(end.index, address), NEW, || format!("add {address} to {}", end.name))
+    net.change(message::add_address(end.index, address), NEW, || {
+        format!("add {address} to {}", end.name)
+    })
 }
 
-pub(crate) fn remove_address(net: &mut Net, host: Host, link: usize, address: Assigned) -> Result<(), LabError> {
+pub(crate) fn remove_address(
+    net: &mut Net,
+    host: Host,
+    link: usize,
+    address: Assigned,
+) -> Result<(), LabError> {
     let end = host_end(host, link);
-    net.change(message::remove_address(end.index, address), 0, || format!("remove {address} from {}", end.name))
+    net.change(message::remove_address(end.index, address), 0, || {
+        format!("remove {address} from {}", end.name)
+    })
 }
 
 /// Returns the link-local address of a host's interface, if it is usable.
-pub(crate) fn link_local(net: &mut Net, host: Host, link: usize) -> Result<Option<Ipv6Addr>, LabError> {
+pub(crate) fn link_local(
+    net: &mut Net,
+    host: Host,
+    link: usize,
+) -> Result<Option<Ipv6Addr>, LabError> {
     let addresses = net.ipv6_addresses(&host_end(host, link))?;
-    let mut usable = addresses.iter().filter(|address| !message::is_tentative(address)).filter_map(message::address);
+    let mut usable = addresses
+        .iter()
+        .filter(|address| !message::is_tentative(address))
+        .filter_map(message::address);
     Ok(usable.find_map(|address| match address {
         IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
         _ => None,
@@ -215,16 +329,32 @@ pub(crate) fn link_local(net: &mut Net, host: Host, link: usize) -> Result<Optio
 ///
 /// The kernel reports a new carrier to interfaces from a work queue, within a millisecond on an
 /// idle machine. An interface that is administratively down sees neither, and is not waited for.
-pub(crate) fn await_carrier(nets: &mut Nets, link: usize, spec: LinkSpec, healed: bool) -> Result<(), LabError> {
-    spec.hosts().try_for_each(|host| await_end(nets, host, link, spec, healed))
+pub(crate) fn await_carrier(
+    nets: &mut Nets,
+    link: usize,
+    spec: LinkSpec,
+    healed: bool,
+) -> Result<(), LabError> {
+    spec.hosts()
+        .try_for_each(|host| await_end(nets, host, link, spec, healed))
 }
 
 /// Like `await_carrier`, for one host.
-pub(crate) fn await_end(nets: &mut Nets, host: Host, link: usize, spec: LinkSpec, healed: bool) -> Result<(), LabError> {
+pub(crate) fn await_end(
+    nets: &mut Nets,
+    host: Host,
+    link: usize,
+    spec: LinkSpec,
+    healed: bool,
+) -> Result<(), LabError> {
     let deadline = Instant::now() + CARRIER_TIMEOUT;
     while !settled(nets, host, link, spec, healed)? {
         if Instant::now() > deadline {
-            return Err(LabError::Carrier { link, healed, timeout_ms: CARRIER_TIMEOUT.as_millis() });
+            return Err(LabError::Carrier {
+                link,
+                healed,
+                timeout_ms: CARRIER_TIMEOUT.as_millis(),
+            });
         }
         thread::sleep(CARRIER_POLL);
     }
@@ -238,7 +368,10 @@ pub(crate) fn has_carrier(net: &mut Net, host: Host, link: usize) -> Result<bool
 /// Drops all frames from the cable to a host.
 pub(crate) fn lose(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
     let end = cable_end(destination, link);
-    cables.queue(|handle| qdisc::blackhole(end.index, handle), || format!("put a blackhole on {}", end.name))
+    cables.queue(
+        |handle| qdisc::blackhole(end.index, handle),
+        || format!("put a blackhole on {}", end.name),
+    )
 }
 
 /// Removes all faults from the cable to a host.
@@ -246,11 +379,18 @@ pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<()
     let end = cable_end(destination, link);
     unqueue(&mut nets.cables, &end)?;
     // Keep the hooks, because a bus may use them.
-    [Slot::Loss, Slot::Corruption, Slot::Tcp, Slot::Udp].into_iter().try_for_each(|slot| nets.cables.unfilter(&end, slot))
+    [Slot::Loss, Slot::Corruption, Slot::Tcp, Slot::Udp]
+        .into_iter()
+        .try_for_each(|slot| nets.cables.unfilter(&end, slot))
 }
 
 /// Drops a share of the frames from the cable to a host.
-pub(crate) fn lose_share(nets: &mut Nets, destination: Host, link: usize, share: Share) -> Result<(), LabError> {
+pub(crate) fn lose_share(
+    nets: &mut Nets,
+    destination: Host,
+    link: usize,
+    share: Share,
+) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     if share.is_none() {
         return nets.cables.unfilter(&end, Slot::Loss);
@@ -259,52 +399,93 @@ pub(crate) fn lose_share(nets: &mut Nets, destination: Host, link: usize, share:
 }
 
 /// Drops the frames from the cable to a port of a host.
-pub(crate) fn block(cables: &mut Net, destination: Host, link: usize, transport: Transport, port: u16) -> Result<(), LabError> {
+pub(crate) fn block(
+    cables: &mut Net,
+    destination: Host,
+    link: usize,
+    transport: Transport,
+    port: u16,
+) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     cables.filter(&end, filter::block(end.index, transport, port))
 }
 
 /// Corrupts frames from the cable to a host.
-pub(crate) fn corrupt(cables: &mut Net, destination: Host, link: usize, corruptor: &Corruptor) -> Result<(), LabError> {
+pub(crate) fn corrupt(
+    cables: &mut Net,
+    destination: Host,
+    link: usize,
+    corruptor: &Corruptor,
+) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     cables.filter(&end, filter::corrupt(end.index, corruptor.program()))
 }
 
 /// Stops the corruption of frames to a host.
-pub(crate) fn leave_whole(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
+pub(crate) fn leave_whole(
+    cables: &mut Net,
+    destination: Host,
+    link: usize,
+) -> Result<(), LabError> {
     cables.unfilter(&cable_end(destination, link), Slot::Corruption)
 }
 
 /// Shapes the traffic that a host sends.
-pub(crate) fn shape(net: &mut Net, host: Host, link: usize, spec: LinkSpec) -> Result<(), LabError> {
+pub(crate) fn shape(
+    net: &mut Net,
+    host: Host,
+    link: usize,
+    spec: LinkSpec,
+) -> Result<(), LabError> {
     let end = host_end(host, link);
     match spec.queue() {
-        Queue::Shaped(shaping) => net.queue(|handle| qdisc::tbf(end.index, handle, shaping), || format!("shape {}", end.name)),
-        Queue::Plain => net.queue(|handle| qdisc::pfifo(end.index, handle), || format!("put a queue on {}", end.name)),
+        Queue::Shaped(shaping) => net.queue(
+            |handle| qdisc::tbf(end.index, handle, shaping),
+            || format!("shape {}", end.name),
+        ),
+        Queue::Plain => net.queue(
+            |handle| qdisc::pfifo(end.index, handle),
+            || format!("put a queue on {}", end.name),
+        ),
         Queue::None => unqueue(net, &end),
     }
 }
 
 pub(crate) fn traffic(net: &mut Net, host: Host, link: usize) -> Result<Traffic, LabError> {
     let end = host_end(host, link);
-    let missing = || LabError::Kernel { action: format!("find the counters of {}", end.name), source: Errno::NODATA.into() };
+    let missing = || LabError::Kernel {
+        action: format!("find the counters of {}", end.name),
+        source: Errno::NODATA.into(),
+    };
     Traffic::of(&net.state(&end)?).ok_or_else(missing)
 }
 
-fn settled(nets: &mut Nets, host: Host, link: usize, spec: LinkSpec, healed: bool) -> Result<bool, LabError> {
+fn settled(
+    nets: &mut Nets,
+    host: Host,
+    link: usize,
+    spec: LinkSpec,
+    healed: bool,
+) -> Result<bool, LabError> {
     let (near, net) = (host_end(host, link), nets.host(host));
     let state = net.state(&near)?;
     if !message::is_up(&state) {
         return Ok(true);
     }
-    if message::is_running(&state) != healed || (healed && net.ipv6_addresses(&near)?.iter().any(message::is_tentative)) {
+    if message::is_running(&state) != healed
+        || (healed && net.ipv6_addresses(&near)?.iter().any(message::is_tentative))
+    {
         return Ok(false);
     }
-    Ok(!healed || spec.is_delayed() || message::is_forwarding(&nets.cables.state(&cable_end(host, link))?))
+    Ok(!healed
+        || spec.is_delayed()
+        || message::is_forwarding(&nets.cables.state(&cable_end(host, link))?))
 }
 
 fn unqueue(net: &mut Net, end: &End) -> Result<(), LabError> {
-    net.remove(qdisc::remove(end.index), || format!("remove the qdisc of {}", end.name))
+    net.remove(qdisc::remove(end.index), || {
+        format!("remove the qdisc of {}", end.name)
+    })
 }
 
 const LOOPBACK_INDEX: u32 = 1;

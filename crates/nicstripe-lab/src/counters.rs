@@ -39,7 +39,10 @@ impl LinkCounters {
     /// Returns the difference from `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self { a: self.a.since(earlier.a), b: self.b.since(earlier.b) }
+        Self {
+            a: self.a.since(earlier.a),
+            b: self.b.since(earlier.b),
+        }
     }
 }
 
@@ -53,9 +56,14 @@ impl Traffic {
 
     /// Reads the counters from the kernel's message about an interface.
     pub(crate) fn of(link: &LinkMessage) -> Option<Self> {
-        link.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::Stats64(stats) => Some(Self { sent_bytes: stats.tx_bytes, received_bytes: stats.rx_bytes }),
-            _ => None,
-        })
+        link.attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::Stats64(stats) => Some(Self {
+                    sent_bytes: stats.tx_bytes,
+                    received_bytes: stats.rx_bytes,
+                }),
+                _ => None,
+            })
     }
 }

@@ -42,7 +42,11 @@ impl Lab {
         let share = Share::new(share).ok_or(LabError::Share { share })?;
         self.at_destinations(link, direction, |nets, host| {
             cable::lose_share(nets, host, link, share)?;
-            if nets.check_end(host.peer(), link).is_ok() { self.set_segmentation(host.peer(), link, share.is_none()) } else { Ok(()) }
+            if nets.check_end(host.peer(), link).is_ok() {
+                self.set_segmentation(host.peer(), link, share.is_none())
+            } else {
+                Ok(())
+            }
         })
     }
 
@@ -55,16 +59,33 @@ impl Lab {
     /// # Errors
     ///
     /// [`LabError::NoSuchLink`]; [`LabError::Kernel`] also if the kernel lacks clsact or cls_bpf.
-    pub fn block(&self, link: usize, direction: Direction, transport: Transport, port: u16) -> Result<(), LabError> {
-        self.at_destinations(link, direction, |nets, host| cable::block(&mut nets.cables, host, link, transport, port))
+    pub fn block(
+        &self,
+        link: usize,
+        direction: Direction,
+        transport: Transport,
+        port: u16,
+    ) -> Result<(), LabError> {
+        self.at_destinations(link, direction, |nets, host| {
+            cable::block(&mut nets.cables, host, link, transport, port)
+        })
     }
 
     /// Turns superpackets from a host to the cable on or off. The cable never segments them into
     /// frames.
-    pub(crate) fn set_segmentation(&self, host: Host, link: usize, on: bool) -> Result<(), LabError> {
+    pub(crate) fn set_segmentation(
+        &self,
+        host: Host,
+        link: usize,
+        on: bool,
+    ) -> Result<(), LabError> {
         let interface = host_end(host, link).name;
-        let refused = |source| LabError::Kernel { action: format!("change how {interface} makes frames"), source };
-        self.on(host, || offload::set_segmentation(&interface, on))?.map_err(refused)
+        let refused = |source| LabError::Kernel {
+            action: format!("change how {interface} makes frames"),
+            source,
+        };
+        self.on(host, || offload::set_segmentation(&interface, on))?
+            .map_err(refused)
     }
 
     /// Flips one bit in a share of a direction's frames, from 0 to 1. The bit is after the headers,
@@ -106,7 +127,10 @@ impl Lab {
 }
 
 fn load(share: Share) -> Result<Corruptor, LabError> {
-    let refused = |source| LabError::Kernel { action: "load a program that corrupts frames".to_owned(), source };
+    let refused = |source| LabError::Kernel {
+        action: "load a program that corrupts frames".to_owned(),
+        source,
+    };
     Corruptor::load(share).map_err(refused)
 }
 
@@ -120,8 +144,16 @@ impl Corruptors {
     }
 
     fn count(&self, link: usize) -> Result<u64, LabError> {
-        let counts = self.0.get(&link).into_iter().flatten().map(Corruptor::count);
-        let refused = |source| LabError::Kernel { action: "count the frames that were corrupted".to_owned(), source };
+        let counts = self
+            .0
+            .get(&link)
+            .into_iter()
+            .flatten()
+            .map(Corruptor::count);
+        let refused = |source| LabError::Kernel {
+            action: "count the frames that were corrupted".to_owned(),
+            source,
+        };
         counts.sum::<io::Result<u64>>().map_err(refused)
     }
 }

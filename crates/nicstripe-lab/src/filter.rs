@@ -60,7 +60,9 @@ impl Share {
     /// 2⁻³².
     pub(crate) fn new(share: f64) -> Option<Self> {
         // The conversion saturates at the largest share, which lets one frame in 2³² pass.
-        (0.0..=1.0).contains(&share).then(|| Self((share * TWO_TO_32).ceil() as u32))
+        (0.0..=1.0)
+            .contains(&share)
+            .then(|| Self((share * TWO_TO_32).ceil() as u32))
     }
 
     pub(crate) fn is_none(self) -> bool {
@@ -76,7 +78,9 @@ impl Share {
 /// Adds the hooks for filters; EEXIST if they exist.
 pub(crate) fn add_hooks(index: u32) -> RouteNetlinkMessage {
     let mut message = hooks(index);
-    message.attributes.push(TcAttribute::Kind("clsact".to_owned()));
+    message
+        .attributes
+        .push(TcAttribute::Kind("clsact".to_owned()));
     RouteNetlinkMessage::NewQueueDiscipline(message)
 }
 
@@ -127,15 +131,24 @@ pub(crate) fn block(index: u32, transport: Transport, port: u16) -> RouteNetlink
 pub(crate) fn redirect(index: u32, ifb: u32) -> RouteNetlinkMessage {
     let mut options = operations(&[(RETURN, 0, 0, MATCH)]);
     let kind = attribute(TCA_ACT_KIND, b"mirred\0");
-    let parameters = attribute(TCA_ACT_OPTIONS | NESTED, &attribute(TCA_MIRRED_PARMS, &mirred(ifb)));
-    options.push(option(TCA_BPF_ACT | NESTED, &attribute(FIRST_ACTION | NESTED, &[kind, parameters].concat())));
+    let parameters = attribute(
+        TCA_ACT_OPTIONS | NESTED,
+        &attribute(TCA_MIRRED_PARMS, &mirred(ifb)),
+    );
+    options.push(option(
+        TCA_BPF_ACT | NESTED,
+        &attribute(FIRST_ACTION | NESTED, &[kind, parameters].concat()),
+    ));
     RouteNetlinkMessage::NewTrafficFilter(filter(index, Slot::Bus, options))
 }
 
 /// Encodes `struct tc_mirred` (`linux/tc_act/tc_mirred.h`): index, capabilities, verdict, two
 /// counts, action, interface.
 fn mirred(index: u32) -> Vec<u8> {
-    [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, index].into_iter().flat_map(u32::to_ne_bytes).collect()
+    [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, index]
+        .into_iter()
+        .flat_map(u32::to_ne_bytes)
+        .collect()
 }
 
 /// Encodes a netlink attribute: length, kind, value, padded to four bytes.
@@ -150,12 +163,18 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 fn operations(program: &[(u16, u8, u8, u32)]) -> Vec<TcOption> {
     let bytes: Vec<u8> = program.iter().copied().flat_map(instruction).collect();
     let count = u16::try_from(program.len()).unwrap_or(u16::MAX);
-    vec![option(TCA_BPF_OPS_LEN, &count.to_ne_bytes()), option(TCA_BPF_OPS, &bytes)]
+    vec![
+        option(TCA_BPF_OPS_LEN, &count.to_ne_bytes()),
+        option(TCA_BPF_OPS, &bytes),
+    ]
 }
 
 /// Runs a loaded program on an interface's egress. Send it with `NLM_F_CREATE` only.
 pub(crate) fn corrupt(index: u32, program: RawFd) -> RouteNetlinkMessage {
-    let options = vec![option(TCA_BPF_FD, &program.to_ne_bytes()), option(TCA_BPF_NAME, b"corrupt\0")];
+    let options = vec![
+        option(TCA_BPF_FD, &program.to_ne_bytes()),
+        option(TCA_BPF_NAME, b"corrupt\0"),
+    ];
     RouteNetlinkMessage::NewTrafficFilter(directly(index, Slot::Corruption, options))
 }
 
@@ -166,8 +185,14 @@ pub(crate) fn remove(index: u32, slot: Slot) -> RouteNetlinkMessage {
 
 fn hooks(index: u32) -> TcMessage {
     let mut message = TcMessage::with_index(index.cast_signed());
-    message.header.handle = TcHandle { major: CLSACT_MAJOR, minor: 0 };
-    message.header.parent = TcHandle { major: CLSACT_MAJOR, minor: CLSACT_PARENT };
+    message.header.handle = TcHandle {
+        major: CLSACT_MAJOR,
+        minor: 0,
+    };
+    message.header.parent = TcHandle {
+        major: CLSACT_MAJOR,
+        minor: CLSACT_PARENT,
+    };
     message
 }
 
@@ -179,15 +204,24 @@ fn directly(index: u32, slot: Slot, mut options: Vec<TcOption>) -> TcMessage {
 
 fn filter(index: u32, slot: Slot, options: Vec<TcOption>) -> TcMessage {
     let mut message = empty(index, slot);
-    message.attributes.extend([TcAttribute::Kind("bpf".to_owned()), TcAttribute::Options(options)]);
+    message.attributes.extend([
+        TcAttribute::Kind("bpf".to_owned()),
+        TcAttribute::Options(options),
+    ]);
     message
 }
 
 /// Returns a filter's header. The slot number is both its priority and its handle.
 fn empty(index: u32, slot: Slot) -> TcMessage {
     let mut message = TcMessage::with_index(index.cast_signed());
-    message.header.parent = TcHandle { major: CLSACT_MAJOR, minor: CLSACT_EGRESS };
-    message.header.handle = TcHandle { major: 0, minor: slot as u16 };
+    message.header.parent = TcHandle {
+        major: CLSACT_MAJOR,
+        minor: CLSACT_EGRESS,
+    };
+    message.header.handle = TcHandle {
+        major: 0,
+        minor: slot as u16,
+    };
     message.header.info = ((slot as u32) << 16) | u32::from(ALL_PROTOCOLS.to_be());
     message
 }
@@ -265,14 +299,20 @@ mod tests {
     #[test]
     fn a_share_is_a_number_from_0_to_1() {
         let bound = |share| Share::new(share).map(Share::bound);
-        assert_eq!([0.0, 0.005, 0.5, 1.0].map(bound), [Some(0), Some(21_474_837), Some(1 << 31), Some(u32::MAX)]);
+        assert_eq!(
+            [0.0, 0.005, 0.5, 1.0].map(bound),
+            [Some(0), Some(21_474_837), Some(1 << 31), Some(u32::MAX)]
+        );
         assert_eq!(bound(1e-12), Some(1));
         assert_eq!([-0.1, 1.1, f64::NAN, f64::INFINITY].map(bound), [None; 4]);
     }
 
     #[test]
     fn an_attribute_is_padded_but_its_length_is_not() {
-        assert_eq!(attribute(TCA_ACT_KIND, b"mirred\0"), [&11u16.to_ne_bytes()[..], &1u16.to_ne_bytes(), b"mirred\0\0"].concat());
+        assert_eq!(
+            attribute(TCA_ACT_KIND, b"mirred\0"),
+            [&11u16.to_ne_bytes()[..], &1u16.to_ne_bytes(), b"mirred\0\0"].concat()
+        );
         assert_eq!(mirred(7).len(), 28);
     }
 

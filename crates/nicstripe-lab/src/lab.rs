@@ -14,7 +14,10 @@ use std::{
 use rustix::{
     io::Errno,
     process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal},
-    thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, set_capabilities, set_capabilities_secure_bits, set_no_new_privs},
+    thread::{
+        CapabilitiesSecureBits, CapabilitySet, CapabilitySets, set_capabilities,
+        set_capabilities_secure_bits, set_no_new_privs,
+    },
 };
 
 use crate::{
@@ -122,19 +125,29 @@ impl Nets {
     /// Returns true if the path of this link may drop frames because of their size.
     pub(crate) fn has_narrow_middle(&self, link: usize) -> bool {
         match self.wiring {
-            Wiring::Apart => self.links.get(link).is_some_and(|spec| spec.has_narrow_middle()),
+            Wiring::Apart => self
+                .links
+                .get(link)
+                .is_some_and(|spec| spec.has_narrow_middle()),
             Wiring::OneSubnet => self.links.iter().any(|spec| spec.has_narrow_middle()),
         }
     }
 
     pub(crate) fn check(&self, link: usize) -> Result<LinkSpec, LabError> {
-        self.links.get(link).copied().ok_or(LabError::NoSuchLink { link, links: self.links.len() })
+        self.links.get(link).copied().ok_or(LabError::NoSuchLink {
+            link,
+            links: self.links.len(),
+        })
     }
 
     /// Returns the link if this host has an interface on it.
     pub(crate) fn check_end(&self, host: Host, link: usize) -> Result<LinkSpec, LabError> {
         let spec = self.check(link)?;
-        if spec.is_on(host) { Ok(spec) } else { Err(LabError::NotOnHost { link, host }) }
+        if spec.is_on(host) {
+            Ok(spec)
+        } else {
+            Err(LabError::NotOnHost { link, host })
+        }
     }
 }
 
@@ -146,7 +159,11 @@ impl Lab {
 
     pub(crate) fn new(nets: Nets, congestion_control: String) -> Self {
         let hosts = [nets.a.namespace.clone(), nets.b.namespace.clone()];
-        Self { nets: Mutex::new(nets), hosts, congestion_control }
+        Self {
+            nets: Mutex::new(nets),
+            hosts,
+            congestion_control,
+        }
     }
 
     /// Returns a command that runs in a host.
@@ -199,15 +216,26 @@ impl Lab {
     /// # Panics
     ///
     /// With the closure's panic.
-    pub fn on<T: Send>(&self, host: Host, closure: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+    pub fn on<T: Send>(
+        &self,
+        host: Host,
+        closure: impl FnOnce() -> T + Send,
+    ) -> Result<T, LabError> {
         let namespace = self.namespace(host);
         let inside = move || {
-            namespace.enter().map_err(|source| LabError::Enter { host, source })?;
+            namespace
+                .enter()
+                .map_err(|source| LabError::Enter { host, source })?;
             Ok(closure())
         };
         thread::scope(|scope| {
-            let thread = thread::Builder::new().name(format!("lab-host-{host}")).spawn_scoped(scope, inside);
-            thread.map_err(LabError::Thread)?.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+            let thread = thread::Builder::new()
+                .name(format!("lab-host-{host}"))
+                .spawn_scoped(scope, inside);
+            thread
+                .map_err(LabError::Thread)?
+                .join()
+                .unwrap_or_else(|panic| panic::resume_unwind(panic))
         })
     }
 
@@ -340,7 +368,9 @@ impl Lab {
     ///
     /// [`LabError::NoSuchLink`], [`LabError::Kernel`].
     pub fn drop_silently(&self, link: usize, direction: Direction) -> Result<(), LabError> {
-        self.at_destinations(link, direction, |nets, host| cable::lose(&mut nets.cables, host, link))
+        self.at_destinations(link, direction, |nets, host| {
+            cable::lose(&mut nets.cables, host, link)
+        })
     }
 
     /// Ends the effects of [`Lab::drop_silently`], [`Lab::lose`], [`Lab::block`] and
@@ -352,8 +382,10 @@ impl Lab {
     pub fn pass(&self, link: usize) -> Result<(), LabError> {
         let mut nets = self.nets();
         let spec = nets.check(link)?;
-        spec.hosts().try_for_each(|host| cable::pass(&mut nets, host, link))?;
-        spec.hosts().try_for_each(|host| self.set_segmentation(host, link, true))
+        spec.hosts()
+            .try_for_each(|host| cable::pass(&mut nets, host, link))?;
+        spec.hosts()
+            .try_for_each(|host| self.set_segmentation(host, link, true))
     }
 
     /// Applies an action to a link, once for each host that receives the direction's frames.
@@ -365,7 +397,10 @@ impl Lab {
     ) -> Result<(), LabError> {
         let mut nets = self.nets();
         let spec = nets.check(link)?;
-        let mut destinations = direction.destinations().iter().filter(|&&host| spec.is_on(host));
+        let mut destinations = direction
+            .destinations()
+            .iter()
+            .filter(|&&host| spec.is_on(host));
         destinations.try_for_each(|&host| action(&mut nets, host))
     }
 
@@ -378,7 +413,11 @@ impl Lab {
     /// # Errors
     ///
     /// [`LabError::NoSuchLink`], [`LabError::Rate`], [`LabError::Kernel`].
-    pub fn set_rate(&self, link: usize, line_rate: impl Into<Option<BitRate>>) -> Result<(), LabError> {
+    pub fn set_rate(
+        &self,
+        link: usize,
+        line_rate: impl Into<Option<BitRate>>,
+    ) -> Result<(), LabError> {
         let mut nets = self.nets();
         let spec = nets.check(link)?.with_rate(line_rate);
         spec.check(link)?;
@@ -399,10 +438,21 @@ impl Lab {
         let mut nets = self.nets();
         let links = nets.links.clone();
         let mut traffic = |host: Host, link: usize, spec: LinkSpec| {
-            if spec.is_on(host) { cable::traffic(nets.host(host), host, link) } else { Ok(Traffic::default()) }
+            if spec.is_on(host) {
+                cable::traffic(nets.host(host), host, link)
+            } else {
+                Ok(Traffic::default())
+            }
         };
         let links = links.into_iter().enumerate();
-        links.map(|(link, spec)| Ok(LinkCounters { a: traffic(Host::A, link, spec)?, b: traffic(Host::B, link, spec)? })).collect()
+        links
+            .map(|(link, spec)| {
+                Ok(LinkCounters {
+                    a: traffic(Host::A, link, spec)?,
+                    b: traffic(Host::B, link, spec)?,
+                })
+            })
+            .collect()
     }
 
     fn set_plugged(&self, link: usize, plugged: bool) -> Result<(), LabError> {
@@ -454,7 +504,16 @@ fn die_with_parent(parent: Pid) -> io::Result<()> {
 /// and exec.
 fn give_up_capabilities() -> io::Result<()> {
     set_no_new_privs(true)?;
-    set_capabilities_secure_bits(CapabilitiesSecureBits::NO_ROOT | CapabilitiesSecureBits::NO_ROOT_LOCKED)?;
+    set_capabilities_secure_bits(
+        CapabilitiesSecureBits::NO_ROOT | CapabilitiesSecureBits::NO_ROOT_LOCKED,
+    )?;
     let none = CapabilitySet::empty();
-    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+    Ok(set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )?)
 }

@@ -6,8 +6,8 @@ use rtnetlink::packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage},
     link::{
-        BridgePortState, BridgeStpState, InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVeth, LinkAttribute, LinkFlags,
-        LinkInfo, LinkMessage,
+        BridgePortState, BridgeStpState, InfoBridge, InfoBridgePort, InfoData, InfoKind,
+        InfoPortData, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
     },
 };
 
@@ -28,20 +28,29 @@ pub(crate) struct End {
 impl End {
     fn message(&self, mtu: u32) -> LinkMessage {
         let mut message = interface(self.index);
-        message.attributes = vec![LinkAttribute::IfName(self.name.clone()), LinkAttribute::Mtu(mtu)];
+        message.attributes = vec![
+            LinkAttribute::IfName(self.name.clone()),
+            LinkAttribute::Mtu(mtu),
+        ];
         message
     }
 }
 
 /// Creates a veth pair, each end with its MTU. `near` is in the socket's namespace, `far` in
 /// `far_namespace`, or in the same namespace for `None`.
-pub(crate) fn add_veth(near: (&End, u32), far: (&End, u32), far_namespace: Option<&Namespace>) -> RouteNetlinkMessage {
+pub(crate) fn add_veth(
+    near: (&End, u32),
+    far: (&End, u32),
+    far_namespace: Option<&Namespace>,
+) -> RouteNetlinkMessage {
     let mut peer = far.0.message(far.1);
-    peer.attributes.extend(far_namespace.map(|namespace| LinkAttribute::NetNsFd(namespace.as_raw_fd())));
+    peer.attributes
+        .extend(far_namespace.map(|namespace| LinkAttribute::NetNsFd(namespace.as_raw_fd())));
     let mut message = near.0.message(near.1);
-    message
-        .attributes
-        .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer)))]));
+    message.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+    ]));
     RouteNetlinkMessage::NewLink(message)
 }
 
@@ -68,7 +77,10 @@ pub(crate) fn add_bridge(bridge: &End) -> RouteNetlinkMessage {
 /// nothing.
 pub(crate) fn add_ifb(ifb: &End) -> RouteNetlinkMessage {
     let mut message = interface(ifb.index);
-    message.attributes = vec![LinkAttribute::IfName(ifb.name.clone()), LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Ifb)])];
+    message.attributes = vec![
+        LinkAttribute::IfName(ifb.name.clone()),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Ifb)]),
+    ];
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
     RouteNetlinkMessage::NewLink(message)
@@ -86,7 +98,11 @@ pub(crate) fn join_bridge(index: u32, bridge: u32) -> RouteNetlinkMessage {
 
 pub(crate) fn set_up(index: u32, up: bool) -> RouteNetlinkMessage {
     let mut message = interface(index);
-    message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+    message.header.flags = if up {
+        LinkFlags::Up
+    } else {
+        LinkFlags::empty()
+    };
     message.header.change_mask = LinkFlags::Up;
     RouteNetlinkMessage::SetLink(message)
 }
@@ -105,9 +121,13 @@ pub(crate) fn forbid_superpackets(index: u32) -> RouteNetlinkMessage {
 /// detection.
 pub(crate) fn add_address(index: u32, address: Assigned) -> RouteNetlinkMessage {
     let mut message = address_of(index, address);
-    message.attributes.extend(address.broadcast().map(AddressAttribute::Broadcast));
+    message
+        .attributes
+        .extend(address.broadcast().map(AddressAttribute::Broadcast));
     if address.address().is_ipv6() {
-        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+        message
+            .attributes
+            .push(AddressAttribute::Flags(AddressFlags::Nodad));
     }
     RouteNetlinkMessage::NewAddress(message)
 }
@@ -118,10 +138,13 @@ pub(crate) fn remove_address(index: u32, address: Assigned) -> RouteNetlinkMessa
 
 /// Returns the address in an address message.
 pub(crate) fn address(message: &AddressMessage) -> Option<IpAddr> {
-    message.attributes.iter().find_map(|attribute| match attribute {
-        AddressAttribute::Address(address) => Some(*address),
-        _ => None,
-    })
+    message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        })
 }
 
 /// Returns true if an IPv6 address is not usable yet because of duplicate address detection.
@@ -137,28 +160,42 @@ pub(crate) fn is_up(link: &LinkMessage) -> bool {
 
 /// Returns true if an interface is up with a carrier (`IFF_RUNNING`).
 pub(crate) fn is_running(link: &LinkMessage) -> bool {
-    link.header.flags.contains(LinkFlags::Running | LinkFlags::LowerUp)
+    link.header
+        .flags
+        .contains(LinkFlags::Running | LinkFlags::LowerUp)
 }
 
 /// Returns true if an interface is a bridge port in forwarding state.
 pub(crate) fn is_forwarding(link: &LinkMessage) -> bool {
-    let infos = link.attributes.iter().filter_map(|attribute| match attribute {
-        LinkAttribute::LinkInfo(infos) => Some(infos),
-        _ => None,
-    });
+    let infos = link
+        .attributes
+        .iter()
+        .filter_map(|attribute| match attribute {
+            LinkAttribute::LinkInfo(infos) => Some(infos),
+            _ => None,
+        });
     let ports = infos.flatten().filter_map(|info| match info {
         LinkInfo::PortData(InfoPortData::BridgePort(port)) => Some(port),
         _ => None,
     });
-    ports.flatten().any(|port| matches!(port, InfoBridgePort::State(BridgePortState::Forwarding)))
+    ports
+        .flatten()
+        .any(|port| matches!(port, InfoBridgePort::State(BridgePortState::Forwarding)))
 }
 
 fn address_of(index: u32, address: Assigned) -> AddressMessage {
     let mut message = AddressMessage::default();
-    message.header.family = if address.address().is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.header.family = if address.address().is_ipv6() {
+        AddressFamily::Inet6
+    } else {
+        AddressFamily::Inet
+    };
     message.header.prefix_len = address.prefix_len();
     message.header.index = index;
-    message.attributes = vec![AddressAttribute::Local(address.address()), AddressAttribute::Address(address.address())];
+    message.attributes = vec![
+        AddressAttribute::Local(address.address()),
+        AddressAttribute::Address(address.address()),
+    ];
     message
 }
 

@@ -30,7 +30,10 @@ impl Namespace {
     ///
     /// One system call without allocation, so it is safe between fork and exec.
     pub(crate) fn enter(&self) -> io::Result<()> {
-        Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
+        Ok(move_into_link_name_space(
+            self.0.as_fd(),
+            Some(LinkNameSpaceType::Network),
+        )?)
     }
 
     /// Returns the descriptor for a netlink message. Valid while `self` lives.

@@ -10,8 +10,13 @@ use std::{
 };
 
 use rtnetlink::{
-    packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload},
-    packet_route::{AddressFamily as RouteFamily, RouteNetlinkMessage, address::AddressMessage, link::LinkMessage},
+    packet_core::{
+        NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload,
+    },
+    packet_route::{
+        AddressFamily as RouteFamily, RouteNetlinkMessage, address::AddressMessage,
+        link::LinkMessage,
+    },
 };
 use rustix::{
     io::Errno,
@@ -27,7 +32,10 @@ pub(crate) struct Netlink {
     socket: OwnedFd,
 }
 
-#[expect(clippy::needless_pass_by_ref_mut, reason = "one request at a time: a second caller could take the first one's answer")]
+#[expect(
+    clippy::needless_pass_by_ref_mut,
+    reason = "one request at a time: a second caller could take the first one's answer"
+)]
 impl Netlink {
     /// Opens a socket in the calling thread's network namespace.
     pub(crate) fn open() -> io::Result<Self> {
@@ -44,10 +52,17 @@ impl Netlink {
     pub(crate) fn link(&mut self, index: u32) -> io::Result<LinkMessage> {
         let mut question = LinkMessage::default();
         question.header.index = index;
-        send(&self.socket, &encode(RouteNetlinkMessage::GetLink(question), 0), SendFlags::empty())?;
+        send(
+            &self.socket,
+            &encode(RouteNetlinkMessage::GetLink(question), 0),
+            SendFlags::empty(),
+        )?;
         let mut buffer = vec![0; ANSWER_BYTES];
         let (len, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
-        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&buffer[..len]).map_err(io::Error::other)?.payload {
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&buffer[..len])
+            .map_err(io::Error::other)?
+            .payload
+        {
             NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => Ok(link),
             NetlinkPayload::Error(error) => Err(error.to_io()),
             _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
@@ -57,7 +72,11 @@ impl Netlink {
     pub(crate) fn ipv6_addresses(&mut self) -> io::Result<Vec<AddressMessage>> {
         let mut question = AddressMessage::default();
         question.header.family = RouteFamily::Inet6;
-        send(&self.socket, &encode(RouteNetlinkMessage::GetAddress(question), NLM_F_DUMP), SendFlags::empty())?;
+        send(
+            &self.socket,
+            &encode(RouteNetlinkMessage::GetAddress(question), NLM_F_DUMP),
+            SendFlags::empty(),
+        )?;
         let mut addresses = Vec::new();
         let mut buffer = vec![0; ANSWER_BYTES];
         loop {
@@ -74,14 +93,23 @@ impl Netlink {
 /// Adds the addresses in a part of a dump; returns true for the last part.
 fn read_addresses(mut part: &[u8], addresses: &mut Vec<AddressMessage>) -> io::Result<bool> {
     while !part.is_empty() {
-        let message_bytes = NetlinkBuffer::new_checked(part).map_err(io::Error::other)?.length() as usize;
-        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(part).map_err(io::Error::other)?.payload {
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address)) => addresses.push(address),
+        let message_bytes = NetlinkBuffer::new_checked(part)
+            .map_err(io::Error::other)?
+            .length() as usize;
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(part)
+            .map_err(io::Error::other)?
+            .payload
+        {
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address)) => {
+                addresses.push(address)
+            }
             NetlinkPayload::Done(_) => return Ok(true),
             NetlinkPayload::Error(error) => return Err(error.to_io()),
             _ => {}
         }
-        part = part.get(message_bytes.next_multiple_of(NLMSG_ALIGNTO)..).unwrap_or_default();
+        part = part
+            .get(message_bytes.next_multiple_of(NLMSG_ALIGNTO)..)
+            .unwrap_or_default();
     }
     Ok(false)
 }
@@ -98,7 +126,12 @@ pub(crate) fn encode(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
 /// Opens an rtnetlink socket; safe between fork and exec.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
     // The default protocol is 0, NETLINK_ROUTE.
-    socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
+    socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )
 }
 
 /// Sends an encoded request that has the ACK flag, and waits for the acknowledgement; safe between
@@ -170,7 +203,12 @@ mod tests {
         let mut netlink = Netlink::open().unwrap();
         for _ in 0..2 {
             let addresses = netlink.ipv6_addresses().unwrap();
-            assert!(addresses.iter().all(|address| address.header.family == RouteFamily::Inet6), "{addresses:?}");
+            assert!(
+                addresses
+                    .iter()
+                    .all(|address| address.header.family == RouteFamily::Inet6),
+                "{addresses:?}"
+            );
             assert_eq!(netlink.link(1).unwrap().header.index, 1);
         }
     }

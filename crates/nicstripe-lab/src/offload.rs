@@ -11,8 +11,16 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 /// With the offload, a veth passes superpackets of up to 64 KiB whole. Without it each frame moves
 /// separately, as on a cable. TCP builds superpackets in both cases.
 pub(crate) fn set_segmentation(interface: &str, on: bool) -> io::Result<()> {
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let mut value = Value { command: ETHTOOL_STSO, data: u32::from(on) };
+    let socket = socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let mut value = Value {
+        command: ETHTOOL_STSO,
+        data: u32::from(on),
+    };
     // SAFETY: all zeros is a valid ifreq without a name.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     // The last byte stays 0.

@@ -22,12 +22,21 @@ impl PacketSocket {
     /// Opens a socket for the interface with this index, in the calling thread's namespace.
     pub(crate) fn open(index: u32) -> io::Result<Self> {
         // No protocol yet, otherwise frames of all interfaces would arrive before the bind.
-        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+        let socket = socket_with(
+            AddressFamily::PACKET,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
         set(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
-        for (force, polite) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+        for (force, polite) in [
+            (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+            (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+        ] {
             // Only real root may force the size; others get at most the machine's limit.
-            set(&socket, libc::SOL_SOCKET, force, BUFFER_BYTES).or_else(|_| set(&socket, libc::SOL_SOCKET, polite, BUFFER_BYTES))?;
+            set(&socket, libc::SOL_SOCKET, force, BUFFER_BYTES)
+                .or_else(|_| set(&socket, libc::SOL_SOCKET, polite, BUFFER_BYTES))?;
         }
         let socket = Self(socket);
         socket.bind(index)?;
@@ -61,8 +70,18 @@ impl PacketSocket {
         address.sll_ifindex = index.cast_signed();
         // SAFETY: address and size match, and the kernel copies the address before the call
         // returns.
-        let bound = unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t) };
-        if bound == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        let bound = unsafe {
+            libc::bind(
+                self.0.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of_val(&address) as libc::socklen_t,
+            )
+        };
+        if bound == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }
 
@@ -72,11 +91,28 @@ impl AsFd for PacketSocket {
     }
 }
 
-fn set(socket: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+fn set(
+    socket: &OwnedFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
     let size = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the option's value is an int, which outlives the call.
-    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size,
+        )
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Maximum frame length: a superpacket of 64 KiB, its Ethernet header, and the virtio header of 10

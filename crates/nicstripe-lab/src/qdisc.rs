@@ -37,10 +37,16 @@ impl Handle {
 pub(crate) fn tbf(index: u32, handle: Handle, shaping: Shaping) -> RouteNetlinkMessage {
     let mut options = vec![
         TcOption::Other(DefaultNla::new(TCA_TBF_PARMS, tbf_parameters(shaping))),
-        TcOption::Other(DefaultNla::new(TCA_TBF_BURST, shaping.burst_bytes.to_ne_bytes().to_vec())),
+        TcOption::Other(DefaultNla::new(
+            TCA_TBF_BURST,
+            shaping.burst_bytes.to_ne_bytes().to_vec(),
+        )),
     ];
     if u32::try_from(shaping.bytes_per_second).is_err() {
-        options.push(TcOption::Other(DefaultNla::new(TCA_TBF_RATE64, shaping.bytes_per_second.to_ne_bytes().to_vec())));
+        options.push(TcOption::Other(DefaultNla::new(
+            TCA_TBF_RATE64,
+            shaping.bytes_per_second.to_ne_bytes().to_vec(),
+        )));
     }
     RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "tbf", Some(options)))
 }
@@ -64,7 +70,10 @@ pub(crate) fn remove(index: u32) -> RouteNetlinkMessage {
 
 fn root(index: u32, handle: Handle, kind: &str, options: Option<Vec<TcOption>>) -> TcMessage {
     let mut message = TcMessage::with_index(index.cast_signed());
-    message.header.handle = TcHandle { major: handle.0, minor: 0 };
+    message.header.handle = TcHandle {
+        major: handle.0,
+        minor: 0,
+    };
     message.header.parent = TcHandle::ROOT;
     message.attributes.push(TcAttribute::Kind(kind.to_owned()));
     message.attributes.extend(options.map(TcAttribute::Options));
@@ -98,15 +107,27 @@ mod tests {
     use super::*;
 
     fn tbf_options(bytes_per_second: u64) -> Vec<(u16, Vec<u8>)> {
-        let shaping = Shaping { bytes_per_second, burst_bytes: 7, queue_bytes: 9 };
-        let RouteNetlinkMessage::NewQueueDiscipline(message) = tbf(5, Handle::FIRST, shaping) else { panic!("not a qdisc") };
-        let [_, TcAttribute::Options(options)] = &message.attributes[..] else { panic!("{:?}", message.attributes) };
+        let shaping = Shaping {
+            bytes_per_second,
+            burst_bytes: 7,
+            queue_bytes: 9,
+        };
+        let RouteNetlinkMessage::NewQueueDiscipline(message) = tbf(5, Handle::FIRST, shaping)
+        else {
+            panic!("not a qdisc")
+        };
+        let [_, TcAttribute::Options(options)] = &message.attributes[..] else {
+            panic!("{:?}", message.attributes)
+        };
         let bytes = |option: &TcOption| {
             let mut bytes = vec![0; option.value_len()];
             option.emit_value(&mut bytes);
             bytes
         };
-        options.iter().map(|option| (option.kind(), bytes(option))).collect()
+        options
+            .iter()
+            .map(|option| (option.kind(), bytes(option)))
+            .collect()
     }
 
     #[test]
@@ -122,7 +143,10 @@ mod tests {
     #[test]
     fn a_slow_rate_travels_in_32_bits() {
         let options = tbf_options(123_049_414);
-        assert_eq!(options.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [TCA_TBF_PARMS, TCA_TBF_BURST]);
+        assert_eq!(
+            options.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(),
+            [TCA_TBF_PARMS, TCA_TBF_BURST]
+        );
         assert_eq!(options[0].1[8..12], 123_049_414u32.to_ne_bytes());
         assert_eq!(options[0].1[24..28], 9u32.to_ne_bytes());
         assert_eq!(options[1].1, 7u32.to_ne_bytes());

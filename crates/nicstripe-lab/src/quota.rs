@@ -39,11 +39,21 @@ impl CpuQuota {
     pub fn new(millicores: u32) -> Result<Self, LabError> {
         let controller = Controller::find().ok_or(LabError::NoCpuGroups)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = controller.base().join(format!("nicstripe-lab-{}-{number}", process::id()));
-        let refused = |source| LabError::Kernel { action: format!("make control group {}", folder.display()), source };
+        let folder = controller
+            .base()
+            .join(format!("nicstripe-lab-{}-{number}", process::id()));
+        let refused = |source| LabError::Kernel {
+            action: format!("make control group {}", folder.display()),
+            source,
+        };
         let mut sweeper = sweeper(&folder).map_err(refused)?;
         let lifeline = sweeper.stdin.take();
-        let quota = Self { controller, folder: folder.clone(), sweeper, lifeline };
+        let quota = Self {
+            controller,
+            folder: folder.clone(),
+            sweeper,
+            lifeline,
+        };
         fs::create_dir(&folder).map_err(refused)?;
         quota.set(millicores)?;
         Ok(quota)
@@ -56,13 +66,20 @@ impl CpuQuota {
     /// [`LabError::Kernel`].
     pub fn set(&self, millicores: u32) -> Result<(), LabError> {
         let quota = u64::from(millicores) * PERIOD_US / 1000;
-        let refused = |source| LabError::Kernel { action: format!("give a control group {quota} of {PERIOD_US} µs"), source };
+        let refused = |source| LabError::Kernel {
+            action: format!("give a control group {quota} of {PERIOD_US} µs"),
+            source,
+        };
         match self.controller {
             Controller::V1(_) => {
-                fs::write(self.folder.join("cpu.cfs_period_us"), PERIOD_US.to_string()).map_err(refused)?;
+                fs::write(self.folder.join("cpu.cfs_period_us"), PERIOD_US.to_string())
+                    .map_err(refused)?;
                 fs::write(self.folder.join("cpu.cfs_quota_us"), quota.to_string()).map_err(refused)
             }
-            Controller::V2(_) => fs::write(self.folder.join("cpu.max"), format!("{quota} {PERIOD_US}")).map_err(refused),
+            Controller::V2(_) => {
+                fs::write(self.folder.join("cpu.max"), format!("{quota} {PERIOD_US}"))
+                    .map_err(refused)
+            }
         }
     }
 
@@ -72,7 +89,10 @@ impl CpuQuota {
     ///
     /// [`LabError::Kernel`], also if the process does not exist.
     pub fn take(&self, pid: u32) -> Result<(), LabError> {
-        let refused = |source| LabError::Kernel { action: format!("put process {pid} into a control group"), source };
+        let refused = |source| LabError::Kernel {
+            action: format!("put process {pid} into a control group"),
+            source,
+        };
         move_to(pid, &self.folder).map_err(refused)
     }
 
@@ -82,7 +102,10 @@ impl CpuQuota {
     ///
     /// [`LabError::Kernel`].
     pub fn throttled(&self) -> Result<Duration, LabError> {
-        let refused = |source| LabError::Kernel { action: "read the times of a control group".to_owned(), source };
+        let refused = |source| LabError::Kernel {
+            action: "read the times of a control group".to_owned(),
+            source,
+        };
         let text = fs::read_to_string(self.folder.join("cpu.stat")).map_err(refused)?;
         throttled_in(&text).ok_or_else(|| refused(io::ErrorKind::InvalidData.into()))
     }
@@ -91,13 +114,19 @@ impl CpuQuota {
 impl Drop for CpuQuota {
     fn drop(&mut self) {
         for _ in 0..REMOVALS {
-            for pid in fs::read_to_string(self.folder.join(PROCESSES)).unwrap_or_default().lines().flat_map(str::parse) {
+            for pid in fs::read_to_string(self.folder.join(PROCESSES))
+                .unwrap_or_default()
+                .lines()
+                .flat_map(str::parse)
+            {
                 // Fails if the process has ended in the meantime.
                 let _ = move_to(pid, self.controller.base());
             }
             match fs::remove_dir(&self.folder) {
                 // A process that is about to end is still in the group.
-                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(BETWEEN_REMOVALS),
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    thread::sleep(BETWEEN_REMOVALS)
+                }
                 _ => break,
             }
         }
@@ -119,8 +148,12 @@ impl Controller {
         if let Some(base) = v1.into_iter().find(|base| base.join(PROCESSES).exists()) {
             return Some(Self::V1(base));
         }
-        let controllers = fs::read_to_string(Path::new(CGROUPS).join("cgroup.subtree_control")).ok()?;
-        controllers.split_whitespace().any(|name| name == "cpu").then(|| Self::V2(PathBuf::from(CGROUPS)))
+        let controllers =
+            fs::read_to_string(Path::new(CGROUPS).join("cgroup.subtree_control")).ok()?;
+        controllers
+            .split_whitespace()
+            .any(|name| name == "cpu")
+            .then(|| Self::V2(PathBuf::from(CGROUPS)))
     }
 
     fn base(&self) -> &Path {
@@ -135,7 +168,12 @@ impl Controller {
 fn sweeper(folder: &Path) -> io::Result<Child> {
     let script = "cat; for round in $(seq 100); do [ -d \"$0\" ] || exit 0; rmdir \"$0\" && exit 0; sleep 0.1; done";
     let mut command = Command::new("sh");
-    command.args(["-c", script]).arg(folder).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["-c", script])
+        .arg(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     // Not in this process group, because it must outlive this process.
     command.process_group(0).spawn()
 }
@@ -173,7 +211,13 @@ mod tests {
     fn both_versions_tell_for_how_long_a_group_was_held_back() {
         let old = "nr_periods 12\nnr_throttled 5\nthrottled_time 1234567\n";
         let new = "usage_usec 9\nnr_throttled 5\nthrottled_usec 1234\n";
-        assert_eq!([old, new].map(throttled_in), [Some(Duration::from_nanos(1_234_567)), Some(Duration::from_micros(1234))]);
+        assert_eq!(
+            [old, new].map(throttled_in),
+            [
+                Some(Duration::from_nanos(1_234_567)),
+                Some(Duration::from_micros(1234))
+            ]
+        );
         assert_eq!(throttled_in("usage_usec 9\n"), None);
     }
 }

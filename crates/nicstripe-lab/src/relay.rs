@@ -33,10 +33,22 @@ impl Relay {
         let [a, b] = [PacketSocket::open(ends[0])?, PacketSocket::open(ends[1])?].map(Arc::new);
         let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
         let end = Arc::new(end);
-        let mut relay = Self { lifeline: Some(lifeline), threads: Vec::new() };
+        let mut relay = Self {
+            lifeline: Some(lifeline),
+            threads: Vec::new(),
+        };
         for (from, to) in [(&a, &b), (&b, &a)] {
-            let way = OneWay { from: Arc::clone(from), to: Arc::clone(to), end: Arc::clone(&end), line: Line::new(delay, room) };
-            relay.threads.push(thread::Builder::new().name("lab-relay".to_owned()).spawn(|| way.run())?);
+            let way = OneWay {
+                from: Arc::clone(from),
+                to: Arc::clone(to),
+                end: Arc::clone(&end),
+                line: Line::new(delay, room),
+            };
+            relay.threads.push(
+                thread::Builder::new()
+                    .name("lab-relay".to_owned())
+                    .spawn(|| way.run())?,
+            );
         }
         Ok(relay)
     }
@@ -86,9 +98,18 @@ impl OneWay {
 
     /// Waits until a frame arrives or is due; returns true if the relay must end.
     fn is_over(&self) -> io::Result<bool> {
-        let mut waited_for = [PollFd::new(&*self.from, PollFlags::IN), PollFd::new(&*self.end, PollFlags::IN)];
-        let wait = self.line.next().map(|due| due.saturating_duration_since(Instant::now()));
-        let wait = wait.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        let mut waited_for = [
+            PollFd::new(&*self.from, PollFlags::IN),
+            PollFd::new(&*self.end, PollFlags::IN),
+        ];
+        let wait = self
+            .line
+            .next()
+            .map(|due| due.saturating_duration_since(Instant::now()));
+        let wait = wait
+            .map(Timespec::try_from)
+            .transpose()
+            .map_err(io::Error::other)?;
         match poll(&mut waited_for, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(!waited_for[1].revents().is_empty()),
             Err(error) => Err(error.into()),
@@ -106,7 +127,12 @@ struct Line {
 
 impl Line {
     fn new(delay: Duration, room: usize) -> Self {
-        Self { frames: VecDeque::new(), delay, bytes: 0, room }
+        Self {
+            frames: VecDeque::new(),
+            delay,
+            bytes: 0,
+            room,
+        }
     }
 
     /// Queues a frame, or drops it if the line is full.
@@ -154,7 +180,10 @@ mod tests {
         assert_eq!(line.arrive(start + DELAY - Duration::from_nanos(1)), None);
         assert_eq!(line.arrive(start + DELAY).as_deref(), Some(&b"first"[..]));
         assert_eq!(line.arrive(start + DELAY), None);
-        assert_eq!(line.arrive(start + DELAY * 2).as_deref(), Some(&b"second"[..]));
+        assert_eq!(
+            line.arrive(start + DELAY * 2).as_deref(),
+            Some(&b"second"[..])
+        );
         assert_eq!((line.next(), line.bytes), (None, 0));
     }
 

@@ -19,16 +19,26 @@ impl Setting {
     /// Parses a name as in sysctl(8), with slashes or dots. The first of them in the name is the
     /// separator, and the other character stands for a dot.
     pub(crate) fn new(name: &str, value: &str) -> Result<Self, LabError> {
-        let path = match name.find(['.', '/']).and_then(|first| name.get(first..=first)) {
+        let path = match name
+            .find(['.', '/'])
+            .and_then(|first| name.get(first..=first))
+        {
             Some(".") => swap_dots_and_slashes(name),
             _ => name.to_owned(),
         };
         // All other settings below /proc/sys belong to the machine.
-        let is_below_net = path.starts_with("net/") && path.split('/').all(|part| !["", ".", ".."].contains(&part));
+        let is_below_net = path.starts_with("net/")
+            && path.split('/').all(|part| !["", ".", ".."].contains(&part));
         if !is_below_net {
-            return Err(LabError::SettingName { name: name.to_owned() });
+            return Err(LabError::SettingName {
+                name: name.to_owned(),
+            });
         }
-        Ok(Self { name: name.to_owned(), value: value.to_owned(), path: PathBuf::from(PROC_SYS).join(path) })
+        Ok(Self {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            path: PathBuf::from(PROC_SYS).join(path),
+        })
     }
 
     /// Returns true if the calling thread's namespace has this setting; one of an interface exists
@@ -38,7 +48,11 @@ impl Setting {
     }
 
     pub(crate) fn write(&self) -> Result<(), LabError> {
-        let failed = |source| LabError::Sysctl { name: self.name.clone(), value: self.value.clone(), source };
+        let failed = |source| LabError::Sysctl {
+            name: self.name.clone(),
+            value: self.value.clone(),
+            source,
+        };
         fs::write(&self.path, &self.value).map_err(failed)
     }
 }
@@ -74,7 +88,9 @@ pub(crate) fn make_cables() -> Result<(), LabError> {
 
 /// Returns the congestion control of new TCP sockets in the calling thread's namespace.
 pub(crate) fn congestion_control() -> io::Result<String> {
-    Ok(fs::read_to_string(path("net.ipv4.tcp_congestion_control"))?.trim().to_owned())
+    Ok(fs::read_to_string(path("net.ipv4.tcp_congestion_control"))?
+        .trim()
+        .to_owned())
 }
 
 /// Lets namespaces use the lab's congestion control, if the calling thread is in the machine's
@@ -84,19 +100,30 @@ pub(crate) fn congestion_control() -> io::Result<String> {
 /// keep the default.
 pub(crate) fn allow_congestion_control() {
     let list = path("net.ipv4.tcp_allowed_congestion_control");
-    let Ok(allowed) = fs::read_to_string(&list) else { return };
-    if !allowed.split_whitespace().any(|name| name == CONGESTION_CONTROL) {
+    let Ok(allowed) = fs::read_to_string(&list) else {
+        return;
+    };
+    if !allowed
+        .split_whitespace()
+        .any(|name| name == CONGESTION_CONTROL)
+    {
         // Only real root may do this, so a failure is usual and no error.
         let _ = fs::write(&list, format!("{} {CONGESTION_CONTROL}", allowed.trim()));
     }
 }
 
 fn write_all(settings: &[(&str, &str)]) -> Result<(), LabError> {
-    settings.iter().try_for_each(|(name, value)| write(name, value))
+    settings
+        .iter()
+        .try_for_each(|(name, value)| write(name, value))
 }
 
 fn write(name: &str, value: &str) -> Result<(), LabError> {
-    let failed = |source| LabError::Sysctl { name: name.to_owned(), value: value.to_owned(), source };
+    let failed = |source| LabError::Sysctl {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        source,
+    };
     fs::write(path(name), value).map_err(failed)
 }
 
@@ -154,10 +181,16 @@ const HOST_IPV6: &[(&str, &str)] = &[
     ("net.ipv6.conf.default.accept_ra", "0"),
 ];
 
-const NO_IPV6: &[(&str, &str)] = &[("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv6.conf.default.disable_ipv6", "1")];
+const NO_IPV6: &[(&str, &str)] = &[
+    ("net.ipv6.conf.all.disable_ipv6", "1"),
+    ("net.ipv6.conf.default.disable_ipv6", "1"),
+];
 
-const BRIDGE_NETFILTER: &[&str] =
-    &["net.bridge.bridge-nf-call-arptables", "net.bridge.bridge-nf-call-ip6tables", "net.bridge.bridge-nf-call-iptables"];
+const BRIDGE_NETFILTER: &[&str] = &[
+    "net.bridge.bridge-nf-call-arptables",
+    "net.bridge.bridge-nf-call-ip6tables",
+    "net.bridge.bridge-nf-call-iptables",
+];
 
 #[cfg(test)]
 mod tests {
@@ -166,18 +199,34 @@ mod tests {
     #[test]
     fn a_setting_is_named_with_slashes_or_dots() {
         let path = |name| Setting::new(name, "1").unwrap().path;
-        for name in ["net/ipv4/conf/eth1.7/rp_filter", "net.ipv4.conf.eth1/7.rp_filter"] {
-            assert_eq!(path(name), PathBuf::from("/proc/sys/net/ipv4/conf/eth1.7/rp_filter"));
+        for name in [
+            "net/ipv4/conf/eth1.7/rp_filter",
+            "net.ipv4.conf.eth1/7.rp_filter",
+        ] {
+            assert_eq!(
+                path(name),
+                PathBuf::from("/proc/sys/net/ipv4/conf/eth1.7/rp_filter")
+            );
         }
     }
 
     #[test]
     fn what_the_machine_has_for_itself_is_no_setting_of_a_host() {
-        for name in
-            ["kernel/hostname", "kernel.hostname", "/net/ipv4/ip_forward", "net/../kernel/hostname", "net/ipv4//x", "net/", "net", ""]
-        {
+        for name in [
+            "kernel/hostname",
+            "kernel.hostname",
+            "/net/ipv4/ip_forward",
+            "net/../kernel/hostname",
+            "net/ipv4//x",
+            "net/",
+            "net",
+            "",
+        ] {
             let error = Setting::new(name, "1").unwrap_err();
-            assert!(matches!(error, LabError::SettingName { .. }), "{name}: {error}");
+            assert!(
+                matches!(error, LabError::SettingName { .. }),
+                "{name}: {error}"
+            );
         }
     }
 }

@@ -43,10 +43,17 @@ impl BitRate {
     pub(crate) fn shaping_of_frames(self, mtu: u32) -> Shaping {
         let bytes_per_second = (self.bits_per_second() / 8).max(1);
         let frame = u64::from(mtu + ETHERNET_HEADER);
-        let burst = (bytes_per_second / BURSTS_PER_SECOND).max(MIN_BURST_FRAMES * frame).min(MAX_BURST);
+        let burst = (bytes_per_second / BURSTS_PER_SECOND)
+            .max(MIN_BURST_FRAMES * frame)
+            .min(MAX_BURST);
         let queue = (QUEUE_FRAMES * frame).max(2 * burst);
-        let [burst_bytes, queue_bytes] = [burst, queue].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-        Shaping { bytes_per_second, burst_bytes, queue_bytes }
+        let [burst_bytes, queue_bytes] =
+            [burst, queue].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        Shaping {
+            bytes_per_second,
+            burst_bytes,
+            queue_bytes,
+        }
     }
 
     /// Returns this rate × `numerator` ÷ `denominator`, rounded to the nearest bit per second.
@@ -144,7 +151,10 @@ impl LinkSpec {
     /// superpackets would pass. This costs CPU. No counter of either host includes the packets lost
     /// in the middle.
     pub fn with_middle_mtu(self, middle_mtu: u32) -> Self {
-        Self { middle_mtu: Some(middle_mtu), ..self }
+        Self {
+            middle_mtu: Some(middle_mtu),
+            ..self
+        }
     }
 
     /// Leaves the interfaces unconfigured: up, with only the link-local IPv6 address that the
@@ -157,13 +167,19 @@ impl LinkSpec {
     /// interface, up and with its IPv4 address, but no carrier, and thus no link-local IPv6 address
     /// yet.
     pub fn unplugged(self) -> Self {
-        Self { unplugged: true, ..self }
+        Self {
+            unplugged: true,
+            ..self
+        }
     }
 
     /// Gives only this host an interface on the cable. The cable's other end is open, or in the
     /// switch of a lab of [one subnet](crate::LabBuilder::one_subnet). The interface has a carrier.
     pub fn only_on(self, host: Host) -> Self {
-        Self { only_on: Some(host), ..self }
+        Self {
+            only_on: Some(host),
+            ..self
+        }
     }
 
     /// Sets the delay of each frame in each direction; the round-trip time is twice as long.
@@ -177,7 +193,10 @@ impl LinkSpec {
 
     /// Sets the line rate; `None` removes the limit.
     pub fn with_rate(self, line_rate: impl Into<Option<BitRate>>) -> Self {
-        Self { line_rate: line_rate.into(), ..self }
+        Self {
+            line_rate: line_rate.into(),
+            ..self
+        }
     }
 
     /// Returns the line rate; `None` if unshaped.
@@ -192,7 +211,8 @@ impl LinkSpec {
 
     /// Returns the largest IP packet that the cable passes, in bytes: at most [`mtu`](Self::mtu).
     pub fn middle_mtu(self) -> u32 {
-        self.middle_mtu.map_or(self.mtu, |middle| middle.min(self.mtu))
+        self.middle_mtu
+            .map_or(self.mtu, |middle| middle.min(self.mtu))
     }
 
     /// Returns the delay in each direction.
@@ -226,20 +246,34 @@ impl LinkSpec {
     /// Line rate × (MTU − 52) ÷ (MTU + 38): IPv4 header 20, TCP header 20, timestamps 12 (RFC
     /// 7323). 941.5 Mbit/s for 1 Gbit/s at MTU 1500. IPv6 carries 20 bytes less per packet.
     pub fn goodput(self) -> Option<BitRate> {
-        self.line_rate.map(|rate| rate.scaled(self.mtu.saturating_sub(52), self.mtu.saturating_add(38)))
+        self.line_rate
+            .map(|rate| rate.scaled(self.mtu.saturating_sub(52), self.mtu.saturating_add(38)))
     }
 
     /// Checks the bounds in the type's doc; `link` is only for the error message.
     pub(crate) fn check(self, link: usize) -> Result<(), LabError> {
         let mtus = [self.mtu, self.middle_mtu.unwrap_or(self.mtu)];
         if let Some(&mtu) = mtus.iter().find(|mtu| !(MIN_MTU..=MAX_MTU).contains(*mtu)) {
-            return Err(LabError::Mtu { link, mtu, min: MIN_MTU, max: MAX_MTU });
+            return Err(LabError::Mtu {
+                link,
+                mtu,
+                min: MIN_MTU,
+                max: MAX_MTU,
+            });
         }
         if self.delay > MAX_DELAY {
-            return Err(LabError::Delay { link, delay_ms: self.delay.as_millis(), max_ms: MAX_DELAY.as_millis() });
+            return Err(LabError::Delay {
+                link,
+                delay_ms: self.delay.as_millis(),
+                max_ms: MAX_DELAY.as_millis(),
+            });
         }
         match self.line_rate {
-            Some(rate) if rate < MIN_RATE => Err(LabError::Rate { link, rate, min: MIN_RATE }),
+            Some(rate) if rate < MIN_RATE => Err(LabError::Rate {
+                link,
+                rate,
+                min: MIN_RATE,
+            }),
             _ => Ok(()),
         }
     }
@@ -255,7 +289,11 @@ impl LinkSpec {
     /// The kernel passes frames that exceed a port's MTU by a VLAN tag (`__is_skb_forwardable`,
     /// `include/linux/netdevice.h`).
     pub(crate) fn port_mtu(self) -> u32 {
-        if self.has_narrow_middle() { self.middle_mtu() - VLAN_TAG } else { self.mtu }
+        if self.has_narrow_middle() {
+            self.middle_mtu() - VLAN_TAG
+        } else {
+            self.mtu
+        }
     }
 
     pub(crate) fn queue(self) -> Queue {
@@ -269,16 +307,23 @@ impl LinkSpec {
 
     /// Returns the tbf parameters of this cable; `None` if unshaped.
     pub(crate) fn shaping(self) -> Option<Shaping> {
-        let rate = self.line_rate?.scaled(self.mtu + ETHERNET_HEADER, self.mtu + ETHERNET_OVERHEAD);
+        let rate = self
+            .line_rate?
+            .scaled(self.mtu + ETHERNET_HEADER, self.mtu + ETHERNET_OVERHEAD);
         Some(rate.shaping_of_frames(self.mtu))
     }
 
     /// Returns the maximum number of bytes in flight in one direction of a cable with a delay. This
     /// is twice the bytes at line rate, plus 4 MiB for the jitter of the relay's threads.
     pub(crate) fn room(self) -> usize {
-        let rate = self.line_rate.map_or(UNSHAPED_BYTES_PER_SECOND, |rate| rate.bits_per_second() / 8);
+        let rate = self
+            .line_rate
+            .map_or(UNSHAPED_BYTES_PER_SECOND, |rate| rate.bits_per_second() / 8);
         let on_the_way = (rate as f64 * self.delay.as_secs_f64()) as usize;
-        on_the_way.saturating_mul(2).saturating_add(4 << 20).min(MAX_ROOM)
+        on_the_way
+            .saturating_mul(2)
+            .saturating_add(4 << 20)
+            .min(MAX_ROOM)
     }
 
     pub(crate) fn is_delayed(self) -> bool {
@@ -349,9 +394,15 @@ mod tests {
 
     #[test]
     fn a_gigabit_link_carries_1448_of_1538_bytes() {
-        assert_eq!(LinkSpec::gigabit().goodput(), Some(BitRate::from_bits_per_second(941_482_445)));
+        assert_eq!(
+            LinkSpec::gigabit().goodput(),
+            Some(BitRate::from_bits_per_second(941_482_445))
+        );
         let jumbo = LinkSpec::gigabit().with_mtu(9000);
-        assert_eq!(jumbo.goodput(), Some(BitRate::from_bits_per_second(990_042_045)));
+        assert_eq!(
+            jumbo.goodput(),
+            Some(BitRate::from_bits_per_second(990_042_045))
+        );
         assert_eq!(LinkSpec::unshaped().goodput(), None);
     }
 
@@ -384,27 +435,52 @@ mod tests {
     #[test]
     fn the_fastest_rate_there_is_does_not_overflow() {
         let spec = LinkSpec::new(BitRate::from_bits_per_second(u64::MAX)).with_mtu(MAX_MTU);
-        assert!(spec.shaping().is_some_and(|shaping| shaping.bytes_per_second > 1 << 60));
+        assert!(
+            spec.shaping()
+                .is_some_and(|shaping| shaping.bytes_per_second > 1 << 60)
+        );
         assert!(spec.goodput() < spec.line_rate());
     }
 
     #[test]
     fn rates_and_mtus_out_of_bounds_are_refused_by_name() {
         let error = LinkSpec::gigabit().with_mtu(576).check(3).unwrap_err();
-        assert_eq!(error.to_string(), "link 3: mtu of 576 bytes is outside 1280 to 65535");
+        assert_eq!(
+            error.to_string(),
+            "link 3: mtu of 576 bytes is outside 1280 to 65535"
+        );
         let error = LinkSpec::mbit(0).check(0).unwrap_err();
-        assert_eq!(error.to_string(), "link 0: line rate of 0 bit/s is below the least, 8 kbit/s");
-        let error = LinkSpec::gigabit().with_middle_mtu(65536).check(1).unwrap_err();
-        assert_eq!(error.to_string(), "link 1: mtu of 65536 bytes is outside 1280 to 65535");
+        assert_eq!(
+            error.to_string(),
+            "link 0: line rate of 0 bit/s is below the least, 8 kbit/s"
+        );
+        let error = LinkSpec::gigabit()
+            .with_middle_mtu(65536)
+            .check(1)
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "link 1: mtu of 65536 bytes is outside 1280 to 65535"
+        );
         LinkSpec::unshaped().with_mtu(65535).check(0).unwrap();
     }
 
     #[test]
     fn a_middle_is_narrow_when_it_passes_less_than_the_hosts_send() {
         let narrow = LinkSpec::unshaped().with_mtu(9000).with_middle_mtu(1500);
-        assert_eq!((narrow.middle_mtu(), narrow.port_mtu(), narrow.queue()), (1500, 1496, Queue::Plain));
-        for wide in [LinkSpec::unshaped(), LinkSpec::unshaped().with_middle_mtu(1500), LinkSpec::unshaped().with_middle_mtu(9000)] {
-            assert_eq!((wide.middle_mtu(), wide.port_mtu(), wide.queue()), (1500, 1500, Queue::None));
+        assert_eq!(
+            (narrow.middle_mtu(), narrow.port_mtu(), narrow.queue()),
+            (1500, 1496, Queue::Plain)
+        );
+        for wide in [
+            LinkSpec::unshaped(),
+            LinkSpec::unshaped().with_middle_mtu(1500),
+            LinkSpec::unshaped().with_middle_mtu(9000),
+        ] {
+            assert_eq!(
+                (wide.middle_mtu(), wide.port_mtu(), wide.queue()),
+                (1500, 1500, Queue::None)
+            );
         }
     }
 
@@ -413,9 +489,20 @@ mod tests {
         let spec = LinkSpec::gigabit().with_delay(Duration::from_millis(5));
         // 5 ms of 125 MB/s, twice.
         assert_eq!(spec.room(), 1_250_000 + (4 << 20));
-        let error = spec.with_delay(Duration::from_secs(2)).check(1).unwrap_err();
-        assert_eq!(error.to_string(), "link 1: delay of 2000 ms exceeds the limit of 1000");
-        assert_eq!(LinkSpec::unshaped().with_delay(Duration::from_secs(1)).room(), MAX_ROOM);
+        let error = spec
+            .with_delay(Duration::from_secs(2))
+            .check(1)
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "link 1: delay of 2000 ms exceeds the limit of 1000"
+        );
+        assert_eq!(
+            LinkSpec::unshaped()
+                .with_delay(Duration::from_secs(1))
+                .room(),
+            MAX_ROOM
+        );
     }
 
     #[test]
@@ -427,7 +514,11 @@ mod tests {
 
     #[test]
     fn rates_print_in_their_unit() {
-        let printed = [941_482_445, 2_500_000_000, 999, 0].map(|bits| BitRate::from_bits_per_second(bits).to_string());
-        assert_eq!(printed, ["941.482 Mbit/s", "2.5 Gbit/s", "999 bit/s", "0 bit/s"]);
+        let printed = [941_482_445, 2_500_000_000, 999, 0]
+            .map(|bits| BitRate::from_bits_per_second(bits).to_string());
+        assert_eq!(
+            printed,
+            ["941.482 Mbit/s", "2.5 Gbit/s", "999 bit/s", "0 bit/s"]
+        );
     }
 }

@@ -39,7 +39,10 @@ impl Wiring {
     pub(crate) fn middle(self, link: usize) -> End {
         match self {
             Self::Apart => end("cable", 4010, link),
-            Self::OneSubnet => End { name: "switch".to_owned(), index: 4010 },
+            Self::OneSubnet => End {
+                name: "switch".to_owned(),
+                index: 4010,
+            },
         }
     }
 
@@ -75,8 +78,14 @@ pub(crate) fn cable_end(host: Host, link: usize) -> End {
 
 pub(crate) fn bus(host: Host) -> End {
     match host {
-        Host::A => End { name: "busa".to_owned(), index: 5010 },
-        Host::B => End { name: "busb".to_owned(), index: 5011 },
+        Host::A => End {
+            name: "busa".to_owned(),
+            index: 5010,
+        },
+        Host::B => End {
+            name: "busb".to_owned(),
+            index: 5011,
+        },
     }
 }
 
@@ -84,7 +93,10 @@ pub(crate) fn bus(host: Host) -> End {
 /// ranges differ too, so that a mix-up causes an error.
 fn end(prefix: &str, base: u32, link: usize) -> End {
     let number = u32::try_from(link + 1).unwrap_or(u32::MAX - base);
-    End { name: format!("{prefix}{number}"), index: base + number }
+    End {
+        name: format!("{prefix}{number}"),
+        index: base + number,
+    }
 }
 
 #[cfg(test)]
@@ -96,17 +108,28 @@ mod tests {
     #[test]
     fn no_two_interfaces_share_an_index() {
         let ends = (0..MAX_LINKS).flat_map(|link| {
-            let hosts = Host::ALL.into_iter().flat_map(move |host| [host_end(host, link), cable_end(host, link)]);
+            let hosts = Host::ALL
+                .into_iter()
+                .flat_map(move |host| [host_end(host, link), cable_end(host, link)]);
             hosts.chain([Wiring::Apart.middle(link)])
         });
-        let indexes: Vec<u32> = ends.chain([Wiring::OneSubnet.middle(0), bus(Host::A), bus(Host::B)]).map(|end| end.index).collect();
+        let indexes: Vec<u32> = ends
+            .chain([Wiring::OneSubnet.middle(0), bus(Host::A), bus(Host::B)])
+            .map(|end| end.index)
+            .collect();
         assert_eq!(indexes.iter().collect::<HashSet<_>>().len(), indexes.len());
     }
 
     #[test]
     fn each_link_has_a_subnet_of_its_own() {
-        assert_eq!(Wiring::Apart.address(Host::A, 0), Ipv4Addr::new(10, 77, 1, 1));
-        assert_eq!(Wiring::Apart.address(Host::B, MAX_LINKS - 1), Ipv4Addr::new(10, 77, 254, 2));
+        assert_eq!(
+            Wiring::Apart.address(Host::A, 0),
+            Ipv4Addr::new(10, 77, 1, 1)
+        );
+        assert_eq!(
+            Wiring::Apart.address(Host::B, MAX_LINKS - 1),
+            Ipv4Addr::new(10, 77, 254, 2)
+        );
     }
 
     #[test]
@@ -115,7 +138,9 @@ mod tests {
         assert_eq!(wiring.address(Host::A, 0), Ipv4Addr::new(10, 9, 0, 11));
         assert_eq!(wiring.address(Host::B, 1), Ipv4Addr::new(10, 9, 0, 22));
         let links = 0..wiring.max_links();
-        let addresses: HashSet<_> = links.flat_map(|link| Host::ALL.map(|host| wiring.address(host, link))).collect();
+        let addresses: HashSet<_> = links
+            .flat_map(|link| Host::ALL.map(|host| wiring.address(host, link)))
+            .collect();
         assert_eq!(addresses.len(), 2 * wiring.max_links());
     }
 }

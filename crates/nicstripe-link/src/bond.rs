@@ -24,15 +24,22 @@ impl Bond {
     ///
     /// For tests and simulations; [`interfaces`](crate::interfaces) reads real bonds.
     pub fn new(mode: Option<BondMode>, hash: Option<TransmitHash>) -> Self {
-        Self { members: Vec::new(), carrying: 0, mode, hash }
+        Self {
+            members: Vec::new(),
+            carrying: 0,
+            mode,
+            hash,
+        }
     }
 
     /// Reads the mode and the hash policy from the attributes of a `bond` link message.
     pub(crate) fn parse(data: Attributes<'_>) -> Self {
         let number = |kind| data.find(kind).and_then(|value| u8_at(value, 0));
         Self::new(
-            number(IFLA_BOND_MODE).and_then(|number| BondMode::ALL.get(usize::from(number)).copied()),
-            number(IFLA_BOND_XMIT_HASH_POLICY).and_then(|number| TransmitHash::ALL.get(usize::from(number)).copied()),
+            number(IFLA_BOND_MODE)
+                .and_then(|number| BondMode::ALL.get(usize::from(number)).copied()),
+            number(IFLA_BOND_XMIT_HASH_POLICY)
+                .and_then(|number| TransmitHash::ALL.get(usize::from(number)).copied()),
         )
     }
 }
@@ -59,8 +66,15 @@ pub enum BondMode {
 
 impl BondMode {
     /// In order of the kernel's `BOND_MODE_*` numbers (include/uapi/linux/if_bonding.h).
-    const ALL: [Self; 7] =
-        [Self::BalanceRoundRobin, Self::ActiveBackup, Self::BalanceXor, Self::Broadcast, Self::Lacp, Self::BalanceTlb, Self::BalanceAlb];
+    const ALL: [Self; 7] = [
+        Self::BalanceRoundRobin,
+        Self::ActiveBackup,
+        Self::BalanceXor,
+        Self::Broadcast,
+        Self::Lacp,
+        Self::BalanceTlb,
+        Self::BalanceAlb,
+    ];
 }
 
 /// Packet fields that a bond's `xmit_hash_policy` hashes.
@@ -82,7 +96,14 @@ pub enum TransmitHash {
 
 impl TransmitHash {
     /// In order of the kernel's `BOND_XMIT_POLICY_*` numbers (include/uapi/linux/if_bonding.h).
-    const ALL: [Self; 6] = [Self::Layer2, Self::Layer34, Self::Layer23, Self::Encap23, Self::Encap34, Self::VlanSourceMac];
+    const ALL: [Self; 6] = [
+        Self::Layer2,
+        Self::Layer34,
+        Self::Layer23,
+        Self::Encap23,
+        Self::Encap34,
+        Self::VlanSourceMac,
+    ];
 
     /// Returns true if connections between one pair of addresses can use different members.
     fn looks_at_ports(self) -> bool {
@@ -113,13 +134,17 @@ pub fn streams_for(bond: &Bond) -> BondStreams {
     match bond.mode {
         // A single connection uses all members of a round-robin bond. The other two have nothing to
         // spread.
-        Some(BondMode::BalanceRoundRobin | BondMode::ActiveBackup | BondMode::Broadcast) => BondStreams::Enough(1),
+        Some(BondMode::BalanceRoundRobin | BondMode::ActiveBackup | BondMode::Broadcast) => {
+            BondStreams::Enough(1)
+        }
         _ if bond.carrying < 2 => BondStreams::Enough(1),
         Some(BondMode::BalanceAlb) => BondStreams::NoNumberHelps,
-        Some(BondMode::BalanceXor | BondMode::Lacp | BondMode::BalanceTlb) | None => match bond.hash {
-            Some(hash) if !hash.looks_at_ports() => BondStreams::NoNumberHelps,
-            _ => BondStreams::Enough(draws_for_all(bond.carrying)),
-        },
+        Some(BondMode::BalanceXor | BondMode::Lacp | BondMode::BalanceTlb) | None => {
+            match bond.hash {
+                Some(hash) if !hash.looks_at_ports() => BondStreams::NoNumberHelps,
+                _ => BondStreams::Enough(draws_for_all(bond.carrying)),
+            }
+        }
     }
 }
 
@@ -155,13 +180,20 @@ mod tests {
     use crate::netlink::push_attribute;
 
     fn bond(mode: BondMode, hash: TransmitHash, carrying: usize) -> Bond {
-        Bond { carrying, ..Bond::new(Some(mode), Some(hash)) }
+        Bond {
+            carrying,
+            ..Bond::new(Some(mode), Some(hash))
+        }
     }
 
     #[test]
     fn a_hash_of_ports_needs_as_many_as_the_coupon_collector() {
         for (members, expected) in [(1, 1), (2, 8), (3, 15), (4, 21)] {
-            assert_eq!(streams_for(&bond(BondMode::Lacp, TransmitHash::Layer34, members)), BondStreams::Enough(expected), "{members}");
+            assert_eq!(
+                streams_for(&bond(BondMode::Lacp, TransmitHash::Layer34, members)),
+                BondStreams::Enough(expected),
+                "{members}"
+            );
         }
         // 2 · (1/2)^7 = 1.6 % of 7-draw runs miss one of two, 0.8 % of 8-draw runs.
         assert!(probability_of_all(2, 7) < ENOUGH && probability_of_all(2, 8) >= ENOUGH);
@@ -172,38 +204,75 @@ mod tests {
     fn the_number_holds_in_a_million_seeded_trials() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut draw = |kinds: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % kinds
         };
         for members in [2, 3, 4, 8] {
             let draws = draws_for_all(members as usize);
             let trials = 100_000;
             let all = (1_u64 << members) - 1;
-            let complete = (0..trials).filter(|_| (0..draws).fold(0, |seen, _| seen | 1 << draw(members)) == all).count();
+            let complete = (0..trials)
+                .filter(|_| (0..draws).fold(0, |seen, _| seen | 1 << draw(members)) == all)
+                .count();
             // Three standard deviations of a share of 0.99 in 100,000 trials are 0.001.
-            assert!(complete as f64 / f64::from(trials) > ENOUGH - 0.001, "{members}: {complete}");
+            assert!(
+                complete as f64 / f64::from(trials) > ENOUGH - 0.001,
+                "{members}: {complete}"
+            );
         }
     }
 
     #[test]
     fn a_hash_of_addresses_is_helped_by_no_number() {
-        for hash in [TransmitHash::Layer2, TransmitHash::Layer23, TransmitHash::Encap23, TransmitHash::VlanSourceMac] {
-            assert_eq!(streams_for(&bond(BondMode::Lacp, hash, 4)), BondStreams::NoNumberHelps, "{hash:?}");
+        for hash in [
+            TransmitHash::Layer2,
+            TransmitHash::Layer23,
+            TransmitHash::Encap23,
+            TransmitHash::VlanSourceMac,
+        ] {
+            assert_eq!(
+                streams_for(&bond(BondMode::Lacp, hash, 4)),
+                BondStreams::NoNumberHelps,
+                "{hash:?}"
+            );
         }
-        assert_eq!(streams_for(&bond(BondMode::BalanceAlb, TransmitHash::Layer34, 2)), BondStreams::NoNumberHelps);
+        assert_eq!(
+            streams_for(&bond(BondMode::BalanceAlb, TransmitHash::Layer34, 2)),
+            BondStreams::NoNumberHelps
+        );
     }
 
     #[test]
     fn one_connection_is_enough_where_more_change_nothing() {
-        for mode in [BondMode::ActiveBackup, BondMode::BalanceRoundRobin, BondMode::Broadcast] {
-            assert_eq!(streams_for(&bond(mode, TransmitHash::Layer2, 4)), BondStreams::Enough(1), "{mode:?}");
+        for mode in [
+            BondMode::ActiveBackup,
+            BondMode::BalanceRoundRobin,
+            BondMode::Broadcast,
+        ] {
+            assert_eq!(
+                streams_for(&bond(mode, TransmitHash::Layer2, 4)),
+                BondStreams::Enough(1),
+                "{mode:?}"
+            );
         }
-        assert_eq!(streams_for(&bond(BondMode::Lacp, TransmitHash::Layer2, 1)), BondStreams::Enough(1), "one cable remains");
+        assert_eq!(
+            streams_for(&bond(BondMode::Lacp, TransmitHash::Layer2, 1)),
+            BondStreams::Enough(1),
+            "one cable remains"
+        );
     }
 
     #[test]
     fn what_is_unknown_is_taken_for_a_hash_of_ports() {
-        assert_eq!(streams_for(&Bond { carrying: 2, ..Bond::new(None, None) }), BondStreams::Enough(8));
+        assert_eq!(
+            streams_for(&Bond {
+                carrying: 2,
+                ..Bond::new(None, None)
+            }),
+            BondStreams::Enough(8)
+        );
     }
 
     #[test]
@@ -215,9 +284,21 @@ mod tests {
             push_attribute(&mut bytes, IFLA_BOND_XMIT_HASH_POLICY, &[hash]);
             Bond::parse(Attributes::new(&bytes))
         };
-        assert_eq!(parse(4, 1), Bond::new(Some(BondMode::Lacp), Some(TransmitHash::Layer34)));
-        assert_eq!(parse(1, 0), Bond::new(Some(BondMode::ActiveBackup), Some(TransmitHash::Layer2)));
-        assert_eq!(parse(6, 5), Bond::new(Some(BondMode::BalanceAlb), Some(TransmitHash::VlanSourceMac)));
+        assert_eq!(
+            parse(4, 1),
+            Bond::new(Some(BondMode::Lacp), Some(TransmitHash::Layer34))
+        );
+        assert_eq!(
+            parse(1, 0),
+            Bond::new(Some(BondMode::ActiveBackup), Some(TransmitHash::Layer2))
+        );
+        assert_eq!(
+            parse(6, 5),
+            Bond::new(
+                Some(BondMode::BalanceAlb),
+                Some(TransmitHash::VlanSourceMac)
+            )
+        );
         assert_eq!(parse(99, 99), Bond::new(None, None), "a newer kernel's");
         assert_eq!(Bond::parse(Attributes::new(&[])), Bond::new(None, None));
     }

@@ -23,7 +23,10 @@ impl Counters {
     /// Returns the traffic since an earlier reading. A counter that was reset counts from zero.
     pub fn since(&self, earlier: &Self) -> Self {
         let grown = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now);
-        Self { received: grown(self.received, earlier.received), sent: grown(self.sent, earlier.sent) }
+        Self {
+            received: grown(self.received, earlier.received),
+            sent: grown(self.sent, earlier.sent),
+        }
     }
 }
 
@@ -45,7 +48,10 @@ pub(crate) fn parse(message: &Message<'_>) -> Option<Counters> {
     }
     let (_, attributes) = message.split(STATS_HEADER_LEN)?;
     let stats = attributes.find(IFLA_STATS_LINK_64)?;
-    Some(Counters { received: u64_at(stats, RX_BYTES)?, sent: u64_at(stats, TX_BYTES)? })
+    Some(Counters {
+        received: u64_at(stats, RX_BYTES)?,
+        sent: u64_at(stats, TX_BYTES)?,
+    })
 }
 
 // include/uapi/linux/rtnetlink.h
@@ -74,21 +80,43 @@ mod tests {
         let lo = InterfaceIndex(1);
         let before = counters(lo).unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.send_to(&[0; 1000], socket.local_addr().unwrap()).unwrap();
+        socket
+            .send_to(&[0; 1000], socket.local_addr().unwrap())
+            .unwrap();
         let carried = counters(lo).unwrap().since(&before);
-        assert!(carried.sent >= 1000 && carried.received >= 1000, "{carried:?}");
+        assert!(
+            carried.sent >= 1000 && carried.received >= 1000,
+            "{carried:?}"
+        );
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn an_interface_that_is_not_there_is_an_error() {
-        assert_eq!(counters(InterfaceIndex(0x7fff_ffff)).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(
+            counters(InterfaceIndex(0x7fff_ffff))
+                .unwrap_err()
+                .raw_os_error(),
+            Some(libc::ENODEV)
+        );
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn a_counter_that_was_set_back_counts_from_zero() {
-        let now = Counters { received: 5, sent: 300 };
-        assert_eq!(now.since(&Counters { received: 9, sent: 100 }), Counters { received: 5, sent: 200 });
+        let now = Counters {
+            received: 5,
+            sent: 300,
+        };
+        assert_eq!(
+            now.since(&Counters {
+                received: 9,
+                sent: 100
+            }),
+            Counters {
+                received: 5,
+                sent: 200
+            }
+        );
     }
 }

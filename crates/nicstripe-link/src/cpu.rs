@@ -31,23 +31,38 @@ impl CpuMeter {
     pub fn new() -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
         let place = group(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
-        let version = place.as_ref().map_or(GroupVersion::Two, |place| place.version);
-        Self { tick: tick(), groups: place.map(|place| place.levels()).unwrap_or_default(), version }
+        let version = place
+            .as_ref()
+            .map_or(GroupVersion::Two, |place| place.version);
+        Self {
+            tick: tick(),
+            groups: place.map(|place| place.levels()).unwrap_or_default(),
+            version,
+        }
     }
 
     /// Reads all available times.
     pub fn read(&self) -> CpuReading {
         CpuReading {
-            machine: fs::read_to_string("/proc/stat").ok().and_then(|text| machine(&text, self.tick)),
+            machine: fs::read_to_string("/proc/stat")
+                .ok()
+                .and_then(|text| machine(&text, self.tick)),
             process: process_time().ok(),
-            throttled: self.groups.iter().map(|group| throttled(&fs::read_to_string(group.join("cpu.stat")).ok()?)).collect(),
+            throttled: self
+                .groups
+                .iter()
+                .map(|group| throttled(&fs::read_to_string(group.join("cpu.stat")).ok()?))
+                .collect(),
         }
     }
 
     /// Returns the CPU time that the tightest quota on this process allows, in thousandths of one
     /// core; `None` without a quota.
     pub fn quota_millicores(&self) -> Option<u64> {
-        self.groups.iter().filter_map(|group| self.quota_of(group)).min()
+        self.groups
+            .iter()
+            .filter_map(|group| self.quota_of(group))
+            .min()
     }
 
     fn quota_of(&self, group: &Path) -> Option<u64> {
@@ -80,9 +95,14 @@ impl CpuReading {
             system: total.map(|total| total.system),
             interrupts: total.map(|total| total.interrupts),
             worst_core: machine.and_then(|(now, then)| now.worst_core(then)),
-            process: self.process.zip(earlier.process).map(|(now, then)| now.saturating_sub(then)),
+            process: self
+                .process
+                .zip(earlier.process)
+                .map(|(now, then)| now.saturating_sub(then)),
             // The maximum, not the sum: an ancestor's throttling also stalls the groups inside it.
-            throttled: levels.filter_map(|(now, then)| Some((*now)?.saturating_sub((*then)?))).max(),
+            throttled: levels
+                .filter_map(|(now, then)| Some((*now)?.saturating_sub((*then)?)))
+                .max(),
         }
     }
 }
@@ -91,11 +111,16 @@ impl CpuReading {
     /// Returns the busy time of each core since an earlier reading of the same meter, by core
     /// number. Zero for cores that were offline at either reading.
     pub fn cores_since(&self, earlier: &Self) -> Vec<Duration> {
-        let Some((now, then)) = self.machine.as_ref().zip(earlier.machine.as_ref()) else { return Vec::new() };
+        let Some((now, then)) = self.machine.as_ref().zip(earlier.machine.as_ref()) else {
+            return Vec::new();
+        };
         let mut busy = Vec::new();
         for (number, times) in &now.cores {
             let place = *number as usize;
-            let spent = then.times_of(*number).map(|then| times.since(then).busy()).unwrap_or_default();
+            let spent = then
+                .times_of(*number)
+                .map(|then| times.since(then).busy())
+                .unwrap_or_default();
             if place >= MOST_CORES {
                 continue;
             }
@@ -136,12 +161,20 @@ struct Machine {
 
 impl Machine {
     fn worst_core(&self, earlier: &Self) -> Option<f64> {
-        let spent = self.cores.iter().filter_map(|(number, times)| Some(times.since(earlier.times_of(*number)?)));
-        spent.filter_map(|spent| spent.busy_share()).max_by(f64::total_cmp)
+        let spent = self
+            .cores
+            .iter()
+            .filter_map(|(number, times)| Some(times.since(earlier.times_of(*number)?)));
+        spent
+            .filter_map(|spent| spent.busy_share())
+            .max_by(f64::total_cmp)
     }
 
     fn times_of(&self, number: u32) -> Option<&Times> {
-        self.cores.iter().find(|(core, _)| *core == number).map(|(_, times)| times)
+        self.cores
+            .iter()
+            .find(|(core, _)| *core == number)
+            .map(|(_, times)| times)
     }
 }
 
@@ -168,7 +201,10 @@ impl Times {
     }
 
     fn busy(&self) -> Duration {
-        self.user.saturating_add(self.system).saturating_add(self.interrupts).saturating_add(self.stolen)
+        self.user
+            .saturating_add(self.system)
+            .saturating_add(self.interrupts)
+            .saturating_add(self.stolen)
     }
 
     fn busy_share(&self) -> Option<f64> {
@@ -180,11 +216,16 @@ impl Times {
 
 /// Parses `/proc/stat`.
 fn machine(text: &str, tick: Duration) -> Option<Machine> {
-    let mut machine = Machine { total: Times::default(), cores: Vec::new() };
+    let mut machine = Machine {
+        total: Times::default(),
+        cores: Vec::new(),
+    };
     let mut has_total = false;
     for line in text.lines() {
         // The CPU lines come first.
-        let Some(rest) = line.strip_prefix("cpu") else { break };
+        let Some(rest) = line.strip_prefix("cpu") else {
+            break;
+        };
         let (number, fields) = rest.split_once(' ')?;
         let times = times(fields, tick)?;
         match number.parse() {
@@ -198,9 +239,19 @@ fn machine(text: &str, tick: Duration) -> Option<Machine> {
 /// Parses `user nice system idle iowait irq softirq steal guest guest_nice`, in ticks. Old kernels
 /// lack the last fields. User time already includes guest time.
 fn times(fields: &str, tick: Duration) -> Option<Times> {
-    let ticks: Vec<u64> = fields.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
-    let [user, nice, system, idle, rest @ ..] = ticks.as_slice() else { return None };
-    let of = |ticks: u64| Duration::from_nanos(ticks.saturating_mul(u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX)));
+    let ticks: Vec<u64> = fields
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .ok()?;
+    let [user, nice, system, idle, rest @ ..] = ticks.as_slice() else {
+        return None;
+    };
+    let of = |ticks: u64| {
+        Duration::from_nanos(
+            ticks.saturating_mul(u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    };
     let at = |place: usize| of(rest.get(place).copied().unwrap_or(0));
     Some(Times {
         user: of(*user).saturating_add(of(*nice)),
@@ -230,7 +281,11 @@ struct GroupPlace {
 impl GroupPlace {
     /// Returns the group and its visible ancestors.
     fn levels(&self) -> Vec<PathBuf> {
-        self.below.ancestors().take(MOST_LEVELS).map(|level| self.mounted.join(level)).collect()
+        self.below
+            .ancestors()
+            .take(MOST_LEVELS)
+            .map(|level| self.mounted.join(level))
+            .collect()
     }
 }
 
@@ -241,21 +296,37 @@ fn group(groups: &str, mounts: &str) -> Option<GroupPlace> {
         let (_, rest) = line.split_once(':')?;
         rest.split_once(':')
     });
-    let one = lines.clone().find(|(controllers, _)| controllers.split(',').any(|controller| controller == "cpu"));
+    let one = lines
+        .clone()
+        .find(|(controllers, _)| controllers.split(',').any(|controller| controller == "cpu"));
     let (version, path) = match one {
         Some((_, path)) => (GroupVersion::One, path),
-        None => (GroupVersion::Two, lines.find(|(controllers, _)| controllers.is_empty())?.1),
+        None => (
+            GroupVersion::Two,
+            lines.find(|(controllers, _)| controllers.is_empty())?.1,
+        ),
     };
-    let mount = mounts.lines().filter_map(Mount::parse).find(|mount| match version {
-        GroupVersion::One => mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "cpu"),
-        GroupVersion::Two => mount.kind == "cgroup2",
-    })?;
+    let mount = mounts
+        .lines()
+        .filter_map(Mount::parse)
+        .find(|mount| match version {
+            GroupVersion::One => {
+                mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "cpu")
+            }
+            GroupVersion::Two => mount.kind == "cgroup2",
+        })?;
     // A container sees its own group either as the root or by its path on the host. In the second
     // case, strip the mount's root.
     let below = Path::new(path).strip_prefix(&mount.root).ok()?;
     // A group outside the visible hierarchy starts with "/..".
-    let is_plain = below.components().all(|component| matches!(component, std::path::Component::Normal(_)));
-    is_plain.then(|| GroupPlace { version, mounted: mount.place, below: below.to_owned() })
+    let is_plain = below
+        .components()
+        .all(|component| matches!(component, std::path::Component::Normal(_)));
+    is_plain.then(|| GroupPlace {
+        version,
+        mounted: mount.place,
+        below: below.to_owned(),
+    })
 }
 
 /// A line of `mountinfo`.
@@ -279,8 +350,19 @@ impl<'t> Mount<'t> {
         let (id, _parent, device) = (left.next()?.parse().ok()?, left.next()?, left.next()?);
         let (root, place) = (unescaped(left.next()?), unescaped(left.next()?));
         let mut right = right.split(' ');
-        let (kind, _source, options) = (right.next()?, right.next()?, right.next().unwrap_or_default());
-        Some(Self { id, device, root, place: place.into(), kind, options })
+        let (kind, _source, options) = (
+            right.next()?,
+            right.next()?,
+            right.next().unwrap_or_default(),
+        );
+        Some(Self {
+            id,
+            device,
+            root,
+            place: place.into(),
+            kind,
+            options,
+        })
     }
 }
 
@@ -289,7 +371,10 @@ fn unescaped(field: &str) -> String {
     let mut parts = field.split('\\');
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let digits = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(u8::is_ascii);
+        let digits = part
+            .get(..3)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
+            .filter(u8::is_ascii);
         match digits {
             Some(byte) => {
                 text.push(byte.into());
@@ -332,25 +417,40 @@ fn millicores(quota: u64, period: u64) -> Option<u64> {
 fn tick() -> Duration {
     // SAFETY: sysconf takes and returns integers only.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    Duration::from_secs(1) / u32::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
+    Duration::from_secs(1)
+        / u32::try_from(ticks)
+            .ok()
+            .filter(|ticks| *ticks > 0)
+            .unwrap_or(100)
 }
 
 /// Returns the CPU time of this process, including its finished threads.
 fn process_time() -> io::Result<Duration> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the pointer refers to a live timespec, which the kernel fills.
     if unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
+    Ok(Duration::new(
+        seconds,
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    ))
 }
 
 /// Parses one text as each kind of file, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
     let read = machine(text, Duration::from_millis(10));
-    let _ = read.as_ref().and_then(|read| read.worst_core(&Machine { total: Times::default(), cores: read.cores.clone() }));
+    let _ = read.as_ref().and_then(|read| {
+        read.worst_core(&Machine {
+            total: Times::default(),
+            cores: read.cores.clone(),
+        })
+    });
     let (first, second) = text.split_once("\n\n").unwrap_or((text, text));
     let _ = group(first, second).map(|place| place.levels());
     let _ = (throttled(text), quota_two(text), quota_one(first, second));

@@ -14,8 +14,13 @@ use crate::{
 /// multicast group of change listeners (`qdisc_notify`, net/sched/sch_api.c). The dump lists each
 /// queue of each interface, so call this only if [`is_limiter`] is true for an interface.
 pub(crate) fn egress_limits(netlink: &mut Netlink) -> Vec<(InterfaceIndex, LineRate)> {
-    let limiters = netlink.dump(&Request::new(RTM_GETQDISC, &[0; TC_LEN]), Limiter::parse).unwrap_or_default();
-    limiters.into_iter().filter_map(|limiter| limiter.limit(netlink)).collect()
+    let limiters = netlink
+        .dump(&Request::new(RTM_GETQDISC, &[0; TC_LEN]), Limiter::parse)
+        .unwrap_or_default();
+    limiters
+        .into_iter()
+        .filter_map(|limiter| limiter.limit(netlink))
+        .collect()
 }
 
 /// Returns true if [`egress_limits`] supports this kind of queueing discipline (`TCA_KIND`,
@@ -46,7 +51,11 @@ impl Limiter {
         let options = Attributes::new(attributes.find(TCA_OPTIONS)?);
         match until_nul(attributes.find(TCA_KIND)?) {
             TBF => Some(Self::Tbf(interface, tbf_rate(options)?)),
-            HTB => Some(Self::Htb(Htb::parse(interface, u32_at(header, TC_HANDLE)?, options)?)),
+            HTB => Some(Self::Htb(Htb::parse(
+                interface,
+                u32_at(header, TC_HANDLE)?,
+                options,
+            )?)),
             _ => None,
         }
     }
@@ -89,7 +98,11 @@ impl Htb {
         }
         // struct tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts.
         let default = u32_at(options.find(TCA_HTB_INIT)?, 8)?;
-        Some(Self { interface, handle, default: handle & TC_H_MAJOR | default & !TC_H_MAJOR })
+        Some(Self {
+            interface,
+            handle,
+            default: handle & TC_H_MAJOR | default & !TC_H_MAJOR,
+        })
     }
 
     fn classes(self, netlink: &mut Netlink) -> Vec<Class> {
@@ -97,7 +110,11 @@ impl Htb {
         header[TC_INDEX..TC_INDEX + 4].copy_from_slice(&self.interface.0.to_ne_bytes());
         header[TC_PARENT..TC_PARENT + 4].copy_from_slice(&self.handle.to_ne_bytes());
         let request = Request::new(RTM_GETTCLASS, &header);
-        netlink.dump(&request, |message| Class::parse(message).filter(|class| self.owns(class))).unwrap_or_default()
+        netlink
+            .dump(&request, |message| {
+                Class::parse(message).filter(|class| self.owns(class))
+            })
+            .unwrap_or_default()
     }
 
     /// Returns true if the class belongs to this htb and not to a queueing discipline below it.
@@ -108,14 +125,23 @@ impl Htb {
     /// Returns the rate limit if it is the same for every class, so that no filters must be read.
     /// Requires a default class that is a leaf, a single top class, and equal limits of all leaves.
     pub(crate) fn limit(self, classes: &[Class]) -> Option<ByteRate> {
-        let top = classes.iter().filter(|class| class.parent == TC_H_ROOT).count();
+        let top = classes
+            .iter()
+            .filter(|class| class.parent == TC_H_ROOT)
+            .count();
         if top != 1 || classes.len() > MAX_CLASSES {
             return None;
         }
         let is_leaf = |class: &&Class| !classes.iter().any(|child| child.parent == class.handle);
-        let default = classes.iter().filter(is_leaf).find(|class| class.handle == self.default)?;
+        let default = classes
+            .iter()
+            .filter(is_leaf)
+            .find(|class| class.handle == self.default)?;
         let limit = default.limit(classes, HTB_DEPTH);
-        let same = classes.iter().filter(is_leaf).all(|leaf| leaf.limit(classes, HTB_DEPTH) == limit);
+        let same = classes
+            .iter()
+            .filter(is_leaf)
+            .all(|leaf| leaf.limit(classes, HTB_DEPTH) == limit);
         limit.filter(|_| same)
     }
 }
@@ -180,12 +206,17 @@ impl ByteRate {
         // cell_log (u8), linklayer (u8), overhead (u16), cell_align (i16), mpu (u16), rate (u32).
         let linklayer = parameters.get(offset + 1)? & TC_LINKLAYER_MASK;
         let narrow = u32_at(parameters, offset + 8)?.into();
-        let rate = wide.and_then(|wide| wide.try_into().ok()).map_or(narrow, u64::from_ne_bytes);
+        let rate = wide
+            .and_then(|wide| wide.try_into().ok())
+            .map_or(narrow, u64::from_ne_bytes);
         (linklayer != TC_LINKLAYER_ATM).then_some(Self(rate))
     }
 
     fn line_rate(self) -> Option<LineRate> {
-        self.0.checked_mul(8).filter(|bits| *bits != 0).map(LineRate)
+        self.0
+            .checked_mul(8)
+            .filter(|bits| *bits != 0)
+            .map(LineRate)
     }
 }
 

@@ -7,7 +7,10 @@ use thiserror::Error;
 use crate::{
     bond::Bond,
     egress_limit::{egress_limits, is_limiter},
-    interface::{Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, LineRate, MacAddress},
+    interface::{
+        Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, LineRate,
+        MacAddress,
+    },
     line_rate::LineRates,
     netlink::{Attributes, Message, Netlink, Request, ip, text, u16_at, u32_at, until_nul},
     sysfs::{self, DeviceType},
@@ -22,16 +25,32 @@ pub fn interfaces() -> Result<Vec<Interface>, InterfacesError> {
     let mut netlink = Netlink::route().map_err(InterfacesError::Open)?;
     let links = links(&mut netlink).map_err(InterfacesError::Links)?;
     let addresses = addresses(&mut netlink).map_err(InterfacesError::Addresses)?;
-    let limits = if links.iter().any(|link| link.limited) { egress_limits(&mut netlink) } else { Vec::new() };
+    let limits = if links.iter().any(|link| link.limited) {
+        egress_limits(&mut netlink)
+    } else {
+        Vec::new()
+    };
     let mut rates = LineRates::default();
-    let mut interfaces: Vec<_> = links.into_iter().map(|link| link.into_interface(&mut rates)).collect();
-    for found in addresses.into_iter().filter(|found| found.usability == Usability::Usable) {
-        if let Some(interface) = interfaces.iter_mut().find(|interface| interface.index == found.interface) {
+    let mut interfaces: Vec<_> = links
+        .into_iter()
+        .map(|link| link.into_interface(&mut rates))
+        .collect();
+    for found in addresses
+        .into_iter()
+        .filter(|found| found.usability == Usability::Usable)
+    {
+        if let Some(interface) = interfaces
+            .iter_mut()
+            .find(|interface| interface.index == found.interface)
+        {
             interface.addresses.push(found.address);
         }
     }
     for (index, limit) in limits {
-        if let Some(interface) = interfaces.iter_mut().find(|interface| interface.index == index) {
+        if let Some(interface) = interfaces
+            .iter_mut()
+            .find(|interface| interface.index == index)
+        {
             interface.egress_limit = Some(limit);
         }
     }
@@ -44,10 +63,17 @@ pub fn interfaces() -> Result<Vec<Interface>, InterfacesError> {
 
 /// Fills in the members of each bond.
 fn join_bonds(interfaces: &mut [Interface]) {
-    let ports: Vec<_> = interfaces.iter().filter_map(|port| Some((port.master?, port.name, port.carrier))).collect();
+    let ports: Vec<_> = interfaces
+        .iter()
+        .filter_map(|port| Some((port.master?, port.name, port.carrier)))
+        .collect();
     for interface in interfaces {
-        let Some(bond) = &mut interface.bond else { continue };
-        let members = ports.iter().filter(|(master, ..)| *master == interface.index);
+        let Some(bond) = &mut interface.bond else {
+            continue;
+        };
+        let members = ports
+            .iter()
+            .filter(|(master, ..)| *master == interface.index);
         bond.carrying = members.clone().filter(|(.., carrier)| *carrier).count();
         bond.members = members.map(|(_, name, _)| *name).collect();
     }
@@ -56,8 +82,14 @@ fn join_bonds(interfaces: &mut [Interface]) {
 /// Queries the rate of each bond that has a member with a known rate. The kernel derives a bond's
 /// rate from its members, so invented rates must not count.
 fn rate_bonds(interfaces: &mut [Interface], rates: &mut LineRates) {
-    let rated: Vec<_> = interfaces.iter().filter(|port| port.speed.is_some()).filter_map(|port| port.master).collect();
-    let bonds = interfaces.iter_mut().filter(|one| one.kind == InterfaceKind::Bond && rated.contains(&one.index));
+    let rated: Vec<_> = interfaces
+        .iter()
+        .filter(|port| port.speed.is_some())
+        .filter_map(|port| port.master)
+        .collect();
+    let bonds = interfaces
+        .iter_mut()
+        .filter(|one| one.kind == InterfaceKind::Bond && rated.contains(&one.index));
     for bond in bonds {
         bond.speed = rates.read(bond.name, bond.index);
     }
@@ -100,13 +132,17 @@ pub enum InterfacesError {
 }
 
 pub(crate) fn links(netlink: &mut Netlink) -> io::Result<Vec<LinkMessage>> {
-    let request = Request::new(RTM_GETLINK, &[0; IFINFO_LEN]).attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+    let request = Request::new(RTM_GETLINK, &[0; IFINFO_LEN])
+        .attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
     netlink.dump(&request, LinkMessage::parse)
 }
 
 /// Lists the addresses, usable or not.
 pub(crate) fn addresses(netlink: &mut Netlink) -> io::Result<Vec<AddressMessage>> {
-    netlink.dump(&Request::new(RTM_GETADDR, &[0; IFADDR_LEN]), AddressMessage::parse)
+    netlink.dump(
+        &Request::new(RTM_GETADDR, &[0; IFADDR_LEN]),
+        AddressMessage::parse,
+    )
 }
 
 /// Relevant fields of a link message.
@@ -145,17 +181,26 @@ impl LinkMessage {
         let flags = u32_at(header, 8)?;
         let number = |kind| attributes.find(kind).and_then(|value| u32_at(value, 0));
         // An index of another network namespace is meaningless here.
-        let lower = if attributes.find(IFLA_LINK_NETNSID).is_none() { number(IFLA_LINK) } else { None };
+        let lower = if attributes.find(IFLA_LINK_NETNSID).is_none() {
+            number(IFLA_LINK)
+        } else {
+            None
+        };
         Some(Self {
             index,
             name: InterfaceName::new(until_nul(attributes.find(IFLA_IFNAME)?)).ok()?,
             mtu: number(IFLA_MTU).unwrap_or(0),
-            master: number(IFLA_MASTER).filter(|master| *master != 0).map(InterfaceIndex),
+            master: number(IFLA_MASTER)
+                .filter(|master| *master != 0)
+                .map(InterfaceIndex),
             up: flags & IFF_UP != 0,
             carrier: flags & OPERATIONAL == OPERATIONAL,
             alternative_names: alternative_names(attributes),
             mac: attributes.find(IFLA_ADDRESS).and_then(mac),
-            lower: lower.filter(|lower| *lower != 0).map(InterfaceIndex).filter(|lower| *lower != index),
+            lower: lower
+                .filter(|lower| *lower != 0)
+                .map(InterfaceIndex)
+                .filter(|lower| *lower != index),
             limited: attributes.find(IFLA_QDISC).is_some_and(is_limiter),
             bond: bond(attributes),
             device: Device {
@@ -168,8 +213,14 @@ impl LinkMessage {
     }
 
     fn into_interface(self, rates: &mut LineRates) -> Interface {
-        let kind = self.device.interface_kind(|| sysfs::device_type(self.name, self.index));
-        let speed = if self.device.tells_its_rate(kind) { rates.read(self.name, self.index) } else { None };
+        let kind = self
+            .device
+            .interface_kind(|| sysfs::device_type(self.name, self.index));
+        let speed = if self.device.tells_its_rate(kind) {
+            rates.read(self.name, self.index)
+        } else {
+            None
+        };
         Interface {
             index: self.index,
             name: self.name,
@@ -185,7 +236,8 @@ impl LinkMessage {
             addresses: Vec::new(),
             speed,
             egress_limit: None,
-            bond: (kind == InterfaceKind::Bond).then(|| self.bond.unwrap_or_else(|| Bond::new(None, None))),
+            bond: (kind == InterfaceKind::Bond)
+                .then(|| self.bond.unwrap_or_else(|| Bond::new(None, None))),
         }
     }
 }
@@ -215,10 +267,9 @@ impl Device {
             "vrf" => InterfaceKind::Vrf,
             "dsa" | "ipoib" | "netdevsim" => InterfaceKind::Ethernet,
             "wlan" | "virt_wifi" | "mac80211_hwsim" => InterfaceKind::WiFi,
-            "tun" | "wireguard" | "ovpn" | "ppp" | "gre" | "gretap" | "erspan" | "ip6gre" | "ip6gretap" | "ip6erspan" | "ipip"
-            | "ip6tnl" | "sit" | "vti" | "vti6" | "xfrm" | "vxlan" | "geneve" | "bareudp" | "gtp" | "amt" | "batadv" => {
-                InterfaceKind::Tunnel
-            }
+            "tun" | "wireguard" | "ovpn" | "ppp" | "gre" | "gretap" | "erspan" | "ip6gre"
+            | "ip6gretap" | "ip6erspan" | "ipip" | "ip6tnl" | "sit" | "vti" | "vti6" | "xfrm"
+            | "vxlan" | "geneve" | "bareudp" | "gtp" | "amt" | "batadv" => InterfaceKind::Tunnel,
             // Some drivers of physical cards register their own kind.
             "" => self.kind_by_hardware(device_type),
             _ if self.bus.is_some() => self.kind_by_hardware(device_type),
@@ -239,9 +290,8 @@ impl Device {
                 }
             }
             ARPHRD_IEEE80211..=ARPHRD_IEEE80211_RADIOTAP => InterfaceKind::WiFi,
-            ARPHRD_PPP | ARPHRD_TUNNEL | ARPHRD_TUNNEL6 | ARPHRD_SIT | ARPHRD_IPGRE | ARPHRD_IP6GRE | ARPHRD_RAWIP | ARPHRD_NONE => {
-                InterfaceKind::Tunnel
-            }
+            ARPHRD_PPP | ARPHRD_TUNNEL | ARPHRD_TUNNEL6 | ARPHRD_SIT | ARPHRD_IPGRE
+            | ARPHRD_IP6GRE | ARPHRD_RAWIP | ARPHRD_NONE => InterfaceKind::Tunnel,
             _ => InterfaceKind::Other,
         }
     }
@@ -266,11 +316,17 @@ fn bond(attributes: Attributes<'_>) -> Option<Bond> {
 
 fn alternative_names(attributes: Attributes<'_>) -> Vec<String> {
     let properties = Attributes::new(attributes.find(IFLA_PROP_LIST).unwrap_or_default());
-    properties.filter(|(kind, _)| *kind == IFLA_ALT_IFNAME).map(|(_, value)| text(value)).collect()
+    properties
+        .filter(|(kind, _)| *kind == IFLA_ALT_IFNAME)
+        .map(|(_, value)| text(value))
+        .collect()
 }
 
 fn mac(value: &[u8]) -> Option<MacAddress> {
-    <[u8; 6]>::try_from(value).ok().filter(|mac| *mac != [0; 6]).map(MacAddress)
+    <[u8; 6]>::try_from(value)
+        .ok()
+        .filter(|mac| *mac != [0; 6])
+        .map(MacAddress)
 }
 
 /// Relevant fields of an address message.
@@ -299,7 +355,10 @@ impl AddressMessage {
         let (header, attributes) = message.split(IFADDR_LEN)?;
         let prefix_len = *header.get(1)?;
         let header_flags = u32::from(*header.get(2)?);
-        let flags = attributes.find(IFA_FLAGS).and_then(|value| u32_at(value, 0)).unwrap_or(header_flags);
+        let flags = attributes
+            .find(IFA_FLAGS)
+            .and_then(|value| u32_at(value, 0))
+            .unwrap_or(header_flags);
         let far = attributes.find(IFA_ADDRESS).and_then(ip);
         let ip = attributes.find(IFA_LOCAL).and_then(ip).or(far)?;
         let address = InterfaceAddress {
@@ -308,7 +367,11 @@ impl AddressMessage {
             ..InterfaceAddress::new(ip, prefix_len)
         };
         let interface = InterfaceIndex(u32_at(header, 4)?);
-        Some(Self { interface, address, usability: usability(ip, flags) })
+        Some(Self {
+            interface,
+            address,
+            usability: usability(ip, flags),
+        })
     }
 }
 
@@ -399,11 +462,19 @@ mod tests {
     };
 
     fn device(hardware: u16, kind: &str, bus: Option<&str>) -> Device {
-        Device { hardware, loopback: false, kind: kind.to_owned(), bus: bus.map(str::to_owned) }
+        Device {
+            hardware,
+            loopback: false,
+            kind: kind.to_owned(),
+            bus: bus.map(str::to_owned),
+        }
     }
 
     fn kind_of(device: &Device, device_type: &str, wireless: bool) -> InterfaceKind {
-        device.interface_kind(|| DeviceType { name: device_type.to_owned(), wireless })
+        device.interface_kind(|| DeviceType {
+            name: device_type.to_owned(),
+            wireless,
+        })
     }
 
     #[test]
@@ -420,7 +491,11 @@ mod tests {
             ("dummy", InterfaceKind::Other),
             ("something_new", InterfaceKind::Other),
         ] {
-            assert_eq!(kind_of(&device(ARPHRD_ETHER, kind, None), "", false), expected, "{kind}");
+            assert_eq!(
+                kind_of(&device(ARPHRD_ETHER, kind, None), "", false),
+                expected,
+                "{kind}"
+            );
         }
     }
 
@@ -430,8 +505,14 @@ mod tests {
         assert_eq!(kind_of(&card, "", false), InterfaceKind::Ethernet);
         assert_eq!(kind_of(&card, "wlan", true), InterfaceKind::WiFi);
         assert_eq!(kind_of(&card, "wwan", false), InterfaceKind::Other);
-        assert_eq!(kind_of(&device(ARPHRD_NONE, "", None), "", false), InterfaceKind::Tunnel);
-        assert_eq!(kind_of(&device(ARPHRD_ETHER, "new_card", Some("pci")), "", false), InterfaceKind::Ethernet);
+        assert_eq!(
+            kind_of(&device(ARPHRD_NONE, "", None), "", false),
+            InterfaceKind::Tunnel
+        );
+        assert_eq!(
+            kind_of(&device(ARPHRD_ETHER, "new_card", Some("pci")), "", false),
+            InterfaceKind::Ethernet
+        );
     }
 
     #[test]
@@ -444,16 +525,29 @@ mod tests {
 
     #[test]
     fn a_vlan_has_the_rate_of_the_cable_it_shares() {
-        let card = Interface { speed: Some(LineRate(1_000_000_000)), ..interface(2, "eth0", InterfaceKind::Ethernet, &[]) };
+        let card = Interface {
+            speed: Some(LineRate(1_000_000_000)),
+            ..interface(2, "eth0", InterfaceKind::Ethernet, &[])
+        };
         let over = |index, lower| Interface {
             lower: Some(InterfaceIndex(lower)),
             ..interface(index, &format!("vlan{index}"), InterfaceKind::Vlan, &[])
         };
         // Stacks 4 on 3 on 2, 5 on an interface of another namespace, and 6 and 7 on each other.
-        let mut all = [over(4, 3), over(3, 2), card, over(5, 99), over(6, 7), over(7, 6)];
+        let mut all = [
+            over(4, 3),
+            over(3, 2),
+            card,
+            over(5, 99),
+            over(6, 7),
+            over(7, 6),
+        ];
         rate_vlans(&mut all);
         let rates = all.map(|interface| interface.speed.map(|rate| rate.0 / 1_000_000));
-        assert_eq!(rates, [Some(1000), Some(1000), Some(1000), None, None, None]);
+        assert_eq!(
+            rates,
+            [Some(1000), Some(1000), Some(1000), None, None, None]
+        );
     }
 
     #[test]
@@ -463,11 +557,22 @@ mod tests {
             carrier,
             ..interface(index, name, InterfaceKind::Ethernet, &[])
         };
-        let bond = Interface { bond: Some(Bond::new(None, None)), ..interface(9, "bond0", InterfaceKind::Bond, &["10.0.0.1/24"]) };
-        let mut all = [port(2, "eth0", 9, true), port(3, "eth1", 9, false), port(4, "eth2", 8, true), bond];
+        let bond = Interface {
+            bond: Some(Bond::new(None, None)),
+            ..interface(9, "bond0", InterfaceKind::Bond, &["10.0.0.1/24"])
+        };
+        let mut all = [
+            port(2, "eth0", 9, true),
+            port(3, "eth1", 9, false),
+            port(4, "eth2", 8, true),
+            bond,
+        ];
         join_bonds(&mut all);
         let bond = all[3].bond.as_ref().unwrap();
-        assert_eq!((bond.members.as_slice(), bond.carrying), (&[all[0].name, all[1].name][..], 1));
+        assert_eq!(
+            (bond.members.as_slice(), bond.carrying),
+            (&[all[0].name, all[1].name][..], 1)
+        );
         assert_eq!(all[0].bond, None);
     }
 
@@ -485,10 +590,17 @@ mod tests {
         let message = |kind: &[u8]| {
             let mut info = info.clone();
             info[4..4 + kind.len()].copy_from_slice(kind);
-            let request = Request::new(RTM_NEWLINK, &header).attribute(IFLA_IFNAME, b"bond0\0").attribute(IFLA_LINKINFO, &info);
-            LinkMessage::parse(&Messages::new(&request.for_test()).next().unwrap()).unwrap().bond
+            let request = Request::new(RTM_NEWLINK, &header)
+                .attribute(IFLA_IFNAME, b"bond0\0")
+                .attribute(IFLA_LINKINFO, &info);
+            LinkMessage::parse(&Messages::new(&request.for_test()).next().unwrap())
+                .unwrap()
+                .bond
         };
-        assert_eq!(message(b"bond"), Some(Bond::new(Some(BondMode::Lacp), Some(TransmitHash::Layer34))));
+        assert_eq!(
+            message(b"bond"),
+            Some(Bond::new(Some(BondMode::Lacp), Some(TransmitHash::Layer34)))
+        );
         // Another kind has its own meaning for these attribute numbers.
         assert_eq!(message(b"team"), None);
     }
@@ -497,9 +609,18 @@ mod tests {
     fn only_ipv6_addresses_wait_or_expire() {
         let v6 = "fe80::1".parse().unwrap();
         assert_eq!(usability(v6, IFA_F_TENTATIVE), Usability::NotYet);
-        assert_eq!(usability(v6, IFA_F_TENTATIVE | IFA_F_OPTIMISTIC), Usability::Usable);
-        assert_eq!(usability(v6, IFA_F_TENTATIVE | IFA_F_DADFAILED), Usability::NoMore);
+        assert_eq!(
+            usability(v6, IFA_F_TENTATIVE | IFA_F_OPTIMISTIC),
+            Usability::Usable
+        );
+        assert_eq!(
+            usability(v6, IFA_F_TENTATIVE | IFA_F_DADFAILED),
+            Usability::NoMore
+        );
         assert_eq!(usability(v6, IFA_F_DEPRECATED), Usability::NoMore);
-        assert_eq!(usability("10.0.0.1".parse().unwrap(), IFA_F_DEPRECATED), Usability::Usable);
+        assert_eq!(
+            usability("10.0.0.1".parse().unwrap(), IFA_F_DEPRECATED),
+            Usability::Usable
+        );
     }
 }

@@ -49,16 +49,29 @@ impl fmt::Display for Duplex {
 /// Queries an interface of the calling thread's network namespace. Needs no privileges, and takes
 /// several system calls.
 pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
-    let Ok(socket) = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
+    let Ok(socket) = socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    ) else {
         return InterfaceDetails::default();
     };
     let ask = |question| ask(&socket, interface, question).ok();
-    let states = OFFLOADS.map(|(name, command)| Some((name, is_on(&ask(Question::Value(command))?)?)));
+    let states =
+        OFFLOADS.map(|(name, command)| Some((name, is_on(&ask(Question::Value(command))?)?)));
     let is_any_known = states.iter().any(Option::is_some);
     InterfaceDetails {
         driver: ask(Question::Driver).and_then(|answer| driver(&answer)),
         duplex: ask(Question::Settings).and_then(|answer| duplex(&answer)),
-        offloads: is_any_known.then(|| states.into_iter().flatten().filter(|(_, on)| *on).map(|(name, _)| name).collect()),
+        offloads: is_any_known.then(|| {
+            states
+                .into_iter()
+                .flatten()
+                .filter(|(_, on)| *on)
+                .map(|(name, _)| name)
+                .collect()
+        }),
     }
 }
 
@@ -122,7 +135,10 @@ struct Aligned(Answer);
 
 /// Parses the driver name of an `ethtool_drvinfo`.
 fn driver(answer: &[u8]) -> Option<String> {
-    let name: String = text(answer.get(4..36)?).chars().filter(|c| !c.is_control()).collect();
+    let name: String = text(answer.get(4..36)?)
+        .chars()
+        .filter(|c| !c.is_control())
+        .collect();
     (!name.is_empty()).then_some(name)
 }
 
@@ -170,7 +186,10 @@ mod tests {
         answer[14] = 0xff;
         assert_eq!(duplex(&answer), None);
         assert_eq!(driver(&[0; ANSWER_LEN]), None);
-        assert_eq!((driver(&[1; 8]), duplex(&[1; 8]), is_on(&[1; 7])), (None, None, None));
+        assert_eq!(
+            (driver(&[1; 8]), duplex(&[1; 8]), is_on(&[1; 7])),
+            (None, None, None)
+        );
         assert_eq!(is_on(&[0x1e, 0, 0, 0, 0, 0, 0, 0]), Some(false));
     }
 
@@ -178,8 +197,16 @@ mod tests {
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn loopback_has_offloads_and_nobody_has_none() {
         let loopback = interface_details(&"lo".parse().unwrap());
-        assert!(loopback.offloads.is_none_or(|offloads| offloads.contains(&"tso")), "loopback cuts nothing");
+        assert!(
+            loopback
+                .offloads
+                .is_none_or(|offloads| offloads.contains(&"tso")),
+            "loopback cuts nothing"
+        );
         assert_eq!(loopback.duplex, None);
-        assert_eq!(interface_details(&"nosuch0".parse().unwrap()), InterfaceDetails::default());
+        assert_eq!(
+            interface_details(&"nosuch0".parse().unwrap()),
+            InterfaceDetails::default()
+        );
     }
 }

@@ -10,7 +10,10 @@ use rustix::net::SocketFlags;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
-    enumerate::{self, AddressMessage, LinkMessage, RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, Usability},
+    enumerate::{
+        self, AddressMessage, LinkMessage, RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK,
+        Usability,
+    },
     interface::{InterfaceIndex, InterfaceName},
     netlink::{BUFFER_LEN, Messages, Netlink, NetlinkSocket},
 };
@@ -86,7 +89,12 @@ impl Changes {
         // SAFETY: the socket owns its descriptor, which is open, never replaced, and closed when
         // the socket is dropped; the `AsyncFd` owns the socket from here on.
         let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
-        Ok(Self { socket, table: Table::read()?, pending: VecDeque::new(), buffer: vec![0; BUFFER_LEN] })
+        Ok(Self {
+            socket,
+            table: Table::read()?,
+            pending: VecDeque::new(),
+            buffer: vec![0; BUFFER_LEN],
+        })
     }
 
     /// Waits for the next change. Cancel safe: a cancelled call loses no change.
@@ -99,14 +107,17 @@ impl Changes {
                 return Ok(change);
             }
             let mut ready = self.socket.readable().await?;
-            let Ok(received) = ready.try_io(|socket| socket.get_ref().receive(&mut self.buffer).map(<[u8]>::len)) else {
+            let Ok(received) =
+                ready.try_io(|socket| socket.get_ref().receive(&mut self.buffer).map(<[u8]>::len))
+            else {
                 continue;
             };
             // No await from here to the next pop, so that cancellation loses nothing.
             match received {
                 Ok(len) => {
                     let datagram = self.buffer.get(..len).unwrap_or_default();
-                    self.pending.extend(events(datagram).flat_map(|event| self.table.apply(event)));
+                    self.pending
+                        .extend(events(datagram).flat_map(|event| self.table.apply(event)));
                 }
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                     // Queued messages are older than the dropped ones, and must not be applied to
@@ -158,7 +169,9 @@ impl Table {
     fn read() -> io::Result<Self> {
         let mut netlink = Netlink::route()?;
         let links = enumerate::links(&mut netlink)?.into_iter().map(Event::link);
-        let addresses = enumerate::addresses(&mut netlink)?.into_iter().map(Event::address);
+        let addresses = enumerate::addresses(&mut netlink)?
+            .into_iter()
+            .map(Event::address);
         let mut table = Self::default();
         for event in links.chain(addresses) {
             table.apply(event);
@@ -174,20 +187,33 @@ impl Table {
                 let name = link.name;
                 let Some(before) = self.links.insert(index, link.clone()) else {
                     let appeared = Change::Appeared { index, name };
-                    return if carrier { vec![appeared, Change::Carrier { index, up: true }] } else { vec![appeared] };
+                    return if carrier {
+                        vec![appeared, Change::Carrier { index, up: true }]
+                    } else {
+                        vec![appeared]
+                    };
                 };
                 let mut changes = Vec::new();
                 if before.carrier != carrier {
                     changes.push(Change::Carrier { index, up: carrier });
                 }
-                if before != (Link { carrier: before.carrier, ..link }) {
+                if before
+                    != (Link {
+                        carrier: before.carrier,
+                        ..link
+                    })
+                {
                     changes.push(Change::Altered { index });
                 }
                 changes
             }
             Event::LinkGone(index) => {
                 self.addresses.retain(|(owner, _)| *owner != index);
-                self.links.remove(&index).map(|_| Change::Gone { index }).into_iter().collect()
+                self.links
+                    .remove(&index)
+                    .map(|_| Change::Gone { index })
+                    .into_iter()
+                    .collect()
             }
             Event::Address(index, address, usability) => {
                 let changed = match usability {
@@ -196,28 +222,71 @@ impl Table {
                     Usability::NoMore => self.addresses.remove(&(index, address)),
                 };
                 let usable = usability == Usability::Usable;
-                changed.then_some(Change::Address { index, address, usable }).into_iter().collect()
+                changed
+                    .then_some(Change::Address {
+                        index,
+                        address,
+                        usable,
+                    })
+                    .into_iter()
+                    .collect()
             }
         }
     }
 
     /// Replaces the state by `now` and returns the differences.
     fn replace(&mut self, now: Self) -> Vec<Change> {
-        let gone: Vec<_> = self.links.keys().filter(|index| !now.links.contains_key(index)).copied().collect();
-        let mut changes: Vec<_> = gone.into_iter().flat_map(|index| self.apply(Event::LinkGone(index))).collect();
+        let gone: Vec<_> = self
+            .links
+            .keys()
+            .filter(|index| !now.links.contains_key(index))
+            .copied()
+            .collect();
+        let mut changes: Vec<_> = gone
+            .into_iter()
+            .flat_map(|index| self.apply(Event::LinkGone(index)))
+            .collect();
         let lost: Vec<_> = self.addresses.difference(&now.addresses).copied().collect();
-        let links = now.links.into_iter().map(|(index, link)| Event::Link(index, link));
-        let lost = lost.into_iter().map(|(index, address)| Event::Address(index, address, Usability::NoMore));
-        let found = now.addresses.into_iter().map(|(index, address)| Event::Address(index, address, Usability::Usable));
-        changes.extend(links.chain(lost).chain(found).flat_map(|event| self.apply(event)));
+        let links = now
+            .links
+            .into_iter()
+            .map(|(index, link)| Event::Link(index, link));
+        let lost = lost
+            .into_iter()
+            .map(|(index, address)| Event::Address(index, address, Usability::NoMore));
+        let found = now
+            .addresses
+            .into_iter()
+            .map(|(index, address)| Event::Address(index, address, Usability::Usable));
+        changes.extend(
+            links
+                .chain(lost)
+                .chain(found)
+                .flat_map(|event| self.apply(event)),
+        );
         changes
     }
 }
 
 impl Event {
     fn link(message: LinkMessage) -> Self {
-        let LinkMessage { index, name, mtu, master, carrier, .. } = message;
-        Self::Link(index, Link { name, mtu, master, carrier })
+        let LinkMessage {
+            index,
+            name,
+            mtu,
+            master,
+            carrier,
+            ..
+        } = message;
+        Self::Link(
+            index,
+            Link {
+                name,
+                mtu,
+                master,
+                carrier,
+            },
+        )
     }
 
     fn address(message: AddressMessage) -> Self {
@@ -231,9 +300,9 @@ fn events(datagram: &[u8]) -> impl Iterator<Item = Event> {
         RTM_NEWLINK => LinkMessage::parse(&message).map(Event::link),
         RTM_DELLINK => LinkMessage::parse(&message).map(|link| Event::LinkGone(link.index)),
         RTM_NEWADDR => AddressMessage::parse(&message).map(Event::address),
-        RTM_DELADDR => {
-            AddressMessage::parse(&message).map(|address| Event::Address(address.interface, address.address.ip, Usability::NoMore))
-        }
+        RTM_DELADDR => AddressMessage::parse(&message).map(|address| {
+            Event::Address(address.interface, address.address.ip, Usability::NoMore)
+        }),
         _ => None,
     })
 }
@@ -255,7 +324,12 @@ mod tests {
     const B: InterfaceIndex = InterfaceIndex(3);
 
     fn link(carrier: bool) -> Link {
-        Link { name: "a".parse().unwrap(), mtu: 1500, master: None, carrier }
+        Link {
+            name: "a".parse().unwrap(),
+            mtu: 1500,
+            master: None,
+            carrier,
+        }
     }
 
     fn ip(last: u8) -> IpAddr {
@@ -264,7 +338,10 @@ mod tests {
 
     /// Returns a table with link A, which has carrier and 10.0.0.1.
     fn table() -> Table {
-        Table { links: [(A, link(true))].into(), addresses: [(A, ip(1))].into() }
+        Table {
+            links: [(A, link(true))].into(),
+            addresses: [(A, ip(1))].into(),
+        }
     }
 
     #[test]
@@ -285,11 +362,29 @@ mod tests {
     #[test]
     fn carrier_and_everything_else_are_told_apart() {
         let mut table = table();
-        assert_eq!(table.apply(Event::Link(A, link(false))), [Change::Carrier { index: A, up: false }]);
-        let jumbo = Link { mtu: 9000, ..link(false) };
-        assert_eq!(table.apply(Event::Link(A, jumbo)), [Change::Altered { index: A }]);
+        assert_eq!(
+            table.apply(Event::Link(A, link(false))),
+            [Change::Carrier {
+                index: A,
+                up: false
+            }]
+        );
+        let jumbo = Link {
+            mtu: 9000,
+            ..link(false)
+        };
+        assert_eq!(
+            table.apply(Event::Link(A, jumbo)),
+            [Change::Altered { index: A }]
+        );
         let changes = table.apply(Event::Link(A, link(true)));
-        assert_eq!(changes, [Change::Carrier { index: A, up: true }, Change::Altered { index: A }]);
+        assert_eq!(
+            changes,
+            [
+                Change::Carrier { index: A, up: true },
+                Change::Altered { index: A }
+            ]
+        );
     }
 
     #[test]
@@ -297,15 +392,32 @@ mod tests {
         let mut table = table();
         assert_eq!(table.apply(Event::Address(A, ip(2), Usability::NotYet)), []);
         let changes = table.apply(Event::Address(A, ip(2), Usability::Usable));
-        assert_eq!(changes, [Change::Address { index: A, address: ip(2), usable: true }]);
+        assert_eq!(
+            changes,
+            [Change::Address {
+                index: A,
+                address: ip(2),
+                usable: true
+            }]
+        );
         let changes = table.apply(Event::Address(A, ip(2), Usability::NoMore));
-        assert_eq!(changes, [Change::Address { index: A, address: ip(2), usable: false }]);
+        assert_eq!(
+            changes,
+            [Change::Address {
+                index: A,
+                address: ip(2),
+                usable: false
+            }]
+        );
     }
 
     #[test]
     fn after_lost_messages_the_difference_is_told() {
         let mut table = table();
-        let now = || Table { links: [(B, link(true))].into(), addresses: [(B, ip(2))].into() };
+        let now = || Table {
+            links: [(B, link(true))].into(),
+            addresses: [(B, ip(2))].into(),
+        };
         let changes = table.replace(now());
         let name = link(true).name;
         assert_eq!(
@@ -314,7 +426,11 @@ mod tests {
                 Change::Gone { index: A },
                 Change::Appeared { index: B, name },
                 Change::Carrier { index: B, up: true },
-                Change::Address { index: B, address: ip(2), usable: true },
+                Change::Address {
+                    index: B,
+                    address: ip(2),
+                    usable: true
+                },
             ]
         );
         assert_eq!(table, now());

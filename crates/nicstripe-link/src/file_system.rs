@@ -19,7 +19,9 @@ pub fn file_system(file: &impl AsFd) -> Option<String> {
         let device = format!("{}:{}", major(device), minor(device));
         named(&mounts, |mount| mount.device == device)
     };
-    by_mount().or_else(by_device).or_else(|| by_magic(fstatfs(file).ok()?.f_type).map(str::to_owned))
+    by_mount()
+        .or_else(by_device)
+        .or_else(|| by_magic(fstatfs(file).ok()?.f_type).map(str::to_owned))
 }
 
 fn mount_id(file: &impl AsFd) -> Option<u64> {
@@ -29,7 +31,11 @@ fn mount_id(file: &impl AsFd) -> Option<u64> {
 }
 
 fn named(mounts: &str, is_it: impl Fn(&Mount<'_>) -> bool) -> Option<String> {
-    mounts.lines().filter_map(Mount::parse).find(is_it).map(|mount| mount.kind.to_owned())
+    mounts
+        .lines()
+        .filter_map(Mount::parse)
+        .find(is_it)
+        .map(|mount| mount.kind.to_owned())
 }
 
 /// linux/magic.h
@@ -74,8 +80,14 @@ mod tests {
 
     #[test]
     fn a_mount_is_found_by_its_number_and_by_its_device() {
-        assert_eq!(named(MOUNTS, |mount| mount.id == 99).as_deref(), Some("btrfs"));
-        assert_eq!(named(MOUNTS, |mount| mount.device == "254:0").as_deref(), Some("ext4"));
+        assert_eq!(
+            named(MOUNTS, |mount| mount.id == 99).as_deref(),
+            Some("btrfs")
+        );
+        assert_eq!(
+            named(MOUNTS, |mount| mount.device == "254:0").as_deref(),
+            Some("ext4")
+        );
         assert_eq!(named(MOUNTS, |mount| mount.id == 1), None);
         assert_eq!(named("", |_| true), None);
     }
@@ -83,7 +95,10 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn proc_calls_itself_proc() {
-        assert_eq!(file_system(&File::open("/proc/self").unwrap()).as_deref(), Some("proc"));
+        assert_eq!(
+            file_system(&File::open("/proc/self").unwrap()).as_deref(),
+            Some("proc")
+        );
     }
 
     #[test]
@@ -92,6 +107,9 @@ mod tests {
         let folder = File::open(tempfile::tempdir().unwrap().path()).unwrap();
         let name = file_system(&folder).unwrap();
         let magic = by_magic(fstatfs(&folder).unwrap().f_type);
-        assert!(magic.is_none_or(|magic| name.starts_with(&magic[..3])), "{name} is not {magic:?}");
+        assert!(
+            magic.is_none_or(|magic| name.starts_with(&magic[..3])),
+            "{name} is not {magic:?}"
+        );
     }
 }

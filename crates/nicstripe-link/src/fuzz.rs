@@ -25,7 +25,9 @@ use crate::{
 /// Parses a kernel answer. The first byte selects a netlink datagram, `TCP_INFO`, or a text of
 /// `/proc`, `/sys` or a resolver's file.
 pub fn netlink(data: &[u8]) {
-    let Some((kind, answer)) = data.split_first() else { return };
+    let Some((kind, answer)) = data.split_first() else {
+        return;
+    };
     match kind % 4 {
         0 | 1 => datagram(answer),
         2 => _ = tcp_info::parse(answer),
@@ -56,7 +58,9 @@ fn parse(message: &Message<'_>) {
     let _ = lookup::parse(message);
     let _ = counters::parse(message);
     let _ = Entry::parse(message).and_then(|entry| entry.as_ours());
-    let Some((_, attributes)) = message.split(4) else { return };
+    let Some((_, attributes)) = message.split(4) else {
+        return;
+    };
     let found: usize = attributes.map(|(_, value)| 4 + value.len()).sum();
     assert!(found <= message.body.len(), "attributes overlap");
     attributes.for_each(|(_, value)| Attributes::new(value).for_each(drop));
@@ -74,7 +78,9 @@ fn texts(text: &str) {
 /// Decodes a message of the route helper's pipe or a record file; the first byte selects which.
 /// Checks that each value has only one encoding.
 pub fn routes(data: &[u8]) {
-    let Some((kind, bytes)) = data.split_first() else { return };
+    let Some((kind, bytes)) = data.split_first() else {
+        return;
+    };
     match kind % 3 {
         0 => {
             let request = filled::<REQUEST_LEN>(bytes);
@@ -105,9 +111,14 @@ fn ledger(bytes: &[u8]) {
 
 fn read_back<R: Recorded + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     let records = records_of::<R>(bytes, Path::new(R::FILE));
-    let lines = records.iter().map(|record| serde_json::to_string(record).expect("a record is plain data"));
+    let lines = records
+        .iter()
+        .map(|record| serde_json::to_string(record).expect("a record is plain data"));
     let written: String = lines.map(|line| line + "\n").collect();
-    assert_eq!(records_of::<R>(written.as_bytes(), Path::new(R::FILE)), records);
+    assert_eq!(
+        records_of::<R>(written.as_bytes(), Path::new(R::FILE)),
+        records
+    );
 }
 
 #[cfg(test)]
@@ -146,14 +157,20 @@ mod tests {
 
     fn address(ip: IpAddr) -> Vec<u8> {
         let header = [2, 24, 0x80, 0, 3, 0, 0, 0];
-        wire::Request::new(20, &header).address(1, ip).address(2, ip).attribute(8, &0x80_u32.to_ne_bytes()).for_test()
+        wire::Request::new(20, &header)
+            .address(1, ip)
+            .address(2, ip)
+            .attribute(8, &0x80_u32.to_ne_bytes())
+            .for_test()
     }
 
     fn route() -> Vec<u8> {
         let mut hop = vec![16, 0, 0, 0, 3, 0, 0, 0];
         wire::push_attribute(&mut hop, 5, &[10, 0, 0, 3]);
         let header = [2, 32, 0, 0, 254, 83, 253, 1, 0, 0, 0, 0];
-        let request = wire::Request::new(24, &header).address(1, [10, 0, 0, 2].into()).attribute(4, &3_u32.to_ne_bytes());
+        let request = wire::Request::new(24, &header)
+            .address(1, [10, 0, 0, 2].into())
+            .attribute(4, &3_u32.to_ne_bytes());
         request
             .attribute(6, &50_u32.to_ne_bytes())
             .address(7, [10, 0, 0, 1].into())
@@ -166,20 +183,55 @@ mod tests {
     fn limiters() -> Vec<u8> {
         let tc = |kind: u16, handle: u32, parent: u32, name: &[u8], options: &[(u16, Vec<u8>)]| {
             let mut nested = Vec::new();
-            options.iter().for_each(|(kind, value)| wire::push_attribute(&mut nested, *kind, value));
+            options
+                .iter()
+                .for_each(|(kind, value)| wire::push_attribute(&mut nested, *kind, value));
             let mut header = vec![0, 0, 0, 0, 3, 0, 0, 0];
             header.extend(handle.to_ne_bytes());
             header.extend(parent.to_ne_bytes());
             header.extend([0; 4]);
-            wire::Request::new(kind, &header).attribute(1, name).attribute(2, &nested).for_test()
+            wire::Request::new(kind, &header)
+                .attribute(1, name)
+                .attribute(2, &nested)
+                .for_test()
         };
-        let rates = |rate: u32| [&[0; 8][..], &rate.to_ne_bytes(), &[0; 8], &rate.to_ne_bytes(), &[0; 20]].concat();
-        let global = [3_u32, 10, 0x10, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
+        let rates = |rate: u32| {
+            [
+                &[0; 8][..],
+                &rate.to_ne_bytes(),
+                &[0; 8],
+                &rate.to_ne_bytes(),
+                &[0; 20],
+            ]
+            .concat()
+        };
+        let global = [3_u32, 10, 0x10, 0, 0]
+            .into_iter()
+            .flat_map(u32::to_ne_bytes)
+            .collect();
         [
             tc(36, 0x1_0000, u32::MAX, b"htb\0", &[(2, global)]),
             tc(40, 0x1_0001, u32::MAX, b"htb\0", &[(1, rates(12_500_000))]),
-            tc(40, 0x1_0010, 0x1_0001, b"htb\0", &[(1, rates(1_250_000)), (7, 9_000_000_000_u64.to_ne_bytes().to_vec())]),
-            tc(36, 0x2_0000, u32::MAX, b"tbf\0", &[(1, rates(123_049_500)), (4, 5_000_000_000_u64.to_ne_bytes().to_vec())]),
+            tc(
+                40,
+                0x1_0010,
+                0x1_0001,
+                b"htb\0",
+                &[
+                    (1, rates(1_250_000)),
+                    (7, 9_000_000_000_u64.to_ne_bytes().to_vec()),
+                ],
+            ),
+            tc(
+                36,
+                0x2_0000,
+                u32::MAX,
+                b"tbf\0",
+                &[
+                    (1, rates(123_049_500)),
+                    (4, 5_000_000_000_u64.to_ne_bytes().to_vec()),
+                ],
+            ),
         ]
         .concat()
     }
@@ -187,8 +239,18 @@ mod tests {
     #[test]
     fn netlink_corpus() {
         let with = |kind: u8, bytes: &[u8]| [&[kind], bytes].concat();
-        let (link4, v6) = (link(b"eth0\0", b"bond\0", b"enp1s0\0"), "fe80::1".parse().unwrap());
-        let all = [link4.clone(), address([10, 0, 0, 1].into()), address(v6), route(), limiters()].concat();
+        let (link4, v6) = (
+            link(b"eth0\0", b"bond\0", b"enp1s0\0"),
+            "fe80::1".parse().unwrap(),
+        );
+        let all = [
+            link4.clone(),
+            address([10, 0, 0, 1].into()),
+            address(v6),
+            route(),
+            limiters(),
+        ]
+        .concat();
         let mut short = link4.clone();
         short[..4].copy_from_slice(&15_u32.to_ne_bytes());
         let mut long = route();
@@ -223,14 +285,33 @@ mod tests {
             prefer_source: None,
             metric: HostRoute::DEFAULT_METRIC,
         };
-        let v6 = HostRoute { destination: "fd00::2".parse().unwrap(), prefer_source: Some("fd00::1".parse().unwrap()), ..v4 };
+        let v6 = HostRoute {
+            destination: "fd00::2".parse().unwrap(),
+            prefer_source: Some("fd00::1".parse().unwrap()),
+            ..v4
+        };
         let line = |text: &str| with(2, text.as_bytes());
         let owner = r#"{"owner":{"pid":17,"start_time":4711,"boot":"b"},"namespace":7,"#;
-        let record = format!("{owner}\"destination\":\"fd00::2\",\"interface\":3,\"prefer_source\":\"fd00::1\",\"metric\":50}}\n");
-        let mtu = format!("{owner}\"interface\":3,\"name\":\"eth1\",\"mac\":\"52:54:00:12:34:56\",\"was\":1500,\"set\":[4000,9000]}}\n");
-        assert_eq!(records_of::<MtuRecord>(mtu.as_bytes(), Path::new("")).len(), 1);
-        assert_eq!(records_of::<Record>(record.as_bytes(), Path::new("")).len(), 1);
-        let answer = Answer { status: crate::route_protocol::Status::Routed, detail: 4, interface: 3, address: Some(v4.destination) };
+        let record = format!(
+            "{owner}\"destination\":\"fd00::2\",\"interface\":3,\"prefer_source\":\"fd00::1\",\"metric\":50}}\n"
+        );
+        let mtu = format!(
+            "{owner}\"interface\":3,\"name\":\"eth1\",\"mac\":\"52:54:00:12:34:56\",\"was\":1500,\"set\":[4000,9000]}}\n"
+        );
+        assert_eq!(
+            records_of::<MtuRecord>(mtu.as_bytes(), Path::new("")).len(),
+            1
+        );
+        assert_eq!(
+            records_of::<Record>(record.as_bytes(), Path::new("")).len(),
+            1
+        );
+        let answer = Answer {
+            status: crate::route_protocol::Status::Routed,
+            detail: 4,
+            interface: 3,
+            address: Some(v4.destination),
+        };
         let mut half = Request::Add(v6).encode();
         half[2] = 4;
         replay(
@@ -239,19 +320,42 @@ mod tests {
             vec![
                 ("add", with(0, &Request::Add(v4).encode())),
                 ("remove", with(0, &Request::Remove(v6).encode())),
-                ("restore", with(0, &Request::Restore(InterfaceIndex(7)).encode())),
+                (
+                    "restore",
+                    with(0, &Request::Restore(InterfaceIndex(7)).encode()),
+                ),
                 ("clean", with(0, &Request::Clean.encode())),
                 ("half-of-an-address-too-much", with(0, &half)),
                 ("answer", with(1, &answer.encode())),
                 ("answer-malformed", with(1, &Answer::MALFORMED.encode())),
-                ("set-mtu", with(0, &Request::SetMtu { interface: InterfaceIndex(7), mtu: 9000, seconds: 60 }.encode())),
-                ("restore-mtu", with(0, &Request::RestoreMtu(InterfaceIndex(7)).encode())),
+                (
+                    "set-mtu",
+                    with(
+                        0,
+                        &Request::SetMtu {
+                            interface: InterfaceIndex(7),
+                            mtu: 9000,
+                            seconds: 60,
+                        }
+                        .encode(),
+                    ),
+                ),
+                (
+                    "restore-mtu",
+                    with(0, &Request::RestoreMtu(InterfaceIndex(7)).encode()),
+                ),
                 ("record-mtu", line(&mtu)),
                 ("record", line(&record)),
-                ("records-torn", line(&format!("\u{fffd}{{\n{record}\n{}", &record[..40]))),
+                (
+                    "records-torn",
+                    line(&format!("\u{fffd}{{\n{record}\n{}", &record[..40])),
+                ),
                 ("record-metric-0", line(&record.replace("50}", "0}"))),
                 ("record-deep", line(&"[".repeat(300))),
-                ("record-twice-the-same-key", line(&record.replace("\"interface\":3", "\"interface\":3,\"interface\":4"))),
+                (
+                    "record-twice-the-same-key",
+                    line(&record.replace("\"interface\":3", "\"interface\":3,\"interface\":4")),
+                ),
             ],
         );
     }

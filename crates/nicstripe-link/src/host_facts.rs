@@ -42,13 +42,22 @@ impl HostFacts {
         let cpuinfo = text("/proc/cpuinfo").unwrap_or_default();
         Self {
             name: shown(names.nodename()),
-            os: OS_FILES.iter().find_map(|path| os_name(&text(path)?)).or_else(|| shown(names.sysname())),
+            os: OS_FILES
+                .iter()
+                .find_map(|path| os_name(&text(path)?))
+                .or_else(|| shown(names.sysname())),
             kernel: shown(names.release()),
             cpu: model(&cpuinfo),
-            cores: sched_getaffinity(None).ok().map(|set| set.count()).filter(|count| *count > 0),
+            cores: sched_getaffinity(None)
+                .ok()
+                .map(|set| set.count())
+                .filter(|count| *count > 0),
             cpu_mhz: megahertz(|file| text(Path::new(FREQUENCIES).join(file)), &cpuinfo),
-            congestion: text("/proc/sys/net/ipv4/tcp_congestion_control").and_then(|text| plain(&text)),
-            timestamps: text("/proc/sys/net/ipv4/tcp_timestamps").and_then(|text| number(&text)).map(|value| value != 0),
+            congestion: text("/proc/sys/net/ipv4/tcp_congestion_control")
+                .and_then(|text| plain(&text)),
+            timestamps: text("/proc/sys/net/ipv4/tcp_timestamps")
+                .and_then(|text| number(&text))
+                .map(|value| value != 0),
             receive_buffer_max: text("/proc/sys/net/core/rmem_max").and_then(|text| number(&text)),
             send_buffer_max: text("/proc/sys/net/core/wmem_max").and_then(|text| number(&text)),
             cpu_quota_millicores: CpuMeter::new().quota_millicores(),
@@ -59,15 +68,24 @@ impl HostFacts {
 /// Reads the start of a file; the first CPU entries are enough on a large machine.
 fn text(path: impl AsRef<Path>) -> Option<String> {
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    File::open(path)
+        .ok()?
+        .take(MOST_BYTES)
+        .read_to_end(&mut bytes)
+        .ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Reduces a text to one line of bounded length for display; `None` if nothing remains.
 fn plain(text: &str) -> Option<String> {
-    let words = text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|word| !word.is_empty());
+    let words = text
+        .split(|c: char| c.is_control() || c.is_whitespace())
+        .filter(|word| !word.is_empty());
     let line = words.collect::<Vec<_>>().join(" ");
-    let end = (0..=MOST_TEXT.min(line.len())).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=MOST_TEXT.min(line.len()))
+        .rev()
+        .find(|end| line.is_char_boundary(*end))
+        .unwrap_or(0);
     let line = line[..end].to_owned();
     (!line.is_empty()).then_some(line)
 }
@@ -79,7 +97,9 @@ fn number(text: &str) -> Option<u64> {
 /// Parses os-release(5).
 fn os_name(text: &str) -> Option<String> {
     let value = |key: &str| {
-        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
         plain(value.trim().trim_matches(['"', '\'']))
     };
     value("PRETTY_NAME").or_else(|| value("NAME"))
@@ -89,7 +109,16 @@ fn os_name(text: &str) -> Option<String> {
 /// LoongArch, POWER, Arm boards, s390.
 fn model(cpuinfo: &str) -> Option<String> {
     let key = |key: &str| field(cpuinfo, key).and_then(plain);
-    ["model name", "Model Name", "uarch", "cpu", "Model", "Hardware"].iter().find_map(|name| key(name))
+    [
+        "model name",
+        "Model Name",
+        "uarch",
+        "cpu",
+        "Model",
+        "Hardware",
+    ]
+    .iter()
+    .find_map(|name| key(name))
 }
 
 fn field<'t>(cpuinfo: &'t str, key: &str) -> Option<&'t str> {
@@ -101,20 +130,28 @@ fn field<'t>(cpuinfo: &'t str, key: &str) -> Option<&'t str> {
 
 /// Reads the frequency from cpufreq (kHz) or `/proc/cpuinfo` (MHz, or `1991.000000MHz` on POWER).
 fn megahertz(cpufreq: impl Fn(&str) -> Option<String>, cpuinfo: &str) -> Option<u32> {
-    let from_file = |file| number(&cpufreq(file)?).and_then(|kilohertz| u32::try_from(kilohertz / 1000).ok());
+    let from_file =
+        |file| number(&cpufreq(file)?).and_then(|kilohertz| u32::try_from(kilohertz / 1000).ok());
     let present = || {
         let text = field(cpuinfo, "cpu MHz").or_else(|| field(cpuinfo, "clock"))?;
         let value: f64 = text.trim_end_matches("MHz").parse().ok()?;
         // The cast saturates, and converts NaN to 0.
         Some(value.round() as u32)
     };
-    from_file("base_frequency").or_else(present).or_else(|| from_file("cpuinfo_max_freq")).filter(|megahertz| *megahertz > 0)
+    from_file("base_frequency")
+        .or_else(present)
+        .or_else(|| from_file("cpuinfo_max_freq"))
+        .filter(|megahertz| *megahertz > 0)
 }
 
 /// Parses one text as each kind of file, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
-    let _ = (os_name(text), model(text), plain(text).is_none_or(|line| line.len() <= MOST_TEXT));
+    let _ = (
+        os_name(text),
+        model(text),
+        plain(text).is_none_or(|line| line.len() <= MOST_TEXT),
+    );
     let _ = megahertz(|_| Some(text.to_owned()), text);
 }
 
@@ -133,7 +170,8 @@ mod tests {
                         stepping\t: 1\ncpu MHz\t\t: 2596.100\ncache size\t: 512 KB\n\nprocessor\t: 1\ncpu MHz\t\t: 3100.000\n";
     const BOARD: &str = "processor\t: 0\nBogoMIPS\t: 108.00\nCPU implementer\t: 0x41\nCPU part\t: 0xd0b\n\n\
                          Revision\t: c04170\nModel\t\t: Raspberry Pi 5 Model B Rev 1.0\n";
-    const POWER: &str = "processor\t: 0\ncpu\t\t: POWER9 (raw), altivec supported\nclock\t\t: 2300.000000MHz\n";
+    const POWER: &str =
+        "processor\t: 0\ncpu\t\t: POWER9 (raw), altivec supported\nclock\t\t: 2300.000000MHz\n";
 
     fn none(_: &str) -> Option<String> {
         None
@@ -142,17 +180,35 @@ mod tests {
     #[test]
     fn the_processor_is_named_on_several_architectures() {
         let named = [EPYC, BOARD, POWER].map(|text| model(text).unwrap());
-        assert_eq!(named, ["AMD EPYC", "Raspberry Pi 5 Model B Rev 1.0", "POWER9 (raw), altivec supported"]);
+        assert_eq!(
+            named,
+            [
+                "AMD EPYC",
+                "Raspberry Pi 5 Model B Rev 1.0",
+                "POWER9 (raw), altivec supported"
+            ]
+        );
         assert_eq!(model(""), None);
         assert_eq!(model("model name\t:\n"), None);
     }
 
     #[test]
     fn the_nominal_frequency_counts_before_that_of_the_moment() {
-        let freq = |kilohertz: &'static str, name: &'static str| move |file: &str| (file == name).then(|| kilohertz.to_owned());
-        assert_eq!(megahertz(freq("2100000\n", "base_frequency"), EPYC), Some(2100));
-        assert_eq!(megahertz(freq("3800000\n", "cpuinfo_max_freq"), EPYC), Some(2596));
-        assert_eq!(megahertz(freq("2400000\n", "cpuinfo_max_freq"), BOARD), Some(2400));
+        let freq = |kilohertz: &'static str, name: &'static str| {
+            move |file: &str| (file == name).then(|| kilohertz.to_owned())
+        };
+        assert_eq!(
+            megahertz(freq("2100000\n", "base_frequency"), EPYC),
+            Some(2100)
+        );
+        assert_eq!(
+            megahertz(freq("3800000\n", "cpuinfo_max_freq"), EPYC),
+            Some(2596)
+        );
+        assert_eq!(
+            megahertz(freq("2400000\n", "cpuinfo_max_freq"), BOARD),
+            Some(2400)
+        );
         assert_eq!(megahertz(none, POWER), Some(2300));
         assert_eq!(megahertz(none, BOARD), None);
         assert_eq!(megahertz(none, "cpu MHz : nan\n"), None);
@@ -162,14 +218,20 @@ mod tests {
     #[test]
     fn the_distribution_has_its_pretty_name() {
         let debian = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian GNU/Linux\"\nVERSION_ID=\"12\"\n";
-        assert_eq!(os_name(debian).as_deref(), Some("Debian GNU/Linux 12 (bookworm)"));
+        assert_eq!(
+            os_name(debian).as_deref(),
+            Some("Debian GNU/Linux 12 (bookworm)")
+        );
         assert_eq!(os_name("ID=x\nNAME=Alpine\n").as_deref(), Some("Alpine"));
         assert_eq!(os_name("ID=x\n"), None);
     }
 
     #[test]
     fn texts_are_one_line_and_not_long() {
-        assert_eq!(plain(" a\tb\n\x1b[31mc\u{7f} "), Some("a b [31mc".to_owned()));
+        assert_eq!(
+            plain(" a\tb\n\x1b[31mc\u{7f} "),
+            Some("a b [31mc".to_owned())
+        );
         assert_eq!(plain("\n"), None);
         assert_eq!(plain(&"é".repeat(100)).unwrap().len(), MOST_TEXT);
     }
@@ -178,8 +240,17 @@ mod tests {
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn this_machine_has_a_name_a_kernel_and_cores() {
         let facts = HostFacts::read();
-        assert!(facts.name.is_some() && facts.kernel.is_some() && facts.os.is_some(), "{facts:?}");
-        assert!(facts.cores.unwrap() >= 1 && facts.congestion.is_some(), "{facts:?}");
-        assert!(facts.receive_buffer_max.is_none_or(|bytes| bytes > 1000), "{facts:?}");
+        assert!(
+            facts.name.is_some() && facts.kernel.is_some() && facts.os.is_some(),
+            "{facts:?}"
+        );
+        assert!(
+            facts.cores.unwrap() >= 1 && facts.congestion.is_some(),
+            "{facts:?}"
+        );
+        assert!(
+            facts.receive_buffer_max.is_none_or(|bytes| bytes > 1000),
+            "{facts:?}"
+        );
     }
 }

@@ -94,7 +94,11 @@ impl Interface {
             InterfaceKind::Bridge if !has_physical_port(self.index, all, BRIDGE_DEPTH) => {
                 return Err(LeftOut::BridgeWithoutPhysicalPort);
             }
-            InterfaceKind::Ethernet | InterfaceKind::Veth | InterfaceKind::Bridge | InterfaceKind::Bond | InterfaceKind::Vlan => {}
+            InterfaceKind::Ethernet
+            | InterfaceKind::Veth
+            | InterfaceKind::Bridge
+            | InterfaceKind::Bond
+            | InterfaceKind::Vlan => {}
         }
         if let Some(master) = self.speaker(all) {
             return Err(LeftOut::PortOf(master.name));
@@ -118,7 +122,8 @@ impl Interface {
 
     /// Returns true if `name` is its name or one of its alternative names.
     pub fn is_called(&self, name: &str) -> bool {
-        self.name.as_bytes() == name.as_bytes() || self.alternative_names.iter().any(|other| other == name)
+        self.name.as_bytes() == name.as_bytes()
+            || self.alternative_names.iter().any(|other| other == name)
     }
 
     /// Returns true if the interface has this address.
@@ -143,23 +148,30 @@ impl Interface {
 /// Returns true if the bridge has a port with a cable, directly or through at most `depth` further
 /// bridges.
 fn has_physical_port(bridge: InterfaceIndex, all: &[Interface], depth: usize) -> bool {
-    all.iter().filter(|port| port.master == Some(bridge)).any(|port| match port.kind {
-        InterfaceKind::Ethernet | InterfaceKind::Bond => true,
-        InterfaceKind::Bridge => depth > 0 && has_physical_port(port.index, all, depth - 1),
-        // A VLAN of a bridge depends on that bridge. A VLAN with an unknown lower interface is
-        // assumed physical.
-        InterfaceKind::Vlan => match port.lower.and_then(|lower| find(lower, all)) {
-            Some(lower) if lower.kind == InterfaceKind::Bridge => depth > 0 && has_physical_port(lower.index, all, depth - 1),
-            Some(lower) => matches!(lower.kind, InterfaceKind::Ethernet | InterfaceKind::Bond | InterfaceKind::Vlan),
-            None => true,
-        },
-        InterfaceKind::Loopback
-        | InterfaceKind::Veth
-        | InterfaceKind::Tunnel
-        | InterfaceKind::WiFi
-        | InterfaceKind::Vrf
-        | InterfaceKind::Other => false,
-    })
+    all.iter()
+        .filter(|port| port.master == Some(bridge))
+        .any(|port| match port.kind {
+            InterfaceKind::Ethernet | InterfaceKind::Bond => true,
+            InterfaceKind::Bridge => depth > 0 && has_physical_port(port.index, all, depth - 1),
+            // A VLAN of a bridge depends on that bridge. A VLAN with an unknown lower interface is
+            // assumed physical.
+            InterfaceKind::Vlan => match port.lower.and_then(|lower| find(lower, all)) {
+                Some(lower) if lower.kind == InterfaceKind::Bridge => {
+                    depth > 0 && has_physical_port(lower.index, all, depth - 1)
+                }
+                Some(lower) => matches!(
+                    lower.kind,
+                    InterfaceKind::Ethernet | InterfaceKind::Bond | InterfaceKind::Vlan
+                ),
+                None => true,
+            },
+            InterfaceKind::Loopback
+            | InterfaceKind::Veth
+            | InterfaceKind::Tunnel
+            | InterfaceKind::WiFi
+            | InterfaceKind::Vrf
+            | InterfaceKind::Other => false,
+        })
 }
 
 fn find(index: InterfaceIndex, all: &[Interface]) -> Option<&Interface> {
@@ -188,13 +200,24 @@ pub struct InterfaceName {
 impl InterfaceName {
     /// Validates a name by the kernel's rule (`dev_valid_name`, net/core/dev.c).
     pub fn new(name: &[u8]) -> Result<Self, InvalidName> {
-        let forbidden = |byte: &u8| matches!(byte, 0 | b'/' | b':' | 0x0b | 0xa0) || byte.is_ascii_whitespace();
-        if name.is_empty() || name.len() > NAME_LEN || name == b"." || name == b".." || name.iter().any(forbidden) {
-            return Err(InvalidName { name: String::from_utf8_lossy(name).into_owned() });
+        let forbidden =
+            |byte: &u8| matches!(byte, 0 | b'/' | b':' | 0x0b | 0xa0) || byte.is_ascii_whitespace();
+        if name.is_empty()
+            || name.len() > NAME_LEN
+            || name == b"."
+            || name == b".."
+            || name.iter().any(forbidden)
+        {
+            return Err(InvalidName {
+                name: String::from_utf8_lossy(name).into_owned(),
+            });
         }
         let mut bytes = [0; NAME_LEN];
         bytes[..name.len()].copy_from_slice(name);
-        Ok(Self { bytes, len: name.len() as u8 })
+        Ok(Self {
+            bytes,
+            len: name.len() as u8,
+        })
     }
 
     /// Returns the name as the kernel spells it.
@@ -291,7 +314,12 @@ pub struct InterfaceAddress {
 impl InterfaceAddress {
     /// Describes an address without a peer that is not temporary.
     pub fn new(ip: IpAddr, prefix_len: u8) -> Self {
-        Self { ip, prefix_len, peer: None, temporary: false }
+        Self {
+            ip,
+            prefix_len,
+            peer: None,
+            temporary: false,
+        }
     }
 
     /// Returns true for an IPv6 link-local address, which is meaningful only with its interface
@@ -307,10 +335,13 @@ impl InterfaceAddress {
 
     /// Returns true if `remote` is the network or broadcast address of this prefix (IPv4 only).
     pub fn is_broadcast(&self, remote: IpAddr) -> bool {
-        let (IpAddr::V4(remote), true) = (remote, self.prefix_len < 31 && self.is_on_link(remote)) else {
+        let (IpAddr::V4(remote), true) = (remote, self.prefix_len < 31 && self.is_on_link(remote))
+        else {
             return false;
         };
-        let host_bits = u32::MAX.checked_shr(u32::from(self.prefix_len)).unwrap_or(0);
+        let host_bits = u32::MAX
+            .checked_shr(u32::from(self.prefix_len))
+            .unwrap_or(0);
         let host = remote.to_bits() & host_bits;
         host == 0 || host == host_bits
     }
@@ -375,34 +406,65 @@ pub(crate) mod tests {
     use super::*;
 
     /// Returns an interface that is up, with a cable and the addresses given as `ip/len`.
-    pub(crate) fn interface(index: u32, name: &str, kind: InterfaceKind, addresses: &[&str]) -> Interface {
+    pub(crate) fn interface(
+        index: u32,
+        name: &str,
+        kind: InterfaceKind,
+        addresses: &[&str],
+    ) -> Interface {
         let addresses = addresses.iter().map(|text| {
             let (ip, prefix_len) = text.split_once('/').unwrap();
             InterfaceAddress::new(ip.parse().unwrap(), prefix_len.parse().unwrap())
         });
-        Interface { addresses: addresses.collect(), ..Interface::new(InterfaceIndex(index), name.parse().unwrap(), kind) }
+        Interface {
+            addresses: addresses.collect(),
+            ..Interface::new(InterfaceIndex(index), name.parse().unwrap(), kind)
+        }
     }
 
     fn port(index: u32, name: &str, kind: InterfaceKind, master: u32) -> Interface {
-        Interface { master: Some(InterfaceIndex(master)), ..interface(index, name, kind, &["10.1.0.1/24"]) }
+        Interface {
+            master: Some(InterfaceIndex(master)),
+            ..interface(index, name, kind, &["10.1.0.1/24"])
+        }
     }
 
     #[test]
     fn cards_and_plain_veths_are_used_unasked() {
-        for kind in [InterfaceKind::Ethernet, InterfaceKind::Veth, InterfaceKind::Bond, InterfaceKind::Vlan] {
+        for kind in [
+            InterfaceKind::Ethernet,
+            InterfaceKind::Veth,
+            InterfaceKind::Bond,
+            InterfaceKind::Vlan,
+        ] {
             let one = interface(2, "eth0", kind, &["10.0.0.1/24"]);
-            assert_eq!(one.candidate(std::slice::from_ref(&one)), Ok(()), "{kind:?}");
+            assert_eq!(
+                one.candidate(std::slice::from_ref(&one)),
+                Ok(()),
+                "{kind:?}"
+            );
         }
     }
 
     #[test]
     fn interfaces_without_a_cable_are_left_out_with_the_reason() {
-        let reason = |kind| interface(2, "x", kind, &["10.0.0.1/24"]).candidate(&[]).unwrap_err().to_string();
+        let reason = |kind| {
+            interface(2, "x", kind, &["10.0.0.1/24"])
+                .candidate(&[])
+                .unwrap_err()
+                .to_string()
+        };
         assert_eq!(reason(InterfaceKind::Loopback), "loopback");
         assert_eq!(reason(InterfaceKind::Tunnel), "a tunnel");
         assert_eq!(reason(InterfaceKind::WiFi), "Wi-Fi");
-        assert_eq!(reason(InterfaceKind::Other), "not an interface with a cable");
-        assert_eq!(reason(InterfaceKind::Bridge), "a bridge without a physical port");
+        assert_eq!(
+            reason(InterfaceKind::Other),
+            "not an interface with a cable"
+        );
+        assert_eq!(
+            reason(InterfaceKind::Bridge),
+            "a bridge without a physical port"
+        );
     }
 
     #[test]
@@ -426,23 +488,43 @@ pub(crate) mod tests {
     #[test]
     fn a_bridge_with_a_card_is_used_and_its_ports_are_not() {
         let bridge = interface(5, "br0", InterfaceKind::Bridge, &["10.0.0.1/24"]);
-        let all = [bridge, port(2, "eth0", InterfaceKind::Ethernet, 5), port(3, "veth1", InterfaceKind::Veth, 5)];
+        let all = [
+            bridge,
+            port(2, "eth0", InterfaceKind::Ethernet, 5),
+            port(3, "veth1", InterfaceKind::Veth, 5),
+        ];
         assert_eq!(all[0].candidate(&all), Ok(()));
         assert_eq!(all[1].candidate(&all), Err(LeftOut::PortOf(all[0].name)));
-        assert_eq!(all[1].candidate(&all).unwrap_err().to_string(), "a port of br0, which speaks for it");
+        assert_eq!(
+            all[1].candidate(&all).unwrap_err().to_string(),
+            "a port of br0, which speaks for it"
+        );
     }
 
     #[test]
     fn a_bridge_of_containers_and_virtual_machines_is_left_out() {
         let bridge = interface(5, "docker0", InterfaceKind::Bridge, &["172.17.0.1/16"]);
-        let all = [bridge, port(3, "veth1", InterfaceKind::Veth, 5), port(4, "vnet0", InterfaceKind::Tunnel, 5)];
-        assert_eq!(all[0].candidate(&all), Err(LeftOut::BridgeWithoutPhysicalPort));
+        let all = [
+            bridge,
+            port(3, "veth1", InterfaceKind::Veth, 5),
+            port(4, "vnet0", InterfaceKind::Tunnel, 5),
+        ];
+        assert_eq!(
+            all[0].candidate(&all),
+            Err(LeftOut::BridgeWithoutPhysicalPort)
+        );
     }
 
     #[test]
     fn bridges_that_are_ports_of_each_other_do_not_hang() {
-        let all = [port(5, "br0", InterfaceKind::Bridge, 6), port(6, "br1", InterfaceKind::Bridge, 5)];
-        assert_eq!(all[0].candidate(&all), Err(LeftOut::BridgeWithoutPhysicalPort));
+        let all = [
+            port(5, "br0", InterfaceKind::Bridge, 6),
+            port(6, "br1", InterfaceKind::Bridge, 5),
+        ];
+        assert_eq!(
+            all[0].candidate(&all),
+            Err(LeftOut::BridgeWithoutPhysicalPort)
+        );
     }
 
     #[test]
@@ -458,29 +540,49 @@ pub(crate) mod tests {
         for good in ["eth0", "a", "enp0s31f6.4094", "br-01234567890a", "-"] {
             assert_eq!(good.parse::<InterfaceName>().unwrap().to_string(), good);
         }
-        for bad in ["", ".", "..", "a b", "a/b", "a:b", "a\0b", "sixteen-bytes-xx", "\x0b"] {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a b",
+            "a/b",
+            "a:b",
+            "a\0b",
+            "sixteen-bytes-xx",
+            "\x0b",
+        ] {
             assert!(bad.parse::<InterfaceName>().is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn prefixes_decide_what_is_on_link() {
-        let on_link = |own: &str, len, remote: &str| InterfaceAddress::new(own.parse().unwrap(), len).is_on_link(remote.parse().unwrap());
+        let on_link = |own: &str, len, remote: &str| {
+            InterfaceAddress::new(own.parse().unwrap(), len).is_on_link(remote.parse().unwrap())
+        };
         assert!(on_link("10.0.0.1", 24, "10.0.0.255"));
         assert!(!on_link("10.0.0.1", 24, "10.0.1.1"));
         assert!(on_link("10.0.0.1", 0, "8.8.8.8"));
         assert!(!on_link("10.0.0.1", 32, "10.0.0.2"));
         assert!(on_link("fe80::1", 64, "fe80::2"));
         assert!(!on_link("fe80::1", 64, "10.0.0.1"));
-        assert!(!on_link("10.0.0.1", 200, "10.0.0.2"), "a prefix longer than the address is the whole address");
+        assert!(
+            !on_link("10.0.0.1", 200, "10.0.0.2"),
+            "a prefix longer than the address is the whole address"
+        );
     }
 
     #[test]
     fn the_first_and_last_address_of_a_prefix_are_broadcasts() {
         let own = InterfaceAddress::new("10.0.0.5".parse().unwrap(), 30);
-        let broadcasts: Vec<_> = (0..10).filter(|last| own.is_broadcast(Ipv4Addr::new(10, 0, 0, *last).into())).collect();
+        let broadcasts: Vec<_> = (0..10)
+            .filter(|last| own.is_broadcast(Ipv4Addr::new(10, 0, 0, *last).into()))
+            .collect();
         assert_eq!(broadcasts, [4, 7]);
         let pair = InterfaceAddress::new("10.0.0.4".parse().unwrap(), 31);
-        assert!(!pair.is_broadcast("10.0.0.5".parse().unwrap()), "a /31 has none (RFC 3021)");
+        assert!(
+            !pair.is_broadcast("10.0.0.5".parse().unwrap()),
+            "a /31 has none (RFC 3021)"
+        );
     }
 }

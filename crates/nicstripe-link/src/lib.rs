@@ -41,7 +41,10 @@ pub use crate::{
     events::{Change, Changes},
     file_system::file_system,
     host_facts::HostFacts,
-    interface::{Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, InvalidName, LeftOut, LineRate, MacAddress},
+    interface::{
+        Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, InvalidName,
+        LeftOut, LineRate, MacAddress,
+    },
     lookup::{RouteTo, interface_for, route_to},
     mtu::{ChangedMtu, MAX_MTU, MIN_MTU, MtuError, Mtus},
     multicast::{multicast_listener, multicast_sender, receive_from_neighbour, send_to_neighbour},
@@ -56,8 +59,8 @@ pub use crate::{
     tcp_info::{TcpInfo, tcp_info},
     threads::check_threads,
     tune::{
-        BufferSizes, Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions, UserTimeout, UserTimeoutTooShort, buffers,
-        change_congestion, set_buffers, tune,
+        BufferSizes, Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions,
+        UserTimeout, UserTimeoutTooShort, buffers, change_congestion, set_buffers, tune,
     },
 };
 

@@ -40,10 +40,18 @@ impl Ethtool {
 
     fn megabits(&mut self, index: InterfaceIndex) -> Option<u32> {
         let mut header = Vec::new();
-        push_attribute(&mut header, ETHTOOL_A_HEADER_DEV_INDEX, &index.0.to_ne_bytes());
-        push_attribute(&mut header, ETHTOOL_A_HEADER_FLAGS, &ETHTOOL_FLAG_COMPACT_BITSETS.to_ne_bytes());
-        let request =
-            Request::new(self.family, &[ETHTOOL_MSG_LINKMODES_GET, 1, 0, 0]).attribute(NLA_F_NESTED | ETHTOOL_A_LINKMODES_HEADER, &header);
+        push_attribute(
+            &mut header,
+            ETHTOOL_A_HEADER_DEV_INDEX,
+            &index.0.to_ne_bytes(),
+        );
+        push_attribute(
+            &mut header,
+            ETHTOOL_A_HEADER_FLAGS,
+            &ETHTOOL_FLAG_COMPACT_BITSETS.to_ne_bytes(),
+        );
+        let request = Request::new(self.family, &[ETHTOOL_MSG_LINKMODES_GET, 1, 0, 0])
+            .attribute(NLA_F_NESTED | ETHTOOL_A_LINKMODES_HEADER, &header);
         let speed = |message: &Message<'_>| {
             let (_, attributes) = message.split(GENERIC_HEADER_LEN)?;
             u32_at(attributes.find(ETHTOOL_A_LINKMODES_SPEED)?, 0)
@@ -62,9 +70,15 @@ fn family(netlink: &mut Netlink) -> io::Result<u16> {
     let request = Request::new(GENL_ID_CTRL, &[CTRL_CMD_GETFAMILY, 1, 0, 0]);
     let families = netlink.dump(&request, |message| {
         let (_, attributes) = message.split(GENERIC_HEADER_LEN)?;
-        Some((text(attributes.find(CTRL_ATTR_FAMILY_NAME)?), u16_at(attributes.find(CTRL_ATTR_FAMILY_ID)?, 0)?))
+        Some((
+            text(attributes.find(CTRL_ATTR_FAMILY_NAME)?),
+            u16_at(attributes.find(CTRL_ATTR_FAMILY_ID)?, 0)?,
+        ))
     })?;
-    let (_, family) = families.into_iter().find(|(name, _)| name == "ethtool").ok_or(io::ErrorKind::Unsupported)?;
+    let (_, family) = families
+        .into_iter()
+        .find(|(name, _)| name == "ethtool")
+        .ok_or(io::ErrorKind::Unsupported)?;
     Ok(*FAMILY.get_or_init(|| family))
 }
 
@@ -101,7 +115,10 @@ mod tests {
     fn an_interface_without_link_modes_has_no_rate() {
         let mut rates = LineRates::default();
         assert_eq!(rates.read("lo".parse().unwrap(), InterfaceIndex(1)), None);
-        assert_eq!(rates.read("nosuch0".parse().unwrap(), InterfaceIndex(u32::MAX)), None);
+        assert_eq!(
+            rates.read("nosuch0".parse().unwrap(), InterfaceIndex(u32::MAX)),
+            None
+        );
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::{io, net::IpAddr};
 use crate::{
     interface::{Interface, InterfaceIndex},
     netlink::{Message, Netlink, Request, ip, u32_at},
-    route_table::{ROUTE_HEADER_LEN, RTA_DST, RTA_GATEWAY, RTA_OIF, RTA_PREFSRC, RTA_VIA, RTM_GETROUTE, RTM_NEWROUTE, host_header, via},
+    route_table::{
+        ROUTE_HEADER_LEN, RTA_DST, RTA_GATEWAY, RTA_OIF, RTA_PREFSRC, RTA_VIA, RTM_GETROUTE,
+        RTM_NEWROUTE, host_header, via,
+    },
 };
 
 /// The kernel's route to an address.
@@ -36,7 +39,9 @@ pub fn route_to(remote: IpAddr) -> io::Result<RouteTo> {
 /// Returns the one of `interfaces` through which the kernel would send to `remote`, if any.
 pub fn interface_for(remote: IpAddr, interfaces: &[Interface]) -> Option<&Interface> {
     let route = route_to(remote).ok()?;
-    interfaces.iter().find(|interface| interface.index == route.interface)
+    interfaces
+        .iter()
+        .find(|interface| interface.index == route.interface)
 }
 
 pub(crate) fn parse(message: &Message<'_>) -> Option<RouteTo> {
@@ -44,7 +49,10 @@ pub(crate) fn parse(message: &Message<'_>) -> Option<RouteTo> {
         return None;
     }
     let (_, attributes) = message.split(ROUTE_HEADER_LEN)?;
-    let gateway = attributes.find(RTA_GATEWAY).and_then(ip).or_else(|| attributes.find(RTA_VIA).and_then(via));
+    let gateway = attributes
+        .find(RTA_GATEWAY)
+        .and_then(ip)
+        .or_else(|| attributes.find(RTA_VIA).and_then(via));
     Some(RouteTo {
         interface: InterfaceIndex(u32_at(attributes.find(RTA_OIF)?, 0)?),
         local: attributes.find(RTA_PREFSRC).and_then(ip),

@@ -74,7 +74,10 @@ impl Recorded for MtuRecord {
 impl Mtus {
     /// Opens the state directory, and creates it if it is missing.
     pub fn open(state_dir: &Path) -> Result<Self, MtuError> {
-        Ok(Self { directory: state_dir.to_owned(), owner: route_ledger::enter(state_dir)? })
+        Ok(Self {
+            directory: state_dir.to_owned(),
+            owner: route_ledger::enter(state_dir)?,
+        })
     }
 
     /// Returns true if a state directory holds any record. The directory may be missing. Cheap
@@ -95,12 +98,23 @@ impl Mtus {
         let all = listed()?;
         let found = may_set(interface, mtu, &all)?;
         let before = ledger.records.clone();
-        let position = ledger.records.iter().position(|record| record.namespace == namespace && record.is_about(found));
+        let position = ledger
+            .records
+            .iter()
+            .position(|record| record.namespace == namespace && record.is_about(found));
         let is_full = ledger.records.len() >= MAX_RECORDS;
         let was = match position.and_then(|position| ledger.records.get_mut(position)) {
-            Some(record) if record.owner != self.owner => return Err(MtuError::HeldElsewhere { interface }),
+            Some(record) if record.owner != self.owner => {
+                return Err(MtuError::HeldElsewhere { interface });
+            }
             Some(record) => {
-                record.set = record.set.last().copied().into_iter().chain([mtu]).collect();
+                record.set = record
+                    .set
+                    .last()
+                    .copied()
+                    .into_iter()
+                    .chain([mtu])
+                    .collect();
                 record.was
             }
             None if is_full => return Err(MtuError::TooMany { interface }),
@@ -123,8 +137,13 @@ impl Mtus {
     pub fn restore(&self, interface: InterfaceIndex) -> Result<bool, MtuError> {
         let mut ledger = Ledger::<MtuRecord>::open(&self.directory)?;
         let namespace = namespace()?;
-        let is_it = |record: &MtuRecord| (&record.owner, record.namespace, record.interface) == (&self.owner, namespace, interface);
-        let Some(position) = ledger.records.iter().position(is_it) else { return Ok(false) };
+        let is_it = |record: &MtuRecord| {
+            (&record.owner, record.namespace, record.interface)
+                == (&self.owner, namespace, interface)
+        };
+        let Some(position) = ledger.records.iter().position(is_it) else {
+            return Ok(false);
+        };
         let changed = put_back(&ledger.records[position], &listed()?)?;
         ledger.records.remove(position);
         ledger.save()?;
@@ -144,20 +163,33 @@ impl Mtus {
         let namespace = namespace()?;
         let records = route_ledger::read::<MtuRecord>(&self.directory)?;
         let all = listed()?;
-        let here = records.iter().filter(|record| record.namespace == namespace && !record.owner.is_of_another_boot());
-        Ok(here.filter_map(|record| record.found_changed(&all)).collect())
+        let here = records
+            .iter()
+            .filter(|record| record.namespace == namespace && !record.owner.is_of_another_boot());
+        Ok(here
+            .filter_map(|record| record.found_changed(&all))
+            .collect())
     }
 
     fn record(&self, namespace: u64, found: &Interface, mtu: u32) -> MtuRecord {
         let (name, mac) = (found.name.to_string(), found.mac.map(|mac| mac.to_string()));
-        MtuRecord { owner: self.owner.clone(), namespace, interface: found.index, name, mac, was: found.mtu, set: vec![mtu] }
+        MtuRecord {
+            owner: self.owner.clone(),
+            namespace,
+            interface: found.index,
+            name,
+            mac,
+            was: found.mtu,
+            set: vec![mtu],
+        }
     }
 }
 
 impl MtuRecord {
     fn is_about(&self, interface: &Interface) -> bool {
         let mac = interface.mac.map(|mac| mac.to_string());
-        (self.interface, &self.name, &self.mac) == (interface.index, &interface.name.to_string(), &mac)
+        (self.interface, &self.name, &self.mac)
+            == (interface.index, &interface.name.to_string(), &mac)
     }
 
     /// Returns the interface if it exists and has an MTU that its owner set and that differs from
@@ -178,7 +210,10 @@ impl MtuRecord {
 /// Restores the MTUs of dead owners in this namespace. A failed restore keeps its record and is
 /// returned as an error.
 fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<ChangedMtu>, MtuError> {
-    let (dead, mut kept): (Vec<_>, Vec<_>) = ledger.records.drain(..).partition(|record| !record.owner.is_alive());
+    let (dead, mut kept): (Vec<_>, Vec<_>) = ledger
+        .records
+        .drain(..)
+        .partition(|record| !record.owner.is_alive());
     if dead.is_empty() {
         ledger.records = kept;
         return Ok(Vec::new());
@@ -208,14 +243,19 @@ fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<Chan
     ledger.records = kept;
     ledger.save()?;
     for ChangedMtu { name, now, was, .. } in &restored {
-        info!(interface = name, now, was, "restored an MTU of a dead process");
+        info!(
+            interface = name,
+            now, was, "restored an MTU of a dead process"
+        );
     }
     failed.map_or(Ok(restored), Err)
 }
 
 /// Restores a recorded MTU if the interface still matches the record. Returns the change, if any.
 fn put_back(record: &MtuRecord, all: &[Interface]) -> Result<Option<ChangedMtu>, MtuError> {
-    let Some(changed) = record.found_changed(all) else { return Ok(None) };
+    let Some(changed) = record.found_changed(all) else {
+        return Ok(None);
+    };
     match set_link(record.interface, record.was) {
         Err(MtuError::NoInterface { .. }) => Ok(None),
         done => done.map(|()| Some(changed)),
@@ -223,9 +263,15 @@ fn put_back(record: &MtuRecord, all: &[Interface]) -> Result<Option<ChangedMtu>,
 }
 
 fn may_set(interface: InterfaceIndex, mtu: u32, all: &[Interface]) -> Result<&Interface, MtuError> {
-    let found = all.iter().find(|known| known.index == interface).ok_or(MtuError::NoInterface { interface })?;
+    let found = all
+        .iter()
+        .find(|known| known.index == interface)
+        .ok_or(MtuError::NoInterface { interface })?;
     // A bridge with an explicit MTU never follows its ports again.
-    if !matches!(found.kind, InterfaceKind::Ethernet | InterfaceKind::Veth | InterfaceKind::Bond | InterfaceKind::Vlan) {
+    if !matches!(
+        found.kind,
+        InterfaceKind::Ethernet | InterfaceKind::Veth | InterfaceKind::Bond | InterfaceKind::Vlan
+    ) {
         return Err(MtuError::NotACable { interface });
     }
     // The kernel also changes the MTUs of dependent interfaces, and does not restore those.
@@ -252,7 +298,11 @@ fn set_link(interface: InterfaceIndex, mtu: u32) -> Result<(), MtuError> {
         Some(libc::ENODEV) => MtuError::NoInterface { interface },
         // EINVAL: outside the driver's range. ERANGE: above the lower interface's MTU.
         Some(libc::EINVAL | libc::ERANGE) => MtuError::OutOfRange { interface, mtu },
-        _ => MtuError::Kernel { interface, mtu, source },
+        _ => MtuError::Kernel {
+            interface,
+            mtu,
+            source,
+        },
     })
 }
 
@@ -286,7 +336,9 @@ pub enum MtuError {
         interface: InterfaceIndex,
     },
     /// MTU out of the supported range, or of the driver's.
-    #[error("invalid MTU {mtu} of interface {interface}: expected {MIN_MTU} to {MAX_MTU}, and at most the card's maximum")]
+    #[error(
+        "invalid MTU {mtu} of interface {interface}: expected {MIN_MTU} to {MAX_MTU}, and at most the card's maximum"
+    )]
     OutOfRange {
         /// The interface.
         interface: InterfaceIndex,
@@ -300,7 +352,9 @@ pub enum MtuError {
         interface: InterfaceIndex,
     },
     /// Limit on changed interfaces reached.
-    #[error("cannot change the MTU of interface {interface}: limit of {MAX_RECORDS} in total reached")]
+    #[error(
+        "cannot change the MTU of interface {interface}: limit of {MAX_RECORDS} in total reached"
+    )]
     TooMany {
         /// The interface.
         interface: InterfaceIndex,
@@ -371,26 +425,49 @@ mod tests {
     use super::*;
 
     fn interface(index: u32, kind: InterfaceKind) -> Interface {
-        Interface::new(InterfaceIndex(index), format!("eth{index}").parse().unwrap(), kind)
+        Interface::new(
+            InterfaceIndex(index),
+            format!("eth{index}").parse().unwrap(),
+            kind,
+        )
     }
 
     fn refusal(mtu: u32, change: impl FnOnce(&mut Interface)) -> String {
         let mut changed = interface(1, InterfaceKind::Ethernet);
         change(&mut changed);
-        may_set(InterfaceIndex(1), mtu, &[changed]).unwrap_err().to_string()
+        may_set(InterfaceIndex(1), mtu, &[changed])
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn only_cables_that_nothing_else_goes_by_are_changed() {
         let cable = [interface(1, InterfaceKind::Ethernet)];
         assert!(may_set(InterfaceIndex(1), 9000, &cable).is_ok());
-        assert!(refusal(9000, |changed| changed.kind = InterfaceKind::Bridge).ends_with("not a physical interface"));
-        assert!(refusal(9000, |changed| changed.kind = InterfaceKind::Loopback).ends_with("not a physical interface"));
-        assert!(refusal(9000, |changed| changed.master = Some(InterfaceIndex(2))).ends_with("use it"));
-        assert!(refusal(9000, |changed| changed.index = InterfaceIndex(2)).ends_with("no such interface"));
-        let vlan = Interface { lower: Some(InterfaceIndex(1)), ..interface(2, InterfaceKind::Vlan) };
+        assert!(
+            refusal(9000, |changed| changed.kind = InterfaceKind::Bridge)
+                .ends_with("not a physical interface")
+        );
+        assert!(
+            refusal(9000, |changed| changed.kind = InterfaceKind::Loopback)
+                .ends_with("not a physical interface")
+        );
+        assert!(
+            refusal(9000, |changed| changed.master = Some(InterfaceIndex(2))).ends_with("use it")
+        );
+        assert!(
+            refusal(9000, |changed| changed.index = InterfaceIndex(2))
+                .ends_with("no such interface")
+        );
+        let vlan = Interface {
+            lower: Some(InterfaceIndex(1)),
+            ..interface(2, InterfaceKind::Vlan)
+        };
         let both = [cable[0].clone(), vlan];
-        assert!(matches!(may_set(InterfaceIndex(1), 9000, &both), Err(MtuError::Shared { .. })));
+        assert!(matches!(
+            may_set(InterfaceIndex(1), 9000, &both),
+            Err(MtuError::Shared { .. })
+        ));
         assert!(may_set(InterfaceIndex(2), 1400, &both).is_ok());
     }
 
@@ -399,7 +476,14 @@ mod tests {
         for mtu in [0, 68, MIN_MTU - 1, MAX_MTU + 1, u32::MAX] {
             assert!(refusal(mtu, |_| ()).contains(&format!("invalid MTU {mtu}")));
         }
-        assert!(may_set(InterfaceIndex(1), MIN_MTU, &[interface(1, InterfaceKind::Veth)]).is_ok());
+        assert!(
+            may_set(
+                InterfaceIndex(1),
+                MIN_MTU,
+                &[interface(1, InterfaceKind::Veth)]
+            )
+            .is_ok()
+        );
     }
 
     #[test]
@@ -413,12 +497,28 @@ mod tests {
             was: 1500,
             set: vec![4000, 9000],
         };
-        let with = |mtu| Interface { mtu, ..interface(1, InterfaceKind::Ethernet) };
+        let with = |mtu| Interface {
+            mtu,
+            ..interface(1, InterfaceKind::Ethernet)
+        };
         let changed = |found: Interface| record.found_changed(&[found]).map(|changed| changed.now);
         // If the owner dies between record and change, the interface has one MTU or the other.
-        assert_eq!([1500, 4000, 9000, 2000].map(|mtu| changed(with(mtu))), [None, Some(4000), Some(9000), None]);
-        assert_eq!(changed(Interface { name: "eth9".parse().unwrap(), ..with(9000) }), None);
+        assert_eq!(
+            [1500, 4000, 9000, 2000].map(|mtu| changed(with(mtu))),
+            [None, Some(4000), Some(9000), None]
+        );
+        assert_eq!(
+            changed(Interface {
+                name: "eth9".parse().unwrap(),
+                ..with(9000)
+            }),
+            None
+        );
         let mac = Some(crate::MacAddress([2; 6]));
-        assert_eq!(changed(Interface { mac, ..with(9000) }), None, "replaced by another card");
+        assert_eq!(
+            changed(Interface { mac, ..with(9000) }),
+            None,
+            "replaced by another card"
+        );
     }
 }

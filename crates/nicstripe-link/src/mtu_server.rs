@@ -21,11 +21,20 @@ pub(crate) struct HeldMtus<'d> {
 
 impl<'d> HeldMtus<'d> {
     pub(crate) fn new(state_dir: &'d Path) -> Self {
-        Self { state_dir, held: Vec::new(), is_ending: false }
+        Self {
+            state_dir,
+            held: Vec::new(),
+            is_ending: false,
+        }
     }
 
     /// Changes the MTU of an interface for `seconds`; returns the original.
-    pub(crate) fn set(&mut self, interface: InterfaceIndex, mtu: u32, seconds: u32) -> Result<u32, MtuError> {
+    pub(crate) fn set(
+        &mut self,
+        interface: InterfaceIndex,
+        mtu: u32,
+        seconds: u32,
+    ) -> Result<u32, MtuError> {
         if self.is_ending {
             return Err(MtuError::Ending { interface });
         }
@@ -38,13 +47,18 @@ impl<'d> HeldMtus<'d> {
         }
         let was = Mtus::open(self.state_dir)?.set(interface, mtu)?;
         self.held.retain(|(held, _)| *held != interface);
-        self.held.push((interface, Instant::now() + Duration::from_secs(seconds.into())));
+        self.held.push((
+            interface,
+            Instant::now() + Duration::from_secs(seconds.into()),
+        ));
         Ok(was)
     }
 
     /// Restores one MTU; returns true if that changed it.
     pub(crate) fn restore(&mut self, interface: InterfaceIndex) -> Result<bool, MtuError> {
-        let Some(position) = self.held.iter().position(|(held, _)| *held == interface) else { return Ok(false) };
+        let Some(position) = self.held.iter().position(|(held, _)| *held == interface) else {
+            return Ok(false);
+        };
         let changed = Mtus::open(self.state_dir)?.restore(interface)?;
         self.held.remove(position);
         Ok(changed)
@@ -57,10 +71,18 @@ impl<'d> HeldMtus<'d> {
     /// Restores expired changes. Retries a failed restore one second later.
     pub(crate) fn release_expired(&mut self) {
         let now = Instant::now();
-        let expired: Vec<_> = self.held.iter().filter(|(_, end)| *end <= now).map(|(interface, _)| *interface).collect();
+        let expired: Vec<_> = self
+            .held
+            .iter()
+            .filter(|(_, end)| *end <= now)
+            .map(|(interface, _)| *interface)
+            .collect();
         for interface in expired {
             if self.restore(interface).is_err() {
-                self.held.iter_mut().filter(|(held, _)| *held == interface).for_each(|(_, end)| *end = now + AGAIN);
+                self.held
+                    .iter_mut()
+                    .filter(|(held, _)| *held == interface)
+                    .for_each(|(_, end)| *end = now + AGAIN);
             }
         }
     }
@@ -68,7 +90,9 @@ impl<'d> HeldMtus<'d> {
     /// Restores all MTUs and rejects further changes.
     pub(crate) fn end(&mut self) {
         self.is_ending = true;
-        self.held.iter_mut().for_each(|(_, end)| *end = Instant::now());
+        self.held
+            .iter_mut()
+            .for_each(|(_, end)| *end = Instant::now());
         self.release_expired();
     }
 

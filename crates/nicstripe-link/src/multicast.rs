@@ -11,7 +11,9 @@ use std::{
     os::fd::AsFd,
 };
 
-use socket2::{Domain, MaybeUninitSlice, MsgHdr, MsgHdrMut, Protocol, SockAddr, SockRef, Socket, Type};
+use socket2::{
+    Domain, MaybeUninitSlice, MsgHdr, MsgHdrMut, Protocol, SockAddr, SockRef, Socket, Type,
+};
 
 use crate::{
     interface::{Interface, InterfaceIndex},
@@ -38,7 +40,11 @@ impl Interface {
 ///
 /// `ENODEV` if the interface does not exist, `EADDRINUSE`, `EACCES`, and `EINVAL` if `group` is not
 /// a multicast address.
-pub fn multicast_listener(interface: &Interface, group: Ipv6Addr, port: u16) -> io::Result<UdpSocket> {
+pub fn multicast_listener(
+    interface: &Interface,
+    group: Ipv6Addr,
+    port: u16,
+) -> io::Result<UdpSocket> {
     let socket = link_socket(interface, group, port)?;
     socket.join_multicast_v6(&group, interface.index.0)?;
     Ok(socket.into())
@@ -67,17 +73,27 @@ pub fn multicast_sender(interface: &Interface, local: Ipv6Addr) -> io::Result<Ud
 /// # Errors
 ///
 /// `WouldBlock` if no datagram is available.
-pub fn receive_from_neighbour(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddrV6)>> {
+pub fn receive_from_neighbour(
+    socket: &impl AsFd,
+    buffer: &mut [u8],
+) -> io::Result<Option<(usize, SocketAddrV6)>> {
     let mut source = SockAddr::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0));
     let mut control = [0; CONTROL_LEN];
     let mut buffers = [MaybeUninitSlice::new(as_uninit(buffer))];
-    let mut message = MsgHdrMut::new().with_addr(&mut source).with_buffers(&mut buffers).with_control(as_uninit(&mut control));
+    let mut message = MsgHdrMut::new()
+        .with_addr(&mut source)
+        .with_buffers(&mut buffers)
+        .with_control(as_uninit(&mut control));
     let len = SockRef::from(socket).recvmsg(&mut message, 0)?;
     let (truncated, control_len) = (message.flags().is_truncated(), message.control_len());
     let control = control.get(..control_len).unwrap_or_default();
-    let neighbour = source.as_socket_ipv6().filter(|source| source.ip().is_unicast_link_local());
+    let neighbour = source
+        .as_socket_ipv6()
+        .filter(|source| source.ip().is_unicast_link_local());
     let whole = !truncated && hop_limit(control) == Some(HOPS);
-    Ok(neighbour.filter(|_| whole).map(|neighbour| (len, neighbour)))
+    Ok(neighbour
+        .filter(|_| whole)
+        .map(|neighbour| (len, neighbour)))
 }
 
 /// Sends one datagram to a neighbour from a link-local address of the socket's interface. The
@@ -96,7 +112,10 @@ pub fn send_to_neighbour(
     let to = SockAddr::from(SocketAddrV6::new(*to.ip(), to.port(), 0, interface.0));
     let control = source_message(from, interface);
     let buffers = [IoSlice::new(datagram)];
-    let message = MsgHdr::new().with_addr(&to).with_buffers(&buffers).with_control(&control);
+    let message = MsgHdr::new()
+        .with_addr(&to)
+        .with_buffers(&buffers)
+        .with_control(&control);
     SockRef::from(socket).sendmsg(&message, 0).map(drop)
 }
 
@@ -114,7 +133,10 @@ fn link_socket(interface: &Interface, address: Ipv6Addr, port: u16) -> io::Resul
 
 /// Returns the hop limit of a received datagram (`IPV6_HOPLIMIT`, an int).
 fn hop_limit(control: &[u8]) -> Option<u32> {
-    u32_at(control_message(control, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)?, 0)
+    u32_at(
+        control_message(control, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)?,
+        0,
+    )
 }
 
 /// Encodes the control message with a datagram's source address (`IPV6_PKTINFO`, `struct
@@ -150,9 +172,23 @@ mod tests {
 
     #[test]
     fn the_first_link_local_address_is_the_one_to_speak_from() {
-        let two = interface(2, "eth0", InterfaceKind::Ethernet, &["10.0.0.1/24", "fd00::1/64", "fe80::2/64", "fe80::1/64"]);
+        let two = interface(
+            2,
+            "eth0",
+            InterfaceKind::Ethernet,
+            &["10.0.0.1/24", "fd00::1/64", "fe80::2/64", "fe80::1/64"],
+        );
         assert_eq!(two.link_local(), Some("fe80::2".parse().unwrap()));
-        assert_eq!(interface(3, "eth1", InterfaceKind::Ethernet, &["10.0.0.1/24", "fd00::1/64"]).link_local(), None);
+        assert_eq!(
+            interface(
+                3,
+                "eth1",
+                InterfaceKind::Ethernet,
+                &["10.0.0.1/24", "fd00::1/64"]
+            )
+            .link_local(),
+            None
+        );
     }
 
     #[test]

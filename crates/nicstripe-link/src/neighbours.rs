@@ -22,7 +22,11 @@ use crate::{
 pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
     let way = route_to(address)?;
     let mut netlink = Netlink::route()?;
-    if way.gateway.is_some() || !netlink.query(&request(RTM_GETNEIGH, address, way.interface), is_doubted)?.unwrap_or(false) {
+    if way.gateway.is_some()
+        || !netlink
+            .query(&request(RTM_GETNEIGH, address, way.interface), is_doubted)?
+            .unwrap_or(false)
+    {
         return Ok(false);
     }
     netlink.command(&request(RTM_DELNEIGH, address, way.interface), 0)?;
@@ -31,13 +35,19 @@ pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
 
 fn request(kind: u16, address: IpAddr, interface: InterfaceIndex) -> Request {
     let mut header = [0; HEADER_LEN];
-    header[0] = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
+    header[0] = if address.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    } as u8;
     header[4..8].copy_from_slice(&interface.0.to_ne_bytes());
     Request::new(kind, &header).address(NDA_DST, address)
 }
 
 fn is_doubted(message: &Message<'_>) -> Option<bool> {
-    let (header, _) = message.split(HEADER_LEN).filter(|_| message.kind == RTM_NEWNEIGH)?;
+    let (header, _) = message
+        .split(HEADER_LEN)
+        .filter(|_| message.kind == RTM_NEWNEIGH)?;
     Some(u16_at(header, 8)? & (NUD_STALE | NUD_DELAY | NUD_PROBE) != 0)
 }
 

@@ -42,7 +42,10 @@ impl Netlink {
     fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let socket = NetlinkSocket::open(protocol, SocketFlags::CLOEXEC, 0)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self {
+            socket,
+            sequence: 0,
+        })
     }
 
     /// Makes the kernel filter route dumps by the request header (Linux 4.20); older kernels send
@@ -54,19 +57,31 @@ impl Netlink {
     /// Dumps all objects of a kind, and returns the results of `parse`.
     ///
     /// Repeats a dump that the kernel marks as interrupted by a change.
-    pub(crate) fn dump<T>(&mut self, request: &Request, mut parse: impl FnMut(&Message<'_>) -> Option<T>) -> io::Result<Vec<T>> {
+    pub(crate) fn dump<T>(
+        &mut self,
+        request: &Request,
+        mut parse: impl FnMut(&Message<'_>) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
         for _ in 0..DUMP_ATTEMPTS {
             let mut parsed = Vec::new();
-            let interrupted = self.exchange(request, NLM_F_DUMP, |message| parsed.extend(parse(message)))?;
+            let interrupted =
+                self.exchange(request, NLM_F_DUMP, |message| parsed.extend(parse(message)))?;
             if !interrupted {
                 return Ok(parsed);
             }
         }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "the kernel's table changed during each attempt to read it"))
+        Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "the kernel's table changed during each attempt to read it",
+        ))
     }
 
     /// Queries one object and returns the result of `parse`.
-    pub(crate) fn query<T>(&mut self, request: &Request, mut parse: impl FnMut(&Message<'_>) -> Option<T>) -> io::Result<Option<T>> {
+    pub(crate) fn query<T>(
+        &mut self,
+        request: &Request,
+        mut parse: impl FnMut(&Message<'_>) -> Option<T>,
+    ) -> io::Result<Option<T>> {
         let mut parsed = None;
         self.exchange(request, NLM_F_ACK, |message| parsed = parse(message))?;
         Ok(parsed)
@@ -79,9 +94,15 @@ impl Netlink {
 
     /// Sends a request and passes all answers to `on_message`. Returns true if a dump was
     /// interrupted.
-    fn exchange(&mut self, request: &Request, flags: u16, mut on_message: impl FnMut(&Message<'_>)) -> io::Result<bool> {
+    fn exchange(
+        &mut self,
+        request: &Request,
+        flags: u16,
+        mut on_message: impl FnMut(&Message<'_>),
+    ) -> io::Result<bool> {
         self.sequence = self.sequence.wrapping_add(1);
-        self.socket.send(&request.finish(flags | NLM_F_REQUEST, self.sequence))?;
+        self.socket
+            .send(&request.finish(flags | NLM_F_REQUEST, self.sequence))?;
         let mut buffer = vec![0; BUFFER_LEN];
         let mut interrupted = false;
         loop {
@@ -108,8 +129,13 @@ pub(crate) struct NetlinkSocket(OwnedFd);
 impl NetlinkSocket {
     /// Opens a socket and joins the multicast `groups` (one bit each, `1 << (RTNLGRP_* - 1)`). No
     /// protocol means rtnetlink, whose number is zero.
-    pub(crate) fn open(protocol: Option<Protocol>, flags: SocketFlags, groups: u32) -> io::Result<Self> {
-        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    pub(crate) fn open(
+        protocol: Option<Protocol>,
+        flags: SocketFlags,
+        groups: u32,
+    ) -> io::Result<Self> {
+        let socket =
+            rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
         Ok(Self(socket))
     }
@@ -126,12 +152,14 @@ impl NetlinkSocket {
     /// `ENOBUFS` means that the kernel dropped messages for this socket (multicast only).
     pub(crate) fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
         let len = loop {
-            let (_, len, sender) = match rustix::net::recvfrom(&self.0, &mut *buffer, RecvFlags::TRUNC) {
-                Err(rustix::io::Errno::INTR) => continue,
-                received => received?,
-            };
-            let from_kernel =
-                sender.and_then(|address| SocketAddrNetlink::try_from(address).ok()).is_some_and(|address| address.pid() == 0);
+            let (_, len, sender) =
+                match rustix::net::recvfrom(&self.0, &mut *buffer, RecvFlags::TRUNC) {
+                    Err(rustix::io::Errno::INTR) => continue,
+                    received => received?,
+                };
+            let from_kernel = sender
+                .and_then(|address| SocketAddrNetlink::try_from(address).ok())
+                .is_some_and(|address| address.pid() == 0);
             if from_kernel {
                 break len;
             }
@@ -203,7 +231,8 @@ impl Request {
 
 /// Appends an attribute to `bytes`, padded to netlink's alignment.
 pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let len = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len()).expect("these attributes are a few bytes");
+    let len = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len())
+        .expect("these attributes are a few bytes");
     bytes.extend_from_slice(&len.to_ne_bytes());
     bytes.extend_from_slice(&kind.to_ne_bytes());
     bytes.extend_from_slice(value);
@@ -256,7 +285,10 @@ impl<'a> Iterator for Messages<'a> {
             sequence: u32_at(self.0, 8)?,
             body: self.0.get(HEADER_LEN..len)?,
         };
-        self.0 = self.0.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+        self.0 = self
+            .0
+            .get(len.next_multiple_of(ALIGNMENT)..)
+            .unwrap_or_default();
         Some(message)
     }
 }
@@ -284,7 +316,10 @@ impl<'a> Iterator for Attributes<'a> {
         let len = usize::from(u16_at(self.0, 0)?);
         let kind = u16_at(self.0, 2)? & NLA_TYPE_MASK;
         let value = self.0.get(ATTRIBUTE_HEADER_LEN..len)?;
-        self.0 = self.0.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+        self.0 = self
+            .0
+            .get(len.next_multiple_of(ALIGNMENT)..)
+            .unwrap_or_default();
         Some((kind, value))
     }
 }
@@ -295,7 +330,10 @@ fn name_timeout(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::WouldBlock {
         return error;
     }
-    io::Error::new(io::ErrorKind::TimedOut, format!("the kernel did not answer within {ANSWER_TIMEOUT:?}"))
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("the kernel did not answer within {ANSWER_TIMEOUT:?}"),
+    )
 }
 
 pub(crate) fn u8_at(bytes: &[u8], offset: usize) -> Option<u8> {
@@ -333,7 +371,9 @@ pub(crate) fn ip(value: &[u8]) -> Option<IpAddr> {
     if let Ok(octets) = <[u8; 4]>::try_from(value) {
         return Some(Ipv4Addr::from(octets).into());
     }
-    <[u8; 16]>::try_from(value).ok().map(|octets| Ipv6Addr::from(octets).into())
+    <[u8; 16]>::try_from(value)
+        .ok()
+        .map(|octets| Ipv6Addr::from(octets).into())
 }
 
 /// Timeout for an answer: the kernel answers inside the call, unless another process holds the RTNL
@@ -370,7 +410,9 @@ mod tests {
     use super::*;
 
     fn datagram() -> Vec<u8> {
-        let request = Request::new(16, &[7; 16]).attribute(3, b"eth0\0").attribute(4, &1500u32.to_ne_bytes());
+        let request = Request::new(16, &[7; 16])
+            .attribute(3, b"eth0\0")
+            .attribute(4, &1500u32.to_ne_bytes());
         [request.finish(2, 9), request.finish(2, 10)].concat()
     }
 
@@ -379,11 +421,17 @@ mod tests {
         let bytes = datagram();
         let messages: Vec<_> = Messages::new(&bytes).collect();
         assert_eq!(messages.len(), 2);
-        assert_eq!((messages[1].kind, messages[1].flags, messages[1].sequence), (16, 2, 10));
+        assert_eq!(
+            (messages[1].kind, messages[1].flags, messages[1].sequence),
+            (16, 2, 10)
+        );
         let (fixed, attributes) = messages[1].split(16).unwrap();
         assert_eq!(fixed, [7; 16]);
         assert_eq!(attributes.find(3).map(text).as_deref(), Some("eth0"));
-        assert_eq!(attributes.find(4).and_then(|value| u32_at(value, 0)), Some(1500));
+        assert_eq!(
+            attributes.find(4).and_then(|value| u32_at(value, 0)),
+            Some(1500)
+        );
         assert_eq!(attributes.find(5), None);
     }
 
@@ -413,15 +461,23 @@ mod tests {
     fn an_error_message_is_an_os_error_and_zero_an_acknowledgement() {
         let message = |code: i32| Request::new(NLMSG_ERROR, &code.to_ne_bytes()).finish(0, 1);
         let outcome = |bytes: &[u8]| Messages::new(bytes).next().unwrap().outcome();
-        assert_eq!(outcome(&message(-1)).unwrap_err().raw_os_error(), Some(libc::EPERM));
-        assert_eq!(outcome(&message(i32::MIN)).unwrap_err().raw_os_error(), Some(i32::MAX));
+        assert_eq!(
+            outcome(&message(-1)).unwrap_err().raw_os_error(),
+            Some(libc::EPERM)
+        );
+        assert_eq!(
+            outcome(&message(i32::MIN)).unwrap_err().raw_os_error(),
+            Some(i32::MAX)
+        );
         assert!(outcome(&message(0)).is_ok());
     }
 
     /// Reads everything; must terminate.
     fn walk(bytes: &[u8]) {
         for message in Messages::new(bytes).take(1000) {
-            let _ = message.split(16).map(|(_, attributes)| attributes.take(1000).count());
+            let _ = message
+                .split(16)
+                .map(|(_, attributes)| attributes.take(1000).count());
             let _ = message.outcome();
         }
     }

@@ -34,17 +34,34 @@ pub struct Remedy {
 pub fn arp_flux_remedy(interfaces: &[(InterfaceName, Sysctls)]) -> Option<Remedy> {
     let (mut apply, mut undo) = (Vec::new(), Vec::new());
     for (name, sysctls) in interfaces {
-        for (key, setting, wanted) in [(ARP_IGNORE, sysctls.arp_ignore, 1), (ARP_ANNOUNCE, sysctls.arp_announce, 2)] {
+        for (key, setting, wanted) in [
+            (ARP_IGNORE, sysctls.arp_ignore, 1),
+            (ARP_ANNOUNCE, sysctls.arp_announce, 2),
+        ] {
             change(name, key, setting, wanted, &mut apply, &mut undo);
         }
     }
     if apply.is_empty() {
         return None;
     }
-    let names: Vec<String> = interfaces.iter().map(|(name, _)| name.to_string()).collect();
-    apply.extend(names.iter().map(|name| format!("ip neigh flush dev {name}")));
-    let problem = format!("{} share a subnet, and each answers ARP for the addresses of all (ARP flux)", listed(&names));
-    Some(Remedy { problem, apply, undo })
+    let names: Vec<String> = interfaces
+        .iter()
+        .map(|(name, _)| name.to_string())
+        .collect();
+    apply.extend(
+        names
+            .iter()
+            .map(|name| format!("ip neigh flush dev {name}")),
+    );
+    let problem = format!(
+        "{} share a subnet, and each answers ARP for the addresses of all (ARP flux)",
+        listed(&names)
+    );
+    Some(Remedy {
+        problem,
+        apply,
+        undo,
+    })
 }
 
 /// Facts about a remote address whose packets the reverse path filter drops.
@@ -66,12 +83,24 @@ pub struct StrictPath {
 ///
 /// Empty if the filter is not strict, or if the kernel already uses that interface.
 pub fn strict_path_remedies(facts: &StrictPath) -> Vec<Remedy> {
-    let StrictPath { interface, remote, kernel_takes, sysctls } = facts;
-    if sysctls.is_reverse_path_strict() != Some(true) || *kernel_takes == Some(*interface) || !remote.is_ipv4() {
+    let StrictPath {
+        interface,
+        remote,
+        kernel_takes,
+        sysctls,
+    } = facts;
+    if sysctls.is_reverse_path_strict() != Some(true)
+        || *kernel_takes == Some(*interface)
+        || !remote.is_ipv4()
+    {
         return Vec::new();
     }
-    let way = kernel_takes.map_or_else(|| "no route back to it".to_owned(), |other| format!("the route back to it is by {other}"));
-    let problem = format!("{interface} drops what comes from {remote}: rp_filter is strict, and {way}");
+    let way = kernel_takes.map_or_else(
+        || "no route back to it".to_owned(),
+        |other| format!("the route back to it is by {other}"),
+    );
+    let problem =
+        format!("{interface} drops what comes from {remote}: rp_filter is strict, and {way}");
     let route = format!("{remote}/32 dev {interface}");
     let by_route = Remedy {
         problem: problem.clone(),
@@ -79,14 +108,37 @@ pub fn strict_path_remedies(facts: &StrictPath) -> Vec<Remedy> {
         undo: vec![format!("ip route del {route}")],
     };
     let (mut apply, mut undo) = (Vec::new(), Vec::new());
-    change(interface, RP_FILTER, sysctls.rp_filter, 2, &mut apply, &mut undo);
-    vec![by_route, Remedy { problem, apply, undo }]
+    change(
+        interface,
+        RP_FILTER,
+        sysctls.rp_filter,
+        2,
+        &mut apply,
+        &mut undo,
+    );
+    vec![
+        by_route,
+        Remedy {
+            problem,
+            apply,
+            undo,
+        },
+    ]
 }
 
 /// Adds the commands that raise an interface's setting to `wanted` and restore it, if the value is
 /// known and lower.
-fn change(name: &InterfaceName, key: &str, setting: Setting, wanted: u8, apply: &mut Vec<String>, undo: &mut Vec<String>) {
-    let (Some(own), Some(effective)) = (setting.own, setting.effective()) else { return };
+fn change(
+    name: &InterfaceName,
+    key: &str,
+    setting: Setting,
+    wanted: u8,
+    apply: &mut Vec<String>,
+    undo: &mut Vec<String>,
+) {
+    let (Some(own), Some(effective)) = (setting.own, setting.effective()) else {
+        return;
+    };
     if effective < wanted {
         let command = |value: u8| format!("sysctl -w {}={value}", path(name, key));
         apply.push(command(wanted));
@@ -114,7 +166,10 @@ mod tests {
     use super::*;
 
     fn setting(own: u8, all: u8) -> Setting {
-        Setting { own: Some(own), all: Some(all) }
+        Setting {
+            own: Some(own),
+            all: Some(all),
+        }
     }
 
     fn name(text: &str) -> InterfaceName {
@@ -123,9 +178,17 @@ mod tests {
 
     #[test]
     fn arp_flux_is_cured_by_two_settings_an_interface_and_undone_to_what_was() {
-        let untouched = Sysctls { arp_ignore: setting(0, 0), arp_announce: setting(1, 0), ..Sysctls::default() };
-        let remedy = arp_flux_remedy(&[(name("eth1"), untouched), (name("eth2.5"), untouched)]).unwrap();
-        assert_eq!(remedy.problem, "eth1 and eth2.5 share a subnet, and each answers ARP for the addresses of all (ARP flux)");
+        let untouched = Sysctls {
+            arp_ignore: setting(0, 0),
+            arp_announce: setting(1, 0),
+            ..Sysctls::default()
+        };
+        let remedy =
+            arp_flux_remedy(&[(name("eth1"), untouched), (name("eth2.5"), untouched)]).unwrap();
+        assert_eq!(
+            remedy.problem,
+            "eth1 and eth2.5 share a subnet, and each answers ARP for the addresses of all (ARP flux)"
+        );
         assert_eq!(
             remedy.apply,
             [
@@ -150,9 +213,19 @@ mod tests {
 
     #[test]
     fn what_is_right_already_or_unknown_is_not_changed() {
-        let right = Sysctls { arp_ignore: setting(0, 1), arp_announce: setting(2, 0), ..Sysctls::default() };
-        assert_eq!(arp_flux_remedy(&[(name("eth1"), right), (name("eth2"), Sysctls::default())]), None);
-        let half = Sysctls { arp_announce: setting(0, 0), ..right };
+        let right = Sysctls {
+            arp_ignore: setting(0, 1),
+            arp_announce: setting(2, 0),
+            ..Sysctls::default()
+        };
+        assert_eq!(
+            arp_flux_remedy(&[(name("eth1"), right), (name("eth2"), Sysctls::default())]),
+            None
+        );
+        let half = Sysctls {
+            arp_announce: setting(0, 0),
+            ..right
+        };
         let remedy = arp_flux_remedy(&[(name("eth1"), right), (name("eth2"), half)]).unwrap();
         assert_eq!(remedy.undo, ["sysctl -w net.ipv4.conf.eth2.arp_announce=0"]);
     }
@@ -162,19 +235,34 @@ mod tests {
             interface: name("eth2"),
             remote: "10.9.0.22".parse().unwrap(),
             kernel_takes: kernel_takes.map(name),
-            sysctls: Sysctls { rp_filter: setting(0, all), ..Sysctls::default() },
+            sysctls: Sysctls {
+                rp_filter: setting(0, all),
+                ..Sysctls::default()
+            },
         }
     }
 
     #[test]
     fn a_strict_filter_is_cured_by_a_route_or_by_a_loose_one() {
-        let [route, loose] = &strict_path_remedies(&strict(1, Some("eth1")))[..] else { panic!("two cures") };
-        assert_eq!(route.problem, "eth2 drops what comes from 10.9.0.22: rp_filter is strict, and the route back to it is by eth1");
-        assert_eq!(route.apply, ["ip route add 10.9.0.22/32 dev eth2 scope link"]);
+        let [route, loose] = &strict_path_remedies(&strict(1, Some("eth1")))[..] else {
+            panic!("two cures")
+        };
+        assert_eq!(
+            route.problem,
+            "eth2 drops what comes from 10.9.0.22: rp_filter is strict, and the route back to it is by eth1"
+        );
+        assert_eq!(
+            route.apply,
+            ["ip route add 10.9.0.22/32 dev eth2 scope link"]
+        );
         assert_eq!(route.undo, ["ip route del 10.9.0.22/32 dev eth2"]);
         assert_eq!(loose.apply, ["sysctl -w net.ipv4.conf.eth2.rp_filter=2"]);
         assert_eq!(loose.undo, ["sysctl -w net.ipv4.conf.eth2.rp_filter=0"]);
-        assert!(strict_path_remedies(&strict(1, None))[0].problem.ends_with("no route back to it"));
+        assert!(
+            strict_path_remedies(&strict(1, None))[0]
+                .problem
+                .ends_with("no route back to it")
+        );
     }
 
     #[test]
@@ -182,6 +270,12 @@ mod tests {
         assert_eq!(strict_path_remedies(&strict(1, Some("eth2"))), []);
         assert_eq!(strict_path_remedies(&strict(2, Some("eth1"))), []);
         assert_eq!(strict_path_remedies(&strict(0, Some("eth1"))), []);
-        assert_eq!(strict_path_remedies(&StrictPath { remote: "fd00::1".parse().unwrap(), ..strict(1, Some("eth1")) }), []);
+        assert_eq!(
+            strict_path_remedies(&StrictPath {
+                remote: "fd00::1".parse().unwrap(),
+                ..strict(1, Some("eth1"))
+            }),
+            []
+        );
     }
 }

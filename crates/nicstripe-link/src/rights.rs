@@ -17,8 +17,9 @@ use rustix::{
     fs::Mode,
     process::{Gid, getegid, umask},
     thread::{
-        CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, configure_capability_in_ambient_set,
-        remove_capability_from_bounding_set, set_capabilities, set_no_new_privs, set_thread_gid,
+        CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+        configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
+        set_no_new_privs, set_thread_gid,
     },
 };
 
@@ -43,8 +44,11 @@ pub fn give_up_routes() -> io::Result<()> {
     let _ = remove_capability_from_bounding_set(RIGHT);
     let without = |set: CapabilitySet| set.difference(RIGHT);
     // The kernel removes capabilities that are not permitted from the ambient set.
-    let sets =
-        CapabilitySets { effective: without(sets.effective), permitted: without(sets.permitted), inheritable: without(sets.inheritable) };
+    let sets = CapabilitySets {
+        effective: without(sets.effective),
+        permitted: without(sets.permitted),
+        inheritable: without(sets.inheritable),
+    };
     Ok(set_capabilities(None, sets)?)
 }
 
@@ -54,14 +58,23 @@ pub(crate) fn drop_all_but_net_admin() -> io::Result<()> {
     // Kernels before 4.3 have no ambient set.
     let _ = clear_ambient_capability_set();
     let kept = capabilities(None)?.permitted.intersection(RIGHT);
-    Ok(set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })?)
+    Ok(set_capabilities(
+        None,
+        CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?)
 }
 
 /// Lets a process with only network capabilities share a state directory. Takes the directory's
 /// group if permitted, and makes new files readable by that group.
 pub(crate) fn share_directory(directory: &Path) {
     umask(Mode::WGRP | Mode::RWXO);
-    let Ok(metadata) = std::fs::metadata(directory) else { return };
+    let Ok(metadata) = std::fs::metadata(directory) else {
+        return;
+    };
     let group = Gid::from_raw(metadata.st_gid());
     if group != getegid() {
         // Only root may do this. Root does not need the group if it keeps its capabilities for file
@@ -83,7 +96,14 @@ impl Lent {
         if !sets.permitted.contains(RIGHT) || sets.inheritable.contains(RIGHT) {
             return None;
         }
-        set_capabilities(None, CapabilitySets { inheritable: sets.inheritable.union(RIGHT), ..sets }).ok()?;
+        set_capabilities(
+            None,
+            CapabilitySets {
+                inheritable: sets.inheritable.union(RIGHT),
+                ..sets
+            },
+        )
+        .ok()?;
         // From here on, drop restores the sets even on error.
         let lent = Self(sets);
         configure_capability_in_ambient_set(RIGHT, true).ok()?;
@@ -122,7 +142,9 @@ pub(crate) fn hold_signals() -> Option<OwnedFd> {
     // nothing in memory.
     let descriptor = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        ENDING.into_iter().for_each(|signal| _ = libc::sigaddset(set.as_mut_ptr(), signal));
+        ENDING
+            .into_iter()
+            .for_each(|signal| _ = libc::sigaddset(set.as_mut_ptr(), signal));
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
         libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
     };
@@ -168,7 +190,11 @@ mod tests {
             give_up_routes().unwrap();
             give_up_routes().unwrap();
             let after = capabilities(None).unwrap();
-            assert_eq!(after.permitted, before.permitted.difference(RIGHT), "all others stay");
+            assert_eq!(
+                after.permitted,
+                before.permitted.difference(RIGHT),
+                "all others stay"
+            );
             assert!(!thread::spawn(may_change_routes).join().unwrap());
             assert!(Lent::lend().is_none());
         })
@@ -182,8 +208,14 @@ mod tests {
             let had = may_change_routes();
             drop_all_but_net_admin().unwrap();
             let sets = capabilities(None).unwrap();
-            assert_eq!(sets.permitted, if had { RIGHT } else { CapabilitySet::empty() });
-            assert_eq!((sets.effective, sets.inheritable), (sets.permitted, CapabilitySet::empty()));
+            assert_eq!(
+                sets.permitted,
+                if had { RIGHT } else { CapabilitySet::empty() }
+            );
+            assert_eq!(
+                (sets.effective, sets.inheritable),
+                (sets.permitted, CapabilitySet::empty())
+            );
             assert_eq!(may_change_routes(), had);
         })
         .join()

@@ -71,7 +71,11 @@ impl RouteHelper {
             .stdin(OwnedFd::from(theirs.try_clone()?))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
-        Ok(Self { stream: ours, runs: Runs::Process(child), state_dir: state_dir.to_owned() })
+        Ok(Self {
+            stream: ours,
+            runs: Runs::Process(child),
+            state_dir: state_dir.to_owned(),
+        })
     }
 
     /// Starts the helper in a thread of this process, with the capabilities of the calling thread.
@@ -84,8 +88,14 @@ impl RouteHelper {
                 tracing::warn!(%error, "cannot maintain host routes");
             }
         };
-        let thread = thread::Builder::new().name("routes".to_owned()).spawn(serve)?;
-        Ok(Self { stream: ours, runs: Runs::Thread(Some(thread)), state_dir: state_dir.to_owned() })
+        let thread = thread::Builder::new()
+            .name("routes".to_owned())
+            .spawn(serve)?;
+        Ok(Self {
+            stream: ours,
+            runs: Runs::Thread(Some(thread)),
+            state_dir: state_dir.to_owned(),
+        })
     }
 
     /// Installs a route. Idempotent.
@@ -96,7 +106,8 @@ impl RouteHelper {
     /// Removes a route that [`add`](Self::add) installed. Returns true if the kernel's route was
     /// deleted; it may have other owners, or be gone.
     pub fn remove(&mut self, route: &HostRoute) -> Result<bool, RouteError> {
-        self.ask(&Request::Remove(*route)).map(|removed| removed > 0)
+        self.ask(&Request::Remove(*route))
+            .map(|removed| removed > 0)
     }
 
     /// Reinstalls an interface's routes that the kernel dropped. The helper does so by itself when
@@ -109,7 +120,8 @@ impl RouteHelper {
     /// again over its own route. The policy must allow the route. Returns true if an entry was
     /// deleted.
     pub fn forget_neighbour(&mut self, route: &HostRoute) -> Result<bool, RouteError> {
-        self.ask(&Request::ForgetNeighbour(*route)).map(|forgotten| forgotten > 0)
+        self.ask(&Request::ForgetNeighbour(*route))
+            .map(|forgotten| forgotten > 0)
     }
 
     /// Changes the MTU of an interface, and returns the MTU from before this helper changed it.
@@ -122,14 +134,24 @@ impl RouteHelper {
     /// # Errors
     ///
     /// See [`MtuError`]. A helper with more privileges than its caller rejects all changes.
-    pub fn set_mtu(&mut self, interface: InterfaceIndex, mtu: u32, longest: Duration) -> Result<u32, MtuError> {
+    pub fn set_mtu(
+        &mut self,
+        interface: InterfaceIndex,
+        mtu: u32,
+        longest: Duration,
+    ) -> Result<u32, MtuError> {
         let seconds = longest.as_secs().clamp(1, MAX_MTU_SECONDS.into()) as u32;
-        self.ask_mtu(&Request::SetMtu { interface, mtu, seconds })
+        self.ask_mtu(&Request::SetMtu {
+            interface,
+            mtu,
+            seconds,
+        })
     }
 
     /// Restores the MTU from before [`set_mtu`](Self::set_mtu). Returns true if that changed it.
     pub fn restore_mtu(&mut self, interface: InterfaceIndex) -> Result<bool, MtuError> {
-        self.ask_mtu(&Request::RestoreMtu(interface)).map(|changed| changed > 0)
+        self.ask_mtu(&Request::RestoreMtu(interface))
+            .map(|changed| changed > 0)
     }
 
     /// Removes routes and restores MTUs left by dead processes, as the helper does at startup.
@@ -147,12 +169,16 @@ impl RouteHelper {
     }
 
     fn ask(&mut self, request: &Request) -> Result<u32, RouteError> {
-        let answer = self.exchange(request).map_err(|source| RouteError::Helper { source })?;
+        let answer = self
+            .exchange(request)
+            .map_err(|source| RouteError::Helper { source })?;
         answer.into_result(request, &self.state_dir)
     }
 
     fn ask_mtu(&mut self, request: &Request) -> Result<u32, MtuError> {
-        let answer = self.exchange(request).map_err(|source| MtuError::Helper { source })?;
+        let answer = self
+            .exchange(request)
+            .map_err(|source| MtuError::Helper { source })?;
         answer.into_mtu_result(request, &self.state_dir)
     }
 
@@ -165,7 +191,9 @@ impl RouteHelper {
             let _ = self.stream.shutdown(Shutdown::Both);
             return Err(error);
         }
-        Answer::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "malformed answer of the helper"))
+        Answer::decode(&bytes).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "malformed answer of the helper")
+        })
     }
 }
 

@@ -91,7 +91,11 @@ impl Owner {
     pub(crate) fn current() -> io::Result<Self> {
         let pid = std::process::id();
         let stat = Stat::read(pid)?.ok_or(io::ErrorKind::NotFound)?;
-        Ok(Self { pid, start_time: stat.start_time, boot: boot_id()? })
+        Ok(Self {
+            pid,
+            start_time: stat.start_time,
+            boot: boot_id()?,
+        })
     }
 
     /// Returns true for a process of an earlier boot, which has left nothing in the kernel.
@@ -131,7 +135,9 @@ impl Stat {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
             text => text?,
         };
-        Self::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        Self::parse(&String::from_utf8_lossy(&text))
+            .map(Some)
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Parses `pid (name) state …`. The name may contain spaces and parentheses, so fields count
@@ -142,17 +148,24 @@ impl Stat {
         let state = fields.next()?;
         // Field 3 is consumed, field 22 comes next.
         let start_time = fields.nth(22 - 4)?.parse().ok()?;
-        Some(Self { start_time, dead: matches!(state, "Z" | "X" | "x") })
+        Some(Self {
+            start_time,
+            dead: matches!(state, "Z" | "X" | "x"),
+        })
     }
 }
 
 fn exists(pid: u32) -> bool {
-    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return false;
+    };
     test_kill_process(pid) != Err(Errno::SRCH)
 }
 
 fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
 }
 
 /// Returns the inode of the calling thread's network namespace.
@@ -179,7 +192,11 @@ impl<'d, R: Recorded> Ledger<'d, R> {
     /// Takes the lock and reads the records.
     pub(crate) fn open(directory: &'d Path) -> Result<Self, LedgerError> {
         let lock = lock(&directory.join(LOCK_FILE))?;
-        Ok(Self { directory, records: read(directory)?, _lock: lock })
+        Ok(Self {
+            directory,
+            records: read(directory)?,
+            _lock: lock,
+        })
     }
 
     /// Replaces the file with the current records.
@@ -201,7 +218,8 @@ impl<'d, R: Recorded> Ledger<'d, R> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::open(path, flags, FILE_MODE)?);
         file.write_all(&text)
     }
@@ -223,7 +241,9 @@ pub(crate) fn records_of<R: Recorded>(bytes: &[u8], path: &Path) -> Vec<R> {
     let text = String::from_utf8_lossy(bytes);
     let records = text.lines().filter_map(|line| {
         let parsed = serde_json::from_str(line);
-        parsed.inspect_err(|error| warn!(path = %path.display(), %error, "malformed route record")).ok()
+        parsed
+            .inspect_err(|error| warn!(path = %path.display(), %error, "malformed route record"))
+            .ok()
     });
     records.collect()
 }
@@ -249,8 +269,15 @@ fn lock(path: &Path) -> Result<OwnedFd, LedgerError> {
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => thread::sleep(LOCK_RETRY),
-            Err(Errno::WOULDBLOCK) => return Err(LedgerError::Locked { path: path.to_owned(), waited: LOCK_TIMEOUT }),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
+                thread::sleep(LOCK_RETRY)
+            }
+            Err(Errno::WOULDBLOCK) => {
+                return Err(LedgerError::Locked {
+                    path: path.to_owned(),
+                    waited: LOCK_TIMEOUT,
+                });
+            }
             Err(error) => return Err(fail(error)),
         }
     }
@@ -293,16 +320,28 @@ mod tests {
         ledger.records.push(record());
         ledger.save().unwrap();
         drop(ledger);
-        assert_eq!(Ledger::<Record>::open(directory.path()).unwrap().records, [record()]);
+        assert_eq!(
+            Ledger::<Record>::open(directory.path()).unwrap().records,
+            [record()]
+        );
     }
 
     #[test]
     fn a_line_that_is_no_record_is_passed_over() {
         let directory = tempfile::tempdir().unwrap();
         let good = serde_json::to_string(&record()).unwrap();
-        let damaged = [b"\xff{\n".as_slice(), good.as_bytes(), b"\n\n", &good.as_bytes()[..20]].concat();
+        let damaged = [
+            b"\xff{\n".as_slice(),
+            good.as_bytes(),
+            b"\n\n",
+            &good.as_bytes()[..20],
+        ]
+        .concat();
         fs::write(directory.path().join(Record::FILE), damaged).unwrap();
-        assert_eq!(Ledger::<Record>::open(directory.path()).unwrap().records, [record()]);
+        assert_eq!(
+            Ledger::<Record>::open(directory.path()).unwrap().records,
+            [record()]
+        );
     }
 
     #[test]
@@ -310,14 +349,28 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join(Record::FILE);
         std::os::unix::fs::symlink("/proc/self/stat", &place).unwrap();
-        assert!(matches!(read::<Record>(directory.path()), Err(LedgerError::Io { .. })));
+        assert!(matches!(
+            read::<Record>(directory.path()),
+            Err(LedgerError::Io { .. })
+        ));
         fs::remove_file(&place).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, &place, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &place,
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
         assert_eq!(read::<Record>(directory.path()).unwrap(), []);
         // Save goes through a temporary file, which then replaces the record file.
-        Ledger { directory: directory.path(), records: vec![record()], _lock: lock(&directory.path().join(LOCK_FILE)).unwrap() }
-            .save()
-            .unwrap();
+        Ledger {
+            directory: directory.path(),
+            records: vec![record()],
+            _lock: lock(&directory.path().join(LOCK_FILE)).unwrap(),
+        }
+        .save()
+        .unwrap();
         assert_eq!(read::<Record>(directory.path()).unwrap(), [record()]);
     }
 
@@ -325,25 +378,57 @@ mod tests {
     fn a_held_lock_is_reported_and_not_waited_for_forever() {
         let directory = tempfile::tempdir().unwrap();
         let _held = Ledger::<Record>::open(directory.path()).unwrap();
-        let second = thread::scope(|scope| scope.spawn(|| Ledger::<Record>::open(directory.path()).err()).join().unwrap());
-        assert!(matches!(second, Some(LedgerError::Locked { .. })), "{second:?}");
+        let second = thread::scope(|scope| {
+            scope
+                .spawn(|| Ledger::<Record>::open(directory.path()).err())
+                .join()
+                .unwrap()
+        });
+        assert!(
+            matches!(second, Some(LedgerError::Locked { .. })),
+            "{second:?}"
+        );
     }
 
     #[test]
     fn this_process_is_alive_and_an_impostor_with_its_number_is_not() {
         let owner = Owner::current().unwrap();
         assert!(owner.is_alive());
-        assert!(!Owner { start_time: owner.start_time + 1, ..owner.clone() }.is_alive());
-        assert!(!Owner { boot: "another".to_owned(), ..owner.clone() }.is_alive());
+        assert!(
+            !Owner {
+                start_time: owner.start_time + 1,
+                ..owner.clone()
+            }
+            .is_alive()
+        );
+        assert!(
+            !Owner {
+                boot: "another".to_owned(),
+                ..owner.clone()
+            }
+            .is_alive()
+        );
         // Above Linux's maximum process ID (2^22).
-        assert!(!Owner { pid: 5_000_000, ..owner }.is_alive());
+        assert!(
+            !Owner {
+                pid: 5_000_000,
+                ..owner
+            }
+            .is_alive()
+        );
     }
 
     #[test]
     fn the_start_time_is_found_behind_any_process_name() {
         let rest = "1 1 1 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
         let stat = Stat::parse(&format!("17 (a) S) b) S {rest}")).unwrap();
-        assert_eq!(stat, Stat { start_time: 4711, dead: false });
+        assert_eq!(
+            stat,
+            Stat {
+                start_time: 4711,
+                dead: false
+            }
+        );
         assert!(Stat::parse(&format!("17 (x) Z {rest}")).unwrap().dead);
         assert_eq!(Stat::parse("17 (x) S 1 2 3"), None);
         assert_eq!(Stat::parse(""), None);

@@ -34,10 +34,14 @@ impl Surroundings {
     /// Needs no privileges. An unreadable resolver file counts as empty.
     pub fn read() -> io::Result<Self> {
         let survey = route_table::survey()?;
-        let files = RESOLVER_FILES.iter().filter_map(|path| fs::read_to_string(path).ok());
+        let files = RESOLVER_FILES
+            .iter()
+            .filter_map(|path| fs::read_to_string(path).ok());
         Ok(Self {
             gateways: survey.gateways.into_iter().collect(),
-            resolvers: files.flat_map(|text| resolvers(&text).collect::<Vec<_>>()).collect(),
+            resolvers: files
+                .flat_map(|text| resolvers(&text).collect::<Vec<_>>())
+                .collect(),
             host_routes: survey.host_routes.into_iter().collect(),
         })
     }
@@ -57,10 +61,19 @@ pub fn may_install(
         return Err(Refusal::NotUnicast { destination });
     }
     let Some(by) = interfaces.iter().find(|known| known.index == interface) else {
-        return Err(Refusal::NoInterface { destination, interface });
+        return Err(Refusal::NoInterface {
+            destination,
+            interface,
+        });
     };
-    if let Some(owner) = interfaces.iter().find(|known| known.has_address(destination)) {
-        return Err(Refusal::Own { destination, interface: owner.name });
+    if let Some(owner) = interfaces
+        .iter()
+        .find(|known| known.has_address(destination))
+    {
+        return Err(Refusal::Own {
+            destination,
+            interface: owner.name,
+        });
     }
     let mut own = interfaces.iter().flat_map(|known| &known.addresses);
     if own.any(|own| own.is_broadcast(destination)) {
@@ -74,10 +87,16 @@ pub fn may_install(
     }
     // Every on-link address of loopback is this machine, whatever the prefix.
     if by.kind == InterfaceKind::Loopback || !by.is_on_link(destination) {
-        return Err(Refusal::NotOnLink { destination, interface: by.name });
+        return Err(Refusal::NotOnLink {
+            destination,
+            interface: by.name,
+        });
     }
     if let Some(protocol) = surroundings.host_routes.get(&destination) {
-        return Err(Refusal::Routed { destination, protocol: protocol_name(*protocol) });
+        return Err(Refusal::Routed {
+            destination,
+            protocol: protocol_name(*protocol),
+        });
     }
     Ok(())
 }
@@ -86,17 +105,36 @@ pub fn may_install(
 pub(crate) fn may_add(route: &HostRoute) -> Result<(), RouteError> {
     let interfaces = interfaces().map_err(|error| RouteError::List(io::Error::other(error)))?;
     let surroundings = Surroundings::read().map_err(RouteError::List)?;
-    may_install(route.destination, route.interface, &interfaces, &surroundings)?;
+    may_install(
+        route.destination,
+        route.interface,
+        &interfaces,
+        &surroundings,
+    )?;
     Ok(may_prefer(route, &interfaces)?)
 }
 
 /// Checks that the route's preferred source is an address of its interface.
 fn may_prefer(route: &HostRoute, interfaces: &[Interface]) -> Result<(), Refusal> {
-    let HostRoute { destination, interface, prefer_source: Some(source), .. } = *route else { return Ok(()) };
+    let HostRoute {
+        destination,
+        interface,
+        prefer_source: Some(source),
+        ..
+    } = *route
+    else {
+        return Ok(());
+    };
     match interfaces.iter().find(|known| known.index == interface) {
         Some(by) if by.has_address(source) && source.is_ipv4() == destination.is_ipv4() => Ok(()),
-        Some(by) => Err(Refusal::Source { destination, interface: by.name }),
-        None => Err(Refusal::NoInterface { destination, interface }),
+        Some(by) => Err(Refusal::Source {
+            destination,
+            interface: by.name,
+        }),
+        None => Err(Refusal::NoInterface {
+            destination,
+            interface,
+        }),
     }
 }
 
@@ -127,7 +165,9 @@ pub enum Refusal {
         interface: InterfaceName,
     },
     /// The address is the first or last of a local prefix.
-    #[error("no route to {destination}: it is the network or broadcast address of a prefix of this machine")]
+    #[error(
+        "no route to {destination}: it is the network or broadcast address of a prefix of this machine"
+    )]
     Broadcast {
         /// The requested address.
         destination: IpAddr,
@@ -145,7 +185,9 @@ pub enum Refusal {
         destination: IpAddr,
     },
     /// No prefix of the interface contains the address.
-    #[error("no route to {destination} by {interface}: the address is in none of the interface's prefixes")]
+    #[error(
+        "no route to {destination} by {interface}: the address is in none of the interface's prefixes"
+    )]
     NotOnLink {
         /// The requested address.
         destination: IpAddr,
@@ -161,7 +203,9 @@ pub enum Refusal {
         protocol: String,
     },
     /// The requested source is not an address of the interface.
-    #[error("no route to {destination} by {interface}: the requested source is not an address of the interface")]
+    #[error(
+        "no route to {destination} by {interface}: the requested source is not an address of the interface"
+    )]
     Source {
         /// The requested address.
         destination: IpAddr,
@@ -193,13 +237,20 @@ fn is_unicast_v6(ip: Ipv6Addr) -> bool {
 pub(crate) fn resolvers(text: &str) -> impl Iterator<Item = IpAddr> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
-        let address = words.next().filter(|word| *word == "nameserver").and(words.next())?;
+        let address = words
+            .next()
+            .filter(|word| *word == "nameserver")
+            .and(words.next())?;
         address.split('%').next()?.parse().ok()
     })
 }
 
 /// Resolver files: libc's, and two that list the real servers if libc's names a local stub.
-const RESOLVER_FILES: [&str; 3] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf"];
+const RESOLVER_FILES: [&str; 3] = [
+    "/etc/resolv.conf",
+    "/run/systemd/resolve/resolv.conf",
+    "/run/NetworkManager/no-stub-resolv.conf",
+];
 
 #[cfg(test)]
 mod tests {
@@ -210,21 +261,38 @@ mod tests {
 
     fn interfaces() -> Vec<Interface> {
         vec![
-            interface(2, "eth0", InterfaceKind::Ethernet, &["192.168.1.5/24", "fe80::5/64"]),
-            interface(3, "eth1", InterfaceKind::Ethernet, &["10.0.0.1/24", "fd00::1/64", "fe80::1/64"]),
+            interface(
+                2,
+                "eth0",
+                InterfaceKind::Ethernet,
+                &["192.168.1.5/24", "fe80::5/64"],
+            ),
+            interface(
+                3,
+                "eth1",
+                InterfaceKind::Ethernet,
+                &["10.0.0.1/24", "fd00::1/64", "fe80::1/64"],
+            ),
         ]
     }
 
     fn surroundings() -> Surroundings {
         Surroundings {
-            gateways: ["10.0.0.254", "fe80::fe"].map(|ip| ip.parse().unwrap()).into(),
+            gateways: ["10.0.0.254", "fe80::fe"]
+                .map(|ip| ip.parse().unwrap())
+                .into(),
             resolvers: ["10.0.0.53"].map(|ip| ip.parse().unwrap()).into(),
             host_routes: [("10.0.0.77".parse().unwrap(), 4)].into(),
         }
     }
 
     fn decide(destination: &str) -> Result<(), Refusal> {
-        may_install(destination.parse().unwrap(), ETH1, &interfaces(), &surroundings())
+        may_install(
+            destination.parse().unwrap(),
+            ETH1,
+            &interfaces(),
+            &surroundings(),
+        )
     }
 
     #[test]
@@ -250,22 +318,34 @@ mod tests {
             "::ffff:10.0.0.2",
             "::10.0.0.2",
         ] {
-            assert!(matches!(decide(destination), Err(Refusal::NotUnicast { .. })), "{destination}");
+            assert!(
+                matches!(decide(destination), Err(Refusal::NotUnicast { .. })),
+                "{destination}"
+            );
         }
     }
 
     #[test]
     fn own_addresses_are_refused_whichever_interface_has_them() {
         for destination in ["10.0.0.1", "192.168.1.5", "fe80::1"] {
-            assert!(matches!(decide(destination), Err(Refusal::Own { .. })), "{destination}");
+            assert!(
+                matches!(decide(destination), Err(Refusal::Own { .. })),
+                "{destination}"
+            );
         }
     }
 
     #[test]
     fn broadcasts_gateways_and_resolvers_are_refused() {
-        assert!(matches!(decide("10.0.0.255"), Err(Refusal::Broadcast { .. })));
+        assert!(matches!(
+            decide("10.0.0.255"),
+            Err(Refusal::Broadcast { .. })
+        ));
         assert!(matches!(decide("10.0.0.0"), Err(Refusal::Broadcast { .. })));
-        assert!(matches!(decide("192.168.1.255"), Err(Refusal::Broadcast { .. })));
+        assert!(matches!(
+            decide("192.168.1.255"),
+            Err(Refusal::Broadcast { .. })
+        ));
         assert!(matches!(decide("10.0.0.254"), Err(Refusal::Gateway { .. })));
         assert!(matches!(decide("fe80::fe"), Err(Refusal::Gateway { .. })));
         assert!(matches!(decide("10.0.0.53"), Err(Refusal::Resolver { .. })));
@@ -274,27 +354,49 @@ mod tests {
     #[test]
     fn an_address_of_another_cable_or_of_the_world_is_refused() {
         for destination in ["192.168.1.9", "8.8.8.8", "2001:db8::1"] {
-            assert!(matches!(decide(destination), Err(Refusal::NotOnLink { .. })), "{destination}");
+            assert!(
+                matches!(decide(destination), Err(Refusal::NotOnLink { .. })),
+                "{destination}"
+            );
         }
     }
 
     #[test]
     fn somebody_elses_host_route_stands() {
         let refusal = decide("10.0.0.77").unwrap_err();
-        assert_eq!(refusal.to_string(), "no route to 10.0.0.77: a foreign route (protocol static) exists");
+        assert_eq!(
+            refusal.to_string(),
+            "no route to 10.0.0.77: a foreign route (protocol static) exists"
+        );
     }
 
     #[test]
     fn an_unknown_interface_is_refused() {
-        let refusal = may_install("10.0.0.2".parse().unwrap(), InterfaceIndex(99), &interfaces(), &Surroundings::default());
-        assert_eq!(refusal.unwrap_err().to_string(), "no route to 10.0.0.2: no interface 99");
+        let refusal = may_install(
+            "10.0.0.2".parse().unwrap(),
+            InterfaceIndex(99),
+            &interfaces(),
+            &Surroundings::default(),
+        );
+        assert_eq!(
+            refusal.unwrap_err().to_string(),
+            "no route to 10.0.0.2: no interface 99"
+        );
     }
 
     #[test]
     fn what_is_on_link_on_loopback_is_refused() {
         let wide = [interface(3, "lo", InterfaceKind::Loopback, &["10.0.0.1/8"])];
-        let refusal = may_install("10.7.7.7".parse().unwrap(), ETH1, &wide, &Surroundings::default());
-        assert!(matches!(refusal, Err(Refusal::NotOnLink { .. })), "{refusal:?}");
+        let refusal = may_install(
+            "10.7.7.7".parse().unwrap(),
+            ETH1,
+            &wide,
+            &Surroundings::default(),
+        );
+        assert!(
+            matches!(refusal, Err(Refusal::NotOnLink { .. })),
+            "{refusal:?}"
+        );
     }
 
     #[test]
@@ -310,7 +412,10 @@ mod tests {
         };
         assert_eq!(prefer("10.0.0.1"), Ok(()));
         for foreign in ["192.168.1.5", "10.0.0.3", "fd00::1"] {
-            assert!(matches!(prefer(foreign), Err(Refusal::Source { .. })), "{foreign}");
+            assert!(
+                matches!(prefer(foreign), Err(Refusal::Source { .. })),
+                "{foreign}"
+            );
         }
     }
 

@@ -44,7 +44,11 @@ pub(crate) enum Request {
     /// Remove routes and restore MTUs left by dead processes.
     Clean,
     /// Change an MTU for at most `seconds`, 1 to [`MAX_MTU_SECONDS`]. A repeat restarts the time.
-    SetMtu { interface: InterfaceIndex, mtu: u32, seconds: u32 },
+    SetMtu {
+        interface: InterfaceIndex,
+        mtu: u32,
+        seconds: u32,
+    },
     /// Restore the interface's original MTU.
     RestoreMtu(InterfaceIndex),
     /// Make the kernel resolve the neighbour at a route's destination again. The policy must allow
@@ -69,7 +73,11 @@ impl Request {
                 bytes[4..8].copy_from_slice(&interface.0.to_le_bytes());
             }
             Self::Clean => bytes[1] = CLEAN,
-            Self::SetMtu { interface, mtu, seconds } => {
+            Self::SetMtu {
+                interface,
+                mtu,
+                seconds,
+            } => {
                 bytes[1] = SET_MTU;
                 for (place, value) in [(4, interface.0), (8, *mtu), (12, *seconds)] {
                     bytes[place..place + 4].copy_from_slice(&value.to_le_bytes());
@@ -91,7 +99,11 @@ impl Request {
             REMOVE => Self::Remove(route(bytes)?),
             RESTORE => Self::Restore(InterfaceIndex(number(bytes, 4))),
             CLEAN => Self::Clean,
-            SET_MTU => Self::SetMtu { interface: InterfaceIndex(number(bytes, 4)), mtu: number(bytes, 8), seconds: seconds(bytes)? },
+            SET_MTU => Self::SetMtu {
+                interface: InterfaceIndex(number(bytes, 4)),
+                mtu: number(bytes, 8),
+                seconds: seconds(bytes)?,
+            },
             RESTORE_MTU => Self::RestoreMtu(InterfaceIndex(number(bytes, 4))),
             FORGET_NEIGHBOUR => Self::ForgetNeighbour(route(bytes)?),
             _ => return None,
@@ -149,7 +161,10 @@ fn address(family: u8, bytes: &[u8], offset: usize) -> Option<Option<IpAddr>> {
 }
 
 fn number<const N: usize>(bytes: &[u8; N], offset: usize) -> u32 {
-    bytes.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u32::from_le_bytes(*chunk))
+    bytes
+        .get(offset..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,57 +242,128 @@ impl Status {
 }
 
 impl Answer {
-    pub(crate) const MALFORMED: Self = Self { status: Status::Malformed, detail: 0, interface: 0, address: None };
+    pub(crate) const MALFORMED: Self = Self {
+        status: Status::Malformed,
+        detail: 0,
+        interface: 0,
+        address: None,
+    };
 
     /// Converts the result of a route request.
     pub(crate) fn of(result: Result<u32, RouteError>) -> Self {
         match result {
-            Ok(detail) => Self { status: Status::Done, detail, interface: 0, address: None },
+            Ok(detail) => Self {
+                status: Status::Done,
+                detail,
+                interface: 0,
+                address: None,
+            },
             Err(error) => Self::of_error(&error),
         }
     }
 
     fn of_error(error: &RouteError) -> Self {
-        let answer = |status, address| Self { status, detail: 0, interface: 0, address };
+        let answer = |status, address| Self {
+            status,
+            detail: 0,
+            interface: 0,
+            address,
+        };
         let about = |status, destination: &IpAddr| answer(status, Some(*destination));
-        let errno = |source: &io::Error| source.raw_os_error().and_then(|errno| u32::try_from(errno).ok()).unwrap_or(0);
+        let errno = |source: &io::Error| {
+            source
+                .raw_os_error()
+                .and_then(|errno| u32::try_from(errno).ok())
+                .unwrap_or(0)
+        };
         match error {
             RouteError::NotPermitted { destination } => about(Status::NotPermitted, destination),
-            RouteError::Occupied { destination, protocol, .. } => {
-                Self { detail: protocol_number(protocol).into(), ..about(Status::Occupied, destination) }
-            }
-            RouteError::HeldElsewhere { destination, held, .. } => Self { interface: held.0, ..about(Status::HeldElsewhere, destination) },
+            RouteError::Occupied {
+                destination,
+                protocol,
+                ..
+            } => Self {
+                detail: protocol_number(protocol).into(),
+                ..about(Status::Occupied, destination)
+            },
+            RouteError::HeldElsewhere {
+                destination, held, ..
+            } => Self {
+                interface: held.0,
+                ..about(Status::HeldElsewhere, destination)
+            },
             RouteError::TooMany { destination } => about(Status::TooMany, destination),
-            RouteError::NoInterface { destination, interface } => {
-                Self { interface: interface.0, ..about(Status::NoInterface, destination) }
-            }
-            RouteError::Kernel { destination, interface, source } => {
-                Self { detail: errno(source), interface: interface.0, ..about(Status::Kernel, destination) }
-            }
-            RouteError::List(source) | RouteError::Helper { source } => Self { detail: errno(source), ..answer(Status::List, None) },
-            RouteError::Ledger { source, .. } => Self { detail: errno(source), ..answer(Status::Ledger, None) },
+            RouteError::NoInterface {
+                destination,
+                interface,
+            } => Self {
+                interface: interface.0,
+                ..about(Status::NoInterface, destination)
+            },
+            RouteError::Kernel {
+                destination,
+                interface,
+                source,
+            } => Self {
+                detail: errno(source),
+                interface: interface.0,
+                ..about(Status::Kernel, destination)
+            },
+            RouteError::List(source) | RouteError::Helper { source } => Self {
+                detail: errno(source),
+                ..answer(Status::List, None)
+            },
+            RouteError::Ledger { source, .. } => Self {
+                detail: errno(source),
+                ..answer(Status::Ledger, None)
+            },
             RouteError::Locked { .. } => answer(Status::Locked, None),
             RouteError::Refused(refusal) => Self::of_refusal(refusal),
         }
     }
 
     fn of_refusal(refusal: &Refusal) -> Self {
-        let about = |status, destination: &IpAddr| Self { status, detail: 0, interface: 0, address: Some(*destination) };
-        let by = |status, destination, name: &InterfaceName| Self { interface: index_of(name), ..about(status, destination) };
+        let about = |status, destination: &IpAddr| Self {
+            status,
+            detail: 0,
+            interface: 0,
+            address: Some(*destination),
+        };
+        let by = |status, destination, name: &InterfaceName| Self {
+            interface: index_of(name),
+            ..about(status, destination)
+        };
         match refusal {
             Refusal::NotUnicast { destination } => about(Status::NotUnicast, destination),
-            Refusal::NoInterface { destination, interface } => {
-                Self { interface: interface.0, ..about(Status::UnknownInterface, destination) }
-            }
-            Refusal::Own { destination, interface } => by(Status::Own, destination, interface),
+            Refusal::NoInterface {
+                destination,
+                interface,
+            } => Self {
+                interface: interface.0,
+                ..about(Status::UnknownInterface, destination)
+            },
+            Refusal::Own {
+                destination,
+                interface,
+            } => by(Status::Own, destination, interface),
             Refusal::Broadcast { destination } => about(Status::Broadcast, destination),
             Refusal::Gateway { destination } => about(Status::Gateway, destination),
             Refusal::Resolver { destination } => about(Status::Resolver, destination),
-            Refusal::NotOnLink { destination, interface } => by(Status::NotOnLink, destination, interface),
-            Refusal::Routed { destination, protocol } => {
-                Self { detail: protocol_number(protocol).into(), ..about(Status::Routed, destination) }
-            }
-            Refusal::Source { destination, interface } => by(Status::Source, destination, interface),
+            Refusal::NotOnLink {
+                destination,
+                interface,
+            } => by(Status::NotOnLink, destination, interface),
+            Refusal::Routed {
+                destination,
+                protocol,
+            } => Self {
+                detail: protocol_number(protocol).into(),
+                ..about(Status::Routed, destination)
+            },
+            Refusal::Source {
+                destination,
+                interface,
+            } => by(Status::Source, destination, interface),
         }
     }
 
@@ -304,53 +390,118 @@ impl Answer {
 
     /// Converts the answer to `request` back to the helper's result; `directory` is the helper's
     /// state directory.
-    pub(crate) fn into_result(self, request: &Request, directory: &Path) -> Result<u32, RouteError> {
+    pub(crate) fn into_result(
+        self,
+        request: &Request,
+        directory: &Path,
+    ) -> Result<u32, RouteError> {
         let destination = self.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let held = InterfaceIndex(self.interface);
         let interface = || name_of(held);
         let protocol = || protocol_name(u8::try_from(self.detail).unwrap_or(0));
         let source = || io::Error::from_raw_os_error(self.detail.cast_signed());
         let (wanted, metric) = match request {
-            Request::Add(route) | Request::Remove(route) | Request::ForgetNeighbour(route) => (route.interface, route.metric),
+            Request::Add(route) | Request::Remove(route) | Request::ForgetNeighbour(route) => {
+                (route.interface, route.metric)
+            }
             Request::Restore(interface) => (*interface, HostRoute::DEFAULT_METRIC),
-            Request::Clean | Request::SetMtu { .. } | Request::RestoreMtu(_) => (held, HostRoute::DEFAULT_METRIC),
+            Request::Clean | Request::SetMtu { .. } | Request::RestoreMtu(_) => {
+                (held, HostRoute::DEFAULT_METRIC)
+            }
         };
         let path = || directory.to_owned();
         Err(match self.status {
             Status::Done => return Ok(self.detail),
             Status::NotPermitted => RouteError::NotPermitted { destination },
-            Status::Occupied => RouteError::Occupied { destination, metric, protocol: protocol() },
-            Status::HeldElsewhere => RouteError::HeldElsewhere { destination, wanted, held },
+            Status::Occupied => RouteError::Occupied {
+                destination,
+                metric,
+                protocol: protocol(),
+            },
+            Status::HeldElsewhere => RouteError::HeldElsewhere {
+                destination,
+                wanted,
+                held,
+            },
             Status::TooMany => RouteError::TooMany { destination },
-            Status::NoInterface => RouteError::NoInterface { destination, interface: held },
-            Status::Kernel => RouteError::Kernel { destination, interface: held, source: source() },
+            Status::NoInterface => RouteError::NoInterface {
+                destination,
+                interface: held,
+            },
+            Status::Kernel => RouteError::Kernel {
+                destination,
+                interface: held,
+                source: source(),
+            },
             Status::List => RouteError::List(source()),
-            Status::Ledger => RouteError::Ledger { path: path(), source: source() },
-            Status::Locked => RouteError::Locked { path: path(), waited: LOCK_TIMEOUT },
+            Status::Ledger => RouteError::Ledger {
+                path: path(),
+                source: source(),
+            },
+            Status::Locked => RouteError::Locked {
+                path: path(),
+                waited: LOCK_TIMEOUT,
+            },
             Status::NotUnicast => Refusal::NotUnicast { destination }.into(),
-            Status::UnknownInterface => Refusal::NoInterface { destination, interface: held }.into(),
-            Status::Own => Refusal::Own { destination, interface: interface() }.into(),
+            Status::UnknownInterface => Refusal::NoInterface {
+                destination,
+                interface: held,
+            }
+            .into(),
+            Status::Own => Refusal::Own {
+                destination,
+                interface: interface(),
+            }
+            .into(),
             Status::Broadcast => Refusal::Broadcast { destination }.into(),
             Status::Gateway => Refusal::Gateway { destination }.into(),
             Status::Resolver => Refusal::Resolver { destination }.into(),
-            Status::NotOnLink => Refusal::NotOnLink { destination, interface: interface() }.into(),
-            Status::Routed => Refusal::Routed { destination, protocol: protocol() }.into(),
-            Status::Source => Refusal::Source { destination, interface: interface() }.into(),
-            Status::Malformed => RouteError::Helper { source: not_understood() },
-            Status::NotACable | Status::Shared | Status::OutOfRange | Status::Ending => RouteError::Helper { source: not_an_answer() },
+            Status::NotOnLink => Refusal::NotOnLink {
+                destination,
+                interface: interface(),
+            }
+            .into(),
+            Status::Routed => Refusal::Routed {
+                destination,
+                protocol: protocol(),
+            }
+            .into(),
+            Status::Source => Refusal::Source {
+                destination,
+                interface: interface(),
+            }
+            .into(),
+            Status::Malformed => RouteError::Helper {
+                source: not_understood(),
+            },
+            Status::NotACable | Status::Shared | Status::OutOfRange | Status::Ending => {
+                RouteError::Helper {
+                    source: not_an_answer(),
+                }
+            }
         })
     }
 
     /// Converts the result of an MTU request.
     pub(crate) fn of_mtu(result: Result<u32, MtuError>) -> Self {
         match result {
-            Ok(detail) => Self { status: Status::Done, detail, interface: 0, address: None },
+            Ok(detail) => Self {
+                status: Status::Done,
+                detail,
+                interface: 0,
+                address: None,
+            },
             Err(error) => Self::of_mtu_error(&error),
         }
     }
 
     fn of_mtu_error(error: &MtuError) -> Self {
-        let errno = |source: &io::Error| source.raw_os_error().and_then(|errno| u32::try_from(errno).ok()).unwrap_or(0);
+        let errno = |source: &io::Error| {
+            source
+                .raw_os_error()
+                .and_then(|errno| u32::try_from(errno).ok())
+                .unwrap_or(0)
+        };
         let (status, detail, interface) = match error {
             MtuError::NotPermitted { interface } => (Status::NotPermitted, 0, interface.0),
             MtuError::NoInterface { interface } => (Status::NoInterface, 0, interface.0),
@@ -360,20 +511,37 @@ impl Answer {
             MtuError::HeldElsewhere { interface } => (Status::HeldElsewhere, 0, interface.0),
             MtuError::TooMany { interface } => (Status::TooMany, 0, interface.0),
             MtuError::Ending { interface } => (Status::Ending, 0, interface.0),
-            MtuError::Kernel { interface, source, .. } => (Status::Kernel, errno(source), interface.0),
-            MtuError::List(source) | MtuError::Helper { source } => (Status::List, errno(source), 0),
+            MtuError::Kernel {
+                interface, source, ..
+            } => (Status::Kernel, errno(source), interface.0),
+            MtuError::List(source) | MtuError::Helper { source } => {
+                (Status::List, errno(source), 0)
+            }
             MtuError::Ledger { source, .. } => (Status::Ledger, errno(source), 0),
             MtuError::Locked { .. } => (Status::Locked, 0, 0),
         };
-        Self { status, detail, interface, address: None }
+        Self {
+            status,
+            detail,
+            interface,
+            address: None,
+        }
     }
 
     /// Converts the answer to an MTU request back to the helper's result.
-    pub(crate) fn into_mtu_result(self, request: &Request, directory: &Path) -> Result<u32, MtuError> {
+    pub(crate) fn into_mtu_result(
+        self,
+        request: &Request,
+        directory: &Path,
+    ) -> Result<u32, MtuError> {
         let interface = InterfaceIndex(self.interface);
         let source = || io::Error::from_raw_os_error(self.detail.cast_signed());
         let path = || directory.to_owned();
-        let mtu = if let Request::SetMtu { mtu, .. } = request { *mtu } else { 0 };
+        let mtu = if let Request::SetMtu { mtu, .. } = request {
+            *mtu
+        } else {
+            0
+        };
         Err(match self.status {
             Status::Done => return Ok(self.detail),
             Status::NotPermitted => MtuError::NotPermitted { interface },
@@ -384,12 +552,26 @@ impl Answer {
             Status::HeldElsewhere => MtuError::HeldElsewhere { interface },
             Status::TooMany => MtuError::TooMany { interface },
             Status::Ending => MtuError::Ending { interface },
-            Status::Kernel => MtuError::Kernel { interface, mtu, source: source() },
+            Status::Kernel => MtuError::Kernel {
+                interface,
+                mtu,
+                source: source(),
+            },
             Status::List => MtuError::List(source()),
-            Status::Ledger => MtuError::Ledger { path: path(), source: source() },
-            Status::Locked => MtuError::Locked { path: path(), waited: LOCK_TIMEOUT },
-            Status::Malformed => MtuError::Helper { source: not_understood() },
-            _ => MtuError::Helper { source: not_an_answer() },
+            Status::Ledger => MtuError::Ledger {
+                path: path(),
+                source: source(),
+            },
+            Status::Locked => MtuError::Locked {
+                path: path(),
+                waited: LOCK_TIMEOUT,
+            },
+            Status::Malformed => MtuError::Helper {
+                source: not_understood(),
+            },
+            _ => MtuError::Helper {
+                source: not_an_answer(),
+            },
         })
     }
 }
@@ -406,14 +588,24 @@ fn not_an_answer() -> io::Error {
 /// Returns the index of an interface, or zero, which is never valid, if it has disappeared.
 fn index_of(name: &InterfaceName) -> u32 {
     let all = interfaces().unwrap_or_default();
-    all.iter().find(|interface| interface.name == *name).map_or(0, |interface| interface.index.0)
+    all.iter()
+        .find(|interface| interface.name == *name)
+        .map_or(0, |interface| interface.index.0)
 }
 
 /// Returns the name of an interface, or its index as text if it has disappeared.
 fn name_of(index: InterfaceIndex) -> InterfaceName {
     let all = interfaces().unwrap_or_default();
-    let name = all.iter().find(|interface| interface.index == index).map(|interface| interface.name);
-    name.unwrap_or_else(|| index.to_string().parse().expect("at most ten digits are a valid name"))
+    let name = all
+        .iter()
+        .find(|interface| interface.index == index)
+        .map(|interface| interface.name);
+    name.unwrap_or_else(|| {
+        index
+            .to_string()
+            .parse()
+            .expect("at most ten digits are a valid name")
+    })
 }
 
 const VERSION: u8 = 1;
@@ -439,7 +631,11 @@ mod tests {
     }
 
     fn v6() -> HostRoute {
-        HostRoute { destination: "fd00::2".parse().unwrap(), prefer_source: Some("fd00::1".parse().unwrap()), ..v4() }
+        HostRoute {
+            destination: "fd00::2".parse().unwrap(),
+            prefer_source: Some("fd00::1".parse().unwrap()),
+            ..v4()
+        }
     }
 
     #[test]
@@ -466,13 +662,29 @@ mod tests {
         assert_eq!(Request::Clean.encode(), clean);
     }
 
-    const SET: Request = Request::SetMtu { interface: InterfaceIndex(7), mtu: 9000, seconds: 60 };
+    const SET: Request = Request::SetMtu {
+        interface: InterfaceIndex(7),
+        mtu: 9000,
+        seconds: 60,
+    };
 
     /// Returns one request of each kind.
     fn all() -> [Request; 8] {
-        let (restore, restore_mtu) = (Request::Restore(InterfaceIndex(7)), Request::RestoreMtu(InterfaceIndex(7)));
+        let (restore, restore_mtu) = (
+            Request::Restore(InterfaceIndex(7)),
+            Request::RestoreMtu(InterfaceIndex(7)),
+        );
         let forget = Request::ForgetNeighbour(v4());
-        [Request::Add(v4()), Request::Add(v6()), Request::Remove(v6()), forget, restore, Request::Clean, SET, restore_mtu]
+        [
+            Request::Add(v4()),
+            Request::Add(v6()),
+            Request::Remove(v6()),
+            forget,
+            restore,
+            Request::Clean,
+            SET,
+            restore_mtu,
+        ]
     }
 
     #[test]
@@ -491,7 +703,11 @@ mod tests {
 
     #[test]
     fn answers_are_pinned_byte_for_byte() {
-        let answer = Answer::of(Err(Refusal::Routed { destination: v4().destination, protocol: "static".to_owned() }.into()));
+        let answer = Answer::of(Err(Refusal::Routed {
+            destination: v4().destination,
+            protocol: "static".to_owned(),
+        }
+        .into()));
         let mut bytes = [0; ANSWER_LEN];
         bytes[..16].copy_from_slice(&[1, 17, 4, 0, 4, 0, 0, 0, 0, 0, 0, 0, 10, 1, 2, 3]);
         assert_eq!(answer.encode(), bytes);
@@ -533,7 +749,11 @@ mod tests {
             Request::decode(&bytes)
         };
         assert_eq!(unused(|bytes| bytes[0] = 2), None, "another version");
-        assert_eq!(unused(|bytes| bytes[16] = 1), None, "a fifth byte of an IPv4 address");
+        assert_eq!(
+            unused(|bytes| bytes[16] = 1),
+            None,
+            "a fifth byte of an IPv4 address"
+        );
         assert_eq!(unused(|bytes| bytes[8] = 0), None, "metric zero");
         assert_eq!(unused(|bytes| bytes[2] = 0), None, "no destination");
     }
@@ -550,29 +770,80 @@ mod tests {
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn an_error_says_the_same_on_both_sides() {
         let destination = v4().destination;
-        let (lo, route) = (InterfaceIndex(1), Request::Add(HostRoute { interface: InterfaceIndex(1), ..v4() }));
+        let (lo, route) = (
+            InterfaceIndex(1),
+            Request::Add(HostRoute {
+                interface: InterfaceIndex(1),
+                ..v4()
+            }),
+        );
         let name: InterfaceName = "lo".parse().unwrap();
         let denied = || io::Error::from_raw_os_error(libc::EACCES);
         let errors = [
             RouteError::NotPermitted { destination },
-            RouteError::Occupied { destination, metric: HostRoute::DEFAULT_METRIC, protocol: "bird".to_owned() },
-            RouteError::Occupied { destination, metric: HostRoute::DEFAULT_METRIC, protocol: "77".to_owned() },
-            RouteError::HeldElsewhere { destination, wanted: lo, held: InterfaceIndex(2) },
+            RouteError::Occupied {
+                destination,
+                metric: HostRoute::DEFAULT_METRIC,
+                protocol: "bird".to_owned(),
+            },
+            RouteError::Occupied {
+                destination,
+                metric: HostRoute::DEFAULT_METRIC,
+                protocol: "77".to_owned(),
+            },
+            RouteError::HeldElsewhere {
+                destination,
+                wanted: lo,
+                held: InterfaceIndex(2),
+            },
             RouteError::TooMany { destination },
-            RouteError::NoInterface { destination, interface: lo },
-            RouteError::Kernel { destination, interface: lo, source: denied() },
+            RouteError::NoInterface {
+                destination,
+                interface: lo,
+            },
+            RouteError::Kernel {
+                destination,
+                interface: lo,
+                source: denied(),
+            },
             RouteError::List(denied()),
-            RouteError::Ledger { path: "/run/x".into(), source: denied() },
-            RouteError::Locked { path: "/run/x".into(), waited: LOCK_TIMEOUT },
+            RouteError::Ledger {
+                path: "/run/x".into(),
+                source: denied(),
+            },
+            RouteError::Locked {
+                path: "/run/x".into(),
+                waited: LOCK_TIMEOUT,
+            },
             Refusal::NotUnicast { destination }.into(),
-            Refusal::NoInterface { destination, interface: lo }.into(),
-            Refusal::Own { destination, interface: name }.into(),
+            Refusal::NoInterface {
+                destination,
+                interface: lo,
+            }
+            .into(),
+            Refusal::Own {
+                destination,
+                interface: name,
+            }
+            .into(),
             Refusal::Broadcast { destination }.into(),
             Refusal::Gateway { destination }.into(),
             Refusal::Resolver { destination }.into(),
-            Refusal::NotOnLink { destination, interface: name }.into(),
-            Refusal::Routed { destination, protocol: "dhcp".to_owned() }.into(),
-            Refusal::Source { destination, interface: name }.into(),
+            Refusal::NotOnLink {
+                destination,
+                interface: name,
+            }
+            .into(),
+            Refusal::Routed {
+                destination,
+                protocol: "dhcp".to_owned(),
+            }
+            .into(),
+            Refusal::Source {
+                destination,
+                interface: name,
+            }
+            .into(),
         ];
         for error in errors {
             let text = format!("{error} {error:?}");
@@ -580,7 +851,12 @@ mod tests {
             let told = answer.into_result(&route, Path::new("/run/x")).unwrap_err();
             assert_eq!(format!("{told} {told:?}"), text);
         }
-        assert_eq!(Answer::of(Ok(5)).into_result(&Request::Clean, Path::new("")).unwrap(), 5);
+        assert_eq!(
+            Answer::of(Ok(5))
+                .into_result(&Request::Clean, Path::new(""))
+                .unwrap(),
+            5
+        );
     }
     #[test]
     fn an_error_about_an_mtu_says_the_same_on_both_sides() {
@@ -591,24 +867,52 @@ mod tests {
             MtuError::NoInterface { interface },
             MtuError::NotACable { interface },
             MtuError::Shared { interface },
-            MtuError::OutOfRange { interface, mtu: 9000 },
+            MtuError::OutOfRange {
+                interface,
+                mtu: 9000,
+            },
             MtuError::HeldElsewhere { interface },
             MtuError::TooMany { interface },
             MtuError::Ending { interface },
-            MtuError::Kernel { interface, mtu: 9000, source: denied() },
+            MtuError::Kernel {
+                interface,
+                mtu: 9000,
+                source: denied(),
+            },
             MtuError::List(denied()),
-            MtuError::Ledger { path: "/run/x".into(), source: denied() },
-            MtuError::Locked { path: "/run/x".into(), waited: LOCK_TIMEOUT },
+            MtuError::Ledger {
+                path: "/run/x".into(),
+                source: denied(),
+            },
+            MtuError::Locked {
+                path: "/run/x".into(),
+                waited: LOCK_TIMEOUT,
+            },
         ];
         for error in errors {
             let text = format!("{error} {error:?}");
             let answer = Answer::decode(&Answer::of_mtu(Err(error)).encode()).unwrap();
-            let told = answer.into_mtu_result(&SET, Path::new("/run/x")).unwrap_err();
+            let told = answer
+                .into_mtu_result(&SET, Path::new("/run/x"))
+                .unwrap_err();
             assert_eq!(format!("{told} {told:?}"), text);
         }
-        assert_eq!(Answer::of_mtu(Ok(1500)).into_mtu_result(&SET, Path::new("")).unwrap(), 1500);
+        assert_eq!(
+            Answer::of_mtu(Ok(1500))
+                .into_mtu_result(&SET, Path::new(""))
+                .unwrap(),
+            1500
+        );
         // This status answers route requests only.
-        let answer = Answer { status: Status::Gateway, detail: 0, interface: 0, address: None };
-        assert!(matches!(answer.into_mtu_result(&SET, Path::new("")), Err(MtuError::Helper { .. })));
+        let answer = Answer {
+            status: Status::Gateway,
+            detail: 0,
+            interface: 0,
+            address: None,
+        };
+        assert!(matches!(
+            answer.into_mtu_result(&SET, Path::new("")),
+            Err(MtuError::Helper { .. })
+        ));
     }
 }

@@ -51,12 +51,16 @@ pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitC
         _ if rights::gained_by_execution() => Path::new(SHARED_STATE_DIR),
         Some(argument) if Path::new(argument).is_absolute() => Path::new(argument),
         _ => {
-            eprintln!("nicstripe-routes is started by nicstripe, with the absolute path of a state directory");
+            eprintln!(
+                "nicstripe-routes is started by nicstripe, with the absolute path of a state directory"
+            );
             return ExitCode::from(2);
         }
     };
     if rights::gained_by_execution() && !state_dir.is_dir() {
-        eprintln!("nicstripe-routes: {SHARED_STATE_DIR} is missing, where routes are recorded; see \"Host routes\" in the manual");
+        eprintln!(
+            "nicstripe-routes: {SHARED_STATE_DIR} is missing, where routes are recorded; see \"Host routes\" in the manual"
+        );
         return ExitCode::FAILURE;
     }
     let signals = rights::hold_signals();
@@ -86,8 +90,19 @@ pub const SHARED_STATE_DIR: &str = "/run/nicstripe";
 /// # Errors
 ///
 /// Waiting for requests failed; the changes are undone in this case too.
-pub(crate) fn serve(input: &impl AsFd, output: &impl AsFd, state_dir: &Path, signals: Option<&OwnedFd>) -> io::Result<()> {
-    let mut server = Server { state_dir, signals, mtus: HeldMtus::new(state_dir), held: Vec::new(), lost: BTreeSet::new() };
+pub(crate) fn serve(
+    input: &impl AsFd,
+    output: &impl AsFd,
+    state_dir: &Path,
+    signals: Option<&OwnedFd>,
+) -> io::Result<()> {
+    let mut server = Server {
+        state_dir,
+        signals,
+        mtus: HeldMtus::new(state_dir),
+        held: Vec::new(),
+        lost: BTreeSet::new(),
+    };
     server.sweep();
     let ended = server.obey(input, output);
     server.mtus.release();
@@ -109,12 +124,17 @@ struct Server<'d> {
 impl Server<'_> {
     fn obey(&mut self, input: &impl AsFd, output: &impl AsFd) -> io::Result<()> {
         let groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
-        let changes = NetlinkSocket::open(None, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, groups)?;
+        let changes =
+            NetlinkSocket::open(None, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, groups)?;
         let mut buffer = vec![0; BUFFER_LEN];
         let mut bytes = [0; REQUEST_LEN];
         let mut filled = 0;
         loop {
-            let Woken { asked, changed, told_to_end } = wait(input, &changes, self.signals, self.mtus.next_end())?;
+            let Woken {
+                asked,
+                changed,
+                told_to_end,
+            } = wait(input, &changes, self.signals, self.mtus.next_end())?;
             if told_to_end {
                 self.signals = None;
                 self.mtus.end();
@@ -149,15 +169,25 @@ impl Server<'_> {
             Request::Remove(ref route) => Answer::of(self.remove(route)),
             Request::Restore(interface) => Answer::of(self.restore(interface)),
             Request::Clean => Answer::of(self.clean()),
-            Request::SetMtu { interface, mtu, seconds } => Answer::of_mtu(self.mtus.set(interface, mtu, seconds)),
-            Request::RestoreMtu(interface) => Answer::of_mtu(self.mtus.restore(interface).map(u32::from)),
-            Request::ForgetNeighbour(ref route) => Answer::of(forget_neighbour(route).map(u32::from)),
+            Request::SetMtu {
+                interface,
+                mtu,
+                seconds,
+            } => Answer::of_mtu(self.mtus.set(interface, mtu, seconds)),
+            Request::RestoreMtu(interface) => {
+                Answer::of_mtu(self.mtus.restore(interface).map(u32::from))
+            }
+            Request::ForgetNeighbour(ref route) => {
+                Answer::of(forget_neighbour(route).map(u32::from))
+            }
         }
     }
 
     fn clean(&self) -> Result<u32, RouteError> {
         self.mtus.clean();
-        Routes::open(self.state_dir)?.clean().map(|removed| removed.len() as u32)
+        Routes::open(self.state_dir)?
+            .clean()
+            .map(|removed| removed.len() as u32)
     }
 
     fn add(&mut self, route: &HostRoute) -> Result<u32, RouteError> {
@@ -165,7 +195,9 @@ impl Server<'_> {
             return Ok(0);
         }
         if self.held.len() >= MAX_ROUTES {
-            return Err(RouteError::TooMany { destination: route.destination });
+            return Err(RouteError::TooMany {
+                destination: route.destination,
+            });
         }
         may_add(route)?;
         Routes::open(self.state_dir)?.add(route)?;
@@ -174,7 +206,9 @@ impl Server<'_> {
     }
 
     fn remove(&mut self, route: &HostRoute) -> Result<u32, RouteError> {
-        let Some(position) = self.held.iter().position(|held| held == route) else { return Ok(0) };
+        let Some(position) = self.held.iter().position(|held| held == route) else {
+            return Ok(0);
+        };
         let deleted = Routes::open(self.state_dir)?.remove(route)?;
         self.held.remove(position);
         Ok(deleted.into())
@@ -185,7 +219,11 @@ impl Server<'_> {
     fn restore(&mut self, interface: InterfaceIndex) -> Result<u32, RouteError> {
         let routes = Routes::open(self.state_dir)?;
         let mut present = 0;
-        for route in self.held.iter().filter(|route| route.interface == interface) {
+        for route in self
+            .held
+            .iter()
+            .filter(|route| route.interface == interface)
+        {
             may_add(route)?;
             present += u32::from(routes.restore(route)?);
         }
@@ -198,15 +236,23 @@ impl Server<'_> {
         loop {
             match changes.receive(buffer) {
                 Ok(datagram) => Messages::new(datagram).for_each(|message| match message.kind {
-                    RTM_NEWLINK => LinkMessage::parse(&message).into_iter().for_each(|link| self.on_link(link.index, link.up)),
+                    RTM_NEWLINK => LinkMessage::parse(&message)
+                        .into_iter()
+                        .for_each(|link| self.on_link(link.index, link.up)),
                     // The policy and routes with a source need the interface's addresses, which
                     // return later than the link.
-                    RTM_NEWADDR => AddressMessage::parse(&message).into_iter().for_each(|address| self.retry(address.interface)),
+                    RTM_NEWADDR => AddressMessage::parse(&message)
+                        .into_iter()
+                        .for_each(|address| self.retry(address.interface)),
                     _ => {}
                 }),
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    self.lost.extend(self.held.iter().map(|route| route.interface));
-                    self.lost.clone().into_iter().for_each(|interface| self.retry(interface));
+                    self.lost
+                        .extend(self.held.iter().map(|route| route.interface));
+                    self.lost
+                        .clone()
+                        .into_iter()
+                        .for_each(|interface| self.retry(interface));
                 }
                 Err(_) => return,
             }
@@ -253,8 +299,16 @@ impl Server<'_> {
 /// name servers.
 fn forget_neighbour(route: &HostRoute) -> Result<bool, RouteError> {
     may_add(route)?;
-    let HostRoute { destination, interface, .. } = *route;
-    neighbours::forget_doubted(destination).map_err(|source| RouteError::Kernel { destination, interface, source })
+    let HostRoute {
+        destination,
+        interface,
+        ..
+    } = *route;
+    neighbours::forget_doubted(destination).map_err(|source| RouteError::Kernel {
+        destination,
+        interface,
+        source,
+    })
 }
 
 struct Woken {
@@ -264,16 +318,33 @@ struct Woken {
 }
 
 /// Waits for a request, a change, a signal, or the deadline.
-fn wait(input: &impl AsFd, changes: &NetlinkSocket, signals: Option<&OwnedFd>, until: Option<Instant>) -> io::Result<Woken> {
+fn wait(
+    input: &impl AsFd,
+    changes: &NetlinkSocket,
+    signals: Option<&OwnedFd>,
+    until: Option<Instant>,
+) -> io::Result<Woken> {
     // Without signals the third entry repeats `input` with no events requested.
-    let (third, flags) = signals.map_or((input.as_fd(), PollFlags::empty()), |signals| (signals.as_fd(), PollFlags::IN));
-    let mut waiting = [PollFd::new(input, PollFlags::IN), PollFd::new(changes, PollFlags::IN), PollFd::from_borrowed_fd(third, flags)];
+    let (third, flags) = signals.map_or((input.as_fd(), PollFlags::empty()), |signals| {
+        (signals.as_fd(), PollFlags::IN)
+    });
+    let mut waiting = [
+        PollFd::new(input, PollFlags::IN),
+        PollFd::new(changes, PollFlags::IN),
+        PollFd::from_borrowed_fd(third, flags),
+    ];
     retry_on_intr(|| {
-        let rest = until.and_then(|until| Timespec::try_from(until.saturating_duration_since(Instant::now())).ok());
+        let rest = until.and_then(|until| {
+            Timespec::try_from(until.saturating_duration_since(Instant::now())).ok()
+        });
         poll(&mut waiting, rest.as_ref())
     })?;
     let [asked, changed, third] = waiting.map(|one| !one.revents().is_empty());
-    Ok(Woken { asked, changed, told_to_end: third && signals.is_some() })
+    Ok(Woken {
+        asked,
+        changed,
+        told_to_end: third && signals.is_some(),
+    })
 }
 
 fn write_all(output: &impl AsFd, mut bytes: &[u8]) -> bool {

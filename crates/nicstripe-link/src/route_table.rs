@@ -8,7 +8,9 @@ use std::{
 
 use crate::{
     interface::InterfaceIndex,
-    netlink::{Attributes, Message, NLM_F_CREATE, NLM_F_EXCL, Netlink, Request, ip, u16_at, u32_at},
+    netlink::{
+        Attributes, Message, NLM_F_CREATE, NLM_F_EXCL, Netlink, Request, ip, u16_at, u32_at,
+    },
     routes::{HostRoute, ROUTE_PROTOCOL},
 };
 
@@ -56,7 +58,9 @@ pub(crate) fn survey() -> io::Result<Survey> {
 /// Returns the protocol of the existing host route with this destination and metric.
 pub(crate) fn occupant(destination: IpAddr, metric: NonZeroU32) -> io::Result<Option<u8>> {
     let found = dump(ANY_PROTOCOL, |entry| {
-        let same = entry.table == RT_TABLE_MAIN && entry.host() == Some(destination) && entry.metric == metric.get();
+        let same = entry.table == RT_TABLE_MAIN
+            && entry.host() == Some(destination)
+            && entry.metric == metric.get();
         same.then_some(entry.protocol)
     })?;
     Ok(found.into_iter().next())
@@ -84,7 +88,9 @@ pub(crate) fn protocol_name(protocol: u8) -> String {
 
 /// Returns the number for a name of [`protocol_name`], or zero if the name is unknown.
 pub(crate) fn protocol_number(name: &str) -> u8 {
-    (0..=u8::MAX).find(|number| protocol_name(*number) == name).unwrap_or(0)
+    (0..=u8::MAX)
+        .find(|number| protocol_name(*number) == name)
+        .unwrap_or(0)
 }
 
 fn request(kind: u16, route: &HostRoute) -> Request {
@@ -114,7 +120,8 @@ fn dump<T>(protocol: u8, mut parse: impl FnMut(&Entry) -> Option<T>) -> io::Resu
         header[5] = protocol;
         let parse = |message: &Message<'_>| {
             let entry = Entry::parse(message)?;
-            let asked = entry.family == family && (protocol == ANY_PROTOCOL || entry.protocol == protocol);
+            let asked =
+                entry.family == family && (protocol == ANY_PROTOCOL || entry.protocol == protocol);
             if asked { parse(&entry) } else { None }
         };
         match netlink.dump(&Request::new(RTM_GETROUTE, &header), parse) {
@@ -134,12 +141,17 @@ fn next_hops() -> Vec<IpAddr> {
     };
     let request = Request::new(RTM_GETNEXTHOP, &[0; NEXT_HOP_HEADER_LEN]);
     // Older kernels reject the request because they have no such objects.
-    Netlink::route().and_then(|mut netlink| netlink.dump(&request, gateway)).unwrap_or_default()
+    Netlink::route()
+        .and_then(|mut netlink| netlink.dump(&request, gateway))
+        .unwrap_or_default()
 }
 
 /// Returns true if the error means that the kernel lacks the address family.
 fn is_absent(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP | libc::ENOENT))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP | libc::ENOENT)
+    )
 }
 
 /// Route as reported by the kernel.
@@ -172,9 +184,15 @@ impl Entry {
             kind: *header.get(7)?,
             cloned: u32_at(header, 8)? & RTM_F_CLONED != 0,
             destination: attributes.find(RTA_DST).and_then(ip),
-            interface: attributes.find(RTA_OIF).and_then(|value| u32_at(value, 0)).map(InterfaceIndex),
+            interface: attributes
+                .find(RTA_OIF)
+                .and_then(|value| u32_at(value, 0))
+                .map(InterfaceIndex),
             source: attributes.find(RTA_PREFSRC).and_then(ip),
-            metric: attributes.find(RTA_PRIORITY).and_then(|value| u32_at(value, 0)).unwrap_or(0),
+            metric: attributes
+                .find(RTA_PRIORITY)
+                .and_then(|value| u32_at(value, 0))
+                .unwrap_or(0),
             gateways: gateways(attributes),
         })
     }
@@ -188,7 +206,10 @@ impl Entry {
     /// Returns the route if nicstripe could have installed it. Other routes with its protocol
     /// number are ignored.
     pub(crate) fn as_ours(&self) -> Option<HostRoute> {
-        let ours = self.protocol == ROUTE_PROTOCOL && self.table == RT_TABLE_MAIN && self.kind == RTN_UNICAST && self.gateways.is_empty();
+        let ours = self.protocol == ROUTE_PROTOCOL
+            && self.table == RT_TABLE_MAIN
+            && self.kind == RTN_UNICAST
+            && self.gateways.is_empty();
         if !ours {
             return None;
         }
@@ -209,7 +230,9 @@ fn gateways(attributes: Attributes<'_>) -> Vec<IpAddr> {
     let mut gateways = Vec::from_iter(of(attributes));
     let mut hops = attributes.find(RTA_MULTIPATH).unwrap_or_default();
     while let Some(len) = u16_at(hops, 0).map(usize::from) {
-        let Some(hop) = hops.get(NEXT_HOP_LEN..len) else { break };
+        let Some(hop) = hops.get(NEXT_HOP_LEN..len) else {
+            break;
+        };
         gateways.extend(of(Attributes::new(hop)));
         hops = hops.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -223,7 +246,11 @@ pub(crate) fn via(value: &[u8]) -> Option<IpAddr> {
 
 /// Returns the header of a message about a single address.
 pub(crate) fn host_header(address: IpAddr) -> [u8; ROUTE_HEADER_LEN] {
-    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let family = if address.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
     let mut header = [0; ROUTE_HEADER_LEN];
     header[0] = family as u8;
     header[1] = host_prefix_len(address);
@@ -231,7 +258,11 @@ pub(crate) fn host_header(address: IpAddr) -> [u8; ROUTE_HEADER_LEN] {
 }
 
 fn host_prefix_len(address: IpAddr) -> u8 {
-    let bits = if address.is_ipv4() { Ipv4Addr::BITS } else { Ipv6Addr::BITS };
+    let bits = if address.is_ipv4() {
+        Ipv4Addr::BITS
+    } else {
+        Ipv6Addr::BITS
+    };
     bits as u8
 }
 
@@ -284,7 +315,11 @@ mod tests {
 
     #[test]
     fn a_route_of_ours_is_recognised_as_what_was_asked_for() {
-        for route in [route("10.0.0.2", None), route("10.0.0.2", Some("10.0.0.1")), route("fd00::2", None)] {
+        for route in [
+            route("10.0.0.2", None),
+            route("10.0.0.2", Some("10.0.0.1")),
+            route("fd00::2", None),
+        ] {
             assert_eq!(entry(&route).as_ours(), Some(route));
         }
     }
@@ -306,7 +341,10 @@ mod tests {
         assert_eq!(change(|entry| entry.prefix_len = 24), None);
         assert_eq!(change(|entry| entry.table = 100), None);
         assert_eq!(change(|entry| entry.kind = 6), None);
-        assert_eq!(change(|entry| entry.gateways = vec![[10, 0, 0, 1].into()]), None);
+        assert_eq!(
+            change(|entry| entry.gateways = vec![[10, 0, 0, 1].into()]),
+            None
+        );
         assert_eq!(change(|entry| entry.cloned = true), None);
         assert_eq!(change(|entry| entry.interface = None), None);
     }
@@ -325,7 +363,11 @@ mod tests {
         push_attribute(&mut attributes, RTA_VIA, &[10, 0, 10, 0, 0, 2]);
         push_attribute(&mut attributes, RTA_MULTIPATH, &multipath);
         let found = gateways(Attributes::new(&attributes));
-        let expected: Vec<IpAddr> = vec![[10, 0, 0, 2].into(), [10, 0, 0, 3].into(), [10, 0, 0, 3].into()];
+        let expected: Vec<IpAddr> = vec![
+            [10, 0, 0, 2].into(),
+            [10, 0, 0, 3].into(),
+            [10, 0, 0, 3].into(),
+        ];
         assert_eq!(found, expected);
     }
 }

@@ -67,7 +67,10 @@ pub struct Routes {
 impl Routes {
     /// Opens the state directory, and creates it if it is missing.
     pub fn open(state_dir: &Path) -> Result<Self, RouteError> {
-        Ok(Self { directory: state_dir.to_owned(), owner: route_ledger::enter(state_dir)? })
+        Ok(Self {
+            directory: state_dir.to_owned(),
+            owner: route_ledger::enter(state_dir)?,
+        })
     }
 
     /// Records and installs a route for this process.
@@ -77,12 +80,18 @@ impl Routes {
     pub fn add(&self, route: &HostRoute) -> Result<(), RouteError> {
         let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let record = self.record(*route)?;
-        let own = ledger.records.iter().filter(|known| known.owner == self.owner).count();
+        let own = ledger
+            .records
+            .iter()
+            .filter(|known| known.owner == self.owner)
+            .count();
         if ledger.records.len() >= MAX_RECORDS {
             ledger.records.retain(|record| record.owner.is_alive());
         }
         if own >= MAX_ROUTES || ledger.records.len() >= MAX_RECORDS {
-            return Err(RouteError::TooMany { destination: route.destination });
+            return Err(RouteError::TooMany {
+                destination: route.destination,
+            });
         }
         ledger.records.push(record);
         ledger.save()?;
@@ -114,7 +123,9 @@ impl Routes {
     pub fn remove(&self, route: &HostRoute) -> Result<bool, RouteError> {
         let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let record = self.record(*route)?;
-        let Some(position) = ledger.records.iter().position(|known| *known == record) else { return Ok(false) };
+        let Some(position) = ledger.records.iter().position(|known| *known == record) else {
+            return Ok(false);
+        };
         ledger.records.remove(position);
         let deleted = !is_wanted(route, &ledger.records)? && delete(route)?;
         ledger.save()?;
@@ -133,7 +144,10 @@ impl Routes {
         let shared = route_ledger::read(Path::new(SHARED_STATE_DIR))?;
         let mut removed = Vec::new();
         for route in self.list_ours()? {
-            if !is_wanted(&route, &ledger.records)? && !is_wanted(&route, &shared)? && delete(&route)? {
+            if !is_wanted(&route, &ledger.records)?
+                && !is_wanted(&route, &shared)?
+                && delete(&route)?
+            {
                 info!(destination = %route.destination, interface = %route.interface, "removed a route of a dead process");
                 removed.push(route);
             }
@@ -154,7 +168,11 @@ impl Routes {
         let ledger = Ledger::<Record>::open(&self.directory)?;
         let namespace = namespace()?;
         let wants = |record: &&Record| record.route == *route && record.namespace == namespace;
-        let records = ledger.records.iter().filter(wants).filter(|record| record.owner.is_alive());
+        let records = ledger
+            .records
+            .iter()
+            .filter(wants)
+            .filter(|record| record.owner.is_alive());
         let mut pids: Vec<_> = records.map(|record| record.owner.pid).collect();
         pids.sort_unstable();
         pids.dedup();
@@ -162,7 +180,11 @@ impl Routes {
     }
 
     fn record(&self, route: HostRoute) -> Result<Record, RouteError> {
-        Ok(Record { owner: self.owner.clone(), namespace: namespace()?, route })
+        Ok(Record {
+            owner: self.owner.clone(),
+            namespace: namespace()?,
+            route,
+        })
     }
 }
 
@@ -180,7 +202,9 @@ pub enum RouteError {
         destination: IpAddr,
     },
     /// A route of another program exists there; the user decides which is right.
-    #[error("cannot add a route to {destination} with metric {metric}: a foreign route (protocol {protocol}) exists")]
+    #[error(
+        "cannot add a route to {destination} with metric {metric}: a foreign route (protocol {protocol}) exists"
+    )]
     Occupied {
         /// The address of the route.
         destination: IpAddr,
@@ -190,7 +214,9 @@ pub enum RouteError {
         protocol: String,
     },
     /// A live owner routes the same address through another interface.
-    #[error("cannot add a route to {destination} by interface {wanted}: another session has it by interface {held}")]
+    #[error(
+        "cannot add a route to {destination} by interface {wanted}: another session has it by interface {held}"
+    )]
     HeldElsewhere {
         /// The address of the route.
         destination: IpAddr,
@@ -200,7 +226,9 @@ pub enum RouteError {
         held: InterfaceIndex,
     },
     /// Limit on routes reached.
-    #[error("cannot add a route to {destination}: limit of {MAX_ROUTES} routes per process or {MAX_RECORDS} in total reached")]
+    #[error(
+        "cannot add a route to {destination}: limit of {MAX_ROUTES} routes per process or {MAX_RECORDS} in total reached"
+    )]
     TooMany {
         /// The address of the route.
         destination: IpAddr,
@@ -269,7 +297,8 @@ fn install(route: &HostRoute, records: &[Record]) -> Result<(), RouteError> {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => error,
         result => return result.map_err(|source| refused(route, source)),
     };
-    let collides = |ours: &HostRoute| ours.destination == route.destination && ours.metric == route.metric;
+    let collides =
+        |ours: &HostRoute| ours.destination == route.destination && ours.metric == route.metric;
     let ours = route_table::ours().map_err(RouteError::List)?;
     let Some(there) = ours.into_iter().find(collides) else {
         return Err(occupied(route, first));
@@ -279,7 +308,11 @@ fn install(route: &HostRoute, records: &[Record]) -> Result<(), RouteError> {
     }
     if is_wanted(&there, records)? {
         let (wanted, held) = (route.interface, there.interface);
-        return Err(RouteError::HeldElsewhere { destination: route.destination, wanted, held });
+        return Err(RouteError::HeldElsewhere {
+            destination: route.destination,
+            wanted,
+            held,
+        });
     }
     delete(&there)?;
     route_table::add(route).map_err(|source| refused(route, source))
@@ -290,7 +323,9 @@ fn delete(route: &HostRoute) -> Result<bool, RouteError> {
     match route_table::delete(route) {
         // ESRCH: no such route. ENODEV: the interface is gone, and its routes with it.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) => Ok(false),
-        result => result.map(|()| true).map_err(|source| refused(route, source)),
+        result => result
+            .map(|()| true)
+            .map_err(|source| refused(route, source)),
     }
 }
 
@@ -298,23 +333,50 @@ fn delete(route: &HostRoute) -> Result<bool, RouteError> {
 fn is_wanted(route: &HostRoute, records: &[Record]) -> Result<bool, RouteError> {
     let namespace = namespace()?;
     let wants = |record: &&Record| record.route == *route && record.namespace == namespace;
-    Ok(records.iter().filter(wants).any(|record| record.owner.is_alive()))
+    Ok(records
+        .iter()
+        .filter(wants)
+        .any(|record| record.owner.is_alive()))
 }
 
 fn occupied(route: &HostRoute, source: io::Error) -> RouteError {
-    let HostRoute { destination, interface, metric, .. } = *route;
+    let HostRoute {
+        destination,
+        interface,
+        metric,
+        ..
+    } = *route;
     match route_table::occupant(destination, metric) {
-        Ok(Some(protocol)) => RouteError::Occupied { destination, metric, protocol: protocol_name(protocol) },
-        _ => RouteError::Kernel { destination, interface, source },
+        Ok(Some(protocol)) => RouteError::Occupied {
+            destination,
+            metric,
+            protocol: protocol_name(protocol),
+        },
+        _ => RouteError::Kernel {
+            destination,
+            interface,
+            source,
+        },
     }
 }
 
 fn refused(route: &HostRoute, source: io::Error) -> RouteError {
-    let HostRoute { destination, interface, .. } = *route;
+    let HostRoute {
+        destination,
+        interface,
+        ..
+    } = *route;
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => RouteError::NotPermitted { destination },
-        Some(libc::ENODEV | libc::ENETDOWN) => RouteError::NoInterface { destination, interface },
-        _ => RouteError::Kernel { destination, interface, source },
+        Some(libc::ENODEV | libc::ENETDOWN) => RouteError::NoInterface {
+            destination,
+            interface,
+        },
+        _ => RouteError::Kernel {
+            destination,
+            interface,
+            source,
+        },
     }
 }
 

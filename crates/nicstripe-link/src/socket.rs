@@ -26,7 +26,11 @@ use crate::{interface::InterfaceName, netlink::u32_at, sockopt};
 ///
 /// `ENODEV` if the interface does not exist, `EADDRINUSE`, `EADDRNOTAVAIL`, and `EACCES` for ports
 /// below 1024.
-pub fn listen(interface: Option<&InterfaceName>, address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+pub fn listen(
+    interface: Option<&InterfaceName>,
+    address: SocketAddr,
+    backlog: u32,
+) -> io::Result<TcpListener> {
     let socket = stream_socket(address)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -49,7 +53,11 @@ pub fn listen(interface: Option<&InterfaceName>, address: SocketAddr, backlog: u
 ///
 /// `ENODEV` if the interface does not exist, `EADDRNOTAVAIL` if `local` is not a local address,
 /// `EINVAL` if its family differs from that of `remote`.
-pub fn pinned_socket(interface: Option<&InterfaceName>, local: Option<IpAddr>, remote: SocketAddr) -> io::Result<Socket> {
+pub fn pinned_socket(
+    interface: Option<&InterfaceName>,
+    local: Option<IpAddr>,
+    remote: SocketAddr,
+) -> io::Result<Socket> {
     let socket = stream_socket(remote)?;
     pin(&socket, interface)?;
     if let Some(local) = local {
@@ -67,13 +75,19 @@ pub fn arrival_interface(socket: &impl AsFd) -> io::Result<Option<InterfaceName>
     if let Some(name) = SockRef::from(socket).device()? {
         return Ok(InterfaceName::new(&name).ok());
     }
-    let Some(index) = arrival_index(socket)? else { return Ok(None) };
+    let Some(index) = arrival_index(socket)? else {
+        return Ok(None);
+    };
     let name = index_to_name_inlined(socket, index)?;
     Ok(name.as_str().parse().ok())
 }
 
 fn stream_socket(address: SocketAddr) -> io::Result<Socket> {
-    Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))
+    Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking(),
+        Some(Protocol::TCP),
+    )
 }
 
 fn pin(socket: &Socket, interface: Option<&InterfaceName>) -> io::Result<()> {
@@ -86,11 +100,17 @@ fn source(local: IpAddr, remote: SocketAddr) -> io::Result<SocketAddr> {
     match (local, remote) {
         (IpAddr::V4(_), SocketAddr::V4(_)) => Ok(SocketAddr::new(local, 0)),
         (IpAddr::V6(local), SocketAddr::V6(remote)) => {
-            let scope = if local.is_unicast_link_local() { remote.scope_id() } else { 0 };
+            let scope = if local.is_unicast_link_local() {
+                remote.scope_id()
+            } else {
+                0
+            };
             Ok(SocketAddrV6::new(local, 0, 0, scope).into())
         }
         _ => {
-            let text = format!("local address {local} is of another family than the remote address {remote}");
+            let text = format!(
+                "local address {local} is of another family than the remote address {remote}"
+            );
             Err(io::Error::new(io::ErrorKind::InvalidInput, text))
         }
     }
@@ -106,7 +126,8 @@ fn arrival_index(socket: &impl AsFd) -> io::Result<Option<u32>> {
     };
     sockopt::set_int(socket, source.level, source.enable, 1)?;
     let mut buffer = [0; CONTROL_LEN];
-    let index = sockopt::read(socket, source.level, source.options, &mut buffer).map(|control| source.index(control));
+    let index = sockopt::read(socket, source.level, source.options, &mut buffer)
+        .map(|control| source.index(control));
     // If this stayed on, the kernel would copy the headers of each IPv6 packet for no reader.
     sockopt::set_int(socket, source.level, source.enable, 0)?;
     index.map(|index| index.filter(|index| *index != 0))
@@ -129,12 +150,19 @@ struct PacketInfo {
 
 impl PacketInfo {
     fn index(&self, control: &[u8]) -> Option<u32> {
-        u32_at(control_message(control, self.level, self.message)?, self.offset)
+        u32_at(
+            control_message(control, self.level, self.message)?,
+            self.offset,
+        )
     }
 }
 
 /// Finds a control message (cmsg(3)) and returns its data.
-pub(crate) fn control_message(mut control: &[u8], wanted_level: libc::c_int, wanted_kind: libc::c_int) -> Option<&[u8]> {
+pub(crate) fn control_message(
+    mut control: &[u8],
+    wanted_level: libc::c_int,
+    wanted_kind: libc::c_int,
+) -> Option<&[u8]> {
     loop {
         let len = usize::from_ne_bytes(*control.first_chunk()?);
         let level = u32_at(control, WORD)?.cast_signed();
@@ -153,8 +181,13 @@ const WORD: usize = size_of::<usize>();
 pub(crate) const CONTROL_HEADER_LEN: usize = size_of::<libc::cmsghdr>().next_multiple_of(WORD);
 
 /// `struct in_pktinfo`: the index comes first.
-const PACKET_INFO_V4: PacketInfo =
-    PacketInfo { level: libc::IPPROTO_IP, enable: libc::IP_PKTINFO, options: libc::IP_PKTOPTIONS, message: libc::IP_PKTINFO, offset: 0 };
+const PACKET_INFO_V4: PacketInfo = PacketInfo {
+    level: libc::IPPROTO_IP,
+    enable: libc::IP_PKTINFO,
+    options: libc::IP_PKTOPTIONS,
+    message: libc::IP_PKTINFO,
+    offset: 0,
+};
 
 /// `struct in6_pktinfo`: the index follows the address.
 const PACKET_INFO_V6: PacketInfo = PacketInfo {
@@ -174,7 +207,8 @@ mod tests {
 
     #[test]
     fn a_source_of_the_other_family_is_refused_by_name() {
-        let error = source("10.0.0.1".parse().unwrap(), "[fe80::1]:1".parse().unwrap()).unwrap_err();
+        let error =
+            source("10.0.0.1".parse().unwrap(), "[fe80::1]:1".parse().unwrap()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.to_string().contains("10.0.0.1"), "{error}");
     }
@@ -183,7 +217,10 @@ mod tests {
     fn a_link_local_source_takes_the_scope_of_the_far_side() {
         let remote = SocketAddrV6::new("fe80::2".parse().unwrap(), 7747, 0, 9);
         let local = source("fe80::1".parse().unwrap(), remote.into()).unwrap();
-        assert_eq!(local, SocketAddrV6::new("fe80::1".parse().unwrap(), 0, 0, 9).into());
+        assert_eq!(
+            local,
+            SocketAddrV6::new("fe80::1".parse().unwrap(), 0, 0, 9).into()
+        );
     }
 
     #[test]
@@ -197,14 +234,25 @@ mod tests {
             bytes.resize(len.next_multiple_of(8), 0);
             bytes
         };
-        let control = [message(1, &[9]), message(libc::IP_PKTINFO, &[5, 0, 0, 0, 1, 2, 3, 4])].concat();
+        let control = [
+            message(1, &[9]),
+            message(libc::IP_PKTINFO, &[5, 0, 0, 0, 1, 2, 3, 4]),
+        ]
+        .concat();
         if cfg!(target_pointer_width = "64") {
-            assert_eq!(PACKET_INFO_V4.index(&control), Some(u32::from_ne_bytes([5, 0, 0, 0])));
+            assert_eq!(
+                PACKET_INFO_V4.index(&control),
+                Some(u32::from_ne_bytes([5, 0, 0, 0]))
+            );
         }
         for cut in 0..control.len() {
             let _ = PACKET_INFO_V4.index(&control[..cut]);
         }
-        assert_eq!(PACKET_INFO_V4.index(&[0; 64]), None, "a message of length zero ends the walk");
+        assert_eq!(
+            PACKET_INFO_V4.index(&[0; 64]),
+            None,
+            "a message of length zero ends the walk"
+        );
     }
 
     #[test]
@@ -212,7 +260,10 @@ mod tests {
         let listener = listen(None, "127.0.0.1:0".parse().unwrap(), 8).unwrap();
         let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
-        assert_eq!(arrival_interface(&accepted).unwrap().unwrap().to_string(), "lo");
+        assert_eq!(
+            arrival_interface(&accepted).unwrap().unwrap().to_string(),
+            "lo"
+        );
     }
 
     #[test]

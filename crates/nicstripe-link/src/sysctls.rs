@@ -24,8 +24,16 @@ pub struct Sysctls {
 impl Sysctls {
     /// Reads the settings from `/proc/sys`. Needs no privileges.
     pub fn read(interface: &InterfaceName) -> Self {
-        let read = |key| Setting { own: value(interface.as_bytes(), key), all: value(b"all", key) };
-        Self { rp_filter: read(RP_FILTER), arp_ignore: read(ARP_IGNORE), arp_announce: read(ARP_ANNOUNCE), arp_filter: read(ARP_FILTER) }
+        let read = |key| Setting {
+            own: value(interface.as_bytes(), key),
+            all: value(b"all", key),
+        };
+        Self {
+            rp_filter: read(RP_FILTER),
+            arp_ignore: read(ARP_IGNORE),
+            arp_announce: read(ARP_ANNOUNCE),
+            arp_filter: read(ARP_FILTER),
+        }
     }
 
     /// Returns true if the reverse path filter is strict; `None` if unknown.
@@ -60,7 +68,9 @@ const ARP_FILTER: &str = "arp_filter";
 fn value(section: &[u8], key: &str) -> Option<u8> {
     // A valid interface name contains no slash and is neither "." nor "..".
     let section = str::from_utf8(section).ok()?;
-    let path = PathBuf::from("/proc/sys/net/ipv4/conf").join(section).join(key);
+    let path = PathBuf::from("/proc/sys/net/ipv4/conf")
+        .join(section)
+        .join(key);
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
@@ -79,14 +89,34 @@ mod tests {
 
     #[test]
     fn loopbacks_settings_are_read_and_those_of_nobody_are_unknown() {
-        assert!(Sysctls::read(&"lo".parse().unwrap()).rp_filter.effective().is_some());
+        assert!(
+            Sysctls::read(&"lo".parse().unwrap())
+                .rp_filter
+                .effective()
+                .is_some()
+        );
         let nobody = Sysctls::read(&"nosuch0".parse().unwrap());
-        assert_eq!((nobody.rp_filter.own, nobody.is_reverse_path_strict()), (None, None));
+        assert_eq!(
+            (nobody.rp_filter.own, nobody.is_reverse_path_strict()),
+            (None, None)
+        );
     }
 
     #[test]
     fn loose_is_not_strict() {
-        let strict = |mode| Sysctls { rp_filter: Setting { own: Some(mode), all: Some(0) }, ..Sysctls::default() }.is_reverse_path_strict();
-        assert_eq!([0, 1, 2].map(strict), [Some(false), Some(true), Some(false)]);
+        let strict = |mode| {
+            Sysctls {
+                rp_filter: Setting {
+                    own: Some(mode),
+                    all: Some(0),
+                },
+                ..Sysctls::default()
+            }
+            .is_reverse_path_strict()
+        };
+        assert_eq!(
+            [0, 1, 2].map(strict),
+            [Some(false), Some(true), Some(false)]
+        );
     }
 }

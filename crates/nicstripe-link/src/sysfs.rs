@@ -18,10 +18,18 @@ pub(crate) struct DeviceType {
 
 /// Reads the device type; the default if sysfs is absent or shows another namespace.
 pub(crate) fn device_type(name: InterfaceName, index: InterfaceIndex) -> DeviceType {
-    let Some(directory) = directory(name) else { return DeviceType::default() };
-    let Ok(uevent) = fs::read_to_string(directory.join("uevent")) else { return DeviceType::default() };
-    let Some(name) = device_type_of(&uevent, index) else { return DeviceType::default() };
-    let wireless = name == "wlan" || directory.join("phy80211").exists() || directory.join("wireless").exists();
+    let Some(directory) = directory(name) else {
+        return DeviceType::default();
+    };
+    let Ok(uevent) = fs::read_to_string(directory.join("uevent")) else {
+        return DeviceType::default();
+    };
+    let Some(name) = device_type_of(&uevent, index) else {
+        return DeviceType::default();
+    };
+    let wireless = name == "wlan"
+        || directory.join("phy80211").exists()
+        || directory.join("wireless").exists();
     DeviceType { name, wireless }
 }
 
@@ -30,12 +38,20 @@ pub(crate) fn speed(name: InterfaceName, index: InterfaceIndex) -> Option<u32> {
     let directory = directory(name)?;
     let read = |attribute| fs::read_to_string(directory.join(attribute)).ok();
     let same = read("ifindex")?.trim().parse() == Ok(index.0);
-    if same { read("speed")?.trim().parse().ok() } else { None }
+    if same {
+        read("speed")?.trim().parse().ok()
+    } else {
+        None
+    }
 }
 
 /// Returns `DEVTYPE` (empty if missing) if the text describes interface `index`.
 pub(crate) fn device_type_of(uevent: &str, index: InterfaceIndex) -> Option<String> {
-    let value = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    let value = |key: &str| {
+        uevent
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+    };
     let same = value("IFINDEX")?.parse() == Ok(index.0);
     same.then(|| value("DEVTYPE").unwrap_or_default().to_owned())
 }
@@ -52,9 +68,15 @@ mod tests {
     #[test]
     fn the_device_type_counts_only_with_our_index() {
         let uevent = "DEVTYPE=wlan\nINTERFACE=wlan0\nIFINDEX=3\n";
-        assert_eq!(device_type_of(uevent, InterfaceIndex(3)).as_deref(), Some("wlan"));
+        assert_eq!(
+            device_type_of(uevent, InterfaceIndex(3)).as_deref(),
+            Some("wlan")
+        );
         assert_eq!(device_type_of(uevent, InterfaceIndex(30)), None);
-        assert_eq!(device_type_of("INTERFACE=eth0\nIFINDEX=3\n", InterfaceIndex(3)).as_deref(), Some(""));
+        assert_eq!(
+            device_type_of("INTERFACE=eth0\nIFINDEX=3\n", InterfaceIndex(3)).as_deref(),
+            Some("")
+        );
         assert_eq!(device_type_of("", InterfaceIndex(3)), None);
     }
 }

@@ -79,7 +79,11 @@ pub fn tcp_info(socket: &impl AsFd) -> io::Result<TcpInfo> {
     let mut buffer = [0; 512];
     let bytes = sockopt::read(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut buffer)?;
     parse(bytes).ok_or_else(|| {
-        let text = format!("TCP_INFO of {} bytes is shorter than the {} of Linux 2.6.10", bytes.len(), SHORTEST_LEN);
+        let text = format!(
+            "TCP_INFO of {} bytes is shorter than the {} of Linux 2.6.10",
+            bytes.len(),
+            SHORTEST_LEN
+        );
         io::Error::new(io::ErrorKind::InvalidData, text)
     })
 }
@@ -93,8 +97,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<TcpInfo> {
     let long_micros = |offset: usize| long(offset).map(Duration::from_micros);
     // A rate of all ones means no limit, a minimum time of all ones no sample.
     let rate = |offset: usize| long(offset).filter(|rate| *rate != u64::MAX);
-    let min_rtt = word(offset_of!(Raw, tcpi_min_rtt)).filter(|least| *least != u32::MAX && *least != 0);
-    let app_limited = byte(DELIVERY_RATE_FLAGS).filter(|_| long(offset_of!(Raw, tcpi_delivery_rate)).is_some());
+    let min_rtt =
+        word(offset_of!(Raw, tcpi_min_rtt)).filter(|least| *least != u32::MAX && *least != 0);
+    let app_limited =
+        byte(DELIVERY_RATE_FLAGS).filter(|_| long(offset_of!(Raw, tcpi_delivery_rate)).is_some());
     Some(TcpInfo {
         established: byte(offset_of!(Raw, tcpi_state))? == TCP_ESTABLISHED,
         rtt: micros(offset_of!(Raw, tcpi_rtt))?,
@@ -137,7 +143,11 @@ const DELIVERY_RATE_FLAGS: usize = offset_of!(Raw, tcpi_snd_rcv_wscale) + 1;
 
 /// The first bit field of a byte is its lowest bit on little-endian machines, its highest on
 /// others.
-const APP_LIMITED: u8 = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };
+const APP_LIMITED: u8 = if cfg!(target_endian = "little") {
+    0x01
+} else {
+    0x80
+};
 
 #[cfg(test)]
 mod tests {
@@ -154,7 +164,14 @@ mod tests {
         assert_eq!(answer(SHORTEST_LEN - 1), None);
         let oldest = answer(SHORTEST_LEN).unwrap();
         assert!(oldest.total_retrans > 0);
-        assert_eq!((oldest.min_rtt, oldest.bytes_acked, oldest.delivery_rate_app_limited), (None, None, None));
+        assert_eq!(
+            (
+                oldest.min_rtt,
+                oldest.bytes_acked,
+                oldest.delivery_rate_app_limited
+            ),
+            (None, None, None)
+        );
         // Linux 4.9 ends with tcpi_sndbuf_limited. It has all times, but no tcpi_bytes_sent.
         let middle = answer(offset_of!(Raw, tcpi_delivered)).unwrap();
         assert!(middle.sndbuf_limited.is_some() && middle.delivery_rate_app_limited == Some(true));
@@ -170,6 +187,9 @@ mod tests {
     #[test]
     fn no_sample_and_no_limit_are_absent() {
         let info = parse(&[0xff; 512]).unwrap();
-        assert_eq!((info.min_rtt, info.pacing_rate_bytes_per_second), (None, None));
+        assert_eq!(
+            (info.min_rtt, info.pacing_rate_bytes_per_second),
+            (None, None)
+        );
     }
 }

@@ -21,7 +21,10 @@ pub fn check_threads(count: usize) -> io::Result<()> {
     let mut result = Ok(());
     for _ in 0..count {
         let gate = gate.clone();
-        match Builder::new().stack_size(SMALL_STACK).spawn(move || drop(gate.read())) {
+        match Builder::new()
+            .stack_size(SMALL_STACK)
+            .spawn(move || drop(gate.read()))
+        {
             Ok(thread) => started.push(thread),
             Err(error) => {
                 result = Err(error);

@@ -61,7 +61,11 @@ pub struct UserTimeout(Duration);
 impl UserTimeout {
     /// Accepts a timeout that is long enough.
     pub fn new(timeout: Duration) -> Result<Self, UserTimeoutTooShort> {
-        if timeout < MIN_USER_TIMEOUT { Err(UserTimeoutTooShort { timeout }) } else { Ok(Self(timeout)) }
+        if timeout < MIN_USER_TIMEOUT {
+            Err(UserTimeoutTooShort { timeout })
+        } else {
+            Ok(Self(timeout))
+        }
     }
 
     /// Returns the timeout.
@@ -141,19 +145,39 @@ pub fn tune(socket: &impl AsFd, options: &StreamOptions) -> Vec<NotTaken> {
     let mut note = |option, result: io::Result<()>| {
         not_taken.extend(result.err().map(|source| NotTaken { option, source }));
     };
-    note(StreamOption::NoDelay, socket.set_tcp_nodelay(options.no_delay));
+    note(
+        StreamOption::NoDelay,
+        socket.set_tcp_nodelay(options.no_delay),
+    );
     if let Some(bytes) = options.notsent_lowat {
-        note(StreamOption::NotsentLowat, socket.set_tcp_notsent_lowat(bytes));
+        note(
+            StreamOption::NotsentLowat,
+            socket.set_tcp_notsent_lowat(bytes),
+        );
     }
     if let Some(timeout) = options.user_timeout {
-        note(StreamOption::UserTimeout, socket.set_tcp_user_timeout(Some(timeout.get())));
+        note(
+            StreamOption::UserTimeout,
+            socket.set_tcp_user_timeout(Some(timeout.get())),
+        );
     }
-    if let Some(Keepalive { idle, interval, probes }) = options.keepalive {
-        let times = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
+    if let Some(Keepalive {
+        idle,
+        interval,
+        probes,
+    }) = options.keepalive
+    {
+        let times = TcpKeepalive::new()
+            .with_time(idle)
+            .with_interval(interval)
+            .with_retries(probes);
         note(StreamOption::Keepalive, socket.set_tcp_keepalive(&times));
     }
     if let Some(name) = &options.congestion {
-        note(StreamOption::Congestion, socket.set_tcp_congestion(name.as_bytes()));
+        note(
+            StreamOption::Congestion,
+            socket.set_tcp_congestion(name.as_bytes()),
+        );
     }
     if let Some(bytes) = options.max_segment {
         note(StreamOption::MaxSegment, socket.set_tcp_mss(bytes));
@@ -173,7 +197,10 @@ pub fn change_congestion(socket: &impl AsFd, name: &str) -> io::Result<String> {
     let before = socket.tcp_congestion()?;
     socket.set_tcp_congestion(name.as_bytes())?;
     // The kernel pads the name with zeros.
-    let len = before.iter().position(|byte| *byte == 0).unwrap_or(before.len());
+    let len = before
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(before.len());
     Ok(String::from_utf8_lossy(&before[..len]).into_owned())
 }
 
@@ -210,7 +237,10 @@ pub fn set_buffers(socket: &impl AsFd, bytes: u64) -> io::Result<BufferSizes> {
 pub fn buffers(socket: &impl AsFd) -> io::Result<BufferSizes> {
     let socket = SockRef::from(socket);
     let half = |doubled: usize| doubled as u64 / 2;
-    Ok(BufferSizes { send: half(socket.send_buffer_size()?), receive: half(socket.recv_buffer_size()?) })
+    Ok(BufferSizes {
+        send: half(socket.send_buffer_size()?),
+        receive: half(socket.recv_buffer_size()?),
+    })
 }
 
 fn log_once(not_taken: &NotTaken) {
@@ -238,7 +268,11 @@ mod tests {
     fn what_is_asked_for_is_set() {
         let socket = socket();
         let options = StreamOptions {
-            keepalive: Some(Keepalive { idle: Duration::from_secs(9), interval: Duration::from_secs(2), probes: 3 }),
+            keepalive: Some(Keepalive {
+                idle: Duration::from_secs(9),
+                interval: Duration::from_secs(2),
+                probes: 3,
+            }),
             congestion: Some("reno".to_owned()),
             max_segment: Some(1448),
             ..StreamOptions::default()
@@ -247,7 +281,10 @@ mod tests {
         assert!(not_taken.is_empty(), "{not_taken:?}");
         assert!(socket.tcp_nodelay().unwrap());
         assert_eq!(socket.tcp_notsent_lowat().unwrap(), 131_072);
-        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            Some(Duration::from_secs(60))
+        );
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(9));
         assert!(socket.tcp_congestion().unwrap().starts_with(b"reno"));
     }
@@ -255,12 +292,34 @@ mod tests {
     #[test]
     fn buffers_are_given_as_asked_for_and_cut_where_the_system_has_its_limit() {
         let socket = socket();
-        assert_eq!(set_buffers(&socket, 65_536).unwrap(), BufferSizes { send: 65_536, receive: 65_536 });
-        assert_eq!(socket.recv_buffer_size().unwrap(), 131_072, "the kernel reports twice the value");
+        assert_eq!(
+            set_buffers(&socket, 65_536).unwrap(),
+            BufferSizes {
+                send: 65_536,
+                receive: 65_536
+            }
+        );
+        assert_eq!(
+            socket.recv_buffer_size().unwrap(),
+            131_072,
+            "the kernel reports twice the value"
+        );
         let cut = set_buffers(&socket, u64::MAX).unwrap();
-        let limit = |name| std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?.trim().parse::<u64>().ok();
-        assert!(limit("wmem_max").is_none_or(|limit| cut.send == limit), "{cut:?}");
-        assert!(limit("rmem_max").is_none_or(|limit| cut.receive == limit), "{cut:?}");
+        let limit = |name| {
+            std::fs::read_to_string(format!("/proc/sys/net/core/{name}"))
+                .ok()?
+                .trim()
+                .parse::<u64>()
+                .ok()
+        };
+        assert!(
+            limit("wmem_max").is_none_or(|limit| cut.send == limit),
+            "{cut:?}"
+        );
+        assert!(
+            limit("rmem_max").is_none_or(|limit| cut.receive == limit),
+            "{cut:?}"
+        );
         // Minimums: SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
         let raised = set_buffers(&socket, 1).unwrap();
         assert!(raised.send > 500 && raised.receive > 500, "{raised:?}");
@@ -278,18 +337,31 @@ mod tests {
     #[test]
     fn what_the_system_refuses_is_returned_and_the_rest_is_set() {
         let socket = socket();
-        let options = StreamOptions { congestion: Some("nosuch".to_owned()), max_segment: Some(1), ..StreamOptions::default() };
+        let options = StreamOptions {
+            congestion: Some("nosuch".to_owned()),
+            max_segment: Some(1),
+            ..StreamOptions::default()
+        };
         let not_taken = tune(&socket, &options);
         let refused: Vec<_> = not_taken.iter().map(|not_taken| not_taken.option).collect();
-        assert_eq!(refused, [StreamOption::Congestion, StreamOption::MaxSegment]);
-        assert_eq!(not_taken[0].to_string(), "the system rejects TCP_CONGESTION");
+        assert_eq!(
+            refused,
+            [StreamOption::Congestion, StreamOption::MaxSegment]
+        );
+        assert_eq!(
+            not_taken[0].to_string(),
+            "the system rejects TCP_CONGESTION"
+        );
         assert!(socket.tcp_nodelay().unwrap());
     }
 
     #[test]
     fn a_short_user_timeout_cannot_be_made() {
         let error = UserTimeout::new(Duration::from_secs(2)).unwrap_err();
-        assert_eq!(error.to_string(), "TCP user timeout of 2 s is under the minimum of 30 s");
+        assert_eq!(
+            error.to_string(),
+            "TCP user timeout of 2 s is under the minimum of 30 s"
+        );
         assert!(UserTimeout::new(MIN_USER_TIMEOUT).is_ok());
     }
 }

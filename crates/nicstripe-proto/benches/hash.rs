@@ -19,19 +19,50 @@ fn main() {
         return;
     }
     print_head();
-    for (name, bytes) in [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("256 KiB", 256 << 10), ("4 MiB", 4 << 20)] {
-        let Ok(chunk_size) = ChunkSize::from_bytes(bytes) else { continue };
-        let bar = if chunk_size == ChunkSize::DEFAULT { HASH_BAR } else { "" };
-        print(&format!("chunk_value, chunks of {name}"), sample(|| hash(chunk_size)), "GB/s", bar);
+    for (name, bytes) in [
+        ("4 KiB", 4 << 10),
+        ("64 KiB", 64 << 10),
+        ("256 KiB", 256 << 10),
+        ("4 MiB", 4 << 20),
+    ] {
+        let Ok(chunk_size) = ChunkSize::from_bytes(bytes) else {
+            continue;
+        };
+        let bar = if chunk_size == ChunkSize::DEFAULT {
+            HASH_BAR
+        } else {
+            ""
+        };
+        print(
+            &format!("chunk_value, chunks of {name}"),
+            sample(|| hash(chunk_size)),
+            "GB/s",
+            bar,
+        );
     }
     for (name, order) in orders() {
-        print(&format!("tree insert, {name}"), sample(|| insert(&order).nanoseconds()), "ns/chunk", BAR);
+        print(
+            &format!("tree insert, {name}"),
+            sample(|| insert(&order).nanoseconds()),
+            "ns/chunk",
+            BAR,
+        );
     }
     for (name, order) in orders() {
         let journal = journal(&order);
-        print(&format!("journal replay, {name}"), sample(|| read(&journal, &order).nanoseconds()), "ns/record", REPLAY_BAR);
+        print(
+            &format!("journal replay, {name}"),
+            sample(|| read(&journal, &order).nanoseconds()),
+            "ns/record",
+            REPLAY_BAR,
+        );
     }
-    print("journal record, laid out", sample(|| lay_out().nanoseconds()), "ns/record", BAR);
+    print(
+        "journal record, laid out",
+        sample(|| lay_out().nanoseconds()),
+        "ns/record",
+        BAR,
+    );
 }
 
 /// Hashes the chunks of a file, and returns GB/s.
@@ -51,11 +82,16 @@ fn hash(chunk_size: ChunkSize) -> f64 {
 
 /// Orders in which chunks arrive.
 fn orders() -> [(&'static str, Vec<u64>); 3] {
-    let four_paths =
-        (0..CHUNKS / 128).flat_map(|round| (0..32).flat_map(move |step| (0..4).map(move |path| round * 128 + path * 32 + step)));
+    let four_paths = (0..CHUNKS / 128).flat_map(|round| {
+        (0..32).flat_map(move |step| (0..4).map(move |path| round * 128 + path * 32 + step))
+    });
     // An odd factor visits all residues of a power of two.
     let scattered = (0..CHUNKS).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15) % CHUNKS);
-    [("in order", (0..CHUNKS).collect()), ("by four paths, 32 chunks each", four_paths.collect()), ("scattered", scattered.collect())]
+    [
+        ("in order", (0..CHUNKS).collect()),
+        ("by four paths, 32 chunks each", four_paths.collect()),
+        ("scattered", scattered.collect()),
+    ]
 }
 
 fn subtree(chunk: u64) -> Subtree {
@@ -76,15 +112,28 @@ fn insert(order: &[u64]) -> Stopwatch {
 }
 
 fn journal(order: &[u64]) -> Vec<u8> {
-    let header = Header { grid: GRID, source: SourceIdentity::default(), peer_key: [7; 32], id: ID };
-    let records = order.iter().flat_map(|chunk| Record { subtree: subtree(*chunk) }.encode(ID));
+    let header = Header {
+        grid: GRID,
+        source: SourceIdentity::default(),
+        peer_key: [7; 32],
+        id: ID,
+    };
+    let records = order.iter().flat_map(|chunk| {
+        Record {
+            subtree: subtree(*chunk),
+        }
+        .encode(ID)
+    });
     header.encode().into_iter().chain(records).collect()
 }
 
 fn read(journal: &[u8], order: &[u64]) -> Stopwatch {
     let mut stopwatch = Stopwatch::default();
     let replayed = stopwatch.time(order.len() as u64, || replay(journal));
-    assert!(replayed.is_ok_and(|replayed| replayed.tree.is_complete()), "not all records were believed");
+    assert!(
+        replayed.is_ok_and(|replayed| replayed.tree.is_complete()),
+        "not all records were believed"
+    );
     stopwatch
 }
 
@@ -92,7 +141,12 @@ fn lay_out() -> Stopwatch {
     let mut stopwatch = Stopwatch::default();
     stopwatch.time(CHUNKS, || {
         for chunk in 0..CHUNKS {
-            black_box(Record { subtree: subtree(chunk) }.encode(ID));
+            black_box(
+                Record {
+                    subtree: subtree(chunk),
+                }
+                .encode(ID),
+            );
         }
     });
     stopwatch

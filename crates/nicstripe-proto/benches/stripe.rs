@@ -23,16 +23,51 @@ fn main() {
     }
     print_head();
     for paths in [1, 4, 64] {
-        let what = |decision: &str| format!("{decision}, {paths} path{}", if paths == 1 { "" } else { "s" });
+        let what = |decision: &str| {
+            format!(
+                "{decision}, {paths} path{}",
+                if paths == 1 { "" } else { "s" }
+            )
+        };
         let assign = sample(|| steady(paths).assign.nanoseconds());
         print(&what("assign"), assign, "ns/chunk", BAR);
-        print(&what("assign"), reversed(assign.map(|ns| 1e3 / ns)), "M chunk/s", "");
-        print(&what("acknowledge"), sample(|| steady(paths).acknowledge.nanoseconds()), "ns/chunk", BAR);
-        print(&what("acknowledge, a chunk at a time"), sample(|| steady(paths).acknowledge_single.nanoseconds()), "ns/chunk", BAR);
+        print(
+            &what("assign"),
+            reversed(assign.map(|ns| 1e3 / ns)),
+            "M chunk/s",
+            "",
+        );
+        print(
+            &what("acknowledge"),
+            sample(|| steady(paths).acknowledge.nanoseconds()),
+            "ns/chunk",
+            BAR,
+        );
+        print(
+            &what("acknowledge, a chunk at a time"),
+            sample(|| steady(paths).acknowledge_single.nanoseconds()),
+            "ns/chunk",
+            BAR,
+        );
         if paths > 1 {
-            print(&what("hedge"), sample(|| hedges(paths, LATE).nanoseconds()), "ns/chunk", HEDGE_BAR);
-            print(&what("hedge that finds nothing promising"), sample(|| hedges(paths, SOON).nanoseconds()), "ns", HEDGE_BAR);
-            print(&what("when to hedge"), sample(|| hedge_times(paths).nanoseconds()), "ns", HEDGE_BAR);
+            print(
+                &what("hedge"),
+                sample(|| hedges(paths, LATE).nanoseconds()),
+                "ns/chunk",
+                HEDGE_BAR,
+            );
+            print(
+                &what("hedge that finds nothing promising"),
+                sample(|| hedges(paths, SOON).nanoseconds()),
+                "ns",
+                HEDGE_BAR,
+            );
+            print(
+                &what("when to hedge"),
+                sample(|| hedge_times(paths).nanoseconds()),
+                "ns",
+                HEDGE_BAR,
+            );
         }
     }
 }
@@ -52,15 +87,27 @@ fn steady(paths: u16) -> Steady {
     for round in 0..ROUNDS {
         if round % 2 == 0 {
             let chunks = carried.iter().map(|range| range.count).sum();
-            steady.acknowledge.time(chunks, || carried.iter().for_each(|range| drop(black_box(striper.acknowledge(*range)))));
+            steady.acknowledge.time(chunks, || {
+                carried
+                    .iter()
+                    .for_each(|range| drop(black_box(striper.acknowledge(*range))))
+            });
         } else {
             let chunks: Vec<ChunkId> = carried.iter().flat_map(|range| range.chunks()).collect();
             let single = &mut steady.acknowledge_single;
-            single.time(chunks.len() as u64, || chunks.iter().for_each(|chunk| drop(black_box(striper.acknowledge((*chunk).into())))));
+            single.time(chunks.len() as u64, || {
+                chunks
+                    .iter()
+                    .for_each(|chunk| drop(black_box(striper.acknowledge((*chunk).into()))))
+            });
         }
         carried.clear();
         let chunks = u64::from(paths) * LARGEST_ASSIGNMENT;
-        steady.assign.time(chunks, || carried.extend((0..paths).filter_map(|path| striper.assign(PathId(path), LARGEST_ASSIGNMENT, now))));
+        steady.assign.time(chunks, || {
+            carried.extend(
+                (0..paths).filter_map(|path| striper.assign(PathId(path), LARGEST_ASSIGNMENT, now)),
+            )
+        });
     }
     steady
 }
@@ -74,7 +121,13 @@ fn hedges(paths: u16, later: Duration) -> Stopwatch {
         striper.acknowledge(carried[0]);
         stopwatch.time(HEDGES, || {
             for _ in 0..HEDGES {
-                black_box(striper.hedge(PathId(0), CHUNK_BYTES, Duration::ZERO, load, begun + later));
+                black_box(striper.hedge(
+                    PathId(0),
+                    CHUNK_BYTES,
+                    Duration::ZERO,
+                    load,
+                    begun + later,
+                ));
             }
         });
     }
@@ -98,18 +151,30 @@ fn hedge_times(paths: u16) -> Stopwatch {
 /// assignments.
 fn full(paths: u16, rounds: u64, now: Instant) -> (Striper, Vec<ChunkRange>) {
     let mut chunks = ChunkSet::new();
-    chunks.insert(ChunkRange::new(ChunkId(0), (rounds + 1) * u64::from(paths) * LARGEST_ASSIGNMENT));
+    chunks.insert(ChunkRange::new(
+        ChunkId(0),
+        (rounds + 1) * u64::from(paths) * LARGEST_ASSIGNMENT,
+    ));
     let mut striper = Striper::new(chunks);
-    let carried = (0..paths).filter_map(|path| striper.assign(PathId(path), LARGEST_ASSIGNMENT, now)).collect();
+    let carried = (0..paths)
+        .filter_map(|path| striper.assign(PathId(path), LARGEST_ASSIGNMENT, now))
+        .collect();
     (striper, carried)
 }
 
 /// Path 0 is slow, so that a hedge is useful only for a late chunk; the others are gigabit links
 /// with a full assignment.
 fn load(path: PathId) -> PathLoad {
-    let (in_flight, rate) =
-        if path.0 == 0 { (0, BitRate::from_mbit(1)) } else { (LARGEST_ASSIGNMENT * CHUNK_BYTES, BitRate::from_gbit(1)) };
-    PathLoad { in_flight, rate: Some(rate), suspect: false }
+    let (in_flight, rate) = if path.0 == 0 {
+        (0, BitRate::from_mbit(1))
+    } else {
+        (LARGEST_ASSIGNMENT * CHUNK_BYTES, BitRate::from_gbit(1))
+    };
+    PathLoad {
+        in_flight,
+        rate: Some(rate),
+        suspect: false,
+    }
 }
 
 /// The greatest of the times is the least of the rates.

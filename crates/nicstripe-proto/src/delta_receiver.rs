@@ -36,7 +36,10 @@ pub(crate) type AnnouncedChunks = Vec<(ChunkId, Option<ChainingValue>)>;
 
 impl DeltaReceiver {
     pub(crate) fn new(unread: ChunkSet) -> Self {
-        Self { unread, ..Self::default() }
+        Self {
+            unread,
+            ..Self::default()
+        }
     }
 
     /// Excludes chunks from the comparison.
@@ -46,7 +49,9 @@ impl DeltaReceiver {
 
     /// Returns true if the chunk may arrive now.
     pub(crate) fn may_come(&self, chunk: ChunkId) -> bool {
-        !(self.unread.contains(chunk) || self.reading.contains(chunk) || self.untold.contains_key(&chunk))
+        !(self.unread.contains(chunk)
+            || self.reading.contains(chunk)
+            || self.untold.contains_key(&chunk))
     }
 
     pub(crate) fn next(&mut self) -> Option<ChunkId> {
@@ -70,8 +75,14 @@ impl DeltaReceiver {
         if self.untold.is_empty() || !(self.reading.is_empty() || self.untold.len() >= TELL_EVERY) {
             return None;
         }
-        let values: AnnouncedChunks = std::iter::from_fn(|| self.untold.pop_first()).take(MAX_VALUES).collect();
-        self.told.extend(values.iter().filter_map(|(chunk, value)| Some((*chunk, (*value)?))));
+        let values: AnnouncedChunks = std::iter::from_fn(|| self.untold.pop_first())
+            .take(MAX_VALUES)
+            .collect();
+        self.told.extend(
+            values
+                .iter()
+                .filter_map(|(chunk, value)| Some((*chunk, (*value)?))),
+        );
         Some(values)
     }
 
@@ -119,7 +130,10 @@ mod tests {
         assert_eq!(basis.on_kept(chunk), None, "a value that was not announced");
         assert_eq!(basis.poll_values(), Some(vec![(chunk, Some(value))]));
         assert!(basis.may_come(chunk));
-        assert_eq!((basis.on_kept(chunk), basis.on_kept(chunk)), (Some(value), None));
+        assert_eq!(
+            (basis.on_kept(chunk), basis.on_kept(chunk)),
+            (Some(value), None)
+        );
     }
 
     #[test]
@@ -127,8 +141,11 @@ mod tests {
         let mut basis = basis(10_000);
         let read = std::iter::from_fn(|| basis.next()).count();
         assert_eq!(read, MOST_UNDECIDED);
-        (0..MOST_UNDECIDED as u64).for_each(|chunk| basis.on_read(ChunkId(chunk), Some(ChainingValue([0; 32]))));
-        let told: usize = std::iter::from_fn(|| basis.poll_values()).map(|values| values.len()).sum();
+        (0..MOST_UNDECIDED as u64)
+            .for_each(|chunk| basis.on_read(ChunkId(chunk), Some(ChainingValue([0; 32]))));
+        let told: usize = std::iter::from_fn(|| basis.poll_values())
+            .map(|values| values.len())
+            .sum();
         assert_eq!((told, basis.next()), (MOST_UNDECIDED, None));
         basis.on_written(ChunkId(7));
         assert_eq!(basis.next(), Some(ChunkId(4096)));
@@ -145,6 +162,9 @@ mod tests {
 
     #[test]
     fn ranges_join_what_follows() {
-        assert_eq!(ranges_of([1, 2, 4, 5, 6, 9].map(ChunkId).into_iter()), [(1, 2), (4, 3), (9, 1)]);
+        assert_eq!(
+            ranges_of([1, 2, 4, 5, 6, 9].map(ChunkId).into_iter()),
+            [(1, 2), (4, 3), (9, 1)]
+        );
     }
 }

@@ -31,13 +31,17 @@ pub(crate) struct DeltaSender {
 
 impl DeltaSender {
     pub(crate) fn new(awaited: ChunkSet) -> Self {
-        Self { awaited, ..Self::default() }
+        Self {
+            awaited,
+            ..Self::default()
+        }
     }
 
     /// Records the receiver's value of a chunk. Returns false if the value is not expected or the
     /// limit is reached.
     pub(crate) fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
-        if self.told.len() + self.reading.len() >= MOST_UNDECIDED || self.awaited.remove(chunk) == 0 {
+        if self.told.len() + self.reading.len() >= MOST_UNDECIDED || self.awaited.remove(chunk) == 0
+        {
             return false;
         }
         self.told.insert(chunk, value);
@@ -66,7 +70,11 @@ impl DeltaSender {
         if self.kept.is_empty() || !(idle || self.kept.len() >= KEEP_EVERY) {
             return None;
         }
-        Some(std::iter::from_fn(|| self.kept.take_first(u64::MAX)).take(MAX_KEEP).collect())
+        Some(
+            std::iter::from_fn(|| self.kept.take_first(u64::MAX))
+                .take(MAX_KEEP)
+                .collect(),
+        )
     }
 }
 
@@ -87,8 +95,13 @@ mod tests {
     #[test]
     fn a_chunk_that_is_the_same_is_kept_and_another_is_not() {
         let mut comparison = comparison(2);
-        assert!(comparison.on_value(ChunkId(0), value(1)) && comparison.on_value(ChunkId(1), value(2)));
-        assert_eq!((comparison.next(), comparison.next(), comparison.next()), (Some(ChunkId(0)), Some(ChunkId(1)), None));
+        assert!(
+            comparison.on_value(ChunkId(0), value(1)) && comparison.on_value(ChunkId(1), value(2))
+        );
+        assert_eq!(
+            (comparison.next(), comparison.next(), comparison.next()),
+            (Some(ChunkId(0)), Some(ChunkId(1)), None)
+        );
         assert_eq!(comparison.on_read(ChunkId(0), value(1)), Some(true));
         assert_eq!(comparison.poll_kept(), None, "a read is in progress");
         assert_eq!(comparison.on_read(ChunkId(1), value(3)), Some(false));
@@ -102,13 +115,18 @@ mod tests {
         let mut comparison = comparison(2);
         assert!(comparison.on_value(ChunkId(1), value(1)));
         assert!(!comparison.on_value(ChunkId(1), value(1)));
-        assert!(!comparison.on_value(ChunkId(2), value(1)) && !comparison.on_value(ChunkId(u64::MAX), value(1)));
+        assert!(
+            !comparison.on_value(ChunkId(2), value(1))
+                && !comparison.on_value(ChunkId(u64::MAX), value(1))
+        );
     }
 
     #[test]
     fn values_without_end_are_refused() {
         let mut comparison = comparison(u64::MAX);
-        let taken = (0..).take_while(|chunk| comparison.on_value(ChunkId(*chunk), value(0))).count();
+        let taken = (0..)
+            .take_while(|chunk| comparison.on_value(ChunkId(*chunk), value(0)))
+            .count();
         assert_eq!(taken, MOST_UNDECIDED);
     }
 }

@@ -79,7 +79,10 @@ pub struct Question {
 
 impl Question {
     /// Encodes and signs the question. `sign` gets the text; returns `None` if it fails.
-    pub fn encode(&self, sign: impl FnOnce(&[u8]) -> Option<Signature>) -> Option<[u8; DATAGRAM_LEN]> {
+    pub fn encode(
+        &self,
+        sign: impl FnOnce(&[u8]) -> Option<Signature>,
+    ) -> Option<[u8; DATAGRAM_LEN]> {
         let mut datagram = Layout::new(Kind::Question);
         datagram.set(NONCE, &self.nonce.0);
         datagram.set(KEY, &self.key);
@@ -92,12 +95,23 @@ impl Question {
     pub fn decode(datagram: &[u8]) -> Option<Unverified<Self>> {
         let read = Layout::read(datagram, Kind::Question)?;
         let blank = [PORT, INDEX, ASKER_KEY, ASKER_ADDRESS, INTERFACE, HOST];
-        if blank.into_iter().any(|field| read.get(field).iter().any(|byte| *byte != 0)) {
+        if blank
+            .into_iter()
+            .any(|field| read.get(field).iter().any(|byte| *byte != 0))
+        {
             return None;
         }
         let key = read.array(KEY);
-        let question = Self { nonce: Nonce(read.array(NONCE)), key, address: read.address(ADDRESS)? };
-        Some(Unverified { message: question, key, layout: read })
+        let question = Self {
+            nonce: Nonce(read.array(NONCE)),
+            key,
+            address: read.address(ADDRESS)?,
+        };
+        Some(Unverified {
+            message: question,
+            key,
+            layout: read,
+        })
     }
 }
 
@@ -128,7 +142,10 @@ pub struct Answer {
 impl Answer {
     /// Encodes and signs the answer; truncates long names. `sign` gets the text; returns `None` if
     /// it fails.
-    pub fn encode(&self, sign: impl FnOnce(&[u8]) -> Option<Signature>) -> Option<[u8; DATAGRAM_LEN]> {
+    pub fn encode(
+        &self,
+        sign: impl FnOnce(&[u8]) -> Option<Signature>,
+    ) -> Option<[u8; DATAGRAM_LEN]> {
         let mut datagram = Layout::new(Kind::Answer);
         datagram.set(PORT, &self.port.to_le_bytes());
         datagram.set(INDEX, &self.index.to_le_bytes());
@@ -158,12 +175,18 @@ impl Answer {
             asker_address: read.address(ASKER_ADDRESS)?,
         };
         let whole = answer.port != 0 && !answer.interface.is_empty();
-        whole.then_some(Unverified { message: answer, key, layout: read })
+        whole.then_some(Unverified {
+            message: answer,
+            key,
+            layout: read,
+        })
     }
 
     /// Returns true if this answers `question`.
     pub fn answers(&self, question: &Question) -> bool {
-        self.nonce == question.nonce && self.asker_key == question.key && self.asker_address == question.address
+        self.nonce == question.nonce
+            && self.asker_key == question.key
+            && self.asker_address == question.address
     }
 }
 
@@ -214,7 +237,8 @@ impl Layout {
     /// Accepts a datagram of the right length, magic, version and kind.
     fn read(datagram: &[u8], kind: Kind) -> Option<Self> {
         let layout = Self(datagram.try_into().ok()?);
-        let fits = layout.get(MAGIC) == MAGIC_BYTES && layout.get(VERSION_AND_KIND) == [VERSION, kind as u8];
+        let fits = layout.get(MAGIC) == MAGIC_BYTES
+            && layout.get(VERSION_AND_KIND) == [VERSION, kind as u8];
         fits.then_some(layout)
     }
 
@@ -235,7 +259,12 @@ impl Layout {
     /// Reads bytes up to the first NUL; returns `None` if other bytes follow it.
     fn padded(&self, field: Field) -> Option<Vec<u8>> {
         let bytes = self.get(field);
-        let (text, padding) = bytes.split_at(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
+        let (text, padding) = bytes.split_at(
+            bytes
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(bytes.len()),
+        );
         padding.iter().all(|byte| *byte == 0).then(|| text.to_vec())
     }
 
@@ -250,7 +279,10 @@ impl Layout {
         [DOMAIN, self.get(Field(0, TEXT_LEN))].concat()
     }
 
-    fn signed(mut self, sign: impl FnOnce(&[u8]) -> Option<Signature>) -> Option<[u8; DATAGRAM_LEN]> {
+    fn signed(
+        mut self,
+        sign: impl FnOnce(&[u8]) -> Option<Signature>,
+    ) -> Option<[u8; DATAGRAM_LEN]> {
         let signature = sign(&self.text())?;
         self.set(SIGNATURE, &signature);
         Some(self.0)

@@ -104,7 +104,10 @@ impl ChunkRange {
 
 impl From<ChunkId> for ChunkRange {
     fn from(chunk: ChunkId) -> ChunkRange {
-        ChunkRange { first: chunk, count: 1 }
+        ChunkRange {
+            first: chunk,
+            count: 1,
+        }
     }
 }
 
@@ -143,7 +146,10 @@ pub struct ChunkSet {
 impl ChunkSet {
     /// Returns the empty set.
     pub const fn new() -> ChunkSet {
-        ChunkSet { ranges: BTreeMap::new(), len: 0 }
+        ChunkSet {
+            ranges: BTreeMap::new(),
+            len: 0,
+        }
     }
 
     /// Adds chunks; returns the number that were not in the set before.
@@ -198,7 +204,10 @@ impl ChunkSet {
 
     /// Returns true if `chunk` is in the set.
     pub fn contains(&self, chunk: ChunkId) -> bool {
-        self.ranges.range(..=chunk.0).next_back().is_some_and(|(_, &end)| chunk.0 < end)
+        self.ranges
+            .range(..=chunk.0)
+            .next_back()
+            .is_some_and(|(_, &end)| chunk.0 < end)
     }
 
     /// Returns the number of chunks in the set.
@@ -213,12 +222,16 @@ impl ChunkSet {
 
     /// Returns the lowest chunk of the set.
     pub fn first(&self) -> Option<ChunkId> {
-        self.ranges.first_key_value().map(|(&first, _)| ChunkId(first))
+        self.ranges
+            .first_key_value()
+            .map(|(&first, _)| ChunkId(first))
     }
 
     /// Returns the highest chunk of the set.
     pub fn last(&self) -> Option<ChunkId> {
-        self.ranges.last_key_value().map(|(_, &end)| ChunkId(end - 1))
+        self.ranges
+            .last_key_value()
+            .map(|(_, &end)| ChunkId(end - 1))
     }
 
     /// Returns the maximal ranges of the set in ascending order.
@@ -231,7 +244,11 @@ impl ChunkSet {
         let (first, end) = (within.first.0, within.end().0);
         let before = self.ranges.range(..=first).next_back();
         let next = before.map_or(first, |(_, &its_end)| its_end.max(first));
-        Gaps { ranges: self.ranges.range(first..end), next: next.min(end), end }
+        Gaps {
+            ranges: self.ranges.range(first..end),
+            next: next.min(end),
+            end,
+        }
     }
 
     /// Removes and returns the first contiguous chunks of the set, at most `max_count`.
@@ -275,7 +292,9 @@ impl<R: Into<ChunkRange>> FromIterator<R> for ChunkSet {
 /// Prints the ranges, as in `{0..4, 6..8}`.
 impl fmt::Debug for ChunkSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.ranges().map(|range| range.first.0..range.end().0)).finish()
+        f.debug_set()
+            .entries(self.ranges().map(|range| range.first.0..range.end().0))
+            .finish()
     }
 }
 
@@ -297,7 +316,9 @@ impl Iterator for Ranges<'_> {
 
 impl DoubleEndedIterator for Ranges<'_> {
     fn next_back(&mut self) -> Option<ChunkRange> {
-        self.0.next_back().map(|(&first, &end)| from_bounds(first, end))
+        self.0
+            .next_back()
+            .map(|(&first, &end)| from_bounds(first, end))
     }
 }
 
@@ -335,7 +356,10 @@ impl Iterator for Gaps<'_> {
 
 /// The caller guarantees `first <= end`.
 const fn from_bounds(first: u64, end: u64) -> ChunkRange {
-    ChunkRange { first: ChunkId(first), count: end - first }
+    ChunkRange {
+        first: ChunkId(first),
+        count: end - first,
+    }
 }
 
 #[cfg(test)]
@@ -436,11 +460,30 @@ mod tests {
     #[test]
     fn the_end_of_an_extent_is_checked() {
         assert_eq!(Extent { offset: 5, len: 6 }.end(), Some(11));
-        assert_eq!(Extent { offset: u64::MAX, len: 1 }.end(), None);
-        assert_eq!(Extent { offset: 4_194_304, len: 65_536 }.to_string(), "4194304+65536");
+        assert_eq!(
+            Extent {
+                offset: u64::MAX,
+                len: 1
+            }
+            .end(),
+            None
+        );
+        assert_eq!(
+            Extent {
+                offset: 4_194_304,
+                len: 65_536
+            }
+            .to_string(),
+            "4194304+65536"
+        );
     }
 
-    fn apply(set: &mut ChunkSet, model: &mut BTreeSet<u64>, base: u64, step: Step) -> Result<(), TestCaseError> {
+    fn apply(
+        set: &mut ChunkSet,
+        model: &mut BTreeSet<u64>,
+        base: u64,
+        step: Step,
+    ) -> Result<(), TestCaseError> {
         match step {
             Step::Insert(range) => {
                 let range = shifted(range, base);
@@ -471,7 +514,10 @@ mod tests {
         let ranges: Vec<ChunkRange> = set.ranges().collect();
         prop_assert!(ranges.iter().all(|range| !range.is_empty()));
         prop_assert!(ranges.windows(2).all(|pair| pair[0].end() < pair[1].first));
-        prop_assert_eq!(ranges.iter().map(|range| range.count).sum::<u64>(), set.len());
+        prop_assert_eq!(
+            ranges.iter().map(|range| range.count).sum::<u64>(),
+            set.len()
+        );
         Ok(())
     }
 
@@ -489,7 +535,12 @@ mod tests {
 
     /// Positions of the model's small ID space: at the start, across 2³², and at the upper cut.
     fn bases() -> impl Strategy<Value = u64> {
-        prop_oneof![Just(0), Just(u64::from(u32::MAX) - SPAN / 2), Just(u64::MAX - SPAN / 2), Just(u64::MAX - SPAN)]
+        prop_oneof![
+            Just(0),
+            Just(u64::from(u32::MAX) - SPAN / 2),
+            Just(u64::MAX - SPAN / 2),
+            Just(u64::MAX - SPAN)
+        ]
     }
 
     fn huge() -> impl Strategy<Value = u64> {
@@ -501,9 +552,15 @@ mod tests {
     }
 
     fn shifted(range: ChunkRange, base: u64) -> ChunkRange {
-        ChunkRange { first: ChunkId(base.saturating_add(range.first.0)), ..range }
+        ChunkRange {
+            first: ChunkId(base.saturating_add(range.first.0)),
+            ..range
+        }
     }
 
     const SPAN: u64 = 48;
-    const EVERYTHING: ChunkRange = ChunkRange { first: ChunkId(0), count: u64::MAX };
+    const EVERYTHING: ChunkRange = ChunkRange {
+        first: ChunkId(0),
+        count: u64::MAX,
+    };
 }

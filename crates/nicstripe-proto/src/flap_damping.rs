@@ -55,7 +55,9 @@ impl FlapDamping {
     /// Records a loss or silence. Returns true if the path starts to flap.
     pub(crate) fn on_trouble(&mut self, now: Instant) -> bool {
         // A path that is suspect and then lost counts once.
-        let Some(since) = self.since.take() else { return false };
+        let Some(since) = self.since.take() else {
+            return false;
+        };
         if now.saturating_duration_since(since) >= STEADY_AFTER {
             self.troubles = 0;
         }
@@ -67,12 +69,18 @@ impl FlapDamping {
     pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
         // Counted from the end of a quarantine: only a path that carries data can prove itself
         // clean.
-        let clean = self.quarantined_until.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let clean = self
+            .quarantined_until
+            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let forgiven = clean.as_secs() / STEADY_AFTER.as_secs();
-        self.damaged = self.damaged.saturating_sub(forgiven.try_into().unwrap_or(u32::MAX));
+        self.damaged = self
+            .damaged
+            .saturating_sub(forgiven.try_into().unwrap_or(u32::MAX));
         let pause = match self.damaged {
             0 => Duration::ZERO,
-            before => QUARANTINE_FIRST.saturating_mul(1 << (before - 1)).min(QUARANTINE_LONGEST),
+            before => QUARANTINE_FIRST
+                .saturating_mul(1 << (before - 1))
+                .min(QUARANTINE_LONGEST),
         };
         self.damaged = (self.damaged + 1).min(MOST_REMEMBERED);
         self.quarantined_until = Some(now + pause);
@@ -81,7 +89,9 @@ impl FlapDamping {
 
     /// Returns true if the path is flapping.
     pub(crate) fn is_unsteady(&self, now: Instant) -> bool {
-        let is_up_for_long = self.since.is_some_and(|since| now.saturating_duration_since(since) >= STEADY_AFTER);
+        let is_up_for_long = self
+            .since
+            .is_some_and(|since| now.saturating_duration_since(since) >= STEADY_AFTER);
         self.troubles >= UNSTEADY_FROM && !is_up_for_long
     }
 
@@ -122,7 +132,10 @@ mod tests {
         path.on_open(now);
         assert!(path.is_unsteady(now + STEADY_AFTER - SEC));
         assert!(!path.is_unsteady(now + STEADY_AFTER));
-        assert!(!path.on_trouble(now + STEADY_AFTER), "earlier events are forgotten");
+        assert!(
+            !path.on_trouble(now + STEADY_AFTER),
+            "earlier events are forgotten"
+        );
         assert!(!path.is_unsteady(now + STEADY_AFTER));
     }
 
@@ -150,13 +163,20 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..8 {
             let pause = path.on_damaged(now);
-            assert_eq!(path.quarantined_until(now), (!pause.is_zero()).then(|| now + pause));
+            assert_eq!(
+                path.quarantined_until(now),
+                (!pause.is_zero()).then(|| now + pause)
+            );
             pauses.push(pause.as_secs());
             now += pause + SEC;
             assert_eq!(path.quarantined_until(now), None);
         }
         assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(path.on_damaged(now + QUARANTINE_LONGEST), Duration::ZERO, "a minute without a loss clears the history");
+        assert_eq!(
+            path.on_damaged(now + QUARANTINE_LONGEST),
+            Duration::ZERO,
+            "a minute without a loss clears the history"
+        );
     }
 
     #[test]

@@ -41,14 +41,26 @@ pub(crate) struct Flow {
 impl Flow {
     /// Returns the counters of the path's next connection; only the memory in use carries over.
     pub(crate) fn next_connection(&self) -> Self {
-        Self { held: self.held, ..Self::default() }
+        Self {
+            held: self.held,
+            ..Self::default()
+        }
     }
 
     /// Returns true if one more chunk may be handed out, for a path of `rate` and `window` chunks
     /// of memory.
-    pub(crate) fn may_hand_out(&self, rate: Option<BitRate>, chunk_bytes: u64, window: u64) -> bool {
+    pub(crate) fn may_hand_out(
+        &self,
+        rate: Option<BitRate>,
+        chunk_bytes: u64,
+        window: u64,
+    ) -> bool {
         let (fewest, most) = AHEAD_BOUNDS;
-        let ahead = rate.map_or(FIRST_AHEAD, |rate| (rate.bytes_in(AHEAD) / chunk_bytes.max(1)).clamp(fewest, most)).min(window);
+        let ahead = rate
+            .map_or(FIRST_AHEAD, |rate| {
+                (rate.bytes_in(AHEAD) / chunk_bytes.max(1)).clamp(fewest, most)
+            })
+            .min(window);
         let reading = self.reading.len() as u64;
         reading + self.unflushed < ahead && self.sent + reading < self.credit
     }
@@ -122,7 +134,10 @@ impl Flow {
     /// Returns the chunks that occupy memory or may do so: frames held, frames the peer may send,
     /// and chunks on their way to the socket.
     pub(crate) fn committed(&self) -> u64 {
-        self.held + self.granted.saturating_sub(self.arrived) + self.reading.len() as u64 + self.unflushed
+        self.held
+            + self.granted.saturating_sub(self.arrived)
+            + self.reading.len() as u64
+            + self.unflushed
     }
 
     /// Returns the credit to grant, if it gains at least a quarter of `window` frames.
@@ -176,7 +191,12 @@ mod tests {
 
     #[test]
     fn a_slow_path_keeps_two_chunks_ahead_of_its_socket_and_a_fast_one_sixteen() {
-        for (rate, expected) in [(None, 4), (Some(10), 2), (Some(1_000), 4), (Some(100_000), 16)] {
+        for (rate, expected) in [
+            (None, 4),
+            (Some(10), 2),
+            (Some(1_000), 4),
+            (Some(100_000), 16),
+        ] {
             let mut flow = Flow::default();
             flow.on_credit(100);
             let rate = rate.map(BitRate::from_mbit);

@@ -184,12 +184,20 @@ const LAST: u32 = 1 << 31;
 impl DataHeader {
     /// Returns the length of the chunk in bytes.
     pub fn chunk_len(&self) -> u32 {
-        if self.raw_len == 0 { self.len } else { self.raw_len }
+        if self.raw_len == 0 {
+            self.len
+        } else {
+            self.raw_len
+        }
     }
 
     /// Returns the header for a compressed payload of `len` bytes, less than the chunk's length.
     pub fn packed(self, len: u32) -> Self {
-        Self { len, raw_len: self.chunk_len(), ..self }
+        Self {
+            len,
+            raw_len: self.chunk_len(),
+            ..self
+        }
     }
 
     /// Appends the frame header and the fixed part; `len` bytes of payload must follow.
@@ -213,7 +221,14 @@ impl DataHeader {
         if raw_len != 0 && (raw_len <= len || raw_len as usize > MAX_PAYLOAD) {
             return Err(FrameError::RawLen { raw_len, len });
         }
-        let header = Self { transfer, chunk: ChunkId(fields.u64()?), value: ChainingValue(fields.array()?), len, raw_len, last };
+        let header = Self {
+            transfer,
+            chunk: ChunkId(fields.u64()?),
+            value: ChainingValue(fields.array()?),
+            len,
+            raw_len,
+            last,
+        };
         fields.end()?;
         Ok(header)
     }
@@ -274,7 +289,11 @@ impl EchoHeader {
             return Err(FrameError::Reserved(flags & !REPLY));
         }
         fields.zero_u32()?;
-        Ok(Self { token, reply: flags & REPLY != 0, len })
+        Ok(Self {
+            token,
+            reply: flags & REPLY != 0,
+            len,
+        })
     }
 }
 
@@ -365,23 +384,40 @@ impl Frame {
             FrameType::Refuse => return Ok(Self::Refuse(body)),
             FrameType::Control => {
                 let seq = fields.u64()?;
-                return Ok(Self::Control { seq, body: fields.rest().to_vec() });
+                return Ok(Self::Control {
+                    seq,
+                    body: fields.rest().to_vec(),
+                });
             }
-            FrameType::ControlAck => Self::ControlAck { next: fields.u64()? },
+            FrameType::ControlAck => Self::ControlAck {
+                next: fields.u64()?,
+            },
             FrameType::Ack => {
                 let transfer = TransferId(fields.u32()?);
                 fields.zero_u32()?;
                 let mut ranges = Vec::with_capacity(fields.rest().len() / ACK_RANGE_LEN);
                 while !fields.rest().is_empty() {
-                    ranges.push(ChunkRange { first: ChunkId(fields.u64()?), count: fields.u64()? });
+                    ranges.push(ChunkRange {
+                        first: ChunkId(fields.u64()?),
+                        count: fields.u64()?,
+                    });
                 }
                 Self::Ack { transfer, ranges }
             }
-            FrameType::Credit => Self::Credit { frames: fields.u64()? },
-            FrameType::Heartbeat => Self::Heartbeat { sent_us: fields.u64()?, echo_us: fields.u64()? },
-            FrameType::Close => Self::Close { code: fields.u32()? },
+            FrameType::Credit => Self::Credit {
+                frames: fields.u64()?,
+            },
+            FrameType::Heartbeat => Self::Heartbeat {
+                sent_us: fields.u64()?,
+                echo_us: fields.u64()?,
+            },
+            FrameType::Close => Self::Close {
+                code: fields.u32()?,
+            },
             // The decoder handles these types itself.
-            FrameType::Data | FrameType::Load | FrameType::Echo => return Err(FrameError::Truncated { kind }),
+            FrameType::Data | FrameType::Load | FrameType::Echo => {
+                return Err(FrameError::Truncated { kind });
+            }
         };
         fields.end()?;
         Ok(frame)
@@ -432,7 +468,9 @@ pub enum FrameError {
     },
     /// Compressed payload that is not shorter than the chunk, or exceeds the chunk limit when
     /// decompressed.
-    #[error("peer sent {len} compressed bytes of {raw_len}, expected less than the raw size, at most {MAX_PAYLOAD}")]
+    #[error(
+        "peer sent {len} compressed bytes of {raw_len}, expected less than the raw size, at most {MAX_PAYLOAD}"
+    )]
     RawLen {
         /// Declared uncompressed length in bytes.
         raw_len: u32,
@@ -509,16 +547,23 @@ impl Decoder {
                         return Ok(None);
                     }
                     self.state = DecoderState::Header;
-                    return Frame::decode(kind, std::mem::take(&mut self.held)).map(|frame| Some(Piece::Frame(frame)));
+                    return Frame::decode(kind, std::mem::take(&mut self.held))
+                        .map(|frame| Some(Piece::Frame(frame)));
                 }
                 DecoderState::DataHeader { payload } => {
                     if !self.hold(input, DATA_HEADER_LEN) {
                         return Ok(None);
                     }
-                    let body = self.held[..].try_into().map_err(|_| FrameError::Truncated { kind: FrameType::Data })?;
+                    let body = self.held[..]
+                        .try_into()
+                        .map_err(|_| FrameError::Truncated {
+                            kind: FrameType::Data,
+                        })?;
                     let header = DataHeader::decode(body, payload)?;
                     self.held.clear();
-                    self.state = DecoderState::Payload { left: payload as usize };
+                    self.state = DecoderState::Payload {
+                        left: payload as usize,
+                    };
                     return Ok(Some(Piece::DataStart(header)));
                 }
                 DecoderState::LoadHeader { filler } => {
@@ -556,7 +601,9 @@ impl Decoder {
                     }
                     let (bytes, rest) = input.split_at(left.min(input.len()));
                     *input = rest;
-                    self.state = DecoderState::Payload { left: left - bytes.len() };
+                    self.state = DecoderState::Payload {
+                        left: left - bytes.len(),
+                    };
                     return Ok(Some(Piece::DataBytes(bytes)));
                 }
             }
@@ -565,7 +612,9 @@ impl Decoder {
 
     fn begin_filler<'a>(&mut self, filler: u32, piece: Piece<'a>) -> Piece<'a> {
         self.held.clear();
-        self.state = DecoderState::Filler { left: filler as usize };
+        self.state = DecoderState::Filler {
+            left: filler as usize,
+        };
         piece
     }
 
@@ -595,10 +644,19 @@ fn header_of(held: &[u8]) -> Result<DecoderState, FrameError> {
         return Err(FrameError::Truncated { kind });
     }
     Ok(match kind {
-        FrameType::Data => DecoderState::DataHeader { payload: len - DATA_HEADER_LEN as u32 },
-        FrameType::Load => DecoderState::LoadHeader { filler: len - LOAD_HEADER_LEN as u32 },
-        FrameType::Echo => DecoderState::EchoHeader { filler: len - ECHO_HEADER_LEN as u32 },
-        kind => DecoderState::Body { kind, len: len as usize },
+        FrameType::Data => DecoderState::DataHeader {
+            payload: len - DATA_HEADER_LEN as u32,
+        },
+        FrameType::Load => DecoderState::LoadHeader {
+            filler: len - LOAD_HEADER_LEN as u32,
+        },
+        FrameType::Echo => DecoderState::EchoHeader {
+            filler: len - ECHO_HEADER_LEN as u32,
+        },
+        kind => DecoderState::Body {
+            kind,
+            len: len as usize,
+        },
     })
 }
 
@@ -625,7 +683,10 @@ impl<'a> Fields<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
-        let (head, rest) = self.rest.split_first_chunk().ok_or(FrameError::Truncated { kind: self.kind })?;
+        let (head, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or(FrameError::Truncated { kind: self.kind })?;
         self.rest = rest;
         Ok(*head)
     }
@@ -650,7 +711,11 @@ impl<'a> Fields<'a> {
     }
 
     fn end(&self) -> Result<(), FrameError> {
-        if self.rest.is_empty() { Ok(()) } else { Err(FrameError::Truncated { kind: self.kind }) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(FrameError::Truncated { kind: self.kind })
+        }
     }
 }
 

@@ -41,8 +41,13 @@ impl ChunkSize {
     /// [`InvalidChunkSize`] unless `bytes` is a power of two from [`MIN`](ChunkSize::MIN) to
     /// [`MAX`](ChunkSize::MAX).
     pub const fn from_bytes(bytes: u64) -> Result<ChunkSize, InvalidChunkSize> {
-        if bytes.is_power_of_two() && bytes >= ChunkSize::MIN.bytes() && bytes <= ChunkSize::MAX.bytes() {
-            return Ok(ChunkSize { log2: bytes.trailing_zeros() as u8 });
+        if bytes.is_power_of_two()
+            && bytes >= ChunkSize::MIN.bytes()
+            && bytes <= ChunkSize::MAX.bytes()
+        {
+            return Ok(ChunkSize {
+                log2: bytes.trailing_zeros() as u8,
+            });
         }
         Err(InvalidChunkSize::Bytes { bytes })
     }
@@ -95,7 +100,11 @@ impl fmt::Debug for ChunkSize {
 #[non_exhaustive]
 pub enum InvalidChunkSize {
     /// Size in bytes that is not a power of two or is out of range.
-    #[error("invalid chunk size {bytes}: expected a power of two from {} to {}", ChunkSize::MIN, ChunkSize::MAX)]
+    #[error(
+        "invalid chunk size {bytes}: expected a power of two from {} to {}",
+        ChunkSize::MIN,
+        ChunkSize::MAX
+    )]
     Bytes {
         /// Requested size in bytes.
         bytes: u64,
@@ -137,7 +146,10 @@ impl Grid {
 
     /// Returns an open grid, for a transfer of unknown length.
     pub const fn open(chunk_size: ChunkSize) -> Grid {
-        Grid { size: MOST_SIZE, chunk_size }
+        Grid {
+            size: MOST_SIZE,
+            chunk_size,
+        }
     }
 
     /// Returns true if the length is unknown.
@@ -152,7 +164,10 @@ impl Grid {
 
     /// Returns all chunks of the file; an empty range for an empty file.
     pub const fn all_chunks(self) -> ChunkRange {
-        ChunkRange { first: ChunkId(0), count: self.chunk_count() }
+        ChunkRange {
+            first: ChunkId(0),
+            count: self.chunk_count(),
+        }
     }
 
     /// Returns true if the file has `chunk`.
@@ -177,7 +192,10 @@ impl Grid {
         // The offset is below the size, as the first chunk exists. The end of the last chunk may
         // exceed the size, even 64 bits.
         let offset = range.first.0 << self.chunk_size.log2;
-        let len = range.count.saturating_mul(self.chunk_size.bytes()).min(self.size - offset);
+        let len = range
+            .count
+            .saturating_mul(self.chunk_size.bytes())
+            .min(self.size - offset);
         Some(Extent { offset, len })
     }
 
@@ -269,8 +287,20 @@ mod tests {
     #[test]
     fn the_last_chunk_ends_with_the_file() {
         let grid = Grid::new(ChunkSize::DEFAULT.bytes() + 1, ChunkSize::DEFAULT);
-        assert_eq!(grid.extent_of(ChunkId(1)), Some(Extent { offset: 262_144, len: 1 }));
-        assert_eq!(grid.extent_of_range(grid.all_chunks()), Some(Extent { offset: 0, len: grid.size }));
+        assert_eq!(
+            grid.extent_of(ChunkId(1)),
+            Some(Extent {
+                offset: 262_144,
+                len: 1
+            })
+        );
+        assert_eq!(
+            grid.extent_of_range(grid.all_chunks()),
+            Some(Extent {
+                offset: 0,
+                len: grid.size
+            })
+        );
     }
 
     #[test]
@@ -289,15 +319,24 @@ mod tests {
             assert_eq!((chunk_size.bytes(), chunk_size.log2()), (bytes, log2));
         }
         for bytes in [0, 1, 2048, 4097, 5_000_000, 8_388_608, u64::MAX] {
-            assert_eq!(ChunkSize::from_bytes(bytes), Err(InvalidChunkSize::Bytes { bytes }));
+            assert_eq!(
+                ChunkSize::from_bytes(bytes),
+                Err(InvalidChunkSize::Bytes { bytes })
+            );
         }
         for log2 in [0, 11, 23, 64, 255] {
-            assert_eq!(ChunkSize::from_log2(log2), Err(InvalidChunkSize::Log2 { log2 }));
+            assert_eq!(
+                ChunkSize::from_log2(log2),
+                Err(InvalidChunkSize::Log2 { log2 })
+            );
         }
         assert_eq!(
             ChunkSize::from_bytes(5000).unwrap_err().to_string(),
             "invalid chunk size 5000: expected a power of two from 4096 to 4194304"
         );
-        assert_eq!(ChunkSize::from_log2(30).unwrap_err().to_string(), "invalid chunk size 2^30: expected 2^12 to 2^22");
+        assert_eq!(
+            ChunkSize::from_log2(30).unwrap_err().to_string(),
+            "invalid chunk size 2^30: expected 2^12 to 2^22"
+        );
     }
 }

@@ -53,7 +53,11 @@ impl FromStr for Digest {
     type Err = ParseDigestError;
 
     fn from_str(text: &str) -> Result<Digest, ParseDigestError> {
-        if let Some((index, found)) = text.chars().enumerate().find(|(_, found)| !found.is_ascii_hexdigit()) {
+        if let Some((index, found)) = text
+            .chars()
+            .enumerate()
+            .find(|(_, found)| !found.is_ascii_hexdigit())
+        {
             return Err(ParseDigestError::Character { index, found });
         }
         let mut digest = [0; 32];
@@ -61,7 +65,9 @@ impl FromStr for Digest {
             return Err(ParseDigestError::Length { found: text.len() });
         }
         for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            *byte = digits.iter().fold(0, |value, &digit| value << 4 | hex_value(digit));
+            *byte = digits
+                .iter()
+                .fold(0, |value, &digit| value << 4 | hex_value(digit));
         }
         Ok(Digest(digest))
     }
@@ -107,15 +113,27 @@ impl fmt::Debug for ChainingValue {
 /// chunk's.
 pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingValue, ChunkError> {
     let Some(extent) = grid.extent_of(chunk) else {
-        return Err(ChunkError::OutOfRange { chunk, chunk_count: grid.chunk_count() });
+        return Err(ChunkError::OutOfRange {
+            chunk,
+            chunk_count: grid.chunk_count(),
+        });
     };
     if bytes.len() as u64 != extent.len {
-        return Err(ChunkError::Length { chunk, found: bytes.len() as u64, expected: extent.len });
+        return Err(ChunkError::Length {
+            chunk,
+            found: bytes.len() as u64,
+            expected: extent.len,
+        });
     }
     if extent.len == grid.size {
         return Ok(ChainingValue(blake3::hash(bytes).into()));
     }
-    Ok(ChainingValue(Hasher::new().set_input_offset(extent.offset).update(bytes).finalize_non_root()))
+    Ok(ChainingValue(
+        Hasher::new()
+            .set_input_offset(extent.offset)
+            .update(bytes)
+            .finalize_non_root(),
+    ))
 }
 
 /// Returns a subtree of zeros with its value: 2^`level` chunks from `first`, or fewer at the end of
@@ -125,8 +143,14 @@ pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingV
 ///
 /// [`SubtreeError::OutOfRange`] or [`SubtreeError::Misaligned`] if the file has no such subtree.
 pub fn zeros_subtree(grid: Grid, Zeros { first, level }: Zeros) -> Result<Subtree, SubtreeError> {
-    let subtree = Subtree { first, level, value: ChainingValue([0; 32]) };
-    let extent = grid.extent_of_range(subtree.chunks(grid)?).unwrap_or_default();
+    let subtree = Subtree {
+        first,
+        level,
+        value: ChainingValue([0; 32]),
+    };
+    let extent = grid
+        .extent_of_range(subtree.chunks(grid)?)
+        .unwrap_or_default();
     let mut hasher = Hasher::new();
     if extent.offset > 0 {
         hasher.set_input_offset(extent.offset);
@@ -137,8 +161,15 @@ pub fn zeros_subtree(grid: Grid, Zeros { first, level }: Zeros) -> Result<Subtre
         hasher.update(&ZEROS[..len as usize]);
         left -= len;
     }
-    let value = if extent.len == grid.size { hasher.finalize().into() } else { hasher.finalize_non_root() };
-    Ok(Subtree { value: ChainingValue(value), ..subtree })
+    let value = if extent.len == grid.size {
+        hasher.finalize().into()
+    } else {
+        hasher.finalize_non_root()
+    };
+    Ok(Subtree {
+        value: ChainingValue(value),
+        ..subtree
+    })
 }
 
 /// Source of zeros to hash; small enough for a core's L2 cache.
@@ -153,7 +184,12 @@ static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 /// # Errors
 ///
 /// Those of [`chunk_value`]. If the length is unknown, a chunk may be shorter than the full size.
-pub fn piece_value(grid: Grid, chunk: ChunkId, bytes: &[u8], last: bool) -> Result<ChainingValue, ChunkError> {
+pub fn piece_value(
+    grid: Grid,
+    chunk: ChunkId,
+    bytes: &[u8],
+    last: bool,
+) -> Result<ChainingValue, ChunkError> {
     let len = bytes.len() as u64;
     match grid.extent_of(chunk) {
         Some(extent) if grid.is_open() && len > 0 && len <= extent.len => {
@@ -162,7 +198,12 @@ pub fn piece_value(grid: Grid, chunk: ChunkId, bytes: &[u8], last: bool) -> Resu
             let bytes_of = Grid::new(size, grid.chunk_size);
             match last || len == extent.len {
                 true => chunk_value(bytes_of, chunk, bytes),
-                false => Ok(ChainingValue(Hasher::new().set_input_offset(extent.offset).update(bytes).finalize_non_root())),
+                false => Ok(ChainingValue(
+                    Hasher::new()
+                        .set_input_offset(extent.offset)
+                        .update(bytes)
+                        .finalize_non_root(),
+                )),
             }
         }
         _ => chunk_value(grid, chunk, bytes),
@@ -211,7 +252,11 @@ pub struct Subtree {
 impl Subtree {
     /// Returns the subtree of a single chunk.
     pub const fn of_chunk(chunk: ChunkId, value: ChainingValue) -> Subtree {
-        Subtree { first: chunk, level: 0, value }
+        Subtree {
+            first: chunk,
+            level: 0,
+            value,
+        }
     }
 
     /// Returns the chunks that the subtree covers.
@@ -224,14 +269,21 @@ impl Subtree {
         let &Subtree { first, level, .. } = self;
         let chunk_count = grid.chunk_count();
         if first.0 >= chunk_count || level > root_level(chunk_count) {
-            return Err(SubtreeError::OutOfRange { first, level, chunk_count });
+            return Err(SubtreeError::OutOfRange {
+                first,
+                level,
+                chunk_count,
+            });
         }
         // At most 52, the root level of the largest file.
         let count = 1 << level;
         if first.0 & (count - 1) != 0 {
             return Err(SubtreeError::Misaligned { first, level });
         }
-        Ok(ChunkRange { first, count: count.min(chunk_count - first.0) })
+        Ok(ChunkRange {
+            first,
+            count: count.min(chunk_count - first.0),
+        })
     }
 }
 
@@ -250,7 +302,9 @@ pub enum SubtreeError {
         chunk_count: u64,
     },
     /// The first chunk is not a multiple of the number of chunks.
-    #[error("subtree of level {level} cannot start at chunk {first}: expected a multiple of 2^{level}")]
+    #[error(
+        "subtree of level {level} cannot start at chunk {first}: expected a multiple of 2^{level}"
+    )]
     Misaligned {
         /// First chunk of the subtree.
         first: ChunkId,
@@ -316,7 +370,11 @@ struct Node {
 impl HashTree {
     /// Returns an empty tree for a file.
     pub const fn new(grid: Grid) -> HashTree {
-        HashTree { grid, nodes: BTreeMap::new(), covered: 0 }
+        HashTree {
+            grid,
+            nodes: BTreeMap::new(),
+            covered: 0,
+        }
     }
 
     /// Adds a subtree that does not overlap with the tree.
@@ -326,8 +384,17 @@ impl HashTree {
     /// [`SubtreeError`] if the subtree is invalid or overlaps. The tree is then unchanged.
     pub fn insert(&mut self, subtree: Subtree) -> Result<(), SubtreeError> {
         let chunks = subtree.chunks(self.grid)?;
-        if self.enclosing(chunks.first).is_some() || self.nodes.range(chunks.first.0..chunks.end().0).next().is_some() {
-            return Err(SubtreeError::Overlap { first: subtree.first, level: subtree.level });
+        if self.enclosing(chunks.first).is_some()
+            || self
+                .nodes
+                .range(chunks.first.0..chunks.end().0)
+                .next()
+                .is_some()
+        {
+            return Err(SubtreeError::Overlap {
+                first: subtree.first,
+                level: subtree.level,
+            });
         }
         self.add(chunks, subtree.value);
         Ok(())
@@ -349,7 +416,10 @@ impl HashTree {
             && range.end() >= chunks.end()
         {
             if range == chunks && node.value != subtree.value {
-                return Err(SubtreeError::Conflict { first: subtree.first, level: subtree.level });
+                return Err(SubtreeError::Conflict {
+                    first: subtree.first,
+                    level: subtree.level,
+                });
             }
             return Ok(0);
         }
@@ -369,7 +439,8 @@ impl HashTree {
     /// [`SubtreeError`] if the tree has a subtree outside the file. The tree is then unchanged.
     pub fn close(&mut self, grid: Grid) -> Result<(), SubtreeError> {
         let mut closed = HashTree::new(grid);
-        self.subtrees().try_for_each(|subtree| closed.insert(subtree))?;
+        self.subtrees()
+            .try_for_each(|subtree| closed.insert(subtree))?;
         *self = closed;
         Ok(())
     }
@@ -405,13 +476,20 @@ impl HashTree {
     /// Each has the lowest level that covers its chunks: the last chunk of a file has level 0 if
     /// its sibling is missing.
     pub fn subtrees(&self) -> impl ExactSizeIterator<Item = Subtree> + '_ {
-        self.nodes.iter().map(|(&first, node)| Subtree { first: ChunkId(first), level: node.level, value: node.value })
+        self.nodes.iter().map(|(&first, node)| Subtree {
+            first: ChunkId(first),
+            level: node.level,
+            value: node.value,
+        })
     }
 
     /// Returns the node that covers `chunk`, and its chunks.
     fn enclosing(&self, chunk: ChunkId) -> Option<(ChunkRange, Node)> {
         let (&first, &node) = self.nodes.range(..=chunk.0).next_back()?;
-        let range = ChunkRange { first: ChunkId(first), count: self.width(first, node.level) };
+        let range = ChunkRange {
+            first: ChunkId(first),
+            count: self.width(first, node.level),
+        };
         range.contains(chunk).then_some((range, node))
     }
 
@@ -459,7 +537,11 @@ impl HashTree {
             return None;
         }
         let value = self.nodes.remove(&sibling)?.value;
-        Some(if sibling < first { Sibling::Left(value) } else { Sibling::Right(value) })
+        Some(if sibling < first {
+            Sibling::Left(value)
+        } else {
+            Sibling::Right(value)
+        })
     }
 
     fn merge(&self, level: u8, left: ChainingValue, right: ChainingValue) -> ChainingValue {

@@ -31,7 +31,9 @@ pub struct HoleMap {
 #[non_exhaustive]
 pub enum HoleError {
     /// Hole that is empty, out of order, or beyond the end of the file.
-    #[error("peer sent invalid hole {extent}: empty, out of order or beyond the file's {size} bytes")]
+    #[error(
+        "peer sent invalid hole {extent}: empty, out of order or beyond the file's {size} bytes"
+    )]
     Extent {
         /// Rejected hole.
         extent: Extent,
@@ -54,7 +56,9 @@ impl HoleMap {
     /// [`HoleError`]; the map is then unchanged.
     pub fn push(&mut self, extent: Extent, size: u64) -> Result<(), HoleError> {
         let before = self.extents.last().and_then(|last| last.end()).unwrap_or(0);
-        let end = extent.end().filter(|end| *end <= size && !extent.is_empty() && extent.offset >= before);
+        let end = extent
+            .end()
+            .filter(|end| *end <= size && !extent.is_empty() && extent.offset >= before);
         let end = end.ok_or(HoleError::Extent { extent, size })?;
         let is_full = self.extents.len() >= MAX_HOLES;
         match self.extents.last_mut() {
@@ -86,27 +90,50 @@ impl HoleMap {
         let whole = |extent: &Extent| {
             let end = extent.offset + extent.len;
             let first = extent.offset.div_ceil(grid.chunk_size.bytes());
-            let last = if end >= grid.size { grid.chunk_count() } else { end >> log2 };
+            let last = if end >= grid.size {
+                grid.chunk_count()
+            } else {
+                end >> log2
+            };
             ChunkRange::new(ChunkId(first), last.saturating_sub(first))
         };
-        self.extents.iter().map(whole).filter(|range| !range.is_empty()).collect()
+        self.extents
+            .iter()
+            .map(whole)
+            .filter(|range| !range.is_empty())
+            .collect()
     }
 
     /// Returns the parts of holes in `extent`, in ascending order.
     pub fn within(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
         let end = extent.offset.saturating_add(extent.len);
-        let from = self.extents.partition_point(|hole| hole.offset + hole.len <= extent.offset);
-        self.extents[from..].iter().take_while(move |hole| hole.offset < end).map(move |hole| {
-            let offset = hole.offset.max(extent.offset);
-            Extent { offset, len: (hole.offset + hole.len).min(end) - offset }
-        })
+        let from = self
+            .extents
+            .partition_point(|hole| hole.offset + hole.len <= extent.offset);
+        self.extents[from..]
+            .iter()
+            .take_while(move |hole| hole.offset < end)
+            .map(move |hole| {
+                let offset = hole.offset.max(extent.offset);
+                Extent {
+                    offset,
+                    len: (hole.offset + hole.len).min(end) - offset,
+                }
+            })
     }
 
     /// Returns the data extents of a file of `size` bytes, in ascending order.
     pub fn data(&self, size: u64) -> impl Iterator<Item = Extent> + '_ {
-        let starts = std::iter::once(0).chain(self.extents.iter().map(|hole| hole.offset + hole.len));
+        let starts =
+            std::iter::once(0).chain(self.extents.iter().map(|hole| hole.offset + hole.len));
         let ends = self.extents.iter().map(|hole| hole.offset).chain([size]);
-        starts.zip(ends).filter(|(start, end)| start < end).map(|(start, end)| Extent { offset: start, len: end - start })
+        starts
+            .zip(ends)
+            .filter(|(start, end)| start < end)
+            .map(|(start, end)| Extent {
+                offset: start,
+                len: end - start,
+            })
     }
 }
 
@@ -124,9 +151,17 @@ impl Zeros {
     pub(crate) fn take(set: &mut ChunkSet, grid: Grid) -> Option<Self> {
         let range = set.ranges().next()?;
         let most = (ZEROS_AT_ONCE >> grid.chunk_size.log2()).max(1).ilog2();
-        let level = range.first.0.trailing_zeros().min(range.count.ilog2()).min(most);
+        let level = range
+            .first
+            .0
+            .trailing_zeros()
+            .min(range.count.ilog2())
+            .min(most);
         set.remove(ChunkRange::new(range.first, 1 << level));
-        Some(Self { first: range.first, level: level as u8 })
+        Some(Self {
+            first: range.first,
+            level: level as u8,
+        })
     }
 }
 
@@ -145,12 +180,23 @@ mod tests {
 
     fn map(extents: &[(u64, u64)]) -> HoleMap {
         let mut map = HoleMap::default();
-        extents.iter().for_each(|(offset, len)| map.push(Extent { offset: *offset, len: *len }, SIZE).unwrap());
+        extents.iter().for_each(|(offset, len)| {
+            map.push(
+                Extent {
+                    offset: *offset,
+                    len: *len,
+                },
+                SIZE,
+            )
+            .unwrap()
+        });
         map
     }
 
     fn ranges(set: &ChunkSet) -> Vec<(u64, u64)> {
-        set.ranges().map(|range| (range.first.0, range.count)).collect()
+        set.ranges()
+            .map(|range| (range.first.0, range.count))
+            .collect()
     }
 
     #[test]
@@ -163,24 +209,55 @@ mod tests {
 
     #[test]
     fn a_last_chunk_in_a_hole_counts_although_it_is_shorter() {
-        assert_eq!(ranges(&map(&[(8 * 4096, 2 * 4096 + 5)]).chunks(grid())), [(8, 3)]);
-        assert_eq!(ranges(&map(&[(8 * 4096, 2 * 4096 + 4)]).chunks(grid())), [(8, 2)]);
+        assert_eq!(
+            ranges(&map(&[(8 * 4096, 2 * 4096 + 5)]).chunks(grid())),
+            [(8, 3)]
+        );
+        assert_eq!(
+            ranges(&map(&[(8 * 4096, 2 * 4096 + 4)]).chunks(grid())),
+            [(8, 2)]
+        );
     }
 
     #[test]
     fn holes_that_touch_are_one_and_others_must_be_in_order() {
         let mut map = map(&[(0, 4000), (4000, 96)]);
-        assert_eq!(map.extents(), [Extent { offset: 0, len: 4096 }]);
-        for (offset, len) in [(5000, 0), (0, 1), (4095, 2), (SIZE, 1), (SIZE - 1, 2), (u64::MAX, 2), (5000, u64::MAX)] {
+        assert_eq!(
+            map.extents(),
+            [Extent {
+                offset: 0,
+                len: 4096
+            }]
+        );
+        for (offset, len) in [
+            (5000, 0),
+            (0, 1),
+            (4095, 2),
+            (SIZE, 1),
+            (SIZE - 1, 2),
+            (u64::MAX, 2),
+            (5000, u64::MAX),
+        ] {
             let extent = Extent { offset, len };
-            assert_eq!(map.push(extent, SIZE), Err(HoleError::Extent { extent, size: SIZE }));
+            assert_eq!(
+                map.push(extent, SIZE),
+                Err(HoleError::Extent { extent, size: SIZE })
+            );
         }
     }
 
     #[test]
     fn more_holes_than_are_told_are_refused() {
         let mut map = HoleMap::default();
-        let push = |map: &mut HoleMap, index: u64| map.push(Extent { offset: 2 * index, len: 1 }, u64::MAX);
+        let push = |map: &mut HoleMap, index: u64| {
+            map.push(
+                Extent {
+                    offset: 2 * index,
+                    len: 1,
+                },
+                u64::MAX,
+            )
+        };
         (0..MAX_HOLES as u64).for_each(|index| push(&mut map, index).unwrap());
         assert_eq!(push(&mut map, MAX_HOLES as u64), Err(HoleError::TooMany));
     }

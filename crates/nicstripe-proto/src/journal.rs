@@ -106,7 +106,10 @@ impl SourceIdentity {
     pub fn check(&self, found: &SourceIdentity) -> Result<(), SourceChanged> {
         let recorded = *self;
         if recorded.size != found.size {
-            return Err(SourceChanged::Size { recorded: recorded.size, found: found.size });
+            return Err(SourceChanged::Size {
+                recorded: recorded.size,
+                found: found.size,
+            });
         }
         if recorded.mtime != found.mtime {
             return Err(SourceChanged::Modified);
@@ -115,7 +118,10 @@ impl SourceIdentity {
             return Err(SourceChanged::Attributes);
         }
         if (recorded.inode, recorded.device) != (found.inode, found.device) {
-            return Err(SourceChanged::Replaced { recorded: recorded.inode, found: found.inode });
+            return Err(SourceChanged::Replaced {
+                recorded: recorded.inode,
+                found: found.inode,
+            });
         }
         Ok(())
     }
@@ -163,7 +169,12 @@ pub enum SourceChanged {
 impl Header {
     /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
-        let Header { grid, source, peer_key, id } = self;
+        let Header {
+            grid,
+            source,
+            peer_key,
+            id,
+        } = self;
         let mut bytes = [0; HEADER_LEN];
         put(&mut bytes, 0, MAGIC);
         put(&mut bytes, 8, VERSION.to_le_bytes());
@@ -194,13 +205,18 @@ impl Header {
             return Err(HeaderError::Torn { len: journal.len() });
         };
         if take::<8>(bytes, 0) != MAGIC {
-            return Err(HeaderError::Magic { found: take(bytes, 0) });
+            return Err(HeaderError::Magic {
+                found: take(bytes, 0),
+            });
         }
         let version = u16::from_le_bytes(take(bytes, 8));
         if version != VERSION {
             return Err(HeaderError::Version { found: version });
         }
-        let (recorded, computed) = (u32::from_le_bytes(take(bytes, HEADER_CRC)), crc32c::crc32c(&bytes[..HEADER_CRC]));
+        let (recorded, computed) = (
+            u32::from_le_bytes(take(bytes, HEADER_CRC)),
+            crc32c::crc32c(&bytes[..HEADER_CRC]),
+        );
         if recorded != computed {
             return Err(HeaderError::Checksum { recorded, computed });
         }
@@ -247,7 +263,9 @@ pub enum HeaderError {
         found: u16,
     },
     /// The header is damaged.
-    #[error("journal header is damaged: checksum {recorded:#010x} recorded, {computed:#010x} computed")]
+    #[error(
+        "journal header is damaged: checksum {recorded:#010x} recorded, {computed:#010x} computed"
+    )]
     Checksum {
         /// Checksum recorded in the header.
         recorded: u32,
@@ -308,7 +326,13 @@ impl Record {
             return None;
         }
         let first = ChunkId(u64::from_le_bytes(take(bytes, 8)));
-        Some(Record { subtree: Subtree { first, level: bytes[1], value: ChainingValue(take(bytes, 16)) } })
+        Some(Record {
+            subtree: Subtree {
+                first,
+                level: bytes[1],
+                value: ChainingValue(take(bytes, 16)),
+            },
+        })
     }
 }
 
@@ -332,7 +356,14 @@ pub struct Replay {
 impl Replay {
     /// Returns a reader of the records after `header`.
     pub const fn new(header: Header) -> Replay {
-        Replay { header, tree: HashTree::new(header.grid), partial: [0; RECORD_LEN], partial_len: 0, record_count: 0, damaged: false }
+        Replay {
+            header,
+            tree: HashTree::new(header.grid),
+            partial: [0; RECORD_LEN],
+            partial_len: 0,
+            record_count: 0,
+            damaged: false,
+        }
     }
 
     /// Reads the next bytes of the journal.
@@ -355,7 +386,12 @@ impl Replay {
     /// Returns the contents of the journal.
     pub fn finish(self) -> Replayed {
         let valid_len = HEADER_LEN as u64 + self.record_count * RECORD_LEN as u64;
-        Replayed { header: self.header, tree: self.tree, valid_len, tail_is_torn: self.damaged || self.partial_len > 0 }
+        Replayed {
+            header: self.header,
+            tree: self.tree,
+            valid_len,
+            tail_is_torn: self.damaged || self.partial_len > 0,
+        }
     }
 
     fn on_record(&mut self) {

@@ -55,7 +55,8 @@ pub use self::{
     name::{Name, NameError},
     path::{LAST_PATH, PathId, PathLoss, PathState},
     session::{
-        Acceptance, Event, Incoming, Offering, PathError, Role, Session, SessionConfig, SessionId, TransferId, TransferStats, Transmit,
+        Acceptance, Event, Incoming, Offering, PathError, Role, Session, SessionConfig, SessionId,
+        TransferId, TransferStats, Transmit,
     },
     units::BitRate,
 };

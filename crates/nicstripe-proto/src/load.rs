@@ -84,7 +84,9 @@ impl LoadMeter {
     /// Meters a piece of a frame; ignores pieces of other frame types.
     pub fn on_piece(&mut self, piece: &Piece<'_>, gate: LoadGate) -> Result<Metered, LoadError> {
         match *piece {
-            Piece::Load(header) if header.run > gate.latest || header.run == 0 => Err(LoadError::NotBegun { run: header.run }),
+            Piece::Load(header) if header.run > gate.latest || header.run == 0 => {
+                Err(LoadError::NotBegun { run: header.run })
+            }
             Piece::Load(header) => {
                 self.frame = Some(Under::Load(header));
                 Ok(Metered::Nothing)
@@ -108,7 +110,11 @@ impl LoadMeter {
             }
             Some(Under::Load(_)) => {
                 self.stale += bytes;
-                if self.stale > MOST_STALE { Err(LoadError::Stale) } else { Ok(Metered::Nothing) }
+                if self.stale > MOST_STALE {
+                    Err(LoadError::Stale)
+                } else {
+                    Ok(Metered::Nothing)
+                }
             }
             Some(Under::Echo(header)) if left == 0 => Ok(Self::echoed(header)),
             _ => Ok(Metered::Nothing),
@@ -116,7 +122,11 @@ impl LoadMeter {
     }
 
     fn echoed(header: EchoHeader) -> Metered {
-        if header.reply { Metered::Answered(header) } else { Metered::Asked(header) }
+        if header.reply {
+            Metered::Answered(header)
+        } else {
+            Metered::Asked(header)
+        }
     }
 }
 
@@ -124,11 +134,32 @@ impl LoadMeter {
 mod tests {
     use super::*;
 
-    const OPEN: LoadGate = LoadGate { counted: Some(2), latest: 2, is_open: true };
+    const OPEN: LoadGate = LoadGate {
+        counted: Some(2),
+        latest: 2,
+        is_open: true,
+    };
 
-    fn load(meter: &mut LoadMeter, run: u32, len: usize, gate: LoadGate) -> Result<Metered, LoadError> {
-        meter.on_piece(&Piece::Load(LoadHeader { run, len: len as u32 }), gate)?;
-        meter.on_piece(&Piece::Filler { bytes: &vec![0; len], left: 0 }, gate)
+    fn load(
+        meter: &mut LoadMeter,
+        run: u32,
+        len: usize,
+        gate: LoadGate,
+    ) -> Result<Metered, LoadError> {
+        meter.on_piece(
+            &Piece::Load(LoadHeader {
+                run,
+                len: len as u32,
+            }),
+            gate,
+        )?;
+        meter.on_piece(
+            &Piece::Filler {
+                bytes: &vec![0; len],
+                left: 0,
+            },
+            gate,
+        )
     }
 
     #[test]
@@ -136,9 +167,26 @@ mod tests {
         let mut meter = LoadMeter::default();
         assert_eq!(load(&mut meter, 2, 10, OPEN), Ok(Metered::Counted(10)));
         assert_eq!(load(&mut meter, 1, 10, OPEN), Ok(Metered::Nothing));
-        assert_eq!(load(&mut meter, 2, 10, LoadGate { counted: None, ..OPEN }), Ok(Metered::Nothing));
-        assert_eq!(load(&mut meter, 3, 10, OPEN), Err(LoadError::NotBegun { run: 3 }));
-        assert_eq!(load(&mut meter, 0, 10, LoadGate::default()), Err(LoadError::NotBegun { run: 0 }));
+        assert_eq!(
+            load(
+                &mut meter,
+                2,
+                10,
+                LoadGate {
+                    counted: None,
+                    ..OPEN
+                }
+            ),
+            Ok(Metered::Nothing)
+        );
+        assert_eq!(
+            load(&mut meter, 3, 10, OPEN),
+            Err(LoadError::NotBegun { run: 3 })
+        );
+        assert_eq!(
+            load(&mut meter, 0, 10, LoadGate::default()),
+            Err(LoadError::NotBegun { run: 0 })
+        );
     }
 
     #[test]
@@ -150,17 +198,59 @@ mod tests {
         }
         assert_eq!(load(&mut meter, 1, 1, OPEN), Err(LoadError::Stale));
         assert_eq!(load(&mut meter, 2, 1, OPEN), Ok(Metered::Counted(1)));
-        assert_eq!(load(&mut meter, 1, 1, OPEN), Ok(Metered::Nothing), "a new run has data in flight at its end too");
+        assert_eq!(
+            load(&mut meter, 1, 1, OPEN),
+            Ok(Metered::Nothing),
+            "a new run has data in flight at its end too"
+        );
     }
 
     #[test]
     fn an_echo_is_whole_with_its_last_byte_and_needs_a_bench() {
-        let (mut meter, ask) = (LoadMeter::default(), EchoHeader { token: 1, reply: false, len: 3 });
-        assert_eq!(meter.on_piece(&Piece::Echo(ask), LoadGate::default()), Err(LoadError::NoBench));
-        assert_eq!(meter.on_piece(&Piece::Echo(ask), OPEN), Ok(Metered::Nothing));
-        assert_eq!(meter.on_piece(&Piece::Filler { bytes: &[0; 2], left: 1 }, OPEN), Ok(Metered::Nothing));
-        assert_eq!(meter.on_piece(&Piece::Filler { bytes: &[0], left: 0 }, OPEN), Ok(Metered::Asked(ask)));
-        let answer = EchoHeader { reply: true, len: 0, ..ask };
-        assert_eq!(meter.on_piece(&Piece::Echo(answer), OPEN), Ok(Metered::Answered(answer)));
+        let (mut meter, ask) = (
+            LoadMeter::default(),
+            EchoHeader {
+                token: 1,
+                reply: false,
+                len: 3,
+            },
+        );
+        assert_eq!(
+            meter.on_piece(&Piece::Echo(ask), LoadGate::default()),
+            Err(LoadError::NoBench)
+        );
+        assert_eq!(
+            meter.on_piece(&Piece::Echo(ask), OPEN),
+            Ok(Metered::Nothing)
+        );
+        assert_eq!(
+            meter.on_piece(
+                &Piece::Filler {
+                    bytes: &[0; 2],
+                    left: 1
+                },
+                OPEN
+            ),
+            Ok(Metered::Nothing)
+        );
+        assert_eq!(
+            meter.on_piece(
+                &Piece::Filler {
+                    bytes: &[0],
+                    left: 0
+                },
+                OPEN
+            ),
+            Ok(Metered::Asked(ask))
+        );
+        let answer = EchoHeader {
+            reply: true,
+            len: 0,
+            ..ask
+        };
+        assert_eq!(
+            meter.on_piece(&Piece::Echo(answer), OPEN),
+            Ok(Metered::Answered(answer))
+        );
     }
 }

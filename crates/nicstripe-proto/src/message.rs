@@ -17,15 +17,23 @@ use minicbor::{Decode, Encode};
 
 pub use self::{
     bench::{
-        BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchInterface, BenchQueued, BenchRefusal, BenchRefused, BenchSample, CpuSample,
-        DiskDone, DiskOrder, MAX_CORES, MAX_FACTS, MAX_SOCKET_BUFFER, PathSample, RunNumber, RunOrder, RunReady, SAMPLE_INTERVALS,
-        TcpSample,
+        BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchInterface, BenchQueued, BenchRefusal,
+        BenchRefused, BenchSample, CpuSample, DiskDone, DiskOrder, MAX_CORES, MAX_FACTS,
+        MAX_SOCKET_BUFFER, PathSample, RunNumber, RunOrder, RunReady, SAMPLE_INTERVALS, TcpSample,
     },
     greeting::{CloseCode, Hello, MAX_PADDING, Refusal, RefusalCode, Welcome},
-    interface::{Expect, Expected, Interfaces, Ipv4Settings, MAX_EXPECTED, PeerAddress, PeerInterface, Token},
-    object::{Answer, AnswerKind, Ask, AskKind, GetRange, MOST_ANSWER, MOST_ASKS, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat},
+    interface::{
+        Expect, Expected, Interfaces, Ipv4Settings, MAX_EXPECTED, PeerAddress, PeerInterface, Token,
+    },
+    object::{
+        Answer, AnswerKind, Ask, AskKind, GetRange, MOST_ANSWER, MOST_ASKS, MOST_ENTRIES,
+        ObjectEntry, ObjectKind, ObjectStat,
+    },
     open_tunnels::OpenTunnels,
-    transfer::{Accept, Committed, Complete, Fail, FailCode, Get, Have, MAX_HAVE, Offer, OfferKind, Put, PutOptions, StreamReport, Window},
+    transfer::{
+        Accept, Committed, Complete, Fail, FailCode, Get, Have, MAX_HAVE, Offer, OfferKind, Put,
+        PutOptions, StreamReport, Window,
+    },
     tree::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeBody, TreeSource, WalkRules},
     unsent::{Holes, Keep, MAX_KEEP, MAX_VALUES, Values},
 };

@@ -35,11 +35,17 @@ impl Name {
         if components.len() > MAX_COMPONENTS {
             return Err(NameError::TooDeep(components.len()));
         }
-        let total = components.iter().map(|component| component.len() + 1).sum::<usize>() - 1;
+        let total = components
+            .iter()
+            .map(|component| component.len() + 1)
+            .sum::<usize>()
+            - 1;
         if total > MAX_NAME {
             return Err(NameError::TooLong(total));
         }
-        components.iter().try_for_each(|component| check(component))?;
+        components
+            .iter()
+            .try_for_each(|component| check(component))?;
         Ok(Self(components))
     }
 
@@ -50,7 +56,10 @@ impl Name {
         if path.starts_with(b"/") {
             return Err(NameError::Absolute(escaped(path)));
         }
-        Self::new(path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()))
+        Self::new(
+            path.split(|byte| *byte == b'/')
+                .filter(|component| !component.is_empty()),
+        )
     }
 
     /// Returns the components, outermost first.
@@ -100,7 +109,9 @@ pub enum NameError {
     #[error("name of {0} bytes exceeds the limit of {MAX_NAME} ({MAX_COMPONENT} in a component)")]
     TooLong(usize),
     /// Component that is empty, `.`, `..`, or contains a slash or NUL.
-    #[error("name component \"{0}\" is not allowed: it must not be empty, \".\" or \"..\", or contain \"/\" or NUL")]
+    #[error(
+        "name component \"{0}\" is not allowed: it must not be empty, \".\" or \"..\", or contain \"/\" or NUL"
+    )]
     Component(String),
 }
 
@@ -108,8 +119,13 @@ fn check(component: &[u8]) -> Result<(), NameError> {
     if component.len() > MAX_COMPONENT {
         return Err(NameError::TooLong(component.len()));
     }
-    let plain = !matches!(component, b"" | b"." | b"..") && !component.iter().any(|byte| matches!(byte, b'/' | 0));
-    if plain { Ok(()) } else { Err(NameError::Component(escaped(component))) }
+    let plain = !matches!(component, b"" | b"." | b"..")
+        && !component.iter().any(|byte| matches!(byte, b'/' | 0));
+    if plain {
+        Ok(())
+    } else {
+        Err(NameError::Component(escaped(component)))
+    }
 }
 
 /// Escapes text unambiguously for a terminal or log: control characters, direction marks, line
@@ -144,7 +160,11 @@ fn escape(bytes: &[u8], backslashes: bool) -> String {
 }
 
 impl<C> Encode<C> for Name {
-    fn encode<W: encode::Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+    fn encode<W: encode::Write>(
+        &self,
+        e: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), encode::Error<W::Error>> {
         e.array(self.0.len() as u64)?;
         for component in &self.0 {
             e.bytes(component)?;
@@ -156,8 +176,12 @@ impl<C> Encode<C> for Name {
 impl<'b, C> Decode<'b, C> for Name {
     fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
         let position = d.position();
-        let components = d.array_iter::<ByteVec>()?.take(MAX_COMPONENTS + 1).collect::<Result<Vec<_>, _>>()?;
-        Self::new(components.into_iter().map(Vec::from)).map_err(|error| decode::Error::custom(error).at(position))
+        let components = d
+            .array_iter::<ByteVec>()?
+            .take(MAX_COMPONENTS + 1)
+            .collect::<Result<Vec<_>, _>>()?;
+        Self::new(components.into_iter().map(Vec::from))
+            .map_err(|error| decode::Error::custom(error).at(position))
     }
 }
 
@@ -170,7 +194,10 @@ mod tests {
     #[test]
     fn plain_names_are_kept_as_they_are() {
         let name = Name::parse(b"a//b c/\xff.bin").unwrap();
-        assert_eq!(name.components().collect::<Vec<_>>(), [&b"a"[..], b"b c", b"\xff.bin"]);
+        assert_eq!(
+            name.components().collect::<Vec<_>>(),
+            [&b"a"[..], b"b c", b"\xff.bin"]
+        );
         assert_eq!(name.to_string(), "a/b c/\\xff.bin");
         assert_eq!(name.file_name(), b"\xff.bin");
     }
@@ -178,7 +205,19 @@ mod tests {
     #[test]
     fn names_that_leave_the_root_are_rejected_not_cleaned() {
         let long = "x".repeat(256);
-        for bad in ["", "/", "/etc/passwd", "..", "a/../b", "a/.", ".", "../a", "a/..", "a\0b", &long] {
+        for bad in [
+            "",
+            "/",
+            "/etc/passwd",
+            "..",
+            "a/../b",
+            "a/.",
+            ".",
+            "../a",
+            "a/..",
+            "a\0b",
+            &long,
+        ] {
             assert!(Name::parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
         assert!(Name::new(["a/b"]).is_err());

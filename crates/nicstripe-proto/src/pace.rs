@@ -19,7 +19,10 @@ pub(crate) struct Pace {
 impl Pace {
     /// Returns a limit of `rate` with a full budget.
     pub(crate) fn new(rate: BitRate, now: Instant) -> Self {
-        Self { rate: BitRate(rate.0.max(1)), passed_at: now }
+        Self {
+            rate: BitRate(rate.0.max(1)),
+            passed_at: now,
+        }
     }
 
     pub(crate) fn rate(&self) -> BitRate {

@@ -237,10 +237,21 @@ impl Path {
     ///
     /// Compares, in this order: late acknowledgement or flapping, drain time of the data ahead,
     /// rate, and frames received. The last one serves a side that only receives and knows no rate.
-    pub(crate) fn control_delay(&self, now: Instant) -> (bool, Duration, Reverse<BitRate>, Reverse<u64>) {
-        let (frames, rate) = (self.flow.unflushed(), self.rate.rate().unwrap_or(UNKNOWN_RATE));
+    pub(crate) fn control_delay(
+        &self,
+        now: Instant,
+    ) -> (bool, Duration, Reverse<BitRate>, Reverse<u64>) {
+        let (frames, rate) = (
+            self.flow.unflushed(),
+            self.rate.rate().unwrap_or(UNKNOWN_RATE),
+        );
         let is_doubtful = self.control_late.is_some() || self.is_unsteady(now);
-        (is_doubtful, rate.time_for(frames.saturating_mul(crate::frame::MAX_PAYLOAD as u64)), Reverse(rate), Reverse(self.flow.arrived()))
+        (
+            is_doubtful,
+            rate.time_for(frames.saturating_mul(crate::frame::MAX_PAYLOAD as u64)),
+            Reverse(rate),
+            Reverse(self.flow.arrived()),
+        )
     }
 
     /// Records that a control message was not acknowledged in time.
@@ -292,9 +303,13 @@ impl Path {
             self.steadiness.on_trouble(now);
             self.attempts = if is_only { 0 } else { self.attempts };
         }
-        let pause = RETRY_FIRST.saturating_mul(1 << self.attempts.min(8)).min(RETRY_LONGEST);
+        let pause = RETRY_FIRST
+            .saturating_mul(1 << self.attempts.min(8))
+            .min(RETRY_LONGEST);
         let retry_at = (now + RETRY_FIRST).max(self.attempted + pause);
-        if !self.to(PathState::Failed { retry_at: retry.then_some(retry_at) }) {
+        if !self.to(PathState::Failed {
+            retry_at: retry.then_some(retry_at),
+        }) {
             return false;
         }
         self.attempts += 1;
@@ -342,7 +357,10 @@ impl Path {
     fn suspect_after(&self) -> Duration {
         // Uses the minimum RTT: one inflated by a queue or a stall predicts nothing about the next
         // silence.
-        self.min_rtt.map_or(SUSPECT_AFTER, |rtt| rtt.saturating_mul(4).clamp(SUSPECT_AFTER, SUSPECT_AFTER_AT_MOST))
+        self.min_rtt.map_or(SUSPECT_AFTER, |rtt| {
+            rtt.saturating_mul(4)
+                .clamp(SUSPECT_AFTER, SUSPECT_AFTER_AT_MOST)
+        })
     }
 
     fn fail_after(&self) -> Duration {
@@ -361,11 +379,14 @@ impl Path {
 
     /// Returns the time at which a heartbeat is due.
     pub(crate) fn heartbeat_at(&self) -> Option<Instant> {
-        self.state.is_connected().then(|| self.last_sent + HEARTBEAT_INTERVAL)
+        self.state
+            .is_connected()
+            .then(|| self.last_sent + HEARTBEAT_INTERVAL)
     }
 
     pub(crate) fn heartbeat_is_due(&self, now: Instant) -> bool {
-        self.heartbeat_at().is_some_and(|at| self.echo.is_some() || now >= at)
+        self.heartbeat_at()
+            .is_some_and(|at| self.echo.is_some() || now >= at)
     }
 
     /// Takes the timestamp to echo.
@@ -377,14 +398,23 @@ impl Path {
         self.last_sent = now;
     }
 
-    pub(crate) fn on_heartbeat(&mut self, sent_us: u64, round_trip: Option<Duration>, now: Instant) {
+    pub(crate) fn on_heartbeat(
+        &mut self,
+        sent_us: u64,
+        round_trip: Option<Duration>,
+        now: Instant,
+    ) {
         self.rtt = round_trip.or(self.rtt);
         // The echo may have waited behind data; it proves nothing about the time after its
         // heartbeat was sent.
-        self.control_late = self.control_late.filter(|late| round_trip.is_none_or(|round_trip| now < *late + round_trip));
+        self.control_late = self
+            .control_late
+            .filter(|late| round_trip.is_none_or(|round_trip| now < *late + round_trip));
         self.min_rtt = self.min_rtt.into_iter().chain(round_trip).min();
         // Each timestamp is echoed at most once, which prevents an endless exchange.
-        self.echo = (sent_us != 0 && round_trip.is_none()).then_some(sent_us).or(self.echo);
+        self.echo = (sent_us != 0 && round_trip.is_none())
+            .then_some(sent_us)
+            .or(self.echo);
     }
 }
 
@@ -430,7 +460,10 @@ impl RateEstimate {
         let elapsed = now.saturating_duration_since(since);
         if elapsed >= Self::WINDOW {
             let sample = BitRate::from_bytes_over(self.bytes, elapsed);
-            self.rate = Some(self.rate.map_or(sample, |rate| BitRate(rate.0 - rate.0 / 4 + sample.0 / 4)));
+            self.rate = Some(
+                self.rate
+                    .map_or(sample, |rate| BitRate(rate.0 - rate.0 / 4 + sample.0 / 4)),
+            );
             (self.since, self.bytes) = (Some(now), 0);
         }
     }
@@ -492,12 +525,17 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..5 {
             path.on_lost(start, true, false);
-            let PathState::Failed { retry_at: Some(at) } = path.state() else { panic!("{:?}", path.state()) };
+            let PathState::Failed { retry_at: Some(at) } = path.state() else {
+                panic!("{:?}", path.state())
+            };
             pauses.push(at.duration_since(start));
             assert!(path.on_retry(at));
             start = at;
         }
-        assert_eq!(pauses, [250 * MS, 500 * MS, 1000 * MS, 1500 * MS, 1500 * MS]);
+        assert_eq!(
+            pauses,
+            [250 * MS, 500 * MS, 1000 * MS, 1500 * MS, 1500 * MS]
+        );
     }
 
     #[test]
@@ -509,7 +547,12 @@ mod tests {
             path.on_retry(start);
         });
         path.on_lost(start + 1000 * MS, true, false);
-        assert_eq!(path.state(), PathState::Failed { retry_at: Some(start + 1500 * MS) });
+        assert_eq!(
+            path.state(),
+            PathState::Failed {
+                retry_at: Some(start + 1500 * MS)
+            }
+        );
     }
 
     #[test]
@@ -531,7 +574,9 @@ mod tests {
             path.on_opened(now);
             now += there;
             path.on_lost(now, true, false);
-            let PathState::Failed { retry_at: Some(at) } = path.state() else { panic!("{:?}", path.state()) };
+            let PathState::Failed { retry_at: Some(at) } = path.state() else {
+                panic!("{:?}", path.state())
+            };
             let pause = at.duration_since(now);
             now = at;
             path.on_retry(now);
@@ -539,9 +584,24 @@ mod tests {
         };
         let pauses: Vec<Duration> = (0..7).map(|_| lose_after(&mut path, 100 * MS)).collect();
         // Pauses from the loss; each connection lasted 100 ms.
-        assert_eq!(pauses, [250 * MS, 250 * MS, 250 * MS, 400 * MS, 900 * MS, 1400 * MS, 1400 * MS]);
+        assert_eq!(
+            pauses,
+            [
+                250 * MS,
+                250 * MS,
+                250 * MS,
+                400 * MS,
+                900 * MS,
+                1400 * MS,
+                1400 * MS
+            ]
+        );
         assert_eq!(lose_after(&mut path, 10_000 * MS), 250 * MS);
-        assert_eq!(lose_after(&mut path, 100 * MS), 250 * MS, "earlier events are forgotten");
+        assert_eq!(
+            lose_after(&mut path, 100 * MS),
+            250 * MS,
+            "earlier events are forgotten"
+        );
     }
 
     #[test]
@@ -561,6 +621,9 @@ mod tests {
             rate.on_acknowledged(125_000, start + i * MS); // 1 Gbit/s
         }
         let measured = rate.rate().unwrap().0;
-        assert!((990_000_000..=1_010_000_000).contains(&measured), "{measured}");
+        assert!(
+            (990_000_000..=1_010_000_000).contains(&measured),
+            "{measured}"
+        );
     }
 }

@@ -189,14 +189,21 @@ impl Receiver {
         for subtree in have {
             let _ = tree.absorb(*subtree);
         }
-        let written: ChunkSet = tree.subtrees().filter_map(|subtree| subtree.chunks(grid).ok()).collect();
+        let written: ChunkSet = tree
+            .subtrees()
+            .filter_map(|subtree| subtree.chunks(grid).ok())
+            .collect();
         let resumed_bytes = written.ranges().map(|range| range_bytes(grid, range)).sum();
         Self {
             shape,
             grid,
             chunks: (!grid.is_open()).then(|| grid.chunk_count()),
             last: None,
-            room: room.map(|size| Room { size, granted: size, taken: 0 }),
+            room: room.map(|size| Room {
+                size,
+                granted: size,
+                taken: 0,
+            }),
             written,
             writing: BTreeMap::new(),
             tree,
@@ -231,8 +238,14 @@ impl Receiver {
     }
 
     /// Adds holes announced by the sender. Returns all of them with the last message.
-    pub fn on_holes(&mut self, extents: impl Iterator<Item = Extent>, last: bool) -> Result<Option<HoleMap>, HoleError> {
-        let Holes::Announced(map) = &mut self.holes else { return Err(HoleError::NotAnnounced) };
+    pub fn on_holes(
+        &mut self,
+        extents: impl Iterator<Item = Extent>,
+        last: bool,
+    ) -> Result<Option<HoleMap>, HoleError> {
+        let Holes::Announced(map) = &mut self.holes else {
+            return Err(HoleError::NotAnnounced);
+        };
         for extent in extents {
             map.push(extent, self.grid.size)?;
         }
@@ -247,7 +260,9 @@ impl Receiver {
     /// Records that the holes are in the file: their zeros can be hashed, and other chunks
     /// compared.
     pub fn on_holes_made(&mut self) {
-        let Holes::AnnouncedChunks(map) = &self.holes else { return };
+        let Holes::AnnouncedChunks(map) = &self.holes else {
+            return;
+        };
         let (mut chunks, mut to_zero) = (ChunkSet::new(), ChunkSet::new());
         for range in map.chunks(self.grid).ranges() {
             // An honest sender has sent none of them.
@@ -257,7 +272,9 @@ impl Receiver {
             chunks.insert(range);
             self.basis.leave_out(range);
         }
-        self.writing.keys().for_each(|chunk| _ = to_zero.remove(*chunk));
+        self.writing
+            .keys()
+            .for_each(|chunk| _ = to_zero.remove(*chunk));
         self.holes = Holes::Made { chunks, to_zero };
     }
 
@@ -305,7 +322,9 @@ impl Receiver {
         if self.writing.contains_key(&chunk) {
             return false;
         }
-        let Some(value) = self.basis.on_kept(chunk) else { return false };
+        let Some(value) = self.basis.on_kept(chunk) else {
+            return false;
+        };
         if let Some(bytes) = self.join(Subtree::of_chunk(chunk, value)) {
             self.unsent_bytes += bytes;
             self.fresh_bytes += bytes;
@@ -330,7 +349,12 @@ impl Receiver {
     }
 
     /// Handles the header of a chunk that arrived and returns the action.
-    pub fn on_arrival(&mut self, path: PathId, arrived: &DataHeader, now: Instant) -> Result<Arrival, ArrivalError> {
+    pub fn on_arrival(
+        &mut self,
+        path: PathId,
+        arrived: &DataHeader,
+        now: Instant,
+    ) -> Result<Arrival, ArrivalError> {
         let (chunk, len, value) = (arrived.chunk, arrived.chunk_len(), arrived.value);
         let extent = self.checked_extent(chunk, len, arrived.last)?;
         if let Holes::Made { chunks, .. } = &self.holes
@@ -346,37 +370,70 @@ impl Receiver {
             self.acknowledge(Some(path), chunk, now);
             return Ok(Arrival::Duplicate);
         }
-        if self.writing.get(&chunk).is_some_and(|writing| writing.value != value) {
+        if self
+            .writing
+            .get(&chunk)
+            .is_some_and(|writing| writing.value != value)
+        {
             return Ok(Arrival::Later);
         }
-        self.writing.entry(chunk).or_insert(Writing { copies: 0, value }).copies += 1;
+        self.writing
+            .entry(chunk)
+            .or_insert(Writing { copies: 0, value })
+            .copies += 1;
         Ok(Arrival::Write(extent))
     }
 
     /// Returns the extent of a chunk, if it is valid for this transfer.
-    fn checked_extent(&mut self, chunk: ChunkId, len: u32, last: bool) -> Result<Extent, ArrivalError> {
+    fn checked_extent(
+        &mut self,
+        chunk: ChunkId,
+        len: u32,
+        last: bool,
+    ) -> Result<Extent, ArrivalError> {
         let count = self.chunks.unwrap_or_else(|| self.grid.chunk_count());
-        let whole = Some(chunk).filter(|chunk| chunk.0 < count).and_then(|chunk| self.extent_within(chunk));
-        let extent = whole.ok_or(ArrivalError::OutOfRange { chunk: chunk.0, count })?;
-        let wrong = ArrivalError::WrongLength { chunk: chunk.0, len, expected: extent.len };
+        let whole = Some(chunk)
+            .filter(|chunk| chunk.0 < count)
+            .and_then(|chunk| self.extent_within(chunk));
+        let extent = whole.ok_or(ArrivalError::OutOfRange {
+            chunk: chunk.0,
+            count,
+        })?;
+        let wrong = ArrivalError::WrongLength {
+            chunk: chunk.0,
+            len,
+            expected: extent.len,
+        };
         match self.shape {
             Shape::Batches(_) if u64::from(len) <= extent.len => {}
             Shape::Pipe(_) if last && self.grid.is_open() && u64::from(len) <= extent.len => {
                 let end = *self.last.get_or_insert((chunk, len));
-                if end != (chunk, len) || self.written.last().is_some_and(|written| written > chunk) {
-                    return Err(ArrivalError::End { chunks: chunk.0 + 1 });
+                if end != (chunk, len) || self.written.last().is_some_and(|written| written > chunk)
+                {
+                    return Err(ArrivalError::End {
+                        chunks: chunk.0 + 1,
+                    });
                 }
             }
             _ if extent.len != u64::from(len) => return Err(wrong),
             _ => {}
         }
         if self.last.is_some_and(|(last, _)| chunk > last) {
-            return Err(ArrivalError::OutOfRange { chunk: chunk.0, count });
+            return Err(ArrivalError::OutOfRange {
+                chunk: chunk.0,
+                count,
+            });
         }
         if let Some(room) = self.room.as_ref().filter(|room| chunk.0 >= room.granted) {
-            return Err(ArrivalError::NoRoom { chunk: chunk.0, granted: room.granted });
+            return Err(ArrivalError::NoRoom {
+                chunk: chunk.0,
+                granted: room.granted,
+            });
         }
-        Ok(Extent { len: len.into(), ..extent })
+        Ok(Extent {
+            len: len.into(),
+            ..extent
+        })
     }
 
     /// Returns the extent of a chunk of full size.
@@ -391,7 +448,10 @@ impl Receiver {
     pub fn on_end(&mut self, end: End) -> Result<(), ArrivalError> {
         let refused = ArrivalError::End { chunks: end.chunks };
         // Includes chunks under verification, which would be written beyond the end.
-        let greatest = self.written.last().max(self.writing.last_key_value().map(|(chunk, _)| *chunk));
+        let greatest = self
+            .written
+            .last()
+            .max(self.writing.last_key_value().map(|(chunk, _)| *chunk));
         if self.chunks.is_some() || greatest.is_some_and(|chunk| chunk.0 >= end.chunks) {
             return Err(refused);
         }
@@ -400,9 +460,17 @@ impl Receiver {
             // The value of an only chunk is the digest, provided it was marked as the last.
             let is_value_of_part = end.chunks == 1 && greatest.is_some() && self.last.is_none();
             let fits = self.last.is_none_or(|(last, len)| {
-                last.0 + 1 == end.chunks && grid.extent_of(last).is_some_and(|extent| extent.len == u64::from(len))
+                last.0 + 1 == end.chunks
+                    && grid
+                        .extent_of(last)
+                        .is_some_and(|extent| extent.len == u64::from(len))
             });
-            if grid.is_open() || end.size > MOST_SIZE || grid.chunk_count() != end.chunks || !fits || is_value_of_part {
+            if grid.is_open()
+                || end.size > MOST_SIZE
+                || grid.chunk_count() != end.chunks
+                || !fits
+                || is_value_of_part
+            {
                 return Err(refused);
             }
             self.tree.close(grid).map_err(|_| refused)?;
@@ -505,16 +573,23 @@ impl Receiver {
         };
         let expected = self.expected?;
         let finished = (received, if self.is_changing { received } else { expected });
-        (self.is_whole() && self.writing.is_empty() && !std::mem::replace(&mut self.closing, true)).then_some(finished)
+        (self.is_whole() && self.writing.is_empty() && !std::mem::replace(&mut self.closing, true))
+            .then_some(finished)
     }
 
     fn is_whole(&self) -> bool {
-        self.chunks.is_some_and(|chunks| self.written.len() == chunks)
+        self.chunks
+            .is_some_and(|chunks| self.written.len() == chunks)
     }
 
     /// Starts a sync if `bytes` were written since the last one began, or any data `interval` ago.
     /// Returns the subtrees that the sync makes durable.
-    pub fn poll_sync(&mut self, bytes: u64, interval: Duration, now: Instant) -> Option<Vec<Subtree>> {
+    pub fn poll_sync(
+        &mut self,
+        bytes: u64,
+        interval: Duration,
+        now: Instant,
+    ) -> Option<Vec<Subtree>> {
         let since = self.fresh_since?;
         let due = self.fresh_bytes >= bytes || now.saturating_duration_since(since) >= interval;
         if !due || self.syncing || self.closing {
@@ -539,23 +614,30 @@ impl Receiver {
 
     /// Returns the latest time of the next sync.
     pub fn sync_deadline(&self, interval: Duration) -> Option<Instant> {
-        self.fresh_since.filter(|_| !self.syncing && !self.closing).map(|since| since + interval)
+        self.fresh_since
+            .filter(|_| !self.syncing && !self.closing)
+            .map(|since| since + interval)
     }
 
     /// Returns an acknowledgement due on `path`, which is connected.
     pub fn poll_ack(&mut self, path: PathId, now: Instant) -> Option<Vec<ChunkRange>> {
-        self.poll_ack_of(Some(path), now).or_else(|| self.poll_ack_of(None, now))
+        self.poll_ack_of(Some(path), now)
+            .or_else(|| self.poll_ack_of(None, now))
     }
 
     fn poll_ack_of(&mut self, key: Option<PathId>, now: Instant) -> Option<Vec<ChunkRange>> {
         // A tree's sender may wait for permits, and picks the path with the least in flight.
         let urgent = self.is_whole() || matches!(self.shape, Shape::Batches(_));
         let pending = self.acks.get_mut(&key)?;
-        let due = pending.chunks.len() >= ACK_EVERY || urgent || now.saturating_duration_since(pending.since) >= ACK_DELAY;
+        let due = pending.chunks.len() >= ACK_EVERY
+            || urgent
+            || now.saturating_duration_since(pending.since) >= ACK_DELAY;
         if !due {
             return None;
         }
-        let ranges = std::iter::from_fn(|| pending.chunks.take_first(u64::MAX)).take(MAX_ACK_RANGES).collect();
+        let ranges = std::iter::from_fn(|| pending.chunks.take_first(u64::MAX))
+            .take(MAX_ACK_RANGES)
+            .collect();
         if pending.chunks.is_empty() {
             self.acks.remove(&key);
         }
@@ -565,13 +647,22 @@ impl Receiver {
     /// Returns the latest time of the next acknowledgement. Excludes those for any path, which go
     /// out on the next connection.
     pub fn ack_deadline(&self) -> Option<Instant> {
-        self.acks.iter().filter(|(path, _)| path.is_some()).map(|(_, pending)| pending.since + ACK_DELAY).min()
+        self.acks
+            .iter()
+            .filter(|(path, _)| path.is_some())
+            .map(|(_, pending)| pending.since + ACK_DELAY)
+            .min()
     }
 
     /// Moves the pending acknowledgements of a lost `path` to any other.
     pub fn on_path_lost(&mut self, path: PathId) {
-        let Some(owed) = self.acks.remove(&Some(path)) else { return };
-        let pending = self.acks.entry(None).or_insert(PendingAck { chunks: ChunkSet::new(), since: owed.since });
+        let Some(owed) = self.acks.remove(&Some(path)) else {
+            return;
+        };
+        let pending = self.acks.entry(None).or_insert(PendingAck {
+            chunks: ChunkSet::new(),
+            since: owed.since,
+        });
         pending.chunks.extend(owed.chunks.ranges());
         pending.since = pending.since.min(owed.since);
     }
@@ -608,7 +699,10 @@ impl Receiver {
     }
 
     fn acknowledge(&mut self, path: Option<PathId>, chunk: ChunkId, now: Instant) {
-        let pending = self.acks.entry(path).or_insert(PendingAck { chunks: ChunkSet::new(), since: now });
+        let pending = self.acks.entry(path).or_insert(PendingAck {
+            chunks: ChunkSet::new(),
+            since: now,
+        });
         pending.chunks.insert(chunk);
     }
 }

@@ -59,7 +59,8 @@ struct Outgoing {
 
 impl Outgoing {
     fn is_due(&self, path: PathId, now: Instant) -> bool {
-        self.on.is_none_or(|on| on != path && self.resend_at.is_some_and(|at| now >= at))
+        self.on
+            .is_none_or(|on| on != path && self.resend_at.is_some_and(|at| now >= at))
     }
 }
 
@@ -95,7 +96,9 @@ pub enum ReliableError {
         expected: u64,
     },
     /// The peer keeps sending without acknowledging the answers.
-    #[error("peer left {waiting} bytes of control messages unacknowledged, the limit is {MOST_WAITING}")]
+    #[error(
+        "peer left {waiting} bytes of control messages unacknowledged, the limit is {MOST_WAITING}"
+    )]
     Unheard {
         /// Bytes queued for the peer.
         waiting: usize,
@@ -106,18 +109,31 @@ impl Reliable {
     /// Queues a message.
     pub fn push(&mut self, body: Vec<u8>) {
         self.waiting += body.len() + OVERHEAD;
-        self.unacknowledged.push_back(Outgoing { body, on: None, resend_at: None, times: 0 });
+        self.unacknowledged.push_back(Outgoing {
+            body,
+            on: None,
+            resend_at: None,
+            times: 0,
+        });
     }
 
     /// Returns the next message to send on `path`.
     pub fn poll(&mut self, path: PathId, now: Instant) -> Option<Due> {
         let first = self.first_seq;
-        let mut window = self.unacknowledged.iter_mut().take(WINDOW as usize).enumerate();
+        let mut window = self
+            .unacknowledged
+            .iter_mut()
+            .take(WINDOW as usize)
+            .enumerate();
         let (index, message) = window.find(|(_, message)| message.is_due(path, now))?;
         let late_on = message.on.replace(path);
         message.resend_at = Some(now + RESEND_AFTER.saturating_mul(1 << message.times.min(8)));
         message.times += 1;
-        Some(Due { seq: first + index as u64, body: message.body.clone(), late_on })
+        Some(Due {
+            seq: first + index as u64,
+            body: message.body.clone(),
+            late_on,
+        })
     }
 
     /// Returns the acknowledgement due on `path`: the number expected next.
@@ -129,18 +145,32 @@ impl Reliable {
 
     /// Marks the unacknowledged messages of a lost or suspect `path` for a retransmit.
     pub fn on_path_doubtful(&mut self, path: PathId) {
-        for message in self.unacknowledged.iter_mut().filter(|message| message.on == Some(path)) {
+        for message in self
+            .unacknowledged
+            .iter_mut()
+            .filter(|message| message.on == Some(path))
+        {
             message.on = None;
         }
     }
 
     /// Accepts a message that arrived on `path`; returns the messages that are now in order.
-    pub fn handle(&mut self, path: PathId, seq: u64, body: Vec<u8>) -> Result<Vec<Vec<u8>>, ReliableError> {
+    pub fn handle(
+        &mut self,
+        path: PathId,
+        seq: u64,
+        body: Vec<u8>,
+    ) -> Result<Vec<Vec<u8>>, ReliableError> {
         if seq >= self.next_expected.saturating_add(WINDOW) {
-            return Err(ReliableError::TooEarly { seq, expected: self.next_expected });
+            return Err(ReliableError::TooEarly {
+                seq,
+                expected: self.next_expected,
+            });
         }
         if self.waiting > MOST_WAITING {
-            return Err(ReliableError::Unheard { waiting: self.waiting });
+            return Err(ReliableError::Unheard {
+                waiting: self.waiting,
+            });
         }
         if !self.owed.contains(&path) {
             self.owed.push(path);
@@ -178,7 +208,12 @@ impl Reliable {
     /// Returns true if an acknowledgement or a message is ready for `path`. Ignores retransmits by
     /// timeout.
     pub fn has_output(&self, path: PathId) -> bool {
-        self.owed.contains(&path) || self.unacknowledged.iter().take(WINDOW as usize).any(|message| message.on.is_none())
+        self.owed.contains(&path)
+            || self
+                .unacknowledged
+                .iter()
+                .take(WINDOW as usize)
+                .any(|message| message.on.is_none())
     }
 }
 
@@ -195,7 +230,11 @@ mod tests {
     }
 
     fn due(body: u8, late_on: Option<PathId>) -> Option<Due> {
-        Some(Due { seq: 0, body: vec![body], late_on })
+        Some(Due {
+            seq: 0,
+            body: vec![body],
+            late_on,
+        })
     }
 
     #[test]
@@ -227,18 +266,46 @@ mod tests {
     #[test]
     fn messages_arrive_once_and_in_order_whatever_path_is_faster() {
         let mut receiver = Reliable::default();
-        assert_eq!(receiver.handle(B, 1, vec![1]).unwrap(), Vec::<Vec<u8>>::new());
+        assert_eq!(
+            receiver.handle(B, 1, vec![1]).unwrap(),
+            Vec::<Vec<u8>>::new()
+        );
         assert_eq!(receiver.handle(A, 0, vec![0]).unwrap(), [[0], [1]]);
-        assert_eq!(receiver.handle(A, 1, vec![1]).unwrap(), Vec::<Vec<u8>>::new());
-        assert_eq!((receiver.poll_ack(A), receiver.poll_ack(B), receiver.poll_ack(A)), (Some(2), Some(2), None));
+        assert_eq!(
+            receiver.handle(A, 1, vec![1]).unwrap(),
+            Vec::<Vec<u8>>::new()
+        );
+        assert_eq!(
+            (
+                receiver.poll_ack(A),
+                receiver.poll_ack(B),
+                receiver.poll_ack(A)
+            ),
+            (Some(2), Some(2), None)
+        );
     }
 
     #[test]
     fn a_peer_cannot_make_us_hold_more_than_the_window() {
         let mut receiver = Reliable::default();
-        assert_eq!(receiver.handle(A, WINDOW, vec![]), Err(ReliableError::TooEarly { seq: WINDOW, expected: 0 }));
-        assert_eq!(receiver.handle(A, u64::MAX, vec![]), Err(ReliableError::TooEarly { seq: u64::MAX, expected: 0 }));
-        assert_eq!(receiver.handle_ack(1), Err(ReliableError::NeverSent { next: 1, sent: 0 }));
+        assert_eq!(
+            receiver.handle(A, WINDOW, vec![]),
+            Err(ReliableError::TooEarly {
+                seq: WINDOW,
+                expected: 0
+            })
+        );
+        assert_eq!(
+            receiver.handle(A, u64::MAX, vec![]),
+            Err(ReliableError::TooEarly {
+                seq: u64::MAX,
+                expected: 0
+            })
+        );
+        assert_eq!(
+            receiver.handle_ack(1),
+            Err(ReliableError::NeverSent { next: 1, sent: 0 })
+        );
     }
 
     #[test]
@@ -250,11 +317,18 @@ mod tests {
             reliable.push(answer.clone());
             heard
         });
-        assert!(matches!(breach, Some(ReliableError::Unheard { waiting }) if waiting <= MOST_WAITING + 2000), "{breach:?}");
+        assert!(
+            matches!(breach, Some(ReliableError::Unheard { waiting }) if waiting <= MOST_WAITING + 2000),
+            "{breach:?}"
+        );
         // After it catches up, the peer may continue.
         let sent = reliable.first_seq + reliable.unacknowledged.len() as u64;
         reliable.handle_ack(sent).unwrap();
         assert_eq!(reliable.waiting, 0);
-        assert!(reliable.handle(A, reliable.next_expected, vec![0; 10]).is_ok());
+        assert!(
+            reliable
+                .handle(A, reliable.next_expected, vec![0; 10])
+                .is_ok()
+        );
     }
 }

@@ -84,18 +84,33 @@ impl Sender {
     /// `window` is the initial send window in chunks; unlimited if `None`.
     pub fn new(shape: Shape, have: &[Subtree], window: Option<u64>) -> Self {
         let grid = shape.grid();
-        let (mut to_send, mut to_hash, mut held) = (ChunkSet::default(), ChunkSet::default(), ChunkSet::default());
+        let (mut to_send, mut to_hash, mut held) = (
+            ChunkSet::default(),
+            ChunkSet::default(),
+            ChunkSet::default(),
+        );
         if let Shape::File(grid) = shape {
             to_send.insert(grid.all_chunks());
         }
         // A transfer of unknown length cannot be reread, so it cannot be resumed.
-        for range in have.iter().filter(|_| !grid.is_open()).filter_map(|subtree| subtree.chunks(grid).ok()) {
+        for range in have
+            .iter()
+            .filter(|_| !grid.is_open())
+            .filter_map(|subtree| subtree.chunks(grid).ok())
+        {
             to_send.remove(range);
             to_hash.insert(range);
         }
         let window = ChunkId(window.unwrap_or(u64::MAX));
-        let beyond: Vec<ChunkRange> =
-            to_send.ranges().filter_map(|range| range.intersection(ChunkRange { first: window, count: u64::MAX - window.0 })).collect();
+        let beyond: Vec<ChunkRange> = to_send
+            .ranges()
+            .filter_map(|range| {
+                range.intersection(ChunkRange {
+                    first: window,
+                    count: u64::MAX - window.0,
+                })
+            })
+            .collect();
         for range in beyond {
             to_send.remove(range);
             held.insert(range);
@@ -129,7 +144,11 @@ impl Sender {
     /// anything is sent.
     pub fn leave_out_holes(&mut self, holes: &ChunkSet) {
         for range in holes.ranges() {
-            self.unsent_bytes += self.to_hash.gaps(range).map(|gap| range_bytes(self.grid, gap)).sum::<u64>();
+            self.unsent_bytes += self
+                .to_hash
+                .gaps(range)
+                .map(|gap| range_bytes(self.grid, gap))
+                .sum::<u64>();
             self.to_hash.remove(range);
             self.to_zero.insert(range);
             self.striper.withdraw(range);
@@ -196,14 +215,22 @@ impl Sender {
     pub fn on_window(&mut self, window: u64) {
         self.window = self.window.max(ChunkId(window));
         while self.held.first().is_some_and(|first| first < self.window) {
-            let Some(range) = self.held.take_first(u64::MAX) else { break };
-            let within = ChunkRange { first: ChunkId(0), count: self.window.0 };
+            let Some(range) = self.held.take_first(u64::MAX) else {
+                break;
+            };
+            let within = ChunkRange {
+                first: ChunkId(0),
+                count: self.window.0,
+            };
             if let Some(sendable) = range.intersection(within) {
                 self.striper.push(sendable);
             }
             if range.end() > self.window {
                 let first = range.first.max(self.window);
-                self.held.insert(ChunkRange { first, count: range.end().0 - first.0 });
+                self.held.insert(ChunkRange {
+                    first,
+                    count: range.end().0 - first.0,
+                });
             }
         }
     }
@@ -240,7 +267,10 @@ impl Sender {
             return;
         }
         let before_last = self.given.saturating_sub(1) * self.grid.chunk_size.bytes();
-        let last = self.given.checked_sub(1).map_or(0, |last| self.chunk_bytes(ChunkId(last)));
+        let last = self
+            .given
+            .checked_sub(1)
+            .map_or(0, |last| self.chunk_bytes(ChunkId(last)));
         self.grid = Grid::new(before_last + last, self.grid.chunk_size);
         // Cannot fail: all chunks but the last were full.
         let closed = self.tree.close(self.grid);
@@ -253,8 +283,14 @@ impl Sender {
         match self.shape {
             Shape::File(_) => None,
             _ if self.grid.is_open() => None,
-            Shape::Pipe(_) => Some(End { chunks: self.given, size: self.grid.size }),
-            Shape::Batches(_) => Some(End { chunks: self.given, size: 0 }),
+            Shape::Pipe(_) => Some(End {
+                chunks: self.given,
+                size: self.grid.size,
+            }),
+            Shape::Batches(_) => Some(End {
+                chunks: self.given,
+                size: 0,
+            }),
         }
     }
 
@@ -268,44 +304,93 @@ impl Sender {
     ///
     /// An assignment is at most an equal share of the queue among `paths` paths, so that a small
     /// file uses all of them. It is one chunk while the source still produces data.
-    pub fn next_chunk(&mut self, path: PathId, rate: Option<BitRate>, paths: u64, now: Instant) -> Option<ChunkId> {
+    pub fn next_chunk(
+        &mut self,
+        path: PathId,
+        rate: Option<BitRate>,
+        paths: u64,
+        now: Instant,
+    ) -> Option<ChunkId> {
         let queue = self.queues.entry(path).or_default();
         while let Some(chunk) = queue.waiting.pop_front() {
             if self.striper.is_carried_by(chunk, path) {
                 return Some(chunk);
             }
         }
-        let share = if self.grid.is_open() { 1 } else { self.striper.queued().div_ceil(paths.max(1)) };
-        let range = self.striper.assign(path, assignment_chunks(rate, self.grid.chunk_size.bytes()).min(share), now)?;
+        let share = if self.grid.is_open() {
+            1
+        } else {
+            self.striper.queued().div_ceil(paths.max(1))
+        };
+        let range = self.striper.assign(
+            path,
+            assignment_chunks(rate, self.grid.chunk_size.bytes()).min(share),
+            now,
+        )?;
         queue.waiting.extend(range.chunks().skip(1));
         // Streamed chunks count with their own length; otherwise acknowledgements would not
         // balance.
-        let given: u64 = self.lens.range(range.first..range.end()).map(|(_, len)| u64::from(*len)).sum();
-        queue.in_flight_bytes += if given > 0 { given } else { range_bytes(self.grid, range) };
+        let given: u64 = self
+            .lens
+            .range(range.first..range.end())
+            .map(|(_, len)| u64::from(*len))
+            .sum();
+        queue.in_flight_bytes += if given > 0 {
+            given
+        } else {
+            range_bytes(self.grid, range)
+        };
         Some(range.first)
     }
 
     /// Returns a hedge for an idle `path`. The path takes over the chunk if its owner has not begun
     /// to read it.
-    pub fn next_hedge(&mut self, path: PathId, rates: impl Fn(PathId) -> (Option<BitRate>, bool), now: Instant) -> Option<ChunkId> {
+    pub fn next_hedge(
+        &mut self,
+        path: PathId,
+        rates: impl Fn(PathId) -> (Option<BitRate>, bool),
+        now: Instant,
+    ) -> Option<ChunkId> {
         let queues = &self.queues;
-        let gain = if self.grid.is_open() { GAIN_IN_MIDDLE } else { Duration::ZERO };
-        let (chunk, owner) = self.striper.hedge(path, self.grid.chunk_size.bytes(), gain, |path| load(queues, &rates, path), now)?;
+        let gain = if self.grid.is_open() {
+            GAIN_IN_MIDDLE
+        } else {
+            Duration::ZERO
+        };
+        let (chunk, owner) = self.striper.hedge(
+            path,
+            self.grid.chunk_size.bytes(),
+            gain,
+            |path| load(queues, &rates, path),
+            now,
+        )?;
         self.queues.entry(path).or_default().in_flight_bytes += self.chunk_bytes(chunk);
-        if self.queues.get(&owner).is_some_and(|queue| queue.waiting.contains(&chunk)) {
+        if self
+            .queues
+            .get(&owner)
+            .is_some_and(|queue| queue.waiting.contains(&chunk))
+        {
             self.on_not_sent(owner, chunk);
         }
         Some(chunk)
     }
 
     /// Returns the next time at which [`Sender::next_hedge`] may return a chunk for `path`.
-    pub fn hedge_at(&self, path: PathId, rates: impl Fn(PathId) -> (Option<BitRate>, bool)) -> Option<Instant> {
-        self.striper.hedge_at(path, |path| load(&self.queues, &rates, path))
+    pub fn hedge_at(
+        &self,
+        path: PathId,
+        rates: impl Fn(PathId) -> (Option<BitRate>, bool),
+    ) -> Option<Instant> {
+        self.striper
+            .hedge_at(path, |path| load(&self.queues, &rates, path))
     }
 
     /// Returns the next chunk to hash without sending it, or to compare before it is sent.
     pub fn next_to_hash(&mut self) -> Option<ChunkId> {
-        self.to_hash.take_first(1).map(|range| range.first).or_else(|| self.comparison.next())
+        self.to_hash
+            .take_first(1)
+            .map(|range| range.first)
+            .or_else(|| self.comparison.next())
     }
 
     /// Adds the value of a chunk to the tree after its first read.
@@ -317,7 +402,11 @@ impl Sender {
             if let Some(values) = &mut self.first_values {
                 values.insert(chunk, value);
             }
-        } else if let Some(first) = self.first_values.as_ref().and_then(|values| values.get(&chunk)) {
+        } else if let Some(first) = self
+            .first_values
+            .as_ref()
+            .and_then(|values| values.get(&chunk))
+        {
             self.is_changing |= *first != value;
         }
     }
@@ -366,9 +455,15 @@ impl Sender {
             let bytes = self.chunk_bytes(chunk);
             self.acknowledged_bytes += bytes;
             self.forget_value(chunk);
-            let winner = owners.into_iter().flatten().find(|owner| *owner == path).or(owners[0]);
+            let winner = owners
+                .into_iter()
+                .flatten()
+                .find(|owner| *owner == path)
+                .or(owners[0]);
             for owner in owners.into_iter().flatten() {
-                let Some(queue) = self.queues.get_mut(&owner) else { continue };
+                let Some(queue) = self.queues.get_mut(&owner) else {
+                    continue;
+                };
                 queue.in_flight_bytes = queue.in_flight_bytes.saturating_sub(bytes);
                 if Some(owner) == winner {
                     queue.delivered_bytes += bytes;
@@ -379,7 +474,11 @@ impl Sender {
             }
         }
         // Includes chunks that were requeued because their path was lost.
-        result.released = self.lens.range(range.first..range.end()).map(|(chunk, _)| *chunk).collect();
+        result.released = self
+            .lens
+            .range(range.first..range.end())
+            .map(|(chunk, _)| *chunk)
+            .collect();
         for chunk in &result.released {
             self.lens.remove(chunk);
         }
@@ -407,7 +506,9 @@ impl Sender {
 
     /// Returns the bytes in flight on `path`.
     pub fn in_flight_bytes(&self, path: PathId) -> u64 {
-        self.queues.get(&path).map_or(0, |queue| queue.in_flight_bytes)
+        self.queues
+            .get(&path)
+            .map_or(0, |queue| queue.in_flight_bytes)
     }
 
     /// Completes the transfer: chunks in flight count for their first owner.
@@ -422,12 +523,16 @@ impl Sender {
 
     /// Returns the bytes delivered by each path.
     pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
-        self.queues.iter().map(|(path, queue)| (*path, queue.delivered_bytes))
+        self.queues
+            .iter()
+            .map(|(path, queue)| (*path, queue.delivered_bytes))
     }
 
     /// Returns the length in bytes of the next queued chunk.
     pub fn next_bytes(&self) -> Option<u64> {
-        self.striper.first_queued().map(|chunk| self.chunk_bytes(chunk))
+        self.striper
+            .first_queued()
+            .map(|chunk| self.chunk_bytes(chunk))
     }
 
     /// Returns the number of queued chunks.
@@ -495,9 +600,17 @@ pub struct End {
     pub size: u64,
 }
 
-fn load(queues: &BTreeMap<PathId, PathQueue>, rates: impl Fn(PathId) -> (Option<BitRate>, bool), path: PathId) -> PathLoad {
+fn load(
+    queues: &BTreeMap<PathId, PathQueue>,
+    rates: impl Fn(PathId) -> (Option<BitRate>, bool),
+    path: PathId,
+) -> PathLoad {
     let (rate, suspect) = rates(path);
-    PathLoad { in_flight: queues.get(&path).map_or(0, |queue| queue.in_flight_bytes), rate, suspect }
+    PathLoad {
+        in_flight: queues.get(&path).map_or(0, |queue| queue.in_flight_bytes),
+        rate,
+        suspect,
+    }
 }
 
 /// Returns the length in bytes of `range`, which lies in `grid`.

@@ -32,7 +32,9 @@ pub const LARGEST_ASSIGNMENT: u64 = 32;
 
 /// Returns the number of chunks in the next assignment of a path with this rate.
 pub fn assignment_chunks(rate: Option<BitRate>, chunk_bytes: u64) -> u64 {
-    let Some(rate) = rate else { return FIRST_ASSIGNMENT };
+    let Some(rate) = rate else {
+        return FIRST_ASSIGNMENT;
+    };
     (rate.bytes_in(ASSIGNMENT_TIME) / chunk_bytes.max(1)).clamp(1, LARGEST_ASSIGNMENT)
 }
 
@@ -50,7 +52,8 @@ pub struct PathLoad {
 impl PathLoad {
     /// Returns the time to deliver the path's chunks in flight and `more` bytes.
     fn finish_time(&self, more: u64) -> Option<Duration> {
-        self.rate.map(|rate| rate.time_for(self.in_flight.saturating_add(more)))
+        self.rate
+            .map(|rate| rate.time_for(self.in_flight.saturating_add(more)))
     }
 }
 
@@ -84,14 +87,23 @@ impl Owners {
 
     /// Returns the time at which the chunk is late, given its owner's load.
     fn late_at(&self, owner: &PathLoad) -> Instant {
-        let expected = owner.finish_time(0).map_or(LATE_FIRST, |finish| finish.saturating_mul(2).saturating_add(LATE_MARGIN));
+        let expected = owner.finish_time(0).map_or(LATE_FIRST, |finish| {
+            finish.saturating_mul(2).saturating_add(LATE_MARGIN)
+        });
         self.since + expected.min(LATE_AT_MOST)
     }
 
     fn without(self, path: PathId) -> Option<Self> {
         match self.hedge {
-            Some(hedge) if self.first == path => Some(Self { first: hedge, hedge: None, ..self }),
-            Some(hedge) if hedge == path => Some(Self { hedge: None, ..self }),
+            Some(hedge) if self.first == path => Some(Self {
+                first: hedge,
+                hedge: None,
+                ..self
+            }),
+            Some(hedge) if hedge == path => Some(Self {
+                hedge: None,
+                ..self
+            }),
             None if self.first == path => None,
             _ => Some(self),
         }
@@ -101,7 +113,10 @@ impl Owners {
 impl Striper {
     /// Returns a striper with `chunks` queued.
     pub fn new(chunks: ChunkSet) -> Self {
-        Self { queue: chunks, ..Self::default() }
+        Self {
+            queue: chunks,
+            ..Self::default()
+        }
     }
 
     /// Removes chunks from the queue; returns the number removed.
@@ -137,13 +152,20 @@ impl Striper {
         load: impl Fn(PathId) -> PathLoad,
         now: Instant,
     ) -> Option<(ChunkId, PathId)> {
-        let own_finish = load(path).finish_time(chunk_bytes).map(|finish| finish.saturating_add(gain));
+        let own_finish = load(path)
+            .finish_time(chunk_bytes)
+            .map(|finish| finish.saturating_add(gain));
         let promising = |owners: &Owners| {
             let owner = load(owners.first);
-            let sooner = own_finish.zip(owner.finish_time(0)).is_some_and(|(own, owners_finish)| own < owners_finish);
+            let sooner = own_finish
+                .zip(owner.finish_time(0))
+                .is_some_and(|(own, owners_finish)| own < owners_finish);
             owner.suspect || sooner || now >= owners.late_at(&owner)
         };
-        let candidates = self.in_flight.iter_mut().filter(|(_, owners)| owners.may_be_hedged_by(path) && promising(owners));
+        let candidates = self
+            .in_flight
+            .iter_mut()
+            .filter(|(_, owners)| owners.may_be_hedged_by(path) && promising(owners));
         let (chunk, owners) = candidates.max_by_key(|(_, owners)| owners.stamp)?;
         (owners.hedge, owners.since) = (Some(path), now);
         Some((*chunk, owners.first))
@@ -151,8 +173,13 @@ impl Striper {
 
     /// Returns the earliest time at which a chunk of another path is late and `path` may hedge it.
     pub fn hedge_at(&self, path: PathId, load: impl Fn(PathId) -> PathLoad) -> Option<Instant> {
-        let candidates = self.in_flight.values().filter(|owners| owners.may_be_hedged_by(path));
-        candidates.map(|owners| owners.late_at(&load(owners.first))).min()
+        let candidates = self
+            .in_flight
+            .values()
+            .filter(|owners| owners.may_be_hedged_by(path));
+        candidates
+            .map(|owners| owners.late_at(&load(owners.first)))
+            .min()
     }
 
     /// Removes acknowledged chunks; returns those that were in flight, with their owners.
@@ -163,14 +190,27 @@ impl Striper {
         // A requeued chunk may still arrive over the connection that was given up.
         self.queue.remove(range);
         let last = ChunkId(range.first.0.saturating_add(range.count - 1));
-        let known: Vec<ChunkId> = self.in_flight.range(range.first..=last).map(|(chunk, _)| *chunk).collect();
-        let removed = known.into_iter().filter_map(|chunk| self.in_flight.remove(&chunk).map(|owners| (chunk, owners)));
-        removed.map(|(chunk, owners)| (chunk, [Some(owners.first), owners.hedge])).collect()
+        let known: Vec<ChunkId> = self
+            .in_flight
+            .range(range.first..=last)
+            .map(|(chunk, _)| *chunk)
+            .collect();
+        let removed = known
+            .into_iter()
+            .filter_map(|chunk| self.in_flight.remove(&chunk).map(|owners| (chunk, owners)));
+        removed
+            .map(|(chunk, owners)| (chunk, [Some(owners.first), owners.hedge]))
+            .collect()
     }
 
     /// Requeues the chunks that only `path` carries.
     pub fn release(&mut self, path: PathId) {
-        let carried: Vec<ChunkId> = self.in_flight.iter().filter(|(_, owners)| owners.has(path)).map(|(chunk, _)| *chunk).collect();
+        let carried: Vec<ChunkId> = self
+            .in_flight
+            .iter()
+            .filter(|(_, owners)| owners.has(path))
+            .map(|(chunk, _)| *chunk)
+            .collect();
         for chunk in carried {
             self.release_chunk(chunk, path);
         }
@@ -181,7 +221,10 @@ impl Striper {
         if !self.is_carried_by(chunk, path) {
             return false;
         }
-        let rest = self.in_flight.remove(&chunk).and_then(|owners| owners.without(path));
+        let rest = self
+            .in_flight
+            .remove(&chunk)
+            .and_then(|owners| owners.without(path));
         match rest {
             Some(owners) => drop(self.in_flight.insert(chunk, owners)),
             None => drop(self.queue.insert(chunk)),
@@ -191,12 +234,18 @@ impl Striper {
 
     /// Returns true if `chunk` is in flight on `path`.
     pub fn is_carried_by(&self, chunk: ChunkId, path: PathId) -> bool {
-        self.in_flight.get(&chunk).is_some_and(|owners| owners.has(path))
+        self.in_flight
+            .get(&chunk)
+            .is_some_and(|owners| owners.has(path))
     }
 
     /// Returns the chunks in flight whose first owner is `path`; excludes hedges.
     pub fn first_owned_by(&self, path: PathId) -> Vec<ChunkId> {
-        self.in_flight.iter().filter(|(_, owners)| owners.first == path).map(|(chunk, _)| *chunk).collect()
+        self.in_flight
+            .iter()
+            .filter(|(_, owners)| owners.first == path)
+            .map(|(chunk, _)| *chunk)
+            .collect()
     }
 
     /// Returns the chunk that is assigned next.
@@ -221,7 +270,15 @@ impl Striper {
 
     fn own(&mut self, chunk: ChunkId, path: PathId, now: Instant) {
         self.stamp += 1;
-        self.in_flight.insert(chunk, Owners { first: path, hedge: None, stamp: self.stamp, since: now });
+        self.in_flight.insert(
+            chunk,
+            Owners {
+                first: path,
+                hedge: None,
+                stamp: self.stamp,
+                since: now,
+            },
+        );
     }
 }
 
@@ -260,7 +317,10 @@ mod tests {
     }
 
     fn range(first: u64, count: u64) -> ChunkRange {
-        ChunkRange { first: ChunkId(first), count }
+        ChunkRange {
+            first: ChunkId(first),
+            count,
+        }
     }
 
     fn striper(chunks: u64) -> Striper {
@@ -270,7 +330,11 @@ mod tests {
     }
 
     fn load(in_flight: u64, mbit: u64) -> PathLoad {
-        PathLoad { in_flight, rate: Some(BitRate(mbit * 1_000_000)), suspect: false }
+        PathLoad {
+            in_flight,
+            rate: Some(BitRate(mbit * 1_000_000)),
+            suspect: false,
+        }
     }
 
     #[test]
@@ -295,10 +359,25 @@ mod tests {
     fn an_idle_fast_path_hedges_the_newest_chunk_of_a_slow_one() {
         let (mut striper, now) = (striper(3), origin());
         striper.assign(B, 3, now);
-        let loads = |path| if path == A { load(0, 1000) } else { load(3 * CHUNK, 10) };
-        assert_eq!(striper.hedge(A, CHUNK, Duration::ZERO, loads, now), Some((ChunkId(2), B)));
-        assert_eq!(striper.hedge(A, CHUNK, Duration::ZERO, loads, now), Some((ChunkId(1), B)));
-        assert_eq!(striper.acknowledge(range(2, 1)), [(ChunkId(2), [Some(B), Some(A)])]);
+        let loads = |path| {
+            if path == A {
+                load(0, 1000)
+            } else {
+                load(3 * CHUNK, 10)
+            }
+        };
+        assert_eq!(
+            striper.hedge(A, CHUNK, Duration::ZERO, loads, now),
+            Some((ChunkId(2), B))
+        );
+        assert_eq!(
+            striper.hedge(A, CHUNK, Duration::ZERO, loads, now),
+            Some((ChunkId(1), B))
+        );
+        assert_eq!(
+            striper.acknowledge(range(2, 1)),
+            [(ChunkId(2), [Some(B), Some(A)])]
+        );
         assert!(!striper.is_carried_by(ChunkId(2), B));
     }
 
@@ -306,29 +385,51 @@ mod tests {
     fn a_slow_path_does_not_repeat_what_a_fast_one_delivers_sooner() {
         let (mut striper, now) = (striper(3), origin());
         striper.assign(A, 3, now);
-        let loads = |path| if path == A { load(3 * CHUNK, 1000) } else { load(0, 10) };
+        let loads = |path| {
+            if path == A {
+                load(3 * CHUNK, 1000)
+            } else {
+                load(0, 10)
+            }
+        };
         assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, now), None);
         let late = now + Duration::from_secs(1);
-        assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, late), Some((ChunkId(2), A)));
+        assert_eq!(
+            striper.hedge(B, CHUNK, Duration::ZERO, loads, late),
+            Some((ChunkId(2), A))
+        );
     }
 
     #[test]
     fn a_suspect_paths_chunks_are_hedged_at_once() {
         let (mut striper, now) = (striper(1), origin());
         striper.assign(A, 1, now);
-        let loads = |path| PathLoad { suspect: path == A, ..load(0, 1000) };
-        assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, now), Some((ChunkId(0), A)));
+        let loads = |path| PathLoad {
+            suspect: path == A,
+            ..load(0, 1000)
+        };
+        assert_eq!(
+            striper.hedge(B, CHUNK, Duration::ZERO, loads, now),
+            Some((ChunkId(0), A))
+        );
     }
 
     #[test]
     fn where_no_rate_is_known_a_chunk_is_hedged_when_it_is_late_and_not_before() {
         let (mut striper, now) = (striper(1), origin());
         striper.assign(A, 1, now);
-        let loads = |_| PathLoad { in_flight: 0, rate: None, suspect: false };
+        let loads = |_| PathLoad {
+            in_flight: 0,
+            rate: None,
+            suspect: false,
+        };
         assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, now), None);
         let late = striper.hedge_at(B, loads).unwrap();
         assert_eq!(late, now + LATE_FIRST);
-        assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, late), Some((ChunkId(0), A)));
+        assert_eq!(
+            striper.hedge(B, CHUNK, Duration::ZERO, loads, late),
+            Some((ChunkId(0), A))
+        );
         assert_eq!(striper.hedge_at(B, loads), None);
     }
 
@@ -336,16 +437,36 @@ mod tests {
     fn a_chunk_has_at_most_two_owners() {
         let (mut striper, now) = (striper(1), origin());
         striper.assign(A, 1, now);
-        let loads = |_| PathLoad { in_flight: 0, rate: None, suspect: true };
-        assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, now), Some((ChunkId(0), A)));
-        assert_eq!(striper.hedge(PathId(2), CHUNK, Duration::ZERO, loads, now), None);
+        let loads = |_| PathLoad {
+            in_flight: 0,
+            rate: None,
+            suspect: true,
+        };
+        assert_eq!(
+            striper.hedge(B, CHUNK, Duration::ZERO, loads, now),
+            Some((ChunkId(0), A))
+        );
+        assert_eq!(
+            striper.hedge(PathId(2), CHUNK, Duration::ZERO, loads, now),
+            None
+        );
     }
 
     #[test]
     fn a_lost_paths_chunks_return_to_the_queue_unless_hedged() {
         let (mut striper, now) = (striper(3), origin());
         striper.assign(A, 3, now);
-        striper.hedge(B, CHUNK, Duration::ZERO, |_| PathLoad { in_flight: 0, rate: None, suspect: true }, now);
+        striper.hedge(
+            B,
+            CHUNK,
+            Duration::ZERO,
+            |_| PathLoad {
+                in_flight: 0,
+                rate: None,
+                suspect: true,
+            },
+            now,
+        );
         striper.release(A);
         assert_eq!((striper.queued(), striper.in_flight()), (2, 1));
         assert!(striper.is_carried_by(ChunkId(2), B));

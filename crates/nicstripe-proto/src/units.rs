@@ -156,7 +156,10 @@ mod tests {
         let gigabit = BitRate::from_gbit(1);
         assert_eq!(gigabit.time_for(125_000_000), Duration::from_secs(1));
         assert_eq!(gigabit.bytes_in(Duration::from_millis(8)), 1_000_000);
-        assert_eq!(BitRate::from_bytes_over(1_250_000, Duration::from_secs(1)), BitRate::from_mbit(10));
+        assert_eq!(
+            BitRate::from_bytes_over(1_250_000, Duration::from_secs(1)),
+            BitRate::from_mbit(10)
+        );
     }
 
     #[test]
@@ -169,7 +172,10 @@ mod tests {
     #[test]
     fn nothing_in_no_time_is_rate_zero_and_something_in_no_time_the_greatest_rate() {
         assert_eq!(BitRate::from_bytes_over(0, Duration::ZERO), BitRate::ZERO);
-        assert_eq!(BitRate::from_bytes_over(1, Duration::ZERO), BitRate(u64::MAX));
+        assert_eq!(
+            BitRate::from_bytes_over(1, Duration::ZERO),
+            BitRate(u64::MAX)
+        );
         assert_eq!(BitRate::ZERO.time_for(0), Duration::ZERO);
         assert_eq!(BitRate::ZERO.time_for(1), Duration::MAX);
     }
@@ -181,7 +187,10 @@ mod tests {
         assert_eq!(BitRate::from_mbit(u64::MAX), most);
         assert_eq!(most.bytes_in(Duration::MAX), u64::MAX);
         assert_eq!(BitRate(1).time_for(u64::MAX), Duration::MAX);
-        assert_eq!(BitRate::from_bytes_over(u64::MAX, Duration::from_nanos(1)), most);
+        assert_eq!(
+            BitRate::from_bytes_over(u64::MAX, Duration::from_nanos(1)),
+            most
+        );
         assert_eq!([most, BitRate(1)].into_iter().sum::<BitRate>(), most);
     }
 }

@@ -17,11 +17,17 @@ pub(crate) struct Agenda<T> {
 
 impl<T> Agenda<T> {
     pub(crate) const fn new() -> Agenda<T> {
-        Agenda { entries: BTreeMap::new(), next_number: 0 }
+        Agenda {
+            entries: BTreeMap::new(),
+            next_number: 0,
+        }
     }
 
     pub(crate) fn add(&mut self, at: Duration, entry: T) -> Key {
-        let key = Key { at, number: self.next_number };
+        let key = Key {
+            at,
+            number: self.next_number,
+        };
         self.next_number += 1;
         self.entries.insert(key, entry);
         key
@@ -54,7 +60,9 @@ mod tests {
         for (time, entry) in [(2, 'c'), (1, 'a'), (2, 'd'), (1, 'b')] {
             agenda.add(at(time), entry);
         }
-        let order: String = std::iter::from_fn(|| agenda.take_until(Duration::MAX)).map(|(_, entry)| entry).collect();
+        let order: String = std::iter::from_fn(|| agenda.take_until(Duration::MAX))
+            .map(|(_, entry)| entry)
+            .collect();
         assert_eq!(order, "abcd");
     }
 

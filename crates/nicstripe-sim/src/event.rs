@@ -153,7 +153,11 @@ pub(crate) enum Due {
 ///
 /// The first comes after `first_timeout`. The interval then doubles, up to [`LONGEST_TIMEOUT`] (RFC
 /// 6298, section 5.5).
-pub(crate) fn next_retransmission(since: Duration, first_timeout: Duration, now: Duration) -> Duration {
+pub(crate) fn next_retransmission(
+    since: Duration,
+    first_timeout: Duration,
+    now: Duration,
+) -> Duration {
     if first_timeout.is_zero() {
         return now;
     }
@@ -177,14 +181,26 @@ mod tests {
     fn retransmissions_back_off_by_doubling() {
         let ms = Duration::from_millis;
         let next = |now| next_retransmission(ms(1000), ms(200), ms(now));
-        assert_eq!([1000, 1200, 1201, 1601, 2401, 4001].map(next), [1200, 1200, 1600, 2400, 4000, 7200].map(ms));
-        assert_eq!(next_retransmission(ms(1000), Duration::ZERO, ms(1001)), ms(1001));
+        assert_eq!(
+            [1000, 1200, 1201, 1601, 2401, 4001].map(next),
+            [1200, 1200, 1600, 2400, 4000, 7200].map(ms)
+        );
+        assert_eq!(
+            next_retransmission(ms(1000), Duration::ZERO, ms(1001)),
+            ms(1001)
+        );
     }
 
     #[test]
     fn retransmissions_are_at_most_two_minutes_apart() {
         let secs = Duration::from_secs;
-        assert_eq!(next_retransmission(secs(0), secs(100), secs(101)), secs(220));
-        assert_eq!(next_retransmission(secs(0), secs(100), secs(221)), secs(340));
+        assert_eq!(
+            next_retransmission(secs(0), secs(100), secs(101)),
+            secs(220)
+        );
+        assert_eq!(
+            next_retransmission(secs(0), secs(100), secs(221)),
+            secs(340)
+        );
     }
 }

@@ -151,7 +151,9 @@ impl LinkConfig {
     }
 
     pub(crate) fn handshake(&self) -> Duration {
-        self.delay.saturating_mul(2).saturating_mul(self.handshake_round_trips)
+        self.delay
+            .saturating_mul(2)
+            .saturating_mul(self.handshake_round_trips)
     }
 }
 

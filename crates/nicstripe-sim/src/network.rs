@@ -56,7 +56,13 @@ struct Handshake {
 impl<M: Message> Network<M> {
     /// Returns a network without links at time zero.
     pub const fn new(seed: u64) -> Network<M> {
-        Network { now: Duration::ZERO, agenda: Agenda::new(), ready: VecDeque::new(), links: Vec::new(), rng: Rng::new(seed) }
+        Network {
+            now: Duration::ZERO,
+            agenda: Agenda::new(),
+            ready: VecDeque::new(),
+            links: Vec::new(),
+            rng: Rng::new(seed),
+        }
     }
 
     /// Adds a link, with a carrier and without a connection.
@@ -64,9 +70,22 @@ impl<M: Message> Network<M> {
         let link = LinkId(self.links.len());
         // Each direction has a separate random generator, so that traffic on one does not affect
         // another.
-        let pipes = PerEnd::new(|from| Pipe::new(Route { link, from }, config.clone(), Rng::new(self.rng.next_u64())));
+        let pipes = PerEnd::new(|from| {
+            Pipe::new(
+                Route { link, from },
+                config.clone(),
+                Rng::new(self.rng.next_u64()),
+            )
+        });
         let views = PerEnd::new(|_| View::Idle);
-        self.links.push(Link { config, has_carrier: true, pipes, views, handshake: None, generation: 0 });
+        self.links.push(Link {
+            config,
+            has_carrier: true,
+            pipes,
+            views,
+            handshake: None,
+            generation: 0,
+        });
         link
     }
 
@@ -106,7 +125,9 @@ impl<M: Message> Network<M> {
             Fault::Cut(link) => self.cut(link),
             Fault::Silence(link, from) => self.silence(link, from),
             Fault::Heal(link) => self.heal(link),
-            Fault::SetRate(link, from, bits_per_second) => self.set_rate(link, from, bits_per_second),
+            Fault::SetRate(link, from, bits_per_second) => {
+                self.set_rate(link, from, bits_per_second)
+            }
         }
     }
 
@@ -123,17 +144,33 @@ impl<M: Message> Network<M> {
         state.abandon_handshake(&mut self.agenda);
         if let View::Opening(_) = state.views[by.other()] {
             state.views[by.other()] = View::Idle;
-            self.ready.push_back(Event::Closed { link, end: by.other(), reason: CloseReason::Replaced });
+            self.ready.push_back(Event::Closed {
+                link,
+                end: by.other(),
+                reason: CloseReason::Replaced,
+            });
         }
         state.generation += 1;
         let generation = state.generation;
         state.views[by] = View::Opening(generation);
         if state.has_carrier {
-            state.handshake = Some(Handshake { by, since: self.now, done: None });
+            state.handshake = Some(Handshake {
+                by,
+                since: self.now,
+                done: None,
+            });
             state.start_handshake(link, self.now, &mut self.agenda);
         } else {
             let at = self.now.saturating_add(state.config.carrier_detection);
-            self.agenda.add(at, Due::Closes { link, end: by, generation, reason: CloseReason::NoCarrier });
+            self.agenda.add(
+                at,
+                Due::Closes {
+                    link,
+                    end: by,
+                    generation,
+                    reason: CloseReason::NoCarrier,
+                },
+            );
         }
     }
 
@@ -195,7 +232,15 @@ impl<M: Message> Network<M> {
             state.pipes[end].kill(&mut self.agenda);
             if let View::Open(generation) | View::Opening(generation) = state.views[end] {
                 let at = self.now.saturating_add(state.config.carrier_detection);
-                self.agenda.add(at, Due::Closes { link, end, generation, reason: CloseReason::CarrierLost });
+                self.agenda.add(
+                    at,
+                    Due::Closes {
+                        link,
+                        end,
+                        generation,
+                        reason: CloseReason::CarrierLost,
+                    },
+                );
             }
         }
     }
@@ -204,7 +249,11 @@ impl<M: Message> Network<M> {
     pub fn silence(&mut self, link: LinkId, from: End) {
         let state = &mut self.links[link.0];
         state.pipes[from].silence(self.now, &mut self.agenda);
-        if let Some(key) = state.handshake.as_mut().and_then(|handshake| handshake.done.take()) {
+        if let Some(key) = state
+            .handshake
+            .as_mut()
+            .and_then(|handshake| handshake.done.take())
+        {
             self.agenda.cancel(key);
         }
     }
@@ -244,12 +293,28 @@ impl<M: Message> Network<M> {
         match due {
             Due::Sent(route) => self.on_sent(route),
             Due::Arrives(route) => self.on_arrives(route),
-            Due::Acknowledged { route: Route { link, from }, generation, bytes } => {
-                self.links[link.0].pipes[from].on_acknowledged(generation, bytes, self.now, &mut self.agenda);
+            Due::Acknowledged {
+                route: Route { link, from },
+                generation,
+                bytes,
+            } => {
+                self.links[link.0].pipes[from].on_acknowledged(
+                    generation,
+                    bytes,
+                    self.now,
+                    &mut self.agenda,
+                );
             }
-            Due::Resumes(Route { link, from }) => self.links[link.0].pipes[from].on_resumes(self.now, &mut self.agenda),
+            Due::Resumes(Route { link, from }) => {
+                self.links[link.0].pipes[from].on_resumes(self.now, &mut self.agenda)
+            }
             Due::HandshakeDone(link) => self.on_handshake_done(link),
-            Due::Closes { link, end, generation, reason } => self.on_closes(link, end, generation, reason),
+            Due::Closes {
+                link,
+                end,
+                generation,
+                reason,
+            } => self.on_closes(link, end, generation, reason),
             Due::Timer(token) => self.ready.push_back(Event::Timer { token }),
             Due::Fault(fault) => self.apply(fault),
         }
@@ -267,7 +332,11 @@ impl<M: Message> Network<M> {
         let state = &mut self.links[link.0];
         let to = from.other();
         let acknowledgement_is_lost = state.pipes[to].is_silent();
-        let Some((parcel, generation)) = state.pipes[from].on_arrives(acknowledgement_is_lost, self.now, &mut self.agenda) else { return };
+        let Some((parcel, generation)) =
+            state.pipes[from].on_arrives(acknowledgement_is_lost, self.now, &mut self.agenda)
+        else {
+            return;
+        };
         let is_open = state.views[to] == View::Open(generation);
         match parcel {
             Parcel::Open => self.on_opened(link, to, generation),
@@ -286,7 +355,9 @@ impl<M: Message> Network<M> {
 
     fn on_handshake_done(&mut self, link: LinkId) {
         let state = &mut self.links[link.0];
-        let Some(Handshake { by, .. }) = state.handshake.take() else { return };
+        let Some(Handshake { by, .. }) = state.handshake.take() else {
+            return;
+        };
         state.views[by] = View::Open(state.generation);
         state.pipes[by].open(state.generation, &mut self.agenda);
         state.pipes[by].push(Parcel::Open, self.now, &mut self.agenda);
@@ -303,7 +374,11 @@ impl<M: Message> Network<M> {
         let before = std::mem::replace(&mut state.views[end], View::Open(generation));
         state.pipes[end].open(generation, &mut self.agenda);
         if before != View::Idle {
-            self.ready.push_back(Event::Closed { link, end, reason: CloseReason::Replaced });
+            self.ready.push_back(Event::Closed {
+                link,
+                end,
+                reason: CloseReason::Replaced,
+            });
         }
         self.ready.push_back(Event::Opened { link, end });
     }
@@ -313,7 +388,15 @@ impl<M: Message> Network<M> {
         let state = &self.links[link.0];
         if !state.pipes[end.other()].is_silent() {
             let at = self.now.saturating_add(state.config.delay);
-            self.agenda.add(at, Due::Closes { link, end, generation, reason: CloseReason::Replaced });
+            self.agenda.add(
+                at,
+                Due::Closes {
+                    link,
+                    end,
+                    generation,
+                    reason: CloseReason::Replaced,
+                },
+            );
         }
     }
 
@@ -338,9 +421,22 @@ impl<M: Message> Link<M> {
     /// Starts a waiting handshake, if there is one and no direction is silent.
     fn start_handshake(&mut self, link: LinkId, now: Duration, agenda: &mut Agenda<Due>) {
         let is_silent = End::BOTH.iter().any(|&end| self.pipes[end].is_silent());
-        let Some(handshake) = self.handshake.as_mut().filter(|handshake| handshake.done.is_none() && !is_silent) else { return };
-        let start = if handshake.since == now { now } else { next_retransmission(handshake.since, SYN_TIMEOUT, now) };
-        handshake.done = Some(agenda.add(start.saturating_add(self.config.handshake()), Due::HandshakeDone(link)));
+        let Some(handshake) = self
+            .handshake
+            .as_mut()
+            .filter(|handshake| handshake.done.is_none() && !is_silent)
+        else {
+            return;
+        };
+        let start = if handshake.since == now {
+            now
+        } else {
+            next_retransmission(handshake.since, SYN_TIMEOUT, now)
+        };
+        handshake.done = Some(agenda.add(
+            start.saturating_add(self.config.handshake()),
+            Due::HandshakeDone(link),
+        ));
     }
 
     fn abandon_handshake(&mut self, agenda: &mut Agenda<Due>) {

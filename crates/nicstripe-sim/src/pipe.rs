@@ -83,7 +83,15 @@ impl<M: Message> Parcel<M> {
 impl<M: Message> Pipe<M> {
     pub(crate) fn new(route: Route, config: LinkConfig, rng: Rng) -> Pipe<M> {
         let connection = Connection::new(0, false);
-        Pipe { route, config, rng, silent: false, accepted_bytes: 0, delivered_bytes: 0, connection }
+        Pipe {
+            route,
+            config,
+            rng,
+            silent: false,
+            accepted_bytes: 0,
+            delivered_bytes: 0,
+            connection,
+        }
     }
 
     pub(crate) const fn is_silent(&self) -> bool {
@@ -114,8 +122,13 @@ impl<M: Message> Pipe<M> {
         connection.alive = false;
         let sending = connection.sending.take();
         let keys = sending.into_iter().filter_map(|sending| sending.done);
-        let keys = keys.chain(mem::take(&mut connection.flying).into_iter().filter_map(|flying| flying.arrives));
-        keys.chain(connection.resumes.take()).for_each(|key| agenda.cancel(key));
+        let keys = keys.chain(
+            mem::take(&mut connection.flying)
+                .into_iter()
+                .filter_map(|flying| flying.arrives),
+        );
+        keys.chain(connection.resumes.take())
+            .for_each(|key| agenda.cancel(key));
     }
 
     pub(crate) fn push(&mut self, parcel: Parcel<M>, now: Duration, agenda: &mut Agenda<Due>) {
@@ -126,7 +139,12 @@ impl<M: Message> Pipe<M> {
         self.send_next(now, agenda);
     }
 
-    pub(crate) fn set_rate(&mut self, bits_per_second: u64, now: Duration, agenda: &mut Agenda<Due>) {
+    pub(crate) fn set_rate(
+        &mut self,
+        bits_per_second: u64,
+        now: Duration,
+        agenda: &mut Agenda<Due>,
+    ) {
         self.pause_sending(now, agenda);
         self.config.rate[self.route.from] = bits_per_second;
         if !self.is_blocked() {
@@ -138,8 +156,12 @@ impl<M: Message> Pipe<M> {
         self.silent = true;
         self.pause_sending(now, agenda);
         let connection = &mut self.connection;
-        let keys = connection.flying.iter_mut().filter_map(|flying| flying.arrives.take());
-        keys.chain(connection.resumes.take()).for_each(|key| agenda.cancel(key));
+        let keys = connection
+            .flying
+            .iter_mut()
+            .filter_map(|flying| flying.arrives.take());
+        keys.chain(connection.resumes.take())
+            .for_each(|key| agenda.cancel(key));
         if connection.alive && connection.has_unfinished() {
             connection.stalled_since.get_or_insert(now);
         }
@@ -208,7 +230,13 @@ impl<M: Message> Pipe<M> {
         self.delivered_bytes += bytes;
     }
 
-    pub(crate) fn on_acknowledged(&mut self, generation: u64, bytes: u64, now: Duration, agenda: &mut Agenda<Due>) {
+    pub(crate) fn on_acknowledged(
+        &mut self,
+        generation: u64,
+        bytes: u64,
+        now: Duration,
+        agenda: &mut Agenda<Due>,
+    ) {
         if generation == self.connection.generation {
             self.connection.unacknowledged_bytes -= bytes;
             self.send_next(now, agenda);
@@ -222,18 +250,29 @@ impl<M: Message> Pipe<M> {
         if !connection.alive || connection.sending.is_some() {
             return;
         }
-        let Some(next) = connection.queue.front() else { return };
+        let Some(next) = connection.queue.front() else {
+            return;
+        };
         if blocked {
             connection.stalled_since.get_or_insert(now);
             return;
         }
         let len = next.wire_len();
-        if connection.unacknowledged_bytes > 0 && connection.unacknowledged_bytes.saturating_add(len) > self.config.window {
+        if connection.unacknowledged_bytes > 0
+            && connection.unacknowledged_bytes.saturating_add(len) > self.config.window
+        {
             return;
         }
-        let Some(parcel) = connection.queue.pop_front() else { return };
+        let Some(parcel) = connection.queue.pop_front() else {
+            return;
+        };
         connection.unacknowledged_bytes += len;
-        connection.sending = Some(Sending { parcel, bits_left: u128::from(len) * 8, since: now, done: None });
+        connection.sending = Some(Sending {
+            parcel,
+            bits_left: u128::from(len) * 8,
+            since: now,
+            done: None,
+        });
         self.resume_sending(now, agenda);
     }
 
@@ -243,31 +282,52 @@ impl<M: Message> Pipe<M> {
 
     fn pause_sending(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
         let rate = self.config.rate[self.route.from];
-        let Some(sending) = &mut self.connection.sending else { return };
-        let Some(key) = sending.done.take() else { return };
+        let Some(sending) = &mut self.connection.sending else {
+            return;
+        };
+        let Some(key) = sending.done.take() else {
+            return;
+        };
         agenda.cancel(key);
-        let bits_sent = now.saturating_sub(sending.since).as_nanos().saturating_mul(u128::from(rate)) / NANOS_PER_SECOND;
+        let bits_sent = now
+            .saturating_sub(sending.since)
+            .as_nanos()
+            .saturating_mul(u128::from(rate))
+            / NANOS_PER_SECOND;
         sending.bits_left = sending.bits_left.saturating_sub(bits_sent);
     }
 
     fn resume_sending(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
         let rate = self.config.rate[self.route.from];
-        let Some(sending) = &mut self.connection.sending else { return };
+        let Some(sending) = &mut self.connection.sending else {
+            return;
+        };
         sending.since = now;
-        sending.done = time_to_send(sending.bits_left, rate).map(|time| agenda.add(now.saturating_add(time), Due::Sent(self.route)));
+        sending.done = time_to_send(sending.bits_left, rate)
+            .map(|time| agenda.add(now.saturating_add(time), Due::Sent(self.route)));
     }
 
     fn schedule_arrival(&mut self, now: Duration, agenda: &mut Agenda<Due>) -> Key {
         let most = u64::try_from(self.config.jitter.as_nanos()).unwrap_or(u64::MAX);
         let jitter = Duration::from_nanos(self.rng.below(most.saturating_add(1)));
-        let arrival = now.saturating_add(self.config.delay).saturating_add(jitter).max(self.connection.last_arrival);
+        let arrival = now
+            .saturating_add(self.config.delay)
+            .saturating_add(jitter)
+            .max(self.connection.last_arrival);
         self.connection.last_arrival = arrival;
         agenda.add(arrival, Due::Arrives(self.route))
     }
 
     fn schedule_acknowledgement(&self, bytes: u64, now: Duration, agenda: &mut Agenda<Due>) {
         let (route, generation) = (self.route, self.connection.generation);
-        agenda.add(now.saturating_add(self.config.delay), Due::Acknowledged { route, generation, bytes });
+        agenda.add(
+            now.saturating_add(self.config.delay),
+            Due::Acknowledged {
+                route,
+                generation,
+                bytes,
+            },
+        );
     }
 }
 
@@ -295,7 +355,8 @@ impl<M> Connection<M> {
 
 /// Returns the time to send this number of bits, or `None` if it is infinite.
 fn time_to_send(bits: u128, rate: u64) -> Option<Duration> {
-    let nanos = (bits * NANOS_PER_SECOND).checked_next_multiple_of(u128::from(rate))? / u128::from(rate);
+    let nanos =
+        (bits * NANOS_PER_SECOND).checked_next_multiple_of(u128::from(rate))? / u128::from(rate);
     Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
 }
 

@@ -58,7 +58,10 @@ mod tests {
             seen[rng.below(7) as usize] += 1;
         }
         // 1000 each expected; the standard deviation is 29.
-        assert!(seen.iter().all(|count| (850..1150).contains(count)), "{seen:?}");
+        assert!(
+            seen.iter().all(|count| (850..1150).contains(count)),
+            "{seen:?}"
+        );
         assert_eq!(rng.below(0), 0);
         assert_eq!(rng.below(1), 0);
     }

@@ -7,17 +7,30 @@ use std::{
     time::Duration,
 };
 
-use nicstripe_sim::{CloseReason, End, Event, Fault, LinkConfig, LinkId, Message, Network, Refused, Rng};
+use nicstripe_sim::{
+    CloseReason, End, Event, Fault, LinkConfig, LinkId, Message, Network, Refused, Rng,
+};
 
 #[test]
 fn messages_leave_at_the_rate_and_arrive_after_the_delay() {
     let (mut net, link) = connected(gigabit().send_buffer(1_000_000));
     let start = net.now();
     for number in 0..3 {
-        net.offer(link, End::A, Parcel { number, len: 125_000 }).unwrap();
+        net.offer(
+            link,
+            End::A,
+            Parcel {
+                number,
+                len: 125_000,
+            },
+        )
+        .unwrap();
     }
     // 125 kB at 1 Gbit/s are 1 ms each, and the delay is 1 ms.
-    assert_eq!(arrivals(&mut net), [(start + ms(2), 0), (start + ms(3), 1), (start + ms(4), 2)]);
+    assert_eq!(
+        arrivals(&mut net),
+        [(start + ms(2), 0), (start + ms(3), 1), (start + ms(4), 2)]
+    );
 }
 
 #[test]
@@ -26,34 +39,68 @@ fn both_ends_may_send_once_the_handshake_is_done() {
     let link = net.add_link(gigabit().handshake_round_trips(3));
     net.connect(link, End::B);
     assert!(!net.is_open(link, End::B));
-    assert_eq!(net.offer(link, End::B, small(0)), Err(Refused::NotOpen(small(0))));
+    assert_eq!(
+        net.offer(link, End::B, small(0)),
+        Err(Refused::NotOpen(small(0)))
+    );
     let opened = timed(&mut net);
-    assert_eq!(opened, [(ms(6), Event::Opened { link, end: End::B }), (ms(7), Event::Opened { link, end: End::A })]);
+    assert_eq!(
+        opened,
+        [
+            (ms(6), Event::Opened { link, end: End::B }),
+            (ms(7), Event::Opened { link, end: End::A })
+        ]
+    );
 }
 
 #[test]
 fn directions_and_links_do_not_slow_each_other() {
     let mut net = Network::new(SEED);
-    let links = [1, 10].map(|mbit| net.add_link(LinkConfig::new(mbit * MBIT, ms(0)).rate_from(End::B, 100 * MBIT)));
+    let links = [1, 10].map(|mbit| {
+        net.add_link(LinkConfig::new(mbit * MBIT, ms(0)).rate_from(End::B, 100 * MBIT))
+    });
     links.iter().for_each(|&link| net.connect(link, End::A));
     run(&mut net);
-    for (number, (link, from)) in links.iter().flat_map(|&link| [(link, End::A), (link, End::B)]).enumerate() {
-        net.offer(link, from, Parcel { number: number as u64, len: 12_500 }).unwrap();
+    for (number, (link, from)) in links
+        .iter()
+        .flat_map(|&link| [(link, End::A), (link, End::B)])
+        .enumerate()
+    {
+        net.offer(
+            link,
+            from,
+            Parcel {
+                number: number as u64,
+                len: 12_500,
+            },
+        )
+        .unwrap();
     }
     // 100 kbit at 100, 100, 10 and 1 Mbit/s; ties go in the order of the offers.
-    assert_eq!(arrivals(&mut net), [(ms(1), 1), (ms(1), 3), (ms(10), 2), (ms(100), 0)]);
+    assert_eq!(
+        arrivals(&mut net),
+        [(ms(1), 1), (ms(1), 3), (ms(10), 2), (ms(100), 0)]
+    );
 }
 
 #[test]
 fn a_full_send_buffer_refuses_until_it_has_room() {
     let (mut net, link) = connected(gigabit().send_buffer(200_000));
     let start = net.now();
-    let parcel = |number| Parcel { number, len: 125_000 };
+    let parcel = |number| Parcel {
+        number,
+        len: 125_000,
+    };
     net.offer(link, End::A, parcel(0)).unwrap();
     assert!(net.is_writable(link, End::A));
     net.offer(link, End::A, parcel(1)).unwrap();
     assert!(!net.is_writable(link, End::A));
-    assert_eq!(net.offer(link, End::A, parcel(2)).unwrap_err().into_message(), parcel(2));
+    assert_eq!(
+        net.offer(link, End::A, parcel(2))
+            .unwrap_err()
+            .into_message(),
+        parcel(2)
+    );
     assert_eq!(net.traffic(link, End::A).unsent_bytes, 250_000);
     assert_eq!(net.next(), Some(Event::Writable { link, end: End::A }));
     assert_eq!(net.now(), start + ms(1));
@@ -66,7 +113,15 @@ fn the_window_holds_back_what_is_not_acknowledged() {
     let (mut net, link) = connected(gigabit().window(250_000).send_buffer(1_000_000));
     let start = net.now();
     for number in 0..4 {
-        net.offer(link, End::A, Parcel { number, len: 125_000 }).unwrap();
+        net.offer(
+            link,
+            End::A,
+            Parcel {
+                number,
+                len: 125_000,
+            },
+        )
+        .unwrap();
     }
     let expected = [(2, 0), (3, 1), (5, 2), (6, 3)].map(|(at, number)| (start + ms(at), number));
     assert_eq!(arrivals(&mut net), expected);
@@ -77,7 +132,15 @@ fn the_window_holds_back_what_is_not_acknowledged() {
 fn a_message_larger_than_the_window_goes_alone() {
     let (mut net, link) = connected(gigabit().window(1000).send_buffer(1_000_000));
     for number in 0..2 {
-        net.offer(link, End::A, Parcel { number, len: 125_000 }).unwrap();
+        net.offer(
+            link,
+            End::A,
+            Parcel {
+                number,
+                len: 125_000,
+            },
+        )
+        .unwrap();
     }
     let arrivals = arrivals(&mut net);
     assert_eq!(arrivals[1].0 - arrivals[0].0, ms(3));
@@ -87,7 +150,15 @@ fn a_message_larger_than_the_window_goes_alone() {
 fn a_new_rate_holds_for_the_rest_of_the_message_that_is_leaving() {
     let (mut net, link) = connected(gigabit());
     let start = net.now();
-    net.offer(link, End::A, Parcel { number: 0, len: 1_250_000 }).unwrap();
+    net.offer(
+        link,
+        End::A,
+        Parcel {
+            number: 0,
+            len: 1_250_000,
+        },
+    )
+    .unwrap();
     net.schedule(start + ms(5), Fault::SetRate(link, End::A, 0));
     net.schedule(start + ms(100), Fault::SetRate(link, End::A, 100 * MBIT));
     // Half of it in 5 ms, nothing for 95 ms, the rest in 50 ms, and the delay.
@@ -99,13 +170,37 @@ fn a_cut_loses_what_is_under_way_and_both_ends_learn_it() {
     let (mut net, link) = connected(gigabit().carrier_detection(ms(4)).send_buffer(1_000_000));
     let start = net.now();
     for number in 0..3 {
-        net.offer(link, End::A, Parcel { number, len: 125_000 }).unwrap();
+        net.offer(
+            link,
+            End::A,
+            Parcel {
+                number,
+                len: 125_000,
+            },
+        )
+        .unwrap();
     }
     net.schedule(start + ms(2) + Duration::from_micros(1), Fault::Cut(link));
-    let closed = |end| (start + ms(6) + Duration::from_micros(1), Event::Closed { link, end, reason: CloseReason::CarrierLost });
+    let closed = |end| {
+        (
+            start + ms(6) + Duration::from_micros(1),
+            Event::Closed {
+                link,
+                end,
+                reason: CloseReason::CarrierLost,
+            },
+        )
+    };
     let events = timed(&mut net);
     assert_eq!(events[1..], [closed(End::A), closed(End::B)]);
-    assert!(matches!(events[0].1, Event::Delivered { to: End::B, message: Parcel { number: 0, .. }, .. }));
+    assert!(matches!(
+        events[0].1,
+        Event::Delivered {
+            to: End::B,
+            message: Parcel { number: 0, .. },
+            ..
+        }
+    ));
     assert_eq!(net.traffic(link, End::A).delivered_bytes, 125_000);
 }
 
@@ -114,7 +209,17 @@ fn the_send_buffer_of_a_cut_link_fills_up() {
     let (mut net, link) = connected(gigabit());
     net.cut(link);
     let mut accepted = 0;
-    while net.offer(link, End::A, Parcel { number: 0, len: 10_000 }).is_ok() {
+    while net
+        .offer(
+            link,
+            End::A,
+            Parcel {
+                number: 0,
+                len: 10_000,
+            },
+        )
+        .is_ok()
+    {
         accepted += 1;
     }
     // Up to the message that reaches 128 KiB.
@@ -127,10 +232,23 @@ fn a_link_that_was_cut_carries_a_new_connection_once_it_is_healed() {
     net.cut(link);
     run(&mut net);
     net.connect(link, End::A);
-    assert_eq!(run(&mut net), [Event::Closed { link, end: End::A, reason: CloseReason::NoCarrier }]);
+    assert_eq!(
+        run(&mut net),
+        [Event::Closed {
+            link,
+            end: End::A,
+            reason: CloseReason::NoCarrier
+        }]
+    );
     net.heal(link);
     net.connect(link, End::A);
-    assert_eq!(run(&mut net), [Event::Opened { link, end: End::A }, Event::Opened { link, end: End::B }]);
+    assert_eq!(
+        run(&mut net),
+        [
+            Event::Opened { link, end: End::A },
+            Event::Opened { link, end: End::B }
+        ]
+    );
     net.offer(link, End::B, small(9)).unwrap();
     assert_eq!(arrivals(&mut net).len(), 1);
 }
@@ -141,7 +259,17 @@ fn a_cut_during_the_handshake_ends_the_attempt() {
     let link = net.add_link(gigabit());
     net.connect(link, End::A);
     net.schedule(ms(1), Fault::Cut(link));
-    assert_eq!(timed(&mut net), [(ms(4), Event::Closed { link, end: End::A, reason: CloseReason::CarrierLost })]);
+    assert_eq!(
+        timed(&mut net),
+        [(
+            ms(4),
+            Event::Closed {
+                link,
+                end: End::A,
+                reason: CloseReason::CarrierLost
+            }
+        )]
+    );
 }
 
 #[test]
@@ -149,7 +277,15 @@ fn silence_says_nothing_and_ends_with_the_next_retransmission() {
     let (mut net, link) = connected(LinkConfig::new(1000 * MBIT, ms(2)).send_buffer(1_000_000));
     let start = net.now();
     for number in 0..3 {
-        net.offer(link, End::A, Parcel { number, len: 125_000 }).unwrap();
+        net.offer(
+            link,
+            End::A,
+            Parcel {
+                number,
+                len: 125_000,
+            },
+        )
+        .unwrap();
     }
     // Numbers 0 and 1 are on the cable, number 2 half sent.
     let silence = start + Duration::from_micros(2500);
@@ -160,7 +296,14 @@ fn silence_says_nothing_and_ends_with_the_next_retransmission() {
     // Retransmissions 200, 600 and 1400 ms after the silence began; then 2 ms of delay, and 0.5 ms
     // more for the half.
     let arrival = silence + ms(1402);
-    assert_eq!(arrivals(&mut net), [(arrival, 0), (arrival, 1), (arrival + Duration::from_micros(500), 2)]);
+    assert_eq!(
+        arrivals(&mut net),
+        [
+            (arrival, 0),
+            (arrival, 1),
+            (arrival + Duration::from_micros(500), 2)
+        ]
+    );
 }
 
 #[test]
@@ -168,7 +311,15 @@ fn a_silence_that_returns_before_the_retransmission_goes_on() {
     let (mut net, link) = connected(gigabit());
     let start = net.now();
     net.silence(link, End::A);
-    net.offer(link, End::A, Parcel { number: 0, len: 125_000 }).unwrap();
+    net.offer(
+        link,
+        End::A,
+        Parcel {
+            number: 0,
+            len: 125_000,
+        },
+    )
+    .unwrap();
     net.schedule(start + ms(100), Fault::Heal(link));
     net.schedule(start + ms(150), Fault::Silence(link, End::A));
     net.schedule(start + ms(500), Fault::Heal(link));
@@ -182,7 +333,15 @@ fn an_idle_connection_does_not_notice_a_silence() {
     net.next_until(net.now() + ms(900));
     net.heal(link);
     let healed = net.now();
-    net.offer(link, End::A, Parcel { number: 0, len: 125_000 }).unwrap();
+    net.offer(
+        link,
+        End::A,
+        Parcel {
+            number: 0,
+            len: 125_000,
+        },
+    )
+    .unwrap();
     assert_eq!(arrivals(&mut net), [(healed + ms(2), 0)]);
 }
 
@@ -191,7 +350,15 @@ fn without_a_retransmission_timeout_bytes_move_as_soon_as_the_link_is_healed() {
     let (mut net, link) = connected(gigabit().retransmission_timeout(ms(0)));
     let start = net.now();
     net.silence(link, End::A);
-    net.offer(link, End::A, Parcel { number: 0, len: 125_000 }).unwrap();
+    net.offer(
+        link,
+        End::A,
+        Parcel {
+            number: 0,
+            len: 125_000,
+        },
+    )
+    .unwrap();
     net.schedule(start + ms(700), Fault::Heal(link));
     assert_eq!(arrivals(&mut net), [(start + ms(702), 0)]);
 }
@@ -206,9 +373,20 @@ fn a_new_connection_is_not_held_up_by_an_old_silence() {
     let healed = net.now();
     net.connect(link, End::A);
     let events = timed(&mut net);
-    let closed = Event::Closed { link, end: End::B, reason: CloseReason::Replaced };
+    let closed = Event::Closed {
+        link,
+        end: End::B,
+        reason: CloseReason::Replaced,
+    };
     let opened = |end| Event::Opened { link, end };
-    assert_eq!(events, [(healed + ms(4), opened(End::A)), (healed + ms(5), closed), (healed + ms(5), opened(End::B))]);
+    assert_eq!(
+        events,
+        [
+            (healed + ms(4), opened(End::A)),
+            (healed + ms(5), closed),
+            (healed + ms(5), opened(End::B))
+        ]
+    );
 }
 
 #[test]
@@ -217,13 +395,24 @@ fn a_silent_direction_stops_the_other_one_when_the_window_is_full() {
     let start = net.now();
     net.silence(link, End::B);
     for number in 0..3 {
-        net.offer(link, End::A, Parcel { number, len: 100_000 }).unwrap();
+        net.offer(
+            link,
+            End::A,
+            Parcel {
+                number,
+                len: 100_000,
+            },
+        )
+        .unwrap();
     }
     assert_eq!(arrivals(&mut net).len(), 2);
     assert_eq!(net.traffic(link, End::A).unacknowledged_bytes, 200_000);
     net.schedule(start + ms(500), Fault::Heal(link));
     // Acknowledged 1 ms after the link is healed, 0.8 ms to leave, 1 ms to arrive.
-    assert_eq!(arrivals(&mut net), [(start + Duration::from_micros(502_800), 2)]);
+    assert_eq!(
+        arrivals(&mut net),
+        [(start + Duration::from_micros(502_800), 2)]
+    );
 }
 
 #[test]
@@ -243,7 +432,14 @@ fn a_handshake_on_a_silent_link_waits_and_can_be_given_up() {
     net.close(link, End::A);
     net.schedule(net.now() + ms(10), Fault::Heal(link));
     // The attempt leaves no trace; the connection that it was to replace ends in order.
-    assert_eq!(run(&mut net), [Event::Closed { link, end: End::B, reason: CloseReason::PeerClosed }]);
+    assert_eq!(
+        run(&mut net),
+        [Event::Closed {
+            link,
+            end: End::B,
+            reason: CloseReason::PeerClosed
+        }]
+    );
 }
 
 #[test]
@@ -254,9 +450,26 @@ fn a_close_comes_after_all_that_was_sent() {
     net.close(link, End::A);
     assert!(!net.is_open(link, End::A) && net.is_open(link, End::B));
     let events = run(&mut net);
-    let delivered = Event::Delivered { link, to: End::B, message: small(1) };
-    assert_eq!(events, [delivered, Event::Closed { link, end: End::B, reason: CloseReason::PeerClosed }]);
-    assert_eq!(net.offer(link, End::B, small(3)), Err(Refused::NotOpen(small(3))));
+    let delivered = Event::Delivered {
+        link,
+        to: End::B,
+        message: small(1),
+    };
+    assert_eq!(
+        events,
+        [
+            delivered,
+            Event::Closed {
+                link,
+                end: End::B,
+                reason: CloseReason::PeerClosed
+            }
+        ]
+    );
+    assert_eq!(
+        net.offer(link, End::B, small(3)),
+        Err(Refused::NotOpen(small(3)))
+    );
 }
 
 #[test]
@@ -265,8 +478,19 @@ fn of_two_ends_that_connect_the_later_one_wins() {
     let link = net.add_link(gigabit());
     net.connect(link, End::A);
     net.connect(link, End::B);
-    let closed = Event::Closed { link, end: End::A, reason: CloseReason::Replaced };
-    assert_eq!(run(&mut net), [closed, Event::Opened { link, end: End::B }, Event::Opened { link, end: End::A }]);
+    let closed = Event::Closed {
+        link,
+        end: End::A,
+        reason: CloseReason::Replaced,
+    };
+    assert_eq!(
+        run(&mut net),
+        [
+            closed,
+            Event::Opened { link, end: End::B },
+            Event::Opened { link, end: End::A }
+        ]
+    );
 }
 
 #[test]
@@ -289,16 +513,28 @@ fn jitter_is_bounded_and_never_reorders() {
     let (mut net, link) = connected(gigabit().jitter(ms(3)).send_buffer(10_000_000));
     let start = net.now();
     for number in 0..500 {
-        net.offer(link, End::A, Parcel { number, len: 1250 }).unwrap();
+        net.offer(link, End::A, Parcel { number, len: 1250 })
+            .unwrap();
     }
     let arrivals = arrivals(&mut net);
-    assert_eq!(arrivals.iter().map(|&(_, number)| number).collect::<Vec<_>>(), (0..500).collect::<Vec<_>>());
-    let late = arrivals.iter().map(|&(at, number)| at - start - ms(1) - Duration::from_micros(10) * (number as u32 + 1));
+    assert_eq!(
+        arrivals
+            .iter()
+            .map(|&(_, number)| number)
+            .collect::<Vec<_>>(),
+        (0..500).collect::<Vec<_>>()
+    );
+    let late = arrivals
+        .iter()
+        .map(|&(at, number)| at - start - ms(1) - Duration::from_micros(10) * (number as u32 + 1));
     assert!(late.clone().all(|late| late <= ms(3)));
     // In order, messages wait for the latest before them; of 500, one is almost surely in the last
     // 10 % of the jitter.
     assert!(late.max() > Some(Duration::from_micros(2700)));
-    assert!(arrivals.windows(2).any(|pair| pair[0].0 == pair[1].0), "none waited");
+    assert!(
+        arrivals.windows(2).any(|pair| pair[0].0 == pair[1].0),
+        "none waited"
+    );
 }
 
 #[test]
@@ -310,7 +546,9 @@ fn the_same_seed_gives_the_same_trace_and_another_seed_another() {
 
 #[test]
 fn whatever_happens_each_connection_delivers_a_prefix_in_order() {
-    let delivered: usize = (0..300).map(|seed| check_trace(seed, Chaos::new(seed, seed ^ 0xff).run())).sum();
+    let delivered: usize = (0..300)
+        .map(|seed| check_trace(seed, Chaos::new(seed, seed ^ 0xff).run()))
+        .sum();
     // About 60 messages per seed; a run without deliveries would prove nothing.
     assert!(delivered > 300 * 30, "{delivered} messages delivered");
 }
@@ -323,7 +561,9 @@ fn a_healed_network_carries_everything_again() {
         let links: Vec<LinkId> = chaos.net.links().collect();
         for &link in &links {
             chaos.net.heal(link);
-            End::BOTH.iter().for_each(|&end| chaos.net.set_rate(link, end, 1000 * MBIT));
+            End::BOTH
+                .iter()
+                .for_each(|&end| chaos.net.set_rate(link, end, 1000 * MBIT));
         }
         run(&mut chaos.net);
         for &link in &links {
@@ -331,7 +571,11 @@ fn a_healed_network_carries_everything_again() {
             run(&mut chaos.net);
             for from in End::BOTH {
                 chaos.net.offer(link, from, small(77)).unwrap();
-                let delivered = Event::Delivered { link, to: from.other(), message: small(77) };
+                let delivered = Event::Delivered {
+                    link,
+                    to: from.other(),
+                    message: small(77),
+                };
                 assert_eq!(run(&mut chaos.net), [delivered], "seed {seed}");
             }
         }
@@ -360,10 +604,22 @@ impl Chaos {
         let mut rng = Rng::new(seed);
         let mut net = Network::new(network_seed);
         for _ in 0..=rng.below(3) {
-            let config = LinkConfig::new(rng.below(1000) * MBIT, Duration::from_micros(rng.below(20_000)));
-            net.add_link(config.jitter(Duration::from_micros(rng.below(5000))).window(rng.below(500_000)).send_buffer(rng.below(300_000)));
+            let config = LinkConfig::new(
+                rng.below(1000) * MBIT,
+                Duration::from_micros(rng.below(20_000)),
+            );
+            net.add_link(
+                config
+                    .jitter(Duration::from_micros(rng.below(5000)))
+                    .window(rng.below(500_000))
+                    .send_buffer(rng.below(300_000)),
+            );
         }
-        Chaos { net, rng, trace: Vec::new() }
+        Chaos {
+            net,
+            rng,
+            trace: Vec::new(),
+        }
     }
 
     fn run(&mut self) -> &[(Duration, Entry)] {
@@ -378,7 +634,11 @@ impl Chaos {
     }
 
     fn step(&mut self, number: u64) {
-        let link = self.net.links().nth(self.rng.below(self.net.links().len() as u64) as usize).unwrap();
+        let link = self
+            .net
+            .links()
+            .nth(self.rng.below(self.net.links().len() as u64) as usize)
+            .unwrap();
         let end = End::BOTH[self.rng.below(2) as usize];
         match self.rng.below(24) {
             0 => self.net.cut(link),
@@ -402,7 +662,10 @@ impl Chaos {
     }
 
     fn offer(&mut self, link: LinkId, end: End, number: u64) {
-        let parcel = Parcel { number, len: self.rng.below(200_000) };
+        let parcel = Parcel {
+            number,
+            len: self.rng.below(200_000),
+        };
         let is_writable = self.net.is_writable(link, end);
         assert_eq!(self.net.offer(link, end, parcel).is_ok(), is_writable);
         if is_writable {
@@ -427,11 +690,17 @@ fn check_trace(seed: u64, trace: &[(Duration, Entry)]) -> usize {
     let mut delivered: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     let mut last_time = Duration::ZERO;
     for (time, entry) in trace {
-        assert!(last_time <= *time, "seed {seed}: time went back at {entry:?}");
+        assert!(
+            last_time <= *time,
+            "seed {seed}: time went back at {entry:?}"
+        );
         last_time = *time;
         match entry {
             &Entry::Event(Event::Opened { link, end }) => {
-                assert!(open.insert((link, end)), "seed {seed}: {entry:?} twice at {time:?}");
+                assert!(
+                    open.insert((link, end)),
+                    "seed {seed}: {entry:?} twice at {time:?}"
+                );
                 *connections.entry((link, end)).or_insert(0) += 1;
                 delivered.remove(&(link, end));
             }
@@ -440,15 +709,30 @@ fn check_trace(seed: u64, trace: &[(Duration, Entry)]) -> usize {
             }
             &Entry::Accepted(link, from, number) => {
                 let connection = (link, from, connections[&(link, from)]);
-                let before = accepted.values().filter(|(its, _)| *its == connection).count();
+                let before = accepted
+                    .values()
+                    .filter(|(its, _)| *its == connection)
+                    .count();
                 accepted.insert(number, (connection, before));
             }
             &Entry::Event(Event::Delivered { link, to, message }) => {
-                assert!(open.contains(&(link, to)), "seed {seed}: {entry:?} without a connection at {time:?}");
+                assert!(
+                    open.contains(&(link, to)),
+                    "seed {seed}: {entry:?} without a connection at {time:?}"
+                );
                 let so_far = delivered.entry((link, to)).or_default();
                 let (connection, before) = accepted[&message.number];
-                assert_eq!((connection.0, connection.1, before), (link, to.other(), so_far.len()), "seed {seed}: {entry:?} at {time:?}");
-                assert!(so_far.last().is_none_or(|last| accepted[last].0 == connection), "seed {seed}: {entry:?} at {time:?}");
+                assert_eq!(
+                    (connection.0, connection.1, before),
+                    (link, to.other(), so_far.len()),
+                    "seed {seed}: {entry:?} at {time:?}"
+                );
+                assert!(
+                    so_far
+                        .last()
+                        .is_none_or(|last| accepted[last].0 == connection),
+                    "seed {seed}: {entry:?} at {time:?}"
+                );
                 so_far.push(message.number);
                 delivered_in_all += 1;
             }
@@ -491,10 +775,12 @@ fn timed(net: &mut Network<Parcel>) -> Vec<(Duration, Event<Parcel>)> {
 }
 
 fn arrivals(net: &mut Network<Parcel>) -> Vec<(Duration, u64)> {
-    let delivered = timed(net).into_iter().filter_map(|(at, event)| match event {
-        Event::Delivered { message, .. } => Some((at, message.number)),
-        _ => None,
-    });
+    let delivered = timed(net)
+        .into_iter()
+        .filter_map(|(at, event)| match event {
+            Event::Delivered { message, .. } => Some((at, message.number)),
+            _ => None,
+        });
     delivered.collect()
 }
 

@@ -84,22 +84,44 @@ impl Client {
     }
 
     /// Sends files and trees, like [`crate::Client::put_tree`].
-    pub fn put_tree(&self, sources: Vec<PathBuf>, name: Option<Name>, as_name: bool, options: TreeOptions) -> Transfer {
+    pub fn put_tree(
+        &self,
+        sources: Vec<PathBuf>,
+        name: Option<Name>,
+        as_name: bool,
+        options: TreeOptions,
+    ) -> Transfer {
         self.start(|client| client.put_tree(sources, name, as_name, options))
     }
 
     /// Fetches files and trees, like [`crate::Client::get_tree`].
-    pub fn get_tree(&self, sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, options: TreeOptions) -> Transfer {
+    pub fn get_tree(
+        &self,
+        sources: Vec<(Option<Name>, bool)>,
+        target: &Path,
+        as_name: bool,
+        options: TreeOptions,
+    ) -> Transfer {
         self.start(|client| client.get_tree(sources, target, as_name, options))
     }
 
     /// Sends the bytes of a reader until its end, like [`crate::Client::put_pipe`].
-    pub fn put_pipe(&self, reader: impl std::io::Read + Send + 'static, name: Name, options: CopyOptions) -> Transfer {
+    pub fn put_pipe(
+        &self,
+        reader: impl std::io::Read + Send + 'static,
+        name: Name,
+        options: CopyOptions,
+    ) -> Transfer {
         self.start(|client| client.put_pipe(reader, name, options))
     }
 
     /// Fetches a file into a writer, in order, like [`crate::Client::get_pipe`].
-    pub fn get_pipe(&self, name: Name, writer: impl std::io::Write + Send + 'static, options: CopyOptions) -> Transfer {
+    pub fn get_pipe(
+        &self,
+        name: Name,
+        writer: impl std::io::Write + Send + 'static,
+        options: CopyOptions,
+    ) -> Transfer {
         self.start(|client| client.get_pipe(name, writer, options))
     }
 
@@ -162,7 +184,12 @@ impl Client {
     /// # Errors
     ///
     /// Those of [`crate::Client::write`].
-    pub fn write(&self, name: &Name, bytes: impl AsRef<[u8]>, options: CopyOptions) -> Result<Report, Error> {
+    pub fn write(
+        &self,
+        name: &Name,
+        bytes: impl AsRef<[u8]>,
+        options: CopyOptions,
+    ) -> Result<Report, Error> {
         self.runtime.wait(self.inner.write(name, bytes, options))
     }
 
@@ -219,7 +246,9 @@ impl Transfer {
     /// [`NoEvent`] on timeout.
     pub fn next_event_within(&mut self, most: Duration) -> Result<Option<Event>, NoEvent> {
         // The timer must be created inside the runtime.
-        self.runtime.wait(async { tokio::time::timeout(most, self.inner.next_event()).await }).map_err(|_| NoEvent)
+        self.runtime
+            .wait(async { tokio::time::timeout(most, self.inner.next_event()).await })
+            .map_err(|_| NoEvent)
     }
 
     /// Interrupts the transfer. Received data becomes durable, so that a rerun resumes; this call
@@ -261,14 +290,26 @@ struct OwnRuntime(Option<Runtime>);
 impl OwnRuntime {
     fn start() -> Result<Self, Error> {
         let runtime = nicstripe_link::check_threads(WORKERS + 1);
-        let runtime =
-            runtime.and_then(|()| Builder::new_multi_thread().worker_threads(WORKERS).thread_name("nicstripe").enable_all().build());
-        runtime.map(|runtime| Self(Some(runtime))).map_err(|source| Error::System { what: "start threads", source })
+        let runtime = runtime.and_then(|()| {
+            Builder::new_multi_thread()
+                .worker_threads(WORKERS)
+                .thread_name("nicstripe")
+                .enable_all()
+                .build()
+        });
+        runtime
+            .map(|runtime| Self(Some(runtime)))
+            .map_err(|source| Error::System {
+                what: "start threads",
+                source,
+            })
     }
 
     fn runtime(&self) -> &Runtime {
         // Taken only in `drop`.
-        self.0.as_ref().unwrap_or_else(|| unreachable!("the runtime exists until drop"))
+        self.0
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("the runtime exists until drop"))
     }
 
     fn wait<T>(&self, what: impl Future<Output = T>) -> T {
@@ -293,12 +334,16 @@ impl Drop for OwnRuntime {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Transfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transfer").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("Transfer")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
     }
 }

@@ -80,17 +80,32 @@ impl Client {
     /// # }
     /// ```
     pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
-        self.start(TransferKind::Put { source: source.to_owned(), name, options, trial: false })
+        self.start(TransferKind::Put {
+            source: source.to_owned(),
+            name,
+            options,
+            trial: false,
+        })
     }
 
     /// Sends a file like [`Client::put`]; the daemon makes it durable and then discards it.
     pub(crate) fn try_put(&self, source: &Path, name: Option<Name>) -> Transfer {
-        self.start(TransferKind::Put { source: source.to_owned(), name, options: CopyOptions::default(), trial: true })
+        self.start(TransferKind::Put {
+            source: source.to_owned(),
+            name,
+            options: CopyOptions::default(),
+            trial: true,
+        })
     }
 
     /// Fetches a file like [`Client::get`], makes it durable and then discards it.
     pub(crate) fn try_get(&self, name: Name, target: &Path) -> Transfer {
-        self.start(TransferKind::Get { name, target: target.to_owned(), options: CopyOptions::default(), trial: true })
+        self.start(TransferKind::Get {
+            name,
+            target: target.to_owned(),
+            options: CopyOptions::default(),
+            trial: true,
+        })
     }
 
     /// Fetches the file `name` of the daemon's root. If `target` is a directory or ends in a slash,
@@ -108,7 +123,12 @@ impl Client {
     /// # }
     /// ```
     pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
-        self.start(TransferKind::Get { name, target: target.to_owned(), options, trial: false })
+        self.start(TransferKind::Get {
+            name,
+            target: target.to_owned(),
+            options,
+            trial: false,
+        })
     }
 
     /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for
@@ -128,8 +148,21 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn put_tree(&self, sources: Vec<PathBuf>, name: Option<Name>, as_name: bool, options: TreeOptions) -> Transfer {
-        self.start(TransferKind::Tree(TreeJob::Put { sources, name, as_name }, options))
+    pub fn put_tree(
+        &self,
+        sources: Vec<PathBuf>,
+        name: Option<Name>,
+        as_name: bool,
+        options: TreeOptions,
+    ) -> Transfer {
+        self.start(TransferKind::Tree(
+            TreeJob::Put {
+                sources,
+                name,
+                as_name,
+            },
+            options,
+        ))
     }
 
     /// Fetches files and trees into the directory `target`, mirroring [`Client::put_tree`]. The
@@ -147,8 +180,21 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn get_tree(&self, sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, options: TreeOptions) -> Transfer {
-        self.start(TransferKind::Tree(TreeJob::Get { sources, target: target.to_owned(), as_name }, options))
+    pub fn get_tree(
+        &self,
+        sources: Vec<(Option<Name>, bool)>,
+        target: &Path,
+        as_name: bool,
+        options: TreeOptions,
+    ) -> Transfer {
+        self.start(TransferKind::Tree(
+            TreeJob::Get {
+                sources,
+                target: target.to_owned(),
+                as_name,
+            },
+            options,
+        ))
     }
 
     /// Sends the bytes of a reader until its end, as the file `name` of the daemon's root.
@@ -165,8 +211,20 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn put_pipe(&self, reader: impl std::io::Read + Send + 'static, name: Name, options: CopyOptions) -> Transfer {
-        self.start(TransferKind::Pipe(Some(PipeJob::Put { reader: Box::new(reader), name }).into(), options))
+    pub fn put_pipe(
+        &self,
+        reader: impl std::io::Read + Send + 'static,
+        name: Name,
+        options: CopyOptions,
+    ) -> Transfer {
+        self.start(TransferKind::Pipe(
+            Some(PipeJob::Put {
+                reader: Box::new(reader),
+                name,
+            })
+            .into(),
+            options,
+        ))
     }
 
     /// Fetches the file `name` of the daemon's root into a writer, in order. At most
@@ -182,8 +240,20 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn get_pipe(&self, name: Name, writer: impl std::io::Write + Send + 'static, options: CopyOptions) -> Transfer {
-        self.start(TransferKind::Pipe(Some(PipeJob::Get { name, writer: Box::new(writer) }).into(), options))
+    pub fn get_pipe(
+        &self,
+        name: Name,
+        writer: impl std::io::Write + Send + 'static,
+        options: CopyOptions,
+    ) -> Transfer {
+        self.start(TransferKind::Pipe(
+            Some(PipeJob::Get {
+                name,
+                writer: Box::new(writer),
+            })
+            .into(),
+            options,
+        ))
     }
 
     /// Returns the daemon's key and its name in the peers file.
@@ -217,7 +287,10 @@ impl Client {
     /// The daemon is no longer reachable.
     pub async fn links(&self) -> Result<LinkSurvey, Error> {
         let session = self.inner.session(None).await?;
-        let gone = || Error::Ended { host: self.inner.host.clone(), why: "before its links were known".into() };
+        let gone = || Error::Ended {
+            host: self.inner.host.clone(),
+            why: "before its links were known".into(),
+        };
         let deadline = Instant::now() + SURVEY_TIMEOUT;
         loop {
             let survey = session.survey().await.ok_or_else(gone)?;
@@ -256,10 +329,16 @@ impl Client {
 
     /// Opens a further session if the daemon has capacity, optionally with other connections per
     /// link and socket buffer sizes.
-    pub(crate) async fn another(&self, streams: Option<u8>, socket_buffer: Option<u64>) -> Result<Self, Error> {
+    pub(crate) async fn another(
+        &self,
+        streams: Option<u8>,
+        socket_buffer: Option<u64>,
+    ) -> Result<Self, Error> {
         let mut settings = self.inner.settings.clone();
         (settings.socket_buffer, settings.queues) = (socket_buffer, false);
-        settings.streams = streams.map(|streams| streams.clamp(1, MOST_STREAMS)).or(settings.streams);
+        settings.streams = streams
+            .map(|streams| streams.clamp(1, MOST_STREAMS))
+            .or(settings.streams);
         settings.identity = Some(self.inner.identity.clone());
         settings.connect(&self.inner.host).await
     }
@@ -282,7 +361,10 @@ impl Client {
         let session = self.inner.slot.lock().await.session.take();
         if let Some(session) = session {
             session.flush_tunnels().await;
-            session.handle.command(Command::Close(CloseCode::Done)).await;
+            session
+                .handle
+                .command(Command::Close(CloseCode::Done))
+                .await;
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
         }
     }

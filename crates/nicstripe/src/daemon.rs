@@ -99,7 +99,9 @@ impl Storing {
     fn open(&self, home: Option<&Home>) -> Result<Served, FileError> {
         Ok(match self {
             Self::Path(path) => Served::Files(Arc::new(Root::open(path)?.outside_of(home, path)?)),
-            Self::Handle(dir) => Served::Files(Arc::new(Root::of(dir)?.outside_of(home, "the directory descriptor".as_ref())?)),
+            Self::Handle(dir) => Served::Files(Arc::new(
+                Root::of(dir)?.outside_of(home, "the directory descriptor".as_ref())?,
+            )),
             Self::Storage(storage) => Served::Other(Stored::new(storage.clone())),
         })
     }
@@ -366,10 +368,17 @@ impl DaemonBuilder {
         let here = local::listed()?;
         let identity = match self.identity {
             Some(identity) => identity,
-            None => Identity::generate().map_err(|error| Error::System { what: "make a key", source: std::io::Error::other(error) })?,
+            None => Identity::generate().map_err(|error| Error::System {
+                what: "make a key",
+                source: std::io::Error::other(error),
+            })?,
         };
         let chosen = !self.listen.is_empty() || !self.interfaces.is_empty();
-        let wanted = ListenConfig { addresses: self.listen, interfaces: self.interfaces, port: self.port };
+        let wanted = ListenConfig {
+            addresses: self.listen,
+            interfaces: self.interfaces,
+            port: self.port,
+        };
         let is_given = self.given.is_some();
         let listeners = match &self.given {
             Some(given) => Listeners::of(given, &here)?,
@@ -377,11 +386,21 @@ impl DaemonBuilder {
         };
         let addresses = listeners.addresses();
         let trusted = self.trusted.clone();
-        let accepts: KeyFilter = Arc::new(move |key| trusted.peers().is_some_and(|peers| peers.find(key).is_some()));
+        let accepts: KeyFilter = Arc::new(move |key| {
+            trusted
+                .peers()
+                .is_some_and(|peers| peers.find(key).is_some())
+        });
         let responder = addresses.first().filter(|_| !is_given).map(|first| {
             let (accepts, announce, port) = (accepts.clone(), self.announce, first.address.port());
             let only = chosen.then(|| on_any_address(&addresses));
-            Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only })
+            Responder::new(ResponderConfig {
+                identity: identity.clone(),
+                accepts,
+                announce,
+                port,
+                only,
+            })
         });
         let limits = self.limits.usable().within(self.descriptors);
         let shared = Shared {
@@ -409,7 +428,12 @@ impl DaemonBuilder {
             ending: CancellationToken::new(),
             routes: self.routes,
         };
-        Ok(Daemon { shared: Arc::new(shared), listeners, addresses, responder })
+        Ok(Daemon {
+            shared: Arc::new(shared),
+            listeners,
+            addresses,
+            responder,
+        })
     }
 }
 
@@ -500,11 +524,25 @@ impl Daemon {
             () = rights::watch(self.shared.clone()) => {}
         }
         self.shared.ending.cancel();
-        let sessions: Vec<SessionHandle> = self.shared.sessions().drain().map(|(_, entry)| entry.handle).collect();
+        let sessions: Vec<SessionHandle> = self
+            .shared
+            .sessions()
+            .drain()
+            .map(|(_, entry)| entry.handle)
+            .collect();
         let all_ended: JoinSet<()> = sessions.iter().cloned().map(end).collect();
-        if tokio::time::timeout(self.shared.limits().shutdown_time, all_ended.join_all()).await.is_err() {
-            let left = sessions.iter().filter(|session| !session.ended.is_cancelled()).count();
-            tracing::warn!(sessions = left, "ended before all received data was durable; the missing part is retransmitted");
+        if tokio::time::timeout(self.shared.limits().shutdown_time, all_ended.join_all())
+            .await
+            .is_err()
+        {
+            let left = sessions
+                .iter()
+                .filter(|session| !session.ended.is_cancelled())
+                .count();
+            tracing::warn!(
+                sessions = left,
+                "ended before all received data was durable; the missing part is retransmitted"
+            );
         }
         Ok(())
     }
@@ -512,7 +550,9 @@ impl Daemon {
 
 /// Ends a session in order and waits until it has ended.
 async fn end(session: SessionHandle) {
-    session.command(Command::Close(CloseCode::ShuttingDown)).await;
+    session
+        .command(Command::Close(CloseCode::ShuttingDown))
+        .await;
     session.ended.cancelled().await;
 }
 
@@ -567,12 +607,18 @@ struct Entry {
 impl Shared {
     /// Returns the current limits, which may change while the daemon runs.
     fn limits(&self) -> Arc<Limits> {
-        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.limits
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Returns the current limits of benchmarks.
     fn bench_limits(&self) -> BenchLimits {
-        self.bench.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.bench
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Entry>> {
@@ -582,8 +628,15 @@ impl Shared {
     /// Asks the peer's other sessions without a connection to end, because the peer has returned
     /// with this one. Skips `session` itself, which may lack a connection for a moment.
     async fn evict_idle_for(&self, session: &SessionHandle, key: &PublicKey) -> Vec<SessionHandle> {
-        let idle = |entry: &&Entry| entry.rights.key() == *key && entry.handle.is_idle() && !entry.handle.is_same(session);
-        let handles: Vec<SessionHandle> = self.sessions().values().filter(idle).map(|entry| entry.handle.clone()).collect();
+        let idle = |entry: &&Entry| {
+            entry.rights.key() == *key && entry.handle.is_idle() && !entry.handle.is_same(session)
+        };
+        let handles: Vec<SessionHandle> = self
+            .sessions()
+            .values()
+            .filter(idle)
+            .map(|entry| entry.handle.clone())
+            .collect();
         for handle in &handles {
             handle.command(Command::Evict).await;
         }
@@ -594,6 +647,9 @@ impl Shared {
 /// Returns the interfaces that listen on any address, so that all their link-local addresses are
 /// covered.
 fn on_any_address(listens: &[ListenAddress]) -> Vec<InterfaceName> {
-    let any = listens.iter().filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
-    any.filter_map(|listen| listen.interface.parse().ok()).collect()
+    let any = listens
+        .iter()
+        .filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
+    any.filter_map(|listen| listen.interface.parse().ok())
+        .collect()
 }

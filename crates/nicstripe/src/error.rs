@@ -224,7 +224,10 @@ impl Error {
             | Self::Full { .. } => true,
             Self::Digest { .. } => true,
             Self::Pipe(error) => error.is_retryable(),
-            _ => matches!(self.fail_code(), Some(FailCode::Busy | FailCode::SourceChanged | FailCode::Digest)),
+            _ => matches!(
+                self.fail_code(),
+                Some(FailCode::Busy | FailCode::SourceChanged | FailCode::Digest)
+            ),
         }
     }
 

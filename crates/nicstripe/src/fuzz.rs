@@ -19,7 +19,10 @@ use rustls::{
 use crate::{
     LinkRequest,
     file::{BufferPool, FileError, Packer, unpack},
-    tls::{ClientTls, MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, Sealer, SendBuffer, ServerTls, Tls, TlsError, record_len},
+    tls::{
+        ClientTls, MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, Sealer, SendBuffer, ServerTls,
+        Tls, TlsError, record_len,
+    },
     tree::filter::Filters,
     trust::{Access, Identity, Peer, PeerOptions, Peers, PublicKey, PublicLine},
 };
@@ -28,17 +31,23 @@ use crate::{
 /// and length. Its first bytes select a man-in-the-middle attack: change, repeat, swap or drop a
 /// record. The receiver must read exactly the sent records up to the first altered one.
 pub fn records(data: &[u8]) {
-    let Some((header, rest)) = data.split_first_chunk::<4>() else { return };
+    let Some((header, rest)) = data.split_first_chunk::<4>() else {
+        return;
+    };
     let [suite, harm, at, how] = header.map(usize::from);
     if harm == 255 {
         return lengths(rest);
     }
-    let Ok(mut sealer) = Sealer::new(secrets(suite)) else { return };
+    let Ok(mut sealer) = Sealer::new(secrets(suite)) else {
+        return;
+    };
     let sent: Vec<&[u8]> = rest.chunks(1 + suite / 2).take(8).collect();
     let mut records: Vec<Vec<u8>> = Vec::new();
     for part in &sent {
         let mut record = vec![0; part.len() - 1 + RECORD_OVERHEAD];
-        sealer.seal(part[0].into(), &part[1..], &mut record).expect("a record of at most 16 KiB");
+        sealer
+            .seal(part[0].into(), &part[1..], &mut record)
+            .expect("a record of at most 16 KiB");
         records.push(record);
     }
     let intact = harm_records(&mut records, harm, at, how);
@@ -63,7 +72,10 @@ pub fn records(data: &[u8]) {
 /// padding: the type is then the last nonzero byte.
 fn meant(part: &[u8]) -> Option<(ContentType, &[u8])> {
     match part {
-        [0, padded @ ..] => padded.iter().rposition(|byte| *byte != 0).map(|at| (padded[at].into(), &padded[..at])),
+        [0, padded @ ..] => padded
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map(|at| (padded[at].into(), &padded[..at])),
         [content, plaintext @ ..] => Some(((*content).into(), plaintext)),
         [] => None,
     }
@@ -109,8 +121,13 @@ fn lengths(bytes: &[u8]) {
         assert!((5..=MAX_RECORD).contains(&len));
         rest = rest.get(len..).unwrap_or_default();
     }
-    let Ok(mut opener) = Opener::new(secrets(0)) else { return };
-    assert!(opener.open(&mut bytes.to_vec()).is_err(), "a record that was not sealed");
+    let Ok(mut opener) = Opener::new(secrets(0)) else {
+        return;
+    };
+    assert!(
+        opener.open(&mut bytes.to_vec()).is_err(),
+        "a record that was not sealed"
+    );
 }
 
 fn secrets(suite: usize) -> ConnectionTrafficSecrets {
@@ -125,24 +142,43 @@ fn secrets(suite: usize) -> ConnectionTrafficSecrets {
 /// client. The first two bytes select the direction and the length of the pieces. The handshake
 /// must fail, and a daemon must send nothing unless the client speaks its protocol.
 pub fn handshake(data: &[u8]) {
-    let [to_client, piece_len, bytes @ ..] = data else { return };
+    let [to_client, piece_len, bytes @ ..] = data else {
+        return;
+    };
     let (client, server) = ends();
     let mut out = SendBuffer::default();
     let is_client = to_client & 1 == 1;
-    let tls = if is_client { Tls::client(client, &mut out) } else { Tls::server(server) };
+    let tls = if is_client {
+        Tls::client(client, &mut out)
+    } else {
+        Tls::server(server)
+    };
     let mut tls = tls.expect("a new connection");
     let spoken = out.len();
     let mut received = Vec::new();
     for piece in bytes.chunks(1 + usize::from(*piece_len) * 4) {
         received.extend_from_slice(piece);
-        let step = tls.receive::<TlsError>(&mut received, &mut out, &mut |_| panic!("data from a stranger"));
+        let step = tls.receive::<TlsError>(&mut received, &mut out, &mut |_| {
+            panic!("data from a stranger")
+        });
         let Ok(step) = step else { break };
-        assert!(!step.open && tls.peer_key().is_none(), "a connection with a stranger");
+        assert!(
+            !step.open && tls.peer_key().is_none(),
+            "a connection with a stranger"
+        );
         received.drain(..step.discard);
-        assert!(received.len() <= MAX_RECORD + 16 * 1024 + piece.len(), "{} bytes of a handshake are buffered", received.len());
+        assert!(
+            received.len() <= MAX_RECORD + 16 * 1024 + piece.len(),
+            "{} bytes of a handshake are buffered",
+            received.len()
+        );
     }
     let names_us = bytes.windows(10).any(|window| window == b"nicstripe/");
-    assert!(is_client || names_us || out.len() == spoken, "an outsider received {} bytes", out.len());
+    assert!(
+        is_client || names_us || out.len() == spoken,
+        "an outsider received {} bytes",
+        out.len()
+    );
     assert!(tls.send(&[b"x"], &mut out).is_err());
 }
 
@@ -150,9 +186,15 @@ pub fn handshake(data: &[u8]) {
 fn ends() -> &'static (ClientTls, ServerTls) {
     static ENDS: OnceLock<(ClientTls, ServerTls)> = OnceLock::new();
     ENDS.get_or_init(|| {
-        let (client, server) = (Identity::generate().expect("a key"), Identity::generate().expect("a key"));
+        let (client, server) = (
+            Identity::generate().expect("a key"),
+            Identity::generate().expect("a key"),
+        );
         let only = |key: PublicKey| Arc::new(move |other: &PublicKey| *other == key);
-        (ClientTls::new(&client, only(server.public_key())), ServerTls::new(&server, only(client.public_key())))
+        (
+            ClientTls::new(&client, only(server.public_key())),
+            ServerTls::new(&server, only(client.public_key())),
+        )
     })
 }
 
@@ -164,13 +206,20 @@ thread_local! {
 /// are the announced length. If their highest bit is set, the rest is compressed first and must
 /// round-trip.
 pub fn zstd(data: &[u8]) {
-    let Some((told, bytes)) = data.split_first_chunk::<3>() else { return };
+    let Some((told, bytes)) = data.split_first_chunk::<3>() else {
+        return;
+    };
     let told = u32::from_le_bytes([told[0], told[1], told[2], 0]);
     let buffers = BUFFERS.with_borrow(Clone::clone);
     if told >> 23 == 1 {
-        let Some(packed) = Packer::new(true).pack(bytes, &buffers, Some(BitRate::from_mbit(1)), true) else { return };
+        let Some(packed) =
+            Packer::new(true).pack(bytes, &buffers, Some(BitRate::from_mbit(1)), true)
+        else {
+            return;
+        };
         assert!(packed.bytes().len() < bytes.len());
-        let back = unpack(packed.bytes(), bytes.len() as u32, buffers.take()).expect("packed data can be unpacked");
+        let back = unpack(packed.bytes(), bytes.len() as u32, buffers.take())
+            .expect("packed data can be unpacked");
         assert_eq!(back.bytes(), bytes);
         return;
     }
@@ -186,7 +235,11 @@ pub fn filters(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (patterns, paths) = text.split_once("\n\n").unwrap_or((&text, ""));
     let patterns: Vec<String> = patterns.split('\n').map(str::to_owned).collect();
-    let read = if data.len().is_multiple_of(8) { excluded(&patterns, paths) } else { Filters::parse(&patterns).map(drop) };
+    let read = if data.len().is_multiple_of(8) {
+        excluded(&patterns, paths)
+    } else {
+        Filters::parse(&patterns).map(drop)
+    };
     if let Err(error) = read {
         assert!(!error.one_line().chars().any(char::is_control), "{error:?}");
     }
@@ -206,7 +259,9 @@ fn excluded(patterns: &[String], paths: &str) -> Result<(), FileError> {
 /// was parsed must survive writing and parsing, and every allowed change must leave a readable
 /// file.
 pub fn peers(data: &[u8]) {
-    let Some((kind, bytes)) = data.split_first() else { return };
+    let Some((kind, bytes)) = data.split_first() else {
+        return;
+    };
     match kind % 4 {
         0 => peers_file(bytes),
         1 => peers_line(&String::from_utf8_lossy(bytes)),
@@ -221,16 +276,21 @@ pub fn peers(data: &[u8]) {
 }
 
 fn peers_file(bytes: &[u8]) {
-    let Ok(peers) = Peers::parse(Path::new("peers"), bytes) else { return };
+    let Ok(peers) = Peers::parse(Path::new("peers"), bytes) else {
+        return;
+    };
     check_file(&peers);
-    let read = peers.iter().all(|peer| peers.find(&peer.key) == Some(peer) && peer.to_string().parse().as_ref() == Ok(peer));
+    let read = peers.iter().all(|peer| {
+        peers.find(&peer.key) == Some(peer) && peer.to_string().parse().as_ref() == Ok(peer)
+    });
     assert!(read, "a peer whose text does not round-trip");
 }
 
 /// Asserts that the written file parses to equal peers.
 fn check_file(peers: &Peers) {
     let text = peers.to_text();
-    let again = Peers::parse(Path::new("peers"), text.as_bytes()).expect("written data can be read");
+    let again =
+        Peers::parse(Path::new("peers"), text.as_bytes()).expect("written data can be read");
     assert!(again.iter().eq(peers.iter()));
     assert_eq!(again.to_text(), text);
 }
@@ -260,10 +320,20 @@ fn changes(text: &str) {
             access,
             no_bench: root.len() % 2 == 1,
             special_modes: root.len() % 5 == 1,
-            dial: if root.len() % 3 == 0 { vec!["localhost:22".parse().expect("a target")] } else { Vec::new() },
+            dial: if root.len() % 3 == 0 {
+                vec!["localhost:22".parse().expect("a target")]
+            } else {
+                Vec::new()
+            },
             rate: Some(BitRate(root.len() as u64)),
         };
-        let _ = peers.set_options(&line.key, PeerOptions { rate: options.rate.filter(|rate| rate.0 > 0), ..options });
+        let _ = peers.set_options(
+            &line.key,
+            PeerOptions {
+                rate: options.rate.filter(|rate| rate.0 > 0),
+                ..options
+            },
+        );
         check_file(&peers);
         let _ = peers.clone().remove(word());
     }

@@ -267,13 +267,18 @@ pub mod routes {
 
     pub use crate::links::{
         route_keeper::{RouteFacts, RouteKeeper, needs_route},
-        routes::{ChangedMtu, HostRoute, MtuError, RouteError, SHARED_STATE_DIR, clean, clean_mtus, list, list_mtus},
+        routes::{
+            ChangedMtu, HostRoute, MtuError, RouteError, SHARED_STATE_DIR, clean, clean_mtus, list,
+            list_mtus,
+        },
     };
 }
 
 pub use self::{
     bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
-    client::{Client, ClientBuilder, Entries, Entry, Kind, ObjectReader, ObjectWriter, Stat, Transfer},
+    client::{
+        Client, ClientBuilder, Entries, Entry, Kind, ObjectReader, ObjectWriter, Stat, Transfer,
+    },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits, ListenAddress},
     error::{
         Error, chain,

@@ -15,7 +15,10 @@ pub(crate) struct Logged(String);
 
 /// Sanitizes a value for a log record.
 pub(crate) fn logged(value: impl fmt::Display) -> Logged {
-    let mut short = Short { text: String::new(), cut: false };
+    let mut short = Short {
+        text: String::new(),
+        cut: false,
+    };
     // Fails on truncation, which stops the formatting.
     let _ = fmt::write(&mut short, format_args!("{value}"));
     Logged::new(short.text.as_bytes(), short.cut)
@@ -55,7 +58,10 @@ impl fmt::Debug for Logged {
 
 /// Returns the last character boundary at or before `at`, or at the end of the text.
 fn boundary(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0)
 }
 
 /// Keeps only the first bytes, so that a long value costs no memory.
@@ -84,14 +90,28 @@ mod tests {
     #[test]
     fn what_a_peer_says_is_one_short_line() {
         let evil = "a\nb\rc\u{1b}[31md\u{7f}\u{85}\u{202e}\u{2066}\u{0}e\\n";
-        assert_eq!(logged(evil).to_string(), "a\\nb\\rc\\u{1b}[31md\\u{7f}\\u{85}\\u{202e}\\u{2066}\\u{0}e\\n");
+        assert_eq!(
+            logged(evil).to_string(),
+            "a\\nb\\rc\\u{1b}[31md\\u{7f}\\u{85}\\u{202e}\\u{2066}\\u{0}e\\n"
+        );
     }
 
     #[test]
     fn what_is_long_is_cut_between_characters() {
-        for text in ["x".repeat(10_000), "ä".repeat(10_000), "\n".repeat(10_000), "\u{1f600}".repeat(64) + "!"] {
+        for text in [
+            "x".repeat(10_000),
+            "ä".repeat(10_000),
+            "\n".repeat(10_000),
+            "\u{1f600}".repeat(64) + "!",
+        ] {
             let logged = logged(&text).to_string();
-            assert!(logged.len() <= MOST_LOGGED && logged.len() > MOST_LOGGED - 16 && logged.ends_with('…'), "{} {logged}", logged.len());
+            assert!(
+                logged.len() <= MOST_LOGGED
+                    && logged.len() > MOST_LOGGED - 16
+                    && logged.ends_with('…'),
+                "{} {logged}",
+                logged.len()
+            );
         }
         let whole = "x".repeat(MOST_LOGGED);
         assert_eq!(logged(&whole).to_string(), whole);
@@ -99,6 +119,10 @@ mod tests {
 
     #[test]
     fn line_separators_of_unicode_do_not_begin_a_line() {
-        assert!(!logged("a\u{2028}b\u{2029}c").to_string().contains(['\u{2028}', '\u{2029}']));
+        assert!(
+            !logged("a\u{2028}b\u{2029}c")
+                .to_string()
+                .contains(['\u{2028}', '\u{2029}'])
+        );
     }
 }

@@ -132,7 +132,10 @@ impl Histogram {
     }
 
     fn observe(&mut self, took: Duration) {
-        let place = Self::BOUNDS.iter().position(|bound| took.as_secs_f64() <= *bound).unwrap_or(Self::BOUNDS.len());
+        let place = Self::BOUNDS
+            .iter()
+            .position(|bound| took.as_secs_f64() <= *bound)
+            .unwrap_or(Self::BOUNDS.len());
         self.counts[place] += 1;
         self.sum += took;
     }
@@ -192,12 +195,22 @@ impl Meters {
     }
 
     /// Stores a session's current values and adds what it has moved since its last report.
-    pub(crate) fn report(&self, id: MeterId, live: Live, moved: &[(String, InterfaceBytes)], resent_bytes: u64) {
+    pub(crate) fn report(
+        &self,
+        id: MeterId,
+        live: Live,
+        moved: &[(String, InterfaceBytes)],
+        resent_bytes: u64,
+    ) {
         let mut state = self.state();
         state.live.insert(id, live);
         state.totals.resent_bytes += resent_bytes;
         for (interface, bytes) in moved {
-            let total = state.totals.interfaces.entry(interface.clone()).or_default();
+            let total = state
+                .totals
+                .interfaces
+                .entry(interface.clone())
+                .or_default();
             total.received += bytes.received;
             total.sent += bytes.sent;
         }
@@ -218,11 +231,21 @@ impl Meters {
     }
 
     pub(crate) fn transfer_ended(&self, direction: Direction, result: &'static str) {
-        *self.state().totals.transfers_ended.entry((direction, result)).or_default() += 1;
+        *self
+            .state()
+            .totals
+            .transfers_ended
+            .entry((direction, result))
+            .or_default() += 1;
     }
 
     pub(crate) fn path_lost(&self, loss: PathLoss) {
-        *self.state().totals.paths_lost.entry(loss_word(loss)).or_default() += 1;
+        *self
+            .state()
+            .totals
+            .paths_lost
+            .entry(loss_word(loss))
+            .or_default() += 1;
     }
 
     pub(crate) fn digest_mismatch(&self) {
@@ -238,7 +261,12 @@ impl Meters {
     }
 
     pub(crate) fn greeting_refused(&self, reason: &'static str) {
-        *self.state().totals.greetings_refused.entry(reason).or_default() += 1;
+        *self
+            .state()
+            .totals
+            .greetings_refused
+            .entry(reason)
+            .or_default() += 1;
     }
 
     /// Returns the metrics. Values that only the daemon knows are zero.
@@ -278,15 +306,54 @@ mod tests {
     fn what_ran_in_a_session_is_gone_with_it_and_what_it_did_stays() {
         let meters = Meters::default();
         let (one, other) = (meters.session_begun(), meters.session_begun());
-        let paths = PathCounts { up: 2, ..PathCounts::default() };
-        let moved = [("eth1".to_owned(), InterfaceBytes { received: 10, sent: 1 })];
-        meters.report(one, Live { paths, transfers: 1 }, &moved, 3);
-        meters.report(other, Live { paths, transfers: 1 }, &moved, 0);
+        let paths = PathCounts {
+            up: 2,
+            ..PathCounts::default()
+        };
+        let moved = [(
+            "eth1".to_owned(),
+            InterfaceBytes {
+                received: 10,
+                sent: 1,
+            },
+        )];
+        meters.report(
+            one,
+            Live {
+                paths,
+                transfers: 1,
+            },
+            &moved,
+            3,
+        );
+        meters.report(
+            other,
+            Live {
+                paths,
+                transfers: 1,
+            },
+            &moved,
+            0,
+        );
         assert_eq!((meters.read().paths.up, meters.read().transfers), (4, 2));
         meters.session_ended(one);
         let read = meters.read();
-        assert_eq!((read.paths.up, read.transfers, read.sessions_begun, read.resent_bytes), (2, 1, 2, 3));
-        assert_eq!(read.interfaces["eth1"], InterfaceBytes { received: 20, sent: 2 });
+        assert_eq!(
+            (
+                read.paths.up,
+                read.transfers,
+                read.sessions_begun,
+                read.resent_bytes
+            ),
+            (2, 1, 2, 3)
+        );
+        assert_eq!(
+            read.interfaces["eth1"],
+            InterfaceBytes {
+                received: 20,
+                sent: 2
+            }
+        );
     }
 
     #[test]
@@ -299,7 +366,10 @@ mod tests {
         meters.job_ended();
         meters.job_begun();
         meters.job_ended();
-        assert_eq!((meters.jobs().running(), meters.jobs().since(before)), (1, 3));
+        assert_eq!(
+            (meters.jobs().running(), meters.jobs().since(before)),
+            (1, 3)
+        );
     }
 
     #[test]
@@ -309,6 +379,9 @@ mod tests {
             histogram.observe(Duration::from_millis(millis));
         }
         assert_eq!(histogram.counts, [2, 1, 0, 1, 0, 0, 0, 0, 0, 0, 1]);
-        assert_eq!((histogram.count(), histogram.sum), (5, Duration::from_millis(61_103)));
+        assert_eq!(
+            (histogram.count(), histogram.sum),
+            (5, Duration::from_millis(61_103))
+        );
     }
 }

@@ -41,7 +41,25 @@ pub struct CopyOptions {
 
 impl From<CopyOptions> for PutOptions {
     fn from(options: CopyOptions) -> Self {
-        let CopyOptions { replace, restart, preserve, verify, delta, in_place, parents, .. } = options;
-        Self { replace, restart, preserve, verify, delta, in_place, trial: false, parents }
+        let CopyOptions {
+            replace,
+            restart,
+            preserve,
+            verify,
+            delta,
+            in_place,
+            parents,
+            ..
+        } = options;
+        Self {
+            replace,
+            restart,
+            preserve,
+            verify,
+            delta,
+            in_place,
+            trial: false,
+            parents,
+        }
     }
 }

@@ -75,7 +75,9 @@ impl Report {
     /// # }
     /// ```
     pub fn efficiency(&self) -> Option<f64> {
-        let moved = self.wire_bytes.min(self.size.saturating_sub(self.resumed_bytes));
+        let moved = self
+            .wire_bytes
+            .min(self.size.saturating_sub(self.resumed_bytes));
         let expected = self.expected.filter(|rate| rate.0 > 0 && moved > 0)?;
         Some(BitRate::from_bytes_over(moved, self.elapsed).0 as f64 / expected.0 as f64)
     }
@@ -219,14 +221,25 @@ pub(crate) fn limit(report: &Report, bandwidth: Option<BitRate>) -> Limit {
         return Limit::LinkDown;
     }
     let full = if report.tree.is_some() { 0.95 } else { 0.97 };
-    if report.efficiency().is_some_and(|efficiency| efficiency >= full) {
+    if report
+        .efficiency()
+        .is_some_and(|efficiency| efficiency >= full)
+    {
         return Limit::Cables;
     }
     let sum = |part: fn(&KernelView) -> Option<Duration>| -> Option<f64> {
-        report.links.iter().map(|link| part(&link.kernel).map(|time| time.as_secs_f64())).sum()
+        report
+            .links
+            .iter()
+            .map(|link| part(&link.kernel).map(|time| time.as_secs_f64()))
+            .sum()
     };
     let sent: u64 = report.links.iter().map(|link| link.bytes).sum();
-    let lost: u64 = report.links.iter().filter_map(|link| link.kernel.retransmitted_bytes).sum();
+    let lost: u64 = report
+        .links
+        .iter()
+        .filter_map(|link| link.kernel.retransmitted_bytes)
+        .sum();
     if sent > 0 && lost as f64 / sent as f64 > 0.001 {
         return Limit::Loss;
     }
@@ -237,9 +250,15 @@ pub(crate) fn limit(report: &Report, bandwidth: Option<BitRate>) -> Limit {
     if report.tree.as_ref().is_some_and(is_of_small_files) {
         return Limit::Files;
     }
-    let Some(busy) = sum(|kernel| kernel.busy) else { return Limit::Unknown };
+    let Some(busy) = sum(|kernel| kernel.busy) else {
+        return Limit::Unknown;
+    };
     if busy < 0.8 * all_links {
-        return if report.tree.is_some() { Limit::Unknown } else { Limit::Source };
+        return if report.tree.is_some() {
+            Limit::Unknown
+        } else {
+            Limit::Source
+        };
     }
     if sum(|kernel| kernel.rwnd_limited).is_some_and(|time| time >= 0.2 * busy) {
         return Limit::Receiver;
@@ -248,7 +267,11 @@ pub(crate) fn limit(report: &Report, bandwidth: Option<BitRate>) -> Limit {
         return Limit::SendBuffer;
     }
     // Both ends kept links of unknown rate busy all the time, so that this is their capacity.
-    if report.expected.is_none() { Limit::Cables } else { Limit::Unknown }
+    if report.expected.is_none() {
+        Limit::Cables
+    } else {
+        Limit::Unknown
+    }
 }
 
 /// Returns true if the copied entries are small on average, counting those without data.
@@ -315,7 +338,17 @@ mod tests {
     }
 
     fn limit_of(files: u64, bytes: u64) -> Limit {
-        limit(&report(Some(TreeReport { files, bytes, ..TreeReport::default() }), bytes), None)
+        limit(
+            &report(
+                Some(TreeReport {
+                    files,
+                    bytes,
+                    ..TreeReport::default()
+                }),
+                bytes,
+            ),
+            None,
+        )
     }
 
     #[test]
@@ -329,16 +362,28 @@ mod tests {
     #[test]
     fn of_a_tree_reading_is_never_what_is_told() {
         assert_eq!(limit(&report(None, 10 << 20), None), Limit::Source);
-        let large = TreeReport { files: 10, bytes: 10 << 20, ..TreeReport::default() };
+        let large = TreeReport {
+            files: 10,
+            bytes: 10 << 20,
+            ..TreeReport::default()
+        };
         assert_eq!(limit(&report(Some(large), 10 << 20), None), Limit::Unknown);
-        let same = TreeReport { unchanged: 1000, ..TreeReport::default() };
+        let same = TreeReport {
+            unchanged: 1000,
+            ..TreeReport::default()
+        };
         assert_eq!(limit(&report(Some(same), 0), None), Limit::Unknown);
     }
 
     /// Returns a link with data to send for a tenth of the second.
     fn idle_link() -> LinkReport {
         LinkReport {
-            link: LinkName { interface: "eth1".into(), peer_interface: None, local: None, remote: [10, 0, 0, 1].into() },
+            link: LinkName {
+                interface: "eth1".into(),
+                peer_interface: None,
+                local: None,
+                remote: [10, 0, 0, 1].into(),
+            },
             bytes: 10 << 20,
             wire_bytes: 10 << 20,
             goodput: BitRate(0),
@@ -349,7 +394,10 @@ mod tests {
             path_mtu: None,
             failures: 0,
             damaged: 0,
-            kernel: KernelView { busy: Some(Duration::from_millis(100)), ..KernelView::default() },
+            kernel: KernelView {
+                busy: Some(Duration::from_millis(100)),
+                ..KernelView::default()
+            },
         }
     }
 }

@@ -5,8 +5,14 @@ use nicstripe_proto::{message::PeerInterface, name::escaped};
 /// Returns an interface of the peer with a printable name. The peer chooses the name and may put
 /// terminal escape sequences into it.
 pub(crate) fn shown_interface(interface: PeerInterface) -> PeerInterface {
-    let members = interface.members.map(|members| members.into_iter().map(shown_name).collect());
-    PeerInterface { name: shown_name(interface.name), members, ..interface }
+    let members = interface
+        .members
+        .map(|members| members.into_iter().map(shown_name).collect());
+    PeerInterface {
+        name: shown_name(interface.name),
+        members,
+        ..interface
+    }
 }
 
 /// Like [`shown_interface`], for the name alone.

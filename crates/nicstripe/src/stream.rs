@@ -125,14 +125,21 @@ pub(crate) struct Greeted {
 
 impl fmt::Debug for Greeted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Greeted").field("tcp", self.tls.tcp()).finish_non_exhaustive()
+        f.debug_struct("Greeted")
+            .field("tcp", self.tls.tcp())
+            .finish_non_exhaustive()
     }
 }
 
 impl Greeted {
     /// Returns a connection whose first frame is not awaited, to refuse it.
     pub(crate) fn unheard(tls: TlsStream) -> Self {
-        Self { tls, decoder: Decoder::new(), early: Vec::new(), lease: None }
+        Self {
+            tls,
+            decoder: Decoder::new(),
+            early: Vec::new(),
+            lease: None,
+        }
     }
 
     /// Waits for the peer's first frame on a new connection. Not cancel safe: drop the connection.
@@ -156,7 +163,15 @@ impl Greeted {
             }
         }
         let first = frames.remove(0);
-        Ok((first, Self { tls, decoder, early: frames, lease: None }))
+        Ok((
+            first,
+            Self {
+                tls,
+                decoder,
+                early: frames,
+                lease: None,
+            },
+        ))
     }
 
     pub(crate) fn tls(&self) -> &TlsStream {
@@ -212,7 +227,13 @@ pub(crate) struct Stream<S> {
 }
 
 impl<S: EventSink> Stream<S> {
-    pub(crate) fn new(greeted: Greeted, buffers: BufferPool, outgoing: mpsc::Receiver<Outgoing>, loads: Loads, sink: S) -> Self {
+    pub(crate) fn new(
+        greeted: Greeted,
+        buffers: BufferPool,
+        outgoing: mpsc::Receiver<Outgoing>,
+        loads: Loads,
+        sink: S,
+    ) -> Self {
         Self {
             tls: greeted.tls,
             decoder: greeted.decoder,
@@ -261,12 +282,16 @@ impl<S: EventSink> Stream<S> {
     async fn carry(&mut self) -> Result<(), StreamEnd> {
         let early = std::mem::take(&mut self.early);
         if !early.is_empty() {
-            self.deliver(early.into_iter().map(StreamEvent::Frame).collect()).await?;
+            self.deliver(early.into_iter().map(StreamEvent::Frame).collect())
+                .await?;
         }
         loop {
             let pending = self.tls.queued();
             let room = pending < HIGH_WATER;
-            let (loads, due_at) = (pending < LOW_WATER && self.bench.is_due(), self.bench.due_at());
+            let (loads, due_at) = (
+                pending < LOW_WATER && self.bench.is_due(),
+                self.bench.due_at(),
+            );
             tokio::select! {
                 biased;
                 outgoing = self.outgoing.recv(), if room => match outgoing {
@@ -305,7 +330,8 @@ impl<S: EventSink> Stream<S> {
                 Outgoing::Chunk { header, buffer } => {
                     header.encode(&mut self.plain);
                     self.encrypt(buffer.bytes())?;
-                    self.chunk_ends.push_back(self.tls.total_sent() + self.tls.queued() as u64);
+                    self.chunk_ends
+                        .push_back(self.tls.total_sent() + self.tls.queued() as u64);
                 }
                 Outgoing::Load(order) => self.bench.load(order),
                 Outgoing::Ping(order) => {
@@ -313,7 +339,11 @@ impl<S: EventSink> Stream<S> {
                     self.bench.ping(order, &mut self.tls)?;
                 }
             }
-            next = if self.tls.queued() + self.plain.len() < HIGH_WATER { self.outgoing.try_recv().ok() } else { None };
+            next = if self.tls.queued() + self.plain.len() < HIGH_WATER {
+                self.outgoing.try_recv().ok()
+            } else {
+                None
+            };
         }
         Ok(self.encrypt(&[])?)
     }
@@ -341,10 +371,15 @@ impl<S: EventSink> Stream<S> {
             self.tls.try_flush()?;
         }
         let sent = self.tls.total_sent();
-        let flushed = self.chunk_ends.iter().take_while(|end| **end <= sent).count();
+        let flushed = self
+            .chunk_ends
+            .iter()
+            .take_while(|end| **end <= sent)
+            .count();
         if flushed > 0 {
             self.chunk_ends.drain(..flushed);
-            self.deliver(vec![StreamEvent::Flushed(flushed as u32)]).await?;
+            self.deliver(vec![StreamEvent::Flushed(flushed as u32)])
+                .await?;
         }
         Ok(())
     }
@@ -363,10 +398,13 @@ impl<S: EventSink> Stream<S> {
             events: &mut events,
         };
         let received = self.tls.try_receive(|plaintext| taking.take(plaintext))?;
-        let times = self.bench.take(&came, &mut self.tls).map_err(|breach| match breach {
-            BenchBreach::Flood => StreamEnd::Flood,
-            BenchBreach::Tls(error) => StreamEnd::Tls(error),
-        })?;
+        let times = self
+            .bench
+            .take(&came, &mut self.tls)
+            .map_err(|breach| match breach {
+                BenchBreach::Flood => StreamEnd::Flood,
+                BenchBreach::Tls(error) => StreamEnd::Tls(error),
+            })?;
         events.extend(times.map(StreamEvent::Pinged));
         if events.is_empty() && received.received > 0 && self.heard_at.elapsed() >= HEARD_INTERVAL {
             events.push(StreamEvent::Heard);
@@ -375,11 +413,19 @@ impl<S: EventSink> Stream<S> {
             self.heard_at = Instant::now();
             self.deliver(events).await?;
         }
-        if received.peer_closed { Err(StreamEnd::Closed) } else { Ok(()) }
+        if received.peer_closed {
+            Err(StreamEnd::Closed)
+        } else {
+            Ok(())
+        }
     }
 
     async fn deliver(&mut self, events: Vec<StreamEvent>) -> Result<(), StreamEnd> {
-        if self.sink.deliver(events).await { Ok(()) } else { Err(StreamEnd::Closed) }
+        if self.sink.deliver(events).await {
+            Ok(())
+        } else {
+            Err(StreamEnd::Closed)
+        }
     }
 }
 
@@ -408,7 +454,11 @@ impl Taking<'_> {
                     }
                 }
                 Piece::DataEnd => {
-                    self.events.extend(self.incoming.take().map(|(header, buffer)| StreamEvent::Chunk { header, buffer }));
+                    self.events.extend(
+                        self.incoming
+                            .take()
+                            .map(|(header, buffer)| StreamEvent::Chunk { header, buffer }),
+                    );
                 }
                 piece => self.came.on_piece(self.meter, self.gate, &piece)?,
             }

@@ -32,7 +32,10 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 }
@@ -64,7 +67,9 @@ impl Resources {
     fn now() -> Self {
         let count = |folder: &str| fs::read_dir(folder).unwrap().count();
         Self {
-            tasks: tokio::runtime::Handle::current().metrics().num_alive_tasks(),
+            tasks: tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks(),
             files: count("/proc/self/fd"),
             threads: count("/proc/self/task"),
         }
@@ -87,8 +92,16 @@ impl Resources {
 /// Returns the anonymous resident memory of the process, in bytes.
 fn memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("RssAnon:"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<u64>()
+        .unwrap()
+        * 1024
 }
 
 /// Returns a folder, in memory if possible, because every file that gets its name is synced.
@@ -115,10 +128,16 @@ async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goe
         held.back_to().await;
         let (there, back) = (leftovers(served.root.path()), leftovers(here.path()));
         // At most a journal and a part file per name.
-        assert!(there.len() <= 2 * NAMES && back.len() <= 2 * NAMES, "{there:?} {back:?}");
+        assert!(
+            there.len() <= 2 * NAMES && back.len() <= 2 * NAMES,
+            "{there:?} {back:?}"
+        );
     }
     let grown = memory().saturating_sub(before);
-    assert!(grown < 32 << 20, "{grown} bytes more after {count} transfers");
+    assert!(
+        grown < 32 << 20,
+        "{grown} bytes more after {count} transfers"
+    );
     rerun(&served, &client, &here, digest(&bytes)).await;
 }
 
@@ -126,7 +145,10 @@ async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goe
 async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
     for _ in 0..ROUND {
         let target = format!("target-{}", dice.below(NAMES as u64));
-        let options = CopyOptions { replace: true, ..CopyOptions::default() };
+        let options = CopyOptions {
+            replace: true,
+            ..CopyOptions::default()
+        };
         let mut transfer = match dice.below(2) {
             0 => client.put(&here.path().join("source"), Some(name(&target)), options),
             _ => client.get(name("source"), &here.path().join(&target), options),
@@ -145,11 +167,29 @@ async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
 
 /// A rerun completes each name from any leftovers, and nothing else remains.
 async fn rerun(served: &Served, client: &Client, here: &TempDir, expected: nicstripe::Digest) {
-    let options = CopyOptions { replace: true, ..CopyOptions::default() };
+    let options = CopyOptions {
+        replace: true,
+        ..CopyOptions::default()
+    };
     for target in (0..NAMES).map(|number| format!("target-{number}")) {
-        let put = within(client.put(&here.path().join("source"), Some(name(&target)), options).finish()).await.unwrap();
-        let get = within(client.get(name("source"), &here.path().join(&target), options).finish()).await.unwrap();
+        let put = within(
+            client
+                .put(&here.path().join("source"), Some(name(&target)), options)
+                .finish(),
+        )
+        .await
+        .unwrap();
+        let get = within(
+            client
+                .get(name("source"), &here.path().join(&target), options)
+                .finish(),
+        )
+        .await
+        .unwrap();
         assert_eq!((put.digest, get.digest), (Some(expected), Some(expected)));
     }
-    assert_eq!((leftovers(served.root.path()), leftovers(here.path())), (Vec::new(), Vec::new()));
+    assert_eq!(
+        (leftovers(served.root.path()), leftovers(here.path())),
+        (Vec::new(), Vec::new())
+    );
 }

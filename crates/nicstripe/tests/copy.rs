@@ -23,7 +23,12 @@ use nicstripe::{
 };
 
 async fn put(client: &Client, source: &Path, target: &str) -> Result<Report, Error> {
-    within(client.put(source, Some(name(target)), CopyOptions::default()).finish()).await
+    within(
+        client
+            .put(source, Some(name(target)), CopyOptions::default())
+            .finish(),
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +37,15 @@ async fn files_of_every_awkward_size_arrive_whole_over_three_links_both_ways() {
     let client = within(served.connect(3)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     const CHUNK: usize = 256 * 1024;
-    for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 7 * CHUNK, 40 * CHUNK + 4097] {
+    for size in [
+        0,
+        1,
+        CHUNK - 1,
+        CHUNK,
+        CHUNK + 1,
+        7 * CHUNK,
+        40 * CHUNK + 4097,
+    ] {
         let bytes = content(size);
         let source = here.path().join("source");
         std::fs::write(&source, &bytes).unwrap();
@@ -40,10 +53,19 @@ async fn files_of_every_awkward_size_arrive_whole_over_three_links_both_ways() {
 
         let report = put(&client, &source, &remote).await.unwrap();
         assert_eq!(report.digest, Some(digest(&bytes)), "{size} bytes");
-        assert!(std::fs::read(served.path(&remote)).unwrap() == bytes, "{size} bytes");
+        assert!(
+            std::fs::read(served.path(&remote)).unwrap() == bytes,
+            "{size} bytes"
+        );
 
         let back = here.path().join(&remote);
-        let report = within(client.get(name(&remote), &back, CopyOptions::default()).finish()).await.unwrap();
+        let report = within(
+            client
+                .get(name(&remote), &back, CopyOptions::default())
+                .finish(),
+        )
+        .await
+        .unwrap();
         assert_eq!(report.digest, Some(digest(&bytes)), "{size} bytes");
         assert!(std::fs::read(&back).unwrap() == bytes, "{size} bytes");
     }
@@ -57,7 +79,11 @@ async fn events_end_with_the_transfer() {
     let client = within(served.connect(2)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     std::fs::write(here.path().join("source"), b"x").unwrap();
-    let mut transfer = client.put(&here.path().join("source"), Some(name("target")), CopyOptions::default());
+    let mut transfer = client.put(
+        &here.path().join("source"),
+        Some(name("target")),
+        CopyOptions::default(),
+    );
     while within(transfer.next_event()).await.is_some() {}
     within(transfer.finish()).await.unwrap();
 }
@@ -71,7 +97,10 @@ async fn every_link_carries_its_share() {
     std::fs::write(&source, content(64 << 20)).unwrap();
     let report = put(&client, &source, "target").await.unwrap();
     assert_eq!(report.links.len(), 4);
-    assert_eq!(report.links.iter().map(|link| link.bytes).sum::<u64>(), 64 << 20);
+    assert_eq!(
+        report.links.iter().map(|link| link.bytes).sum::<u64>(),
+        64 << 20
+    );
     assert!(report.links.iter().all(|link| link.bytes > 0), "{report:?}");
 }
 
@@ -89,8 +118,13 @@ async fn an_existing_target_stays_as_it_is_unless_replacing_was_asked_for() {
     assert_eq!(std::fs::read(served.path("target")).unwrap(), b"old");
     assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
 
-    let replace = CopyOptions { replace: true, ..CopyOptions::default() };
-    within(client.put(&source, Some(name("target")), replace).finish()).await.unwrap();
+    let replace = CopyOptions {
+        replace: true,
+        ..CopyOptions::default()
+    };
+    within(client.put(&source, Some(name("target")), replace).finish())
+        .await
+        .unwrap();
     assert_eq!(std::fs::read(served.path("target")).unwrap(), b"new");
 }
 
@@ -104,7 +138,9 @@ async fn a_directory_takes_the_file_under_its_own_name() {
     std::fs::write(&source, b"x").unwrap();
     put(&client, &source, "dir").await.unwrap();
     assert_eq!(std::fs::read(served.path("dir/own-name")).unwrap(), b"x");
-    within(client.put(&source, None, CopyOptions::default()).finish()).await.unwrap();
+    within(client.put(&source, None, CopyOptions::default()).finish())
+        .await
+        .unwrap();
     assert_eq!(std::fs::read(served.path("own-name")).unwrap(), b"x");
 }
 
@@ -113,9 +149,17 @@ async fn a_missing_file_is_an_error_at_either_end() {
     let served = Served::start().await;
     let client = within(served.connect(1)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
-    let error = put(&client, &here.path().join("missing"), "target").await.unwrap_err();
+    let error = put(&client, &here.path().join("missing"), "target")
+        .await
+        .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NotFound), "{error}");
-    let error = within(client.get(name("missing"), here.path(), CopyOptions::default()).finish()).await.unwrap_err();
+    let error = within(
+        client
+            .get(name("missing"), here.path(), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NotFound), "{error}");
     assert_eq!(leftovers(here.path()), Vec::<String>::new());
 }
@@ -173,7 +217,10 @@ async fn a_changed_source_is_sent_anew_and_never_stitched() {
     std::fs::write(&source, &bytes).unwrap();
     let _ = std::fs::remove_file(served.path("target"));
     let report = put(&client, &source, "target").await.unwrap();
-    assert_eq!((report.resumed_bytes, report.digest), (0, Some(digest(&bytes))));
+    assert_eq!(
+        (report.resumed_bytes, report.digest),
+        (0, Some(digest(&bytes)))
+    );
     assert!(std::fs::read(served.path("target")).unwrap() == bytes);
 }
 
@@ -182,12 +229,17 @@ async fn a_strangers_key_is_refused_by_both_sides() {
     let served = Served::start().await;
     let stranger = Identity::generate().unwrap();
     let connect = |identity: Identity, peers: Peers| {
-        let builder = Client::builder().identity(identity).peers(peers).port(served.port);
+        let builder = Client::builder()
+            .identity(identity)
+            .peers(peers)
+            .port(served.port);
         async move { within(builder.connect("127.0.0.1")).await }
     };
     let error = connect(stranger, served.trusted.clone()).await.unwrap_err();
     assert!(matches!(error, Error::Untrusted { .. }), "{error:?}");
-    let error = connect(served.client.clone(), Peers::default()).await.unwrap_err();
+    let error = connect(served.client.clone(), Peers::default())
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::UntrustedPeer { .. }), "{error:?}");
 }
 
@@ -207,7 +259,9 @@ async fn garbage_and_silence_get_no_byte_and_disturb_nobody() {
     let client = within(served.connect(2)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     std::fs::write(here.path().join("source"), b"x").unwrap();
-    put(&client, &here.path().join("source"), "target").await.unwrap();
+    put(&client, &here.path().join("source"), "target")
+        .await
+        .unwrap();
 
     let _ = within(silent.read_to_end(&mut answer)).await;
     assert_eq!(answer, b"");
@@ -218,11 +272,19 @@ async fn a_named_link_that_cannot_be_used_is_an_error() {
     let served = Served::start().await;
     let builder = |link: &str| {
         let links = vec![link.parse().unwrap()];
-        Client::builder().identity(served.client.clone()).peers(served.trusted.clone()).port(served.port).links(links)
+        Client::builder()
+            .identity(served.client.clone())
+            .peers(served.trusted.clone())
+            .port(served.port)
+            .links(links)
     };
     for link in ["no-such0", "10.255.255.1", "lo=127.0.0.1@0"] {
-        let Ok(request) = link.parse::<nicstripe::LinkRequest>() else { continue };
-        let error = within(builder(&request.to_string()).connect("127.0.0.1")).await.unwrap_err();
+        let Ok(request) = link.parse::<nicstripe::LinkRequest>() else {
+            continue;
+        };
+        let error = within(builder(&request.to_string()).connect("127.0.0.1"))
+            .await
+            .unwrap_err();
         assert!(matches!(error, Error::Link { .. }), "{link}: {error:?}");
     }
 }
@@ -238,7 +300,9 @@ async fn transfers_that_begin_at_the_same_time_all_end() {
         let mut puts = tokio::task::JoinSet::new();
         for index in 0..count {
             let (client, source) = (client.clone(), source.clone());
-            puts.spawn(async move { put(&client, &source, &format!("file-{round}-{index}")).await });
+            puts.spawn(
+                async move { put(&client, &source, &format!("file-{round}-{index}")).await },
+            );
         }
         for result in within(puts.join_all()).await {
             assert_eq!(result.unwrap().digest, Some(digest(&content(1000))));
@@ -251,15 +315,29 @@ async fn transfers_that_begin_at_the_same_time_all_end() {
 async fn each_transfer_of_a_session_has_its_own_numbers_events_and_end() {
     let served = Served::start().await;
     // 1 MB/s for all of them.
-    let client = within(served.connect_at(2, Some(BitRate(8_000_000)))).await.unwrap();
+    let client = within(served.connect_at(2, Some(BitRate(8_000_000))))
+        .await
+        .unwrap();
     let here = tempfile::tempdir().unwrap();
     let [small, large] = ["small", "large"].map(|file| here.path().join(file));
     std::fs::write(&small, content(600_000)).unwrap();
     std::fs::write(&large, content(40_000_000)).unwrap();
 
     let mut long = client.put(&large, Some(name("long")), CopyOptions::default());
-    while !matches!(within(long.next_event()).await.unwrap(), Event::Progress(progress) if progress.bytes > 0) {}
-    let refused = within(client.get(name("nothing"), &here.path().join("nothing"), CopyOptions::default()).finish()).await.unwrap_err();
+    while !matches!(within(long.next_event()).await.unwrap(), Event::Progress(progress) if progress.bytes > 0)
+    {
+    }
+    let refused = within(
+        client
+            .get(
+                name("nothing"),
+                &here.path().join("nothing"),
+                CopyOptions::default(),
+            )
+            .finish(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(refused.fail_code(), Some(FailCode::NotFound), "{refused}");
     let mut short = client.put(&small, Some(name("short")), CopyOptions::default());
     let mut sizes = Vec::new();
@@ -270,24 +348,42 @@ async fn each_transfer_of_a_session_has_its_own_numbers_events_and_end() {
             _ => {}
         }
     }
-    assert!(sizes.len() > 1 && sizes.iter().all(|size| *size == 600_000), "{sizes:?}");
+    assert!(
+        sizes.len() > 1 && sizes.iter().all(|size| *size == 600_000),
+        "{sizes:?}"
+    );
     let report = within(short.finish()).await.unwrap();
-    assert_eq!((report.size, report.links.iter().map(|link| link.bytes).sum::<u64>()), (600_000, 600_000));
+    assert_eq!(
+        (
+            report.size,
+            report.links.iter().map(|link| link.bytes).sum::<u64>()
+        ),
+        (600_000, 600_000)
+    );
 
     // An interrupted transfer does not affect the others and can be resumed.
     let other = client.put(&large, Some(name("other")), CopyOptions::default());
     long.cancel();
     let error = within(long.finish()).await.unwrap_err();
-    assert!(matches!(error, Error::Cancelled { resumable: true }), "{error}");
+    assert!(
+        matches!(error, Error::Cancelled { resumable: true }),
+        "{error}"
+    );
     assert!(!served.path("long").exists() && !leftovers(served.root.path()).is_empty());
-    assert_eq!(within(put(&client, &small, "third")).await.unwrap().size, 600_000);
+    assert_eq!(
+        within(put(&client, &small, "third")).await.unwrap().size,
+        600_000
+    );
     other.cancel();
     within(other.finish()).await.unwrap_err();
     within(client.close()).await;
 
     let client = within(served.connect(2)).await.unwrap();
     let report = put(&client, &large, "long").await.unwrap();
-    assert!(report.resumed_bytes > 0 && report.digest == Some(digest(&content(40_000_000))), "{report:?}");
+    assert!(
+        report.resumed_bytes > 0 && report.digest == Some(digest(&content(40_000_000))),
+        "{report:?}"
+    );
     within(client.close()).await;
 }
 
@@ -298,7 +394,13 @@ async fn transfers_on_clones_of_one_client_follow_each_other() {
     let here = tempfile::tempdir().unwrap();
     std::fs::write(here.path().join("source"), content(3 << 20)).unwrap();
     for round in 0..5 {
-        put(&client.clone(), &here.path().join("source"), &format!("target-{round}")).await.unwrap();
+        put(
+            &client.clone(),
+            &here.path().join("source"),
+            &format!("target-{round}"),
+        )
+        .await
+        .unwrap();
     }
 }
 
@@ -314,7 +416,10 @@ impl std::io::Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         std::thread::sleep(self.pause);
         let mut written = self.bytes.lock().unwrap();
-        if self.breaks_at.is_some_and(|most| written.len() + bytes.len() > most) {
+        if self
+            .breaks_at
+            .is_some_and(|most| written.len() + bytes.len() > most)
+        {
             return Err(std::io::ErrorKind::BrokenPipe.into());
         }
         written.extend_from_slice(bytes);
@@ -333,7 +438,11 @@ impl std::io::Read for Failing {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         let len = self.0.min(bytes.len()).min(1000);
         self.0 -= len;
-        if len == 0 { Err(std::io::Error::other("the reader failed")) } else { Ok(len) }
+        if len == 0 {
+            Err(std::io::Error::other("the reader failed"))
+        } else {
+            Ok(len)
+        }
     }
 }
 
@@ -342,17 +451,48 @@ async fn pipes_of_every_awkward_length_arrive_whole_over_three_links_both_ways()
     let served = Served::start().await;
     let client = within(served.connect(3)).await.unwrap();
     const CHUNK: usize = 256 * 1024;
-    for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 200 * CHUNK + 4097] {
+    for size in [
+        0,
+        1,
+        CHUNK - 1,
+        CHUNK,
+        CHUNK + 1,
+        2 * CHUNK,
+        200 * CHUNK + 4097,
+    ] {
         let bytes = content(size);
         let remote = format!("piped-{size}");
         let reader = std::io::Cursor::new(bytes.clone());
-        let report = within(client.put_pipe(reader, name(&remote), CopyOptions::default()).finish()).await.unwrap();
-        assert_eq!((report.digest, report.size), (Some(digest(&bytes)), size as u64), "{size} bytes");
-        assert!(std::fs::read(served.path(&remote)).unwrap() == bytes, "{size} bytes");
+        let report = within(
+            client
+                .put_pipe(reader, name(&remote), CopyOptions::default())
+                .finish(),
+        )
+        .await
+        .unwrap();
+        assert_eq!(
+            (report.digest, report.size),
+            (Some(digest(&bytes)), size as u64),
+            "{size} bytes"
+        );
+        assert!(
+            std::fs::read(served.path(&remote)).unwrap() == bytes,
+            "{size} bytes"
+        );
 
         let sink = Sink::default();
-        let report = within(client.get_pipe(name(&remote), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
-        assert_eq!((report.digest, report.size), (Some(digest(&bytes)), size as u64), "{size} bytes");
+        let report = within(
+            client
+                .get_pipe(name(&remote), sink.clone(), CopyOptions::default())
+                .finish(),
+        )
+        .await
+        .unwrap();
+        assert_eq!(
+            (report.digest, report.size),
+            (Some(digest(&bytes)), size as u64),
+            "{size} bytes"
+        );
         assert!(*sink.bytes.lock().unwrap() == bytes, "{size} bytes");
     }
     assert_eq!(leftovers(served.root.path()), [""; 0]);
@@ -363,10 +503,25 @@ async fn a_reader_that_fails_leaves_nothing_and_the_session_goes_on() {
     let served = Served::start().await;
     let client = within(served.connect(1)).await.unwrap();
     for size in [0, 1000, 3_000_000] {
-        let error = within(client.put_pipe(Failing(size), name("torn"), CopyOptions::default()).finish()).await.unwrap_err();
-        assert!(nicstripe::chain(&error).contains("the reader failed") && !error.is_resumable(), "{error:?}");
+        let error = within(
+            client
+                .put_pipe(Failing(size), name("torn"), CopyOptions::default())
+                .finish(),
+        )
+        .await
+        .unwrap_err();
+        assert!(
+            nicstripe::chain(&error).contains("the reader failed") && !error.is_resumable(),
+            "{error:?}"
+        );
     }
-    let report = within(client.put_pipe(&b"whole"[..], name("whole"), CopyOptions::default()).finish()).await.unwrap();
+    let report = within(
+        client
+            .put_pipe(&b"whole"[..], name("whole"), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!(report.size, 5);
     assert_eq!(std::fs::read_dir(served.root.path()).unwrap().count(), 1);
 }
@@ -377,11 +532,26 @@ async fn a_writer_that_breaks_ends_the_transfer_and_not_the_session() {
     let client = within(served.connect(2)).await.unwrap();
     let bytes = content(20 << 20);
     std::fs::write(served.path("file"), &bytes).unwrap();
-    let sink = Sink { breaks_at: Some(1 << 20), ..Sink::default() };
-    let error = within(client.get_pipe(name("file"), sink, CopyOptions::default()).finish()).await.unwrap_err();
+    let sink = Sink {
+        breaks_at: Some(1 << 20),
+        ..Sink::default()
+    };
+    let error = within(
+        client
+            .get_pipe(name("file"), sink, CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap_err();
     assert!(nicstripe::chain(&error).contains("roken pipe"), "{error:?}");
     let sink = Sink::default();
-    within(client.get_pipe(name("file"), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
+    within(
+        client
+            .get_pipe(name("file"), sink.clone(), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert!(*sink.bytes.lock().unwrap() == bytes);
 }
 
@@ -391,8 +561,17 @@ async fn a_slow_writer_holds_back_the_sender_and_no_link() {
     let client = within(served.connect(2)).await.unwrap();
     let bytes = content(40 << 20);
     std::fs::write(served.path("file"), &bytes).unwrap();
-    let sink = Sink { pause: Duration::from_millis(20), ..Sink::default() };
-    let report = within(client.get_pipe(name("file"), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
+    let sink = Sink {
+        pause: Duration::from_millis(20),
+        ..Sink::default()
+    };
+    let report = within(
+        client
+            .get_pipe(name("file"), sink.clone(), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert!(*sink.bytes.lock().unwrap() == bytes);
     assert!(report.elapsed >= Duration::from_millis(160 * 20));
     assert_eq!(report.failovers, 0);
@@ -418,7 +597,10 @@ async fn a_pipe_whose_daemon_goes_away_ends_and_does_not_promise_to_go_on() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     served.shutdown.cancel();
     let error = within(transfer.finish()).await.unwrap_err();
-    assert!(matches!(error, Error::Pipe(_)) && !error.is_resumable(), "{error:?}");
+    assert!(
+        matches!(error, Error::Pipe(_)) && !error.is_resumable(),
+        "{error:?}"
+    );
     assert!(!served.path("endless").exists());
     // The daemon still cleans up after it has announced its end.
     within(async {

@@ -51,10 +51,15 @@ struct Loop(PathBuf);
 impl Loop {
     /// Fails if this machine or user has no loop devices.
     fn over(file: &Path) -> Result<Self, String> {
-        let output =
-            Command::new("losetup").args(["--find", "--show"]).arg(file).output().map_err(|error| format!("no losetup: {error}"))?;
+        let output = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(file)
+            .output()
+            .map_err(|error| format!("no losetup: {error}"))?;
         match output.status.success() {
-            true => Ok(Self(String::from_utf8(output.stdout).unwrap().trim().into())),
+            true => Ok(Self(
+                String::from_utf8(output.stdout).unwrap().trim().into(),
+            )),
             false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
         }
     }
@@ -62,12 +67,18 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+        let _ = Command::new("losetup")
+            .arg("--detach")
+            .arg(&self.0)
+            .status();
     }
 }
 
 fn replace() -> CopyOptions {
-    CopyOptions { replace: true, ..CopyOptions::default() }
+    CopyOptions {
+        replace: true,
+        ..CopyOptions::default()
+    }
 }
 
 const SIZE: usize = (8 << 20) + 4096;
@@ -80,20 +91,63 @@ async fn a_device_is_read_and_written_over() {
     let (source, device) = (Loop::over(&image).unwrap(), Loop::over(&target).unwrap());
     let client = within(served.connect(2)).await.unwrap();
 
-    let report = within(client.put(&source.0, Some(name("copy")), CopyOptions::default()).finish()).await.unwrap();
-    assert_eq!((report.size, report.digest), (SIZE as u64, Some(digest(&content(SIZE)))));
+    let report = within(
+        client
+            .put(&source.0, Some(name("copy")), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        (report.size, report.digest),
+        (SIZE as u64, Some(digest(&content(SIZE))))
+    );
     assert!(std::fs::read(served.path("copy")).unwrap() == content(SIZE));
 
-    let error = within(client.get(name("copy"), &device.0, CopyOptions::default()).finish()).await.unwrap_err();
-    assert_eq!(error.fail_code(), Some(FailCode::Exists), "only if it may be replaced");
-    let report = within(client.get(name("copy"), &device.0, CopyOptions { verify: true, ..replace() }).finish()).await.unwrap();
+    let error = within(
+        client
+            .get(name("copy"), &device.0, CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(
+        error.fail_code(),
+        Some(FailCode::Exists),
+        "only if it may be replaced"
+    );
+    let report = within(
+        client
+            .get(
+                name("copy"),
+                &device.0,
+                CopyOptions {
+                    verify: true,
+                    ..replace()
+                },
+            )
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!(report.digest, Some(digest(&content(SIZE))));
     let written = std::fs::read(&device.0).unwrap();
-    assert!(written[..SIZE] == content(SIZE) && written[SIZE..] == [7; 8192], "data after the file stays");
+    assert!(
+        written[..SIZE] == content(SIZE) && written[SIZE..] == [7; 8192],
+        "data after the file stays"
+    );
 
-    let delta = CopyOptions { delta: true, ..replace() };
-    let report = within(client.get(name("copy"), &device.0, delta).finish()).await.unwrap();
-    assert_eq!((report.wire_bytes, report.digest), (0, Some(digest(&content(SIZE)))));
+    let delta = CopyOptions {
+        delta: true,
+        ..replace()
+    };
+    let report = within(client.get(name("copy"), &device.0, delta).finish())
+        .await
+        .unwrap();
+    assert_eq!(
+        (report.wire_bytes, report.digest),
+        (0, Some(digest(&content(SIZE))))
+    );
 }
 
 async fn holes_are_zeros_on_a_device() {
@@ -103,9 +157,13 @@ async fn holes_are_zeros_on_a_device() {
     let device = Loop::over(&target).unwrap();
     let source = std::fs::File::create(served.path("source")).unwrap();
     source.set_len(16 << 20).unwrap();
-    [(4096, 4096), (10 << 20, 1 << 20)].iter().for_each(|&(offset, len)| source.write_all_at(&content(len), offset).unwrap());
+    [(4096, 4096), (10 << 20, 1 << 20)]
+        .iter()
+        .for_each(|&(offset, len)| source.write_all_at(&content(len), offset).unwrap());
     let client = within(served.connect(1)).await.unwrap();
-    within(client.get(name("source"), &device.0, replace()).finish()).await.unwrap();
+    within(client.get(name("source"), &device.0, replace()).finish())
+        .await
+        .unwrap();
     assert!(std::fs::read(&device.0).unwrap() == std::fs::read(served.path("source")).unwrap());
 }
 
@@ -117,12 +175,16 @@ async fn a_device_that_is_too_small_or_in_use_is_refused() {
     std::fs::write(served.path("large"), content(SIZE)).unwrap();
     std::fs::write(served.path("small"), content(5)).unwrap();
     let client = within(served.connect(1)).await.unwrap();
-    let error = within(client.get(name("large"), &device.0, replace()).finish()).await.unwrap_err();
+    let error = within(client.get(name("large"), &device.0, replace()).finish())
+        .await
+        .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NoSpace), "{error:?}");
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
     let _held = rustix::fs::open(&device.0, flags, rustix::fs::Mode::empty()).unwrap();
     let client = within(served.connect(1)).await.unwrap();
-    let error = within(client.get(name("small"), &device.0, replace()).finish()).await.unwrap_err();
+    let error = within(client.get(name("small"), &device.0, replace()).finish())
+        .await
+        .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::Busy), "{error:?}");
     assert!(std::fs::read(&device.0).unwrap() == vec![7; 4 << 20]);
 }
@@ -139,11 +201,20 @@ async fn a_tree_replaces_the_name_of_a_device_and_not_its_content() {
     std::fs::write(tree.join("sda"), &bytes).unwrap();
     std::fs::create_dir(served.path("tree")).unwrap();
     let number = std::os::unix::fs::MetadataExt::rdev(&std::fs::metadata(&device.0).unwrap());
-    let (kind, mode) = (rustix::fs::FileType::BlockDevice, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    let (kind, mode) = (
+        rustix::fs::FileType::BlockDevice,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    );
     rustix::fs::mknodat(rustix::fs::CWD, served.path("tree/sda"), kind, mode, number).unwrap();
     let client = within(served.connect(1)).await.unwrap();
-    let options = nicstripe::TreeOptions { recursive: true, files: replace(), ..nicstripe::TreeOptions::default() };
-    within(client.put_tree(vec![tree], None, false, options).finish()).await.unwrap();
+    let options = nicstripe::TreeOptions {
+        recursive: true,
+        files: replace(),
+        ..nicstripe::TreeOptions::default()
+    };
+    within(client.put_tree(vec![tree], None, false, options).finish())
+        .await
+        .unwrap();
     assert!(std::fs::read(served.path("tree/sda")).unwrap() == bytes);
     assert!(served.path("tree/sda").metadata().unwrap().is_file());
     assert!(std::fs::read(&disk).unwrap() == vec![7; SIZE + (8 << 20)]);

@@ -7,7 +7,10 @@ mod harness;
 use std::{fs::File, net::TcpListener};
 
 use harness::{Served, content, name, within};
-use nicstripe::{Client, CopyOptions, Daemon, DaemonBuilder, Error, FailCode, storage::MemoryStorage, trust::Identity};
+use nicstripe::{
+    Client, CopyOptions, Daemon, DaemonBuilder, Error, FailCode, storage::MemoryStorage,
+    trust::Identity,
+};
 
 async fn served_by(built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Served {
     Served::start_built(tempfile::tempdir().unwrap(), built).await
@@ -26,19 +29,42 @@ async fn a_directory_that_is_handed_over_open_is_served_whatever_becomes_of_its_
     let client = within(served.connect(2)).await.unwrap();
     let source = place.path().join("source");
     std::fs::write(&source, content(600_000)).unwrap();
-    within(client.put(&source, Some(name("target")), CopyOptions::default()).finish()).await.unwrap();
+    within(
+        client
+            .put(&source, Some(name("target")), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert!(std::fs::read(after.join("target")).unwrap() == content(600_000));
     assert_eq!(std::fs::read_dir(&before).unwrap().count(), 0);
     // A symbolic link does not lead out of it either.
     std::os::unix::fs::symlink("../source", after.join("out")).unwrap();
-    let error = within(client.get(name("out"), &place.path().join("stolen"), CopyOptions::default()).finish()).await.unwrap_err();
-    assert!(error.fail_code().is_some() && !place.path().join("stolen").exists(), "{error}");
+    let error = within(
+        client
+            .get(
+                name("out"),
+                &place.path().join("stolen"),
+                CopyOptions::default(),
+            )
+            .finish(),
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        error.fail_code().is_some() && !place.path().join("stolen").exists(),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn what_is_handed_over_must_be_a_directory() {
     let file = tempfile::tempfile().unwrap();
-    let error = Daemon::builder().root_handle(file.into()).bind().await.unwrap_err();
+    let error = Daemon::builder()
+        .root_handle(file.into())
+        .bind()
+        .await
+        .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NotAFile), "{error}");
 }
 
@@ -48,25 +74,49 @@ async fn sockets_that_are_handed_over_are_the_only_ones() {
     let address = listener.local_addr().unwrap();
     let everywhere = TcpListener::bind("0.0.0.0:0").unwrap();
     // Both settings are ignored.
-    let builder = Daemon::builder().listeners(vec![listener, everywhere]).interfaces(vec!["nonsense".into()]).announce(true);
-    let bound = builder.identity(Identity::generate().unwrap()).bind().await.unwrap();
-    let listens: Vec<_> = bound.addresses().iter().map(|listens| (listens.interface.as_str(), listens.address)).collect();
-    assert_eq!((listens[0], listens[1].0, listens.len()), (("lo", address), "", 2));
+    let builder = Daemon::builder()
+        .listeners(vec![listener, everywhere])
+        .interfaces(vec!["nonsense".into()])
+        .announce(true);
+    let bound = builder
+        .identity(Identity::generate().unwrap())
+        .bind()
+        .await
+        .unwrap();
+    let listens: Vec<_> = bound
+        .addresses()
+        .iter()
+        .map(|listens| (listens.interface.as_str(), listens.address))
+        .collect();
+    assert_eq!(
+        (listens[0], listens[1].0, listens.len()),
+        (("lo", address), "", 2)
+    );
 }
 
 #[tokio::test]
 async fn no_sockets_at_all_are_an_error() {
-    assert!(matches!(Daemon::builder().listeners(Vec::new()).bind().await, Err(Error::System { .. })));
+    assert!(matches!(
+        Daemon::builder().listeners(Vec::new()).bind().await,
+        Err(Error::System { .. })
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_serves_on_sockets_that_are_handed_over_and_ends_with_its_shutdown() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let storage = MemoryStorage::new();
-    let served = served_by(|builder| builder.listeners(vec![listener]).storage(storage.clone())).await;
+    let served =
+        served_by(|builder| builder.listeners(vec![listener]).storage(storage.clone())).await;
     let client = within(served.connect(2)).await.unwrap();
     let bytes = std::io::Cursor::new(content(3 << 20));
-    let report = within(client.put_pipe(bytes, name("target"), CopyOptions::default()).finish()).await.unwrap();
+    let report = within(
+        client
+            .put_pipe(bytes, name("target"), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!(report.links.len(), 2);
     assert!(report.links.iter().all(|link| link.bytes > 0), "{report:?}");
     assert!(storage.contents(&name("target")).unwrap() == content(3 << 20));
@@ -77,15 +127,30 @@ async fn two_daemons_and_their_clients_in_one_process_know_nothing_of_each_other
     let storages = [MemoryStorage::new(), MemoryStorage::new()];
     let first = served_by(|builder| builder.storage(storages[0].clone())).await;
     let second = served_by(|builder| builder.storage(storages[1].clone())).await;
-    let clients = [within(first.connect(1)).await.unwrap(), within(second.connect(1)).await.unwrap()];
+    let clients = [
+        within(first.connect(1)).await.unwrap(),
+        within(second.connect(1)).await.unwrap(),
+    ];
     for (number, client) in clients.iter().enumerate() {
         let bytes = std::io::Cursor::new(vec![number as u8; 1000]);
-        within(client.put_pipe(bytes, name("same"), CopyOptions::default()).finish()).await.unwrap();
+        within(
+            client
+                .put_pipe(bytes, name("same"), CopyOptions::default())
+                .finish(),
+        )
+        .await
+        .unwrap();
     }
     for (number, storage) in storages.iter().enumerate() {
-        assert_eq!(storage.contents(&name("same")).unwrap(), vec![number as u8; 1000]);
+        assert_eq!(
+            storage.contents(&name("same")).unwrap(),
+            vec![number as u8; 1000]
+        );
     }
-    let strangers = Client::builder().identity(first.client.clone()).peers(first.trusted.clone()).port(second.port);
+    let strangers = Client::builder()
+        .identity(first.client.clone())
+        .peers(first.trusted.clone())
+        .port(second.port);
     assert!(within(strangers.connect("127.0.0.1")).await.is_err());
 }
 
@@ -93,11 +158,21 @@ async fn two_daemons_and_their_clients_in_one_process_know_nothing_of_each_other
 async fn routes_are_not_touched_unless_that_was_asked_for() {
     // All of nicstripe's routes in the kernel's table.
     let state = tempfile::tempdir().unwrap();
-    let tables = || nicstripe::routes::list(state.path()).unwrap().into_iter().map(|(route, _)| route).collect::<Vec<_>>();
+    let tables = || {
+        nicstripe::routes::list(state.path())
+            .unwrap()
+            .into_iter()
+            .map(|(route, _)| route)
+            .collect::<Vec<_>>()
+    };
     let before = tables();
     let served = served_by(|builder| builder.storage(MemoryStorage::new())).await;
     let client = within(served.connect(2)).await.unwrap();
-    let transfer = client.put_pipe(std::io::Cursor::new(content(1 << 20)), name("target"), CopyOptions::default());
+    let transfer = client.put_pipe(
+        std::io::Cursor::new(content(1 << 20)),
+        name("target"),
+        CopyOptions::default(),
+    );
     let report = within(transfer.finish()).await.unwrap();
     assert_eq!(report.routes_installed, 0);
     assert_eq!(tables(), before);

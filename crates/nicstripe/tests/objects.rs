@@ -15,12 +15,18 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 const CHUNK: usize = 256 * 1024;
 
 fn replace() -> CopyOptions {
-    CopyOptions { replace: true, ..CopyOptions::default() }
+    CopyOptions {
+        replace: true,
+        ..CopyOptions::default()
+    }
 }
 
 async fn names(client: &Client, dir: &str) -> Vec<String> {
     let listed = within(client.list(Some(&name(dir)))).await.unwrap();
-    listed.into_iter().map(|entry| entry.name.to_string()).collect()
+    listed
+        .into_iter()
+        .map(|entry| entry.name.to_string())
+        .collect()
 }
 
 fn code(result: Result<impl Sized, Error>) -> Option<FailCode> {
@@ -34,7 +40,11 @@ async fn a_directory_of_10_000_names_is_listed_in_order_and_each_name_once() {
     std::fs::create_dir(&dir).unwrap();
     let mut expected = BTreeMap::new();
     for number in 0..10_000_usize {
-        let name = format!("{:x}-{}", number.wrapping_mul(2_654_435_761) % 65_536, "x".repeat(number % 200));
+        let name = format!(
+            "{:x}-{}",
+            number.wrapping_mul(2_654_435_761) % 65_536,
+            "x".repeat(number % 200)
+        );
         std::fs::write(dir.join(&name), &b"12345"[..number % 6]).unwrap();
         expected.insert(name, (number % 6) as u64);
     }
@@ -50,13 +60,22 @@ async fn a_directory_of_10_000_names_is_listed_in_order_and_each_name_once() {
         match entry.name.to_string().as_str() {
             "sub" => assert_eq!(entry.stat.kind, Kind::Dir),
             "link" => assert_eq!(entry.stat.kind, Kind::Other),
-            name => assert_eq!((entry.stat.kind, entry.stat.size), (Kind::File, expected[name]), "{name}"),
+            name => assert_eq!(
+                (entry.stat.kind, entry.stat.size),
+                (Kind::File, expected[name]),
+                "{name}"
+            ),
         }
     }
     let age = listed[0].stat.modified.elapsed().unwrap_or_default();
     assert!(age < Duration::from_secs(3600), "{age:?}");
     assert_eq!(within(client.list(None)).await.unwrap().len(), 1);
-    assert!(within(client.list(Some(&name("nothing")))).await.unwrap_err().is_not_found());
+    assert!(
+        within(client.list(Some(&name("nothing"))))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,28 +83,55 @@ async fn names_are_looked_at_removed_renamed_and_made() {
     let served = Served::start().await;
     let client = within(served.connect(1)).await.unwrap();
     let (a, b, sub) = (name("a"), name("b"), name("x/y/z"));
-    within(client.write(&a, "one", CopyOptions::default())).await.unwrap();
-    assert_eq!(code(within(client.write(&a, "two", CopyOptions::default())).await), Some(FailCode::Exists));
+    within(client.write(&a, "one", CopyOptions::default()))
+        .await
+        .unwrap();
+    assert_eq!(
+        code(within(client.write(&a, "two", CopyOptions::default())).await),
+        Some(FailCode::Exists)
+    );
     within(client.write(&b, "two", replace())).await.unwrap();
     let stat = within(client.stat(&a)).await.unwrap();
     assert_eq!((stat.kind, stat.size), (Kind::File, 3));
 
-    assert_eq!(code(within(client.rename(&a, &b, false)).await), Some(FailCode::Exists));
+    assert_eq!(
+        code(within(client.rename(&a, &b, false)).await),
+        Some(FailCode::Exists)
+    );
     within(client.rename(&a, &b, true)).await.unwrap();
     assert!(within(client.stat(&a)).await.unwrap_err().is_not_found());
     assert_eq!(within(client.read(&b, None)).await.unwrap(), b"one");
-    assert!(within(client.rename(&a, &b, true)).await.unwrap_err().is_not_found());
+    assert!(
+        within(client.rename(&a, &b, true))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
 
     within(client.make_dir(&sub)).await.unwrap();
     within(client.make_dir(&sub)).await.unwrap();
     assert!(served.path("x/y/z").is_dir());
-    within(client.rename(&b, &name("x/y/z/b"), false)).await.unwrap();
+    within(client.rename(&b, &name("x/y/z/b"), false))
+        .await
+        .unwrap();
     assert_eq!(names(&client, "x/y/z").await, ["b"]);
-    assert_eq!(code(within(client.make_dir(&name("x/y/z/b/c"))).await), Some(FailCode::NotFound));
-    assert_eq!(code(within(client.remove(&sub)).await), Some(FailCode::Exists), "it is not empty");
+    assert_eq!(
+        code(within(client.make_dir(&name("x/y/z/b/c"))).await),
+        Some(FailCode::NotFound)
+    );
+    assert_eq!(
+        code(within(client.remove(&sub)).await),
+        Some(FailCode::Exists),
+        "it is not empty"
+    );
     within(client.remove(&name("x/y/z/b"))).await.unwrap();
     within(client.remove(&sub)).await.unwrap();
-    assert!(within(client.remove(&sub)).await.unwrap_err().is_not_found());
+    assert!(
+        within(client.remove(&sub))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
     assert!(!served.path("x/y/z").exists());
 }
 
@@ -96,11 +142,32 @@ async fn what_copies_keep_beside_their_targets_is_not_there_for_anybody() {
     std::fs::write(served.path(hidden), "half").unwrap();
     std::fs::write(served.path("whole"), "whole").unwrap();
     let client = within(served.connect(1)).await.unwrap();
-    assert!(within(client.stat(&name(hidden))).await.unwrap_err().is_not_found());
-    assert!(within(client.remove(&name(hidden))).await.unwrap_err().is_not_found());
-    assert!(within(client.rename(&name(hidden), &name("y"), true)).await.unwrap_err().is_not_found());
-    assert_eq!(code(within(client.rename(&name("whole"), &name(hidden), true)).await), Some(FailCode::Refused));
-    assert_eq!(code(within(client.make_dir(&name(&format!("{hidden}/x")))).await), Some(FailCode::Refused));
+    assert!(
+        within(client.stat(&name(hidden)))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
+    assert!(
+        within(client.remove(&name(hidden)))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
+    assert!(
+        within(client.rename(&name(hidden), &name("y"), true))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
+    assert_eq!(
+        code(within(client.rename(&name("whole"), &name(hidden), true)).await),
+        Some(FailCode::Refused)
+    );
+    assert_eq!(
+        code(within(client.make_dir(&name(&format!("{hidden}/x")))).await),
+        Some(FailCode::Refused)
+    );
     assert_eq!(std::fs::read(served.path(hidden)).unwrap(), b"half");
 }
 
@@ -113,11 +180,34 @@ async fn links_are_not_followed_out_of_the_root_and_are_removed_themselves() {
     std::os::unix::fs::symlink(outer.path().join("secret"), served.path("out")).unwrap();
     let client = within(served.connect(1)).await.unwrap();
     let inside = name("out/file");
-    assert_eq!(code(within(client.stat(&inside)).await), Some(FailCode::Refused));
-    assert!(within(client.remove(&inside)).await.is_err() && within(client.read(&inside, None)).await.is_err());
-    assert!(within(client.list(Some(&name("out")))).await.is_err() && within(client.make_dir(&name("out/new"))).await.is_err());
-    assert!(within(client.write(&name("out/new"), "x", CopyOptions { parents: true, ..replace() })).await.is_err());
-    assert_eq!(within(client.stat(&name("out"))).await.unwrap().kind, Kind::Other);
+    assert_eq!(
+        code(within(client.stat(&inside)).await),
+        Some(FailCode::Refused)
+    );
+    assert!(
+        within(client.remove(&inside)).await.is_err()
+            && within(client.read(&inside, None)).await.is_err()
+    );
+    assert!(
+        within(client.list(Some(&name("out")))).await.is_err()
+            && within(client.make_dir(&name("out/new"))).await.is_err()
+    );
+    assert!(
+        within(client.write(
+            &name("out/new"),
+            "x",
+            CopyOptions {
+                parents: true,
+                ..replace()
+            }
+        ))
+        .await
+        .is_err()
+    );
+    assert_eq!(
+        within(client.stat(&name("out"))).await.unwrap().kind,
+        Kind::Other
+    );
     within(client.remove(&name("out"))).await.unwrap();
     assert!(outer.path().join("secret/file").exists() && !outer.path().join("secret/new").exists());
 }
@@ -128,20 +218,50 @@ async fn a_peer_that_may_only_append_adds_files_and_removes_its_locks_alone() {
     std::fs::write(root.path().join("kept"), "kept").unwrap();
     let served = Served::start_built(root, |builder| builder.append_only(true)).await;
     let client = within(served.connect(1)).await.unwrap();
-    let (kept, parents) = (name("kept"), CopyOptions { parents: true, ..replace() });
-    assert_eq!(code(within(client.remove(&kept)).await), Some(FailCode::Refused));
-    assert_eq!(code(within(client.rename(&kept, &name("other"), false)).await), Some(FailCode::Refused));
-    assert_eq!(code(within(client.write(&kept, "new", parents)).await), Some(FailCode::Refused));
-    let (lock, other) = (format!("repo/locks/{}", "0f".repeat(32)), format!("repo/data/{}", "0f".repeat(32)));
+    let (kept, parents) = (
+        name("kept"),
+        CopyOptions {
+            parents: true,
+            ..replace()
+        },
+    );
+    assert_eq!(
+        code(within(client.remove(&kept)).await),
+        Some(FailCode::Refused)
+    );
+    assert_eq!(
+        code(within(client.rename(&kept, &name("other"), false)).await),
+        Some(FailCode::Refused)
+    );
+    assert_eq!(
+        code(within(client.write(&kept, "new", parents)).await),
+        Some(FailCode::Refused)
+    );
+    let (lock, other) = (
+        format!("repo/locks/{}", "0f".repeat(32)),
+        format!("repo/data/{}", "0f".repeat(32)),
+    );
     for file in [&lock, &other] {
-        within(client.write(&name(file), "x", parents)).await.unwrap();
+        within(client.write(&name(file), "x", parents))
+            .await
+            .unwrap();
     }
     within(client.remove(&name(&lock))).await.unwrap();
-    assert_eq!(code(within(client.remove(&name(&other))).await), Some(FailCode::Refused));
-    assert_eq!(code(within(client.remove(&name("repo/locks"))).await), Some(FailCode::Refused), "a directory is no lock");
+    assert_eq!(
+        code(within(client.remove(&name(&other))).await),
+        Some(FailCode::Refused)
+    );
+    assert_eq!(
+        code(within(client.remove(&name("repo/locks"))).await),
+        Some(FailCode::Refused),
+        "a directory is no lock"
+    );
     let short = name("repo/locks/0f0f");
     within(client.write(&short, "x", parents)).await.unwrap();
-    assert_eq!(code(within(client.remove(&short)).await), Some(FailCode::Refused));
+    assert_eq!(
+        code(within(client.remove(&short)).await),
+        Some(FailCode::Refused)
+    );
     within(client.make_dir(&name("new/dir"))).await.unwrap();
     assert_eq!(std::fs::read(served.path("kept")).unwrap(), b"kept");
 }
@@ -155,11 +275,26 @@ async fn a_peer_that_may_only_read_changes_nothing() {
     let served = Served::start_built(root, |builder| builder.read_only(true)).await;
     let client = within(served.connect(1)).await.unwrap();
     let lock = name(&lock);
-    assert_eq!(code(within(client.remove(&lock)).await), Some(FailCode::Refused));
-    assert_eq!(code(within(client.rename(&lock, &name("x"), false)).await), Some(FailCode::Refused));
-    assert_eq!(code(within(client.make_dir(&name("x"))).await), Some(FailCode::Refused));
-    let parents = CopyOptions { parents: true, ..replace() };
-    assert_eq!(code(within(client.write(&name("x/y"), "new", parents)).await), Some(FailCode::Refused));
+    assert_eq!(
+        code(within(client.remove(&lock)).await),
+        Some(FailCode::Refused)
+    );
+    assert_eq!(
+        code(within(client.rename(&lock, &name("x"), false)).await),
+        Some(FailCode::Refused)
+    );
+    assert_eq!(
+        code(within(client.make_dir(&name("x"))).await),
+        Some(FailCode::Refused)
+    );
+    let parents = CopyOptions {
+        parents: true,
+        ..replace()
+    };
+    assert_eq!(
+        code(within(client.write(&name("x/y"), "new", parents)).await),
+        Some(FailCode::Refused)
+    );
     assert_eq!(within(client.read(&lock, None)).await.unwrap(), b"kept");
     assert_eq!(names(&client, "locks").await.len(), 1);
     assert!(!served.path("x").exists());
@@ -172,21 +307,48 @@ async fn ranges_are_read_at_every_edge() {
     for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 7] {
         let bytes = content(size);
         std::fs::write(served.path("file"), &bytes).unwrap();
-        assert!(within(client.read(&name("file"), None)).await.unwrap() == bytes, "all of {size}");
-        let places = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 4 * CHUNK, size.saturating_sub(1), size, size + 1];
-        for (start, end) in places.iter().flat_map(|start| places.iter().map(move |end| (*start, *end))) {
+        assert!(
+            within(client.read(&name("file"), None)).await.unwrap() == bytes,
+            "all of {size}"
+        );
+        let places = [
+            0,
+            1,
+            CHUNK - 1,
+            CHUNK,
+            CHUNK + 1,
+            4 * CHUNK,
+            size.saturating_sub(1),
+            size,
+            size + 1,
+        ];
+        for (start, end) in places
+            .iter()
+            .flat_map(|start| places.iter().map(move |end| (*start, *end)))
+        {
             let read = within(client.read(&name("file"), Some(start as u64..end as u64))).await;
             if start > size {
-                assert_eq!(code(read), Some(FailCode::Refused), "{start}..{end} of {size}");
+                assert_eq!(
+                    code(read),
+                    Some(FailCode::Refused),
+                    "{start}..{end} of {size}"
+                );
             } else {
                 let expected = &bytes[start..end.clamp(start, size)];
                 assert!(read.unwrap() == expected, "{start}..{end} of {size}");
             }
         }
-        let far = within(client.read(&name("file"), Some(0..u64::MAX))).await.unwrap();
+        let far = within(client.read(&name("file"), Some(0..u64::MAX)))
+            .await
+            .unwrap();
         assert!(far == bytes, "more than all of {size}");
     }
-    assert!(within(client.read(&name("missing"), Some(0..1))).await.unwrap_err().is_not_found());
+    assert!(
+        within(client.read(&name("missing"), Some(0..1)))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,8 +360,15 @@ async fn ranges_of_a_file_with_holes_are_what_is_there() {
     file.set_len(bytes.len() as u64).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &bytes[at..at + 1000], at as u64).unwrap();
     let client = within(served.connect(2)).await.unwrap();
-    for range in [0..bytes.len(), 100..bytes.len() - 1, at - 5000..at + 5000, CHUNK..2 * CHUNK] {
-        let read = within(client.read(&name("sparse"), Some(range.start as u64..range.end as u64))).await.unwrap();
+    for range in [
+        0..bytes.len(),
+        100..bytes.len() - 1,
+        at - 5000..at + 5000,
+        CHUNK..2 * CHUNK,
+    ] {
+        let read = within(client.read(&name("sparse"), Some(range.start as u64..range.end as u64)))
+            .await
+            .unwrap();
         assert!(read == bytes[range.clone()], "{range:?}");
     }
 }
@@ -215,20 +384,40 @@ async fn a_reader_gives_what_is_there_wherever_it_seeks() {
     let mut all = Vec::new();
     within(reader.read_to_end(&mut all)).await.unwrap();
     assert!(all == bytes);
-    assert_eq!(within(reader.read(&mut [0; 9])).await.unwrap(), 0, "no data after the end");
+    assert_eq!(
+        within(reader.read(&mut [0; 9])).await.unwrap(),
+        0,
+        "no data after the end"
+    );
 
     let mut random = 7_usize;
     for turn in 0..60 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let (at, len) = ((random >> 20) % bytes.len(), (random >> 9) % [10, 5000, 3 * CHUNK][turn % 3]);
-        let at = if turn % 4 == 0 { reader.position() as usize + 1000 } else { at };
-        within(reader.seek(SeekFrom::Start(at as u64))).await.unwrap();
-        let expected = bytes.get(at..(at + len).min(bytes.len())).unwrap_or_default();
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let (at, len) = (
+            (random >> 20) % bytes.len(),
+            (random >> 9) % [10, 5000, 3 * CHUNK][turn % 3],
+        );
+        let at = if turn % 4 == 0 {
+            reader.position() as usize + 1000
+        } else {
+            at
+        };
+        within(reader.seek(SeekFrom::Start(at as u64)))
+            .await
+            .unwrap();
+        let expected = bytes
+            .get(at..(at + len).min(bytes.len()))
+            .unwrap_or_default();
         let mut read = vec![0; expected.len()];
         within(reader.read_exact(&mut read)).await.unwrap();
         assert!(read == expected, "round {turn}: {len} bytes at {at}");
     }
-    assert_eq!(within(reader.seek(SeekFrom::End(-21))).await.unwrap(), bytes.len() as u64 - 21);
+    assert_eq!(
+        within(reader.seek(SeekFrom::End(-21))).await.unwrap(),
+        bytes.len() as u64 - 21
+    );
     let mut rest = Vec::new();
     within(reader.read_to_end(&mut rest)).await.unwrap();
     assert!(rest == bytes[bytes.len() - 21..]);
@@ -236,9 +425,15 @@ async fn a_reader_gives_what_is_there_wherever_it_seeks() {
     within(reader.seek(SeekFrom::Start(1 << 50))).await.unwrap();
     assert_eq!(within(reader.read(&mut [0; 9])).await.unwrap(), 0);
 
-    assert_eq!(code(within(client.open(&name("missing"))).await), Some(FailCode::NotFound));
+    assert_eq!(
+        code(within(client.open(&name("missing"))).await),
+        Some(FailCode::NotFound)
+    );
     std::fs::create_dir(served.path("dir")).unwrap();
-    assert_eq!(code(within(client.open(&name("dir"))).await), Some(FailCode::NotAFile));
+    assert_eq!(
+        code(within(client.open(&name("dir"))).await),
+        Some(FailCode::NotAFile)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -249,9 +444,14 @@ async fn a_file_that_changes_under_its_reader_is_an_error_and_not_a_mixture() {
     let mut reader = within(client.open(&name("file"))).await.unwrap();
     within(reader.read_exact(&mut [0; 100])).await.unwrap();
     std::fs::write(served.path("file"), vec![1; 8 * CHUNK]).unwrap();
-    within(reader.seek(SeekFrom::Start(6 * CHUNK as u64))).await.unwrap();
+    within(reader.seek(SeekFrom::Start(6 * CHUNK as u64)))
+        .await
+        .unwrap();
     let error = within(reader.read(&mut [0; 100])).await.unwrap_err();
-    let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>()).unwrap();
+    let error = error
+        .get_ref()
+        .and_then(|error| error.downcast_ref::<Error>())
+        .unwrap();
     assert_eq!(error.fail_code(), Some(FailCode::SourceChanged));
     assert!(error.is_retryable());
 }
@@ -276,19 +476,45 @@ async fn readers_that_are_dropped_in_the_middle_hold_up_nobody() {
 async fn files_are_written_as_their_bytes_come() {
     let served = Served::start().await;
     let client = within(served.connect(3)).await.unwrap();
-    let parents = CopyOptions { parents: true, ..CopyOptions::default() };
-    for (number, size) in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 50 * CHUNK + 77].into_iter().enumerate() {
+    let parents = CopyOptions {
+        parents: true,
+        ..CopyOptions::default()
+    };
+    for (number, size) in [
+        0,
+        1,
+        CHUNK - 1,
+        CHUNK,
+        CHUNK + 1,
+        2 * CHUNK,
+        50 * CHUNK + 77,
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let (bytes, file) = (content(size), format!("new/{number}/file"));
         let mut writer = client.create(&name(&file), parents);
         for piece in bytes.chunks(100_003) {
             within(writer.write_all(piece)).await.unwrap();
         }
         within(writer.shutdown()).await.unwrap();
-        assert!(!served.path(&file).exists(), "nothing has the name before the end");
+        assert!(
+            !served.path(&file).exists(),
+            "nothing has the name before the end"
+        );
         let report = within(writer.finish()).await.unwrap();
-        assert_eq!((report.size, report.digest), (size as u64, Some(digest(&bytes))));
-        assert!(std::fs::read(served.path(&file)).unwrap() == bytes, "{size} bytes");
-        assert_eq!(leftovers(served.path(&file).parent().unwrap()), Vec::<String>::new());
+        assert_eq!(
+            (report.size, report.digest),
+            (size as u64, Some(digest(&bytes)))
+        );
+        assert!(
+            std::fs::read(served.path(&file)).unwrap() == bytes,
+            "{size} bytes"
+        );
+        assert_eq!(
+            leftovers(served.path(&file).parent().unwrap()),
+            Vec::<String>::new()
+        );
     }
     let without = within(client.write(&name("missing/file"), "x", CopyOptions::default())).await;
     assert!(without.unwrap_err().is_not_found());
@@ -301,10 +527,15 @@ async fn a_writer_that_is_dropped_leaves_nothing() {
     std::fs::write(served.path("kept"), "before").unwrap();
     for turn in 0..30 {
         let mut writer = client.create(&name(["new", "kept"][turn % 2]), replace());
-        within(writer.write_all(&content(turn * CHUNK / 3))).await.unwrap();
+        within(writer.write_all(&content(turn * CHUNK / 3)))
+            .await
+            .unwrap();
         match turn % 3 {
             0 => tokio::time::sleep(Duration::from_millis(turn as u64)).await,
-            1 => drop(tokio::time::timeout(Duration::from_micros(50 * turn as u64), async { writer.flush().await })),
+            1 => drop(tokio::time::timeout(
+                Duration::from_micros(50 * turn as u64),
+                async { writer.flush().await },
+            )),
             _ => {}
         }
         drop(writer);
@@ -318,7 +549,9 @@ async fn a_writer_that_is_dropped_leaves_nothing() {
     .await;
     assert_eq!(names_in(served.root.path()), ["kept"]);
     assert_eq!(std::fs::read(served.path("kept")).unwrap(), b"before");
-    within(client.write(&name("new"), "works", CopyOptions::default())).await.unwrap();
+    within(client.write(&name("new"), "works", CopyOptions::default()))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -330,8 +563,14 @@ async fn a_write_to_what_may_not_be_written_says_why() {
     let bytes = content(30 * CHUNK);
     let error = within(writer.write_all(&bytes)).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
-    let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>()).unwrap();
-    assert_eq!((error.fail_code(), error.is_retryable()), (Some(FailCode::Exists), false));
+    let error = error
+        .get_ref()
+        .and_then(|error| error.downcast_ref::<Error>())
+        .unwrap();
+    assert_eq!(
+        (error.fail_code(), error.is_retryable()),
+        (Some(FailCode::Exists), false)
+    );
     assert!(within(writer.finish()).await.is_err());
     assert_eq!(std::fs::read(served.path("kept")).unwrap(), b"before");
 }
@@ -340,11 +579,17 @@ async fn a_write_to_what_may_not_be_written_says_why() {
 async fn sixty_four_objects_are_written_read_and_removed_at_once() {
     let served = Served::start().await;
     let client = within(served.connect(3)).await.unwrap();
-    let parents = CopyOptions { parents: true, ..CopyOptions::default() };
+    let parents = CopyOptions {
+        parents: true,
+        ..CopyOptions::default()
+    };
     let all = (0..64_usize).map(|number| {
         let client = client.clone();
         tokio::spawn(async move {
-            let (file, bytes) = (name(&format!("at-once/{}/{number}", number % 5)), content(number * 7919));
+            let (file, bytes) = (
+                name(&format!("at-once/{}/{number}", number % 5)),
+                content(number * 7919),
+            );
             client.write(&file, &bytes, parents).await.unwrap();
             assert!(client.read(&file, None).await.unwrap() == bytes);
             let mut reader = client.open(&file).await.unwrap();
@@ -359,7 +604,10 @@ async fn sixty_four_objects_are_written_read_and_removed_at_once() {
         within(task).await.unwrap();
     }
     for dir in 0..5 {
-        assert_eq!(names(&client, &format!("at-once/{dir}")).await, Vec::<String>::new());
+        assert_eq!(
+            names(&client, &format!("at-once/{dir}")).await,
+            Vec::<String>::new()
+        );
     }
 }
 
@@ -385,7 +633,9 @@ async fn more_asks_than_may_be_under_way_wait_for_their_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_is_told_to_whoever_looks() {
     let served = Served::start().await;
-    let client = within(served.connect_at(1, Some(nicstripe::BitRate(200_000_000)))).await.unwrap();
+    let client = within(served.connect_at(1, Some(nicstripe::BitRate(200_000_000))))
+        .await
+        .unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = here.path().join("source");
     std::fs::write(&source, content(40 * CHUNK)).unwrap();
@@ -407,19 +657,39 @@ async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody
     let served = Served::start().await;
     let client = within(served.connect(2)).await.unwrap();
     let bytes = content(6 * CHUNK);
-    within(client.write(&name("kept"), &bytes, CopyOptions::default())).await.unwrap();
+    within(client.write(&name("kept"), &bytes, CopyOptions::default()))
+        .await
+        .unwrap();
     let mut random = 3_usize;
     for turn in 0..400 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let moment = Duration::from_micros((random >> 33) as u64 % [100, 1_000, 8_000][turn % 3]);
         let (file, kept) = (name(&format!("new-{turn}")), name("kept"));
         let cut_short = async {
             match turn % 5 {
                 0 => drop(client.read(&kept, None).await.unwrap()),
-                1 => drop(client.write(&file, &bytes, CopyOptions::default()).await.unwrap()),
+                1 => drop(
+                    client
+                        .write(&file, &bytes, CopyOptions::default())
+                        .await
+                        .unwrap(),
+                ),
                 2 => drop(client.list(None).await.unwrap()),
-                3 => drop(client.open(&kept).await.unwrap().read_to_end(&mut Vec::new()).await.unwrap()),
-                _ => client.make_dir(&name(&format!("dir-{turn}"))).await.unwrap(),
+                3 => drop(
+                    client
+                        .open(&kept)
+                        .await
+                        .unwrap()
+                        .read_to_end(&mut Vec::new())
+                        .await
+                        .unwrap(),
+                ),
+                _ => client
+                    .make_dir(&name(&format!("dir-{turn}")))
+                    .await
+                    .unwrap(),
             }
         };
         let _ = tokio::time::timeout(moment, cut_short).await;
@@ -431,7 +701,10 @@ async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody
     })
     .await;
     // A written object is complete or absent.
-    for file in names_in(served.root.path()).iter().filter(|name| name.starts_with("new-")) {
+    for file in names_in(served.root.path())
+        .iter()
+        .filter(|name| name.starts_with("new-"))
+    {
         assert!(std::fs::read(served.path(file)).unwrap() == bytes, "{file}");
     }
     // The full number of transfers can still run concurrently.
@@ -454,5 +727,8 @@ async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
-    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
 }

@@ -16,18 +16,26 @@ use std::{
 
 use harness::{Served, content, digest, interrupt_at, name, within};
 use nicstripe::{
-    BenchEvent, BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder, Error, FailCode, Name, Report,
-    TreeOptions,
+    BenchEvent, BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder,
+    Error, FailCode, Name, Report, TreeOptions,
     bench::DiskPlan,
     storage::{MemoryStorage, Storage},
     trust::{Identity, PeerOptions, Peers, PublicLine},
 };
 
 async fn served_from(storage: impl Storage) -> Served {
-    Served::start_built(tempfile::tempdir().unwrap(), |builder| builder.storage(storage)).await
+    Served::start_built(tempfile::tempdir().unwrap(), |builder| {
+        builder.storage(storage)
+    })
+    .await
 }
 
-async fn put(client: &Client, source: &Path, target: &str, options: CopyOptions) -> Result<Report, Error> {
+async fn put(
+    client: &Client,
+    source: &Path,
+    target: &str,
+    options: CopyOptions,
+) -> Result<Report, Error> {
     within(client.put(source, Some(name(target)), options).finish()).await
 }
 
@@ -54,22 +62,51 @@ async fn files_of_every_awkward_size_go_into_memory_and_come_back() {
     let client = within(served.connect(3)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     const CHUNK: usize = 256 * 1024;
-    for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 7 * CHUNK, 40 * CHUNK + 4097] {
+    for size in [
+        0,
+        1,
+        CHUNK - 1,
+        CHUNK,
+        CHUNK + 1,
+        7 * CHUNK,
+        40 * CHUNK + 4097,
+    ] {
         let bytes = content(size);
         let remote = format!("file-{size}");
-        let report =
-            put(&client, &file(here.path(), &bytes), &remote, CopyOptions { verify: true, ..CopyOptions::default() }).await.unwrap();
+        let report = put(
+            &client,
+            &file(here.path(), &bytes),
+            &remote,
+            CopyOptions {
+                verify: true,
+                ..CopyOptions::default()
+            },
+        )
+        .await
+        .unwrap();
         assert_eq!(report.digest, Some(digest(&bytes)), "{size} bytes");
-        assert!(storage.contents(&name(&remote)).unwrap() == bytes, "{size} bytes");
+        assert!(
+            storage.contents(&name(&remote)).unwrap() == bytes,
+            "{size} bytes"
+        );
 
         let back = here.path().join("back");
-        let again = CopyOptions { replace: true, ..CopyOptions::default() };
-        let report = within(client.get(name(&remote), &back, again).finish()).await.unwrap();
+        let again = CopyOptions {
+            replace: true,
+            ..CopyOptions::default()
+        };
+        let report = within(client.get(name(&remote), &back, again).finish())
+            .await
+            .unwrap();
         assert_eq!(report.digest, Some(digest(&bytes)), "{size} bytes");
         assert!(std::fs::read(&back).unwrap() == bytes, "{size} bytes");
     }
     assert_eq!(storage.unfinished(), 0);
-    assert_eq!(std::fs::read_dir(served.root.path()).unwrap().count(), 0, "no directory is written");
+    assert_eq!(
+        std::fs::read_dir(served.root.path()).unwrap().count(),
+        0,
+        "no directory is written"
+    );
     within(client.close()).await;
 }
 
@@ -82,12 +119,24 @@ async fn pipes_go_into_memory_and_come_back() {
         let bytes = content(size);
         let target = name(&format!("pipe-{size}"));
         let reader = std::io::Cursor::new(bytes.clone());
-        let report = within(client.put_pipe(reader, target.clone(), CopyOptions::default()).finish()).await.unwrap();
+        let report = within(
+            client
+                .put_pipe(reader, target.clone(), CopyOptions::default())
+                .finish(),
+        )
+        .await
+        .unwrap();
         assert_eq!(report.digest, Some(digest(&bytes)), "{size} bytes");
         assert!(storage.contents(&target).unwrap() == bytes, "{size} bytes");
 
         let back = tempfile::NamedTempFile::new().unwrap();
-        within(client.get_pipe(target, back.reopen().unwrap(), CopyOptions::default()).finish()).await.unwrap();
+        within(
+            client
+                .get_pipe(target, back.reopen().unwrap(), CopyOptions::default())
+                .finish(),
+        )
+        .await
+        .unwrap();
         assert!(std::fs::read(back.path()).unwrap() == bytes, "{size} bytes");
     }
     assert_eq!(storage.unfinished(), 0);
@@ -102,10 +151,21 @@ async fn a_name_is_replaced_only_where_that_was_asked_for() {
     storage.insert(&name("target"), b"old").unwrap();
     let source = file(here.path(), b"new");
 
-    let error = put(&client, &source, "target", CopyOptions::default()).await.unwrap_err();
+    let error = put(&client, &source, "target", CopyOptions::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::Exists), "{error}");
     assert_eq!(storage.contents(&name("target")).unwrap(), b"old");
-    for options in [CopyOptions { replace: true, ..CopyOptions::default() }, CopyOptions { delta: true, ..CopyOptions::default() }] {
+    for options in [
+        CopyOptions {
+            replace: true,
+            ..CopyOptions::default()
+        },
+        CopyOptions {
+            delta: true,
+            ..CopyOptions::default()
+        },
+    ] {
         storage.insert(&name("target"), b"old").unwrap();
         put(&client, &source, "target", options).await.unwrap();
         assert_eq!(storage.contents(&name("target")).unwrap(), b"new");
@@ -120,13 +180,29 @@ async fn a_directory_in_memory_takes_a_file_under_its_own_name() {
     let client = within(served.connect(1)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = file(here.path(), b"x");
-    put(&client, &source, "a/b", CopyOptions::default()).await.unwrap();
+    put(&client, &source, "a/b", CopyOptions::default())
+        .await
+        .unwrap();
     assert_eq!(storage.contents(&name("a/b/source")).unwrap(), b"x");
-    let error = put(&client, &source, "missing/target", CopyOptions::default()).await.unwrap_err();
+    let error = put(&client, &source, "missing/target", CopyOptions::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NotFound), "{error}");
-    let error = within(client.get(name("a"), here.path(), CopyOptions::default()).finish()).await.unwrap_err();
+    let error = within(
+        client
+            .get(name("a"), here.path(), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NotAFile), "{error}");
-    let error = within(client.get(name("missing"), here.path(), CopyOptions::default()).finish()).await.unwrap_err();
+    let error = within(
+        client
+            .get(name("missing"), here.path(), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NotFound), "{error}");
 }
 
@@ -140,13 +216,24 @@ async fn mode_and_time_are_kept_where_that_was_asked_for() {
     std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o751)).unwrap();
     let modified = std::fs::metadata(&source).unwrap().modified().unwrap();
 
-    let preserve = CopyOptions { preserve: true, ..CopyOptions::default() };
+    let preserve = CopyOptions {
+        preserve: true,
+        ..CopyOptions::default()
+    };
     put(&client, &source, "target", preserve).await.unwrap();
     assert_eq!(storage.stat(&name("target")).unwrap().modified, modified);
     let back = here.path().join("back");
-    within(client.get(name("target"), &back, preserve).finish()).await.unwrap();
+    within(client.get(name("target"), &back, preserve).finish())
+        .await
+        .unwrap();
     let found = std::fs::metadata(&back).unwrap();
-    assert_eq!((found.permissions().mode() & 0o777, found.modified().unwrap()), (0o751, modified));
+    assert_eq!(
+        (
+            found.permissions().mode() & 0o777,
+            found.modified().unwrap()
+        ),
+        (0o751, modified)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,8 +247,18 @@ async fn a_sparse_file_takes_no_memory_for_its_holes() {
     source.write_all_at(&content(1 << 20), 32 << 20).unwrap();
     drop(source);
 
-    put(&client, &here.path().join("sparse"), "sparse", CopyOptions::default()).await.unwrap();
-    assert!(storage.contents(&name("sparse")).unwrap() == std::fs::read(here.path().join("sparse")).unwrap());
+    put(
+        &client,
+        &here.path().join("sparse"),
+        "sparse",
+        CopyOptions::default(),
+    )
+    .await
+    .unwrap();
+    assert!(
+        storage.contents(&name("sparse")).unwrap()
+            == std::fs::read(here.path().join("sparse")).unwrap()
+    );
     assert!(storage.used() <= 2 << 20, "{storage:?}");
 }
 
@@ -173,16 +270,32 @@ async fn an_interrupted_file_has_no_name_and_goes_on_where_it_was() {
     let bytes = content(128 << 20);
     let source = file(here.path(), &bytes);
 
-    let client = within(served.connect_at(2, Some(BitRate(800_000_000)))).await.unwrap();
-    assert!(interrupt_at(client.put(&source, Some(name("target")), CopyOptions::default()), 24 << 20).await);
-    assert_eq!((storage.contents(&name("target")), storage.unfinished()), (None, 1));
+    let client = within(served.connect_at(2, Some(BitRate(800_000_000))))
+        .await
+        .unwrap();
+    assert!(
+        interrupt_at(
+            client.put(&source, Some(name("target")), CopyOptions::default()),
+            24 << 20
+        )
+        .await
+    );
+    assert_eq!(
+        (storage.contents(&name("target")), storage.unfinished()),
+        (None, 1)
+    );
     assert_eq!(storage.list(None, None, 10).unwrap().0, []);
 
-    let report = put(&client, &source, "target", CopyOptions::default()).await.unwrap();
+    let report = put(&client, &source, "target", CopyOptions::default())
+        .await
+        .unwrap();
     assert!(report.resumed_bytes >= 16 << 20, "{report:?}");
     assert_eq!(report.digest, Some(digest(&bytes)));
     assert!(storage.contents(&name("target")).unwrap() == bytes);
-    assert_eq!((storage.unfinished(), storage.used()), (0, bytes.len() as u64));
+    assert_eq!(
+        (storage.unfinished(), storage.used()),
+        (0, bytes.len() as u64)
+    );
 }
 
 #[test]
@@ -197,7 +310,9 @@ fn a_file_goes_on_where_it_was_when_its_session_was_killed() {
     // Dropping the runtime ends its tasks without a message to the daemon, like a killed process.
     let killed = tokio::runtime::Runtime::new().unwrap();
     killed.block_on(async {
-        let client = within(served.connect_at(2, Some(BitRate(800_000_000)))).await.unwrap();
+        let client = within(served.connect_at(2, Some(BitRate(800_000_000))))
+            .await
+            .unwrap();
         let mut transfer = client.put(&source, Some(name("target")), CopyOptions::default());
         while let Some(event) = within(transfer.next_event()).await {
             if matches!(event, nicstripe::Event::Progress(progress) if progress.bytes >= 24 << 20) {
@@ -207,11 +322,16 @@ fn a_file_goes_on_where_it_was_when_its_session_was_killed() {
         std::mem::forget(transfer);
     });
     killed.shutdown_timeout(Duration::from_secs(5));
-    assert_eq!((storage.contents(&name("target")), storage.unfinished()), (None, 1));
+    assert_eq!(
+        (storage.contents(&name("target")), storage.unfinished()),
+        (None, 1)
+    );
 
     serving.block_on(async {
         let client = within(served.connect(2)).await.unwrap();
-        let report = put(&client, &source, "target", CopyOptions::default()).await.unwrap();
+        let report = put(&client, &source, "target", CopyOptions::default())
+            .await
+            .unwrap();
         assert!(report.resumed_bytes > 0, "{report:?}");
         assert_eq!(report.digest, Some(digest(&bytes)));
     });
@@ -223,9 +343,14 @@ fn a_file_goes_on_where_it_was_when_its_session_was_killed() {
 async fn an_interrupted_pipe_leaves_nothing() {
     let storage = MemoryStorage::new();
     let served = served_from(storage.clone()).await;
-    let client = within(served.connect_at(1, Some(BitRate(400_000_000)))).await.unwrap();
+    let client = within(served.connect_at(1, Some(BitRate(400_000_000))))
+        .await
+        .unwrap();
     let transfer = client.put_pipe(std::io::repeat(7), name("target"), CopyOptions::default());
-    assert!(!interrupt_at(transfer, 4 << 20).await, "an interrupted pipe is not resumed");
+    assert!(
+        !interrupt_at(transfer, 4 << 20).await,
+        "an interrupted pipe is not resumed"
+    );
     within(client.close()).await;
     emptied(&storage).await;
     assert_eq!(storage.contents(&name("target")), None);
@@ -238,12 +363,25 @@ async fn a_changed_source_is_sent_anew_and_never_stitched() {
     let here = tempfile::tempdir().unwrap();
     let mut bytes = content(64 << 20);
     let source = file(here.path(), &bytes);
-    let client = within(served.connect_at(1, Some(BitRate(800_000_000)))).await.unwrap();
-    assert!(interrupt_at(client.put(&source, Some(name("target")), CopyOptions::default()), 8 << 20).await);
+    let client = within(served.connect_at(1, Some(BitRate(800_000_000))))
+        .await
+        .unwrap();
+    assert!(
+        interrupt_at(
+            client.put(&source, Some(name("target")), CopyOptions::default()),
+            8 << 20
+        )
+        .await
+    );
     bytes[0] ^= 1;
     file(here.path(), &bytes);
-    let report = put(&client, &source, "target", CopyOptions::default()).await.unwrap();
-    assert_eq!((report.resumed_bytes, report.digest), (0, Some(digest(&bytes))));
+    let report = put(&client, &source, "target", CopyOptions::default())
+        .await
+        .unwrap();
+    assert_eq!(
+        (report.resumed_bytes, report.digest),
+        (0, Some(digest(&bytes)))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -253,12 +391,25 @@ async fn what_does_not_fit_into_memory_is_refused_as_on_a_full_disk() {
     let client = within(served.connect(1)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = file(here.path(), &content(2 << 20));
-    let error = put(&client, &source, "target", CopyOptions::default()).await.unwrap_err();
+    let error = put(&client, &source, "target", CopyOptions::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NoSpace), "{error}");
-    let piped = client.put_pipe(std::io::Read::take(std::io::repeat(7), 2 << 20), name("target"), CopyOptions::default());
+    let piped = client.put_pipe(
+        std::io::Read::take(std::io::repeat(7), 2 << 20),
+        name("target"),
+        CopyOptions::default(),
+    );
     let error = within(piped.finish()).await.unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NoSpace), "{error}");
-    put(&client, &file(here.path(), &content(1 << 20)), "target", CopyOptions::default()).await.unwrap();
+    put(
+        &client,
+        &file(here.path(), &content(1 << 20)),
+        "target",
+        CopyOptions::default(),
+    )
+    .await
+    .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -268,13 +419,26 @@ async fn trees_are_refused_without_a_directory() {
     let here = tempfile::tempdir().unwrap();
     std::fs::write(here.path().join("x"), "x").unwrap();
     let trees = [
-        client.put_tree(vec![here.path().to_owned()], None, false, TreeOptions::default()),
-        client.get_tree(vec![(None, true)], here.path(), false, TreeOptions::default()),
+        client.put_tree(
+            vec![here.path().to_owned()],
+            None,
+            false,
+            TreeOptions::default(),
+        ),
+        client.get_tree(
+            vec![(None, true)],
+            here.path(),
+            false,
+            TreeOptions::default(),
+        ),
     ];
     for tree in trees {
         let error = within(tree.finish()).await.unwrap_err();
         assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error}");
-        assert!(error.to_string().contains("storage has no directories"), "{error}");
+        assert!(
+            error.to_string().contains("storage has no directories"),
+            "{error}"
+        );
     }
 }
 
@@ -284,9 +448,21 @@ async fn a_bench_of_the_disk_says_that_there_is_none_and_measures_the_rest() {
     let served = served_from(storage.clone()).await;
     let client = within(served.connect(1)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
-    let disk = DiskPlan { file: file(here.path(), &content(3 << 20)), name: Some(name("target")), reverse: false, bytes: 1 << 30 };
+    let disk = DiskPlan {
+        file: file(here.path(), &content(3 << 20)),
+        name: Some(name("target")),
+        reverse: false,
+        bytes: 1 << 30,
+    };
     let load = Duration::from_millis(300);
-    let plan = BenchPlan { phases: Vec::new(), disk: Some(disk), repeats: 1..=1, load, settle: false, ..BenchPlan::default() };
+    let plan = BenchPlan {
+        phases: Vec::new(),
+        disk: Some(disk),
+        repeats: 1..=1,
+        load,
+        settle: false,
+        ..BenchPlan::default()
+    };
     let mut bench = client.bench(plan);
     let mut notes = Vec::new();
     while let Some(event) = within(bench.next_event()).await {
@@ -295,8 +471,20 @@ async fn a_bench_of_the_disk_says_that_there_is_none_and_measures_the_rest() {
         }
     }
     let found = within(bench.finish()).await.unwrap().disk.unwrap();
-    assert!(found.read.is_some() && found.network.is_some() && found.write.is_none() && found.all.is_none(), "{found:#?}");
-    assert!(notes.iter().all(|note| note.contains("storage has no directories")) && notes.len() == 2, "{notes:?}");
+    assert!(
+        found.read.is_some()
+            && found.network.is_some()
+            && found.write.is_none()
+            && found.all.is_none(),
+        "{found:#?}"
+    );
+    assert!(
+        notes
+            .iter()
+            .all(|note| note.contains("storage has no directories"))
+            && notes.len() == 2,
+        "{notes:?}"
+    );
     emptied(&storage).await;
 }
 
@@ -304,17 +492,54 @@ async fn a_bench_of_the_disk_says_that_there_is_none_and_measures_the_rest() {
 async fn a_peer_with_a_directory_of_its_own_gets_none_where_files_are_kept_elsewhere() {
     let (ours, theirs) = (Identity::generate().unwrap(), Identity::generate().unwrap());
     let mut peers = Peers::default();
-    peers.add(&PublicLine::new(theirs.public_key(), "client"), Some("client")).unwrap();
-    peers.set_options(&theirs.public_key(), PeerOptions { root: Some("/tmp".into()), ..PeerOptions::unrestricted() }).unwrap();
-    let builder = Daemon::builder().storage(MemoryStorage::new()).interfaces(vec!["lo".into()]).port(0);
-    let bound = builder.identity(ours.clone()).peers(peers).bind().await.unwrap();
-    let (port, shutdown) = (bound.addresses()[0].address.port(), CancellationToken::new());
+    peers
+        .add(
+            &PublicLine::new(theirs.public_key(), "client"),
+            Some("client"),
+        )
+        .unwrap();
+    peers
+        .set_options(
+            &theirs.public_key(),
+            PeerOptions {
+                root: Some("/tmp".into()),
+                ..PeerOptions::unrestricted()
+            },
+        )
+        .unwrap();
+    let builder = Daemon::builder()
+        .storage(MemoryStorage::new())
+        .interfaces(vec!["lo".into()])
+        .port(0);
+    let bound = builder
+        .identity(ours.clone())
+        .peers(peers)
+        .bind()
+        .await
+        .unwrap();
+    let (port, shutdown) = (
+        bound.addresses()[0].address.port(),
+        CancellationToken::new(),
+    );
     let _end = shutdown.clone().drop_guard();
     tokio::spawn(bound.run(shutdown));
 
     let mut peers = Peers::default();
-    peers.add(&PublicLine::new(ours.public_key(), "daemon"), Some("daemon")).unwrap();
-    let error = within(Client::builder().identity(theirs).peers(peers).port(port).connect("127.0.0.1")).await.unwrap_err();
+    peers
+        .add(
+            &PublicLine::new(ours.public_key(), "daemon"),
+            Some("daemon"),
+        )
+        .unwrap();
+    let error = within(
+        Client::builder()
+            .identity(theirs)
+            .peers(peers)
+            .port(port)
+            .connect("127.0.0.1"),
+    )
+    .await
+    .unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error}");
 }
 
@@ -324,20 +549,44 @@ async fn an_interrupted_file_from_memory_goes_on_where_it_was() {
     let bytes = content(64 << 20);
     storage.insert(&name("source"), &bytes).unwrap();
     let served = served_from(storage.clone()).await;
-    let client = within(served.connect_at(2, Some(BitRate(800_000_000)))).await.unwrap();
+    let client = within(served.connect_at(2, Some(BitRate(800_000_000))))
+        .await
+        .unwrap();
     let here = tempfile::tempdir().unwrap();
     let back = here.path().join("back");
-    assert!(interrupt_at(client.get(name("source"), &back, CopyOptions::default()), 16 << 20).await);
-    let report = within(client.get(name("source"), &back, CopyOptions::default()).finish()).await.unwrap();
+    assert!(
+        interrupt_at(
+            client.get(name("source"), &back, CopyOptions::default()),
+            16 << 20
+        )
+        .await
+    );
+    let report = within(
+        client
+            .get(name("source"), &back, CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert!(report.resumed_bytes > 0, "{report:?}");
     assert!(std::fs::read(&back).unwrap() == bytes);
 
     // Other bytes of the same length and name are another file.
-    let again = CopyOptions { replace: true, ..CopyOptions::default() };
+    let again = CopyOptions {
+        replace: true,
+        ..CopyOptions::default()
+    };
     assert!(interrupt_at(client.get(name("source"), &back, again), 16 << 20).await);
-    storage.insert(&name("source"), vec![7; bytes.len()]).unwrap();
-    let report = within(client.get(name("source"), &back, again).finish()).await.unwrap();
-    assert_eq!((report.resumed_bytes, report.digest), (0, Some(digest(&vec![7; bytes.len()]))));
+    storage
+        .insert(&name("source"), vec![7; bytes.len()])
+        .unwrap();
+    let report = within(client.get(name("source"), &back, again).finish())
+        .await
+        .unwrap();
+    assert_eq!(
+        (report.resumed_bytes, report.digest),
+        (0, Some(digest(&vec![7; bytes.len()])))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -346,14 +595,27 @@ async fn a_daemon_that_lets_peers_only_read_or_append_does_so_whatever_it_keeps_
     storage.insert(&name("target"), b"old").unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = file(here.path(), b"new");
-    let replace = CopyOptions { replace: true, ..CopyOptions::default() };
+    let replace = CopyOptions {
+        replace: true,
+        ..CopyOptions::default()
+    };
     for may_append in [true, false] {
-        let built = |builder: DaemonBuilder| builder.storage(storage.clone()).append_only(may_append).read_only(!may_append);
+        let built = |builder: DaemonBuilder| {
+            builder
+                .storage(storage.clone())
+                .append_only(may_append)
+                .read_only(!may_append)
+        };
         let served = Served::start_built(tempfile::tempdir().unwrap(), built).await;
         let client = within(served.connect(1)).await.unwrap();
         let error = put(&client, &source, "target", replace).await.unwrap_err();
         assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error}");
-        assert_eq!(put(&client, &source, "new", CopyOptions::default()).await.is_ok(), may_append);
+        assert_eq!(
+            put(&client, &source, "new", CopyOptions::default())
+                .await
+                .is_ok(),
+            may_append
+        );
         assert_eq!(storage.contents(&name("target")).unwrap(), b"old");
     }
 }
@@ -364,13 +626,22 @@ async fn many_files_at_once_go_into_memory() {
     let served = served_from(storage.clone()).await;
     let client = within(served.connect(2)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
-    let names: Vec<Name> = (0..64).map(|number| name(&format!("file-{number}"))).collect();
+    let names: Vec<Name> = (0..64)
+        .map(|number| name(&format!("file-{number}")))
+        .collect();
     let source = file(here.path(), &content(600_000));
-    let transfers: Vec<_> = names.iter().map(|name| client.put(&source, Some(name.clone()), CopyOptions::default())).collect();
+    let transfers: Vec<_> = names
+        .iter()
+        .map(|name| client.put(&source, Some(name.clone()), CopyOptions::default()))
+        .collect();
     for transfer in transfers {
         within(transfer.finish()).await.unwrap();
     }
-    assert!(names.iter().all(|name| storage.contents(name).unwrap() == content(600_000)));
+    assert!(
+        names
+            .iter()
+            .all(|name| storage.contents(name).unwrap() == content(600_000))
+    );
     let (listed, more) = storage.list(None, None, 1000).unwrap();
     assert_eq!((listed.len(), more), (64, false));
 }

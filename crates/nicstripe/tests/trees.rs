@@ -15,7 +15,10 @@ fn everything() -> TreeOptions {
         owners: true,
         xattrs: true,
         hard_links: true,
-        files: CopyOptions { preserve: true, ..CopyOptions::default() },
+        files: CopyOptions {
+            preserve: true,
+            ..CopyOptions::default()
+        },
         ..TreeOptions::default()
     }
 }
@@ -34,24 +37,43 @@ fn plant(tree: &Path) {
         fs::write(tree.join(file), content(size)).unwrap();
     }
     for number in 0..300 {
-        fs::write(tree.join(format!("sub/file-{number}")), content(number * 37)).unwrap();
+        fs::write(
+            tree.join(format!("sub/file-{number}")),
+            content(number * 37),
+        )
+        .unwrap();
     }
     symlink("sub/chunk", tree.join("link")).unwrap();
     symlink("/nowhere", tree.join("sub/dangling")).unwrap();
     fs::hard_link(tree.join("small"), tree.join("sub/same")).unwrap();
     fs::hard_link(tree.join("large"), tree.join("sub/same-large")).unwrap();
-    fs::File::open(tree.join("sub/deeper/empty")).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    fs::File::open(tree.join("sub/deeper/empty"))
+        .unwrap()
+        .set_modified(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
 }
 
 /// Returns the differences of two trees by `diff -r` and stat; empty if they are equal.
 fn difference(a: &Path, b: &Path) -> String {
     let list = |tree: &Path| {
         let script = "find . -printf '%P %y %m %T@ %n %l %s\\n' | sed -E 's/^([^ ]* d [^ ]* [^ ]*) .*/\\1/' | sort";
-        let output = Command::new("sh").args(["-c", script]).current_dir(tree).output().unwrap();
+        let output = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(tree)
+            .output()
+            .unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    let diff = Command::new("diff").arg("-r").args([a, b]).output().unwrap();
-    let listed = if list(a) == list(b) { String::new() } else { format!("{}\n--\n{}", list(a), list(b)) };
+    let diff = Command::new("diff")
+        .arg("-r")
+        .args([a, b])
+        .output()
+        .unwrap();
+    let listed = if list(a) == list(b) {
+        String::new()
+    } else {
+        format!("{}\n--\n{}", list(a), list(b))
+    };
     format!("{}{listed}", String::from_utf8_lossy(&diff.stdout))
 }
 
@@ -69,22 +91,52 @@ async fn a_tree_goes_there_and_back_and_is_the_same_and_a_second_run_sends_nothi
     let tree = here.path().join("tree");
     plant(&tree);
 
-    let report = within(client.put_tree(vec![tree.clone()], Some(name("copy")), true, everything()).finish()).await.unwrap();
+    let report = within(
+        client
+            .put_tree(vec![tree.clone()], Some(name("copy")), true, everything())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!(difference(&tree, &served.path("copy")), "");
     assert_eq!(counts(&report), (306, 0, 4));
-    let report = within(client.put_tree(vec![tree.clone()], Some(name("copy")), true, everything()).finish()).await.unwrap();
-    assert_eq!(difference(&tree, &served.path("copy/tree")), "", "into the directory, since it exists");
+    let report = within(
+        client
+            .put_tree(vec![tree.clone()], Some(name("copy")), true, everything())
+            .finish(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        difference(&tree, &served.path("copy/tree")),
+        "",
+        "into the directory, since it exists"
+    );
     assert_eq!(counts(&report), (306, 0, 4));
-    let report = within(client.put_tree(vec![tree.join("")], Some(name("copy")), true, everything()).finish()).await.unwrap();
+    let report = within(
+        client
+            .put_tree(vec![tree.join("")], Some(name("copy")), true, everything())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!(counts(&report).0, 0);
 
     let back = here.path().join("back");
     let sources = vec![(Some(name("copy/tree")), false)];
-    let report = within(client.get_tree(sources.clone(), &back, true, everything()).finish()).await.unwrap();
+    let report = within(
+        client
+            .get_tree(sources.clone(), &back, true, everything())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!(difference(&tree, &back), "");
     assert_eq!(counts(&report), (306, 0, 4));
     let sources = vec![(Some(name("copy/tree")), true)];
-    let report = within(client.get_tree(sources, &back, true, everything()).finish()).await.unwrap();
+    let report = within(client.get_tree(sources, &back, true, everything()).finish())
+        .await
+        .unwrap();
     assert_eq!(counts(&report).0, 0);
     for dir in [served.root.path(), &served.path("copy"), &back] {
         assert_eq!(leftovers(dir), [""; 0]);
@@ -98,14 +150,30 @@ async fn what_the_sender_has_and_cannot_copy_is_no_surplus() {
     let here = tempfile::tempdir().unwrap();
     let tree = here.path().join("tree");
     fs::create_dir_all(tree.join("sub")).unwrap();
-    assert!(Command::new("mkfifo").arg(tree.join("sub/fifo")).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(tree.join("sub/fifo"))
+            .status()
+            .unwrap()
+            .success()
+    );
     fs::create_dir_all(served.path("tree/sub")).unwrap();
     for name in ["fifo", "surplus"] {
         fs::write(served.path("tree/sub").join(name), name).unwrap();
     }
-    let options = TreeOptions { delete: true, ..everything() };
-    let report = within(client.put_tree(vec![tree], None, false, options).finish()).await.unwrap().tree.unwrap();
-    assert_eq!((report.special, report.deleted, report.failures), (1, 1, vec![]));
+    let options = TreeOptions {
+        delete: true,
+        ..everything()
+    };
+    let report = within(client.put_tree(vec![tree], None, false, options).finish())
+        .await
+        .unwrap()
+        .tree
+        .unwrap();
+    assert_eq!(
+        (report.special, report.deleted, report.failures),
+        (1, 1, vec![])
+    );
     assert!(served.path("tree/sub/fifo").exists() && !served.path("tree/sub/surplus").exists());
 }
 
@@ -113,16 +181,36 @@ async fn what_the_sender_has_and_cannot_copy_is_no_surplus() {
 async fn a_session_has_four_trees_at_once() {
     let served = Served::start().await;
     // Slow enough that none completes.
-    let client = within(served.connect_at(1, Some(BitRate(1_000_000)))).await.unwrap();
+    let client = within(served.connect_at(1, Some(BitRate(1_000_000))))
+        .await
+        .unwrap();
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("file"), content(3 << 20)).unwrap();
-    let put = |number| client.put_tree(vec![here.path().join("file")], Some(name(&format!("copy-{number}"))), true, everything());
+    let put = |number| {
+        client.put_tree(
+            vec![here.path().join("file")],
+            Some(name(&format!("copy-{number}"))),
+            true,
+            everything(),
+        )
+    };
     let mut trees = tokio::task::JoinSet::new();
     for number in 0..5 {
         trees.spawn(put(number).finish());
     }
-    let error = within(trees.join_next()).await.unwrap().unwrap().unwrap_err();
-    assert!(error.to_string().contains("limit of 4 concurrent trees"), "{error}");
+    let error = within(trees.join_next())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("limit of 4 concurrent trees"),
+        "{error}"
+    );
     // The others are not affected.
-    assert!(tokio::time::timeout(Duration::from_millis(300), trees.join_next()).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(300), trees.join_next())
+            .await
+            .is_err()
+    );
 }

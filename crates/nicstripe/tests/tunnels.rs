@@ -41,8 +41,15 @@ impl Stage {
         let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let trusting = |identity: &Identity, options: &str| {
             let mut peers = Peers::default();
-            peers.add(&PublicLine::new(identity.public_key(), "peer"), Some("peer")).unwrap();
-            peers.set_options(&identity.public_key(), options.parse().unwrap()).unwrap();
+            peers
+                .add(
+                    &PublicLine::new(identity.public_key(), "peer"),
+                    Some("peer"),
+                )
+                .unwrap();
+            peers
+                .set_options(&identity.public_key(), options.parse().unwrap())
+                .unwrap();
             peers
         };
         let root = tempfile::tempdir().unwrap();
@@ -56,15 +63,30 @@ impl Stage {
         let port = bound.addresses()[0].address.port();
         let shutdown = CancellationToken::new();
         tokio::spawn(bound.run(shutdown.clone()));
-        let links = vec!["127.0.0.1=127.0.1.1".parse().unwrap(), "127.0.0.2=127.0.1.2".parse().unwrap()];
-        let client = Client::builder().identity(client).peers(trusting(&daemon, "read-only")).port(port).links(links);
+        let links = vec![
+            "127.0.0.1=127.0.1.1".parse().unwrap(),
+            "127.0.0.2=127.0.1.2".parse().unwrap(),
+        ];
+        let client = Client::builder()
+            .identity(client)
+            .peers(trusting(&daemon, "read-only"))
+            .port(port)
+            .links(links);
         let client = client.connect("127.0.0.1").await.unwrap();
-        Self { _root: root, client, target: address.to_string(), accepted, shutdown }
+        Self {
+            _root: root,
+            client,
+            target: address.to_string(),
+            accepted,
+            shutdown,
+        }
     }
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(Duration::from_secs(30), future).await.expect("took too long")
+    timeout(Duration::from_secs(30), future)
+        .await
+        .expect("took too long")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,7 +113,17 @@ async fn what_is_not_allowed_is_refused_and_the_next_may_be() {
     for target in ["localhost:22", "", &"x".repeat(1000)] {
         let error = within(stage.client.dial(target)).await.unwrap_err();
         assert!(matches!(error, Error::Target { .. }), "{error}");
-        assert_eq!(matches!(error, Error::Target { code: TargetRefusal::NotAllowed, .. }), target == "localhost:22", "{error}");
+        assert_eq!(
+            matches!(
+                error,
+                Error::Target {
+                    code: TargetRefusal::NotAllowed,
+                    ..
+                }
+            ),
+            target == "localhost:22",
+            "{error}"
+        );
     }
     let _tunnel = within(stage.client.dial(&stage.target)).await.unwrap();
     within(stage.accepted.recv()).await.unwrap();
@@ -103,13 +135,19 @@ async fn a_tunnel_that_is_dropped_is_reset_and_one_whose_service_resets_it_too()
     let tunnel = within(stage.client.dial(&stage.target)).await.unwrap();
     let mut service = within(stage.accepted.recv()).await.unwrap();
     drop(tunnel);
-    assert_eq!(within(service.read(&mut [0; 9])).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(
+        within(service.read(&mut [0; 9])).await.unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
 
     let mut tunnel = within(stage.client.dial(&stage.target)).await.unwrap();
     let service = within(stage.accepted.recv()).await.unwrap();
     service.set_zero_linger().unwrap();
     drop(service);
-    assert_eq!(within(tunnel.read(&mut [0; 9])).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(
+        within(tunnel.read(&mut [0; 9])).await.unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,7 +166,10 @@ async fn what_was_written_and_ended_arrives_although_the_client_is_closed() {
     tunnel.shutdown().await.unwrap();
     within(stage.client.clone().close()).await;
     assert!(within(reader).await.unwrap().unwrap() == bytes);
-    assert_eq!(within(tunnel.read(&mut [0; 9])).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(
+        within(tunnel.read(&mut [0; 9])).await.unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,7 +178,10 @@ async fn tunnels_end_with_a_reset_when_the_daemon_does() {
     let mut tunnel = within(stage.client.dial(&stage.target)).await.unwrap();
     let _service = within(stage.accepted.recv()).await.unwrap();
     stage.shutdown.cancel();
-    assert_eq!(within(tunnel.read(&mut [0; 9])).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(
+        within(tunnel.read(&mut [0; 9])).await.unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
     assert!(within(stage.client.dial(&stage.target)).await.is_err());
 }
 

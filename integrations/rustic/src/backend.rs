@@ -69,7 +69,12 @@ impl Backend {
     pub fn new(client: Client, base: Option<Name>) -> Result<Self, Error> {
         let layout = Layout::new(base)?;
         let (key, name) = client.peer()?;
-        Ok(Self { client, layout, peer: name.unwrap_or_else(|| key.to_string()), patience: PATIENCE })
+        Ok(Self {
+            client,
+            layout,
+            peer: name.unwrap_or_else(|| key.to_string()),
+            patience: PATIENCE,
+        })
     }
 
     /// Sets how long each call is retried after its first failure while the daemon is unreachable,
@@ -94,14 +99,26 @@ impl Backend {
     }
 
     /// Retries a call that may be executed twice, and converts its error.
-    fn attempt<T>(&self, action: Action, name: &Name, call: impl FnMut() -> Result<T, Failure>) -> RusticResult<T> {
+    fn attempt<T>(
+        &self,
+        action: Action,
+        name: &Name,
+        call: impl FnMut() -> Result<T, Failure>,
+    ) -> RusticResult<T> {
         let what = format!("{} {name}", action.verb());
-        retried(self.patience, &what, call).map_err(|failure| failure.told(action, &name.to_string(), &self.location()))
+        retried(self.patience, &what, call)
+            .map_err(|failure| failure.told(action, &name.to_string(), &self.location()))
     }
 
     /// Converts an invalid name into an error of the action.
-    fn named(&self, action: Action, name: Result<Name, nicstripe::NameError>) -> RusticResult<Name> {
-        name.map_err(|error| Failure::from(error).told(action, &self.layout.base(), &self.location()))
+    fn named(
+        &self,
+        action: Action,
+        name: Result<Name, nicstripe::NameError>,
+    ) -> RusticResult<Name> {
+        name.map_err(|error| {
+            Failure::from(error).told(action, &self.layout.base(), &self.location())
+        })
     }
 
     fn file(&self, action: Action, tpe: FileType, id: &Id) -> RusticResult<Name> {
@@ -110,9 +127,11 @@ impl Backend {
 
     /// Returns the entries of a directory; a missing one is empty.
     fn entries(&self, directory: &Name) -> RusticResult<Vec<Entry>> {
-        self.attempt(Action::List, directory, || match self.client.list(Some(directory)) {
-            Err(error) if error.is_not_found() => Ok(Vec::new()),
-            listed => Ok(listed?),
+        self.attempt(Action::List, directory, || {
+            match self.client.list(Some(directory)) {
+                Err(error) if error.is_not_found() => Ok(Vec::new()),
+                listed => Ok(listed?),
+            }
         })
     }
 
@@ -122,16 +141,28 @@ impl Backend {
             Err(error) if error.is_not_found() => Ok(None),
             stat => Ok(Some(stat?)),
         })?;
-        let size = stat.filter(|stat| stat.kind == Kind::File).and_then(|stat| u32::try_from(stat.size).ok());
+        let size = stat
+            .filter(|stat| stat.kind == Kind::File)
+            .and_then(|stat| u32::try_from(stat.size).ok());
         Ok(size.map(|size| (Id::default(), size)).into_iter().collect())
     }
 
     /// Lists the 256 pack directories concurrently, because each costs a round trip.
     fn list_packs(&self) -> RusticResult<Vec<(Id, u32)>> {
         let data = self.named(Action::List, self.layout.directory(FileType::Pack))?;
-        let folders = self.entries(&data)?.into_iter().filter(|entry| entry.stat.kind == Kind::Dir);
-        let folders = folders.filter_map(|entry| str::from_utf8(entry.name.file_name()).ok().map(str::to_owned));
-        let lists = each(folders.filter(|folder| is_pack_folder(folder)).collect(), |folder| self.list_pack_folder(&folder))?;
+        let folders = self
+            .entries(&data)?
+            .into_iter()
+            .filter(|entry| entry.stat.kind == Kind::Dir);
+        let folders = folders.filter_map(|entry| {
+            str::from_utf8(entry.name.file_name())
+                .ok()
+                .map(str::to_owned)
+        });
+        let lists = each(
+            folders.filter(|folder| is_pack_folder(folder)).collect(),
+            |folder| self.list_pack_folder(&folder),
+        )?;
         Ok(lists.into_iter().flatten().collect())
     }
 
@@ -139,17 +170,30 @@ impl Backend {
         let name = self.named(Action::List, self.layout.pack_folder(folder))?;
         let packs = files(FileType::Pack, self.entries(&name)?);
         // A pack in the wrong directory counts as missing.
-        Ok(packs.filter(|(id, _)| id.to_hex().starts_with(folder)).collect())
+        Ok(packs
+            .filter(|(id, _)| id.to_hex().starts_with(folder))
+            .collect())
     }
 
     /// Writes a file named by the hash of its content.
     fn write_once(&self, name: &Name, bytes: &Bytes) -> Result<(), Failure> {
-        match self.client.write(name, bytes, CopyOptions { parents: true, ..CopyOptions::default() }) {
+        match self.client.write(
+            name,
+            bytes,
+            CopyOptions {
+                parents: true,
+                ..CopyOptions::default()
+            },
+        ) {
             // An earlier attempt whose answer was lost, or another machine, wrote the same file.
             // Every file with a name is complete.
             Err(error) if error.fail_code() == Some(FailCode::Exists) => {
                 let (found, expected) = (self.client.stat(name)?.size, bytes.len() as u64);
-                if found == expected { Ok(()) } else { Err(Failure::Len { found, expected }) }
+                if found == expected {
+                    Ok(())
+                } else {
+                    Err(Failure::Len { found, expected })
+                }
             }
             written => Ok(written.map(drop)?),
         }
@@ -157,13 +201,23 @@ impl Backend {
 
     /// Writes the configuration, replacing the old one.
     fn write_over(&self, name: &Name, bytes: &Bytes) -> Result<(), Failure> {
-        match self.client.write(name, bytes, CopyOptions { parents: true, replace: true, ..CopyOptions::default() }) {
+        match self.client.write(
+            name,
+            bytes,
+            CopyOptions {
+                parents: true,
+                replace: true,
+                ..CopyOptions::default()
+            },
+        ) {
             // If replacing is forbidden, the file may come from an earlier attempt whose answer was
             // lost.
-            Err(error) if error.fail_code() == Some(FailCode::Refused) => match self.client.read(name, Some(0..bytes.len() as u64 + 1)) {
-                Ok(found) if found == **bytes => Ok(()),
-                _ => Err(error.into()),
-            },
+            Err(error) if error.fail_code() == Some(FailCode::Refused) => {
+                match self.client.read(name, Some(0..bytes.len() as u64 + 1)) {
+                    Ok(found) if found == **bytes => Ok(()),
+                    _ => Err(error.into()),
+                }
+            }
             written => Ok(written.map(drop)?),
         }
     }
@@ -192,24 +246,45 @@ impl ReadBackend for Backend {
         self.attempt(Action::Read, &name, || {
             // Reads at most one byte above the maximum, so that no daemon can exhaust the memory.
             let bytes = self.client.read(&name, Some(0..MOST + 1))?;
-            if bytes.len() as u64 > MOST { Err(Failure::TooLong) } else { Ok(bytes.into()) }
+            if bytes.len() as u64 > MOST {
+                Err(Failure::TooLong)
+            } else {
+                Ok(bytes.into())
+            }
         })
     }
 
-    fn read_partial(&self, tpe: FileType, id: &Id, _cacheable: bool, offset: u32, length: u32) -> RusticResult<Bytes> {
+    fn read_partial(
+        &self,
+        tpe: FileType,
+        id: &Id,
+        _cacheable: bool,
+        offset: u32,
+        length: u32,
+    ) -> RusticResult<Bytes> {
         let name = self.file(Action::Read, tpe, id)?;
         let (offset, expected) = (u64::from(offset), u64::from(length));
         self.attempt(Action::Read, &name, || {
             let bytes = self.client.read(&name, Some(offset..offset + expected))?;
             let found = bytes.len() as u64;
             // The file ends within the range.
-            if found == expected { Ok(bytes.into()) } else { Err(Failure::Len { found: offset + found, expected: offset + expected }) }
+            if found == expected {
+                Ok(bytes.into())
+            } else {
+                Err(Failure::Len {
+                    found: offset + found,
+                    expected: offset + expected,
+                })
+            }
         })
     }
 
     /// Returns the name beneath the daemon's root.
     fn warmup_path(&self, tpe: FileType, id: &Id) -> String {
-        self.layout.file(tpe, id).map(|name| name.to_string()).unwrap_or_default()
+        self.layout
+            .file(tpe, id)
+            .map(|name| name.to_string())
+            .unwrap_or_default()
     }
 }
 
@@ -217,13 +292,24 @@ impl WriteBackend for Backend {
     /// Creates the directories of an empty repository; existing ones are fine.
     fn create(&self) -> RusticResult<()> {
         let directories = self.layout.directories();
-        let directories =
-            directories.map_err(|error| Failure::from(error).told(Action::MakeDirectory, &self.layout.base(), &self.location()))?;
-        each(directories, |name| self.attempt(Action::MakeDirectory, &name, || Ok(self.client.make_dir(&name)?)))?;
+        let directories = directories.map_err(|error| {
+            Failure::from(error).told(Action::MakeDirectory, &self.layout.base(), &self.location())
+        })?;
+        each(directories, |name| {
+            self.attempt(Action::MakeDirectory, &name, || {
+                Ok(self.client.make_dir(&name)?)
+            })
+        })?;
         Ok(())
     }
 
-    fn write_bytes(&self, tpe: FileType, id: &Id, _cacheable: bool, buf: Bytes) -> RusticResult<()> {
+    fn write_bytes(
+        &self,
+        tpe: FileType,
+        id: &Id,
+        _cacheable: bool,
+        buf: Bytes,
+    ) -> RusticResult<()> {
         let name = self.file(Action::Write, tpe, id)?;
         self.attempt(Action::Write, &name, || match tpe {
             FileType::Config => self.write_over(&name, &buf),
@@ -257,11 +343,17 @@ impl From<Backend> for RepositoryBackends {
 
 /// Returns the entries that are files of a repository.
 fn files(tpe: FileType, entries: Vec<Entry>) -> impl Iterator<Item = (Id, u32)> {
-    let files = entries.into_iter().filter(|entry| entry.stat.kind == Kind::File);
+    let files = entries
+        .into_iter()
+        .filter(|entry| entry.stat.kind == Kind::File);
     files.filter_map(move |entry| {
         let id = id(entry.name.file_name())?;
         let size = u32::try_from(entry.stat.size).inspect_err(|_| {
-            log::warn!("skipping {} of the {tpe} files: {} bytes exceed the limit", entry.name, entry.stat.size);
+            log::warn!(
+                "skipping {} of the {tpe} files: {} bytes exceed the limit",
+                entry.name,
+                entry.stat.size
+            );
         });
         Some((id, size.ok()?))
     })

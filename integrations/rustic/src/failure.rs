@@ -50,7 +50,8 @@ impl Failure {
 
     /// Converts it to an error of rustic_core with action, file, repository, cause, and advice.
     pub(crate) fn told(self, action: Action, path: &str, location: &str) -> Box<RusticError> {
-        let mut guidance = "Cannot {action} `{path}` of the repository `{location}`: {why}.".to_owned();
+        let mut guidance =
+            "Cannot {action} `{path}` of the repository `{location}`: {why}.".to_owned();
         if let Some(advice) = self.advice(action) {
             guidance = format!("{guidance}\n{advice}");
         }
@@ -68,7 +69,9 @@ impl Failure {
 
     fn kind(&self, action: Action) -> ErrorKind {
         match self.code() {
-            Some(FailCode::Refused) if matches!(action, Action::Write | Action::Remove) => ErrorKind::AppendOnly,
+            Some(FailCode::Refused) if matches!(action, Action::Write | Action::Remove) => {
+                ErrorKind::AppendOnly
+            }
             Some(FailCode::NoSpace | FailCode::Io) => ErrorKind::InputOutput,
             Some(FailCode::Digest) => ErrorKind::Verification,
             None if !matches!(self, Self::Client(_)) => ErrorKind::Verification,
@@ -86,16 +89,20 @@ impl Failure {
 
     fn advice(&self, action: Action) -> Option<&'static str> {
         match (self.code(), action) {
-            (Some(FailCode::Refused), Action::Write | Action::Remove) => {
-                Some("The daemon's peers file sets the rights of this machine: append-only or read-only forbid it.")
+            (Some(FailCode::Refused), Action::Write | Action::Remove) => Some(
+                "The daemon's peers file sets the rights of this machine: append-only or read-only forbid it.",
+            ),
+            (Some(FailCode::Refused), Action::MakeDirectory) => {
+                Some("The daemon's peers file sets the rights of this machine.")
             }
-            (Some(FailCode::Refused), Action::MakeDirectory) => Some("The daemon's peers file sets the rights of this machine."),
             (Some(FailCode::NoSpace), _) => Some("Please free space at the daemon, and try again."),
-            (Some(FailCode::Digest), _) => Some("Please check the memory and disks of both machines."),
+            (Some(FailCode::Digest), _) => {
+                Some("Please check the memory and disks of both machines.")
+            }
             _ => match self {
-                Self::Client(error) if error.is_retryable() => {
-                    Some("Please check that the daemon runs and its cables are plugged in, and try again.")
-                }
+                Self::Client(error) if error.is_retryable() => Some(
+                    "Please check that the daemon runs and its cables are plugged in, and try again.",
+                ),
                 _ => None,
             },
         }
@@ -130,25 +137,64 @@ mod tests {
     use super::*;
 
     fn peer(code: FailCode) -> Failure {
-        Failure::Client(Error::Peer { host: "nas".into(), code, text: "no\u{1b}[31m".into(), resumable: false })
+        Failure::Client(Error::Peer {
+            host: "nas".into(),
+            code,
+            text: "no\u{1b}[31m".into(),
+            resumable: false,
+        })
     }
 
     #[test]
     fn an_error_says_what_where_and_why() {
-        let error = peer(FailCode::Refused).told(Action::Remove, "backup/keys/00", "nicstripe:nas:backup");
+        let error =
+            peer(FailCode::Refused).told(Action::Remove, "backup/keys/00", "nicstripe:nas:backup");
         let log = error.display_log();
-        assert!(log.contains("Cannot remove `backup/keys/00` of the repository `nicstripe:nas:backup`: nas: no"), "{log}");
-        assert!(log.contains("append-only mode") && log.contains("peers file") && !log.contains('\u{1b}'), "{log}");
-        let source = std::error::Error::source(&*error).and_then(|source| source.downcast_ref::<Error>());
+        assert!(
+            log.contains(
+                "Cannot remove `backup/keys/00` of the repository `nicstripe:nas:backup`: nas: no"
+            ),
+            "{log}"
+        );
+        assert!(
+            log.contains("append-only mode")
+                && log.contains("peers file")
+                && !log.contains('\u{1b}'),
+            "{log}"
+        );
+        let source =
+            std::error::Error::source(&*error).and_then(|source| source.downcast_ref::<Error>());
         assert_eq!(source.and_then(Error::fail_code), Some(FailCode::Refused));
     }
 
     #[test]
     fn kinds_are_by_who_must_act() {
-        assert_eq!(peer(FailCode::Refused).kind(Action::Read), ErrorKind::Backend);
-        assert_eq!(peer(FailCode::Refused).kind(Action::Write), ErrorKind::AppendOnly);
-        assert_eq!(peer(FailCode::NoSpace).kind(Action::Write), ErrorKind::InputOutput);
-        assert_eq!(Failure::Len { found: 1, expected: 2 }.kind(Action::Read), ErrorKind::Verification);
-        assert_eq!((peer(FailCode::Busy).status(), peer(FailCode::NotFound).status()), (Status::Temporary, Status::Persistent));
+        assert_eq!(
+            peer(FailCode::Refused).kind(Action::Read),
+            ErrorKind::Backend
+        );
+        assert_eq!(
+            peer(FailCode::Refused).kind(Action::Write),
+            ErrorKind::AppendOnly
+        );
+        assert_eq!(
+            peer(FailCode::NoSpace).kind(Action::Write),
+            ErrorKind::InputOutput
+        );
+        assert_eq!(
+            Failure::Len {
+                found: 1,
+                expected: 2
+            }
+            .kind(Action::Read),
+            ErrorKind::Verification
+        );
+        assert_eq!(
+            (
+                peer(FailCode::Busy).status(),
+                peer(FailCode::NotFound).status()
+            ),
+            (Status::Temporary, Status::Persistent)
+        );
     }
 }

@@ -47,9 +47,20 @@ impl Layout {
 
     /// Returns the directories of an empty repository.
     pub(crate) fn directories(&self) -> Result<Vec<Name>, NameError> {
-        let kinds = [FileType::Pack, FileType::Key, FileType::Snapshot, FileType::Index].map(FileType::dirname);
-        let kinds = kinds.into_iter().chain([LOCKS]).map(|kind| self.name(&[kind]));
-        kinds.chain((0..=u8::MAX).map(|byte| self.pack_folder(&format!("{byte:02x}")))).collect()
+        let kinds = [
+            FileType::Pack,
+            FileType::Key,
+            FileType::Snapshot,
+            FileType::Index,
+        ]
+        .map(FileType::dirname);
+        let kinds = kinds
+            .into_iter()
+            .chain([LOCKS])
+            .map(|kind| self.name(&[kind]));
+        kinds
+            .chain((0..=u8::MAX).map(|byte| self.pack_folder(&format!("{byte:02x}"))))
+            .collect()
     }
 
     fn name(&self, components: &[&str]) -> Result<Name, NameError> {
@@ -90,25 +101,50 @@ mod tests {
         let file = |tpe| layout.file(tpe, &id).unwrap().to_string();
         assert_eq!(file(FileType::Config), "backup/laptop/config");
         assert_eq!(file(FileType::Key), format!("backup/laptop/keys/{ID}"));
-        assert_eq!(file(FileType::Snapshot), format!("backup/laptop/snapshots/{ID}"));
+        assert_eq!(
+            file(FileType::Snapshot),
+            format!("backup/laptop/snapshots/{ID}")
+        );
         assert_eq!(file(FileType::Index), format!("backup/laptop/index/{ID}"));
         assert_eq!(file(FileType::Pack), format!("backup/laptop/data/01/{ID}"));
-        assert_eq!(Layout::new(None).unwrap().file(FileType::Config, &id).unwrap().to_string(), "config");
+        assert_eq!(
+            Layout::new(None)
+                .unwrap()
+                .file(FileType::Config, &id)
+                .unwrap()
+                .to_string(),
+            "config"
+        );
         let directories = layout.directories().unwrap();
         assert_eq!(directories.len(), 5 + 256);
-        assert_eq!(directories.last().unwrap().to_string(), "backup/laptop/data/ff");
+        assert_eq!(
+            directories.last().unwrap().to_string(),
+            "backup/laptop/data/ff"
+        );
     }
 
     #[test]
     fn what_is_no_name_of_a_file_is_none() {
         assert_eq!(id(ID.as_bytes()), Some(ID.parse().unwrap()));
         let long = format!("{ID}0");
-        for name in ["", "config", &ID[..63], &long, &ID.to_uppercase(), &ID.replace('f', "g"), &ID.replace("ef", "é")] {
+        for name in [
+            "",
+            "config",
+            &ID[..63],
+            &long,
+            &ID.to_uppercase(),
+            &ID.replace('f', "g"),
+            &ID.replace("ef", "é"),
+        ] {
             assert_eq!(id(name.as_bytes()), None, "{name}");
         }
         assert_eq!(id(&[0xff; 64]), None);
         assert!(is_pack_folder("0f") && is_pack_folder("99"));
-        assert!(!["0F", "0", "00f", "..", "zz", "é"].into_iter().any(is_pack_folder));
+        assert!(
+            !["0F", "0", "00f", "..", "zz", "é"]
+                .into_iter()
+                .any(is_pack_folder)
+        );
     }
 
     #[test]

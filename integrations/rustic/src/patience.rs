@@ -13,7 +13,11 @@ use crate::failure::Failure;
 /// The client itself waits for lost cables. Retries cover a daemon that is restarted, overloaded or
 /// not running. The time counts from the first failure; a call in flight when it expires runs to
 /// its end.
-pub(crate) fn retried<T>(patience: Duration, what: &str, mut call: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+pub(crate) fn retried<T>(
+    patience: Duration,
+    what: &str,
+    mut call: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let mut failing_since = None;
     let mut pause = FIRST_PAUSE;
     loop {
@@ -51,7 +55,10 @@ mod tests {
     use super::*;
 
     fn ended() -> Failure {
-        Failure::Client(Error::Pipe(Box::new(Error::Ended { host: "nas".into(), why: "it was restarted".into() })))
+        Failure::Client(Error::Pipe(Box::new(Error::Ended {
+            host: "nas".into(),
+            why: "it was restarted".into(),
+        })))
     }
 
     #[test]
@@ -72,20 +79,51 @@ mod tests {
             Err::<(), _>(ended())
         });
         // Attempts at 0 and 100 ms, later on a busy machine; the next would be at 300 ms.
-        assert!(matches!(done, Err(Failure::Client(Error::Pipe(_)))) && calls <= 2, "{calls}");
+        assert!(
+            matches!(done, Err(Failure::Client(Error::Pipe(_)))) && calls <= 2,
+            "{calls}"
+        );
     }
 
     #[test]
     fn what_stays_is_told_at_once() {
-        for stays in
-            [Error::Cancelled { resumable: true }, Error::System { what: "start threads", source: std::io::ErrorKind::Other.into() }]
-        {
-            assert_eq!(longest_wait(&Failure::Client(stays), Duration::MAX), Duration::ZERO);
+        for stays in [
+            Error::Cancelled { resumable: true },
+            Error::System {
+                what: "start threads",
+                source: std::io::ErrorKind::Other.into(),
+            },
+        ] {
+            assert_eq!(
+                longest_wait(&Failure::Client(stays), Duration::MAX),
+                Duration::ZERO
+            );
         }
-        assert_eq!(longest_wait(&Failure::Len { found: 1, expected: 2 }, Duration::MAX), Duration::ZERO);
-        let link = || Error::Link { link: "eth1".into(), why: "no answer".into() };
-        assert_eq!(longest_wait(&Failure::Client(link()), Duration::MAX), Duration::ZERO);
-        let again = Error::Reconnect { host: "nas".into(), source: Box::new(link()) };
-        assert_eq!(longest_wait(&Failure::Client(again), Duration::MAX), Duration::MAX);
+        assert_eq!(
+            longest_wait(
+                &Failure::Len {
+                    found: 1,
+                    expected: 2
+                },
+                Duration::MAX
+            ),
+            Duration::ZERO
+        );
+        let link = || Error::Link {
+            link: "eth1".into(),
+            why: "no answer".into(),
+        };
+        assert_eq!(
+            longest_wait(&Failure::Client(link()), Duration::MAX),
+            Duration::ZERO
+        );
+        let again = Error::Reconnect {
+            host: "nas".into(),
+            source: Box::new(link()),
+        };
+        assert_eq!(
+            longest_wait(&Failure::Client(again), Duration::MAX),
+            Duration::MAX
+        );
     }
 }

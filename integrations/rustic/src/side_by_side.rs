@@ -10,7 +10,10 @@ use std::{
 ///
 /// Uses up to [`SIDE_BY_SIDE`] threads including the caller's, because each call blocks on the
 /// daemon. If the system refuses threads, fewer are used.
-pub(crate) fn each<I, T, E>(items: Vec<I>, act: impl Fn(I) -> Result<T, E> + Sync) -> Result<Vec<T>, E>
+pub(crate) fn each<I, T, E>(
+    items: Vec<I>,
+    act: impl Fn(I) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E>
 where
     I: Send,
     T: Send,
@@ -29,7 +32,11 @@ where
     };
     thread::scope(|threads| {
         for _ in 0..helpers {
-            if thread::Builder::new().name("nicstripe-list".into()).spawn_scoped(threads, work).is_err() {
+            if thread::Builder::new()
+                .name("nicstripe-list".into())
+                .spawn_scoped(threads, work)
+                .is_err()
+            {
                 break;
             }
         }
@@ -65,9 +72,15 @@ mod tests {
 
     #[test]
     fn each_is_done_once() {
-        let mut squares = each((0..1000_u64).collect(), |number| Ok::<_, ()>(number * number)).unwrap_or_default();
+        let mut squares = each((0..1000_u64).collect(), |number| {
+            Ok::<_, ()>(number * number)
+        })
+        .unwrap_or_default();
         squares.sort_unstable();
-        assert_eq!(squares, (0..1000).map(|number| number * number).collect::<Vec<_>>());
+        assert_eq!(
+            squares,
+            (0..1000).map(|number| number * number).collect::<Vec<_>>()
+        );
         assert_eq!(each(Vec::<u64>::new(), Ok::<_, ()>), Ok(Vec::new()));
     }
 

@@ -32,14 +32,22 @@ impl Sweep<'_> {
     /// Injects the fault into every `step`th call; panics on any violation.
     pub(crate) fn run(mut self, step: usize) -> Swept {
         let calls = self.attempt(0).calls.len();
-        let mut swept = Swept { calls, ..Swept::default() };
+        let mut swept = Swept {
+            calls,
+            ..Swept::default()
+        };
         let mut at = 1;
         // Number and order of the calls vary between copies.
         while at <= 2 * calls {
             let seen = self.attempt(at);
             let Some(hit) = seen.hit else { break };
             if self.is_told {
-                eprintln!("{}, {:?} at call {at}, {hit}: {}", self.case.name, self.fault, if seen.failed { "failed" } else { "done" });
+                eprintln!(
+                    "{}, {:?} at call {at}, {hit}: {}",
+                    self.case.name,
+                    self.fault,
+                    if seen.failed { "failed" } else { "done" }
+                );
             }
             swept.hits += 1;
             swept.failed += usize::from(seen.failed);
@@ -50,9 +58,18 @@ impl Sweep<'_> {
 
     /// Runs one copy, and a rerun if it failed.
     fn attempt(&mut self, at: usize) -> Attempt {
-        let (case, plan) = (self.case, Plan { which: self.which, at, fault: self.fault });
+        let (case, plan) = (
+            self.case,
+            Plan {
+                which: self.which,
+                at,
+                fault: self.fault,
+            },
+        );
         case.prepare(self.field);
-        let (traced, client) = self.field.start_traced(&case, plan, &["--json", "--timeout", "300ms"]);
+        let (traced, client) =
+            self.field
+                .start_traced(&case, plan, &["--json", "--timeout", "300ms"]);
         // A daemon may fail before the client starts.
         let (outcome, watched) = match client.map(Process::finish) {
             Some(outcome) => (Some(outcome), Ok(traced)),
@@ -61,24 +78,37 @@ impl Sweep<'_> {
                 ((case.way() == Way::Get).then_some(outcome), Err(seen))
             }
         };
-        let failed = outcome.as_ref().is_none_or(|outcome| !outcome.status.success());
+        let failed = outcome
+            .as_ref()
+            .is_none_or(|outcome| !outcome.status.success());
         let context = format!("{}, {:?} at call {at}", case.name, self.fault);
         if let Some(outcome) = outcome.as_ref().filter(|_| failed) {
             self.check_failure(&context, outcome);
         }
         case.check_between(self.field);
         let (rerun, Seen { calls, hit }) = self.rerun(failed, watched);
-        let context = format!("{context} of {}, {hit:?}\nfirst: {}", calls.len(), shown(outcome.as_ref()));
+        let context = format!(
+            "{context} of {}, {hit:?}\nfirst: {}",
+            calls.len(),
+            shown(outcome.as_ref())
+        );
         assert!(!failed || hit.is_some(), "{context}");
         if let Some(rerun) = rerun {
             assert!(rerun.status.success(), "{context}\nthen: {rerun}");
-            let is_poisoned =
-                matches!(self.fault, Fault::Fail(_)) && hit.as_ref().is_some_and(|hit| hit.contains("sync") && hit.ends_with("*part"));
+            let is_poisoned = matches!(self.fault, Fault::Fail(_))
+                && hit
+                    .as_ref()
+                    .is_some_and(|hit| hit.contains("sync") && hit.ends_with("*part"));
             // Data must not count as durable after its sync has failed.
-            assert!(!is_poisoned || !case.is_file() || number(&rerun.document(), "resumed_bytes") == 0, "{context}\nthen: {rerun}");
+            assert!(
+                !is_poisoned || !case.is_file() || number(&rerun.document(), "resumed_bytes") == 0,
+                "{context}\nthen: {rerun}"
+            );
         }
         // A journal that cannot be removed is obsolete, and stays until the name is used again.
-        if matches!(self.fault, Fault::Fail(_) | Fault::FailFrom(_)) && hit.as_ref().is_some_and(|hit| hit.starts_with("unlinkat")) {
+        if matches!(self.fault, Fault::Fail(_) | Fault::FailFrom(_))
+            && hit.as_ref().is_some_and(|hit| hit.starts_with("unlinkat"))
+        {
             case.remove_journals(self.field);
         }
         case.check_end(self.field, &context);
@@ -106,14 +136,27 @@ impl Sweep<'_> {
     fn check_failure(&self, context: &str, outcome: &Outcome) {
         let code = outcome.status.code();
         if self.fault == Fault::Kill {
-            assert!(matches!(code, None | Some(5 | 10 | 30)), "{context}: {outcome}");
+            assert!(
+                matches!(code, None | Some(5 | 10 | 30)),
+                "{context}: {outcome}"
+            );
             return;
         }
-        let allowed: &[i32] = if self.case.is_file() { &[11] } else { &[11, 23] };
-        assert!(code.is_some_and(|code| allowed.contains(&code)), "{context}: {outcome}");
+        let allowed: &[i32] = if self.case.is_file() {
+            &[11]
+        } else {
+            &[11, 23]
+        };
+        assert!(
+            code.is_some_and(|code| allowed.contains(&code)),
+            "{context}: {outcome}"
+        );
         let document = outcome.document();
         outcome.labelled("error: ", &[]);
-        assert!(document["resumable"] == true || !outcome.stderr.contains("is kept"), "{context}: {outcome}");
+        assert!(
+            document["resumable"] == true || !outcome.stderr.contains("is kept"),
+            "{context}: {outcome}"
+        );
     }
 }
 

@@ -36,8 +36,20 @@ enum What {
     Tree,
 }
 
-const fn case(name: &'static str, way: Way, what: What, options: &'static [&'static str], replaces: bool) -> Case {
-    Case { name, way, what, options, replaces }
+const fn case(
+    name: &'static str,
+    way: Way,
+    what: What,
+    options: &'static [&'static str],
+    replaces: bool,
+) -> Case {
+    Case {
+        name,
+        way,
+        what,
+        options,
+        replaces,
+    }
 }
 
 /// Two syncs of the receiver and more; one comes every 16 MiB.
@@ -55,27 +67,57 @@ pub(crate) const CASES: &[Case] = &[
     case("put-empty", Way::Put, What::File(0), &[], false),
     case("put-over", Way::Put, What::File(LONG), &["-f"], true),
     case("get-over", Way::Get, What::File(SHORT), &["-f", "-p"], true),
-    case("put-verified", Way::Put, What::File(SHORT), &["--verify"], false),
+    case(
+        "put-verified",
+        Way::Put,
+        What::File(SHORT),
+        &["--verify"],
+        false,
+    ),
     case("put-delta", Way::Put, What::File(LONG), &["--delta"], true),
     case("get-delta", Way::Get, What::File(LONG), &["--delta"], true),
-    case("put-in-place", Way::Put, What::File(LONG), &[IN_PLACE], true),
+    case(
+        "put-in-place",
+        Way::Put,
+        What::File(LONG),
+        &[IN_PLACE],
+        true,
+    ),
     case("put-read-only", Way::Put, What::File(LONG), &["-p"], false),
     case("get-read-only", Way::Get, What::File(SHORT), &["-p"], false),
     case("put-tree", Way::Put, What::Tree, &["-r", "-H"], false),
     case("get-tree", Way::Get, What::Tree, &["-r", "-H"], false),
-    case("put-tree-over", Way::Put, What::Tree, &["-r", "-H", "-f"], true),
-    case("get-tree-over", Way::Get, What::Tree, &["-r", "-H", "-f"], true),
+    case(
+        "put-tree-over",
+        Way::Put,
+        What::Tree,
+        &["-r", "-H", "-f"],
+        true,
+    ),
+    case(
+        "get-tree-over",
+        Way::Get,
+        What::Tree,
+        &["-r", "-H", "-f"],
+        true,
+    ),
 ];
 
 /// Files above the limit of retransmitted bytes, so that the rerun of a late kill must resume.
-pub(crate) const VAST: &[Case] =
-    &[case("put-vast", Way::Put, What::File(VAST_LEN), &[], false), case("get-vast", Way::Get, What::File(VAST_LEN), &[], false)];
+pub(crate) const VAST: &[Case] = &[
+    case("put-vast", Way::Put, What::File(VAST_LEN), &[], false),
+    case("get-vast", Way::Get, What::File(VAST_LEN), &[], false),
+];
 
 const VAST_LEN: usize = 192 << 20;
 
 impl Case {
     pub(crate) fn named(name: &str) -> Option<Self> {
-        CASES.iter().chain(VAST).find(|case| case.name == name).copied()
+        CASES
+            .iter()
+            .chain(VAST)
+            .find(|case| case.name == name)
+            .copied()
     }
 
     /// Creates the source, and the existing files at the target.
@@ -127,14 +169,27 @@ impl Case {
         let files = self.files();
         for path in walk(&to) {
             let name = path.strip_prefix(&to).unwrap().to_str().unwrap().to_owned();
-            let name = if name == "source/second" { "source/small".to_owned() } else { name };
+            let name = if name == "source/second" {
+                "source/small".to_owned()
+            } else {
+                name
+            };
             if is_hidden(&name) || path.is_symlink() || path.is_dir() {
                 continue;
             }
-            let (_, new) = files.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name:?} came from nowhere"));
+            let (_, new) = files
+                .iter()
+                .find(|(known, _)| *known == name)
+                .unwrap_or_else(|| panic!("{name:?} came from nowhere"));
             let found = fs::read(&path).unwrap();
-            let is_old = self.replaces && (is_same(&found, &self.old(new)) || self.options.contains(&IN_PLACE));
-            assert!(is_old || is_same(&found, new), "{}: {name:?} is neither old nor new, of {} bytes", self.name, found.len());
+            let is_old = self.replaces
+                && (is_same(&found, &self.old(new)) || self.options.contains(&IN_PLACE));
+            assert!(
+                is_old || is_same(&found, new),
+                "{}: {name:?} is neither old nor new, of {} bytes",
+                self.name,
+                found.len()
+            );
         }
     }
 
@@ -142,14 +197,23 @@ impl Case {
     #[track_caller]
     pub(crate) fn check_end(&self, field: &Field, context: &str) {
         let (from, to) = self.sides(field);
-        let left: Vec<PathBuf> = walk(&to.files()).into_iter().filter(|path| is_hidden(&path.to_string_lossy())).collect();
+        let left: Vec<PathBuf> = walk(&to.files())
+            .into_iter()
+            .filter(|path| is_hidden(&path.to_string_lossy()))
+            .collect();
         assert!(left.is_empty(), "{context}: left behind: {left:?}");
         match self.what {
             What::Tree => {
-                let aspects = Aspects { hard_links: true, ..Aspects::NONE };
+                let aspects = Aspects {
+                    hard_links: true,
+                    ..Aspects::NONE
+                };
                 assert_same_tree_after(context, &from.path("source"), &to.path("source"), aspects);
             }
-            What::File(len) => assert!(is_same(&to.read("source"), &content(len)), "{context}: the target is wrong"),
+            What::File(len) => assert!(
+                is_same(&to.read("source"), &content(len)),
+                "{context}: the target is wrong"
+            ),
         }
         assert_eq!(to.names(), ["source"], "{context}");
     }
@@ -157,7 +221,10 @@ impl Case {
     /// Removes the journals at the target and preserves the times of their directories.
     pub(crate) fn remove_journals(&self, field: &Field) {
         let found = walk(&self.receiver(field).files());
-        for path in found.iter().filter(|path| path.to_string_lossy().ends_with(".nicstripe-journal")) {
+        for path in found
+            .iter()
+            .filter(|path| path.to_string_lossy().ends_with(".nicstripe-journal"))
+        {
             let directory = fs::File::open(path.parent().unwrap()).unwrap();
             let modified = directory.metadata().unwrap().modified().unwrap();
             fs::remove_file(path).unwrap();
@@ -173,19 +240,33 @@ impl Case {
     }
 
     fn files(&self) -> Vec<(String, Vec<u8>)> {
-        let tree = [("empty", 0), ("small", 10_000), ("deep/one", 1), ("deep/er/middle", 700_000), ("large", (5 << 20) + 3)];
+        let tree = [
+            ("empty", 0),
+            ("small", 10_000),
+            ("deep/one", 1),
+            ("deep/er/middle", 700_000),
+            ("large", (5 << 20) + 3),
+        ];
         match self.what {
             What::File(len) => vec![("source".into(), content(len))],
             What::Tree => {
-                let many = (0..30).map(|index| (format!("source/many/{index}"), content(index * 500)));
-                tree.iter().map(|(name, len)| (format!("source/{name}"), content(*len))).chain(many).collect()
+                let many =
+                    (0..30).map(|index| (format!("source/many/{index}"), content(index * 500)));
+                tree.iter()
+                    .map(|(name, len)| (format!("source/{name}"), content(*len)))
+                    .chain(many)
+                    .collect()
             }
         }
     }
 
     /// Returns the old content of a target file; some of its chunks equal the new ones.
     fn old(&self, new: &[u8]) -> Vec<u8> {
-        let every = if self.options.contains(&"-f") { 1 } else { 3 << 20 };
+        let every = if self.options.contains(&"-f") {
+            1
+        } else {
+            3 << 20
+        };
         let mut old = new.to_vec();
         old.iter_mut().step_by(every).for_each(|byte| *byte ^= 0xff);
         old.push(1);
@@ -216,6 +297,10 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
 fn clear(folder: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+        if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(path).unwrap()
+        } else {
+            fs::remove_file(path).unwrap()
+        }
     }
 }

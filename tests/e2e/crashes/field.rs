@@ -36,7 +36,12 @@ impl Field {
             Side::of(tempfile::tempdir().unwrap(), |program| {
                 let mut command = Command::new("setpriv");
                 command
-                    .args(["--inh-caps", "-dac_override,-dac_read_search", "--bounding-set", "-dac_override,-dac_read_search"])
+                    .args([
+                        "--inh-caps",
+                        "-dac_override,-dac_read_search",
+                        "--bounding-set",
+                        "-dac_override,-dac_read_search",
+                    ])
                     .arg(program);
                 command
             })
@@ -49,7 +54,12 @@ impl Field {
         server.trust(&client, "laptop", "");
         let daemon = Daemon::start(&server, &LOOPBACK);
         let port = daemon.port;
-        Self { client, server, daemon: Some(daemon), port }
+        Self {
+            client,
+            server,
+            daemon: Some(daemon),
+            port,
+        }
     }
 
     /// Starts the daemon unless it runs.
@@ -69,12 +79,34 @@ impl Field {
     #[allow(dead_code, reason = "the tests use it")]
     pub(crate) fn start_slow_to_sync(&mut self, time: Duration) -> Option<Process> {
         self.kill_daemon();
-        Command::new("strace").arg("--version").stdout(Stdio::null()).status().ok()?;
+        Command::new("strace")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status()
+            .ok()?;
         let mut command = self.server.command("strace");
         let delay = format!("inject=fdatasync:delay_enter={}", time.as_micros());
         // With -D the child is the daemon, and strace ends with it.
-        command.args(["-D", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", &delay]);
-        command.args([env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", &self.port.to_string()]).args(LOOPBACK);
+        command.args([
+            "-D",
+            "-f",
+            "--seccomp-bpf",
+            "-qq",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=fdatasync",
+            "-e",
+            &delay,
+        ]);
+        command
+            .args([
+                env!("CARGO_BIN_EXE_nicstripe"),
+                "serve",
+                "--port",
+                &self.port.to_string(),
+            ])
+            .args(LOOPBACK);
         let daemon = Process::spawn(command);
         daemon.await_stderr("listening on");
         Some(daemon)
@@ -91,7 +123,12 @@ impl Field {
     /// Starts a copy whose receiver is traced; restarts the daemon if it is the receiver. Returns
     /// the client separately in that case.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn start_traced(&mut self, case: &Case, plan: Plan, options: &[&str]) -> (Traced, Option<Process>) {
+    pub(crate) fn start_traced(
+        &mut self,
+        case: &Case,
+        plan: Plan,
+        options: &[&str],
+    ) -> (Traced, Option<Process>) {
         match case.way() {
             Way::Get => {
                 self.start_daemon();
@@ -101,9 +138,18 @@ impl Field {
             Way::Put => {
                 self.kill_daemon();
                 let port = self.port.to_string();
-                let words = ["serve", "--port", &port].into_iter().chain(LOOPBACK).map(str::to_owned);
-                let daemon = Traced::spawn(self.command(&self.server, &words.collect::<Vec<_>>()), &self.server.files(), plan);
-                let client = daemon.await_stderr("listening on").map(|_| self.start_cp(case, options));
+                let words = ["serve", "--port", &port]
+                    .into_iter()
+                    .chain(LOOPBACK)
+                    .map(str::to_owned);
+                let daemon = Traced::spawn(
+                    self.command(&self.server, &words.collect::<Vec<_>>()),
+                    &self.server.files(),
+                    plan,
+                );
+                let client = daemon
+                    .await_stderr("listening on")
+                    .map(|_| self.start_cp(case, options));
                 (daemon, client)
             }
         }
@@ -119,6 +165,12 @@ impl Field {
     fn cp_words(&self, case: &Case, options: &[&str]) -> Vec<String> {
         let port = self.port.to_string();
         let first = ["cp", "-P", &port, "--link", LINKS[0], "--link", LINKS[1]];
-        first.iter().chain(options).copied().map(str::to_owned).chain(case.words().into_iter().map(str::to_owned)).collect()
+        first
+            .iter()
+            .chain(options)
+            .copied()
+            .map(str::to_owned)
+            .chain(case.words().into_iter().map(str::to_owned))
+            .collect()
     }
 }

@@ -70,10 +70,22 @@ impl Round {
     /// Returns the round of a seed. One in forty copies a file of [`VAST`].
     pub(crate) fn of(seed: u64, only: Option<Case>) -> Self {
         let mut random = Random::new(seed);
-        let drawn = if random.below(40) == 0 { random.of(VAST) } else { random.of(CASES) };
+        let drawn = if random.below(40) == 0 {
+            random.of(VAST)
+        } else {
+            random.of(CASES)
+        };
         let kills = 1 + random.below(3);
-        let kill = |_| (random.of(&[Victim::Client, Victim::Daemon, Victim::Both]), random.below(1100));
-        Self { case: only.unwrap_or(drawn), kills: (0..kills).map(kill).collect() }
+        let kill = |_| {
+            (
+                random.of(&[Victim::Client, Victim::Daemon, Victim::Both]),
+                random.below(1100),
+            )
+        };
+        Self {
+            case: only.unwrap_or(drawn),
+            kills: (0..kills).map(kill).collect(),
+        }
     }
 }
 
@@ -86,7 +98,11 @@ pub(crate) struct Runner {
 
 impl Runner {
     pub(crate) fn new() -> Self {
-        Self { field: Field::new(), took: BTreeMap::new(), figures: Figures::default() }
+        Self {
+            field: Field::new(),
+            took: BTreeMap::new(),
+            figures: Figures::default(),
+        }
     }
 
     /// Runs a round; panics on any violation.
@@ -133,24 +149,37 @@ impl Runner {
         for _ in 0..MOST_RERUNS {
             // The killed copy was complete, but no process lived to report it. The content is
             // checked next.
-            let is_unheard = outcome.status.code() == Some(11) && outcome.stderr.contains("a file of that name exists");
+            let is_unheard = outcome.status.code() == Some(11)
+                && outcome.stderr.contains("a file of that name exists");
             self.figures.unheard += u32::from(is_unheard);
             if outcome.status.success() || is_unheard {
                 return;
             }
             // A client that loses its daemon during the handshake reports that it did not connect.
-            assert!(matches!(outcome.status.code(), Some(5 | 10 | 30)), "{}: {outcome}", case.name);
+            assert!(
+                matches!(outcome.status.code(), Some(5 | 10 | 30)),
+                "{}: {outcome}",
+                case.name
+            );
             case.check_between(&self.field);
             outcome = self.field.cp(case);
         }
-        panic!("{}: not done after {MOST_RERUNS} reruns: {outcome}", case.name);
+        panic!(
+            "{}: not done after {MOST_RERUNS} reruns: {outcome}",
+            case.name
+        );
     }
 
     /// Records how many of the bytes that had arrived before a kill the next run resumed.
     fn note_kept(&mut self, case: &Case, killed: Option<Outcome>, next: &Outcome) {
         // A copy in place compares the existing file instead of resuming.
-        let Some(killed) = killed.filter(|_| case.is_file() && !case.name.contains("in-place")) else { return };
-        let Some(kept) = most(next, "started", "resumed_bytes") else { return };
+        let Some(killed) = killed.filter(|_| case.is_file() && !case.name.contains("in-place"))
+        else {
+            return;
+        };
+        let Some(kept) = most(next, "started", "resumed_bytes") else {
+            return;
+        };
         // The daemon had received and renamed the whole file; nothing is left to send.
         if most(next, "started", "size_bytes") == Some(0) {
             self.figures.unheard += 1;
@@ -159,7 +188,11 @@ impl Runner {
         let arrived = most(&killed, "progress", "bytes").unwrap_or(0);
         self.figures.resumed += u32::from(kept > 0);
         let lost = arrived.saturating_sub(kept);
-        assert!(lost <= MOST_LOST, "{}: {arrived} bytes had arrived, {kept} were kept", case.name);
+        assert!(
+            lost <= MOST_LOST,
+            "{}: {arrived} bytes had arrived, {kept} were kept",
+            case.name
+        );
         self.figures.lost = self.figures.lost.max(lost);
     }
 
@@ -180,8 +213,14 @@ impl Runner {
 
 /// Returns the maximum of a field over the events of a name.
 pub(crate) fn most(outcome: &Outcome, event: &str, field: &str) -> Option<u64> {
-    let lines = outcome.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|line| line["event"] == event).filter_map(|line| line[field].as_u64()).max()
+    let lines = outcome
+        .stdout
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines
+        .filter(|line| line["event"] == event)
+        .filter_map(|line| line[field].as_u64())
+        .max()
 }
 
 const STREAM: [&str; 1] = ["--json-stream"];

@@ -12,8 +12,10 @@ use crate::crashes::{
     random::Random,
 };
 
-pub(crate) const TESTS: &[crate::Test] =
-    tests![kills_at_random_moments_leave_what_a_rerun_finishes, a_disk_that_is_slow_to_sync_holds_back_what_a_crash_would_lose,];
+pub(crate) const TESTS: &[crate::Test] = tests![
+    kills_at_random_moments_leave_what_a_rerun_finishes,
+    a_disk_that_is_slow_to_sync_holds_back_what_a_crash_would_lose,
+];
 
 fn kills_at_random_moments_leave_what_a_rerun_finishes() {
     let first = Random::seed();
@@ -38,7 +40,10 @@ fn a_disk_that_is_slow_to_sync_holds_back_what_a_crash_would_lose() -> Completio
     thread::sleep(Duration::from_millis(1500));
     cp.signal(Signal::KILL);
     let arrived = most(&cp.finish(), "progress", "bytes").unwrap();
-    assert!(arrived <= MOST_LOST, "{arrived} bytes had arrived, and nothing of it was durable");
+    assert!(
+        arrived <= MOST_LOST,
+        "{arrived} bytes had arrived, and nothing of it was durable"
+    );
     daemon.kill();
     Completion::Completed
 }

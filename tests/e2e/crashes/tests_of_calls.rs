@@ -31,7 +31,12 @@ fn a_kill_at_each_change_of_a_short_copy_leaves_what_a_rerun_finishes() {
 fn a_kill_at_changes_of_a_tree_leaves_what_a_rerun_finishes() {
     sweep("put-tree", Which::Changes, Fault::Kill, 29);
     // A symbolic link gets its time before its name.
-    sweep("get-tree", Which::Shown("utimensat source/.link*part"), Fault::Kill, 1);
+    sweep(
+        "get-tree",
+        Which::Shown("utimensat source/.link*part"),
+        Fault::Kill,
+        1,
+    );
 }
 
 fn a_sync_that_fails_is_never_taken_for_one_that_did_not() {
@@ -62,14 +67,26 @@ fn a_file_that_has_its_name_needs_no_second_copy() {
     for case in ["put", "get-over", "put-delta"] {
         // After the rename, while the journal still exists.
         sweep(case, Which::Shown("fsync "), Fault::Kill, 1);
-        sweep(case, Which::Shown("unlinkat .source*journal"), Fault::Kill, 1);
+        sweep(
+            case,
+            Which::Shown("unlinkat .source*journal"),
+            Fault::Kill,
+            1,
+        );
     }
 }
 
 fn a_part_file_that_has_its_final_mode_is_gone_on_with() {
-    let (case, mut field) = (Case::named("put-read-only").unwrap(), Field::without_privilege());
+    let (case, mut field) = (
+        Case::named("put-read-only").unwrap(),
+        Field::without_privilege(),
+    );
     case.prepare(&field);
-    let plan = Plan { which: Which::Shown("fsync .source*part"), at: 1, fault: Fault::Kill };
+    let plan = Plan {
+        which: Which::Shown("fsync .source*part"),
+        at: 1,
+        fault: Fault::Kill,
+    };
     let (daemon, client) = field.start_traced(&case, plan, &["--timeout", "300ms"]);
     client.unwrap().finish();
     assert!(daemon.finish().1.hit.is_some());
@@ -84,14 +101,19 @@ fn names_that_a_killed_tree_got_are_made_durable_by_the_rerun() -> Completion {
     case.prepare(&field);
     let (outcome, syncs) = watched(&mut field, &case, 0);
     outcome.expect(0);
-    let Some(last) = syncs.calls.len().checked_sub(1) else { return Completion::ignored_with("a tmpfs has nothing to sync") };
+    let Some(last) = syncs.calls.len().checked_sub(1) else {
+        return Completion::ignored_with("a tmpfs has nothing to sync");
+    };
     case.prepare(&field);
     // All entries have their names by then.
     let (_, syncs) = watched(&mut field, &case, last + 1);
     if syncs.hit.is_some() {
         let (outcome, syncs) = watched(&mut field, &case, 0);
         outcome.expect(0);
-        assert!(!syncs.calls.is_empty(), "all was there, and nothing was made durable");
+        assert!(
+            !syncs.calls.is_empty(),
+            "all was there, and nothing was made durable"
+        );
     }
     field.start_daemon();
     case.check_end(&field, "put-tree");
@@ -100,7 +122,11 @@ fn names_that_a_killed_tree_got_are_made_durable_by_the_rerun() -> Completion {
 
 /// Runs a copy whose receiver is killed at a sync of a file system.
 fn watched(field: &mut Field, case: &Case, at: usize) -> (Outcome, Seen) {
-    let plan = Plan { which: Which::Shown("syncfs "), at, fault: Fault::Kill };
+    let plan = Plan {
+        which: Which::Shown("syncfs "),
+        at,
+        fault: Fault::Kill,
+    };
     let (daemon, client) = field.start_traced(case, plan, &["--timeout", "300ms"]);
     let outcome = client.unwrap().finish();
     (outcome, daemon.end())
@@ -109,8 +135,18 @@ fn watched(field: &mut Field, case: &Case, at: usize) -> (Outcome, Seen) {
 /// Tries every `step`th call of a case.
 fn sweep(case: &str, which: Which, fault: Fault, step: usize) -> Swept {
     let case = Case::named(case).unwrap();
-    let swept = Sweep { case, which, fault, field: &mut Field::new(), is_told: true }.run(step);
-    eprintln!("{}: {} of {} calls hit, {} copies failed", case.name, swept.hits, swept.calls, swept.failed);
+    let swept = Sweep {
+        case,
+        which,
+        fault,
+        field: &mut Field::new(),
+        is_told: true,
+    }
+    .run(step);
+    eprintln!(
+        "{}: {} of {} calls hit, {} copies failed",
+        case.name, swept.hits, swept.calls, swept.failed
+    );
     assert!(swept.hits > 0);
     swept
 }

@@ -87,17 +87,30 @@ impl Traced {
     pub(crate) fn spawn(command: Command, folder: &Path, plan: Plan) -> Self {
         let (text, output) = (format!("{command:?}"), tempfile::tempdir().unwrap());
         let (told, pid) = mpsc::channel();
-        let [stdout, stderr] = [STDOUT, STDERR].map(|name| File::create(output.path().join(name)).unwrap());
+        let [stdout, stderr] =
+            [STDOUT, STDERR].map(|name| File::create(output.path().join(name)).unwrap());
         let folder = folder.canonicalize().unwrap();
         // Only the tracing thread sees the stops of its tracee.
         let tracer = thread::spawn(move || {
             let child = waiting(&command, stdout.into(), stderr.into()).unwrap();
             let leader = Pid::from_raw(child.id() as i32);
             told.send(leader).unwrap();
-            Tracer { folder, plan, leader, seen: Seen::default(), threads: HashMap::new() }.run(child)
+            Tracer {
+                folder,
+                plan,
+                leader,
+                seen: Seen::default(),
+                threads: HashMap::new(),
+            }
+            .run(child)
         });
         let pid = pid.recv().unwrap();
-        Self { pid, command: text, output, tracer: Some(tracer) }
+        Self {
+            pid,
+            command: text,
+            output,
+            tracer: Some(tracer),
+        }
     }
 
     /// Waits for a part of a line on standard error; returns `None` if the program ends first.
@@ -113,14 +126,22 @@ impl Traced {
             if has_ended {
                 return None;
             }
-            assert!(Instant::now() < until, "{} did not say {part:?}\n{text}", self.command);
+            assert!(
+                Instant::now() < until,
+                "{} did not say {part:?}\n{text}",
+                self.command
+            );
             thread::sleep(Duration::from_millis(2));
         }
     }
 
     /// Kills the program with SIGKILL.
     pub(crate) fn kill(&self) {
-        if self.tracer.as_ref().is_some_and(|tracer| !tracer.is_finished()) {
+        if self
+            .tracer
+            .as_ref()
+            .is_some_and(|tracer| !tracer.is_finished())
+        {
             let _ = nix::sys::signal::kill(self.pid, nix::sys::signal::Signal::SIGKILL);
         }
     }
@@ -133,12 +154,25 @@ impl Traced {
     pub(crate) fn finish(mut self) -> (Outcome, Seen) {
         let until = Instant::now() + DEADLINE;
         while !self.has_ended() {
-            assert!(Instant::now() < until, "{} did not end\n{}", self.command, self.said(STDERR));
+            assert!(
+                Instant::now() < until,
+                "{} did not end\n{}",
+                self.command,
+                self.said(STDERR)
+            );
             thread::sleep(Duration::from_millis(2));
         }
         let (seen, status) = self.tracer.take().unwrap().join().unwrap();
         let (stdout, stderr) = (self.said(STDOUT), self.said(STDERR));
-        (Outcome { command: self.command.clone(), status, stdout, stderr }, seen)
+        (
+            Outcome {
+                command: self.command.clone(),
+                status,
+                stdout,
+                stderr,
+            },
+            seen,
+        )
     }
 
     /// Kills the program if it runs; returns the observations.
@@ -170,18 +204,31 @@ pub(crate) fn obstacle() -> Option<String> {
     let seized = ptrace::seize(Pid::from_raw(child.id() as i32), Options::empty());
     let _ = child.kill();
     let _ = child.wait();
-    seized.err().map(|error| format!("ptrace is not allowed here: {error}"))
+    seized
+        .err()
+        .map(|error| format!("ptrace is not allowed here: {error}"))
 }
 
 /// Starts a shell that waits and then executes the program.
 fn waiting(command: &Command, stdout: Stdio, stderr: Stdio) -> std::io::Result<Child> {
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", "read -r go; exec \"$0\" \"$@\" </dev/null"]).arg(command.get_program()).args(command.get_args());
-    shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell
+        .args(["-c", "read -r go; exec \"$0\" \"$@\" </dev/null"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    shell.env_clear().envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     if let Some(folder) = command.get_current_dir() {
         shell.current_dir(folder);
     }
-    shell.stdin(Stdio::piped()).stdout(stdout).stderr(stderr).spawn()
+    shell
+        .stdin(Stdio::piped())
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn()
 }
 
 /// State of one thread of the program.
@@ -204,7 +251,13 @@ struct Tracer {
 impl Tracer {
     /// Traces the program from start to end.
     fn run(mut self, mut child: Child) -> (Seen, ExitStatus) {
-        ptrace::seize(self.leader, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL).unwrap();
+        ptrace::seize(
+            self.leader,
+            Options::PTRACE_O_TRACESYSGOOD
+                | Options::PTRACE_O_TRACECLONE
+                | Options::PTRACE_O_EXITKILL,
+        )
+        .unwrap();
         ptrace::interrupt(self.leader).unwrap();
         let mut go = child.stdin.take();
         loop {
@@ -212,8 +265,12 @@ impl Tracer {
             // own children.
             let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD));
             match status {
-                Ok(WaitStatus::Exited(pid, code)) if pid == self.leader => return (self.seen, ExitStatus::from_raw(code << 8)),
-                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.leader => return (self.seen, ExitStatus::from_raw(signal as i32)),
+                Ok(WaitStatus::Exited(pid, code)) if pid == self.leader => {
+                    return (self.seen, ExitStatus::from_raw(code << 8));
+                }
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.leader => {
+                    return (self.seen, ExitStatus::from_raw(signal as i32));
+                }
                 Ok(WaitStatus::PtraceSyscall(thread)) => {
                     self.on_stop(thread);
                     Self::go_on(thread, None);
@@ -243,7 +300,9 @@ impl Tracer {
                 let fails = self.on_call(thread);
                 self.threads.insert(thread, Doing::Calling { fails });
             }
-            Doing::Calling { fails: Some(errno) } => change(thread, |registers| registers.rax = (-i64::from(errno as i32)) as u64),
+            Doing::Calling { fails: Some(errno) } => change(thread, |registers| {
+                registers.rax = (-i64::from(errno as i32)) as u64
+            }),
             Doing::Calling { fails: None } => {}
         }
     }
@@ -251,12 +310,18 @@ impl Tracer {
     /// Handles the start of a call; returns the error that it must fail with.
     fn on_call(&mut self, thread: Pid) -> Option<Errno> {
         let registers = ptrace::getregs(thread).ok()?;
-        let call = CALLS.iter().find(|call| call.number == registers.orig_rax as i64)?;
+        let call = CALLS
+            .iter()
+            .find(|call| call.number == registers.orig_rax as i64)?;
         if !call.counts(self.plan.which) {
             return None;
         }
         let path = self.subject(thread, call, &registers)?;
-        let shown = format!("{} {}", call.name, shown(path.strip_prefix(&self.folder).unwrap_or(&path)));
+        let shown = format!(
+            "{} {}",
+            call.name,
+            shown(path.strip_prefix(&self.folder).unwrap_or(&path))
+        );
         if matches!(self.plan.which, Which::Shown(only) if only != shown) {
             return None;
         }
@@ -271,16 +336,33 @@ impl Tracer {
                 let _ = nix::sys::signal::kill(self.leader, nix::sys::signal::Signal::SIGKILL);
             }
             Fault::Fail(errno) if is_it => return Some(skip(thread, errno)),
-            Fault::FailFrom(errno) if is_it || (self.plan.at > 0 && index > self.plan.at && call.adds) => return Some(skip(thread, errno)),
-            Fault::Short if is_it && call.is_write => change(thread, |registers| registers.rdx = half(registers.rdx)),
+            Fault::FailFrom(errno)
+                if is_it || (self.plan.at > 0 && index > self.plan.at && call.adds) =>
+            {
+                return Some(skip(thread, errno));
+            }
+            Fault::Short if is_it && call.is_write => {
+                change(thread, |registers| registers.rdx = half(registers.rdx))
+            }
             _ => {}
         }
         None
     }
 
     /// Returns the file of the folder that a call works on; `None` for other files.
-    fn subject(&self, thread: Pid, call: &Call, registers: &libc::user_regs_struct) -> Option<PathBuf> {
-        let arguments = [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8];
+    fn subject(
+        &self,
+        thread: Pid,
+        call: &Call,
+        registers: &libc::user_regs_struct,
+    ) -> Option<PathBuf> {
+        let arguments = [
+            registers.rdi,
+            registers.rsi,
+            registers.rdx,
+            registers.r10,
+            registers.r8,
+        ];
         let of_descriptor = |number: u64| match number as i32 {
             libc::AT_FDCWD => fs::read_link(format!("/proc/{thread}/cwd")),
             number => fs::read_link(format!("/proc/{thread}/fd/{number}")),
@@ -317,12 +399,18 @@ fn change(thread: Pid, how: impl FnOnce(&mut libc::user_regs_struct)) {
 /// blocks.
 fn half(len: u64) -> u64 {
     let half = len / 2;
-    if half >= BLOCK { half / BLOCK * BLOCK } else { half.max(1) }
+    if half >= BLOCK {
+        half / BLOCK * BLOCK
+    } else {
+        half.max(1)
+    }
 }
 
 /// Reads a string from a program's memory.
 fn text_at(thread: Pid, address: u64) -> Option<PathBuf> {
-    let memory = File::open(format!("/proc/{thread}/mem")).ok().filter(|_| address != 0)?;
+    let memory = File::open(format!("/proc/{thread}/mem"))
+        .ok()
+        .filter(|_| address != 0)?;
     let mut bytes = vec![0; 512];
     let len = memory.read_at(&mut bytes, address).ok()?;
     let end = bytes[..len].iter().position(|byte| *byte == 0)?;
@@ -333,7 +421,10 @@ fn text_at(thread: Pid, address: u64) -> Option<PathBuf> {
 fn shown(path: &Path) -> String {
     let text = path.to_string_lossy();
     match text.rsplit_once(".nicstripe-") {
-        Some((name, kind)) => format!("{}*{kind}", name.rsplit_once('.').map_or("", |(name, _)| name)),
+        Some((name, kind)) => format!(
+            "{}*{kind}",
+            name.rsplit_once('.').map_or("", |(name, _)| name)
+        ),
         None => text.into_owned(),
     }
 }
@@ -352,19 +443,35 @@ struct Call {
 
 impl Call {
     const fn looks(number: i64, name: &'static str, about: About) -> Self {
-        Self { number, name, about, changes: false, adds: false, is_write: false }
+        Self {
+            number,
+            name,
+            about,
+            changes: false,
+            adds: false,
+            is_write: false,
+        }
     }
 
     const fn changes(number: i64, name: &'static str, about: About) -> Self {
-        Self { changes: true, ..Self::looks(number, name, about) }
+        Self {
+            changes: true,
+            ..Self::looks(number, name, about)
+        }
     }
 
     const fn adds(number: i64, name: &'static str, about: About) -> Self {
-        Self { adds: true, ..Self::changes(number, name, about) }
+        Self {
+            adds: true,
+            ..Self::changes(number, name, about)
+        }
     }
 
     const fn writes(number: i64, name: &'static str) -> Self {
-        Self { is_write: true, ..Self::adds(number, name, About::Descriptor(0)) }
+        Self {
+            is_write: true,
+            ..Self::adds(number, name, About::Descriptor(0))
+        }
     }
 
     fn counts(&self, which: Which) -> bool {
@@ -392,11 +499,19 @@ const CALLS: &[Call] = &[
     Call::writes(libc::SYS_pwrite64, "pwrite64"),
     Call::adds(libc::SYS_ftruncate, "ftruncate", About::Descriptor(0)),
     Call::adds(libc::SYS_fallocate, "fallocate", About::Descriptor(0)),
-    Call::adds(libc::SYS_copy_file_range, "copy_file_range", About::Descriptor(2)),
+    Call::adds(
+        libc::SYS_copy_file_range,
+        "copy_file_range",
+        About::Descriptor(2),
+    ),
     Call::adds(libc::SYS_fsync, "fsync", About::Descriptor(0)),
     Call::adds(libc::SYS_fdatasync, "fdatasync", About::Descriptor(0)),
     Call::adds(libc::SYS_syncfs, "syncfs", About::Descriptor(0)),
-    Call::adds(libc::SYS_sync_file_range, "sync_file_range", About::Descriptor(0)),
+    Call::adds(
+        libc::SYS_sync_file_range,
+        "sync_file_range",
+        About::Descriptor(0),
+    ),
     Call::adds(libc::SYS_renameat, "renameat", About::Name(0)),
     Call::adds(libc::SYS_renameat2, "renameat2", About::Name(0)),
     Call::adds(libc::SYS_linkat, "linkat", About::Name(2)),

@@ -3,7 +3,10 @@
 /// Returns bytes without repetition, equal for equal lengths.
 pub(crate) fn content(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    blake3::Hasher::new().update(b"content").finalize_xof().fill(&mut bytes);
+    blake3::Hasher::new()
+        .update(b"content")
+        .finalize_xof()
+        .fill(&mut bytes);
     bytes
 }
 

@@ -10,7 +10,9 @@ use std::{
 /// cargo rebuilds them once.
 pub(crate) fn example(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
-    let path = Path::new(env!("CARGO_BIN_EXE_nicstripe")).with_file_name("examples").join(name);
+    let path = Path::new(env!("CARGO_BIN_EXE_nicstripe"))
+        .with_file_name("examples")
+        .join(name);
     let written = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
     if written(&path) < std::env::current_exe().ok().as_deref().and_then(written) {
         BUILT.get_or_init(build);
@@ -20,9 +22,14 @@ pub(crate) fn example(name: &str) -> PathBuf {
 
 fn build() {
     let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--locked", "--examples", "--manifest-path"]).arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
+    command
+        .args(["build", "--locked", "--examples", "--manifest-path"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }
-    assert!(command.status().unwrap().success(), "the examples cannot be built");
+    assert!(
+        command.status().unwrap().success(),
+        "the examples cannot be built"
+    );
 }

@@ -9,7 +9,10 @@ mod content;
 mod example;
 mod outcome;
 mod process;
-#[allow(dead_code, reason = "only some of the tests that share this run restic")]
+#[allow(
+    dead_code,
+    reason = "only some of the tests that share this run restic"
+)]
 pub(crate) mod restic;
 #[path = "../../../crates/cli/json/schema.rs"]
 mod schema;

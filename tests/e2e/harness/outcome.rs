@@ -39,8 +39,14 @@ impl Outcome {
     /// Returns the only line with this label, without the label.
     #[track_caller]
     pub(crate) fn labelled(&self, label: &str, parts: &[&str]) -> &str {
-        let lines: Vec<&str> = self.stderr.lines().filter_map(|line| line.strip_prefix(label)).collect();
-        let [line] = lines[..] else { panic!("{} lines with {label:?}\n{self}", lines.len()) };
+        let lines: Vec<&str> = self
+            .stderr
+            .lines()
+            .filter_map(|line| line.strip_prefix(label))
+            .collect();
+        let [line] = lines[..] else {
+            panic!("{} lines with {label:?}\n{self}", lines.len())
+        };
         for part in parts {
             assert!(line.contains(part), "{part:?} is not in {line:?}\n{self}");
         }
@@ -51,19 +57,33 @@ impl Outcome {
     /// exit code.
     #[track_caller]
     pub(crate) fn document(&self) -> Value {
-        let last = self.stdout.lines().last().unwrap_or_else(|| panic!("nothing on standard output\n{self}"));
-        let document: Value = serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}\n{self}"));
+        let last = self
+            .stdout
+            .lines()
+            .last()
+            .unwrap_or_else(|| panic!("nothing on standard output\n{self}"));
+        let document: Value =
+            serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}\n{self}"));
         Schema::load("cp-report").check(&document);
-        assert_eq!(document["exit_code"].as_i64(), self.status.code().map(i64::from), "{self}");
+        assert_eq!(
+            document["exit_code"].as_i64(),
+            self.status.code().map(i64::from),
+            "{self}"
+        );
         assert_eq!(document["ok"], self.status.success(), "{self}");
-        assert_eq!(document.get("error").is_some(), !self.status.success(), "{self}");
+        assert_eq!(
+            document.get("error").is_some(),
+            !self.status.success(),
+            "{self}"
+        );
         document
     }
 
     /// Returns the document of a command other than `cp`, validated against its schema.
     #[track_caller]
     pub(crate) fn document_of(&self, schema: &str) -> Value {
-        let document: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"));
+        let document: Value =
+            serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"));
         Schema::load(schema).check(&document);
         document
     }
@@ -75,7 +95,8 @@ impl Outcome {
         lines.pop();
         let schema = Schema::load("cp-event");
         let event = |line: &str| {
-            let event = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}\n{self}"));
+            let event = serde_json::from_str(line)
+                .unwrap_or_else(|error| panic!("{error}: {line}\n{self}"));
             schema.check(&event);
             event
         };
@@ -85,7 +106,15 @@ impl Outcome {
 
 impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { command, status, stdout, stderr } = self;
-        write!(f, "{command}\n{status}\nstandard output:\n{stdout}\nstandard error:\n{stderr}")
+        let Self {
+            command,
+            status,
+            stdout,
+            stderr,
+        } = self;
+        write!(
+            f,
+            "{command}\n{status}\nstandard output:\n{stdout}\nstandard error:\n{stderr}"
+        )
     }
 }

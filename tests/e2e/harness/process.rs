@@ -46,23 +46,45 @@ impl Process {
 
     /// Starts a process and reads its standard output with a pause after every `every` bytes.
     #[allow(dead_code, reason = "the tests with cables alone use it")]
-    pub(crate) fn spawn_read_with_pauses(mut command: Command, every: usize, pause: Duration) -> Self {
+    pub(crate) fn spawn_read_with_pauses(
+        mut command: Command,
+        every: usize,
+        pause: Duration,
+    ) -> Self {
         command.stdin(Stdio::null());
-        Self::start_read_by(command, |stdout| Pausing { from: stdout, every, left: every, pause })
+        Self::start_read_by(command, |stdout| Pausing {
+            from: stdout,
+            every,
+            left: every,
+            pause,
+        })
     }
 
     fn start(command: Command) -> Self {
         Self::start_read_by(command, |stdout| stdout)
     }
 
-    fn start_read_by<R: Read + Send + 'static>(mut command: Command, reader: impl FnOnce(ChildStdout) -> R) -> Self {
+    fn start_read_by<R: Read + Send + 'static>(
+        mut command: Command,
+        reader: impl FnOnce(ChildStdout) -> R,
+    ) -> Self {
         let text = format!("{command:?}");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{text}: {error}"));
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{text}: {error}"));
         let output = Arc::new(Output::default());
-        output.follow(reader(child.stdout.take().unwrap()), |captured| &mut captured.stdout);
-        output.follow(child.stderr.take().unwrap(), |captured| &mut captured.stderr);
-        Self { child, output, command: text }
+        output.follow(reader(child.stdout.take().unwrap()), |captured| {
+            &mut captured.stdout
+        });
+        output.follow(child.stderr.take().unwrap(), |captured| {
+            &mut captured.stderr
+        });
+        Self {
+            child,
+            output,
+            command: text,
+        }
     }
 
     /// Waits for `count` lines on standard error that contain `part`.
@@ -72,7 +94,9 @@ impl Process {
             let text = String::from_utf8_lossy(&captured.stderr);
             (text.lines().filter(|line| line.contains(part)).count() >= count).then_some(())
         });
-        found.unwrap_or_else(|captured| self.fail(&format!("{count} lines with {part:?}"), &captured));
+        found.unwrap_or_else(|captured| {
+            self.fail(&format!("{count} lines with {part:?}"), &captured)
+        });
     }
 
     /// Waits for a line on standard output that contains `part`, and returns it.
@@ -108,7 +132,9 @@ impl Process {
 
     /// Waits until a copy with `--json-stream` has moved this many bytes.
     pub(crate) fn await_bytes(&self, bytes: u64) {
-        self.await_event("progress", |event| event["bytes"].as_u64().unwrap() >= bytes);
+        self.await_event("progress", |event| {
+            event["bytes"].as_u64().unwrap() >= bytes
+        });
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -123,23 +149,45 @@ impl Process {
 
     pub(crate) fn finish(self) -> Outcome {
         let (outcome, stdout) = self.finish_raw();
-        Outcome { stdout: String::from_utf8(stdout).unwrap(), ..outcome }
+        Outcome {
+            stdout: String::from_utf8(stdout).unwrap(),
+            ..outcome
+        }
     }
 
     /// Waits until the process ends; returns its standard output separately as bytes.
     pub(crate) fn finish_raw(mut self) -> (Outcome, Vec<u8>) {
-        self.output.await_end().unwrap_or_else(|captured| self.fail("the end", &captured));
+        self.output
+            .await_end()
+            .unwrap_or_else(|captured| self.fail("the end", &captured));
         let status = self.child.wait().unwrap();
         let captured = self.output.captured.lock().unwrap();
         let stderr = String::from_utf8(captured.stderr.clone()).unwrap();
-        (Outcome { command: self.command.clone(), status, stdout: String::new(), stderr }, captured.stdout.clone())
+        (
+            Outcome {
+                command: self.command.clone(),
+                status,
+                stdout: String::new(),
+                stderr,
+            },
+            captured.stdout.clone(),
+        )
     }
 
     /// Returns the peak resident memory, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
+        line.trim()
+            .strip_suffix("kB")
+            .unwrap()
+            .trim()
+            .parse::<u64>()
+            .unwrap()
+            * 1024
     }
 
     #[allow(dead_code, reason = "the tests that kill it use it")]
@@ -151,17 +199,30 @@ impl Process {
         self.child.id()
     }
 
-    fn await_line<T>(&self, stream: fn(&Captured) -> &Vec<u8>, wanted: &str, find: impl Fn(&str) -> Option<T>) -> T {
+    fn await_line<T>(
+        &self,
+        stream: fn(&Captured) -> &Vec<u8>,
+        wanted: &str,
+        find: impl Fn(&str) -> Option<T>,
+    ) -> T {
         let found = self.output.await_some(|captured| {
             let bytes = stream(captured);
-            let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            String::from_utf8_lossy(&bytes[..whole]).lines().find_map(&find)
+            let whole = bytes
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |end| end + 1);
+            String::from_utf8_lossy(&bytes[..whole])
+                .lines()
+                .find_map(&find)
         });
         found.unwrap_or_else(|captured| self.fail(wanted, &captured))
     }
 
     fn fail(&self, wanted: &str, captured: &str) -> ! {
-        panic!("{} did not show {wanted} within {DEADLINE:?}\n{captured}", self.command);
+        panic!(
+            "{} did not show {wanted} within {DEADLINE:?}\n{captured}",
+            self.command
+        );
     }
 }
 
@@ -211,7 +272,11 @@ struct Captured {
 }
 
 impl Output {
-    fn follow(self: &Arc<Self>, mut from: impl Read + Send + 'static, into: fn(&mut Captured) -> &mut Vec<u8>) {
+    fn follow(
+        self: &Arc<Self>,
+        mut from: impl Read + Send + 'static,
+        into: fn(&mut Captured) -> &mut Vec<u8>,
+    ) {
         let output = self.clone();
         thread::spawn(move || {
             let mut buffer = [0; 8192];
@@ -255,7 +320,8 @@ impl Output {
 
 impl Captured {
     fn shown(&self) -> String {
-        let [stdout, stderr] = [&self.stdout, &self.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+        let [stdout, stderr] =
+            [&self.stdout, &self.stderr].map(|bytes| String::from_utf8_lossy(bytes));
         format!("standard output:\n{stdout}\nstandard error:\n{stderr}")
     }
 }

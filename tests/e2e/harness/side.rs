@@ -23,7 +23,9 @@ impl Side {
     /// Creates a side whose commands are plain child processes, with files in the folder for
     /// temporary ones.
     pub(crate) fn here() -> Self {
-        Self::of(tempfile::tempdir().unwrap(), |program| Command::new(program))
+        Self::of(tempfile::tempdir().unwrap(), |program| {
+            Command::new(program)
+        })
     }
 
     /// Creates a side with files in this folder; `start` creates its commands.
@@ -32,7 +34,10 @@ impl Side {
             fs::create_dir(folder.path().join(name)).unwrap();
             fs::set_permissions(folder.path().join(name), Permissions::from_mode(mode)).unwrap();
         }
-        Self { folder, start: Box::new(start) }
+        Self {
+            folder,
+            start: Box::new(start),
+        }
     }
 
     /// Returns a command that runs in the folder with the files. Its environment has only this
@@ -40,7 +45,11 @@ impl Side {
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = (self.start)(program.as_ref());
         command.env_clear().current_dir(self.files());
-        command.env("NICSTRIPE_HOME", self.home()).env("HOME", self.folder.path()).env("LANG", "C.UTF-8").env("USER", "tester");
+        command
+            .env("NICSTRIPE_HOME", self.home())
+            .env("HOME", self.folder.path())
+            .env("LANG", "C.UTF-8")
+            .env("USER", "tester");
         command
     }
 
@@ -108,7 +117,9 @@ impl Side {
     /// Returns the names of all files of this side, including hidden ones.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.files()).unwrap();
-        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -116,22 +127,34 @@ impl Side {
     /// Returns the line printed by `nicstripe key`.
     pub(crate) fn key(&self) -> String {
         let outcome = self.run(["key"]).expect(0);
-        let [line] = outcome.stdout.lines().collect::<Vec<_>>()[..] else { panic!("{outcome}") };
+        let [line] = outcome.stdout.lines().collect::<Vec<_>>()[..] else {
+            panic!("{outcome}")
+        };
         line.to_owned()
     }
 
     /// Trusts another side. `options` precede the key; may be empty.
     pub(crate) fn trust(&self, other: &Self, name: &str, options: &str) {
         let line = format!("{options} {}", other.key());
-        self.run(["trust", "add", line.trim(), "--name", name]).expect(0);
+        self.run(["trust", "add", line.trim(), "--name", name])
+            .expect(0);
     }
 
     /// Panics unless a file of this side has this content and the report has its digest.
     #[track_caller]
     pub(crate) fn check(&self, name: impl AsRef<Path>, expected: &[u8], report: &Value) {
         let name = name.as_ref();
-        assert!(super::is_same(&self.read(name), expected), "{} is not what was sent", name.display());
-        assert_eq!(text(report, "blake3"), digest(expected), "{}", name.display());
+        assert!(
+            super::is_same(&self.read(name), expected),
+            "{} is not what was sent",
+            name.display()
+        );
+        assert_eq!(
+            text(report, "blake3"),
+            digest(expected),
+            "{}",
+            name.display()
+        );
         assert_eq!(number(report, "bytes"), expected.len() as u64);
     }
 }
@@ -158,27 +181,38 @@ impl Daemon {
     pub(crate) fn listening(process: Process) -> Self {
         let line = process.await_stderr("listening on ");
         let digits = line.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap();
-        Self { port: digits.parse().unwrap_or_else(|_| panic!("no port at the end of {line:?}")), process }
+        Self {
+            port: digits
+                .parse()
+                .unwrap_or_else(|_| panic!("no port at the end of {line:?}")),
+            process,
+        }
     }
 }
 
 /// Returns a required numeric field of a document.
 #[track_caller]
 pub(crate) fn number(document: &Value, field: &str) -> u64 {
-    document[field].as_u64().unwrap_or_else(|| panic!("no number {field} in {document:#}"))
+    document[field]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number {field} in {document:#}"))
 }
 
 /// Returns a required text field of a document.
 #[track_caller]
 pub(crate) fn text<'a>(document: &'a Value, field: &str) -> &'a str {
-    document[field].as_str().unwrap_or_else(|| panic!("no text {field} in {document:#}"))
+    document[field]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text {field} in {document:#}"))
 }
 
 /// Returns the report's entry for the link on an interface.
 #[track_caller]
 pub(crate) fn link<'a>(document: &'a Value, interface: &str) -> &'a Value {
     let mut links = document["links"].as_array().unwrap().iter();
-    links.find(|link| link["interface"] == interface).unwrap_or_else(|| panic!("no link {interface} in {document:#}"))
+    links
+        .find(|link| link["interface"] == interface)
+        .unwrap_or_else(|| panic!("no link {interface} in {document:#}"))
 }
 
 const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");

@@ -12,7 +12,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps, XattrFlags, lgetxattr, llistxattr, lsetxattr, seek, utimensat},
+    fs::{
+        AtFlags, CWD, SeekFrom, Timespec, Timestamps, XattrFlags, lgetxattr, llistxattr, lsetxattr,
+        seek, utimensat,
+    },
     io::Errno,
 };
 
@@ -26,8 +29,18 @@ pub(crate) struct Aspects {
 }
 
 impl Aspects {
-    pub(crate) const ALL: Self = Self { modes: true, xattrs: true, hard_links: true, holes: true };
-    pub(crate) const NONE: Self = Self { modes: false, xattrs: false, hard_links: false, holes: false };
+    pub(crate) const ALL: Self = Self {
+        modes: true,
+        xattrs: true,
+        hard_links: true,
+        holes: true,
+    };
+    pub(crate) const NONE: Self = Self {
+        modes: false,
+        xattrs: false,
+        hard_links: false,
+        holes: false,
+    };
 }
 
 /// All entries beneath a directory by path, the directory itself as the empty path.
@@ -67,20 +80,42 @@ impl Tree {
     /// Returns the paths in the tree, except that of the root.
     pub(crate) fn paths(&self) -> Vec<String> {
         let paths = self.0.keys().filter(|path| !path.as_os_str().is_empty());
-        paths.map(|path| path.to_string_lossy().into_owned()).collect()
+        paths
+            .map(|path| path.to_string_lossy().into_owned())
+            .collect()
     }
 
-    fn add(&mut self, root: &Path, path: &Path, aspects: Aspects, groups: &mut BTreeMap<u64, BTreeSet<PathBuf>>) {
-        let full = if path.as_os_str().is_empty() { root.to_owned() } else { root.join(path) };
-        let metadata = fs::symlink_metadata(&full).unwrap_or_else(|error| panic!("{}: {error}", full.display()));
+    fn add(
+        &mut self,
+        root: &Path,
+        path: &Path,
+        aspects: Aspects,
+        groups: &mut BTreeMap<u64, BTreeSet<PathBuf>>,
+    ) {
+        let full = if path.as_os_str().is_empty() {
+            root.to_owned()
+        } else {
+            root.join(path)
+        };
+        let metadata = fs::symlink_metadata(&full)
+            .unwrap_or_else(|error| panic!("{}: {error}", full.display()));
         if metadata.is_dir() {
             for entry in fs::read_dir(&full).unwrap() {
-                self.add(root, &path.join(entry.unwrap().file_name()), aspects, groups);
+                self.add(
+                    root,
+                    &path.join(entry.unwrap().file_name()),
+                    aspects,
+                    groups,
+                );
             }
         }
-        self.0.insert(path.to_owned(), Thing::read(&full, &metadata, aspects));
+        self.0
+            .insert(path.to_owned(), Thing::read(&full, &metadata, aspects));
         if aspects.hard_links && metadata.is_file() && metadata.nlink() > 1 {
-            groups.entry(metadata.ino()).or_default().insert(path.to_owned());
+            groups
+                .entry(metadata.ino())
+                .or_default()
+                .insert(path.to_owned());
         }
     }
 
@@ -101,12 +136,16 @@ impl Thing {
         let kind = match metadata.file_type() {
             kind if kind.is_dir() => Kind::Directory,
             kind if kind.is_symlink() => Kind::Symlink(fs::read_link(path).unwrap()),
-            kind if kind.is_file() => Kind::File { size: metadata.len(), digest: blake3::hash(&fs::read(path).unwrap()) },
+            kind if kind.is_file() => Kind::File {
+                size: metadata.len(),
+                digest: blake3::hash(&fs::read(path).unwrap()),
+            },
             _ => Kind::Other,
         };
         Self {
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
-            mode: (aspects.modes && kind != Kind::Other && !metadata.is_symlink()).then_some(metadata.mode() & 0o7777),
+            mode: (aspects.modes && kind != Kind::Other && !metadata.is_symlink())
+                .then_some(metadata.mode() & 0o7777),
             xattrs: (aspects.xattrs && !metadata.is_symlink()).then(|| xattrs(path)),
             same_as: None,
             data: (aspects.holes && metadata.is_file()).then(|| data_of(path)),
@@ -126,7 +165,9 @@ pub(crate) fn finished_files(root: &Path) -> Vec<PathBuf> {
             match entry.file_type().unwrap() {
                 _ if entry.file_name().to_string_lossy().contains("nicstripe") => {}
                 kind if kind.is_dir() => directories.push(entry.path()),
-                kind if kind.is_file() => found.push(entry.path().strip_prefix(root).unwrap().to_owned()),
+                kind if kind.is_file() => {
+                    found.push(entry.path().strip_prefix(root).unwrap().to_owned())
+                }
                 _ => {}
             }
         }
@@ -145,17 +186,35 @@ pub(crate) fn assert_same_tree(one: &Path, other: &Path, aspects: Aspects) {
 pub(crate) fn assert_same_tree_after(context: &str, one: &Path, other: &Path, aspects: Aspects) {
     let (left, right) = (Tree::read(one, aspects), Tree::read(other, aspects));
     let paths: BTreeSet<_> = left.0.keys().chain(right.0.keys()).collect();
-    let differing = paths.into_iter().filter(|path| left.0.get(*path) != right.0.get(*path));
-    let lines: Vec<String> =
-        differing.take(10).map(|path| format!("{path:?}:\n  {:?}\n  {:?}", left.0.get(path), right.0.get(path))).collect();
-    assert!(lines.is_empty(), "{context}\n{} and {} differ:\n{}", one.display(), other.display(), lines.join("\n"));
+    let differing = paths
+        .into_iter()
+        .filter(|path| left.0.get(*path) != right.0.get(*path));
+    let lines: Vec<String> = differing
+        .take(10)
+        .map(|path| {
+            format!(
+                "{path:?}:\n  {:?}\n  {:?}",
+                left.0.get(path),
+                right.0.get(path)
+            )
+        })
+        .collect();
+    assert!(
+        lines.is_empty(),
+        "{context}\n{} and {} differ:\n{}",
+        one.display(),
+        other.display(),
+        lines.join("\n")
+    );
 }
 
 /// Reads the extended attributes in `user.` and `system.`.
 fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut names = vec![0; 4096];
     let len = llistxattr(path, &mut names).unwrap_or(0);
-    let names = names[..len].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.") || name.starts_with(b"system."));
+    let names = names[..len]
+        .split(|byte| *byte == 0)
+        .filter(|name| name.starts_with(b"user.") || name.starts_with(b"system."));
     let value = |name: &[u8]| {
         let mut value = vec![0; 4096];
         let len = lgetxattr(path, OsStr::from_bytes(name), &mut value).unwrap_or(0);
@@ -184,8 +243,14 @@ pub(crate) fn data_of(path: &Path) -> Vec<(u64, u64)> {
 
 /// Sets modification times to the past, to the nanosecond, including those of symbolic links.
 pub(crate) fn age(path: &Path, seconds: u64) {
-    let time = Timespec { tv_sec: i64::try_from(seconds).unwrap(), tv_nsec: 123_456_789 };
-    let times = Timestamps { last_access: time, last_modification: time };
+    let time = Timespec {
+        tv_sec: i64::try_from(seconds).unwrap(),
+        tv_nsec: 123_456_789,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
@@ -210,11 +275,21 @@ pub(crate) fn plant_sparse(path: &Path, size: u64, data: &[u64]) {
 /// Creates a tree with one entry of each kind that is copied, with modification times in the past.
 /// The file system must support extended attributes and ACLs.
 pub(crate) fn plant_everything(root: &Path) {
-    for (name, len) in [("empty", 0), ("one", 1), ("small", 10_000), ("deep/a/b/c/file", 300_000), ("large", (5 << 20) + 3)] {
+    for (name, len) in [
+        ("empty", 0),
+        ("one", 1),
+        ("small", 10_000),
+        ("deep/a/b/c/file", 300_000),
+        ("large", (5 << 20) + 3),
+    ] {
         plant(root, name, super::content(len));
     }
     for index in 0..300 {
-        plant(root, &format!("many/file-{index:03}"), super::content(index * 7));
+        plant(
+            root,
+            &format!("many/file-{index:03}"),
+            super::content(index * 7),
+        );
     }
     plant(root, "name with spaces", b"spaces");
     fs::write(root.join(OsStr::from_bytes(b"wild\n\x1b[2J\xff")), b"wild").unwrap();
@@ -225,7 +300,13 @@ pub(crate) fn plant_everything(root: &Path) {
     fs::hard_link(root.join("small"), root.join("second name")).unwrap();
     fs::hard_link(root.join("small"), root.join("deep/third name")).unwrap();
     plant_sparse(&root.join("sparse"), 8 << 20, &[0, 3 << 20]);
-    for (name, mode) in [("one", 0o640), ("large", 0o755), ("many/file-001", 0o400), ("deep/a", 0o750), ("nothing in it", 0o700)] {
+    for (name, mode) in [
+        ("one", 0o640),
+        ("large", 0o755),
+        ("many/file-001", 0o400),
+        ("deep/a", 0o750),
+        ("nothing in it", 0o700),
+    ] {
         fs::set_permissions(root.join(name), Permissions::from_mode(mode)).unwrap();
     }
     set_xattr(&root.join("small"), "user.colour", b"blue");
@@ -235,7 +316,8 @@ pub(crate) fn plant_everything(root: &Path) {
 }
 
 fn set_xattr(path: &Path, name: &str, value: &[u8]) {
-    lsetxattr(path, name, value, XattrFlags::empty()).unwrap_or_else(|error| panic!("{name} of {}: {error}", path.display()));
+    lsetxattr(path, name, value, XattrFlags::empty())
+        .unwrap_or_else(|error| panic!("{name} of {}: {error}", path.display()));
 }
 
 /// Lets user and group 1234 read a file.
@@ -249,17 +331,32 @@ pub(crate) const ACL: &str = "system.posix_acl_access";
 /// Returns an ACL that lets user and group 1234 read, in the kernel's format
 /// (linux/posix_acl_xattr.h).
 pub(crate) fn acl() -> Vec<u8> {
-    let entry = |tag: u16, bits: u16, id: u32| [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat();
+    let entry = |tag: u16, bits: u16, id: u32| {
+        [
+            &tag.to_le_bytes()[..],
+            &bits.to_le_bytes(),
+            &id.to_le_bytes(),
+        ]
+        .concat()
+    };
     let nobody = u32::MAX;
-    let entries =
-        [entry(1, 6, nobody), entry(2, 4, 1234), entry(4, 4, nobody), entry(8, 4, 1234), entry(16, 4, nobody), entry(32, 0, nobody)];
+    let entries = [
+        entry(1, 6, nobody),
+        entry(2, 4, 1234),
+        entry(4, 4, nobody),
+        entry(8, 4, 1234),
+        entry(16, 4, nobody),
+        entry(32, 0, nobody),
+    ];
     [&2_u32.to_le_bytes()[..], &entries.concat()].concat()
 }
 
 /// Sets the times of children before those of their directories, which would change again.
 fn age_all(path: &Path, seconds: u64) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
-        fs::read_dir(path).unwrap().for_each(|entry| age_all(&entry.unwrap().path(), seconds + 1));
+        fs::read_dir(path)
+            .unwrap()
+            .for_each(|entry| age_all(&entry.unwrap().path(), seconds + 1));
     }
     age(path, seconds);
 }

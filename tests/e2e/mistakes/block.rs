@@ -21,20 +21,34 @@ impl Block {
         let (mut blocks, mut lines) = (Vec::new(), text.lines());
         let mut preface = Vec::new();
         while let Some(line) = lines.next() {
-            let Some((machine, typed)) = line.split_once("$ ").filter(|(machine, _)| ["laptop", "nas"].contains(machine)) else {
-                assert!(line.is_empty() || line.starts_with('#'), "neither a command line nor a comment: {line:?}");
+            let Some((machine, typed)) = line
+                .split_once("$ ")
+                .filter(|(machine, _)| ["laptop", "nas"].contains(machine))
+            else {
+                assert!(
+                    line.is_empty() || line.starts_with('#'),
+                    "neither a command line nor a comment: {line:?}"
+                );
                 preface.push(line.to_owned());
                 continue;
             };
             let mut printed = Vec::new();
             let code = loop {
-                let line = lines.next().unwrap_or_else(|| panic!("{typed:?} has no exit code"));
+                let line = lines
+                    .next()
+                    .unwrap_or_else(|| panic!("{typed:?} has no exit code"));
                 match code_of(line) {
                     Some(code) => break code,
                     None => printed.push(line.to_owned()),
                 }
             };
-            blocks.push(Self { preface: std::mem::take(&mut preface), machine: machine.into(), typed: typed.into(), printed, code });
+            blocks.push(Self {
+                preface: std::mem::take(&mut preface),
+                machine: machine.into(),
+                typed: typed.into(),
+                printed,
+                code,
+            });
         }
         blocks
     }
@@ -48,9 +62,17 @@ impl Block {
     pub(super) fn ran(&self, printed: Vec<String>, code: Option<i32>) -> Self {
         let is_same = printed.len() == self.printed.len();
         let kept = |(index, line): (usize, String)| {
-            self.printed.get(index).filter(|expected| is_same && is_match(expected, &line)).cloned().unwrap_or(line)
+            self.printed
+                .get(index)
+                .filter(|expected| is_same && is_match(expected, &line))
+                .cloned()
+                .unwrap_or(line)
         };
-        Self { printed: printed.into_iter().enumerate().map(kept).collect(), code, ..self.clone() }
+        Self {
+            printed: printed.into_iter().enumerate().map(kept).collect(),
+            code,
+            ..self.clone()
+        }
     }
 
     /// Returns the block with its differing lines marked; `None` if there are none.
@@ -59,10 +81,22 @@ impl Block {
             return None;
         }
         let (expected, printed) = (self.body(), ran.body());
-        let front = expected.iter().zip(&printed).take_while(|(one, other)| one == other).count();
-        let ends = expected[front..].iter().rev().zip(printed[front..].iter().rev());
+        let front = expected
+            .iter()
+            .zip(&printed)
+            .take_while(|(one, other)| one == other)
+            .count();
+        let ends = expected[front..]
+            .iter()
+            .rev()
+            .zip(printed[front..].iter().rev());
         let back = ends.take_while(|(one, other)| one == other).count();
-        let marked = |mark: &str, lines: &[String]| lines.iter().map(|line| format!("{mark}{line}\n")).collect::<String>();
+        let marked = |mark: &str, lines: &[String]| {
+            lines
+                .iter()
+                .map(|line| format!("{mark}{line}\n"))
+                .collect::<String>()
+        };
         Some(
             [
                 format!("  {}$ {}\n", self.machine, self.typed),
@@ -77,31 +111,49 @@ impl Block {
 
     fn body(&self) -> Vec<String> {
         let code = self.code.map_or_else(String::new, |code| code.to_string());
-        self.printed.iter().cloned().chain([format!("[{code}]")]).collect()
+        self.printed
+            .iter()
+            .cloned()
+            .chain([format!("[{code}]")])
+            .collect()
     }
 }
 
 impl fmt::Display for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.preface.iter().try_for_each(|line| writeln!(f, "{line}"))?;
+        self.preface
+            .iter()
+            .try_for_each(|line| writeln!(f, "{line}"))?;
         writeln!(f, "{}$ {}", self.machine, self.typed)?;
-        self.body().iter().try_for_each(|line| writeln!(f, "{line}"))
+        self.body()
+            .iter()
+            .try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
 /// Parses `[2]`, or `[]` of a block that never ran.
 fn code_of(line: &str) -> Option<Option<i32>> {
     let code = line.strip_prefix('[')?.strip_suffix(']')?;
-    if code.is_empty() { Some(None) } else { code.parse().ok().map(Some) }
+    if code.is_empty() {
+        Some(None)
+    } else {
+        code.parse().ok().map(Some)
+    }
 }
 
 /// Matches a line, with `[..]` as a wildcard.
 fn is_match(expected: &str, line: &str) -> bool {
     let parts: Vec<&str> = expected.split("[..]").collect();
-    let [first, middle @ .., last] = &parts[..] else { return expected == line };
-    let Some(mut rest) = line.strip_prefix(first) else { return false };
+    let [first, middle @ .., last] = &parts[..] else {
+        return expected == line;
+    };
+    let Some(mut rest) = line.strip_prefix(first) else {
+        return false;
+    };
     for part in middle {
-        let Some(at) = rest.find(part) else { return false };
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
         rest = &rest[at + part.len()..];
     }
     rest.ends_with(last)

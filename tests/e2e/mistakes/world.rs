@@ -27,10 +27,20 @@ impl World {
         client.make_dir("photos");
         client.write("photos/one.jpg", b"one\n");
         server.write("report.pdf", b"report\n");
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let free = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
         let key = |side: &Side| side.key().split(' ').take(2).collect::<Vec<_>>().join(" ");
-        let fingerprint = |side: &Side| key(side).parse::<PublicKey>().unwrap().fingerprint().to_string();
+        let fingerprint = |side: &Side| {
+            key(side)
+                .parse::<PublicKey>()
+                .unwrap()
+                .fingerprint()
+                .to_string()
+        };
         // A value that contains another one comes first.
         let placeholders = vec![
             ("[LAPTOP-KEY]", key(&client)),
@@ -44,33 +54,72 @@ impl World {
             ("[PORT]", daemon.port.to_string()),
             ("[FREE]", free.to_string()),
             // With the option, because the name alone may be a word of a message.
-            ("--name [HOSTNAME]", format!("--name {}", rustix::system::uname().nodename().to_str().unwrap())),
+            (
+                "--name [HOSTNAME]",
+                format!(
+                    "--name {}",
+                    rustix::system::uname().nodename().to_str().unwrap()
+                ),
+            ),
         ];
-        Self { pair: Pair { client, server, daemon }, placeholders }
+        Self {
+            pair: Pair {
+                client,
+                server,
+                daemon,
+            },
+            placeholders,
+        }
     }
 
     pub(super) fn run(&self, block: &Block) -> Block {
-        let side = if block.machine == "nas" { &self.pair.server } else { &self.pair.client };
+        let side = if block.machine == "nas" {
+            &self.pair.server
+        } else {
+            &self.pair.client
+        };
         let mut command = side.command("/bin/sh");
-        command.env("PATH", search_path()).args(["-c", &self.filled(&block.typed)]);
-        let Outcome { status, stdout, stderr, .. } = Process::spawn(command).finish();
+        command
+            .env("PATH", search_path())
+            .args(["-c", &self.filled(&block.typed)]);
+        let Outcome {
+            status,
+            stdout,
+            stderr,
+            ..
+        } = Process::spawn(command).finish();
         let stdout = stdout.lines().map(|line| format!("> {line}"));
-        let printed = stderr.lines().map(str::to_owned).chain(stdout).map(|line| self.emptied(line)).collect();
+        let printed = stderr
+            .lines()
+            .map(str::to_owned)
+            .chain(stdout)
+            .map(|line| self.emptied(line))
+            .collect();
         block.ran(printed, status.code())
     }
 
     fn filled(&self, line: &str) -> String {
-        self.placeholders.iter().fold(line.to_owned(), |line, (name, value)| line.replace(name, value))
+        self.placeholders
+            .iter()
+            .fold(line.to_owned(), |line, (name, value)| {
+                line.replace(name, value)
+            })
     }
 
     fn emptied(&self, line: String) -> String {
-        self.placeholders.iter().fold(line, |line, (name, value)| line.replace(value.as_str(), name))
+        self.placeholders.iter().fold(line, |line, (name, value)| {
+            line.replace(value.as_str(), name)
+        })
     }
 }
 
 /// Returns a search path with the folder of the tested program first.
 fn search_path() -> OsString {
     let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
-    let folders = [program.parent().unwrap(), Path::new("/usr/bin"), Path::new("/bin")];
+    let folders = [
+        program.parent().unwrap(),
+        Path::new("/usr/bin"),
+        Path::new("/bin"),
+    ];
     std::env::join_paths(folders).unwrap()
 }

@@ -7,8 +7,15 @@ use crate::bench::{reading::Reading, unit::size};
 
 /// Draws a sweep of messages, buffers, connections or packets; `None` without points.
 pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
-    let points: Vec<(u64, &SweepPoint)> = sweep.points.iter().filter_map(|point| Some((point.size?.max(1), point))).collect();
-    let (least, most) = (points.iter().map(|(size, _)| *size).min()?, points.iter().map(|(size, _)| *size).max()?);
+    let points: Vec<(u64, &SweepPoint)> = sweep
+        .points
+        .iter()
+        .filter_map(|point| Some((point.size?.max(1), point)))
+        .collect();
+    let (least, most) = (
+        points.iter().map(|(size, _)| *size).min()?,
+        points.iter().map(|(size, _)| *size).max()?,
+    );
     let highest = sweep.points.iter().map(|point| point.rate.max_bps).max()?;
     let unit = reading.unit;
     let top = unit.of(highest) * 1.05;
@@ -19,14 +26,28 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     };
     let mut svg = Svg::new(BOTTOM + 36.0);
     for tick in ticks(top, 5) {
-        svg.line("rule", [LEFT, chart.y.place(tick)], [WIDTH, chart.y.place(tick)]);
-        svg.text("soft", [LEFT - 5.0, chart.y.place(tick) + 4.0], Anchor::End, tick_text(tick));
+        svg.line(
+            "rule",
+            [LEFT, chart.y.place(tick)],
+            [WIDTH, chart.y.place(tick)],
+        );
+        svg.text(
+            "soft",
+            [LEFT - 5.0, chart.y.place(tick) + 4.0],
+            Anchor::End,
+            tick_text(tick),
+        );
     }
     sizes(&mut svg, sweep.kind, &points, chart);
     marks(&mut svg, sweep, [least, most], chart);
     chart.line(&mut svg, &points);
     chart.points(&mut svg, sweep, &points, reading);
-    svg.text("soft", [WIDTH, BOTTOM + 32.0], Anchor::End, axis_text(sweep.kind));
+    svg.text(
+        "soft",
+        [WIDTH, BOTTOM + 32.0],
+        Anchor::End,
+        axis_text(sweep.kind),
+    );
     svg.text("soft", [0.0, BOTTOM + 32.0], Anchor::Start, unit.name());
     Some(svg.finish(&format!("Rate by {}", axis_text(sweep.kind))))
 }
@@ -73,9 +94,14 @@ fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: C
 /// Draws the reference lines of a sweep: half the rate, bandwidth × delay, and the kernel's own
 /// setting.
 fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
-    let upright = [(sweep.half_size_bytes, "half the rate"), (sweep.bdp_bytes, "bandwidth × delay")];
+    let upright = [
+        (sweep.half_size_bytes, "half the rate"),
+        (sweep.bdp_bytes, "bandwidth × delay"),
+    ];
     for (value, name) in upright {
-        let Some(value) = value.filter(|value| (range[0]..=range[1]).contains(value)) else { continue };
+        let Some(value) = value.filter(|value| (range[0]..=range[1]).contains(value)) else {
+            continue;
+        };
         let x = chart.x.place(value as f64);
         svg.line("dot", [x, TOP], [x, BOTTOM]);
         let text = format!("{name} {}", size(value));
@@ -89,7 +115,12 @@ fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
     if let Some(own) = sweep.points.iter().find(|point| point.size.is_none()) {
         let y = chart.y.place(own.rate.median_bps as f64 / chart.unit);
         svg.line("dash", [LEFT, y], [WIDTH, y]);
-        svg.text("halo", [LEFT + 6.0, y + 17.0], Anchor::Start, "kernel default");
+        svg.text(
+            "halo",
+            [LEFT + 6.0, y + 17.0],
+            Anchor::Start,
+            "kernel default",
+        );
     }
 }
 
@@ -102,37 +133,67 @@ struct Chart {
 
 impl Chart {
     fn place(self, size: u64, bps: u64) -> [f64; 2] {
-        [self.x.place(size as f64), self.y.place(bps as f64 / self.unit)]
+        [
+            self.x.place(size as f64),
+            self.y.place(bps as f64 / self.unit),
+        ]
     }
 
     fn line(self, svg: &mut Svg, points: &[(u64, &SweepPoint)]) {
-        let mut line: Vec<[f64; 2]> = points.iter().map(|(size, point)| self.place(*size, point.rate.median_bps)).collect();
+        let mut line: Vec<[f64; 2]> = points
+            .iter()
+            .map(|(size, point)| self.place(*size, point.rate.median_bps))
+            .collect();
         line.sort_by(|[one, _], [other, _]| one.total_cmp(other));
         svg.polyline("stroke c1", &line);
     }
 
-    fn points(self, svg: &mut Svg, sweep: &Sweep, points: &[(u64, &SweepPoint)], reading: Reading<'_>) {
+    fn points(
+        self,
+        svg: &mut Svg,
+        sweep: &Sweep,
+        points: &[(u64, &SweepPoint)],
+        reading: Reading<'_>,
+    ) {
         let radius = if points.len() > 14 { 2.6 } else { 4.0 };
         for (size, point) in points {
             let at = self.place(*size, point.rate.median_bps);
-            let (low, high) = (self.place(*size, point.rate.min_bps), self.place(*size, point.rate.max_bps));
+            let (low, high) = (
+                self.place(*size, point.rate.min_bps),
+                self.place(*size, point.rate.max_bps),
+            );
             svg.line("thin c1", low, high);
             let rate = reading.unit.text(point.rate.median_bps);
-            let note = format!("{}: {rate} {}", label(sweep.kind, *size), reading.unit.name());
+            let note = format!(
+                "{}: {rate} {}",
+                label(sweep.kind, *size),
+                reading.unit.name()
+            );
             match point {
                 _ if point.dropout => {
                     svg.circle("ring", at, 5.0, &note);
-                    svg.text("badtext", [at[0] + 9.0, at[1] + 13.0], Anchor::Start, format!("dropout {}", label(sweep.kind, *size)));
+                    svg.text(
+                        "badtext",
+                        [at[0] + 9.0, at[1] + 13.0],
+                        Anchor::Start,
+                        format!("dropout {}", label(sweep.kind, *size)),
+                    );
                 }
                 _ if sweep.plateau == point.size => {
                     svg.circle("fill c1", at, 7.0, &note);
                     let text = format!("enough: {}", label(sweep.kind, *size));
                     let fits = at[0] + text_width(&text) / 2.0 < WIDTH;
-                    let (x, anchor) = if fits { (at[0], Anchor::Middle) } else { (WIDTH, Anchor::End) };
+                    let (x, anchor) = if fits {
+                        (at[0], Anchor::Middle)
+                    } else {
+                        (WIDTH, Anchor::End)
+                    };
                     let x = x.max(LEFT + text_width(&text) / 2.0);
                     svg.text("halo", [x, at[1] + 26.0], anchor, text);
                 }
-                _ if point.computed => svg.circle("hollow c1", at, 4.5, &format!("{note} (computed)")),
+                _ if point.computed => {
+                    svg.circle("hollow c1", at, 4.5, &format!("{note} (computed)"))
+                }
                 _ => svg.circle("fill c1", at, radius, &note),
             }
         }

@@ -15,7 +15,9 @@ mod timeline;
 use std::fmt::Write as _;
 
 use nicstripe::{
-    bench::{BenchLink, BenchReport, Comparison, Direction, Limiter, Phase, Run, SweepKind, Verdict},
+    bench::{
+        BenchLink, BenchReport, Comparison, Direction, Limiter, Phase, Run, SweepKind, Verdict,
+    },
     escaped, printable,
 };
 
@@ -32,7 +34,10 @@ pub(super) use super::reading::limiter_text;
 pub(crate) fn page(report: &BenchReport) -> String {
     let reading = Reading::of(report);
     let [ours, theirs] = reading.machines();
-    let title = escape(&format!("nicstripe bench: {ours} and {theirs}, {}", escaped(report.started.as_bytes())));
+    let title = escape(&format!(
+        "nicstripe bench: {ours} and {theirs}, {}",
+        escaped(report.started.as_bytes())
+    ));
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
@@ -41,7 +46,17 @@ pub(crate) fn page(report: &BenchReport) -> String {
     );
     html.push_str(&head(reading));
     html.push_str("<div class=\"parts\">\n");
-    let parts = [rates, round_trips, over_time, sweeps, processors, disks, found, machines, raw];
+    let parts = [
+        rates,
+        round_trips,
+        over_time,
+        sweeps,
+        processors,
+        disks,
+        found,
+        machines,
+        raw,
+    ];
     parts.iter().for_each(|part| html.push_str(&part(reading)));
     html.push_str("</div></main></body></html>\n");
     html
@@ -51,28 +66,59 @@ pub(crate) fn page(report: &BenchReport) -> String {
 fn head(reading: Reading<'_>) -> String {
     let report = reading.report;
     let [ours, theirs] = reading.machines();
-    let mut html = format!("<h1>nicstripe bench: {} → {}</h1>", escape(&ours), escape(&theirs));
+    let mut html = format!(
+        "<h1>nicstripe bench: {} → {}</h1>",
+        escape(&ours),
+        escape(&theirs)
+    );
     let class = match report.summary.limiter {
         Some(Limiter::Cable) => "sentence good",
         Some(_) => "sentence bad",
         None => "sentence",
     };
     let sentence = printable(report.summary.sentence.as_bytes());
-    let _ = write!(html, "<p class=\"{class}\">{}</p>", escape(&capital(&sentence)));
+    let _ = write!(
+        html,
+        "<p class=\"{class}\">{}</p>",
+        escape(&capital(&sentence))
+    );
     if let Some((phase, total)) = reading.whole_phases().next() {
         let unit = reading.unit;
-        let _ = write!(html, "<p class=\"big\">{} <small>{}</small></p>", unit.text(total.median_bps), unit.name());
-        let part = reading.whole_efficiency(phase).map_or_else(String::new, |part| format!(" · {} of theory", percent(part)));
+        let _ = write!(
+            html,
+            "<p class=\"big\">{} <small>{}</small></p>",
+            unit.text(total.median_bps),
+            unit.name()
+        );
+        let part = reading
+            .whole_efficiency(phase)
+            .map_or_else(String::new, |part| {
+                format!(" · {} of theory", percent(part))
+            });
         let range = unit.range(&total);
-        let range = if range.is_empty() { range } else { format!(" · {range} in {} repeats", total.n) };
-        let _ = write!(html, "<p class=\"soft\">{} · {}{part}{range}</p>", phase_text(phase), bytes_a_second(total.median_bps));
+        let range = if range.is_empty() {
+            range
+        } else {
+            format!(" · {range} in {} repeats", total.n)
+        };
+        let _ = write!(
+            html,
+            "<p class=\"soft\">{} · {}{part}{range}</p>",
+            phase_text(phase),
+            bytes_a_second(total.median_bps)
+        );
         html.push_str(&links::total(reading, phase).unwrap_or_default());
     }
     if !report.complete {
         html.push_str("<p class=\"bad\">Incomplete: ended before the whole plan was measured.</p>");
     }
     if let (Some(text), Some(comparison)) = (reading.compared(), &report.baseline) {
-        let _ = write!(html, "<p class=\"{}\">{}.</p>", verdict_class(comparison), escape(&capital(&text)));
+        let _ = write!(
+            html,
+            "<p class=\"{}\">{}.</p>",
+            verdict_class(comparison),
+            escape(&capital(&text))
+        );
     }
     let _ = writeln!(html, "<p class=\"soft\">{}</p>", ratios(reading));
     html
@@ -89,37 +135,70 @@ fn verdict_class(comparison: &Comparison) -> &'static str {
 fn ratios(reading: Reading<'_>) -> String {
     let summary = &reading.report.summary;
     let parts = [
-        summary.scaling.map(|scaling| format!("scaling {scaling:.2} (together ÷ the sum of each alone)")),
-        summary.fairness.map(|fairness| format!("fairness {fairness:.3}")),
-        summary.tcp_efficiency_pct.map(|percent| format!("TCP efficiency {percent:.2} %")),
-        summary.transfer_time_ratio.map(|ratio| format!("transfer time ratio {ratio:.2}")),
-        summary.buffer_delay_pct.map(|percent| format!("buffer delay {percent:.0} %")),
-        summary.top_decile_bps.map(|bps| format!("top decile of the samples {} {}", reading.unit.text(bps), reading.unit.name())),
+        summary
+            .scaling
+            .map(|scaling| format!("scaling {scaling:.2} (together ÷ the sum of each alone)")),
+        summary
+            .fairness
+            .map(|fairness| format!("fairness {fairness:.3}")),
+        summary
+            .tcp_efficiency_pct
+            .map(|percent| format!("TCP efficiency {percent:.2} %")),
+        summary
+            .transfer_time_ratio
+            .map(|ratio| format!("transfer time ratio {ratio:.2}")),
+        summary
+            .buffer_delay_pct
+            .map(|percent| format!("buffer delay {percent:.0} %")),
+        summary.top_decile_bps.map(|bps| {
+            format!(
+                "top decile of the samples {} {}",
+                reading.unit.text(bps),
+                reading.unit.name()
+            )
+        }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     parts.join(" · ")
 }
 
 fn rates(reading: Reading<'_>) -> String {
-    let Some(drawing) = links::rates(reading) else { return String::new() };
+    let Some(drawing) = links::rates(reading) else {
+        return String::new();
+    };
     let told = [
-        reading.report.links.iter().any(|link| link.theory_bps.is_some()).then_some("The vertical mark is theory."),
-        reading.total(Phase::Both).map(|_| "For both directions at once, the mean is shown."),
+        reading
+            .report
+            .links
+            .iter()
+            .any(|link| link.theory_bps.is_some())
+            .then_some("The vertical mark is theory."),
+        reading
+            .total(Phase::Both)
+            .map(|_| "For both directions at once, the mean is shown."),
         Some("The line at the end of a bar spans the minimum and maximum of its repeats."),
     ];
     let caption = told.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let phase = reading.main_phase().unwrap_or(Phase::Together);
     let rows = links::table(reading, phase);
     let table = format!("<div class=\"scroll\">{}</div>", table(&rows));
-    section("Each link alone and together", "", &format!("{}{table}", figure(&drawing, &caption)))
+    section(
+        "Each link alone and together",
+        "",
+        &format!("{}{table}", figure(&drawing, &caption)),
+    )
 }
 
 fn over_time(reading: Reading<'_>) -> String {
     let phase = reading.main_phase();
-    let run = phase.and_then(|phase| reading.typical_run(phase)).or_else(|| reading.report.runs.last());
+    let run = phase
+        .and_then(|phase| reading.typical_run(phase))
+        .or_else(|| reading.report.runs.last());
     let Some(run) = run else { return String::new() };
     let mut figures = String::new();
-    let both = reading.typical_run(Phase::Both).filter(|both| both.repeat != run.repeat || both.phase != run.phase);
+    let both = reading
+        .typical_run(Phase::Both)
+        .filter(|both| both.repeat != run.repeat || both.phase != run.phase);
     for run in std::iter::once(run).chain(both) {
         for way in [Direction::ToDaemon, Direction::ToClient] {
             if let Some(drawing) = timeline::draw(reading, run, way) {
@@ -130,14 +209,24 @@ fn over_time(reading: Reading<'_>) -> String {
     }
     match figures.is_empty() {
         true => String::new(),
-        false => section("Over time", "all", &format!("{}<div class=\"parts three\">{figures}</div>", legend(reading, run))),
+        false => section(
+            "Over time",
+            "all",
+            &format!(
+                "{}<div class=\"parts three\">{figures}</div>",
+                legend(reading, run)
+            ),
+        ),
     }
 }
 
 /// Renders the colours of the links, because thin areas have no space for a name.
 fn legend(reading: Reading<'_>, run: &Run) -> String {
     let linked = timeline::linked(reading, run);
-    let entries: Vec<(String, String)> = linked.iter().map(|link| (format!("fill {}", colour(link)), reading.name(link))).collect();
+    let entries: Vec<(String, String)> = linked
+        .iter()
+        .map(|link| (format!("fill {}", colour(link)), reading.name(link)))
+        .collect();
     let mut measured = Svg::new(0.0);
     let last = measured.legend(13.0, &entries);
     let mut svg = Svg::new(last + 8.0);
@@ -146,16 +235,25 @@ fn legend(reading: Reading<'_>, run: &Run) -> String {
 }
 
 fn round_trips(reading: Reading<'_>) -> String {
-    let Some(drawing) = links::round_trips(reading) else { return String::new() };
-    let mut caption =
-        String::from("Minimum to maximum; the point is the median when idle and the mean under load. Idle, min / avg / max / std:");
+    let Some(drawing) = links::round_trips(reading) else {
+        return String::new();
+    };
+    let mut caption = String::from(
+        "Minimum to maximum; the point is the median when idle and the mean under load. Idle, min / avg / max / std:",
+    );
     for link in &reading.report.links {
         if let Some(rtt) = &link.rtt_idle {
-            let times = [rtt.min_us, rtt.avg_us, rtt.max_us, rtt.std_us].map(milliseconds).join(" / ");
+            let times = [rtt.min_us, rtt.avg_us, rtt.max_us, rtt.std_us]
+                .map(milliseconds)
+                .join(" / ");
             let _ = write!(caption, " {}: {times} ms.", reading.name(link));
         }
     }
-    section("Round trips, idle and loaded", "", &figure(&drawing, &caption))
+    section(
+        "Round trips, idle and loaded",
+        "",
+        &figure(&drawing, &caption),
+    )
 }
 
 fn sweeps(reading: Reading<'_>) -> String {
@@ -165,51 +263,97 @@ fn sweeps(reading: Reading<'_>) -> String {
             SweepKind::Grid => grid::draw(reading, sweep),
             _ => curve::draw(reading, sweep),
         };
-        let over = sweep.link.map_or_else(String::new, |link| format!(", on {}", reading.name_of(link)));
+        let over = sweep.link.map_or_else(String::new, |link| {
+            format!(", on {}", reading.name_of(link))
+        });
         let facts = [
             sweep.latency_us.map(|us| format!("Latency {us:.1} µs.")),
-            sweep.half_size_bytes.map(|bytes| format!("Half the rate at {}.", size(bytes))),
-            sweep.bdp_bytes.map(|bytes| format!("Bandwidth × delay under load {}.", size(bytes))),
-            sweep.top_decile_bps.map(|bps| format!("Top decile (framed) {} {}.", reading.unit.text(bps), reading.unit.name())),
-            sweep.points.iter().any(|point| point.computed).then(|| "Hollow points are computed.".to_owned()),
+            sweep
+                .half_size_bytes
+                .map(|bytes| format!("Half the rate at {}.", size(bytes))),
+            sweep
+                .bdp_bytes
+                .map(|bytes| format!("Bandwidth × delay under load {}.", size(bytes))),
+            sweep.top_decile_bps.map(|bps| {
+                format!(
+                    "Top decile (framed) {} {}.",
+                    reading.unit.text(bps),
+                    reading.unit.name()
+                )
+            }),
+            sweep
+                .points
+                .iter()
+                .any(|point| point.computed)
+                .then(|| "Hollow points are computed.".to_owned()),
             sentence(&sweep.advice),
             sentence(&sweep.stopped).map(|why| format!("It ended: {}", lower(&why))),
         ];
         let facts: Vec<String> = facts.into_iter().flatten().collect();
         let title = format!("By {}{over}", kind_text(sweep.kind));
-        html.push_str(&section(&title, "", &figure(&drawing.unwrap_or_default(), &facts.join(" "))));
+        html.push_str(&section(
+            &title,
+            "",
+            &figure(&drawing.unwrap_or_default(), &facts.join(" ")),
+        ));
     }
     html
 }
 
 fn processors(reading: Reading<'_>) -> String {
-    let Some(drawing) = cpu::draw(reading) else { return String::new() };
+    let Some(drawing) = cpu::draw(reading) else {
+        return String::new();
+    };
     let [ours, theirs] = reading.machines();
     let mhz = &reading.report.summary.cpu_mhz_per_mbps;
     let worst = |name: &str, pick: fn(&Run) -> Option<f64>| {
-        let most = reading.report.runs.iter().filter_map(pick).max_by(f64::total_cmp)?;
+        let most = reading
+            .report
+            .runs
+            .iter()
+            .filter_map(pick)
+            .max_by(f64::total_cmp)?;
         Some(format!("The busiest core of {name} was at {most:.0} %."))
     };
     let told = [
         worst(&ours, |run| run.cpu.client?.worst_core_pct),
         worst(&theirs, |run| run.cpu.daemon?.worst_core_pct),
-        mhz.client.map(|mhz| format!("{ours}: {mhz:.3} MHz per Mbit/s.")),
-        mhz.daemon.map(|mhz| format!("{theirs}: {mhz:.3} MHz per Mbit/s.")),
+        mhz.client
+            .map(|mhz| format!("{ours}: {mhz:.3} MHz per Mbit/s.")),
+        mhz.daemon
+            .map(|mhz| format!("{theirs}: {mhz:.3} MHz per Mbit/s.")),
     ];
     let told: Vec<String> = told.into_iter().flatten().collect();
-    section("Processor time per gigabit", "", &figure(&drawing, &told.join(" ")))
+    section(
+        "Processor time per gigabit",
+        "",
+        &figure(&drawing, &told.join(" ")),
+    )
 }
 
 fn disks(reading: Reading<'_>) -> String {
-    let Some(disk) = &reading.report.disk else { return String::new() };
+    let Some(disk) = &reading.report.disk else {
+        return String::new();
+    };
     let [ours, theirs] = reading.machines();
-    let system = |name: &Option<String>| name.as_ref().map_or_else(String::new, |name| format!(" ({})", escaped(name.as_bytes())));
+    let system = |name: &Option<String>| {
+        name.as_ref().map_or_else(String::new, |name| {
+            format!(" ({})", escaped(name.as_bytes()))
+        })
+    };
     let systems = &disk.file_systems;
-    let mut names = [format!("{ours}{}", system(&systems.client)), "all links".into(), format!("{theirs}{}", system(&systems.daemon))];
+    let mut names = [
+        format!("{ours}{}", system(&systems.client)),
+        "all links".into(),
+        format!("{theirs}{}", system(&systems.daemon)),
+    ];
     if disk.way == Direction::ToClient {
         names.reverse();
     }
-    let caption = format!("{} per stage; writing includes the sync. No data was kept.", size(disk.bytes));
+    let caption = format!(
+        "{} per stage; writing includes the sync. No data was kept.",
+        size(disk.bytes)
+    );
     let drawing = disk::draw(disk, names).unwrap_or_default();
     section("Disk to disk", "", &figure(&drawing, &caption))
 }
@@ -218,7 +362,11 @@ fn found(reading: Reading<'_>) -> String {
     let items: Vec<String> = remedies(reading).iter().map(item).collect();
     match items.is_empty() {
         true => String::new(),
-        false => section("Findings and remedies", "", &format!("<ul>{}</ul>", items.concat())),
+        false => section(
+            "Findings and remedies",
+            "",
+            &format!("<ul>{}</ul>", items.concat()),
+        ),
     }
 }
 
@@ -227,9 +375,16 @@ fn item(remedy: &Remedy) -> String {
     let commands: String = remedy.commands.iter().map(code).collect();
     let undo = match remedy.undo.is_empty() {
         true => String::new(),
-        false => format!("To undo:{}", remedy.undo.iter().map(code).collect::<String>()),
+        false => format!(
+            "To undo:{}",
+            remedy.undo.iter().map(code).collect::<String>()
+        ),
     };
-    format!("<li><b>{}</b> {}{commands}{undo}</li>", escape(&remedy.found), escape(&remedy.help))
+    format!(
+        "<li><b>{}</b> {}{commands}{undo}</li>",
+        escape(&remedy.found),
+        escape(&remedy.help)
+    )
 }
 
 fn machines(reading: Reading<'_>) -> String {
@@ -241,37 +396,61 @@ fn machines(reading: Reading<'_>) -> String {
         (fewest, most) if fewest == most => format!("{most} times"),
         (fewest, most) => format!("{fewest} to {most} times"),
     };
-    let buffer =
-        plan.socket_buffer_bytes.map_or_else(|| "the kernel's buffer sizes".to_owned(), |bytes| format!("buffers of {}", size(bytes)));
+    let buffer = plan.socket_buffer_bytes.map_or_else(
+        || "the kernel's buffer sizes".to_owned(),
+        |bytes| format!("buffers of {}", size(bytes)),
+    );
     let measured = format!(
         "Each load {times} for up to {} s after a warm-up of {} s, {} a link, messages of {}, {buffer}. Bytes are those received, by the \
          receiver's clock, in one window for all links. Began {}, took {:.0} s.",
         plan.load_ms as f64 / 1e3,
         plan.warm_up_ms as f64 / 1e3,
-        if plan.streams == 1 { "one connection".to_owned() } else { format!("{} connections", plan.streams) },
+        if plan.streams == 1 {
+            "one connection".to_owned()
+        } else {
+            format!("{} connections", plan.streams)
+        },
         size(plan.message_bytes),
         escaped(report.started.as_bytes()),
         report.elapsed_s,
     );
-    let interfaces =
-        if report.links.is_empty() { String::new() } else { format!("<div class=\"scroll\">{}</div>", facts::interfaces(reading)) };
-    let body = format!("{}{interfaces}<p class=\"soft\">{}</p>", facts::hosts(reading), escape(&measured));
+    let interfaces = if report.links.is_empty() {
+        String::new()
+    } else {
+        format!("<div class=\"scroll\">{}</div>", facts::interfaces(reading))
+    };
+    let body = format!(
+        "{}{interfaces}<p class=\"soft\">{}</p>",
+        facts::hosts(reading),
+        escape(&measured)
+    );
     section("Both machines", "all", &body)
 }
 
 /// Embeds the JSON document, so that the page can be compared with later ones.
 fn raw(reading: Reading<'_>) -> String {
-    let Ok(json) = serde_json::to_string(reading.report) else { return String::new() };
-    let body = format!("<details><summary>The JSON document</summary><pre>{}</pre></details>", escape(&json));
+    let Ok(json) = serde_json::to_string(reading.report) else {
+        return String::new();
+    };
+    let body = format!(
+        "<details><summary>The JSON document</summary><pre>{}</pre></details>",
+        escape(&json)
+    );
     section("Raw", "all raw", &body)
 }
 
 fn section(title: &str, class: &str, body: &str) -> String {
-    format!("<section class=\"{class}\"><h2>{}</h2>{body}</section>\n", escape(title))
+    format!(
+        "<section class=\"{class}\"><h2>{}</h2>{body}</section>\n",
+        escape(title)
+    )
 }
 
 fn figure(drawing: &str, caption: &str) -> String {
-    format!("<figure>{drawing}<figcaption>{}</figcaption></figure>", escape(caption))
+    format!(
+        "<figure>{drawing}<figcaption>{}</figcaption></figure>",
+        escape(caption)
+    )
 }
 
 /// Renders a table with a head and, in the last row, a total.
@@ -283,7 +462,10 @@ fn table(rows: &[Vec<String>]) -> String {
             index if index + 1 == rows.len() => ("td", " class=\"total\""),
             _ => ("td", ""),
         };
-        let cells: String = row.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
+        let cells: String = row
+            .iter()
+            .map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)))
+            .collect();
         let _ = write!(html, "<tr{class}>{cells}</tr>");
     }
     html.push_str("</table>");
@@ -299,12 +481,16 @@ fn sentence(text: &str) -> Option<String> {
 
 fn capital(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(chars).collect()
+    })
 }
 
 fn lower(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| {
+        first.to_lowercase().chain(chars).collect()
+    })
 }
 
 /// Returns the CSS class of a link's colour; six colours repeat.

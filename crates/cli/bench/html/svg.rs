@@ -23,31 +23,49 @@ pub(super) enum Anchor {
 impl Svg {
     /// Starts a drawing of this height.
     pub(super) fn new(height: f64) -> Self {
-        Self { height, body: String::new() }
+        Self {
+            height,
+            body: String::new(),
+        }
     }
 
     /// Returns the drawing; the label is for screen readers.
     pub(super) fn finish(self, label: &str) -> String {
         let (height, body, label) = (self.height, self.body, escape(label));
-        format!(r#"<svg viewBox="0 0 {WIDTH:.0} {height:.0}" role="img" aria-label="{label}">{body}</svg>"#)
+        format!(
+            r#"<svg viewBox="0 0 {WIDTH:.0} {height:.0}" role="img" aria-label="{label}">{body}</svg>"#
+        )
     }
 
     /// Draws a rectangle; the note is its tooltip.
     pub(super) fn rect(&mut self, class: &str, area: [f64; 4], note: &str) {
         let [x, y, width, height] = area;
         let (width, height) = (width.max(0.0), height.max(0.0));
-        let note = if note.is_empty() { String::new() } else { format!("<title>{}</title>", escape(note)) };
-        let _ = write!(self.body, r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}">{note}</rect>"#);
+        let note = if note.is_empty() {
+            String::new()
+        } else {
+            format!("<title>{}</title>", escape(note))
+        };
+        let _ = write!(
+            self.body,
+            r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}">{note}</rect>"#
+        );
     }
 
     pub(super) fn line(&mut self, class: &str, from: [f64; 2], to: [f64; 2]) {
         let ([x1, y1], [x2, y2]) = (from, to);
-        let _ = write!(self.body, r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#);
+        let _ = write!(
+            self.body,
+            r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#
+        );
     }
 
     pub(super) fn polyline(&mut self, class: &str, points: &[[f64; 2]]) {
         let points = joined(points);
-        let _ = write!(self.body, r#"<polyline class="{class}" points="{points}"/>"#);
+        let _ = write!(
+            self.body,
+            r#"<polyline class="{class}" points="{points}"/>"#
+        );
     }
 
     pub(super) fn polygon(&mut self, class: &str, points: &[[f64; 2]]) {
@@ -58,7 +76,10 @@ impl Svg {
     pub(super) fn circle(&mut self, class: &str, at: [f64; 2], radius: f64, note: &str) {
         let [x, y] = at;
         let note = escape(note);
-        let _ = write!(self.body, r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="{radius:.1}"><title>{note}</title></circle>"#);
+        let _ = write!(
+            self.body,
+            r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="{radius:.1}"><title>{note}</title></circle>"#
+        );
     }
 
     pub(super) fn text(&mut self, class: &str, at: [f64; 2], anchor: Anchor, text: impl Display) {
@@ -69,7 +90,10 @@ impl Svg {
             Anchor::End => "end",
         };
         let text = escape(&text.to_string());
-        let _ = write!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
+        let _ = write!(
+            self.body,
+            r#"<text class="{class}" x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#
+        );
     }
 
     /// Draws the legend from left to right, in as many lines as needed, and returns the bottom of
@@ -106,19 +130,35 @@ impl Scale {
     /// Maps `values[0]` to `places[0]` and `values[1]` to `places[1]`.
     pub(super) fn linear(values: [f64; 2], places: [f64; 2]) -> Self {
         let [from, to] = values;
-        Self { from, to: if to > from { to } else { from + 1.0 }, start: places[0], end: places[1], logarithmic: false }
+        Self {
+            from,
+            to: if to > from { to } else { from + 1.0 },
+            start: places[0],
+            end: places[1],
+            logarithmic: false,
+        }
     }
 
     /// Like [`Scale::linear`], on a logarithmic scale. Values must be positive.
     pub(super) fn logarithmic(values: [f64; 2], places: [f64; 2]) -> Self {
         let from = values[0].max(f64::MIN_POSITIVE).ln();
         let to = values[1].max(f64::MIN_POSITIVE).ln();
-        Self { from, to: if to > from { to } else { from + 1.0 }, start: places[0], end: places[1], logarithmic: true }
+        Self {
+            from,
+            to: if to > from { to } else { from + 1.0 },
+            start: places[0],
+            end: places[1],
+            logarithmic: true,
+        }
     }
 
     /// Returns the coordinate of a value, clamped to the scale.
     pub(super) fn place(self, value: f64) -> f64 {
-        let value = if self.logarithmic { value.max(f64::MIN_POSITIVE).ln() } else { value };
+        let value = if self.logarithmic {
+            value.max(f64::MIN_POSITIVE).ln()
+        } else {
+            value
+        };
         let part = ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
         self.start + part * (self.end - self.start)
     }
@@ -131,7 +171,11 @@ pub(super) fn ticks(greatest: f64, most: u32) -> Vec<f64> {
     }
     let rough = greatest / f64::from(most);
     let power = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= rough * 0.999).unwrap_or(10.0 * power);
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+        .into_iter()
+        .map(|step| step * power)
+        .find(|step| *step >= rough * 0.999)
+        .unwrap_or(10.0 * power);
     let count = (greatest / step + 1e-9).floor() as u32;
     (0..=count).map(|index| f64::from(index) * step).collect()
 }
@@ -140,7 +184,9 @@ pub(super) fn ticks(greatest: f64, most: u32) -> Vec<f64> {
 pub(super) fn decades(least: f64, greatest: f64) -> Vec<f64> {
     let from = least.max(1e-9).log10().floor() as i32;
     let to = (greatest.max(1e-9).log10().ceil() as i32).max(from + 1);
-    (from..=to.min(from + 12)).map(|power| 10_f64.powi(power)).collect()
+    (from..=to.min(from + 12))
+        .map(|power| 10_f64.powi(power))
+        .collect()
 }
 
 /// Formats a tick without trailing zeros.
@@ -171,7 +217,10 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 fn joined(points: &[[f64; 2]]) -> String {
-    let points: Vec<String> = points.iter().map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
+    let points: Vec<String> = points
+        .iter()
+        .map(|[x, y]| format!("{x:.1},{y:.1}"))
+        .collect();
     points.join(" ")
 }
 
@@ -199,11 +248,18 @@ mod tests {
     #[test]
     fn a_scale_never_leaves_its_drawing() {
         let scale = Scale::linear([0.0, 10.0], [100.0, 0.0]);
-        assert_eq!([0.0, 5.0, 10.0, 20.0, -5.0].map(|value| scale.place(value)), [100.0, 50.0, 0.0, 0.0, 100.0]);
+        assert_eq!(
+            [0.0, 5.0, 10.0, 20.0, -5.0].map(|value| scale.place(value)),
+            [100.0, 50.0, 0.0, 0.0, 100.0]
+        );
         let scale = Scale::logarithmic([1.0, 100.0], [0.0, 100.0]);
         assert!((scale.place(10.0) - 50.0).abs() < 1e-9);
         assert_eq!(scale.place(0.0), 0.0);
-        assert!(Scale::linear([5.0, 5.0], [0.0, 10.0]).place(5.0).is_finite());
+        assert!(
+            Scale::linear([5.0, 5.0], [0.0, 10.0])
+                .place(5.0)
+                .is_finite()
+        );
     }
 
     #[test]
@@ -211,6 +267,9 @@ mod tests {
         let mut svg = Svg::new(10.0);
         svg.text("", [0.0, 0.0], Anchor::Start, r#"</text><script>"&'"#);
         let drawn = svg.finish(r#""><b>"#);
-        assert!(!drawn.contains("<script") && !drawn.contains("<b>"), "{drawn}");
+        assert!(
+            !drawn.contains("<script") && !drawn.contains("<b>"),
+            "{drawn}"
+        );
     }
 }

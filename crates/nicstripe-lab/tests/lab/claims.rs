@@ -43,8 +43,13 @@ fn a_cut_takes_the_carrier_at_both_hosts_and_heal_returns_it() {
         pairs[1].expect([false, false]);
         for host in Host::ALL {
             let dev = fs_in(&lab, host, "/proc/thread-self/net/if_inet6");
-            assert!(dev.contains("eth2"), "{host} lost its address with the carrier:\n{dev}");
-            lab.on(host, || TcpListener::bind((lab.address(host, 1), 0))).unwrap().unwrap();
+            assert!(
+                dev.contains("eth2"),
+                "{host} lost its address with the carrier:\n{dev}"
+            );
+            lab.on(host, || TcpListener::bind((lab.address(host, 1), 0)))
+                .unwrap()
+                .unwrap();
         }
         lab.heal(1).unwrap();
         assert_eq!(carriers(&lab), [[true, true]; 2]);
@@ -60,7 +65,11 @@ fn a_silent_drop_leaves_the_carrier_and_loses_one_direction() {
         pairs[1].expect(passes);
         assert_eq!(carriers(&lab), [[true, true]; 2]);
     };
-    for (direction, left) in [(Direction::AToB, [false, true]), (Direction::BToA, [true, false]), (Direction::Both, [false, false])] {
+    for (direction, left) in [
+        (Direction::AToB, [false, true]),
+        (Direction::BToA, [true, false]),
+        (Direction::Both, [false, false]),
+    ] {
         lab.drop_silently(1, direction).unwrap();
         expect(left);
         lab.pass(1).unwrap();
@@ -85,12 +94,24 @@ fn counters_tell_which_cable_carried_the_bytes() {
     await_until("10 MB arrived", || flow.received_bytes() > 10_000_000);
     let received = flow.received_bytes();
     drop(flow);
-    let carried: Vec<_> = lab.counters().unwrap().iter().zip(&before).map(|(now, before)| now.since(before)).collect();
-    assert!(carried[1].b.sent_bytes >= received && carried[1].at(Host::A).received_bytes >= received, "{carried:?}");
+    let carried: Vec<_> = lab
+        .counters()
+        .unwrap()
+        .iter()
+        .zip(&before)
+        .map(|(now, before)| now.since(before))
+        .collect();
+    assert!(
+        carried[1].b.sent_bytes >= received && carried[1].at(Host::A).received_bytes >= received,
+        "{carried:?}"
+    );
     // Acknowledgements: less than a frame per received frame. The other cable carries only
     // neighbour discovery.
     assert!(carried[1].a.sent_bytes < received / 10, "{carried:?}");
-    assert!(carried[0].a.sent_bytes + carried[0].b.sent_bytes < 10_000, "{carried:?}");
+    assert!(
+        carried[0].a.sent_bytes + carried[0].b.sent_bytes < 10_000,
+        "{carried:?}"
+    );
 }
 
 fn link_local_ipv6_works_at_once() {
@@ -98,11 +119,20 @@ fn link_local_ipv6_works_at_once() {
     for link in [0, 1] {
         let [local, remote] = Host::ALL.map(|host| link_local(&lab, host, link));
         assert_eq!(lab.link_local(Host::A, link).unwrap(), Some(local));
-        let scoped = |host, address| SocketAddrV6::new(address, 0, 0, lab.interface_index(host, link));
-        let listener = lab.on(Host::B, || TcpListener::bind(scoped(Host::B, remote))).unwrap().unwrap();
+        let scoped =
+            |host, address| SocketAddrV6::new(address, 0, 0, lab.interface_index(host, link));
+        let listener = lab
+            .on(Host::B, || TcpListener::bind(scoped(Host::B, remote)))
+            .unwrap()
+            .unwrap();
         let mut target = scoped(Host::A, remote);
         target.set_port(listener.local_addr().unwrap().port());
-        let stream = lab.on(Host::A, || TcpStream::connect_timeout(&target.into(), Duration::from_secs(2))).unwrap().unwrap();
+        let stream = lab
+            .on(Host::A, || {
+                TcpStream::connect_timeout(&target.into(), Duration::from_secs(2))
+            })
+            .unwrap()
+            .unwrap();
         assert_eq!(stream.local_addr().unwrap().ip(), local);
     }
 }
@@ -110,14 +140,29 @@ fn link_local_ipv6_works_at_once() {
 fn hosts_have_the_promised_settings() {
     let lab = two_links();
     for host in Host::ALL {
-        let read = |name: &str| fs_in(&lab, host, &format!("/proc/sys/net/{name}")).split_whitespace().collect::<Vec<_>>().join(" ");
+        let read = |name: &str| {
+            fs_in(&lab, host, &format!("/proc/sys/net/{name}"))
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         assert_eq!(read("ipv4/tcp_rmem"), "4096 131072 6291456");
         assert_eq!(read("ipv4/tcp_wmem"), "4096 16384 4194304");
-        for name in ["rp_filter", "arp_ignore", "arp_announce", "arp_filter", "forwarding"] {
-            let read = ["all", "default", "eth1"].map(|interface| read(&format!("ipv4/conf/{interface}/{name}")));
+        for name in [
+            "rp_filter",
+            "arp_ignore",
+            "arp_announce",
+            "arp_filter",
+            "forwarding",
+        ] {
+            let read = ["all", "default", "eth1"]
+                .map(|interface| read(&format!("ipv4/conf/{interface}/{name}")));
             assert_eq!(read, ["0"; 3], "{name}");
         }
-        assert_eq!(read("ipv4/tcp_congestion_control"), lab.congestion_control());
+        assert_eq!(
+            read("ipv4/tcp_congestion_control"),
+            lab.congestion_control()
+        );
         if read("ipv4/tcp_allowed_congestion_control").contains("cubic") {
             assert_eq!(lab.congestion_control(), "cubic");
         }
@@ -126,13 +171,25 @@ fn hosts_have_the_promised_settings() {
 
 fn links_that_do_not_exist_are_refused() {
     let lab = two_links();
-    for result in [lab.cut(2), lab.heal(2), lab.drop_silently(2, Direction::Both), lab.pass(2), lab.set_rate(2, None)] {
+    for result in [
+        lab.cut(2),
+        lab.heal(2),
+        lab.drop_silently(2, Direction::Both),
+        lab.pass(2),
+        lab.set_rate(2, None),
+    ] {
         let error = result.unwrap_err();
-        assert!(matches!(error, LabError::NoSuchLink { link: 2, links: 2 }), "{error}");
+        assert!(
+            matches!(error, LabError::NoSuchLink { link: 2, links: 2 }),
+            "{error}"
+        );
     }
     let error = lab.set_rate(0, BitRate::mbit(0)).unwrap_err();
     assert!(matches!(error, LabError::Rate { .. }), "{error}");
-    let error = Lab::builder().links([LinkSpec::gigabit(); 255]).build().unwrap_err();
+    let error = Lab::builder()
+        .links([LinkSpec::gigabit(); 255])
+        .build()
+        .unwrap_err();
     assert_eq!(error.to_string(), "255 links exceed the limit of 254");
 }
 
@@ -145,16 +202,27 @@ fn labs_live_side_by_side() {
 
 fn a_command_runs_in_its_host_with_rights() {
     let lab = two_links();
-    let listed = lab.command(Host::A, "cat").args(["/proc/net/fib_trie", "/proc/self/status"]).output().unwrap();
+    let listed = lab
+        .command(Host::A, "cat")
+        .args(["/proc/net/fib_trie", "/proc/self/status"])
+        .output()
+        .unwrap();
     let text = String::from_utf8(listed.stdout).unwrap();
-    assert!(text.contains("10.77.1.1") && text.contains("10.77.2.1"), "{text}");
+    assert!(
+        text.contains("10.77.1.1") && text.contains("10.77.2.1"),
+        "{text}"
+    );
     // CAP_NET_ADMIN is bit 12 (capabilities(7)).
     assert_ne!(effective_capabilities(&text) & (1 << 12), 0, "{text}");
 }
 
 fn an_unprivileged_command_has_no_capability() {
     let lab = two_links();
-    let listed = lab.unprivileged_command(Host::B, "cat").args(["/proc/net/fib_trie", "/proc/self/status"]).output().unwrap();
+    let listed = lab
+        .unprivileged_command(Host::B, "cat")
+        .args(["/proc/net/fib_trie", "/proc/self/status"])
+        .output()
+        .unwrap();
     let text = String::from_utf8(listed.stdout).unwrap();
     assert!(text.contains("10.77.1.2"), "{text}");
     assert_eq!(effective_capabilities(&text), 0, "{text}");
@@ -162,15 +230,26 @@ fn an_unprivileged_command_has_no_capability() {
 
 fn a_child_dies_with_the_thread_that_spawned_it() {
     let lab = two_links();
-    let spawn = || lab.command(Host::A, "sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let spawn = || {
+        lab.command(Host::A, "sleep")
+            .arg("600")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
     let mut child = thread::scope(|scope| scope.spawn(spawn).join().unwrap());
-    await_until("the child was killed", || child.try_wait().unwrap().is_some());
+    await_until("the child was killed", || {
+        child.try_wait().unwrap().is_some()
+    });
 }
 
 fn no_descriptor_or_interface_remains() {
     let before = (namespaces_held(), interfaces());
     let lab = two_links();
-    assert_eq!((namespaces_held(), interfaces()), (before.0 + 3, before.1.clone()));
+    assert_eq!(
+        (namespaces_held(), interfaces()),
+        (before.0 + 3, before.1.clone())
+    );
     drop(lab);
     assert_eq!((namespaces_held(), interfaces()), before);
 }
@@ -179,7 +258,9 @@ fn no_descriptor_or_interface_remains() {
 /// them.
 fn the_kernel_lets_go_of_the_namespaces() -> Completion {
     if in_first_user_namespace() {
-        return Completion::ignored_with("would limit the whole machine's namespaces: tried by all_of_this_holds_without_root");
+        return Completion::ignored_with(
+            "would limit the whole machine's namespaces: tried by all_of_this_holds_without_root",
+        );
     }
     /// Restores the limit on drop, even if the test fails: later tests need namespaces too.
     struct Limit(String);
@@ -193,8 +274,13 @@ fn the_kernel_lets_go_of_the_namespaces() -> Completion {
     let build = || Lab::builder().link(LinkSpec::gigabit()).build();
     // The kernel cleans up in the background; namespaces of earlier tests count until then.
     let mut lab = None;
-    await_rarely("a first lab fits", || build().map(|built| lab = Some(built)).is_ok());
-    assert!(matches!(build().unwrap_err(), LabError::Namespace(_)), "a second lab fits into three namespaces");
+    await_rarely("a first lab fits", || {
+        build().map(|built| lab = Some(built)).is_ok()
+    });
+    assert!(
+        matches!(build().unwrap_err(), LabError::Namespace(_)),
+        "a second lab fits into three namespaces"
+    );
     drop(lab);
     await_rarely("the first lab is gone", || build().is_ok());
     Completion::Completed
@@ -205,9 +291,18 @@ fn all_of_this_holds_without_root() -> Completion {
         return Completion::ignored_with("runs without root already");
     }
     // Through /proc, because this user may have no access to the program's directory.
-    let run = Command::new("/proc/self/exe").uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap();
+    let run = Command::new("/proc/self/exe")
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir("/")
+        .output()
+        .unwrap();
     let text = String::from_utf8(run.stdout).unwrap();
-    assert!(run.status.success(), "as uid {NOBODY}:\n{text}{}", String::from_utf8_lossy(&run.stderr));
+    assert!(
+        run.status.success(),
+        "as uid {NOBODY}:\n{text}{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
     // In that run only this test is ignored.
     if text.contains("; 1 ignored;") {
         return Completion::Completed;
@@ -218,12 +313,18 @@ fn all_of_this_holds_without_root() -> Completion {
 
 pub(crate) fn two_links() -> Lab {
     assert_eq!(access().unwrap(), Access::Root);
-    Lab::builder().link(LinkSpec::gigabit()).link(LinkSpec::gigabit()).build().unwrap()
+    Lab::builder()
+        .link(LinkSpec::gigabit())
+        .link(LinkSpec::gigabit())
+        .build()
+        .unwrap()
 }
 
 /// Returns for each link if A and B see a carrier.
 pub(crate) fn carriers(lab: &Lab) -> Vec<[bool; 2]> {
-    (0..lab.links().len()).map(|link| Host::ALL.map(|host| lab.has_carrier(host, link).unwrap())).collect()
+    (0..lab.links().len())
+        .map(|link| Host::ALL.map(|host| lab.has_carrier(host, link).unwrap()))
+        .collect()
 }
 
 pub(crate) fn fs_in(lab: &Lab, host: Host, path: &str) -> String {
@@ -234,32 +335,52 @@ pub(crate) fn fs_in(lab: &Lab, host: Host, path: &str) -> String {
 fn link_local(lab: &Lab, host: Host, link: usize) -> Ipv6Addr {
     let name = lab.interface(link);
     let table = fs_in(lab, host, "/proc/thread-self/net/if_inet6");
-    let line = table.lines().find(|line| line.starts_with("fe80") && line.ends_with(&name));
-    let digits = line.unwrap_or_else(|| panic!("{host} has no link-local address on {name}:\n{table}")).split(' ').next().unwrap();
+    let line = table
+        .lines()
+        .find(|line| line.starts_with("fe80") && line.ends_with(&name));
+    let digits = line
+        .unwrap_or_else(|| panic!("{host} has no link-local address on {name}:\n{table}"))
+        .split(' ')
+        .next()
+        .unwrap();
     Ipv6Addr::from(u128::from_str_radix(digits, 16).unwrap())
 }
 
 fn effective_capabilities(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .unwrap();
     u64::from_str_radix(line.trim(), 16).unwrap()
 }
 
 /// Returns the number of network namespaces that this process holds by descriptors.
 fn namespaces_held() -> usize {
     let target = |entry: fs::DirEntry| fs::read_link(entry.path()).ok();
-    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| target(entry.unwrap()));
-    links.filter(|target| target.to_string_lossy().starts_with("net:[")).count()
+    let links = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| target(entry.unwrap()));
+    links
+        .filter(|target| target.to_string_lossy().starts_with("net:["))
+        .count()
 }
 
 /// Returns the names of this process's own interfaces, outside any lab.
 fn interfaces() -> Vec<String> {
     let table = fs::read_to_string("/proc/self/net/dev").unwrap();
-    table.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_owned()).collect()
+    table
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, _)| name.trim().to_owned())
+        .collect()
 }
 
 /// Returns true in the initial user namespace, which maps all users of the machine.
 pub(crate) fn in_first_user_namespace() -> bool {
-    fs::read_to_string("/proc/self/uid_map").unwrap().split_whitespace().eq(["0", "0", "4294967295"])
+    fs::read_to_string("/proc/self/uid_map")
+        .unwrap()
+        .split_whitespace()
+        .eq(["0", "0", "4294967295"])
 }
 
 fn await_until(what: &str, mut condition: impl FnMut() -> bool) {

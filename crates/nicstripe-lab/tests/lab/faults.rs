@@ -25,23 +25,35 @@ fn a_cable_loses_a_share_of_one_direction() {
     let lab = two_links();
     let mut pairs = [0, 1].map(|link| Pair::new(&lab, link));
     lab.lose(1, Direction::AToB, 0.25).unwrap();
-    assert_eq!([arrived(&pairs[0], Host::A), arrived(&pairs[1], Host::B)], [DATAGRAMS; 2]);
+    assert_eq!(
+        [arrived(&pairs[0], Host::A), arrived(&pairs[1], Host::B)],
+        [DATAGRAMS; 2]
+    );
     let left = arrived(&pairs[1], Host::A);
     // 1500 of 2000 are expected, with a standard deviation of 19.
-    assert!((1400..=1600).contains(&left), "{left} of {DATAGRAMS} datagrams arrived");
+    assert!(
+        (1400..=1600).contains(&left),
+        "{left} of {DATAGRAMS} datagrams arrived"
+    );
     lab.lose(1, Direction::AToB, 1.0).unwrap();
     pairs[1].expect([false, true]);
     lab.lose(1, Direction::AToB, 0.0).unwrap();
     assert_eq!(arrived(&pairs[1], Host::A), DATAGRAMS);
     lab.lose(1, Direction::Both, 0.5).unwrap();
     lab.pass(1).unwrap();
-    assert_eq!([Host::A, Host::B].map(|from| arrived(&pairs[1], from)), [DATAGRAMS; 2]);
+    assert_eq!(
+        [Host::A, Host::B].map(|from| arrived(&pairs[1], from)),
+        [DATAGRAMS; 2]
+    );
 }
 
 fn tcp_gets_over_a_loss() {
     let lab = two_links();
     lab.lose(0, Direction::Both, 0.01).unwrap();
-    assert_eq!(carry(&lab, 0, Host::A, BYTES, PATTERN), vec![PATTERN; BYTES]);
+    assert_eq!(
+        carry(&lab, 0, Host::A, BYTES, PATTERN),
+        vec![PATTERN; BYTES]
+    );
 }
 
 fn what_is_corrupted_is_taken_by_tcp_and_counted() {
@@ -60,33 +72,57 @@ fn what_is_corrupted_is_taken_by_tcp_and_counted() {
         let before = lab.corrupted(1).unwrap();
         let arrived = carry(&lab, 1, from, BYTES, PATTERN);
         assert_eq!(arrived.len(), BYTES);
-        let bits: u64 = arrived.iter().map(|byte| u64::from((byte ^ PATTERN).count_ones())).sum();
+        let bits: u64 = arrived
+            .iter()
+            .map(|byte| u64::from((byte ^ PATTERN).count_ones()))
+            .sum();
         let counted = lab.corrupted(1).unwrap() - before;
         // At least 700 frames, of which a tenth are changed; none with a probability of 10⁻¹⁹. A
         // second change may restore a bit.
-        assert!(counted > 0 && bits <= counted && bits + 4 >= counted, "{bits} bits changed, {counted} frames counted");
+        assert!(
+            counted > 0 && bits <= counted && bits + 4 >= counted,
+            "{bits} bits changed, {counted} frames counted"
+        );
     }
     assert_eq!(lab.corrupted(0).unwrap(), 0);
     lab.pass(1).unwrap();
     let counted = lab.corrupted(1).unwrap();
-    assert_eq!(carry(&lab, 1, Host::A, BYTES, PATTERN), vec![PATTERN; BYTES]);
+    assert_eq!(
+        carry(&lab, 1, Host::A, BYTES, PATTERN),
+        vec![PATTERN; BYTES]
+    );
     assert_eq!(lab.corrupted(1).unwrap(), counted);
 }
 
 fn a_firewall_drops_what_goes_to_its_port() {
     let lab = two_links();
     let ipv6 = [1u16, 2].map(|host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host));
-    Host::ALL.into_iter().zip(ipv6).for_each(|(host, address)| lab.add_address(host, 0, &format!("{address}/64")).unwrap());
-    let addresses: [[IpAddr; 2]; 2] = [Host::ALL.map(|host| lab.address(host, 0).into()), ipv6.map(IpAddr::from)];
+    Host::ALL
+        .into_iter()
+        .zip(ipv6)
+        .for_each(|(host, address)| lab.add_address(host, 0, &format!("{address}/64")).unwrap());
+    let addresses: [[IpAddr; 2]; 2] = [
+        Host::ALL.map(|host| lab.address(host, 0).into()),
+        ipv6.map(IpAddr::from),
+    ];
     for [a, b] in addresses {
         let mut pair = Pair::between(&lab, a, b);
         let port = pair.sockets()[1].local_addr().unwrap().port();
-        let listener = lab.on(Host::B, || TcpListener::bind((b, port))).unwrap().unwrap();
-        let connects = || lab.on(Host::A, || TcpStream::connect_timeout(&(b, port).into(), Duration::from_millis(300)).is_ok()).unwrap();
+        let listener = lab
+            .on(Host::B, || TcpListener::bind((b, port)))
+            .unwrap()
+            .unwrap();
+        let connects = || {
+            lab.on(Host::A, || {
+                TcpStream::connect_timeout(&(b, port).into(), Duration::from_millis(300)).is_ok()
+            })
+            .unwrap()
+        };
         lab.block(0, Direction::AToB, Transport::Udp, port).unwrap();
         pair.expect([false, true]);
         assert!(connects(), "TCP is another port");
-        lab.block(0, Direction::AToB, Transport::Udp, port ^ 1).unwrap();
+        lab.block(0, Direction::AToB, Transport::Udp, port ^ 1)
+            .unwrap();
         pair.expect([true, true]);
         lab.block(0, Direction::AToB, Transport::Tcp, port).unwrap();
         assert!(!connects());
@@ -102,8 +138,14 @@ fn a_firewall_drops_what_goes_to_its_port() {
 fn a_share_that_is_none_is_refused() {
     let lab = Lab::builder().link(LinkSpec::gigabit()).build().unwrap();
     let error = lab.lose(0, Direction::Both, 1.5).unwrap_err();
-    assert_eq!(error.to_string(), "invalid share 1.5: expected a number from 0 to 1");
-    assert!(matches!(lab.lose(1, Direction::Both, 0.5), Err(LabError::NoSuchLink { .. })));
+    assert_eq!(
+        error.to_string(),
+        "invalid share 1.5: expected a number from 0 to 1"
+    );
+    assert!(matches!(
+        lab.lose(1, Direction::Both, 0.5),
+        Err(LabError::NoSuchLink { .. })
+    ));
 }
 
 /// Returns how many of [`DATAGRAMS`] arrive from this host, sent a few at a time so that no queue
@@ -121,7 +163,9 @@ fn arrived(pair: &Pair, from: Host) -> usize {
         }
     }
     receiver.set_nonblocking(false).unwrap();
-    receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    receiver
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
     while receiver.recv(&mut bytes).is_ok() {
         arrived += 1;
     }

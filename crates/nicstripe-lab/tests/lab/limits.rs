@@ -30,7 +30,10 @@ pub(crate) const TESTS: &[(&str, Test)] = tests![
 ];
 
 fn links_that_share_a_bus_carry_less_together_than_alone() {
-    let lab = Lab::builder().links([LinkSpec::mbit(100); 2]).build().unwrap();
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(100); 2])
+        .build()
+        .unwrap();
     lab.share_bus(Host::B, &[0, 1], BUS).unwrap();
     for link in [0, 1] {
         let alone = [Flow::start(&lab, link, Host::A)];
@@ -48,10 +51,17 @@ fn links_that_share_a_bus_carry_less_together_than_alone() {
 }
 
 fn a_bus_leaves_what_its_host_sends_and_other_links_alone() {
-    let lab = Lab::builder().links([LinkSpec::mbit(100); 3]).build().unwrap();
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(100); 3])
+        .build()
+        .unwrap();
     lab.share_bus(Host::B, &[0, 1], BitRate::mbit(20)).unwrap();
     lab.share_bus(Host::A, &[2], BitRate::mbit(20)).unwrap();
-    let free = [Flow::start(&lab, 0, Host::B), Flow::start(&lab, 1, Host::B), Flow::start(&lab, 2, Host::A)];
+    let free = [
+        Flow::start(&lab, 0, Host::B),
+        Flow::start(&lab, 1, Host::B),
+        Flow::start(&lab, 2, Host::A),
+    ];
     reaches("three links", 230e6, &free);
 }
 
@@ -74,9 +84,17 @@ fn a_bus_stays_when_the_faults_of_its_links_end() {
 
 fn a_bus_that_makes_no_sense_is_refused() {
     let lab = two_links();
-    assert!(matches!(lab.share_bus(Host::B, &[0, 2], BUS), Err(LabError::NoSuchLink { .. })));
-    let error = lab.share_bus(Host::B, &[0], BitRate::from_bits_per_second(1)).unwrap_err();
-    assert_eq!(error.to_string(), "rate of the bus of 1 bit/s is below the least, 8 kbit/s");
+    assert!(matches!(
+        lab.share_bus(Host::B, &[0, 2], BUS),
+        Err(LabError::NoSuchLink { .. })
+    ));
+    let error = lab
+        .share_bus(Host::B, &[0], BitRate::from_bits_per_second(1))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "rate of the bus of 1 bit/s is below the least, 8 kbit/s"
+    );
     // A second bus replaces the first, and the removal of a missing one is no error.
     for rate in [None, Some(BUS), Some(BUS), None, None] {
         lab.share_bus(Host::B, &[0, 1], rate).unwrap();
@@ -84,7 +102,11 @@ fn a_bus_that_makes_no_sense_is_refused() {
 }
 
 fn a_frame_on_a_cable_with_a_delay_takes_its_time_each_way() {
-    let lab = Lab::builder().link(LinkSpec::gigabit().with_delay(DELAY)).link(LinkSpec::gigabit()).build().unwrap();
+    let lab = Lab::builder()
+        .link(LinkSpec::gigabit().with_delay(DELAY))
+        .link(LinkSpec::gigabit())
+        .build()
+        .unwrap();
     let pair = Pair::new(&lab, 0);
     let [a, b] = pair.sockets();
     let mut bytes = [0; 8];
@@ -105,20 +127,41 @@ fn a_frame_on_a_cable_with_a_delay_takes_its_time_each_way() {
 }
 
 fn a_cable_with_a_delay_carries_what_it_is_given() {
-    let specs = [LinkSpec::gigabit().with_mtu(9000), LinkSpec::gigabit(), LinkSpec::unshaped()];
-    let lab = Lab::builder().links(specs.map(|spec| spec.with_delay(Duration::from_millis(2)))).build().unwrap();
+    let specs = [
+        LinkSpec::gigabit().with_mtu(9000),
+        LinkSpec::gigabit(),
+        LinkSpec::unshaped(),
+    ];
+    let lab = Lab::builder()
+        .links(specs.map(|spec| spec.with_delay(Duration::from_millis(2))))
+        .build()
+        .unwrap();
     for (link, from) in [(0, Host::A), (1, Host::B), (2, Host::A)] {
-        assert!(carry(&lab, link, from, BYTES, PATTERN) == vec![PATTERN; BYTES], "link {link} altered data");
+        assert!(
+            carry(&lab, link, from, BYTES, PATTERN) == vec![PATTERN; BYTES],
+            "link {link} altered data"
+        );
     }
     let before = lab.counters().unwrap();
     carry(&lab, 1, Host::A, BYTES, PATTERN);
     let after = lab.counters().unwrap();
-    let carried: Vec<u64> = after.iter().zip(&before).map(|(after, before)| after.since(before).b.received_bytes).collect();
-    assert!(carried[1] > BYTES as u64 && carried[0] + carried[2] < 10_000, "{carried:?}");
+    let carried: Vec<u64> = after
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| after.since(before).b.received_bytes)
+        .collect();
+    assert!(
+        carried[1] > BYTES as u64 && carried[0] + carried[2] < 10_000,
+        "{carried:?}"
+    );
 }
 
 fn a_cable_with_a_delay_is_cut_and_lost_on_like_any_other() {
-    let lab = Lab::builder().link(LinkSpec::gigabit().with_delay(Duration::from_millis(1))).link(LinkSpec::gigabit()).build().unwrap();
+    let lab = Lab::builder()
+        .link(LinkSpec::gigabit().with_delay(Duration::from_millis(1)))
+        .link(LinkSpec::gigabit())
+        .build()
+        .unwrap();
     let mut pair = Pair::new(&lab, 0);
     for _ in 0..2 {
         lab.cut(0).unwrap();
@@ -138,7 +181,10 @@ fn a_cable_with_a_delay_is_cut_and_lost_on_like_any_other() {
 }
 
 fn a_lab_that_is_dropped_takes_its_relays_along() {
-    let lab = Lab::builder().links([LinkSpec::gigabit().with_delay(DELAY); 2]).build().unwrap();
+    let lab = Lab::builder()
+        .links([LinkSpec::gigabit().with_delay(DELAY); 2])
+        .build()
+        .unwrap();
     // A thread that has just started may not have its name yet.
     await_relays(4);
     drop(lab);
@@ -149,14 +195,26 @@ fn a_lab_that_is_dropped_takes_its_relays_along() {
 fn await_relays(count: usize) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while relays() != count {
-        assert!(Instant::now() < deadline, "{} relays instead of {count}", relays());
+        assert!(
+            Instant::now() < deadline,
+            "{} relays instead of {count}",
+            relays()
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 fn a_switch_has_no_delay() {
-    let error = Lab::builder().link(LinkSpec::gigabit()).link(LinkSpec::gigabit().with_delay(DELAY)).one_subnet().build().unwrap_err();
-    assert_eq!(error.to_string(), "link 1: a cable to a switch has no delay");
+    let error = Lab::builder()
+        .link(LinkSpec::gigabit())
+        .link(LinkSpec::gigabit().with_delay(DELAY))
+        .one_subnet()
+        .build()
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "link 1: a cable to a switch has no delay"
+    );
 }
 
 fn a_process_with_a_quota_is_held_back_until_the_quota_is_dropped() -> Completion {
@@ -169,13 +227,21 @@ fn a_process_with_a_quota_is_held_back_until_the_quota_is_dropped() -> Completio
     };
     let lab = two_links();
     let mut command = lab.command(Host::A, "sh");
-    let mut busy = command.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+    let mut busy = command
+        .args(["-c", "while :; do :; done"])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
     quota.take(busy.id()).unwrap();
     let groups = || fs::read_to_string(format!("/proc/{}/cgroup", busy.id())).unwrap();
     assert!(groups().contains("nicstripe-lab-"), "{}", groups());
     let deadline = Instant::now() + Duration::from_secs(10);
     while quota.throttled().unwrap() < Duration::from_millis(200) {
-        assert!(Instant::now() < deadline, "a busy loop was throttled for {:?}", quota.throttled().unwrap());
+        assert!(
+            Instant::now() < deadline,
+            "a busy loop was throttled for {:?}",
+            quota.throttled().unwrap()
+        );
         thread::sleep(Duration::from_millis(20));
     }
     quota.set(900).unwrap();
@@ -183,15 +249,32 @@ fn a_process_with_a_quota_is_held_back_until_the_quota_is_dropped() -> Completio
     assert!(!groups().contains("nicstripe-lab-"), "{}", groups());
     busy.kill().unwrap();
     busy.wait().unwrap();
-    let left = Command::new("find").args(["/sys/fs/cgroup", "-name", &format!("nicstripe-lab-{}-*", std::process::id())]).output().unwrap();
-    assert!(left.stdout.is_empty(), "{}", String::from_utf8_lossy(&left.stdout));
+    let left = Command::new("find")
+        .args([
+            "/sys/fs/cgroup",
+            "-name",
+            &format!("nicstripe-lab-{}-*", std::process::id()),
+        ])
+        .output()
+        .unwrap();
+    assert!(
+        left.stdout.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&left.stdout)
+    );
     Completion::Completed
 }
 
 /// Fails unless the flows reach this total rate in one of several measurements.
 fn reaches(what: &str, least: f64, flows: &[Flow]) {
-    let seen: Vec<f64> = (0..ATTEMPTS).map(|_| total(flows)).take_while(|rate| *rate < least).collect();
-    assert!(seen.len() < ATTEMPTS, "{what}: {seen:?} bit/s, expected {least:.0}");
+    let seen: Vec<f64> = (0..ATTEMPTS)
+        .map(|_| total(flows))
+        .take_while(|rate| *rate < least)
+        .collect();
+    assert!(
+        seen.len() < ATTEMPTS,
+        "{what}: {seen:?} bit/s, expected {least:.0}"
+    );
 }
 
 fn total(flows: &[Flow]) -> f64 {
@@ -200,7 +283,12 @@ fn total(flows: &[Flow]) -> f64 {
 
 fn relays() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
-    tasks.filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "lab-relay")).count()
+    tasks
+        .filter(|task| {
+            fs::read_to_string(task.path().join("comm"))
+                .is_ok_and(|name| name.trim() == "lab-relay")
+        })
+        .count()
 }
 
 const BUS: BitRate = BitRate::mbit(120);

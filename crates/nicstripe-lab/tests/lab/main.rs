@@ -43,12 +43,25 @@ fn trials(_: bool) -> Vec<Trial> {
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
     // Before any thread starts, because a process with threads cannot enter a user namespace.
-    let obstacle = if only_listed { None } else { nicstripe_lab::gain_access().err().map(explain) };
+    let obstacle = if only_listed {
+        None
+    } else {
+        nicstripe_lab::gain_access().err().map(explain)
+    };
     let trial = |&(name, test): &(&'static str, Test)| {
         let obstacle = obstacle.clone();
-        Trial::ignorable_test(name, move || Ok(obstacle.map_or_else(test, Completion::ignored_with)))
+        Trial::ignorable_test(name, move || {
+            Ok(obstacle.map_or_else(test, Completion::ignored_with))
+        })
     };
-    claims::TESTS.iter().chain(setups::TESTS).chain(faults::TESTS).chain(limits::TESTS).chain(rates::TESTS).map(trial).collect()
+    claims::TESTS
+        .iter()
+        .chain(setups::TESTS)
+        .chain(faults::TESTS)
+        .chain(limits::TESTS)
+        .chain(rates::TESTS)
+        .map(trial)
+        .collect()
 }
 
 /// Formats the error with its source chain on one line.

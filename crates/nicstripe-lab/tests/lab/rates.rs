@@ -36,7 +36,9 @@ fn two_links_carry_their_sum() {
     let flows = [0, 1].map(|link| Flow::start(&lab, link, Host::A));
     let theory: f64 = specs.into_iter().map(theory).sum();
     settle(&flows);
-    expect("both links", theory, 0.015, || goodput(&flows, WINDOW).iter().sum());
+    expect("both links", theory, 0.015, || {
+        goodput(&flows, WINDOW).iter().sum()
+    });
 }
 
 fn a_new_rate_holds_for_a_stream_that_runs() {
@@ -47,10 +49,17 @@ fn a_new_rate_holds_for_a_stream_that_runs() {
         lab.set_rate(0, rate).unwrap();
         assert_eq!(lab.links()[0].line_rate(), Some(rate));
         // The stream lost a queue and must recover, which takes cubic seconds.
-        expect("the changed link", theory(LinkSpec::mbit(megabits)), 0.05, || goodput(&flows, WINDOW)[0]);
+        expect(
+            "the changed link",
+            theory(LinkSpec::mbit(megabits)),
+            0.05,
+            || goodput(&flows, WINDOW)[0],
+        );
     }
     lab.set_rate(0, None).unwrap();
-    let free = (0..ATTEMPTS).map(|_| goodput(&flows, WINDOW)[0]).fold(0.0, f64::max);
+    let free = (0..ATTEMPTS)
+        .map(|_| goodput(&flows, WINDOW)[0])
+        .fold(0.0, f64::max);
     // Three times the rate of the last shaper, so no shaper is left.
     assert!(free > 1.2e9, "{free:.0} bit/s on an unshaped link");
 }
@@ -68,7 +77,9 @@ fn carries_its_theory(spec: LinkSpec, senders: &[Host]) {
     for &sender in senders {
         let flows = [Flow::start(&lab, 0, sender)];
         settle(&flows);
-        expect(&format!("what {sender} sends"), theory(spec), 0.015, || goodput(&flows, WINDOW)[0]);
+        expect(&format!("what {sender} sends"), theory(spec), 0.015, || {
+            goodput(&flows, WINDOW)[0]
+        });
     }
 }
 

@@ -43,7 +43,10 @@ fn on_one_subnet_all_leaves_by_the_first_interface() {
     for (host, first) in [(Host::A, "10.9.0.11"), (Host::B, "10.9.0.21")] {
         assert_eq!(lab.address(host, 0).to_string(), first);
         let table = fs_in(&lab, host, "/proc/thread-self/net/fib_trie");
-        assert!((0..3).all(|link| table.contains(&format!("{}\n", lab.address(host, link)))), "{table}");
+        assert!(
+            (0..3).all(|link| table.contains(&format!("{}\n", lab.address(host, link)))),
+            "{table}"
+        );
     }
     let carried = carried(&lab, || Pair::new(&lab, 2).train(TRAIN, 1000));
     assert!(carried[0].a.sent_bytes > TRAIN_BYTES, "{carried:?}");
@@ -51,27 +54,49 @@ fn on_one_subnet_all_leaves_by_the_first_interface() {
 }
 
 fn on_one_subnet_a_pinned_stream_keeps_to_its_ports() {
-    let lab = Host::ALL.into_iter().fold(one_subnet(3), own_arp).build().unwrap();
+    let lab = Host::ALL
+        .into_iter()
+        .fold(one_subnet(3), own_arp)
+        .build()
+        .unwrap();
     for link in 0..3 {
         let carried = carried(&lab, || Pair::pinned(&lab, link, link).train(TRAIN, 1000));
         for (other, carried) in carried.iter().enumerate() {
             let (sent, received) = (carried.a.sent_bytes, carried.b.received_bytes);
-            assert_eq!([sent > TRAIN_BYTES, received > TRAIN_BYTES], [other == link; 2], "link {other} when {link} was used: {carried:?}");
+            assert_eq!(
+                [sent > TRAIN_BYTES, received > TRAIN_BYTES],
+                [other == link; 2],
+                "link {other} when {link} was used: {carried:?}"
+            );
         }
     }
 }
 
 fn on_one_subnet_any_port_reaches_any_other() {
-    let lab = Host::ALL.into_iter().fold(one_subnet(2), own_arp).build().unwrap();
+    let lab = Host::ALL
+        .into_iter()
+        .fold(one_subnet(2), own_arp)
+        .build()
+        .unwrap();
     for (a, b) in [(0, 1), (1, 0)] {
         let carried = carried(&lab, || Pair::pinned(&lab, a, b).train(TRAIN, 1000));
-        assert!(carried[a].a.sent_bytes > TRAIN_BYTES && carried[b].b.received_bytes > TRAIN_BYTES, "{a} to {b}: {carried:?}");
-        assert!(carried[b].a.sent_bytes < TRAIN_BYTES && carried[a].b.received_bytes < TRAIN_BYTES, "{a} to {b}: {carried:?}");
+        assert!(
+            carried[a].a.sent_bytes > TRAIN_BYTES && carried[b].b.received_bytes > TRAIN_BYTES,
+            "{a} to {b}: {carried:?}"
+        );
+        assert!(
+            carried[b].a.sent_bytes < TRAIN_BYTES && carried[a].b.received_bytes < TRAIN_BYTES,
+            "{a} to {b}: {carried:?}"
+        );
     }
 }
 
 fn on_one_subnet_a_cut_and_a_silent_drop_act_on_the_ports_of_one_link() {
-    let lab = Host::ALL.into_iter().fold(one_subnet(2), own_arp).build().unwrap();
+    let lab = Host::ALL
+        .into_iter()
+        .fold(one_subnet(2), own_arp)
+        .build()
+        .unwrap();
     let mut straight = [0, 1].map(|link| Pair::pinned(&lab, link, link));
     let mut across = [Pair::pinned(&lab, 0, 1), Pair::pinned(&lab, 1, 0)];
     lab.drop_silently(1, Direction::AToB).unwrap();
@@ -99,67 +124,119 @@ fn one_subnet_has_room_for_ten_links() {
 }
 
 fn bare_cables_have_link_local_addresses_and_no_others() {
-    let lab = Lab::builder().link(LinkSpec::gigabit()).link(LinkSpec::gigabit().bare()).build().unwrap();
+    let lab = Lab::builder()
+        .link(LinkSpec::gigabit())
+        .link(LinkSpec::gigabit().bare())
+        .build()
+        .unwrap();
     for host in Host::ALL {
         let ipv4 = fs_in(&lab, host, "/proc/thread-self/net/fib_trie");
-        assert!(ipv4.contains("10.77.1.") && !ipv4.contains("10.77.2."), "{ipv4}");
+        assert!(
+            ipv4.contains("10.77.1.") && !ipv4.contains("10.77.2."),
+            "{ipv4}"
+        );
         let ipv6 = fs_in(&lab, host, "/proc/thread-self/net/if_inet6");
-        let [bare] = ipv6.lines().filter(|line| line.ends_with("eth2")).collect::<Vec<_>>()[..] else { panic!("{ipv6}") };
+        let [bare] = ipv6
+            .lines()
+            .filter(|line| line.ends_with("eth2"))
+            .collect::<Vec<_>>()[..]
+        else {
+            panic!("{ipv6}")
+        };
         assert!(bare.starts_with("fe80"), "{ipv6}");
     }
     connect_by_link_local(&lab, 1, 1);
 }
 
 fn bare_cables_on_one_switch_reach_each_other() {
-    let lab = Lab::builder().links([LinkSpec::gigabit().bare(); 2]).one_subnet().build().unwrap();
+    let lab = Lab::builder()
+        .links([LinkSpec::gigabit().bare(); 2])
+        .one_subnet()
+        .build()
+        .unwrap();
     for (a, b) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
         connect_by_link_local(&lab, a, b);
     }
 }
 
 fn without_ipv6_there_is_not_even_a_link_local_address() {
-    let lab = Lab::builder().link(LinkSpec::gigabit()).without_ipv6().build().unwrap();
+    let lab = Lab::builder()
+        .link(LinkSpec::gigabit())
+        .without_ipv6()
+        .build()
+        .unwrap();
     for host in Host::ALL {
         assert_eq!(fs_in(&lab, host, "/proc/thread-self/net/if_inet6"), "");
         assert_eq!(lab.link_local(host, 0).unwrap(), None);
         let error = lab.add_address(host, 0, "fd00::1/64").unwrap_err();
         assert!(matches!(error, LabError::Kernel { .. }), "{error}");
-        lab.on(host, || UdpSocket::bind((Ipv6Addr::LOCALHOST, 0))).unwrap().unwrap_err();
+        lab.on(host, || UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)))
+            .unwrap()
+            .unwrap_err();
     }
     Pair::new(&lab, 0);
 }
 
 fn settings_are_written_in_one_host_before_and_after_it_has_interfaces() {
     let name = |interface: &str| format!("net/ipv4/conf/{interface}/rp_filter");
-    let read = |lab: &Lab, host| ["all", "default", "eth1", "eth2"].map(|interface| setting(lab, host, &name(interface)));
+    let read = |lab: &Lab, host| {
+        ["all", "default", "eth1", "eth2"].map(|interface| setting(lab, host, &name(interface)))
+    };
     let outside = fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap();
     let builder = Lab::builder().links([LinkSpec::gigabit(); 2]);
-    let lab = builder.sysctl(Host::A, name("default"), "2").sysctl(Host::A, "net.ipv4.conf.eth2.rp_filter", "1").build().unwrap();
+    let lab = builder
+        .sysctl(Host::A, name("default"), "2")
+        .sysctl(Host::A, "net.ipv4.conf.eth2.rp_filter", "1")
+        .build()
+        .unwrap();
     assert_eq!(read(&lab, Host::A), ["0", "2", "2", "1"]);
     assert_eq!(read(&lab, Host::B), ["0"; 4]);
     lab.set_sysctl(Host::B, &name("all"), "1").unwrap();
     lab.set_sysctl(Host::B, &name("eth1"), "2").unwrap();
     assert_eq!(read(&lab, Host::B), ["1", "0", "2", "0"]);
     assert_eq!(read(&lab, Host::A), ["0", "2", "2", "1"]);
-    assert_eq!(fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap(), outside);
+    assert_eq!(
+        fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap(),
+        outside
+    );
 }
 
 fn settings_of_the_machine_are_refused() {
     let lab = two_links();
-    for result in [lab.set_sysctl(Host::A, "kernel/hostname", "a"), one_subnet(1).sysctl(Host::A, "vm.swappiness", "1").build().map(drop)] {
+    for result in [
+        lab.set_sysctl(Host::A, "kernel/hostname", "a"),
+        one_subnet(1)
+            .sysctl(Host::A, "vm.swappiness", "1")
+            .build()
+            .map(drop),
+    ] {
         let error = result.unwrap_err();
         assert!(matches!(error, LabError::SettingName { .. }), "{error}");
     }
     let missing = "net/ipv4/conf/eth3/rp_filter";
-    for result in [lab.set_sysctl(Host::A, missing, "1"), one_subnet(2).sysctl(Host::B, missing, "1").build().map(drop)] {
-        assert_eq!(result.unwrap_err().to_string(), format!("cannot set {missing} to \"1\""));
+    for result in [
+        lab.set_sysctl(Host::A, missing, "1"),
+        one_subnet(2)
+            .sysctl(Host::B, missing, "1")
+            .build()
+            .map(drop),
+    ] {
+        assert_eq!(
+            result.unwrap_err().to_string(),
+            format!("cannot set {missing} to \"1\"")
+        );
     }
 }
 
 fn jumbo_frames_vanish_in_a_narrow_middle_without_a_word() {
     let jumbo = |spec: LinkSpec| spec.with_mtu(9000);
-    let specs = [LinkSpec::gigabit(), LinkSpec::unshaped()].map(|spec| jumbo(spec).with_middle_mtu(1500));
-    let lab = Lab::builder().links(specs).link(jumbo(LinkSpec::gigabit())).build().unwrap();
+    let specs =
+        [LinkSpec::gigabit(), LinkSpec::unshaped()].map(|spec| jumbo(spec).with_middle_mtu(1500));
+    let lab = Lab::builder()
+        .links(specs)
+        .link(jumbo(LinkSpec::gigabit()))
+        .build()
+        .unwrap();
     for link in [0, 1] {
         let mut pair = Pair::new(&lab, link);
         dont_fragment(&pair);
@@ -167,34 +244,55 @@ fn jumbo_frames_vanish_in_a_narrow_middle_without_a_word() {
             // Repeated, because an ICMP message about one packet would make the kernel refuse the
             // next.
             for len in [1500, 1501, 9000, 1501, 9000, 1500] {
-                assert_eq!(pair.passes(from, len - HEADERS), len == 1500, "{len} bytes from {from} over link {link}");
+                assert_eq!(
+                    pair.passes(from, len - HEADERS),
+                    len == 1500,
+                    "{len} bytes from {from} over link {link}"
+                );
             }
         }
     }
     let mut wide = Pair::new(&lab, 2);
     dont_fragment(&wide);
-    assert!(Host::ALL.map(|from| wide.passes(from, 9000 - HEADERS)).iter().all(|&passes| passes));
+    assert!(
+        Host::ALL
+            .map(|from| wide.passes(from, 9000 - HEADERS))
+            .iter()
+            .all(|&passes| passes)
+    );
 }
 
 fn a_tcp_stream_stands_still_in_a_narrow_middle() {
-    let narrow = [LinkSpec::gigabit(), LinkSpec::unshaped()].map(|spec| spec.with_mtu(9000).with_middle_mtu(1500));
+    let narrow = [LinkSpec::gigabit(), LinkSpec::unshaped()]
+        .map(|spec| spec.with_mtu(9000).with_middle_mtu(1500));
     let lab = Lab::builder().links(narrow).build().unwrap();
     // The start of a flow proves that it could connect.
-    let flows = [(0, Host::A), (0, Host::B), (1, Host::A), (1, Host::B)].map(|(link, from)| Flow::start(&lab, link, from));
+    let flows = [(0, Host::A), (0, Host::B), (1, Host::A), (1, Host::B)]
+        .map(|(link, from)| Flow::start(&lab, link, from));
     thread::sleep(Duration::from_secs(1));
     assert_eq!(flows.each_ref().map(Flow::received_bytes), [0; 4]);
 }
 
 fn one_narrow_link_of_a_switch_takes_no_jumbo_frame_from_another() {
     let jumbo = LinkSpec::gigabit().with_mtu(9000);
-    let builder = Lab::builder().links([jumbo, jumbo.with_middle_mtu(1500)]).one_subnet();
-    let lab = Host::ALL.into_iter().fold(builder, own_arp).build().unwrap();
+    let builder = Lab::builder()
+        .links([jumbo, jumbo.with_middle_mtu(1500)])
+        .one_subnet();
+    let lab = Host::ALL
+        .into_iter()
+        .fold(builder, own_arp)
+        .build()
+        .unwrap();
     for (a, b, passes) in [(0, 0, true), (0, 1, false), (1, 0, false), (1, 1, false)] {
         let mut pair = Pair::pinned(&lab, a, b);
         dont_fragment(&pair);
         for from in Host::ALL {
             assert!(pair.passes(from, 1500 - HEADERS), "{from}, link {a} to {b}");
-            assert_eq!(pair.passes(from, 9000 - HEADERS), passes, "{from}, link {a} to {b}");
+            assert_eq!(
+                pair.passes(from, 9000 - HEADERS),
+                passes,
+                "{from}, link {a} to {b}"
+            );
         }
     }
     // B answers to A's eth1 with small packets only. A's packets to B's second address leave
@@ -206,12 +304,20 @@ fn one_narrow_link_of_a_switch_takes_no_jumbo_frame_from_another() {
 
 fn a_cable_that_is_plugged_in_later_works_from_then_on() {
     let later = LinkSpec::gigabit().unplugged();
-    let lab = Lab::builder().links([LinkSpec::gigabit(), later, later.bare()]).build().unwrap();
+    let lab = Lab::builder()
+        .links([LinkSpec::gigabit(), later, later.bare()])
+        .build()
+        .unwrap();
     assert_eq!(carriers(&lab), [[true; 2], [false; 2], [false; 2]]);
     for host in Host::ALL {
-        assert_eq!([1, 2].map(|link| lab.link_local(host, link).unwrap()), [None; 2]);
+        assert_eq!(
+            [1, 2].map(|link| lab.link_local(host, link).unwrap()),
+            [None; 2]
+        );
         // The interface exists and is up, with its address.
-        lab.on(host, || UdpSocket::bind((lab.address(host, 1), 0))).unwrap().unwrap();
+        lab.on(host, || UdpSocket::bind((lab.address(host, 1), 0)))
+            .unwrap()
+            .unwrap();
     }
     lab.plug(1).unwrap();
     assert_eq!(carriers(&lab), [[true; 2], [true; 2], [false; 2]]);
@@ -231,16 +337,26 @@ fn addresses_come_and_go() {
     for [a, b] in [["10.0.9.1", "10.0.9.2"], ["fd00:9::1", "fd00:9::2"]] {
         let prefix = if a.contains(':') { 64 } else { 24 };
         for (host, address) in [(Host::A, a), (Host::B, b)] {
-            lab.add_address(host, 1, &format!("{address}/{prefix}")).unwrap();
-            let error = lab.add_address(host, 1, &format!("{address}/{prefix}")).unwrap_err();
-            assert_eq!(error.to_string(), format!("cannot add {address}/{prefix} to eth2"));
+            lab.add_address(host, 1, &format!("{address}/{prefix}"))
+                .unwrap();
+            let error = lab
+                .add_address(host, 1, &format!("{address}/{prefix}"))
+                .unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("cannot add {address}/{prefix} to eth2")
+            );
         }
         let [a, b] = [a, b].map(|address| address.parse::<IpAddr>().unwrap());
         let carried = carried(&lab, || Pair::between(&lab, a, b).train(TRAIN, 1000));
         assert!(carried[1].a.sent_bytes > TRAIN_BYTES, "{carried:?}");
-        lab.remove_address(Host::A, 1, &format!("{a}/{prefix}")).unwrap();
-        lab.on(Host::A, || UdpSocket::bind((a, 0))).unwrap().unwrap_err();
-        lab.remove_address(Host::A, 1, &format!("{a}/{prefix}")).unwrap_err();
+        lab.remove_address(Host::A, 1, &format!("{a}/{prefix}"))
+            .unwrap();
+        lab.on(Host::A, || UdpSocket::bind((a, 0)))
+            .unwrap()
+            .unwrap_err();
+        lab.remove_address(Host::A, 1, &format!("{a}/{prefix}"))
+            .unwrap_err();
     }
     lab.remove_address(Host::B, 0, "10.77.1.2/24").unwrap();
     let error = lab.add_address(Host::B, 0, "10.77.1.2").unwrap_err();
@@ -253,7 +369,9 @@ fn an_interface_that_is_down_keeps_its_ipv4_address_and_comes_back() {
     lab.set_up(Host::A, 1, false).unwrap();
     assert_eq!(carriers(&lab), [[true; 2], [false, true]]);
     assert_eq!(lab.link_local(Host::A, 1).unwrap(), None);
-    lab.on(Host::A, || UdpSocket::bind((lab.address(Host::A, 1), 0))).unwrap().unwrap();
+    lab.on(Host::A, || UdpSocket::bind((lab.address(Host::A, 1), 0)))
+        .unwrap()
+        .unwrap();
     pairs[0].expect([true, true]);
     pairs[1].expect([false, false]);
     lab.set_up(Host::A, 1, true).unwrap();
@@ -283,10 +401,18 @@ fn a_cable_may_change_while_an_interface_is_down() {
 
 fn a_link_on_one_host_is_missing_on_the_other() {
     for builder in [Lab::builder(), Lab::builder().one_subnet()] {
-        let lab = builder.links([LinkSpec::gigabit(), LinkSpec::gigabit().only_on(Host::A)]).build().unwrap();
+        let lab = builder
+            .links([LinkSpec::gigabit(), LinkSpec::gigabit().only_on(Host::A)])
+            .build()
+            .unwrap();
         let [a, b] = Host::ALL.map(|host| fs_in(&lab, host, "/proc/thread-self/net/dev"));
-        assert!(a.contains("eth2:") && b.contains("eth1:") && !b.contains("eth2:"), "{a}{b}");
-        lab.on(Host::A, || UdpSocket::bind((lab.address(Host::A, 1), 0))).unwrap().unwrap();
+        assert!(
+            a.contains("eth2:") && b.contains("eth1:") && !b.contains("eth2:"),
+            "{a}{b}"
+        );
+        lab.on(Host::A, || UdpSocket::bind((lab.address(Host::A, 1), 0)))
+            .unwrap()
+            .unwrap();
         assert!(lab.has_carrier(Host::A, 1).unwrap());
         lab.cut(1).unwrap();
         assert!(!lab.has_carrier(Host::A, 1).unwrap());
@@ -303,31 +429,51 @@ fn a_link_on_one_host_is_missing_on_the_other() {
 }
 
 fn one_subnet(links: usize) -> LabBuilder {
-    Lab::builder().links(vec![LinkSpec::gigabit(); links]).one_subnet()
+    Lab::builder()
+        .links(vec![LinkSpec::gigabit(); links])
+        .one_subnet()
 }
 
 /// Makes each interface of a host answer only for its own address: the usual setting for several
 /// cards in one subnet.
 fn own_arp(builder: LabBuilder, host: Host) -> LabBuilder {
-    builder.sysctl(host, "net/ipv4/conf/all/arp_ignore", "1").sysctl(host, "net/ipv4/conf/all/arp_announce", "2")
+    builder
+        .sysctl(host, "net/ipv4/conf/all/arp_ignore", "1")
+        .sysctl(host, "net/ipv4/conf/all/arp_announce", "2")
 }
 
 /// Returns the traffic of each link during `action`.
 fn carried<T>(lab: &Lab, action: impl FnOnce() -> T) -> Vec<LinkCounters> {
     let before = lab.counters().unwrap();
     action();
-    lab.counters().unwrap().iter().zip(&before).map(|(now, before)| now.since(before)).collect()
+    lab.counters()
+        .unwrap()
+        .iter()
+        .zip(&before)
+        .map(|(now, before)| now.since(before))
+        .collect()
 }
 
 /// Connects A's interface of link `a` to B's of link `b` at once, with link-local addresses only.
 fn connect_by_link_local(lab: &Lab, a: usize, b: usize) {
     let address = lab.link_local(Host::B, b).unwrap().unwrap();
     let scoped = |host, link| SocketAddrV6::new(address, 0, 0, lab.interface_index(host, link));
-    let listener = lab.on(Host::B, || TcpListener::bind(scoped(Host::B, b))).unwrap().unwrap();
+    let listener = lab
+        .on(Host::B, || TcpListener::bind(scoped(Host::B, b)))
+        .unwrap()
+        .unwrap();
     let mut target = scoped(Host::A, a);
     target.set_port(listener.local_addr().unwrap().port());
-    let stream = lab.on(Host::A, || TcpStream::connect_timeout(&target.into(), Duration::from_secs(2))).unwrap().unwrap();
-    assert_eq!(Some(stream.local_addr().unwrap().ip()), lab.link_local(Host::A, a).unwrap().map(IpAddr::V6));
+    let stream = lab
+        .on(Host::A, || {
+            TcpStream::connect_timeout(&target.into(), Duration::from_secs(2))
+        })
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        Some(stream.local_addr().unwrap().ip()),
+        lab.link_local(Host::A, a).unwrap().map(IpAddr::V6)
+    );
 }
 
 /// Makes the kernel send each datagram as one packet or refuse it, and report errors on the path.
@@ -337,13 +483,23 @@ fn dont_fragment(pair: &Pair) {
         let (on, len) = (1i32, 4);
         // SAFETY: the descriptor is open, and the option's value is the four bytes of `on`, which
         // outlives the call.
-        let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_IP, libc::IP_RECVERR, (&raw const on).cast(), len) };
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_IP,
+                libc::IP_RECVERR,
+                (&raw const on).cast(),
+                len,
+            )
+        };
         assert_eq!(result, 0);
     }
 }
 
 fn setting(lab: &Lab, host: Host, name: &str) -> String {
-    fs_in(lab, host, &format!("/proc/sys/{name}")).trim().to_owned()
+    fs_in(lab, host, &format!("/proc/sys/{name}"))
+        .trim()
+        .to_owned()
 }
 
 /// Length of the IPv4 and UDP headers.

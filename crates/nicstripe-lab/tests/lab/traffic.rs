@@ -27,8 +27,15 @@ impl Flow {
         let received = Arc::new(AtomicU64::new(0));
         let ends = [sender.try_clone().unwrap(), receiver.try_clone().unwrap()];
         let counter = Arc::clone(&received);
-        let threads = vec![thread::spawn(move || send(sender)), thread::spawn(move || receive(receiver, &counter))];
-        Self { received, ends, threads }
+        let threads = vec![
+            thread::spawn(move || send(sender)),
+            thread::spawn(move || receive(receiver, &counter)),
+        ];
+        Self {
+            received,
+            ends,
+            threads,
+        }
     }
 
     pub(crate) fn received_bytes(&self) -> u64 {
@@ -53,15 +60,23 @@ pub(crate) fn goodput(flows: &[Flow], window: Duration) -> Vec<f64> {
     let start = Instant::now();
     thread::sleep(window);
     let seconds = start.elapsed().as_secs_f64();
-    flows.iter().zip(before).map(|(flow, before)| (flow.received_bytes() - before) as f64 * 8.0 / seconds).collect()
+    flows
+        .iter()
+        .zip(before)
+        .map(|(flow, before)| (flow.received_bytes() - before) as f64 * 8.0 / seconds)
+        .collect()
 }
 
 /// Connects over one link; returns the `from` end and the other.
 fn connect(lab: &Lab, link: usize, from: Host) -> io::Result<(TcpStream, TcpStream)> {
     let to = from.peer();
-    let listener = lab.on(to, || TcpListener::bind((lab.address(to, link), 0))).unwrap()?;
+    let listener = lab
+        .on(to, || TcpListener::bind((lab.address(to, link), 0)))
+        .unwrap()?;
     let address = listener.local_addr()?;
-    let sender = lab.on(from, || TcpStream::connect_timeout(&address, DEADLINE)).unwrap()?;
+    let sender = lab
+        .on(from, || TcpStream::connect_timeout(&address, DEADLINE))
+        .unwrap()?;
     let (receiver, _) = listener.accept()?;
     for end in [&sender, &receiver] {
         end.set_read_timeout(Some(DEADLINE))?;
@@ -109,7 +124,11 @@ impl Pair {
 
     /// Like [`Pair::new`], between any two addresses of the hosts.
     pub(crate) fn between(lab: &Lab, a: IpAddr, b: IpAddr) -> Self {
-        let bind = |host, address| lab.on(host, || UdpSocket::bind(SocketAddr::new(address, 0))).unwrap().unwrap();
+        let bind = |host, address| {
+            lab.on(host, || UdpSocket::bind(SocketAddr::new(address, 0)))
+                .unwrap()
+                .unwrap()
+        };
         Self::connect(bind(Host::A, a), bind(Host::B, b))
     }
 
@@ -117,8 +136,13 @@ impl Pair {
     /// IPv4 address.
     pub(crate) fn pinned(lab: &Lab, a: usize, b: usize) -> Self {
         let bind = |host, link| {
-            let socket = lab.on(host, || UdpSocket::bind((lab.address(host, link), 0))).unwrap().unwrap();
-            SockRef::from(&socket).bind_device(Some(lab.interface(link).as_bytes())).unwrap();
+            let socket = lab
+                .on(host, || UdpSocket::bind((lab.address(host, link), 0)))
+                .unwrap()
+                .unwrap();
+            SockRef::from(&socket)
+                .bind_device(Some(lab.interface(link).as_bytes()))
+                .unwrap();
             socket
         };
         Self::connect(bind(Host::A, a), bind(Host::B, b))
@@ -139,7 +163,11 @@ impl Pair {
     /// Fails unless the datagrams of A and of B arrive or are lost as given.
     pub(crate) fn expect(&mut self, passes: [bool; 2]) {
         for (from, passes) in Host::ALL.into_iter().zip(passes) {
-            let (attempts, said) = if passes { (PATIENT, "is lost") } else { (1, "comes through") };
+            let (attempts, said) = if passes {
+                (PATIENT, "is lost")
+            } else {
+                (1, "comes through")
+            };
             let came = (0..attempts).any(|_| {
                 // Without a carrier the kernel may refuse to send, which is a valid result too.
                 let _ = self.send(from, MIN_LEN);
@@ -168,7 +196,9 @@ impl Pair {
     fn comes_through(&self, from: Host) -> bool {
         let receiver = self.socket(from.peer());
         let mut bytes = [0; MIN_LEN];
-        receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        receiver
+            .set_read_timeout(Some(Duration::from_millis(300)))
+            .unwrap();
         while receiver.recv(&mut bytes).is_ok() {
             if u64::from_ne_bytes(bytes) == self.next {
                 return true;

@@ -26,19 +26,39 @@ cpu1 963119 1041621 668227 1049195 37508 0 78347 4545 0 0
 
 #[test]
 fn the_machines_time_is_told_by_kinds_and_the_busiest_core() {
-    let reading = |text| CpuReading { machine: machine(text, TICK), process: None, throttled: Vec::new() };
+    let reading = |text| CpuReading {
+        machine: machine(text, TICK),
+        process: None,
+        throttled: Vec::new(),
+    };
     let spent = reading(LATER).since(&reading(STAT));
-    assert_eq!((spent.user, spent.system, spent.interrupts), (Some(ms(20)), Some(ms(40)), Some(ms(500))));
+    assert_eq!(
+        (spent.user, spent.system, spent.interrupts),
+        (Some(ms(20)), Some(ms(40)), Some(ms(500)))
+    );
     assert_eq!(spent.worst_core, Some(1.0));
     assert_eq!((spent.process, spent.throttled), (None, None));
-    let idle = machine(LATER, TICK).unwrap().cores[0].1.since(&machine(STAT, TICK).unwrap().cores[0].1);
+    let idle = machine(LATER, TICK).unwrap().cores[0]
+        .1
+        .since(&machine(STAT, TICK).unwrap().cores[0].1);
     assert_eq!(idle.busy_share(), Some(0.12));
-    assert_eq!(reading(STAT).since(&reading(STAT)).worst_core, None, "no time has passed");
+    assert_eq!(
+        reading(STAT).since(&reading(STAT)).worst_core,
+        None,
+        "no time has passed"
+    );
 }
 
 #[test]
 fn a_machine_whose_times_cannot_be_read_has_none() {
-    for text in ["", "intr 1 2 3\n", "cpu0 1 2 3 4\n", "cpu  1 2 3\n", "cpu  1 2 3 x\n", "cpu"] {
+    for text in [
+        "",
+        "intr 1 2 3\n",
+        "cpu0 1 2 3 4\n",
+        "cpu  1 2 3\n",
+        "cpu  1 2 3 x\n",
+        "cpu",
+    ] {
         assert_eq!(machine(text, TICK), None, "{text:?}");
     }
     // Linux 2.4 reports four numbers.
@@ -48,19 +68,44 @@ fn a_machine_whose_times_cannot_be_read_has_none() {
 #[test]
 fn a_core_that_was_switched_on_meanwhile_is_not_compared() {
     let (now, then) = (machine(LATER, TICK).unwrap(), machine(STAT, TICK).unwrap());
-    let then = Machine { cores: then.cores[..1].to_vec(), ..then };
+    let then = Machine {
+        cores: then.cores[..1].to_vec(),
+        ..then
+    };
     assert_eq!(now.worst_core(&then), Some(0.12));
 }
 
 #[test]
 fn each_core_is_told_by_its_number() {
-    let reading = |machine| CpuReading { machine: Some(machine), process: None, throttled: Vec::new() };
+    let reading = |machine| CpuReading {
+        machine: Some(machine),
+        process: None,
+        throttled: Vec::new(),
+    };
     let (now, then) = (machine(LATER, TICK).unwrap(), machine(STAT, TICK).unwrap());
-    assert_eq!(reading(now.clone()).cores_since(&reading(then.clone())), [ms(60), ms(500)]);
-    let second = |all: &Machine| Machine { cores: all.cores[1..].to_vec(), ..all.clone() };
-    assert_eq!(reading(second(&now)).cores_since(&reading(then.clone())), [ms(0), ms(500)], "the first was offline");
-    assert_eq!(reading(now).cores_since(&reading(second(&then))), [ms(0), ms(500)], "and on again");
-    let none = CpuReading { machine: None, process: None, throttled: Vec::new() };
+    assert_eq!(
+        reading(now.clone()).cores_since(&reading(then.clone())),
+        [ms(60), ms(500)]
+    );
+    let second = |all: &Machine| Machine {
+        cores: all.cores[1..].to_vec(),
+        ..all.clone()
+    };
+    assert_eq!(
+        reading(second(&now)).cores_since(&reading(then.clone())),
+        [ms(0), ms(500)],
+        "the first was offline"
+    );
+    assert_eq!(
+        reading(now).cores_since(&reading(second(&then))),
+        [ms(0), ms(500)],
+        "and on again"
+    );
+    let none = CpuReading {
+        machine: None,
+        process: None,
+        throttled: Vec::new(),
+    };
     assert_eq!(none.cores_since(&none), []);
 }
 
@@ -80,17 +125,39 @@ const V2_MOUNTS: &str = "\
 
 fn found(groups: &str, mounts: &str) -> Option<(GroupVersion, Vec<String>)> {
     let place = group(groups, mounts)?;
-    Some((place.version, place.levels().iter().map(|level| level.to_str().unwrap().trim_end_matches('/').to_owned()).collect()))
+    Some((
+        place.version,
+        place
+            .levels()
+            .iter()
+            .map(|level| level.to_str().unwrap().trim_end_matches('/').to_owned())
+            .collect(),
+    ))
 }
 
 #[test]
 fn the_group_of_version_two_is_found_with_those_around_it() {
     let (version, levels) = found("0::/system.slice/nicstripe.service\n", V2_MOUNTS).unwrap();
     assert_eq!(version, GroupVersion::Two);
-    assert_eq!(levels, ["/sys/fs/cgroup/system.slice/nicstripe.service", "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup"]);
+    assert_eq!(
+        levels,
+        [
+            "/sys/fs/cgroup/system.slice/nicstripe.service",
+            "/sys/fs/cgroup/system.slice",
+            "/sys/fs/cgroup"
+        ]
+    );
     let (_, levels) = found("0::/\n", V2_MOUNTS).unwrap();
-    assert_eq!(levels, ["/sys/fs/cgroup"], "a container with a private namespace");
-    assert_eq!(found("0::/../../other\n", V2_MOUNTS), None, "outside the visible hierarchy");
+    assert_eq!(
+        levels,
+        ["/sys/fs/cgroup"],
+        "a container with a private namespace"
+    );
+    assert_eq!(
+        found("0::/../../other\n", V2_MOUNTS),
+        None,
+        "outside the visible hierarchy"
+    );
 }
 
 /// Docker 20 on a kernel with cgroup version 1, without a cgroup namespace.
@@ -106,21 +173,38 @@ fn the_group_of_version_one_is_that_of_the_processor() {
     let groups = "12:cpuset:/docker/4f1e\n5:cpu,cpuacct:/docker/4f1e/inner\n1:name=systemd:/docker/4f1e\n0::/system.slice/docker\n";
     let (version, levels) = found(groups, V1_MOUNTS).unwrap();
     assert_eq!(version, GroupVersion::One);
-    assert_eq!(levels, ["/sys/fs/cgroup/cpu,cpuacct/inner", "/sys/fs/cgroup/cpu,cpuacct"]);
+    assert_eq!(
+        levels,
+        [
+            "/sys/fs/cgroup/cpu,cpuacct/inner",
+            "/sys/fs/cgroup/cpu,cpuacct"
+        ]
+    );
     // With both versions mounted, version 1 has the CPU controller.
     let mixed = "9:name=systemd:/\n3:cpuset:/\n2:cpuacct:/\n1:cpu:/\n0::/\n";
     let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
                   33 31 0:30 / /sys/fs/cgroup/cpuacct rw,relatime - cgroup cgroup rw,cpuacct\n\
                   41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
-    assert_eq!(found(mixed, mounts).unwrap(), (GroupVersion::One, vec!["/sys/fs/cgroup/cpu".to_owned()]));
+    assert_eq!(
+        found(mixed, mounts).unwrap(),
+        (GroupVersion::One, vec!["/sys/fs/cgroup/cpu".to_owned()])
+    );
 }
 
 #[test]
 fn without_groups_there_is_no_quota_and_no_waiting() {
     assert_eq!(found("", ""), None);
     assert_eq!(found("0::/\n", ""), None, "not mounted");
-    assert_eq!(found("5:cpu,cpuacct:/elsewhere\n", V1_MOUNTS), None, "not the mounted group");
-    let meter = CpuMeter { tick: TICK, groups: Vec::new(), version: GroupVersion::Two };
+    assert_eq!(
+        found("5:cpu,cpuacct:/elsewhere\n", V1_MOUNTS),
+        None,
+        "not the mounted group"
+    );
+    let meter = CpuMeter {
+        tick: TICK,
+        groups: Vec::new(),
+        version: GroupVersion::Two,
+    };
     assert_eq!(meter.quota_millicores(), None);
     assert_eq!(meter.read().since(&meter.read()).throttled, None);
 }
@@ -141,32 +225,75 @@ fn the_tightest_quota_and_the_longest_wait_count() {
     let tree = tempfile::tempdir().unwrap();
     let inner = tree.path().join("inner");
     fs::create_dir(&inner).unwrap();
-    for (folder, quota, waited) in [(tree.path(), "150000 100000\n", 700), (&inner, "max 100000\n", 20)] {
+    for (folder, quota, waited) in [
+        (tree.path(), "150000 100000\n", 700),
+        (&inner, "max 100000\n", 20),
+    ] {
         fs::write(folder.join("cpu.max"), quota).unwrap();
-        fs::write(folder.join("cpu.stat"), format!("usage_usec 99\nnr_throttled 2\nthrottled_usec {waited}\n")).unwrap();
+        fs::write(
+            folder.join("cpu.stat"),
+            format!("usage_usec 99\nnr_throttled 2\nthrottled_usec {waited}\n"),
+        )
+        .unwrap();
     }
-    let meter = CpuMeter { tick: TICK, groups: vec![inner, tree.path().to_owned()], version: GroupVersion::Two };
+    let meter = CpuMeter {
+        tick: TICK,
+        groups: vec![inner, tree.path().to_owned()],
+        version: GroupVersion::Two,
+    };
     assert_eq!(meter.quota_millicores(), Some(1500));
     let before = meter.read();
-    fs::write(tree.path().join("cpu.stat"), "usage_usec 99\nthrottled_usec 1000\n").unwrap();
-    assert_eq!(meter.read().since(&before).throttled, Some(Duration::from_micros(300)));
+    fs::write(
+        tree.path().join("cpu.stat"),
+        "usage_usec 99\nthrottled_usec 1000\n",
+    )
+    .unwrap();
+    assert_eq!(
+        meter.read().since(&before).throttled,
+        Some(Duration::from_micros(300))
+    );
 }
 
 #[test]
 fn waiting_for_a_quota_has_its_units() {
-    assert_eq!(throttled("nr_periods 5\nnr_throttled 2\nthrottled_time 1500000\n"), Some(Duration::from_micros(1500)));
-    assert_eq!(throttled("usage_usec 7\nnr_periods 5\nnr_throttled 2\nthrottled_usec 1500\n"), Some(Duration::from_micros(1500)));
-    assert_eq!(throttled("usage_usec 7\nuser_usec 5\nsystem_usec 2\n"), None, "a group of version two without a limit");
+    assert_eq!(
+        throttled("nr_periods 5\nnr_throttled 2\nthrottled_time 1500000\n"),
+        Some(Duration::from_micros(1500))
+    );
+    assert_eq!(
+        throttled("usage_usec 7\nnr_periods 5\nnr_throttled 2\nthrottled_usec 1500\n"),
+        Some(Duration::from_micros(1500))
+    );
+    assert_eq!(
+        throttled("usage_usec 7\nuser_usec 5\nsystem_usec 2\n"),
+        None,
+        "a group of version two without a limit"
+    );
 }
 
 #[test]
 fn mounts_are_read_with_what_is_escaped() {
-    let mount = Mount::parse(r"36 35 98:0 /a\040b /mnt\134x\011y rw master:1 - fuse.sshfs user@host:/ rw,user_id=0").unwrap();
-    assert_eq!((mount.id, mount.device, mount.kind), (36, "98:0", "fuse.sshfs"));
-    assert_eq!((mount.root.as_str(), mount.place.to_str().unwrap()), ("/a b", "/mnt\\x\ty"));
+    let mount = Mount::parse(
+        r"36 35 98:0 /a\040b /mnt\134x\011y rw master:1 - fuse.sshfs user@host:/ rw,user_id=0",
+    )
+    .unwrap();
+    assert_eq!(
+        (mount.id, mount.device, mount.kind),
+        (36, "98:0", "fuse.sshfs")
+    );
+    assert_eq!(
+        (mount.root.as_str(), mount.place.to_str().unwrap()),
+        ("/a b", "/mnt\\x\ty")
+    );
     assert_eq!(unescaped(r"\"), r"\");
     assert_eq!(unescaped(r"\9é\377\04"), r"\9é\377\04");
-    for line in ["", "36", "36 35 98:0 / /mnt rw", "x 35 98:0 / /mnt rw - ext4 a rw", "36 35 98:0 / - ext4 a"] {
+    for line in [
+        "",
+        "36",
+        "36 35 98:0 / /mnt rw",
+        "x 35 98:0 / /mnt rw - ext4 a rw",
+        "36 35 98:0 / - ext4 a",
+    ] {
         assert!(Mount::parse(line).is_none(), "{line:?}");
     }
 }
@@ -181,5 +308,11 @@ fn this_process_spends_time() {
     }
     let spent = meter.read().since(&before);
     assert!(spent.process.unwrap() >= ms(30), "{spent:?}");
-    assert!(spent.user.is_some() && spent.worst_core.is_none_or(|share| (0.0..=1.0).contains(&share)), "{spent:?}");
+    assert!(
+        spent.user.is_some()
+            && spent
+                .worst_core
+                .is_none_or(|share| (0.0..=1.0).contains(&share)),
+        "{spent:?}"
+    );
 }

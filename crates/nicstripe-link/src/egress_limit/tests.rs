@@ -3,21 +3,48 @@ use super::*;
 /// Returns a class with a rate and a ceiling; parent 0 is the root.
 fn class(handle: u32, parent: u32, rate: u64, ceil: u64) -> Class {
     let parent = if parent == 0 { TC_H_ROOT } else { parent };
-    Class { handle, parent, rate: ByteRate(rate), ceil: ByteRate(ceil) }
+    Class {
+        handle,
+        parent,
+        rate: ByteRate(rate),
+        ceil: ByteRate(ceil),
+    }
 }
 
 /// Returns the limit of an htb whose default class is 10.
 fn limit(classes: &[Class]) -> Option<u64> {
-    Htb { interface: InterfaceIndex(2), handle: 0, default: 10 }.limit(classes).map(|rate| rate.0)
+    Htb {
+        interface: InterfaceIndex(2),
+        handle: 0,
+        default: 10,
+    }
+    .limit(classes)
+    .map(|rate| rate.0)
 }
 
 #[test]
 fn a_class_is_limited_as_the_kernel_limits_it() {
     // Each case was measured through a veth on Linux 6.18, in Mbit/s.
-    assert_eq!(limit(&[class(10, 0, 20, 60)]), Some(20), "no ancestor lends");
-    assert_eq!(limit(&[class(1, 0, 20, 20), class(10, 1, 60, 60)]), Some(60), "its own rate is kept");
-    assert_eq!(limit(&[class(1, 0, 20, 40), class(10, 1, 5, 60)]), Some(20), "the top class has no more to lend");
-    assert_eq!(limit(&[class(1, 0, 80, 80), class(10, 1, 60, 30)]), Some(30), "the ceiling is above every rate");
+    assert_eq!(
+        limit(&[class(10, 0, 20, 60)]),
+        Some(20),
+        "no ancestor lends"
+    );
+    assert_eq!(
+        limit(&[class(1, 0, 20, 20), class(10, 1, 60, 60)]),
+        Some(60),
+        "its own rate is kept"
+    );
+    assert_eq!(
+        limit(&[class(1, 0, 20, 40), class(10, 1, 5, 60)]),
+        Some(20),
+        "the top class has no more to lend"
+    );
+    assert_eq!(
+        limit(&[class(1, 0, 80, 80), class(10, 1, 60, 30)]),
+        Some(30),
+        "the ceiling is above every rate"
+    );
 }
 
 #[test]
@@ -30,24 +57,49 @@ fn an_htb_without_a_default_leaf_has_no_limit() {
 #[test]
 fn an_htb_that_treats_packets_differently_has_no_known_limit() {
     let top = class(1, 0, 100, 100);
-    assert_eq!(limit(&[top, class(10, 1, 10, 100), class(11, 1, 90, 100)]), Some(100));
-    assert_eq!(limit(&[top, class(10, 1, 10, 100), class(11, 1, 50, 50)]), None);
-    assert_eq!(limit(&[class(10, 0, 50, 50), class(11, 0, 50, 50)]), None, "two tops");
+    assert_eq!(
+        limit(&[top, class(10, 1, 10, 100), class(11, 1, 90, 100)]),
+        Some(100)
+    );
+    assert_eq!(
+        limit(&[top, class(10, 1, 10, 100), class(11, 1, 50, 50)]),
+        None
+    );
+    assert_eq!(
+        limit(&[class(10, 0, 50, 50), class(11, 0, 50, 50)]),
+        None,
+        "two tops"
+    );
 }
 
 #[test]
 fn broken_class_trees_end() {
     let top = class(1, 0, 100, 100);
     assert_eq!(limit(&[top, class(10, 9, 10, 10)]), None, "parent unknown");
-    assert_eq!(limit(&[top, class(2, 3, 10, 10), class(3, 2, 10, 10), class(10, 3, 10, 10)]), None, "a circle");
+    assert_eq!(
+        limit(&[
+            top,
+            class(2, 3, 10, 10),
+            class(3, 2, 10, 10),
+            class(10, 3, 10, 10)
+        ]),
+        None,
+        "a circle"
+    );
     assert_eq!(limit(&[top, class(10, 10, 10, 10)]), None, "its own parent");
-    let many: Vec<_> = [top].into_iter().chain((10..200).map(|handle| class(handle, 1, 10, 100))).collect();
+    let many: Vec<_> = [top]
+        .into_iter()
+        .chain((10..200).map(|handle| class(handle, 1, 10, 100)))
+        .collect();
     assert_eq!(limit(&many), None, "too many to compare");
 }
 
 #[test]
 fn a_rate_of_zero_or_beyond_64_bits_is_unknown() {
-    assert_eq!(ByteRate(123_049_500).line_rate(), Some(LineRate(984_396_000)));
+    assert_eq!(
+        ByteRate(123_049_500).line_rate(),
+        Some(LineRate(984_396_000))
+    );
     assert_eq!(ByteRate(0).line_rate(), None);
     assert_eq!(ByteRate(u64::MAX).line_rate(), None);
 }
@@ -69,7 +121,10 @@ mod recorded {
     use crate::netlink::Messages;
 
     fn bytes(hex: &str) -> Vec<u8> {
-        (0..hex.len()).step_by(2).map(|position| u8::from_str_radix(&hex[position..position + 2], 16).unwrap()).collect()
+        (0..hex.len())
+            .step_by(2)
+            .map(|position| u8::from_str_radix(&hex[position..position + 2], 16).unwrap())
+            .collect()
     }
 
     fn limiter(bytes: &[u8]) -> Option<Limiter> {
@@ -82,30 +137,55 @@ mod recorded {
 
     #[test]
     fn a_tbf_limits_to_its_rate() {
-        assert_eq!(limiter(&bytes(TBF_GIGABIT)), Some(Limiter::Tbf(InterfaceIndex(3), ByteRate(123_049_500))));
+        assert_eq!(
+            limiter(&bytes(TBF_GIGABIT)),
+            Some(Limiter::Tbf(InterfaceIndex(3), ByteRate(123_049_500)))
+        );
     }
 
     #[test]
     fn a_rate_above_32_bits_is_read_from_its_own_attribute() {
-        assert_eq!(limiter(&bytes(TBF_40_GIGABIT)), Some(Limiter::Tbf(InterfaceIndex(5), ByteRate(5_000_000_000))));
+        assert_eq!(
+            limiter(&bytes(TBF_40_GIGABIT)),
+            Some(Limiter::Tbf(InterfaceIndex(5), ByteRate(5_000_000_000)))
+        );
     }
 
     #[test]
     fn a_peak_rate_below_the_rate_is_the_limit() {
         let mut recorded = bytes(TBF_40_GIGABIT);
-        let peak = recorded.windows(8).position(|window| window == 6_000_000_000_u64.to_le_bytes()).unwrap();
+        let peak = recorded
+            .windows(8)
+            .position(|window| window == 6_000_000_000_u64.to_le_bytes())
+            .unwrap();
         recorded[peak..peak + 8].copy_from_slice(&4_999_999_999_u64.to_le_bytes());
-        assert_eq!(limiter(&recorded), Some(Limiter::Tbf(InterfaceIndex(5), ByteRate(4_999_999_999))));
+        assert_eq!(
+            limiter(&recorded),
+            Some(Limiter::Tbf(InterfaceIndex(5), ByteRate(4_999_999_999)))
+        );
     }
 
     #[test]
     fn an_htb_limits_its_default_class_to_what_it_may_borrow() {
-        let htb = Htb { interface: InterfaceIndex(7), handle: 0x1_0000, default: 0x1_0010 };
+        let htb = Htb {
+            interface: InterfaceIndex(7),
+            handle: 0x1_0000,
+            default: 0x1_0010,
+        };
         assert_eq!(limiter(&bytes(HTB_ROOT)), Some(Limiter::Htb(htb)));
-        let classes = [class(&bytes(HTB_LEAF)).unwrap(), class(&bytes(HTB_TOP)).unwrap()];
+        let classes = [
+            class(&bytes(HTB_LEAF)).unwrap(),
+            class(&bytes(HTB_TOP)).unwrap(),
+        ];
         assert_eq!((classes[0].handle, classes[0].parent), (0x1_0010, 0x1_0001));
-        assert_eq!((classes[0].rate, classes[0].ceil), (ByteRate(1_250_000), ByteRate(12_500_000)));
-        assert_eq!((classes[1].handle, classes[1].parent), (0x1_0001, TC_H_ROOT));
+        assert_eq!(
+            (classes[0].rate, classes[0].ceil),
+            (ByteRate(1_250_000), ByteRate(12_500_000))
+        );
+        assert_eq!(
+            (classes[1].handle, classes[1].parent),
+            (0x1_0001, TC_H_ROOT)
+        );
         assert!(classes.iter().all(|class| htb.owns(class)));
         assert_eq!(htb.limit(&classes), Some(ByteRate(12_500_000)));
     }
@@ -122,7 +202,10 @@ mod recorded {
     #[test]
     fn frames_counted_in_atm_cells_or_by_a_size_table_are_no_known_limit() {
         let mut cells = bytes(TBF_GIGABIT);
-        let rate = cells.windows(4).position(|window| window == 123_049_500_u32.to_le_bytes()).unwrap();
+        let rate = cells
+            .windows(4)
+            .position(|window| window == 123_049_500_u32.to_le_bytes())
+            .unwrap();
         cells[rate - 7] = TC_LINKLAYER_ATM;
         assert_eq!(limiter(&cells), None);
 
@@ -135,7 +218,14 @@ mod recorded {
 
     #[test]
     fn cut_and_mutated_input_never_panics() {
-        for hex in [TBF_GIGABIT, TBF_40_GIGABIT, HTB_ROOT, HTB_LEAF, HTB_TOP, NOQUEUE] {
+        for hex in [
+            TBF_GIGABIT,
+            TBF_40_GIGABIT,
+            HTB_ROOT,
+            HTB_LEAF,
+            HTB_TOP,
+            NOQUEUE,
+        ] {
             let whole = bytes(hex);
             for cut in 0..whole.len() {
                 let mut short = whole[..cut].to_vec();

@@ -12,8 +12,8 @@ use std::{
 };
 
 use nicstripe_link::{
-    HostRoute, InterfaceIndex, MAX_ROUTES, Refusal, RouteError, RouteHelper, Sysctls, counters, listen, pinned_socket, route_helper_main,
-    route_to,
+    HostRoute, InterfaceIndex, MAX_ROUTES, Refusal, RouteError, RouteHelper, Sysctls, counters,
+    listen, pinned_socket, route_helper_main, route_to,
 };
 use rtnetlink::{
     RouteMessageBuilder,
@@ -50,7 +50,11 @@ fn a_helper_adds_routes_and_removes_them_when_it_is_dropped() {
 
 fn a_helper_in_a_thread_does_the_same() {
     let stage = Stage::new();
-    let helper = stage.bench.lab.near.run(|| RouteHelper::in_process(stage.bench.state.path()).unwrap());
+    let helper = stage
+        .bench
+        .lab
+        .near
+        .run(|| RouteHelper::in_process(stage.bench.state.path()).unwrap());
     assert_eq!(helper.id(), None);
     adds_and_removes(&stage, helper);
 }
@@ -63,7 +67,12 @@ fn adds_and_removes(stage: &Stage, mut helper: RouteHelper) {
     helper.add(&first).unwrap();
     helper.add(&second).unwrap();
     assert_eq!(stage.present(), [first, second]);
-    bench.run(|routes| assert_eq!(routes.owners(&first).unwrap(), [helper.id().unwrap_or(std::process::id())]));
+    bench.run(|routes| {
+        assert_eq!(
+            routes.owners(&first).unwrap(),
+            [helper.id().unwrap_or(std::process::id())]
+        )
+    });
     assert!(helper.remove(&first).unwrap());
     assert!(!helper.remove(&first).unwrap(), "twice is once");
     assert_eq!(stage.present(), [second]);
@@ -78,10 +87,27 @@ fn the_helper_keeps_one_right_alone() {
     let mut helper = stage.helper();
     helper.add(&stage.neighbour(2)).unwrap();
     let status = fs::read_to_string(format!("/proc/{}/status", helper.id().unwrap())).unwrap();
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
     // CAP_NET_ADMIN is number 12.
-    for (set, expected) in [("CapEff:", "1000"), ("CapPrm:", "1000"), ("CapInh:", "0"), ("CapAmb:", "0"), ("NoNewPrivs:", "1")] {
-        assert_eq!(field(set).trim_start_matches('0'), expected.trim_start_matches('0'), "{set}\n{status}");
+    for (set, expected) in [
+        ("CapEff:", "1000"),
+        ("CapPrm:", "1000"),
+        ("CapInh:", "0"),
+        ("CapAmb:", "0"),
+        ("NoNewPrivs:", "1"),
+    ] {
+        assert_eq!(
+            field(set).trim_start_matches('0'),
+            expected.trim_start_matches('0'),
+            "{set}\n{status}"
+        );
     }
 }
 
@@ -90,7 +116,9 @@ fn a_helper_refuses_every_address_that_is_not_a_neighbours() {
     let bench = &stage.bench;
     stage.add_address("fd02::1/64");
     bench.lab.near.netlink(|handle| async move {
-        let default = RouteMessageBuilder::<std::net::Ipv4Addr>::new().gateway([10, 2, 0, 254].into()).build();
+        let default = RouteMessageBuilder::<std::net::Ipv4Addr>::new()
+            .gateway([10, 2, 0, 254].into())
+            .build();
         handle.route().add(default).execute().await.unwrap();
     });
     bench.add_foreign("10.2.0.77", 32, "a0", RouteProtocol::Bird, 7);
@@ -124,18 +152,40 @@ fn a_helper_refuses_every_address_that_is_not_a_neighbours() {
         ("10.2.0.77", "a foreign route (protocol bird)"),
     ] {
         let destination: IpAddr = destination.parse().unwrap();
-        let route = HostRoute { destination, ..stage.neighbour(2) };
+        let route = HostRoute {
+            destination,
+            ..stage.neighbour(2)
+        };
         // Run in the helper's namespace, so that interface names match.
         let error = bench.lab.near.run(|| helper.add(&route)).unwrap_err();
         let is_right = matches!(error, RouteError::Refused(_)) && error.to_string().contains(why);
         assert!(is_right, "{destination}: {error}");
-        assert!(error.to_string().contains(&destination.to_string()), "{error}");
+        assert!(
+            error.to_string().contains(&destination.to_string()),
+            "{error}"
+        );
         refused += 1;
     }
-    let unknown = helper.add(&HostRoute { interface: InterfaceIndex(4242), ..stage.neighbour(2) }).unwrap_err();
-    assert!(matches!(unknown, RouteError::Refused(Refusal::NoInterface { .. })), "{unknown:?}");
-    let foreign = helper.add(&HostRoute { prefer_source: Some([10, 1, 0, 1].into()), ..stage.neighbour(2) }).unwrap_err();
-    assert!(matches!(foreign, RouteError::Refused(Refusal::Source { .. })), "{foreign:?}");
+    let unknown = helper
+        .add(&HostRoute {
+            interface: InterfaceIndex(4242),
+            ..stage.neighbour(2)
+        })
+        .unwrap_err();
+    assert!(
+        matches!(unknown, RouteError::Refused(Refusal::NoInterface { .. })),
+        "{unknown:?}"
+    );
+    let foreign = helper
+        .add(&HostRoute {
+            prefer_source: Some([10, 1, 0, 1].into()),
+            ..stage.neighbour(2)
+        })
+        .unwrap_err();
+    assert!(
+        matches!(foreign, RouteError::Refused(Refusal::Source { .. })),
+        "{foreign:?}"
+    );
     assert!(refused >= 20);
     assert_eq!(bench.table(), before);
     helper.add(&stage.neighbour(2)).unwrap();
@@ -146,17 +196,43 @@ fn a_helper_has_the_kernel_ask_anew_only_for_what_it_doubts() {
     let stage = Stage::new();
     let (near, index) = (&stage.bench.lab.near, stage.bench.lab.near.index("a1").0);
     let mut helper = stage.helper();
-    for (last, state, is_doubted) in [(2, Stale, true), (3, Delay, true), (4, Probe, true), (5, Reachable, false), (6, Permanent, false)] {
+    for (last, state, is_doubted) in [
+        (2, Stale, true),
+        (3, Delay, true),
+        (4, Probe, true),
+        (5, Reachable, false),
+        (6, Permanent, false),
+    ] {
         let route = stage.neighbour(last);
         near.netlink(|handle| async move {
-            let neighbour = handle.neighbours().add(index, route.destination).link_layer_address(&[2, 0, 0, 0, 0, last]).state(state);
+            let neighbour = handle
+                .neighbours()
+                .add(index, route.destination)
+                .link_layer_address(&[2, 0, 0, 0, 0, last])
+                .state(state);
             neighbour.execute().await.unwrap();
         });
-        assert_eq!(helper.forget_neighbour(&route).unwrap(), is_doubted, "{state:?}");
-        assert!(!helper.forget_neighbour(&route).is_ok_and(|again| again), "{state:?}: its record is removed");
+        assert_eq!(
+            helper.forget_neighbour(&route).unwrap(),
+            is_doubted,
+            "{state:?}"
+        );
+        assert!(
+            !helper.forget_neighbour(&route).is_ok_and(|again| again),
+            "{state:?}: its record is removed"
+        );
     }
-    let own = HostRoute { destination: [10, 2, 0, 1].into(), ..stage.neighbour(2) };
-    assert!(matches!(helper.forget_neighbour(&own), Err(RouteError::Refused(Refusal::Own { .. }))), "the rules for routes hold");
+    let own = HostRoute {
+        destination: [10, 2, 0, 1].into(),
+        ..stage.neighbour(2)
+    };
+    assert!(
+        matches!(
+            helper.forget_neighbour(&own),
+            Err(RouteError::Refused(Refusal::Own { .. }))
+        ),
+        "the rules for routes hold"
+    );
 }
 
 fn a_helper_holds_a_limited_number_of_routes() {
@@ -164,7 +240,10 @@ fn a_helper_holds_a_limited_number_of_routes() {
     let mut helper = stage.helper();
     (0..MAX_ROUTES).for_each(|number| helper.add(&stage.neighbour(number as u8 + 2)).unwrap());
     let one_more = stage.neighbour(MAX_ROUTES as u8 + 2);
-    assert!(matches!(helper.add(&one_more), Err(RouteError::TooMany { .. })));
+    assert!(matches!(
+        helper.add(&one_more),
+        Err(RouteError::TooMany { .. })
+    ));
     assert!(helper.remove(&stage.neighbour(2)).unwrap());
     helper.add(&one_more).unwrap();
 }
@@ -176,8 +255,18 @@ fn decoys_are_untouched_when_the_user_of_a_helper_is_killed() {
         // Protocol numbers from 100 on, some with nicstripe's metric, some on an interface that it
         // uses.
         let protocol = RouteProtocol::Other(100 + number);
-        let metric = if number % 2 == 0 { 50 } else { u32::from(number) };
-        bench.add_foreign(&format!("10.2.0.{}", 100 + number), 32, if number % 3 == 0 { "a0" } else { "a1" }, protocol, metric);
+        let metric = if number % 2 == 0 {
+            50
+        } else {
+            u32::from(number)
+        };
+        bench.add_foreign(
+            &format!("10.2.0.{}", 100 + number),
+            32,
+            if number % 3 == 0 { "a0" } else { "a1" },
+            protocol,
+            metric,
+        );
     }
     let before = bench.table();
     let ours = [stage.neighbour(2), stage.neighbour(3)];
@@ -186,7 +275,10 @@ fn decoys_are_untouched_when_the_user_of_a_helper_is_killed() {
     user.child.kill().unwrap();
     let killed = Instant::now();
     stage.await_present(&[]);
-    eprintln!("routes are gone {:?} after their user was killed", killed.elapsed());
+    eprintln!(
+        "routes are gone {:?} after their user was killed",
+        killed.elapsed()
+    );
     assert_eq!(bench.table(), before);
 }
 
@@ -203,7 +295,10 @@ fn after_a_kill_at_any_moment_nothing_stays_past_the_next_start() {
         thread::sleep(Duration::from_micros(700 * (round / 3)));
         user.kill_with_helper(round % 3);
         let stay = stage.present().len();
-        assert!(round % 3 != 0 || stay == 0, "round {round}: the helper removes them");
+        assert!(
+            round % 3 != 0 || stay == 0,
+            "round {round}: the helper removes them"
+        );
         left += stay;
         drop(stage.helper());
         assert_eq!(bench.table(), before, "round {round}");
@@ -217,7 +312,11 @@ fn a_helper_that_is_asked_to_end_ends_with_its_input() {
     let ours = stage.neighbour(2);
     helper.add(&ours).unwrap();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        kill_process(Pid::from_raw(helper.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
+        kill_process(
+            Pid::from_raw(helper.id().unwrap().cast_signed()).unwrap(),
+            signal,
+        )
+        .unwrap();
     }
     helper.add(&stage.neighbour(3)).unwrap();
     assert_eq!(stage.present(), [ours, stage.neighbour(3)]);
@@ -260,13 +359,20 @@ fn a_route_of_a_source_waits_for_the_address() {
     let near = &stage.bench.lab.near;
     stage.add_address("fd02::1/64");
     let mut helper = stage.helper();
-    let ours = HostRoute { destination: "fd02::2".parse().unwrap(), prefer_source: Some("fd02::1".parse().unwrap()), ..stage.neighbour(2) };
+    let ours = HostRoute {
+        destination: "fd02::2".parse().unwrap(),
+        prefer_source: Some("fd02::1".parse().unwrap()),
+        ..stage.neighbour(2)
+    };
     helper.add(&ours).unwrap();
     near.down("a1");
     assert_eq!(stage.present(), []);
     near.up("a1");
     let error = helper.restore(ours.interface).unwrap_err();
-    assert!(matches!(error, RouteError::Refused(Refusal::NotOnLink { .. })), "{error:?}");
+    assert!(
+        matches!(error, RouteError::Refused(Refusal::NotOnLink { .. })),
+        "{error:?}"
+    );
     near.add_address("a1", "fd02::1/64");
     stage.await_present(&[ours]);
 }
@@ -276,7 +382,12 @@ fn what_is_no_request_ends_the_helper_and_its_routes() {
     let state = stage.bench.state.path();
     let start = || {
         let mut command = Command::new(&stage.program);
-        command.arg(state).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+        command
+            .arg(state)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     let mut child = stage.bench.lab.near.run(start);
     let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -303,8 +414,9 @@ fn what_is_no_request_ends_the_helper_and_its_routes() {
 /// Claim of the design for `--routes auto`: a connection bound to the device alone times out, and
 /// with the routes both cables carry traffic.
 fn in_one_subnet_with_a_strict_filter_both_cables_work_with_routes_alone() {
-    let lab =
-        Lab::new().cable(("a0", &["10.9.0.11/24"]), ("b0", &["10.9.0.21/24"])).cable(("a1", &["10.9.0.12/24"]), ("b1", &["10.9.0.22/24"]));
+    let lab = Lab::new()
+        .cable(("a0", &["10.9.0.11/24"]), ("b0", &["10.9.0.21/24"]))
+        .cable(("a1", &["10.9.0.12/24"]), ("b1", &["10.9.0.22/24"]));
     for side in [&lab.near, &lab.far] {
         side.sysctl("ipv4/conf/all/rp_filter", "1");
     }
@@ -315,34 +427,64 @@ fn in_one_subnet_with_a_strict_filter_both_cables_work_with_routes_alone() {
         listener.set_nonblocking(false).unwrap();
         thread::spawn(move || answer(&listener));
     });
-    let strict = lab.near.run(|| Sysctls::read(&name("a1")).is_reverse_path_strict());
+    let strict = lab
+        .near
+        .run(|| Sysctls::read(&name("a1")).is_reverse_path_strict());
     assert_eq!(strict, Some(true));
-    assert_eq!(lab.near.run(|| route_to(second.ip()).unwrap().interface), lab.near.index("a0"));
+    assert_eq!(
+        lab.near.run(|| route_to(second.ip()).unwrap().interface),
+        lab.near.index("a0")
+    );
     let failed = lab.near.run(|| exchange("a1", second)).unwrap_err();
     assert_eq!(failed.kind(), std::io::ErrorKind::TimedOut, "{failed}");
 
-    let near = Stage::helper_in(&lab, &lab.near, state.path(), &[("10.9.0.21", "a0"), ("10.9.0.22", "a1")]);
-    let far = Stage::helper_in(&lab, &lab.far, state.path(), &[("10.9.0.11", "b0"), ("10.9.0.12", "b1")]);
+    let near = Stage::helper_in(
+        &lab,
+        &lab.near,
+        state.path(),
+        &[("10.9.0.21", "a0"), ("10.9.0.22", "a1")],
+    );
+    let far = Stage::helper_in(
+        &lab,
+        &lab.far,
+        state.path(),
+        &[("10.9.0.11", "b0"), ("10.9.0.12", "b1")],
+    );
     let read = |name| lab.near.run(|| counters(lab.near.index(name)).unwrap());
     let (first_before, second_before) = (read("a0"), read("a1"));
     // The kernel may still be resolving the hardware address from the failed attempt, and give up a
     // second later.
-    let carried = || (0..3).map(|_| exchange("a1", second)).find(|carried| !is_unreachable(carried)).unwrap();
+    let carried = || {
+        (0..3)
+            .map(|_| exchange("a1", second))
+            .find(|carried| !is_unreachable(carried))
+            .unwrap()
+    };
     lab.near.run(carried).unwrap();
-    let (first, carried) = (read("a0").since(&first_before), read("a1").since(&second_before));
-    assert!(carried.sent > SENT as u64 && carried.received > 0, "{carried:?}");
+    let (first, carried) = (
+        read("a0").since(&first_before),
+        read("a1").since(&second_before),
+    );
+    assert!(
+        carried.sent > SENT as u64 && carried.received > 0,
+        "{carried:?}"
+    );
     assert!(first.sent < 10_000, "{first:?}");
     drop((near, far));
 }
 
 fn is_unreachable(result: &std::io::Result<()>) -> bool {
-    result.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::HostUnreachable)
+    result
+        .as_ref()
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::HostUnreachable)
 }
 
 /// Accepts connections and reads each to its end.
 fn answer(listener: &TcpListener) {
     for connection in listener.incoming() {
-        let Ok(mut connection) = connection else { return };
+        let Ok(mut connection) = connection else {
+            return;
+        };
         let mut received = Vec::new();
         let _ = connection.read_to_end(&mut received);
         let _ = connection.write_all(&received.len().to_le_bytes());
@@ -378,27 +520,49 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join(PROGRAM);
         symlink(env::current_exe().unwrap(), &program).unwrap();
-        Self { bench: RouteLab::new(), program, _folder: folder }
+        Self {
+            bench: RouteLab::new(),
+            program,
+            _folder: folder,
+        }
     }
 
     pub(crate) fn helper(&self) -> RouteHelper {
-        self.bench.lab.near.run(|| RouteHelper::spawn(&self.program, self.bench.state.path()).unwrap())
+        self.bench
+            .lab
+            .near
+            .run(|| RouteHelper::spawn(&self.program, self.bench.state.path()).unwrap())
     }
 
     /// Starts a helper thread in a namespace of another lab, with routes to these addresses.
-    fn helper_in(_: &Lab, side: &crate::lab::Namespace, state: &Path, routes: &[(&str, &str)]) -> RouteHelper {
+    fn helper_in(
+        _: &Lab,
+        side: &crate::lab::Namespace,
+        state: &Path,
+        routes: &[(&str, &str)],
+    ) -> RouteHelper {
         let mut helper = side.run(|| RouteHelper::in_process(state).unwrap());
         for (destination, interface) in routes {
             let destination: IpAddr = destination.parse().unwrap();
             let interface = side.index(interface);
-            helper.add(&HostRoute { destination, interface, prefer_source: None, metric: HostRoute::DEFAULT_METRIC }).unwrap();
+            helper
+                .add(&HostRoute {
+                    destination,
+                    interface,
+                    prefer_source: None,
+                    metric: HostRoute::DEFAULT_METRIC,
+                })
+                .unwrap();
         }
         helper
     }
 
     /// Returns a route to 10.2.0.`last`, which is on a1's cable.
     fn neighbour(&self, last: u8) -> HostRoute {
-        HostRoute { destination: [10, 2, 0, last].into(), ..self.bench.route("10.2.0.2", "a1") }
+        HostRoute {
+            destination: [10, 2, 0, last].into(),
+            ..self.bench.route("10.2.0.2", "a1")
+        }
     }
 
     /// Adds an IPv6 address to a1 and waits until it is usable, which takes a moment even without
@@ -407,8 +571,14 @@ impl Stage {
         let near = &self.bench.lab.near;
         near.add_address("a1", address);
         let start = Instant::now();
-        while !near.interface("a1").has_address(address.split_once('/').unwrap().0.parse().unwrap()) {
-            assert!(start.elapsed() < Duration::from_secs(5), "{address} is not usable");
+        while !near
+            .interface("a1")
+            .has_address(address.split_once('/').unwrap().0.parse().unwrap())
+        {
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "{address} is not usable"
+            );
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -421,7 +591,11 @@ impl Stage {
     fn await_present(&self, expected: &[HostRoute]) {
         let start = Instant::now();
         while self.present() != expected {
-            assert!(start.elapsed() < Duration::from_secs(2), "{:?}, expected {expected:?}", self.present());
+            assert!(
+                start.elapsed() < Duration::from_secs(2),
+                "{:?}, expected {expected:?}",
+                self.present()
+            );
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -435,7 +609,9 @@ impl Stage {
 
     /// Like `user`, but returns as soon as the process has its helper.
     fn starting_user(&self, routes: &[HostRoute]) -> User {
-        let arguments = routes.iter().map(|route| format!("{} {}", route.destination, route.interface));
+        let arguments = routes
+            .iter()
+            .map(|route| format!("{} {}", route.destination, route.interface));
         self.start_user(&arguments.collect::<Vec<_>>().join("\n"))
     }
 
@@ -444,13 +620,25 @@ impl Stage {
     pub(crate) fn start_user(&self, arguments: &str) -> User {
         let start = || {
             let mut command = Command::new(env::current_exe().unwrap());
-            command.env(USER_ROUTES, arguments).env(USER_STATE, self.bench.state.path()).env(USER_HELPER, &self.program);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+            command
+                .env(USER_ROUTES, arguments)
+                .env(USER_STATE, self.bench.state.path())
+                .env(USER_HELPER, &self.program);
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
         };
         let mut child = self.bench.lab.near.run(start);
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        User { child, helper: line.trim().parse().unwrap() }
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        User {
+            child,
+            helper: line.trim().parse().unwrap(),
+        }
     }
 }
 
@@ -496,7 +684,10 @@ pub(crate) fn kill(pid: u32) {
 pub(crate) fn wait_for_end(pid: u32) {
     let start = Instant::now();
     while fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
-        assert!(start.elapsed() < Duration::from_secs(5), "process {pid} does not end");
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "process {pid} does not end"
+        );
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -504,21 +695,43 @@ pub(crate) fn wait_for_end(pid: u32) {
 /// Runs as the helper, or as a user of one, if the process was started as such.
 pub(crate) fn act() -> Option<ExitCode> {
     let called = env::args_os().next().unwrap_or_default();
-    if Path::new(&called).file_name().is_some_and(|name| name == PROGRAM) {
+    if Path::new(&called)
+        .file_name()
+        .is_some_and(|name| name == PROGRAM)
+    {
         return Some(route_helper_main(env::args_os()));
     }
-    let (wanted, state, program) = (env::var(USER_ROUTES).ok()?, env::var(USER_STATE).ok()?, env::var(USER_HELPER).ok()?);
+    let (wanted, state, program) = (
+        env::var(USER_ROUTES).ok()?,
+        env::var(USER_STATE).ok()?,
+        env::var(USER_HELPER).ok()?,
+    );
     let mut helper = RouteHelper::spawn(Path::new(&program), Path::new(&state)).unwrap();
     println!("{}", helper.id().unwrap());
     for line in wanted.lines() {
-        if let Some((interface, mtu)) = line.strip_prefix("mtu ").and_then(|rest| rest.split_once(' ')) {
+        if let Some((interface, mtu)) = line
+            .strip_prefix("mtu ")
+            .and_then(|rest| rest.split_once(' '))
+        {
             let interface = InterfaceIndex(interface.parse().unwrap());
-            helper.set_mtu(interface, mtu.parse().unwrap(), Duration::from_secs(60)).unwrap();
+            helper
+                .set_mtu(interface, mtu.parse().unwrap(), Duration::from_secs(60))
+                .unwrap();
             continue;
         }
         let (destination, interface) = line.split_once(' ').unwrap();
-        let (destination, interface) = (destination.parse().unwrap(), InterfaceIndex(interface.parse().unwrap()));
-        helper.add(&HostRoute { destination, interface, prefer_source: None, metric: HostRoute::DEFAULT_METRIC }).unwrap();
+        let (destination, interface) = (
+            destination.parse().unwrap(),
+            InterfaceIndex(interface.parse().unwrap()),
+        );
+        helper
+            .add(&HostRoute {
+                destination,
+                interface,
+                prefer_source: None,
+                metric: HostRoute::DEFAULT_METRIC,
+            })
+            .unwrap();
     }
     // Ends with the pipe, and thus with the test, unless it is killed first.
     let _ = std::io::stdin().read(&mut [0]);

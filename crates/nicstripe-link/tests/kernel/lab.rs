@@ -12,7 +12,9 @@ use std::{
 };
 
 use nicstripe_link::{Interface, InterfaceAddress, InterfaceIndex, InterfaceName, interfaces};
-use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, packet_route::link::LinkMessage};
+use rtnetlink::{
+    Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, packet_route::link::LinkMessage,
+};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 /// Network namespace with loopback up.
@@ -37,15 +39,28 @@ impl Namespace {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             body()
         };
-        thread::scope(|scope| scope.spawn(enter).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        thread::scope(|scope| scope.spawn(enter).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    pub(crate) fn block_on<T: Send, F: Future<Output = T>>(&self, body: impl FnOnce() -> F + Send) -> T {
-        self.run(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(body()))
+    pub(crate) fn block_on<T: Send, F: Future<Output = T>>(
+        &self,
+        body: impl FnOnce() -> F + Send,
+    ) -> T {
+        self.run(|| {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+                .block_on(body())
+        })
     }
 
     /// Runs `body` in this namespace with a connection to rtnetlink.
-    pub(crate) fn netlink<T: Send, F: Future<Output = T>>(&self, body: impl FnOnce(Handle) -> F + Send) -> T {
+    pub(crate) fn netlink<T: Send, F: Future<Output = T>>(
+        &self,
+        body: impl FnOnce(Handle) -> F + Send,
+    ) -> T {
         self.block_on(|| async {
             let (connection, handle, _) = rtnetlink::new_connection().unwrap();
             let connection = tokio::spawn(connection);
@@ -59,7 +74,11 @@ impl Namespace {
         self.netlink(|handle| async move { handle.link().add(link).execute().await.unwrap() });
     }
 
-    pub(crate) fn set(&self, name: &str, change: impl FnOnce(LinkMessageBuilder<LinkUnspec>) -> LinkMessageBuilder<LinkUnspec> + Send) {
+    pub(crate) fn set(
+        &self,
+        name: &str,
+        change: impl FnOnce(LinkMessageBuilder<LinkUnspec>) -> LinkMessageBuilder<LinkUnspec> + Send,
+    ) {
         let link = change(LinkUnspec::new_with_name(name)).build();
         self.netlink(|handle| async move { handle.link().set(link).execute().await.unwrap() });
     }
@@ -81,7 +100,14 @@ impl Namespace {
         let index = self.index(name).0;
         let (ip, prefix_len) = address.split_once('/').unwrap();
         let (ip, prefix_len): (IpAddr, u8) = (ip.parse().unwrap(), prefix_len.parse().unwrap());
-        self.netlink(|handle| async move { handle.address().add(index, ip, prefix_len).execute().await.unwrap() });
+        self.netlink(|handle| async move {
+            handle
+                .address()
+                .add(index, ip, prefix_len)
+                .execute()
+                .await
+                .unwrap()
+        });
     }
 
     pub(crate) fn interfaces(&self) -> Vec<Interface> {
@@ -89,7 +115,10 @@ impl Namespace {
     }
 
     pub(crate) fn interface(&self, name: &str) -> Interface {
-        self.interfaces().into_iter().find(|interface| interface.is_called(name)).unwrap()
+        self.interfaces()
+            .into_iter()
+            .find(|interface| interface.is_called(name))
+            .unwrap()
     }
 
     pub(crate) fn index(&self, name: &str) -> InterfaceIndex {
@@ -100,9 +129,18 @@ impl Namespace {
     /// which happen later.
     fn wait_until_settled(&self, name: &str) {
         let start = Instant::now();
-        let settled = |interface: &Interface| interface.carrier && interface.addresses.iter().any(InterfaceAddress::is_link_local);
+        let settled = |interface: &Interface| {
+            interface.carrier
+                && interface
+                    .addresses
+                    .iter()
+                    .any(InterfaceAddress::is_link_local)
+        };
         while !settled(&self.interface(name)) {
-            assert!(start.elapsed() < Duration::from_secs(10), "{name} has no carrier or no link-local address after 10 s");
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "{name} has no carrier or no link-local address after 10 s"
+            );
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -114,7 +152,10 @@ impl Namespace {
 
     pub(crate) fn sent_bytes(&self, name: &str) -> u64 {
         let table = self.run(|| fs::read_to_string("/proc/thread-self/net/dev").unwrap());
-        let counters = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':')).unwrap();
+        let counters = table
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))
+            .unwrap();
         counters.split_whitespace().nth(8).unwrap().parse().unwrap()
     }
 }
@@ -126,7 +167,10 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn new() -> Self {
-        let lab = Self { near: Namespace::new().unwrap(), far: Namespace::new().unwrap() };
+        let lab = Self {
+            near: Namespace::new().unwrap(),
+            far: Namespace::new().unwrap(),
+        };
         for side in [&lab.near, &lab.far] {
             // Duplicate detection would delay link-local addresses by seconds; the one test of it
             // turns it on.
@@ -143,7 +187,9 @@ impl Lab {
         self.near.set(far.0, |link| link.setns_by_fd(there));
         for (side, (name, addresses)) in [(&self.near, near), (&self.far, far)] {
             side.up(name);
-            addresses.iter().for_each(|address| side.add_address(name, address));
+            addresses
+                .iter()
+                .for_each(|address| side.add_address(name, address));
         }
         self.near.wait_until_settled(near.0);
         self.far.wait_until_settled(far.0);

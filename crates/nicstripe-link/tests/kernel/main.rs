@@ -34,14 +34,26 @@ fn main() -> ExitCode {
     }
     // Enter the user namespace before the harness starts threads: the kernel allows it only to a
     // single-threaded process.
-    let obstacle = enter_user_namespace().and_then(|()| lab::Namespace::new().map(drop)).err();
-    let lists =
-        [interfaces::TESTS, qdiscs::TESTS, sockets::TESTS, routes::TESTS, helper::TESTS, mtu::TESTS, events::TESTS, multicast::TESTS];
+    let obstacle = enter_user_namespace()
+        .and_then(|()| lab::Namespace::new().map(drop))
+        .err();
+    let lists = [
+        interfaces::TESTS,
+        qdiscs::TESTS,
+        sockets::TESTS,
+        routes::TESTS,
+        helper::TESTS,
+        mtu::TESTS,
+        events::TESTS,
+        multicast::TESTS,
+    ];
     let trials = lists.concat();
     let trials = trials.into_iter().map(|(name, test)| {
         let obstacle = obstacle.as_ref().map(io::Error::to_string);
         Trial::ignorable_test(name, move || match obstacle {
-            Some(obstacle) => Ok(Completion::ignored_with(format!("no network namespace: {obstacle}"))),
+            Some(obstacle) => Ok(Completion::ignored_with(format!(
+                "no network namespace: {obstacle}"
+            ))),
             None => run(test).map(|()| Completion::Completed),
         })
     });
@@ -70,14 +82,18 @@ fn run(test: fn()) -> Result<(), Failed> {
         _ => thread.join().map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            text.unwrap_or_else(|| "the test panicked".to_owned()).into()
+            text.unwrap_or_else(|| "the test panicked".to_owned())
+                .into()
         }),
     }
 }
 
 /// Becomes root of a user namespace, unless the process is root.
 fn enter_user_namespace() -> io::Result<()> {
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let (uid, gid) = (
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
     if uid == 0 {
         return Ok(());
     }

@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{ChangedMtu, InterfaceIndex, MAX_ROUTES, MtuError, Mtus, RouteHelper, interface_details};
+use nicstripe_link::{
+    ChangedMtu, InterfaceIndex, MAX_ROUTES, MtuError, Mtus, RouteHelper, interface_details,
+};
 use rtnetlink::LinkVeth;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -47,7 +49,11 @@ fn index(stage: &Stage, interface: &str) -> InterfaceIndex {
 fn await_mtu(stage: &Stage, interface: &str, expected: u32) {
     let start = Instant::now();
     while mtu_of(stage, interface) != expected {
-        assert!(start.elapsed() < Duration::from_secs(3), "{interface} has {}, expected {expected}", mtu_of(stage, interface));
+        assert!(
+            start.elapsed() < Duration::from_secs(3),
+            "{interface} has {}, expected {expected}",
+            mtu_of(stage, interface)
+        );
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -58,7 +64,11 @@ fn changed(stage: &Stage) -> Vec<ChangedMtu> {
 }
 
 fn mtus<T: Send>(stage: &Stage, body: impl FnOnce(Mtus) -> T + Send) -> T {
-    stage.bench.lab.near.run(|| body(Mtus::open(stage.bench.state.path()).unwrap()))
+    stage
+        .bench
+        .lab
+        .near
+        .run(|| body(Mtus::open(stage.bench.state.path()).unwrap()))
 }
 
 fn an_mtu_is_changed_and_put_back_on_request() {
@@ -67,9 +77,17 @@ fn an_mtu_is_changed_and_put_back_on_request() {
     let a1 = index(&stage, "a1");
     assert_eq!(helper.set_mtu(a1, 9000, LONG).unwrap(), 1500);
     assert_eq!((mtu_of(&stage, "a0"), mtu_of(&stage, "a1")), (1500, 9000));
-    let expected = ChangedMtu { interface: a1, name: "a1".to_owned(), now: 9000, was: 1500, owner: helper.id() };
+    let expected = ChangedMtu {
+        interface: a1,
+        name: "a1".to_owned(),
+        now: 9000,
+        was: 1500,
+        owner: helper.id(),
+    };
     assert_eq!(changed(&stage), [expected]);
-    mtus(&stage, |mtus| assert_eq!(mtus.clean().unwrap(), [], "its owner is alive"));
+    mtus(&stage, |mtus| {
+        assert_eq!(mtus.clean().unwrap(), [], "its owner is alive")
+    });
     assert!(helper.restore_mtu(a1).unwrap());
     assert!(!helper.restore_mtu(a1).unwrap(), "twice is once");
     assert_eq!((mtu_of(&stage, "a1"), changed(&stage)), (1500, vec![]));
@@ -87,7 +105,11 @@ fn an_mtu_is_put_back_when_the_helper_is_dropped() {
 
 fn a_helper_in_a_thread_puts_mtus_back_as_well() {
     let stage = Stage::new();
-    let mut helper = stage.bench.lab.near.run(|| RouteHelper::in_process(stage.bench.state.path()).unwrap());
+    let mut helper = stage
+        .bench
+        .lab
+        .near
+        .run(|| RouteHelper::in_process(stage.bench.state.path()).unwrap());
     helper.set_mtu(index(&stage, "a1"), 9000, LONG).unwrap();
     assert_eq!(changed(&stage)[0].owner, Some(std::process::id()));
     drop(helper);
@@ -115,13 +137,21 @@ fn a_helper_that_is_told_to_end_puts_mtus_back_and_keeps_its_routes() {
         let (a1, route) = (index(&stage, "a1"), stage.bench.route("10.2.0.2", "a1"));
         helper.set_mtu(a1, 9000, LONG).unwrap();
         helper.add(&route).unwrap();
-        kill_process(Pid::from_raw(helper.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
+        kill_process(
+            Pid::from_raw(helper.id().unwrap().cast_signed()).unwrap(),
+            signal,
+        )
+        .unwrap();
         await_mtu(&stage, "a1", 1500);
         let error = helper.set_mtu(a1, 9000, LONG).unwrap_err();
         assert!(matches!(error, MtuError::Ending { .. }), "{error:?}");
-        stage.bench.run(|routes| assert_eq!(routes.list_ours().unwrap(), [route]));
+        stage
+            .bench
+            .run(|routes| assert_eq!(routes.list_ours().unwrap(), [route]));
         drop(helper);
-        stage.bench.run(|routes| assert_eq!(routes.list_ours().unwrap(), []));
+        stage
+            .bench
+            .run(|routes| assert_eq!(routes.list_ours().unwrap(), []));
     }
 }
 
@@ -132,7 +162,10 @@ fn an_mtu_is_put_back_when_its_user_is_killed() {
     user.child.kill().unwrap();
     let killed = Instant::now();
     await_mtu(&stage, "a1", 1500);
-    eprintln!("the MTU is restored {:?} after its user was killed", killed.elapsed());
+    eprintln!(
+        "the MTU is restored {:?} after its user was killed",
+        killed.elapsed()
+    );
 }
 
 fn an_mtu_that_both_left_is_put_back_at_the_next_start() {
@@ -152,7 +185,9 @@ fn an_mtu_that_both_left_is_put_back_at_the_next_start() {
 fn after_a_kill_at_any_moment_every_mtu_is_as_it_was() {
     let stage = Stage::new();
     let (a0, a1) = (index(&stage, "a0"), index(&stage, "a1"));
-    let changes = [4000, 9000, 1400, 2000].map(|mtu| format!("mtu {a0} {mtu}\nmtu {a1} {}", mtu + 8)).join("\n");
+    let changes = [4000, 9000, 1400, 2000]
+        .map(|mtu| format!("mtu {a0} {mtu}\nmtu {a1} {}", mtu + 8))
+        .join("\n");
     let mut left = 0;
     for round in 0..60 {
         let mut user = stage.start_user(&changes);
@@ -160,10 +195,17 @@ fn after_a_kill_at_any_moment_every_mtu_is_as_it_was() {
         thread::sleep(Duration::from_micros(700 * (round / 3)));
         user.kill_with_helper(round % 3);
         let stays = (mtu_of(&stage, "a0"), mtu_of(&stage, "a1")) != (1500, 1500);
-        assert!(round % 3 != 0 || !stays, "round {round}: the helper restores them");
+        assert!(
+            round % 3 != 0 || !stays,
+            "round {round}: the helper restores them"
+        );
         left += u32::from(stays);
         drop(stage.helper());
-        assert_eq!((mtu_of(&stage, "a0"), mtu_of(&stage, "a1")), (1500, 1500), "round {round}");
+        assert_eq!(
+            (mtu_of(&stage, "a0"), mtu_of(&stage, "a1")),
+            (1500, 1500),
+            "round {round}"
+        );
         assert_eq!(changed(&stage), [], "round {round}");
     }
     assert!(left > 0, "no kill hit a helper that had changed an MTU");
@@ -178,7 +220,10 @@ fn what_an_interface_had_is_not_forgotten_over_many_changes() {
         assert_eq!(mtu_of(&stage, "a1"), mtu);
     }
     // A rejected change keeps both the last MTU and the original to restore.
-    assert!(matches!(helper.set_mtu(a1, 100, LONG), Err(MtuError::OutOfRange { .. })));
+    assert!(matches!(
+        helper.set_mtu(a1, 100, LONG),
+        Err(MtuError::OutOfRange { .. })
+    ));
     assert_eq!(mtu_of(&stage, "a1"), 9000);
     drop(helper);
     assert_eq!(mtu_of(&stage, "a1"), 1500);
@@ -217,11 +262,17 @@ fn what_is_no_cable_or_out_of_range_is_refused() {
     let mut helper = stage.helper();
     let lo = helper.set_mtu(InterfaceIndex(1), 9000, LONG).unwrap_err();
     assert!(matches!(lo, MtuError::NotACable { .. }), "{lo:?}");
-    let gone = helper.set_mtu(InterfaceIndex(4242), 9000, LONG).unwrap_err();
+    let gone = helper
+        .set_mtu(InterfaceIndex(4242), 9000, LONG)
+        .unwrap_err();
     assert!(matches!(gone, MtuError::NoInterface { .. }), "{gone:?}");
     for mtu in [0, 1279, 65_536, u32::MAX] {
         let error = helper.set_mtu(index(&stage, "a1"), mtu, LONG).unwrap_err();
-        assert!(matches!(error, MtuError::OutOfRange { .. }) && error.to_string().contains(&mtu.to_string()), "{error:?}");
+        assert!(
+            matches!(error, MtuError::OutOfRange { .. })
+                && error.to_string().contains(&mtu.to_string()),
+            "{error:?}"
+        );
     }
     assert_eq!(changed(&stage), []);
     let near = &stage.bench.lab.near;
@@ -229,7 +280,14 @@ fn what_is_no_cable_or_out_of_range_is_refused() {
         let (one, other) = (format!("v{number}"), format!("w{number}"));
         near.add_link(LinkVeth::new(&one, &other).build());
         let set = helper.set_mtu(near.index(&one), 9000, LONG);
-        assert!(if number < MAX_ROUTES { set.is_ok() } else { matches!(set, Err(MtuError::TooMany { .. })) }, "{number}: {set:?}");
+        assert!(
+            if number < MAX_ROUTES {
+                set.is_ok()
+            } else {
+                matches!(set, Err(MtuError::TooMany { .. }))
+            },
+            "{number}: {set:?}"
+        );
     }
 }
 
@@ -251,7 +309,12 @@ fn a_record_of_another_namespace_is_left_to_it() {
     kill(user.helper);
     wait_for_end(user.helper);
     let elsewhere = Namespace::new().unwrap();
-    let cleaned = elsewhere.run(|| Mtus::open(stage.bench.state.path()).unwrap().clean().unwrap());
+    let cleaned = elsewhere.run(|| {
+        Mtus::open(stage.bench.state.path())
+            .unwrap()
+            .clean()
+            .unwrap()
+    });
     assert_eq!((cleaned, mtu_of(&stage, "a1")), (vec![], 9000));
     let cleaned = mtus(&stage, |mtus| mtus.clean().unwrap());
     assert_eq!((cleaned.len(), mtu_of(&stage, "a1")), (1, 1500));
@@ -264,7 +327,10 @@ fn an_interface_that_goes_takes_its_record_along() {
     helper.set_mtu(a1, 9000, LONG).unwrap();
     stage.bench.lab.near.remove_link("a1");
     assert!(!helper.restore_mtu(a1).unwrap());
-    assert!(Mtus::open(stage.bench.state.path()).is_ok() && !Mtus::any_recorded(stage.bench.state.path()));
+    assert!(
+        Mtus::open(stage.bench.state.path()).is_ok()
+            && !Mtus::any_recorded(stage.bench.state.path())
+    );
 }
 
 fn a_veth_says_what_it_is() {
@@ -273,6 +339,9 @@ fn a_veth_says_what_it_is() {
     assert_eq!(details.driver.as_deref(), Some("veth"));
     let offloads = details.offloads.unwrap();
     for offload in ["tso", "gso", "tx-checksum", "sg"] {
-        assert!(offloads.contains(&offload), "{offload} is not among {offloads:?}");
+        assert!(
+            offloads.contains(&offload),
+            "{offload} is not among {offloads:?}"
+        );
     }
 }

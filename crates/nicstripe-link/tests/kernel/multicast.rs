@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{multicast_listener, multicast_sender, receive_from_neighbour, send_to_neighbour};
+use nicstripe_link::{
+    multicast_listener, multicast_sender, receive_from_neighbour, send_to_neighbour,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 
@@ -43,11 +45,15 @@ fn an_answer_comes_from_the_address_that_was_named() {
     for own in addresses {
         send_to_neighbour(&listener, b"here", own, lab.far.index("b0"), from).unwrap();
         let (heard, daemon) = receive(&asker).unwrap();
-        assert_eq!((heard, *daemon.ip(), daemon.port()), (b"here".to_vec(), own, PORT));
+        assert_eq!(
+            (heard, *daemon.ip(), daemon.port()),
+            (b"here".to_vec(), own, PORT)
+        );
         assert_eq!(daemon.scope_id(), lab.near.index("a0").0);
     }
     let not_ours: Ipv6Addr = "fe80::78".parse().unwrap();
-    let error = send_to_neighbour(&listener, b"here", not_ours, lab.far.index("b0"), from).unwrap_err();
+    let error =
+        send_to_neighbour(&listener, b"here", not_ours, lab.far.index("b0"), from).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
 }
 
@@ -72,13 +78,19 @@ fn what_is_too_long_is_passed_over() {
     ask(&lab.near, &asker, "a0", &[7; BUFFER + 1]);
     assert_eq!(receive(&listener), None);
     ask(&lab.near, &asker, "a0", &[7; BUFFER]);
-    assert_eq!(receive(&listener).map(|(heard, _)| heard.len()), Some(BUFFER));
+    assert_eq!(
+        receive(&listener).map(|(heard, _)| heard.len()),
+        Some(BUFFER)
+    );
 }
 
 fn listeners_of_several_interfaces_share_the_port() {
     let lab = Lab::two_cables();
     let _both = [listener(&lab.far, "b0"), listener(&lab.far, "b1")];
-    let again = lab.far.run(|| multicast_listener(&lab.far.interface("b0"), GROUP, PORT)).unwrap_err();
+    let again = lab
+        .far
+        .run(|| multicast_listener(&lab.far.interface("b0"), GROUP, PORT))
+        .unwrap_err();
     assert_eq!(again.raw_os_error(), Some(libc::EADDRINUSE));
 }
 
@@ -100,13 +112,27 @@ fn sender(host: &Namespace, interface: &str) -> UdpSocket {
 
 fn ask(host: &Namespace, socket: &UdpSocket, interface: &str, datagram: &[u8]) {
     let group = SocketAddrV6::new(GROUP, PORT, 0, 0);
-    send_to_neighbour(socket, datagram, link_local(host, interface), host.index(interface), group).unwrap();
+    send_to_neighbour(
+        socket,
+        datagram,
+        link_local(host, interface),
+        host.index(interface),
+        group,
+    )
+    .unwrap();
 }
 
 /// Waits for a datagram; `None` if the received one was ignored.
 fn receive(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddrV6)> {
-    let deadline = Timespec { tv_sec: 10, tv_nsec: 0 };
-    assert_eq!(poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&deadline)).unwrap(), 1, "nothing came in 10 s");
+    let deadline = Timespec {
+        tv_sec: 10,
+        tv_nsec: 0,
+    };
+    assert_eq!(
+        poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&deadline)).unwrap(),
+        1,
+        "nothing came in 10 s"
+    );
     let mut buffer = [0; BUFFER];
     let received = receive_from_neighbour(socket, &mut buffer).unwrap();
     received.map(|(len, from)| (buffer[..len].to_vec(), from))
@@ -130,12 +156,21 @@ fn link_local(host: &Namespace, interface: &str) -> Ipv6Addr {
 fn usable_link_locals(host: &Namespace, interface: &str, count: usize) -> Vec<Ipv6Addr> {
     let start = Instant::now();
     loop {
-        let all = host.interface(interface).addresses.into_iter().filter(nicstripe_link::InterfaceAddress::is_link_local);
-        let all: Vec<Ipv6Addr> = all.filter_map(|own| own.ip.to_string().parse().ok()).collect();
+        let all = host
+            .interface(interface)
+            .addresses
+            .into_iter()
+            .filter(nicstripe_link::InterfaceAddress::is_link_local);
+        let all: Vec<Ipv6Addr> = all
+            .filter_map(|own| own.ip.to_string().parse().ok())
+            .collect();
         if all.len() == count {
             return all;
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "{all:?} after 10 s");
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "{all:?} after 10 s"
+        );
     }
 }
 

@@ -3,7 +3,9 @@
 use futures_util::StreamExt;
 use nicstripe_link::{LineRate, interfaces};
 use rtnetlink::{
-    packet_core::{DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload},
+    packet_core::{
+        DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    },
     packet_route::{
         RouteNetlinkMessage,
         tc::{TcAttribute, TcHandle, TcMessage, TcOption},
@@ -24,8 +26,16 @@ fn a_tbf_is_an_egress_limit() {
     let lab = Lab::two_cables();
     lab.near.tbf("a0", 123_049_500);
     assert_eq!(limit(&lab.near, "a0"), Some(984_396_000));
-    assert_eq!(limit(&lab.near, "a1"), None, "the limit belongs to the other interface");
-    assert_eq!(limit(&lab.far, "b0"), None, "the limit belongs to the other end");
+    assert_eq!(
+        limit(&lab.near, "a1"),
+        None,
+        "the limit belongs to the other interface"
+    );
+    assert_eq!(
+        limit(&lab.far, "b0"),
+        None,
+        "the limit belongs to the other end"
+    );
 
     // Below and above the range of 32 bits.
     lab.near.tbf("a1", u32::MAX.into());
@@ -49,21 +59,42 @@ fn a_limit_is_read_without_any_rights() {
     let found = lab.near.run(|| {
         let none = CapabilitySet::empty();
         // Drops the capabilities of this thread only, which ends with the closure.
-        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).unwrap();
+        set_capabilities(
+            None,
+            CapabilitySets {
+                effective: none,
+                permitted: none,
+                inheritable: none,
+            },
+        )
+        .unwrap();
         interfaces().unwrap()
     });
-    let a0 = found.iter().find(|interface| interface.is_called("a0")).unwrap();
+    let a0 = found
+        .iter()
+        .find(|interface| interface.is_called("a0"))
+        .unwrap();
     assert_eq!(a0.egress_limit, Some(LineRate(100_000_000)));
 }
 
 fn an_htb_with_a_default_class_is_an_egress_limit() {
     let lab = Lab::one_cable();
     lab.near.htb("a0", 0x10);
-    assert_eq!(limit(&lab.near, "a0"), None, "unclassified traffic is unlimited");
+    assert_eq!(
+        limit(&lab.near, "a0"),
+        None,
+        "unclassified traffic is unlimited"
+    );
     lab.near.class("a0", ONE, class(1), 12_500_000, 12_500_000);
-    lab.near.class("a0", class(1), class(0x10), 1_250_000, 12_500_000);
-    assert_eq!(limit(&lab.near, "a0"), Some(100_000_000), "the default class may borrow");
-    lab.near.class("a0", class(1), class(0x11), 1_250_000, 2_500_000);
+    lab.near
+        .class("a0", class(1), class(0x10), 1_250_000, 12_500_000);
+    assert_eq!(
+        limit(&lab.near, "a0"),
+        Some(100_000_000),
+        "the default class may borrow"
+    );
+    lab.near
+        .class("a0", class(1), class(0x11), 1_250_000, 2_500_000);
     assert_eq!(limit(&lab.near, "a0"), None, "filters select the class");
 }
 
@@ -74,7 +105,13 @@ fn limit(namespace: &Namespace, name: &str) -> Option<u64> {
 impl Namespace {
     /// Limits an interface to this rate, and replaces any earlier limit.
     pub(crate) fn tbf(&self, name: &str, bytes_per_second: u64) {
-        let parameters = [&ratespec(bytes_per_second)[..], &[0; RATESPEC_LEN], &QUEUE_BYTES.to_ne_bytes(), &[0; 8]].concat();
+        let parameters = [
+            &ratespec(bytes_per_second)[..],
+            &[0; RATESPEC_LEN],
+            &QUEUE_BYTES.to_ne_bytes(),
+            &[0; 8],
+        ]
+        .concat();
         let options = [
             (TCA_TBF_PARMS, parameters),
             (TCA_TBF_RATE64, bytes_per_second.to_ne_bytes().to_vec()),
@@ -91,25 +128,45 @@ impl Namespace {
 
     fn class(&self, name: &str, parent: TcHandle, handle: TcHandle, rate: u64, ceil: u64) {
         // After the rates: buffer and cbuffer (ticks of 64 ns), quantum (bytes), level and prio.
-        let rest = [20_000, 20_000, 10_000, 0, 0].map(u32::to_ne_bytes).concat();
+        let rest = [20_000, 20_000, 10_000, 0, 0]
+            .map(u32::to_ne_bytes)
+            .concat();
         let parameters = [&ratespec(rate)[..], &ratespec(ceil), &rest].concat();
         let message = self.message(name, parent, handle, "htb", &[(TCA_HTB_PARMS, parameters)]);
         self.request(RouteNetlinkMessage::NewTrafficClass(message));
     }
 
-    fn qdisc(&self, name: &str, parent: TcHandle, handle: TcHandle, kind: &str, options: &[(u16, Vec<u8>)]) {
+    fn qdisc(
+        &self,
+        name: &str,
+        parent: TcHandle,
+        handle: TcHandle,
+        kind: &str,
+        options: &[(u16, Vec<u8>)],
+    ) {
         let message = self.message(name, parent, handle, kind, options);
         self.request(RouteNetlinkMessage::NewQueueDiscipline(message));
     }
 
-    fn message(&self, name: &str, parent: TcHandle, handle: TcHandle, kind: &str, options: &[(u16, Vec<u8>)]) -> TcMessage {
+    fn message(
+        &self,
+        name: &str,
+        parent: TcHandle,
+        handle: TcHandle,
+        kind: &str,
+        options: &[(u16, Vec<u8>)],
+    ) -> TcMessage {
         let mut message = TcMessage::with_index(self.index(name).0.cast_signed());
         message.header.parent = parent;
         message.header.handle = handle;
         message.attributes.push(TcAttribute::Kind(kind.to_owned()));
         if !options.is_empty() {
-            let options = options.iter().map(|(kind, value)| TcOption::Other(DefaultNla::new(*kind, value.clone())));
-            message.attributes.push(TcAttribute::Options(options.collect()));
+            let options = options
+                .iter()
+                .map(|(kind, value)| TcOption::Other(DefaultNla::new(*kind, value.clone())));
+            message
+                .attributes
+                .push(TcAttribute::Options(options.collect()));
         }
         message
     }
@@ -134,7 +191,11 @@ impl Namespace {
 fn ratespec(bytes_per_second: u64) -> [u8; RATESPEC_LEN] {
     let mut spec = [0; RATESPEC_LEN];
     spec[1] = TC_LINKLAYER_ETHERNET;
-    spec[8..].copy_from_slice(&u32::try_from(bytes_per_second).unwrap_or(u32::MAX).to_ne_bytes());
+    spec[8..].copy_from_slice(
+        &u32::try_from(bytes_per_second)
+            .unwrap_or(u32::MAX)
+            .to_ne_bytes(),
+    );
     spec
 }
 

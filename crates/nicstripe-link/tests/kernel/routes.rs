@@ -11,7 +11,10 @@ use std::{
 };
 
 use futures_util::TryStreamExt as _;
-use nicstripe_link::{HostRoute, InterfaceIndex, MAX_ROUTES, Refusal, RouteError, Routes, Surroundings, may_install, route_to};
+use nicstripe_link::{
+    HostRoute, InterfaceIndex, MAX_ROUTES, Refusal, RouteError, Routes, Surroundings, may_install,
+    route_to,
+};
 use rtnetlink::{
     RouteMessageBuilder,
     packet_route::route::{RouteMessage, RouteProtocol, RouteScope},
@@ -46,18 +49,27 @@ fn a_route_is_added_listed_used_and_removed() {
             routes.add(&route).unwrap();
             assert_eq!(routes.list_ours().unwrap(), [route]);
             assert_eq!(routes.owners(&route).unwrap(), [std::process::id()]);
-            assert_eq!(route_to(route.destination).unwrap().interface, route.interface);
+            assert_eq!(
+                route_to(route.destination).unwrap().interface,
+                route.interface
+            );
             assert!(routes.clean().unwrap().is_empty(), "its owner is alive");
             assert!(routes.remove(&route).unwrap());
             assert_eq!(routes.list_ours().unwrap(), []);
             assert!(!routes.remove(&route).unwrap(), "it is gone");
         });
     }
-    let preferring = HostRoute { prefer_source: Some("10.1.0.1".parse().unwrap()), ..bench.route("10.9.9.9", "a1") };
+    let preferring = HostRoute {
+        prefer_source: Some("10.1.0.1".parse().unwrap()),
+        ..bench.route("10.9.9.9", "a1")
+    };
     bench.run(|routes| {
         routes.add(&preferring).unwrap();
         assert_eq!(routes.list_ours().unwrap(), [preferring]);
-        assert_eq!(route_to(preferring.destination).unwrap().local, preferring.prefer_source);
+        assert_eq!(
+            route_to(preferring.destination).unwrap().local,
+            preferring.prefer_source
+        );
         assert!(routes.remove(&preferring).unwrap());
     });
 }
@@ -92,7 +104,8 @@ fn a_killed_owner_leaves_nothing_and_decoys_stay() {
     bench.run(|routes| routes.add(&mine).unwrap());
     let before = bench.table();
 
-    let routes = ["10.9.9.1", "10.9.9.2", "fd09::3"].map(|destination| bench.route(destination, "a1"));
+    let routes =
+        ["10.9.9.1", "10.9.9.2", "fd09::3"].map(|destination| bench.route(destination, "a1"));
     let mut owner = bench.owner(&routes);
     bench.run(|local| {
         assert_eq!(local.owners(&routes[0]).unwrap(), [owner.id()]);
@@ -126,10 +139,16 @@ fn a_route_with_two_owners_goes_with_the_last() {
         routes.add(&route).unwrap();
         routes.add(&route).unwrap();
         assert_eq!(routes.list_ours().unwrap(), [route]);
-        assert!(!routes.remove(&route).unwrap(), "this process wants it twice");
+        assert!(
+            !routes.remove(&route).unwrap(),
+            "this process wants it twice"
+        );
         owner.kill().unwrap();
         owner.wait().unwrap();
-        assert!(routes.clean().unwrap().is_empty(), "this process still wants it");
+        assert!(
+            routes.clean().unwrap().is_empty(),
+            "this process still wants it"
+        );
         assert!(routes.remove(&route).unwrap());
     });
 }
@@ -140,7 +159,9 @@ fn another_owners_way_stands_and_a_dead_ones_does_not() {
     let mut owner = bench.owner(&[theirs]);
     bench.run(|routes| {
         let error = routes.add(&ours).unwrap_err();
-        let RouteError::HeldElsewhere { wanted, held, .. } = error else { panic!("{error:?}") };
+        let RouteError::HeldElsewhere { wanted, held, .. } = error else {
+            panic!("{error:?}")
+        };
         assert_eq!((wanted, held), (ours.interface, theirs.interface));
         owner.kill().unwrap();
         owner.wait().unwrap();
@@ -159,7 +180,10 @@ fn a_route_is_restored_after_the_interface_was_down() {
     bench.lab.near.down("a1");
     bench.run(|routes| {
         assert_eq!(routes.list_ours().unwrap(), [], "the kernel drops it");
-        assert!(matches!(routes.restore(&route), Err(RouteError::NoInterface { .. })));
+        assert!(matches!(
+            routes.restore(&route),
+            Err(RouteError::NoInterface { .. })
+        ));
     });
     bench.lab.near.up("a1");
     bench.run(|routes| {
@@ -177,21 +201,44 @@ fn without_the_right_the_error_names_it() {
     bench.run(|routes| {
         drop_rights();
         let error = routes.add(&route).unwrap_err();
-        assert!(matches!(error, RouteError::NotPermitted { .. }), "{error:?}");
-        assert!(error.to_string().contains("CAP_NET_ADMIN") && error.to_string().contains("administrator"), "{error}");
-        assert!(routes.owners(&route).unwrap().is_empty(), "a refused route leaves no record");
-        assert_eq!(routes.list_ours().unwrap().len(), 1, "listing needs no rights");
-        assert!(matches!(routes.clean(), Err(RouteError::NotPermitted { .. })));
+        assert!(
+            matches!(error, RouteError::NotPermitted { .. }),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().contains("CAP_NET_ADMIN")
+                && error.to_string().contains("administrator"),
+            "{error}"
+        );
+        assert!(
+            routes.owners(&route).unwrap().is_empty(),
+            "a refused route leaves no record"
+        );
+        assert_eq!(
+            routes.list_ours().unwrap().len(),
+            1,
+            "listing needs no rights"
+        );
+        assert!(matches!(
+            routes.clean(),
+            Err(RouteError::NotPermitted { .. })
+        ));
     });
 }
 
 fn a_process_has_a_limited_number_of_routes() {
     let bench = RouteLab::new();
-    let route = |last: usize| HostRoute { destination: Ipv4Addr::new(10, 9, 9, last as u8).into(), ..bench.route("10.9.9.9", "a1") };
+    let route = |last: usize| HostRoute {
+        destination: Ipv4Addr::new(10, 9, 9, last as u8).into(),
+        ..bench.route("10.9.9.9", "a1")
+    };
     bench.run(|routes| {
         let start = Instant::now();
         (0..MAX_ROUTES).for_each(|last| routes.add(&route(last)).unwrap());
-        eprintln!("Routes::add(): {:?} each", start.elapsed() / MAX_ROUTES as u32);
+        eprintln!(
+            "Routes::add(): {:?} each",
+            start.elapsed() / MAX_ROUTES as u32
+        );
         let error = routes.add(&route(MAX_ROUTES)).unwrap_err();
         assert!(matches!(error, RouteError::TooMany { .. }), "{error:?}");
         assert_eq!(routes.list_ours().unwrap().len(), MAX_ROUTES);
@@ -203,20 +250,40 @@ fn all_processes_together_have_a_limited_number_of_routes() {
     let (first, second) = (bench.route("10.9.9.1", "a1"), bench.route("10.9.9.2", "a1"));
     bench.run(|routes| routes.add(&first).unwrap());
     let records = bench.state.path().join("routes.jsonl");
-    let mut record: Value = serde_json::from_str(fs::read_to_string(&records).unwrap().trim()).unwrap();
+    let mut record: Value =
+        serde_json::from_str(fs::read_to_string(&records).unwrap().trim()).unwrap();
     let mut fill_with = |pid: u32, start_time: u64| {
         (record["owner"]["pid"], record["owner"]["start_time"]) = (pid.into(), start_time.into());
         fs::write(&records, format!("{record}\n").repeat(256)).unwrap();
     };
     // Process 1 lives as long as the machine runs.
     let stat = fs::read_to_string("/proc/1/stat").unwrap();
-    fill_with(1, stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap());
-    bench.run(|routes| assert!(matches!(routes.add(&second), Err(RouteError::TooMany { .. }))));
+    fill_with(
+        1,
+        stat.rsplit_once(") ")
+            .unwrap()
+            .1
+            .split(' ')
+            .nth(19)
+            .unwrap()
+            .parse()
+            .unwrap(),
+    );
+    bench.run(|routes| {
+        assert!(matches!(
+            routes.add(&second),
+            Err(RouteError::TooMany { .. })
+        ))
+    });
     // Above Linux's maximum process ID.
     fill_with(5_000_000, 1);
     bench.run(|routes| {
         routes.add(&second).unwrap();
-        assert_eq!(routes.clean().unwrap(), [first], "its record was among those of dead processes");
+        assert_eq!(
+            routes.clean().unwrap(),
+            [first],
+            "its record was among those of dead processes"
+        );
     });
 }
 
@@ -224,7 +291,11 @@ fn records_of_another_namespace_do_not_count() {
     let bench = RouteLab::new();
     let route = bench.route("10.9.9.9", "a1");
     let elsewhere = RouteLab::new();
-    assert_eq!(elsewhere.route("10.9.9.9", "a1"), route, "both labs number their interfaces alike");
+    assert_eq!(
+        elsewhere.route("10.9.9.9", "a1"),
+        route,
+        "both labs number their interfaces alike"
+    );
     elsewhere.add_foreign("10.9.9.9", 32, "a1", RouteProtocol::Other(83), 50);
     bench.run(|routes| routes.add(&route).unwrap());
     let directory = bench.state.path();
@@ -238,29 +309,57 @@ fn records_of_another_namespace_do_not_count() {
 
 fn a_missing_interface_is_named_and_leaves_no_record() {
     let bench = RouteLab::new();
-    let route = HostRoute { interface: InterfaceIndex(4242), ..bench.route("10.9.9.9", "a1") };
+    let route = HostRoute {
+        interface: InterfaceIndex(4242),
+        ..bench.route("10.9.9.9", "a1")
+    };
     bench.run(|routes| {
         let error = routes.add(&route).unwrap_err();
-        assert_eq!(error.to_string(), "cannot add a route to 10.9.9.9: interface 4242 is down or gone");
+        assert_eq!(
+            error.to_string(),
+            "cannot add a route to 10.9.9.9: interface 4242 is down or gone"
+        );
         assert!(routes.owners(&route).unwrap().is_empty());
     });
 }
 
 fn the_surroundings_are_read_from_the_kernel() {
     let bench = RouteLab::new();
-    let (gateway, neighbour, routed) = ([10, 2, 0, 254].into(), [10, 2, 0, 2].into(), [10, 2, 0, 77].into());
+    let (gateway, neighbour, routed) = (
+        [10, 2, 0, 254].into(),
+        [10, 2, 0, 2].into(),
+        [10, 2, 0, 77].into(),
+    );
     bench.lab.near.netlink(|handle| async move {
-        let default = RouteMessageBuilder::<Ipv4Addr>::new().gateway(Ipv4Addr::new(10, 2, 0, 254)).build();
+        let default = RouteMessageBuilder::<Ipv4Addr>::new()
+            .gateway(Ipv4Addr::new(10, 2, 0, 254))
+            .build();
         handle.route().add(default).execute().await.unwrap();
     });
     bench.add_foreign("10.2.0.77", 32, "a1", RouteProtocol::Static, 7);
     let interfaces = bench.lab.near.interfaces();
     let surroundings = bench.lab.near.run(|| Surroundings::read().unwrap());
-    let decide = |destination: IpAddr| may_install(destination, bench.index("a1"), &interfaces, &surroundings);
+    let decide = |destination: IpAddr| {
+        may_install(destination, bench.index("a1"), &interfaces, &surroundings)
+    };
     assert_eq!(decide(neighbour), Ok(()));
-    assert_eq!(decide(gateway), Err(Refusal::Gateway { destination: gateway }));
-    assert_eq!(decide(routed), Err(Refusal::Routed { destination: routed, protocol: "static".to_owned() }));
-    assert!(matches!(decide([10, 1, 0, 2].into()), Err(Refusal::NotOnLink { .. })), "that is the other cable");
+    assert_eq!(
+        decide(gateway),
+        Err(Refusal::Gateway {
+            destination: gateway
+        })
+    );
+    assert_eq!(
+        decide(routed),
+        Err(Refusal::Routed {
+            destination: routed,
+            protocol: "static".to_owned()
+        })
+    );
+    assert!(
+        matches!(decide([10, 1, 0, 2].into()), Err(Refusal::NotOnLink { .. })),
+        "that is the other cable"
+    );
 }
 
 /// Lab of two cables, and a state directory.
@@ -271,11 +370,16 @@ pub(crate) struct RouteLab {
 
 impl RouteLab {
     pub(crate) fn new() -> Self {
-        Self { lab: Lab::two_cables(), state: tempfile::tempdir().unwrap() }
+        Self {
+            lab: Lab::two_cables(),
+            state: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce(&Routes) -> T + Send) -> T {
-        self.lab.near.run(|| body(&Routes::open(self.state.path()).unwrap()))
+        self.lab
+            .near
+            .run(|| body(&Routes::open(self.state.path()).unwrap()))
     }
 
     pub(crate) fn index(&self, interface: &str) -> InterfaceIndex {
@@ -292,7 +396,14 @@ impl RouteLab {
     }
 
     /// Adds a route without the crate.
-    pub(crate) fn add_foreign(&self, to: &str, prefix_len: u8, interface: &str, protocol: RouteProtocol, metric: u32) {
+    pub(crate) fn add_foreign(
+        &self,
+        to: &str,
+        prefix_len: u8,
+        interface: &str,
+        protocol: RouteProtocol,
+        metric: u32,
+    ) {
         let route = RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(to.parse().unwrap(), prefix_len)
             .output_interface(self.index(interface).0)
@@ -300,26 +411,38 @@ impl RouteLab {
             .priority(metric)
             .scope(RouteScope::Link)
             .build();
-        self.lab.near.netlink(|handle| async move { handle.route().add(route).execute().await.unwrap() });
+        self.lab
+            .near
+            .netlink(|handle| async move { handle.route().add(route).execute().await.unwrap() });
     }
 
     /// Returns the whole IPv4 table, as another program reads it.
     pub(crate) fn table(&self) -> Vec<RouteMessage> {
         self.lab.near.netlink(|handle| async move {
             let all = RouteMessageBuilder::<Ipv4Addr>::new().build();
-            handle.route().get(all).execute().try_collect().await.unwrap()
+            handle
+                .route()
+                .get(all)
+                .execute()
+                .try_collect()
+                .await
+                .unwrap()
         })
     }
 
     /// Starts another process that adds these routes and keeps them until it is killed or this one
     /// ends.
     fn owner(&self, routes: &[HostRoute]) -> Owner {
-        let arguments = routes.iter().map(|route| format!("{} {}", route.destination, route.interface));
+        let arguments = routes
+            .iter()
+            .map(|route| format!("{} {}", route.destination, route.interface));
         let arguments = arguments.collect::<Vec<_>>().join("\n");
         let state = self.state.path();
         let mut child = self.lab.near.run(|| spawn_owner(&arguments, state));
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         assert_eq!(line, "ready\n");
         Owner(child)
     }
@@ -382,7 +505,10 @@ pub(crate) fn act_as_owner() -> Option<ExitCode> {
 /// Waits until a killed child is a zombie.
 pub(crate) fn wait_for_death(pid: u32) {
     let start = Instant::now();
-    while !fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
+    while !fs::read_to_string(format!("/proc/{pid}/stat"))
+        .unwrap()
+        .contains(") Z ")
+    {
         assert!(start.elapsed().as_secs() < 5, "process {pid} does not die");
         thread::sleep(Duration::from_millis(1));
     }

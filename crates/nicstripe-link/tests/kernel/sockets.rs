@@ -7,7 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{InterfaceName, StreamOptions, arrival_interface, listen, pinned_socket, tcp_info, tune};
+use nicstripe_link::{
+    InterfaceName, StreamOptions, arrival_interface, listen, pinned_socket, tcp_info, tune,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::lab::{Lab, Namespace, name};
@@ -24,80 +26,143 @@ crate::tests![
 
 fn a_pinned_listener_accepts_only_what_arrives_on_its_interface() {
     let lab = Lab::two_cables();
-    let listener = lab.far.run(|| listen(Some(&name("b0")), "0.0.0.0:0".parse().unwrap(), 8).unwrap());
+    let listener = lab
+        .far
+        .run(|| listen(Some(&name("b0")), "0.0.0.0:0".parse().unwrap(), 8).unwrap());
     let port = listener.local_addr().unwrap().port();
 
-    let client = connect(&lab.near, None, SocketAddr::new("10.1.0.2".parse().unwrap(), port)).unwrap();
+    let client = connect(
+        &lab.near,
+        None,
+        SocketAddr::new("10.1.0.2".parse().unwrap(), port),
+    )
+    .unwrap();
     let accepted = accept(&listener);
     assert_eq!(arrival_interface(&accepted).unwrap(), Some(name("b0")));
     drop(client);
 
-    let error = connect(&lab.near, None, SocketAddr::new("10.2.0.2".parse().unwrap(), port)).unwrap_err();
+    let error = connect(
+        &lab.near,
+        None,
+        SocketAddr::new("10.2.0.2".parse().unwrap(), port),
+    )
+    .unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
 }
 
 fn listeners_of_several_interfaces_share_a_port() {
     let lab = Lab::two_cables();
-    let listen_on = |interface: &str, address: &str| lab.far.run(|| listen(Some(&name(interface)), address.parse().unwrap(), 8));
+    let listen_on = |interface: &str, address: &str| {
+        lab.far
+            .run(|| listen(Some(&name(interface)), address.parse().unwrap(), 8))
+    };
     let first = listen_on("b0", "0.0.0.0:0").unwrap();
     let port = first.local_addr().unwrap().port();
     let second = listen_on("b1", &format!("0.0.0.0:{port}")).unwrap();
-    let _third = listen_on("b1", &format!("[::]:{port}")).expect("an IPv6 listener takes IPv6 only");
+    let _third =
+        listen_on("b1", &format!("[::]:{port}")).expect("an IPv6 listener takes IPv6 only");
     let error = listen_on("b1", &format!("0.0.0.0:{port}")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
 
-    let _client = connect(&lab.near, None, SocketAddr::new("10.2.0.2".parse().unwrap(), port)).unwrap();
-    assert_eq!(arrival_interface(&accept(&second)).unwrap(), Some(name("b1")));
+    let _client = connect(
+        &lab.near,
+        None,
+        SocketAddr::new("10.2.0.2".parse().unwrap(), port),
+    )
+    .unwrap();
+    assert_eq!(
+        arrival_interface(&accept(&second)).unwrap(),
+        Some(name("b1"))
+    );
 }
 
 fn an_unpinned_listener_is_told_the_arrival_interface() {
     let lab = Lab::two_cables().cable(("a2", &["fd02::1/64"]), ("b2", &["fd02::2/64"]));
-    let v4 = lab.far.run(|| listen(None, "0.0.0.0:0".parse().unwrap(), 8).unwrap());
-    let v6 = lab.far.run(|| listen(None, "[::]:0".parse().unwrap(), 8).unwrap());
+    let v4 = lab
+        .far
+        .run(|| listen(None, "0.0.0.0:0".parse().unwrap(), 8).unwrap());
+    let v6 = lab
+        .far
+        .run(|| listen(None, "[::]:0".parse().unwrap(), 8).unwrap());
     let both = lab.far.run(|| TcpListener::bind("[::]:0").unwrap());
-    for (listener, remote, expected) in
-        [(&v4, "10.1.0.2", "b0"), (&v4, "10.2.0.2", "b1"), (&v6, "fd02::2", "b2"), (&both, "10.2.0.2", "b1"), (&both, "fd02::2", "b2")]
-    {
-        let remote = SocketAddr::new(remote.parse().unwrap(), listener.local_addr().unwrap().port());
+    for (listener, remote, expected) in [
+        (&v4, "10.1.0.2", "b0"),
+        (&v4, "10.2.0.2", "b1"),
+        (&v6, "fd02::2", "b2"),
+        (&both, "10.2.0.2", "b1"),
+        (&both, "fd02::2", "b2"),
+    ] {
+        let remote = SocketAddr::new(
+            remote.parse().unwrap(),
+            listener.local_addr().unwrap().port(),
+        );
         let _client = connect(&lab.near, None, remote).unwrap();
-        assert_eq!(arrival_interface(&accept(listener)).unwrap(), Some(name(expected)), "{remote}");
+        assert_eq!(
+            arrival_interface(&accept(listener)).unwrap(),
+            Some(name(expected)),
+            "{remote}"
+        );
     }
 }
 
 fn a_pinned_socket_leaves_by_its_interface_whatever_the_route_says() {
     // One subnet over two cables: the kernel routes both remote addresses through the first cable.
-    let lab =
-        Lab::new().cable(("a0", &["10.9.0.11/24"]), ("b0", &["10.9.0.21/24"])).cable(("a1", &["10.9.0.12/24"]), ("b1", &["10.9.0.22/24"]));
-    let listener = lab.far.run(|| listen(Some(&name("b1")), "0.0.0.0:0".parse().unwrap(), 8).unwrap());
-    let remote = SocketAddr::new("10.9.0.22".parse().unwrap(), listener.local_addr().unwrap().port());
+    let lab = Lab::new()
+        .cable(("a0", &["10.9.0.11/24"]), ("b0", &["10.9.0.21/24"]))
+        .cable(("a1", &["10.9.0.12/24"]), ("b1", &["10.9.0.22/24"]));
+    let listener = lab
+        .far
+        .run(|| listen(Some(&name("b1")), "0.0.0.0:0".parse().unwrap(), 8).unwrap());
+    let remote = SocketAddr::new(
+        "10.9.0.22".parse().unwrap(),
+        listener.local_addr().unwrap().port(),
+    );
     let before = ["a0", "a1"].map(|name| lab.near.sent_bytes(name));
 
     let client = connect(&lab.near, Some(&name("a1")), remote).unwrap();
     let accepted = accept(&listener);
-    assert_eq!(client.local_addr().unwrap().ip().to_string(), "10.9.0.12", "the kernel takes the interface's address");
+    assert_eq!(
+        client.local_addr().unwrap().ip().to_string(),
+        "10.9.0.12",
+        "the kernel takes the interface's address"
+    );
     transfer(&client, accepted, MEBIBYTE);
 
     let after = ["a0", "a1"].map(|name| lab.near.sent_bytes(name));
-    assert!(after[1] - before[1] > MEBIBYTE as u64, "{before:?} {after:?}");
+    assert!(
+        after[1] - before[1] > MEBIBYTE as u64,
+        "{before:?} {after:?}"
+    );
     // Allows for a few neighbour solicitations.
     assert!(after[0] - before[0] < 4096, "{before:?} {after:?}");
 }
 
 fn link_local_addresses_are_pinned_by_scope_and_by_device() {
     let lab = Lab::two_cables();
-    let listener = lab.far.run(|| listen(Some(&name("b1")), "[::]:0".parse().unwrap(), 8).unwrap());
+    let listener = lab
+        .far
+        .run(|| listen(Some(&name("b1")), "[::]:0".parse().unwrap(), 8).unwrap());
     let remote = |interface: &str| link_local(&lab.far, interface);
-    let target = |ip, scope| SocketAddrV6::new(ip, listener.local_addr().unwrap().port(), 0, scope).into();
+    let target =
+        |ip, scope| SocketAddrV6::new(ip, listener.local_addr().unwrap().port(), 0, scope).into();
     let scope = lab.near.index("a1").0;
 
     let _by_scope = connect(&lab.near, None, target(remote("b1"), scope)).unwrap();
-    assert_eq!(arrival_interface(&accept(&listener)).unwrap(), Some(name("b1")));
+    assert_eq!(
+        arrival_interface(&accept(&listener)).unwrap(),
+        Some(name("b1"))
+    );
     let _by_device = connect(&lab.near, Some(&name("a1")), target(remote("b1"), 0)).unwrap();
-    assert_eq!(arrival_interface(&accept(&listener)).unwrap(), Some(name("b1")));
+    assert_eq!(
+        arrival_interface(&accept(&listener)).unwrap(),
+        Some(name("b1"))
+    );
 
     let own = link_local(&lab.near, "a1").into();
     let from = |interface: Option<&InterfaceName>, scope| {
-        lab.near.run(|| pinned_socket(interface, Some(own), target(remote("b1"), scope))).map(drop)
+        lab.near
+            .run(|| pinned_socket(interface, Some(own), target(remote("b1"), scope)))
+            .map(drop)
     };
     from(Some(&name("a1")), 0).unwrap();
     from(None, scope).unwrap();
@@ -105,8 +170,13 @@ fn link_local_addresses_are_pinned_by_scope_and_by_device() {
 
 fn tcp_info_is_plausible_after_a_mebibyte() {
     let lab = Lab::one_cable();
-    let listener = lab.far.run(|| listen(Some(&name("b0")), "0.0.0.0:0".parse().unwrap(), 8).unwrap());
-    let remote = SocketAddr::new("10.1.0.2".parse().unwrap(), listener.local_addr().unwrap().port());
+    let listener = lab
+        .far
+        .run(|| listen(Some(&name("b0")), "0.0.0.0:0".parse().unwrap(), 8).unwrap());
+    let remote = SocketAddr::new(
+        "10.1.0.2".parse().unwrap(),
+        listener.local_addr().unwrap().port(),
+    );
     let client = connect(&lab.near, Some(&name("a0")), remote).unwrap();
     assert!(tune(&client, &StreamOptions::default()).is_empty());
     let accepted = accept(&listener);
@@ -116,25 +186,43 @@ fn tcp_info_is_plausible_after_a_mebibyte() {
     let sender = tcp_info(&client).unwrap();
     eprintln!("tcp_info(): {sender:?}");
     assert!(sender.established);
-    assert_eq!((sender.unacked, sender.notsent_bytes, sender.lost), (0, Some(0), 0));
+    assert_eq!(
+        (sender.unacked, sender.notsent_bytes, sender.lost),
+        (0, Some(0), 0)
+    );
     // The SYN counts as one.
     assert_eq!(sender.bytes_acked, Some(MEBIBYTE as u64 + 1));
-    assert_eq!(sender.bytes_sent.unwrap() - sender.bytes_retrans.unwrap(), MEBIBYTE as u64);
+    assert_eq!(
+        sender.bytes_sent.unwrap() - sender.bytes_retrans.unwrap(),
+        MEBIBYTE as u64
+    );
     assert!((500..=1460).contains(&sender.mss), "{}", sender.mss);
     assert_eq!(sender.path_mtu, 1500);
-    assert!(sender.rtt > Duration::ZERO && sender.rtt < Duration::from_secs(1), "{:?}", sender.rtt);
+    assert!(
+        sender.rtt > Duration::ZERO && sender.rtt < Duration::from_secs(1),
+        "{:?}",
+        sender.rtt
+    );
     assert!(sender.min_rtt.unwrap() <= sender.rtt * 8);
     assert!(sender.delivery_rate_bytes_per_second.unwrap() > 0);
     // Measured in timer ticks: a mebibyte may take less than one.
     assert!(sender.busy.unwrap() < Duration::from_secs(10));
     assert!(sender.snd_cwnd > 0 && sender.last_ack_recv < Duration::from_secs(10));
-    assert_eq!(tcp_info(&receiver).unwrap().bytes_received, Some(MEBIBYTE as u64));
+    assert_eq!(
+        tcp_info(&receiver).unwrap().bytes_received,
+        Some(MEBIBYTE as u64)
+    );
 }
 
 fn a_closed_window_counts_as_limited_by_the_receiver() {
     let lab = Lab::one_cable();
-    let listener = lab.far.run(|| listen(None, "0.0.0.0:0".parse().unwrap(), 8).unwrap());
-    let remote = SocketAddr::new("10.1.0.2".parse().unwrap(), listener.local_addr().unwrap().port());
+    let listener = lab
+        .far
+        .run(|| listen(None, "0.0.0.0:0".parse().unwrap(), 8).unwrap());
+    let remote = SocketAddr::new(
+        "10.1.0.2".parse().unwrap(),
+        listener.local_addr().unwrap().port(),
+    );
     let mut client = connect(&lab.near, None, remote).unwrap();
     let _never_reads = accept(&listener);
 
@@ -153,18 +241,28 @@ fn a_closed_window_counts_as_limited_by_the_receiver() {
         thread::sleep(Duration::from_millis(20));
     };
     assert!(limited.busy >= limited.rwnd_limited, "{limited:?}");
-    assert_eq!(limited.retransmits, 0, "a closed window must not look like a dead path");
+    assert_eq!(
+        limited.retransmits, 0,
+        "a closed window must not look like a dead path"
+    );
     assert!(limited.notsent_bytes.unwrap() > 0);
 }
 
 /// Connects from a namespace and waits for the result.
-fn connect(from: &Namespace, interface: Option<&InterfaceName>, remote: SocketAddr) -> std::io::Result<TcpStream> {
+fn connect(
+    from: &Namespace,
+    interface: Option<&InterfaceName>,
+    remote: SocketAddr,
+) -> std::io::Result<TcpStream> {
     let socket = from.run(|| pinned_socket(interface, None, remote).unwrap());
     match socket.connect(&remote.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
         _ => {}
     }
-    let deadline = Timespec { tv_sec: 10, tv_nsec: 0 };
+    let deadline = Timespec {
+        tv_sec: 10,
+        tv_nsec: 0,
+    };
     let ready = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&deadline)).unwrap();
     assert_eq!(ready, 1, "no answer from {remote} in 10 s");
     socket.take_error()?.map_or(Ok(()), Err)?;
@@ -173,7 +271,10 @@ fn connect(from: &Namespace, interface: Option<&InterfaceName>, remote: SocketAd
 }
 
 fn accept(listener: &TcpListener) -> TcpStream {
-    let deadline = Timespec { tv_sec: 10, tv_nsec: 0 };
+    let deadline = Timespec {
+        tv_sec: 10,
+        tv_nsec: 0,
+    };
     let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&deadline)).unwrap();
     assert_eq!(ready, 1, "no connection in 10 s");
     let (accepted, _) = listener.accept().unwrap();
@@ -192,14 +293,22 @@ fn transfer(mut client: &TcpStream, mut accepted: TcpStream, len: usize) {
     let _open = receiver.join().unwrap();
     let start = Instant::now();
     while tcp_info(client).unwrap().unacked > 0 {
-        assert!(start.elapsed() < Duration::from_secs(5), "not acknowledged after 5 s");
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "not acknowledged after 5 s"
+        );
         thread::sleep(Duration::from_millis(1));
     }
 }
 
 fn link_local(namespace: &Namespace, interface: &str) -> Ipv6Addr {
     let addresses = namespace.interface(interface).addresses;
-    match addresses.into_iter().find(|own| own.is_link_local()).unwrap().ip {
+    match addresses
+        .into_iter()
+        .find(|own| own.is_link_local())
+        .unwrap()
+        .ip
+    {
         std::net::IpAddr::V6(ip) => ip,
         std::net::IpAddr::V4(_) => unreachable!("link-local is IPv6"),
     }

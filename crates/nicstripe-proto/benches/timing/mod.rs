@@ -59,14 +59,28 @@ pub(crate) fn sample(mut measure: impl FnMut() -> f64) -> [f64; SAMPLES] {
 /// Prints the head of the table that [`print`] fills.
 pub(crate) fn print_head() {
     println!("\nMedian (least–greatest) of {SAMPLES}.\n");
-    println!("| {:50} | {:>30} | {:10} | {:40} |", "what", "value", "unit", "bar");
-    println!("| {} | {}: | {} | {} |", "-".repeat(50), "-".repeat(29), "-".repeat(10), "-".repeat(40));
+    println!(
+        "| {:50} | {:>30} | {:10} | {:40} |",
+        "what", "value", "unit", "bar"
+    );
+    println!(
+        "| {} | {}: | {} | {} |",
+        "-".repeat(50),
+        "-".repeat(29),
+        "-".repeat(10),
+        "-".repeat(40)
+    );
 }
 
 /// Prints a line: value, unit, spread, bar.
 pub(crate) fn print(what: &str, values: [f64; SAMPLES], unit: &str, bar: &str) {
     let decimals = if values[SAMPLES / 2] < 100.0 { 2 } else { 0 };
-    let value = format!("{:.decimals$} ({:.decimals$}–{:.decimals$})", values[SAMPLES / 2], values[0], values[SAMPLES - 1]);
+    let value = format!(
+        "{:.decimals$} ({:.decimals$}–{:.decimals$})",
+        values[SAMPLES / 2],
+        values[0],
+        values[SAMPLES - 1]
+    );
     println!("| {what:50} | {value:>30} | {unit:10} | {bar:40} |");
 }
 

@@ -41,11 +41,17 @@ pub fn compare(now: &[BitRate], earlier: &[BitRate]) -> Option<Change> {
     let scatter = median_absolute_deviation(&values)?.max(median_absolute_deviation(&before)?);
     let noise_percent = (3.0 * scatter / base * 100.0).max(LEAST_NOISE_PERCENT);
     let verdict = match percent {
-        _ if percent < -noise_percent && now.iter().max() < earlier.iter().min() => Verdict::Regression,
+        _ if percent < -noise_percent && now.iter().max() < earlier.iter().min() => {
+            Verdict::Regression
+        }
         _ if percent > noise_percent && now.iter().min() > earlier.iter().max() => Verdict::Better,
         _ => Verdict::Same,
     };
-    Some(Change { percent, noise_percent, verdict })
+    Some(Change {
+        percent,
+        noise_percent,
+        verdict,
+    })
 }
 
 /// Smallest noise, even if the repeats agree: the machine's earlier load affects a run.
@@ -64,7 +70,11 @@ mod tests {
 
     #[test]
     fn what_a_shared_bus_costs_is_a_regression() {
-        let change = compare(&mbit(&[1147, 1144, 1150, 1146, 1148, 1147]), &mbit(&[1863, 1860, 1866, 1862, 1864, 1863])).unwrap();
+        let change = compare(
+            &mbit(&[1147, 1144, 1150, 1146, 1148, 1147]),
+            &mbit(&[1863, 1860, 1866, 1862, 1864, 1863]),
+        )
+        .unwrap();
         assert_eq!(change.verdict, Verdict::Regression);
         assert!((change.percent + 38.4).abs() < 0.1, "{change:?}");
         assert_eq!(change.noise_percent, LEAST_NOISE_PERCENT);
@@ -78,16 +88,30 @@ mod tests {
 
     #[test]
     fn three_percent_are_chance_and_so_are_ranges_that_overlap() {
-        assert_eq!(compare(&mbit(&[912; 6]), &mbit(&[940; 6])).unwrap().verdict, Verdict::Same);
-        assert_eq!(compare(&mbit(&[911; 6]), &mbit(&[940; 6])).unwrap().verdict, Verdict::Regression);
-        assert_eq!(compare(&mbit(&[850, 851, 850, 851, 850, 945]), &mbit(&[940; 6])).unwrap().verdict, Verdict::Same);
+        assert_eq!(
+            compare(&mbit(&[912; 6]), &mbit(&[940; 6])).unwrap().verdict,
+            Verdict::Same
+        );
+        assert_eq!(
+            compare(&mbit(&[911; 6]), &mbit(&[940; 6])).unwrap().verdict,
+            Verdict::Regression
+        );
+        assert_eq!(
+            compare(&mbit(&[850, 851, 850, 851, 850, 945]), &mbit(&[940; 6]))
+                .unwrap()
+                .verdict,
+            Verdict::Same
+        );
     }
 
     #[test]
     fn repeats_that_scatter_hide_a_difference_as_large_as_their_scatter() {
         // Median 900, median absolute deviation 50: 150 of 1000 are noise.
         let change = compare(&mbit(&[800, 850, 900, 950, 999]), &mbit(&[1000; 5])).unwrap();
-        assert_eq!((change.noise_percent, change.verdict), (15.0, Verdict::Same));
+        assert_eq!(
+            (change.noise_percent, change.verdict),
+            (15.0, Verdict::Same)
+        );
     }
 
     #[test]
@@ -103,7 +127,10 @@ mod tests {
         let mut found = Vec::new();
         while rule.verdict(&found) == Repeats::More {
             // The sum of 12 uniform numbers has a deviation of 1.
-            let normal = (0..12).map(|_| rng.below(1 << 32) as f64 / (1_u64 << 32) as f64).sum::<f64>() - 6.0;
+            let normal = (0..12)
+                .map(|_| rng.below(1 << 32) as f64 / (1_u64 << 32) as f64)
+                .sum::<f64>()
+                - 6.0;
             found.push(BitRate((mbit * 1e6 * (1.0 + 0.01 * normal)) as u64));
         }
         found

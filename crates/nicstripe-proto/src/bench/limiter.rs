@@ -56,8 +56,13 @@ pub struct Processor {
 
 impl Processor {
     fn is_at_quota(&self) -> bool {
-        let uses_it_up = self.process_cores.zip(self.quota_cores).is_some_and(|(used, quota)| used >= FULL_CORE * quota);
-        self.throttled.is_some_and(|throttled| throttled >= THROTTLED_FROM) || uses_it_up
+        let uses_it_up = self
+            .process_cores
+            .zip(self.quota_cores)
+            .is_some_and(|(used, quota)| used >= FULL_CORE * quota);
+        self.throttled
+            .is_some_and(|throttled| throttled >= THROTTLED_FROM)
+            || uses_it_up
     }
 
     /// Returns true if a core has no idle time.
@@ -129,11 +134,19 @@ pub struct Finding {
 impl Finding {
     /// Returns a finding without an end.
     pub const fn of(limiter: Limiter) -> Finding {
-        Finding { limiter, at: None, by_quota: false }
+        Finding {
+            limiter,
+            at: None,
+            by_quota: false,
+        }
     }
 
     const fn cpu(at: End, by_quota: bool) -> Finding {
-        Finding { limiter: Limiter::Cpu, at: Some(at), by_quota }
+        Finding {
+            limiter: Limiter::Cpu,
+            at: Some(at),
+            by_quota,
+        }
     }
 }
 
@@ -163,9 +176,15 @@ impl Finding {
 /// 10. A buffer below bandwidth × delay: the window. A buffer that holds no more than one loaded
 ///     round trip carries: that buffer. Otherwise unknown.
 pub fn of_link(evidence: &Evidence) -> Finding {
-    let reaches = |rate: Option<BitRate>| rate.is_some_and(|rate| evidence.goodput.0 as f64 >= FULL_RATE * rate.0 as f64);
+    let reaches = |rate: Option<BitRate>| {
+        rate.is_some_and(|rate| evidence.goodput.0 as f64 >= FULL_RATE * rate.0 as f64)
+    };
     if reaches(evidence.theory) {
-        return Finding::of(if evidence.is_lossy() { Limiter::Loss } else { Limiter::Cable });
+        return Finding::of(if evidence.is_lossy() {
+            Limiter::Loss
+        } else {
+            Limiter::Cable
+        });
     }
     evidence
         .quota()
@@ -173,8 +192,15 @@ pub fn of_link(evidence: &Evidence) -> Finding {
         .or_else(|| evidence.program())
         .or_else(|| evidence.full_core())
         .or_else(|| evidence.is_lossy().then(|| Finding::of(Limiter::Loss)))
-        .or_else(|| evidence.is_less_than_alone().then(|| Finding::of(Limiter::Shared)))
-        .or_else(|| (evidence.theory.is_none() && reaches(evidence.alone)).then(|| Finding::of(Limiter::Cable)))
+        .or_else(|| {
+            evidence
+                .is_less_than_alone()
+                .then(|| Finding::of(Limiter::Shared))
+        })
+        .or_else(|| {
+            (evidence.theory.is_none() && reaches(evidence.alone))
+                .then(|| Finding::of(Limiter::Cable))
+        })
         .or_else(|| evidence.is_windowed().then(|| Finding::of(Limiter::Window)))
         .or_else(|| evidence.full_buffer())
         .unwrap_or(Finding::of(Limiter::Unknown))
@@ -186,27 +212,46 @@ impl Evidence {
     }
 
     fn quota(&self) -> Option<Finding> {
-        let at = self.processors().into_iter().find(|(_, processor)| processor.is_at_quota());
+        let at = self
+            .processors()
+            .into_iter()
+            .find(|(_, processor)| processor.is_at_quota());
         at.map(|(end, _)| Finding::cpu(end, true))
     }
 
     fn limited_send_buffer(&self) -> Option<Finding> {
-        let is_limited = |buffer: &Buffer| if buffer.is_fixed { self.is_full(*buffer) } else { buffer.bytes < FIRST_SEND_BUFFER_BYTES };
+        let is_limited = |buffer: &Buffer| {
+            if buffer.is_fixed {
+                self.is_full(*buffer)
+            } else {
+                buffer.bytes < FIRST_SEND_BUFFER_BYTES
+            }
+        };
         // The kernel's own measurement takes precedence.
-        let buffer = self.send_buffer.filter(|_| !is_held(self.rwnd_limited)).filter(is_limited)?;
-        Some(Finding::of(if self.is_short_for_round_trip(buffer) { Limiter::Window } else { Limiter::SendBuffer }))
+        let buffer = self
+            .send_buffer
+            .filter(|_| !is_held(self.rwnd_limited))
+            .filter(is_limited)?;
+        Some(Finding::of(if self.is_short_for_round_trip(buffer) {
+            Limiter::Window
+        } else {
+            Limiter::SendBuffer
+        }))
     }
 
     fn full_buffer(&self) -> Option<Finding> {
         let is_full = |buffer: Option<Buffer>| buffer.is_some_and(|buffer| self.is_full(buffer));
         let found = is_full(self.send_buffer).then_some(Limiter::SendBuffer);
-        found.or_else(|| is_full(self.receive_buffer).then_some(Limiter::ReceiveBuffer)).map(Finding::of)
+        found
+            .or_else(|| is_full(self.receive_buffer).then_some(Limiter::ReceiveBuffer))
+            .map(Finding::of)
     }
 
     /// Returns true if the usable half of a buffer is no more than the bytes in flight. One sized
     /// by the kernel has room to grow (`tcp_sndbuf_expand`, `tcp_rcv_space_adjust`: twice of it).
     fn is_full(&self, buffer: Buffer) -> bool {
-        self.loaded_round_trip.is_some_and(|round_trip| buffer.bytes / 2 <= theory::bdp(self.goodput, round_trip))
+        self.loaded_round_trip
+            .is_some_and(|round_trip| buffer.bytes / 2 <= theory::bdp(self.goodput, round_trip))
     }
 
     /// Steps 4 to 6: programs and buffers according to TCP.
@@ -219,11 +264,17 @@ impl Evidence {
             return Some(slow(End::Sender, self.sender, Limiter::Sender));
         }
         if is_held(self.rwnd_limited) {
-            let of_buffer = self.receive_buffer.and_then(|buffer| self.of_buffer(buffer, Limiter::ReceiveBuffer));
-            return Some(of_buffer.unwrap_or_else(|| slow(End::Receiver, self.receiver, Limiter::Receiver)));
+            let of_buffer = self
+                .receive_buffer
+                .and_then(|buffer| self.of_buffer(buffer, Limiter::ReceiveBuffer));
+            return Some(
+                of_buffer.unwrap_or_else(|| slow(End::Receiver, self.receiver, Limiter::Receiver)),
+            );
         }
         if is_held(self.sndbuf_limited) {
-            let of_buffer = self.send_buffer.and_then(|buffer| self.of_buffer(buffer, Limiter::SendBuffer));
+            let of_buffer = self
+                .send_buffer
+                .and_then(|buffer| self.of_buffer(buffer, Limiter::SendBuffer));
             return Some(of_buffer.unwrap_or(Finding::of(Limiter::SendBuffer)));
         }
         None
@@ -244,17 +295,29 @@ impl Evidence {
 
     /// Returns true if the usable half of a buffer is below bandwidth × delay at a long round trip.
     fn is_short_for_round_trip(&self, buffer: Buffer) -> bool {
-        let is_short = |(rate, round_trip)| round_trip >= LONG_ROUND_TRIP && buffer.bytes / 2 < theory::bdp(rate, round_trip);
+        let is_short = |(rate, round_trip)| {
+            round_trip >= LONG_ROUND_TRIP && buffer.bytes / 2 < theory::bdp(rate, round_trip)
+        };
         self.expected().zip(self.round_trip).is_some_and(is_short)
     }
 
     fn is_windowed(&self) -> bool {
-        self.receive_buffer.into_iter().chain(self.send_buffer).any(|buffer| self.is_short_for_round_trip(buffer))
+        self.receive_buffer
+            .into_iter()
+            .chain(self.send_buffer)
+            .any(|buffer| self.is_short_for_round_trip(buffer))
     }
 
     fn full_core(&self) -> Option<Finding> {
-        let full = self.processors().into_iter().filter(|(_, processor)| processor.has_full_core());
-        let worst = full.max_by(|(_, a), (_, b)| a.worst_core.unwrap_or_default().total_cmp(&b.worst_core.unwrap_or_default()));
+        let full = self
+            .processors()
+            .into_iter()
+            .filter(|(_, processor)| processor.has_full_core());
+        let worst = full.max_by(|(_, a), (_, b)| {
+            a.worst_core
+                .unwrap_or_default()
+                .total_cmp(&b.worst_core.unwrap_or_default())
+        });
         worst.map(|(end, _)| Finding::cpu(end, false))
     }
 
@@ -264,7 +327,8 @@ impl Evidence {
     }
 
     fn is_less_than_alone(&self) -> bool {
-        self.alone.is_some_and(|alone| (self.goodput.0 as f64) < GOOD_SCALING * alone.0 as f64)
+        self.alone
+            .is_some_and(|alone| (self.goodput.0 as f64) < GOOD_SCALING * alone.0 as f64)
     }
 
     fn expected(&self) -> Option<BitRate> {
@@ -289,7 +353,8 @@ pub struct LinkFinding<'a> {
 
 impl LinkFinding<'_> {
     fn missing(&self) -> u64 {
-        self.expected.map_or(0, |expected| expected.0.saturating_sub(self.goodput.0))
+        self.expected
+            .map_or(0, |expected| expected.0.saturating_sub(self.goodput.0))
     }
 }
 
@@ -311,8 +376,18 @@ pub struct Whole {
 /// exception is an unknown factor while the total is at 97 % of the expected rate.
 pub fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
     let all = || (0..links.len()).collect::<Vec<usize>>();
-    let of = |limiter: Limiter| all().into_iter().filter(|place| links[*place].finding.limiter == limiter).collect::<Vec<usize>>();
-    let missing = |limiter: &Limiter| of(*limiter).iter().map(|place| links[*place].missing()).fold(0, u64::saturating_add);
+    let of = |limiter: Limiter| {
+        all()
+            .into_iter()
+            .filter(|place| links[*place].finding.limiter == limiter)
+            .collect::<Vec<usize>>()
+    };
+    let missing = |limiter: &Limiter| {
+        of(*limiter)
+            .iter()
+            .map(|place| links[*place].missing())
+            .fold(0, u64::saturating_add)
+    };
     let is_full = {
         let expected: Option<Vec<BitRate>> = links.iter().map(|link| link.expected).collect();
         let expected: Option<BitRate> = expected.map(|rates| rates.into_iter().sum());
@@ -320,20 +395,40 @@ pub fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
         expected.is_some_and(|expected| goodput.0 as f64 >= FULL_RATE * expected.0 as f64)
     };
     let mut causes: Vec<Limiter> = links.iter().map(|link| link.finding.limiter).collect();
-    causes.retain(|limiter| *limiter != Limiter::Cable && !(is_full && *limiter == Limiter::Unknown));
+    causes
+        .retain(|limiter| *limiter != Limiter::Cable && !(is_full && *limiter == Limiter::Unknown));
     causes.sort_unstable();
     causes.dedup();
     // The first of those with an equal shortfall.
     let limiter = causes.into_iter().rev().max_by_key(missing);
     let Some(limiter) = limiter else {
-        return (!links.is_empty()).then(|| Whole { finding: Finding::of(Limiter::Cable), links: all(), groups: Vec::new() });
+        return (!links.is_empty()).then(|| Whole {
+            finding: Finding::of(Limiter::Cable),
+            links: all(),
+            groups: Vec::new(),
+        });
     };
     let held = of(limiter);
-    let finding = held.iter().map(|place| links[*place].finding).max_by_key(|finding| finding.by_quota)?;
+    let finding = held
+        .iter()
+        .map(|place| links[*place].finding)
+        .max_by_key(|finding| finding.by_quota)?;
     // A single link must share the resource with another one.
-    let held = if limiter == Limiter::Shared && held.len() == 1 { all() } else { held };
-    let groups = if limiter == Limiter::Shared { vec![held.clone()] } else { Vec::new() };
-    Some(Whole { finding, links: held, groups })
+    let held = if limiter == Limiter::Shared && held.len() == 1 {
+        all()
+    } else {
+        held
+    };
+    let groups = if limiter == Limiter::Shared {
+        vec![held.clone()]
+    } else {
+        Vec::new()
+    };
+    Some(Whole {
+        finding,
+        links: held,
+        groups,
+    })
 }
 
 /// Display names of the two ends.
@@ -347,21 +442,44 @@ pub struct Names<'a> {
 
 /// Describes the limiting factor of all links, as the continuation of a sentence: `limited by …`.
 pub fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_>) -> String {
-    let held: Vec<&LinkFinding<'_>> = whole.links.iter().filter_map(|place| links.get(*place)).collect();
+    let held: Vec<&LinkFinding<'_>> = whole
+        .links
+        .iter()
+        .filter_map(|place| links.get(*place))
+        .collect();
     let list = listed(&held.iter().map(|link| link.name).collect::<Vec<&str>>());
     let Names { sender, receiver } = names;
-    let host = if whole.finding.at == Some(End::Sender) { sender } else { receiver };
+    let host = if whole.finding.at == Some(End::Sender) {
+        sender
+    } else {
+        receiver
+    };
     match whole.finding.limiter {
         Limiter::Cable => cables(&held),
-        Limiter::Sender => format!("limited by the program on {sender}: too little data for {list}"),
-        Limiter::Receiver => format!("limited by the program on {receiver}: reads slower than {list} can deliver"),
-        Limiter::ReceiveBuffer => format!("limited by the receive buffer on {receiver}: too small for {list}"),
-        Limiter::SendBuffer => format!("limited by the send buffer on {sender}: too small for {list}"),
-        Limiter::Cpu if whole.finding.by_quota => format!("limited by the CPU quota of a cgroup on {host}"),
+        Limiter::Sender => {
+            format!("limited by the program on {sender}: too little data for {list}")
+        }
+        Limiter::Receiver => {
+            format!("limited by the program on {receiver}: reads slower than {list} can deliver")
+        }
+        Limiter::ReceiveBuffer => {
+            format!("limited by the receive buffer on {receiver}: too small for {list}")
+        }
+        Limiter::SendBuffer => {
+            format!("limited by the send buffer on {sender}: too small for {list}")
+        }
+        Limiter::Cpu if whole.finding.by_quota => {
+            format!("limited by the CPU quota of a cgroup on {host}")
+        }
         Limiter::Cpu => format!("limited by the processor of {host}: one core is saturated"),
-        Limiter::Loss => format!("limited by lost packets on {list}{}: try another cable or port", resent(&held)),
+        Limiter::Loss => format!(
+            "limited by lost packets on {list}{}: try another cable or port",
+            resent(&held)
+        ),
         Limiter::Shared => shared(&whole.groups, links),
-        Limiter::Window => format!("limited by the round trip of {list}: bandwidth × delay exceeds the socket buffers"),
+        Limiter::Window => format!(
+            "limited by the round trip of {list}: bandwidth × delay exceeds the socket buffers"
+        ),
         Limiter::Unknown => format!("limited by an unknown cause on {list}"),
     }
 }
@@ -370,23 +488,61 @@ fn cables(held: &[&LinkFinding<'_>]) -> String {
     if held.len() == 1 {
         return "limited by the cable, at its full rate".into();
     }
-    let best = held.iter().filter_map(|link| link.expected).max().unwrap_or_default();
-    let slow = held.iter().filter(|link| link.expected.is_some_and(|rate| rate.0 < best.0 / 2));
-    let slow: Vec<String> = slow.map(|link| format!("{} ({} at most)", link.name, link.expected.unwrap_or_default())).collect();
-    let is = if slow.len() == 1 { "is a slow line" } else { "are slow lines" };
-    let slow = if slow.is_empty() { String::new() } else { format!("; {} {is}", listed(&slow)) };
+    let best = held
+        .iter()
+        .filter_map(|link| link.expected)
+        .max()
+        .unwrap_or_default();
+    let slow = held
+        .iter()
+        .filter(|link| link.expected.is_some_and(|rate| rate.0 < best.0 / 2));
+    let slow: Vec<String> = slow
+        .map(|link| {
+            format!(
+                "{} ({} at most)",
+                link.name,
+                link.expected.unwrap_or_default()
+            )
+        })
+        .collect();
+    let is = if slow.len() == 1 {
+        "is a slow line"
+    } else {
+        "are slow lines"
+    };
+    let slow = if slow.is_empty() {
+        String::new()
+    } else {
+        format!("; {} {is}", listed(&slow))
+    };
     format!("limited by the cables, at their full rate{slow}")
 }
 
 fn shared(groups: &[Vec<usize>], links: &[LinkFinding<'_>]) -> String {
-    let names = |group: &Vec<usize>| group.iter().filter_map(|place| links.get(*place)).map(|link| link.name).collect::<Vec<&str>>();
-    let things: Vec<String> = groups.iter().map(|group| format!("a resource shared by {}", listed(&names(group)))).collect();
-    format!("limited by {}, such as a bus, card or switch: each alone is faster", listed(&things))
+    let names = |group: &Vec<usize>| {
+        group
+            .iter()
+            .filter_map(|place| links.get(*place))
+            .map(|link| link.name)
+            .collect::<Vec<&str>>()
+    };
+    let things: Vec<String> = groups
+        .iter()
+        .map(|group| format!("a resource shared by {}", listed(&names(group))))
+        .collect();
+    format!(
+        "limited by {}, such as a bus, card or switch: each alone is faster",
+        listed(&things)
+    )
 }
 
 fn resent(held: &[&LinkFinding<'_>]) -> String {
     let worst = held.iter().filter_map(|link| link.loss).fold(0.0, f64::max);
-    if worst > 0.0 { format!(" ({:.2} % of the bytes were retransmitted)", worst * 100.0) } else { String::new() }
+    if worst > 0.0 {
+        format!(" ({:.2} % of the bytes were retransmitted)", worst * 100.0)
+    } else {
+        String::new()
+    }
 }
 
 /// Returns `a`, `a and b` or `a, b and c`.

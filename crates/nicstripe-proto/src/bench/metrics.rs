@@ -8,7 +8,8 @@ use crate::{bench::statistics::jain, units::BitRate};
 ///
 /// `sent` includes retransmissions, as `tcpi_bytes_sent` does.
 pub fn tcp_efficiency_pct(sent_bytes: u64, retransmitted_bytes: u64) -> Option<f64> {
-    (sent_bytes > 0).then(|| sent_bytes.saturating_sub(retransmitted_bytes) as f64 / sent_bytes as f64 * 100.0)
+    (sent_bytes > 0)
+        .then(|| sent_bytes.saturating_sub(retransmitted_bytes) as f64 / sent_bytes as f64 * 100.0)
 }
 
 /// Returns actual duration ÷ theoretical duration of a transfer (RFC 6349, 4.1); 1 is perfect. For
@@ -42,7 +43,10 @@ pub fn scaling(together: BitRate, alone: impl IntoIterator<Item = BitRate>) -> O
 /// With plain rates, 100 Mbit/s next to a gigabit would look unfair. Returns `None` without links,
 /// if a link's maximum is 0, or if all rates are 0.
 pub fn fairness(links: &[(BitRate, BitRate)]) -> Option<f64> {
-    let shares: Option<Vec<f64>> = links.iter().map(|(goodput, theory)| efficiency(*goodput, *theory)).collect();
+    let shares: Option<Vec<f64>> = links
+        .iter()
+        .map(|(goodput, theory)| efficiency(*goodput, *theory))
+        .collect();
     jain(&shares?)
 }
 
@@ -71,7 +75,10 @@ mod tests {
     }
 
     fn near(found: Option<f64>, expected: f64) {
-        assert!(found.is_some_and(|found| (found - expected).abs() < 0.005), "{found:?} is not {expected}");
+        assert!(
+            found.is_some_and(|found| (found - expected).abs() < 0.005),
+            "{found:?} is not {expected}"
+        );
     }
 
     #[test]
@@ -90,14 +97,23 @@ mod tests {
         near(scaling(together, [mbit(940), mbit(940)]), 0.61);
         let theory = BitRate(941_482_444);
         near(efficiency(together, theory.saturating_add(theory)), 0.609);
-        near(transfer_time_ratio(together, theory.saturating_add(theory)), 1.64);
+        near(
+            transfer_time_ratio(together, theory.saturating_add(theory)),
+            1.64,
+        );
         near(fairness(&[(mbit(657), theory), (mbit(490), theory)]), 0.979);
     }
 
     #[test]
     fn a_slow_line_beside_a_fast_one_is_fair_where_both_are_full() {
-        near(fairness(&[(mbit(94), mbit(94)), (mbit(941), mbit(941))]), 1.0);
-        near(fairness(&[(mbit(94), mbit(941)), (mbit(941), mbit(941))]), 0.599);
+        near(
+            fairness(&[(mbit(94), mbit(94)), (mbit(941), mbit(941))]),
+            1.0,
+        );
+        near(
+            fairness(&[(mbit(94), mbit(941)), (mbit(941), mbit(941))]),
+            0.599,
+        );
     }
 
     #[test]

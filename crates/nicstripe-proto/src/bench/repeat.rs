@@ -54,9 +54,14 @@ impl RepeatRule {
 /// Always false for a single repeat.
 pub fn agree(rates: &[BitRate]) -> bool {
     let values = as_values(rates);
-    let Some(middle) = median(&values).filter(|middle| *middle > 0.0 && values.len() > 1) else { return false };
-    let extent = values.iter().copied().fold(0.0, f64::max) - values.iter().copied().fold(f64::INFINITY, f64::min);
-    let is_within = |(low, high): (f64, f64)| middle - low <= HALF_INTERVAL * middle && high - middle <= HALF_INTERVAL * middle;
+    let Some(middle) = median(&values).filter(|middle| *middle > 0.0 && values.len() > 1) else {
+        return false;
+    };
+    let extent = values.iter().copied().fold(0.0, f64::max)
+        - values.iter().copied().fold(f64::INFINITY, f64::min);
+    let is_within = |(low, high): (f64, f64)| {
+        middle - low <= HALF_INTERVAL * middle && high - middle <= HALF_INTERVAL * middle
+    };
     extent <= MOST_EXTENT * middle || median_interval(&values).is_some_and(is_within)
 }
 
@@ -110,36 +115,72 @@ impl Schedule {
     /// Returns the schedule of these phases over these links, each phase once and in the order of
     /// [`Phase`].
     pub fn new(phases: &[Phase], links: &[u32], rule: RepeatRule) -> Schedule {
-        let mut schedule = Schedule { links: links.to_vec(), rule, series: Vec::new(), has_planned_pairs: false };
+        let mut schedule = Schedule {
+            links: links.to_vec(),
+            rule,
+            series: Vec::new(),
+            has_planned_pairs: false,
+        };
         let is_meant = |phase| phases.contains(&phase) && !links.is_empty();
         if is_meant(Phase::Idle) {
             schedule.plan(Phase::Idle, links, RepeatRule { least: 1, most: 1 });
         }
         if is_meant(Phase::Solo) && !(links.len() == 1 && is_meant(Phase::Together)) {
-            links.iter().for_each(|link| schedule.plan(Phase::Solo, &[*link], rule));
+            links
+                .iter()
+                .for_each(|link| schedule.plan(Phase::Solo, &[*link], rule));
         }
-        for phase in [Phase::Together, Phase::Reverse, Phase::Both].into_iter().filter(|phase| is_meant(*phase)) {
+        for phase in [Phase::Together, Phase::Reverse, Phase::Both]
+            .into_iter()
+            .filter(|phase| is_meant(*phase))
+        {
             schedule.plan(phase, links, rule);
         }
         schedule
     }
 
     fn plan(&mut self, phase: Phase, links: &[u32], rule: RepeatRule) {
-        self.series.push(Series { phase, links: links.to_vec(), rule, rates: Vec::new(), failures: 0 });
+        self.series.push(Series {
+            phase,
+            links: links.to_vec(),
+            rule,
+            rates: Vec::new(),
+            failures: 0,
+        });
     }
 
     /// Returns the next measurement; unchanged until its result is recorded.
     pub fn next(&self) -> Option<Planned> {
         let open = self.series.iter().filter(|series| !series.is_done());
-        let series = open.min_by_key(|series| (series.phase != Phase::Idle, series.phase == Phase::Pair, series.turns()))?;
-        Some(Planned { phase: series.phase, repeat: series.rates.len() as u32 + 1, links: series.links.clone() })
+        let series = open.min_by_key(|series| {
+            (
+                series.phase != Phase::Idle,
+                series.phase == Phase::Pair,
+                series.turns(),
+            )
+        })?;
+        Some(Planned {
+            phase: series.phase,
+            repeat: series.rates.len() as u32 + 1,
+            links: series.links.clone(),
+        })
     }
 
     /// Returns the minimum number of loads left, without round trips. A load that scatters counts
     /// as one.
     pub fn loads_left(&self) -> u32 {
-        let open = self.series.iter().filter(|series| series.phase != Phase::Idle && !series.is_done());
-        open.map(|series| series.rule.least.saturating_sub(series.turns() as u32).max(1)).sum()
+        let open = self
+            .series
+            .iter()
+            .filter(|series| series.phase != Phase::Idle && !series.is_done());
+        open.map(|series| {
+            series
+                .rule
+                .least
+                .saturating_sub(series.turns() as u32)
+                .max(1)
+        })
+        .sum()
     }
 
     /// Records a result: the total of all links and both directions; any rate for [`Phase::Idle`].
@@ -160,12 +201,17 @@ impl Schedule {
 
     /// Returns true if a load was given up after too many failures.
     pub fn has_given_up(&self) -> bool {
-        self.series.iter().any(|series| series.failures >= MOST_FAILURES)
+        self.series
+            .iter()
+            .any(|series| series.failures >= MOST_FAILURES)
     }
 
     /// Returns the summary of a load so far.
     pub fn spread(&self, phase: Phase, links: &[u32]) -> Option<Spread> {
-        let series = self.series.iter().find(|series| series.phase == phase && series.links == links)?;
+        let series = self
+            .series
+            .iter()
+            .find(|series| series.phase == phase && series.links == links)?;
         Spread::of(&series.rates)
     }
 
@@ -182,19 +228,37 @@ impl Schedule {
         if self.scaling().is_none_or(|scaling| scaling >= GOOD_SCALING) {
             return Vec::new();
         }
-        let pairs = self.series.iter().filter(|series| series.phase == Phase::Pair);
-        let shares = |series: &&Series| self.scaling_of(Phase::Pair, &series.links).is_some_and(|scaling| scaling < GOOD_SCALING);
+        let pairs = self
+            .series
+            .iter()
+            .filter(|series| series.phase == Phase::Pair);
+        let shares = |series: &&Series| {
+            self.scaling_of(Phase::Pair, &series.links)
+                .is_some_and(|scaling| scaling < GOOD_SCALING)
+        };
         let groups = joined(pairs.filter(shares).map(|series| series.links.clone()));
-        if groups.is_empty() { vec![self.links.clone()] } else { groups }
+        if groups.is_empty() {
+            vec![self.links.clone()]
+        } else {
+            groups
+        }
     }
 
     fn scaling_of(&self, phase: Phase, links: &[u32]) -> Option<f64> {
-        let alone: Option<Vec<BitRate>> = links.iter().map(|link| self.spread(Phase::Solo, &[*link]).map(|spread| spread.median)).collect();
+        let alone: Option<Vec<BitRate>> = links
+            .iter()
+            .map(|link| {
+                self.spread(Phase::Solo, &[*link])
+                    .map(|spread| spread.median)
+            })
+            .collect();
         metrics::scaling(self.spread(phase, links)?.median, alone?)
     }
 
     fn series_of(&mut self, planned: &Planned) -> Option<&mut Series> {
-        self.series.iter_mut().find(|series| series.phase == planned.phase && series.links == planned.links)
+        self.series
+            .iter_mut()
+            .find(|series| series.phase == planned.phase && series.links == planned.links)
     }
 
     /// Plans pairs after everything else, if they can reveal anything.
@@ -208,9 +272,21 @@ impl Schedule {
             return;
         }
         let links = self.links.clone();
-        let pairs = links.iter().enumerate().flat_map(|(index, one)| links[index + 1..].iter().map(|other| [*one, *other]));
+        let pairs = links
+            .iter()
+            .enumerate()
+            .flat_map(|(index, one)| links[index + 1..].iter().map(|other| [*one, *other]));
         let repeats = PAIR_REPEATS.min(self.rule.least.max(1));
-        pairs.for_each(|pair| self.plan(Phase::Pair, &pair, RepeatRule { least: repeats, most: repeats }));
+        pairs.for_each(|pair| {
+            self.plan(
+                Phase::Pair,
+                &pair,
+                RepeatRule {
+                    least: repeats,
+                    most: repeats,
+                },
+            )
+        });
     }
 }
 
@@ -237,7 +313,9 @@ impl Series {
 pub fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for mut group in pairs {
-        let (touching, apart): (Vec<_>, Vec<_>) = groups.into_iter().partition(|other| other.iter().any(|link| group.contains(link)));
+        let (touching, apart): (Vec<_>, Vec<_>) = groups
+            .into_iter()
+            .partition(|other| other.iter().any(|link| group.contains(link)));
         group.extend(touching.into_iter().flatten());
         group.sort_unstable();
         group.dedup();
@@ -273,7 +351,13 @@ mod tests {
         rates.iter().copied().map(BitRate::from_mbit).collect()
     }
 
-    const ALL: [Phase; 5] = [Phase::Idle, Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both];
+    const ALL: [Phase; 5] = [
+        Phase::Idle,
+        Phase::Solo,
+        Phase::Together,
+        Phase::Reverse,
+        Phase::Both,
+    ];
 
     /// Runs a schedule to its end. `carry` returns the rate of a load, or `None` if it fails.
     fn run(schedule: &mut Schedule, carry: impl Fn(&Planned) -> Option<u64>) -> Vec<Planned> {
@@ -290,7 +374,10 @@ mod tests {
     }
 
     fn count(order: &[Planned], phase: Phase) -> usize {
-        order.iter().filter(|planned| planned.phase == phase).count()
+        order
+            .iter()
+            .filter(|planned| planned.phase == phase)
+            .count()
     }
 
     #[test]
@@ -312,22 +399,47 @@ mod tests {
         assert!(!agree(&mbit(&[974, 1000, 1000, 1000, 1000, 1025])));
         // Of nine the interval runs from the second to the last but one: one outlier does not
         // matter.
-        assert!(agree(&mbit(&[500, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000])));
+        assert!(agree(&mbit(&[
+            500, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000
+        ])));
         assert!(!agree(&mbit(&[940])) && !agree(&[]) && !agree(&mbit(&[0; 6])));
     }
 
     #[test]
     fn loads_take_turns_and_round_trips_come_first() {
         let mut schedule = Schedule::new(&ALL, &[1, 2], RepeatRule::default());
-        let order = run(&mut schedule, |planned| Some(940 * planned.links.len() as u64));
-        assert_eq!(order[0], Planned { phase: Phase::Idle, repeat: 1, links: vec![1, 2] });
-        let names =
-            |range: std::ops::Range<usize>| order[range].iter().map(|planned| (planned.phase, planned.links.len())).collect::<Vec<_>>();
-        let round = [(Phase::Solo, 1), (Phase::Solo, 1), (Phase::Together, 2), (Phase::Reverse, 2), (Phase::Both, 2)];
+        let order = run(&mut schedule, |planned| {
+            Some(940 * planned.links.len() as u64)
+        });
+        assert_eq!(
+            order[0],
+            Planned {
+                phase: Phase::Idle,
+                repeat: 1,
+                links: vec![1, 2]
+            }
+        );
+        let names = |range: std::ops::Range<usize>| {
+            order[range]
+                .iter()
+                .map(|planned| (planned.phase, planned.links.len()))
+                .collect::<Vec<_>>()
+        };
+        let round = [
+            (Phase::Solo, 1),
+            (Phase::Solo, 1),
+            (Phase::Together, 2),
+            (Phase::Reverse, 2),
+            (Phase::Both, 2),
+        ];
         for repeat in 0..6 {
             let from = 1 + repeat * round.len();
             assert_eq!(names(from..from + round.len()), round);
-            assert!(order[from..from + round.len()].iter().all(|planned| planned.repeat as usize == repeat + 1));
+            assert!(
+                order[from..from + round.len()]
+                    .iter()
+                    .all(|planned| planned.repeat as usize == repeat + 1)
+            );
         }
         assert_eq!(order.len(), 31, "two links that scale need no pairs");
         assert_eq!(schedule.scaling(), Some(1.0));
@@ -342,40 +454,93 @@ mod tests {
         while let Some(planned) = schedule.next() {
             // A load that scatters is measured repeatedly.
             let scatters = planned.phase == Phase::Both;
-            schedule.record(&planned, BitRate::from_mbit(if scatters { 100 * u64::from(planned.repeat) } else { 900 }));
+            schedule.record(
+                &planned,
+                BitRate::from_mbit(if scatters {
+                    100 * u64::from(planned.repeat)
+                } else {
+                    900
+                }),
+            );
             let left = schedule.loads_left();
-            assert!(left <= before && (left == 0) == schedule.next().is_none(), "{before} remained, then {left}");
+            assert!(
+                left <= before && (left == 0) == schedule.next().is_none(),
+                "{before} remained, then {left}"
+            );
             before = left;
         }
     }
 
     #[test]
     fn only_what_scatters_is_repeated_more_often() {
-        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2], RepeatRule::default());
+        let mut schedule = Schedule::new(
+            &[Phase::Solo, Phase::Together],
+            &[1, 2],
+            RepeatRule::default(),
+        );
         let order = run(&mut schedule, |planned| match planned.phase {
             Phase::Together => Some(1000 + 300 * u64::from(planned.repeat % 2)),
             _ => Some(940),
         });
-        assert_eq!((count(&order, Phase::Solo), count(&order, Phase::Together)), (12, 12));
+        assert_eq!(
+            (count(&order, Phase::Solo), count(&order, Phase::Together)),
+            (12, 12)
+        );
         assert!(!schedule.spread(Phase::Together, &[1, 2]).unwrap().stable);
     }
 
     #[test]
     fn a_load_that_scatters_goes_on_alone_when_the_others_agree() {
-        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2], RepeatRule { least: 2, most: 5 });
-        let order = run(&mut schedule, |planned| Some(if planned.links == [2] { 100 * u64::from(planned.repeat) } else { 100 }));
-        let order: Vec<(u32, &[u32])> = order.iter().map(|planned| (planned.repeat, &planned.links[..])).collect();
+        let mut schedule = Schedule::new(
+            &[Phase::Solo, Phase::Together],
+            &[1, 2],
+            RepeatRule { least: 2, most: 5 },
+        );
+        let order = run(&mut schedule, |planned| {
+            Some(if planned.links == [2] {
+                100 * u64::from(planned.repeat)
+            } else {
+                100
+            })
+        });
+        let order: Vec<(u32, &[u32])> = order
+            .iter()
+            .map(|planned| (planned.repeat, &planned.links[..]))
+            .collect();
         let (one, other, all) = (&[1][..], &[2][..], &[1, 2][..]);
         let alone = [(3, other), (4, other), (5, other)];
-        assert_eq!(order, [&[(1, one), (1, other), (1, all), (2, one), (2, other), (2, all)][..], &alone].concat());
+        assert_eq!(
+            order,
+            [
+                &[
+                    (1, one),
+                    (1, other),
+                    (1, all),
+                    (2, one),
+                    (2, other),
+                    (2, all)
+                ][..],
+                &alone
+            ]
+            .concat()
+        );
         assert!(!schedule.has_given_up());
     }
 
     #[test]
     fn one_link_is_not_measured_twice_for_the_same_thing() {
-        let order = run(&mut Schedule::new(&ALL, &[7], RepeatRule::default()), |_| Some(940));
-        assert_eq!((count(&order, Phase::Solo), count(&order, Phase::Together)), (0, 6));
-        let order = run(&mut Schedule::new(&[Phase::Solo], &[7], RepeatRule::default()), |_| Some(940));
+        let order = run(
+            &mut Schedule::new(&ALL, &[7], RepeatRule::default()),
+            |_| Some(940),
+        );
+        assert_eq!(
+            (count(&order, Phase::Solo), count(&order, Phase::Together)),
+            (0, 6)
+        );
+        let order = run(
+            &mut Schedule::new(&[Phase::Solo], &[7], RepeatRule::default()),
+            |_| Some(940),
+        );
         assert_eq!(count(&order, Phase::Solo), 6);
         assert_eq!(Schedule::new(&ALL, &[], RepeatRule::default()).next(), None);
     }
@@ -388,17 +553,37 @@ mod tests {
 
     #[test]
     fn pairs_name_the_links_that_share_a_bus() {
-        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2, 3, 4], RepeatRule::default());
-        let order = run(&mut schedule, |planned| Some(shared(&planned.links, &[2, 4])));
-        let pairs: Vec<_> = order.iter().filter(|planned| planned.phase == Phase::Pair).map(|planned| &planned.links[..]).collect();
-        assert_eq!(pairs, [[1, 2], [1, 3], [1, 4], [2, 3], [2, 4], [3, 4]].repeat(PAIR_REPEATS as usize), "they take turns as well");
+        let mut schedule = Schedule::new(
+            &[Phase::Solo, Phase::Together],
+            &[1, 2, 3, 4],
+            RepeatRule::default(),
+        );
+        let order = run(&mut schedule, |planned| {
+            Some(shared(&planned.links, &[2, 4]))
+        });
+        let pairs: Vec<_> = order
+            .iter()
+            .filter(|planned| planned.phase == Phase::Pair)
+            .map(|planned| &planned.links[..])
+            .collect();
+        assert_eq!(
+            pairs,
+            [[1, 2], [1, 3], [1, 4], [2, 3], [2, 4], [3, 4]].repeat(PAIR_REPEATS as usize),
+            "they take turns as well"
+        );
         assert_eq!(schedule.sharing(), [[2, 4]]);
     }
 
     #[test]
     fn of_two_links_the_pair_is_all_and_is_not_measured_again() {
-        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2], RepeatRule::default());
-        let order = run(&mut schedule, |planned| Some(shared(&planned.links, &[1, 2])));
+        let mut schedule = Schedule::new(
+            &[Phase::Solo, Phase::Together],
+            &[1, 2],
+            RepeatRule::default(),
+        );
+        let order = run(&mut schedule, |planned| {
+            Some(shared(&planned.links, &[1, 2]))
+        });
         assert_eq!(count(&order, Phase::Pair), 0);
         assert_eq!(schedule.sharing(), [[1, 2]]);
         assert!((schedule.scaling().unwrap() - 0.638).abs() < 0.001);
@@ -406,19 +591,33 @@ mod tests {
 
     #[test]
     fn where_every_pair_has_room_and_all_have_not_all_share() {
-        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2, 3], RepeatRule::default());
-        run(&mut schedule, |planned| Some((planned.links.len() as u64 * 940).min(2000)));
+        let mut schedule = Schedule::new(
+            &[Phase::Solo, Phase::Together],
+            &[1, 2, 3],
+            RepeatRule::default(),
+        );
+        run(&mut schedule, |planned| {
+            Some((planned.links.len() as u64 * 940).min(2000))
+        });
         assert_eq!(schedule.sharing(), [[1, 2, 3]]);
     }
 
     #[test]
     fn a_load_that_fails_twice_is_given_up_and_the_others_go_on() {
         let mut schedule = Schedule::new(&ALL, &[1, 2], RepeatRule::default());
-        let order = run(&mut schedule, |planned| (planned.links != [2]).then_some(940));
-        assert_eq!(order.iter().filter(|planned| planned.links == [2]).count(), 2);
+        let order = run(&mut schedule, |planned| {
+            (planned.links != [2]).then_some(940)
+        });
+        assert_eq!(
+            order.iter().filter(|planned| planned.links == [2]).count(),
+            2
+        );
         assert_eq!(count(&order, Phase::Together), 6);
         assert!(schedule.has_given_up());
-        assert_eq!((schedule.spread(Phase::Solo, &[2]), schedule.scaling()), (None, None));
+        assert_eq!(
+            (schedule.spread(Phase::Solo, &[2]), schedule.scaling()),
+            (None, None)
+        );
     }
 
     #[test]
@@ -432,12 +631,22 @@ mod tests {
         for seed in 0..300 {
             let mut rng = Rng::new(seed);
             let links: Vec<u32> = (1..=1 + rng.below(5) as u32).collect();
-            let rule = RepeatRule { least: rng.below(8) as u32, most: rng.below(14) as u32 };
+            let rule = RepeatRule {
+                least: rng.below(8) as u32,
+                most: rng.below(14) as u32,
+            };
             let mut schedule = Schedule::new(&ALL, &links, rule);
             let mut done: Vec<Planned> = Vec::new();
             while let Some(planned) = schedule.next() {
-                let before = done.iter().filter(|other| other.phase == planned.phase && other.links == planned.links).count() as u32;
-                assert!(planned.repeat == before + 1 && planned.repeat <= rule.most.max(rule.least).max(1), "seed {seed}: {planned:?}");
+                let before = done
+                    .iter()
+                    .filter(|other| other.phase == planned.phase && other.links == planned.links)
+                    .count() as u32;
+                assert!(
+                    planned.repeat == before + 1
+                        && planned.repeat <= rule.most.max(rule.least).max(1),
+                    "seed {seed}: {planned:?}"
+                );
                 if rng.below(20) == 0 {
                     schedule.fail(&planned);
                 } else {
@@ -445,7 +654,14 @@ mod tests {
                     done.push(planned);
                 }
             }
-            assert!(schedule.sharing().iter().flatten().all(|link| links.contains(link)), "seed {seed}");
+            assert!(
+                schedule
+                    .sharing()
+                    .iter()
+                    .flatten()
+                    .all(|link| links.contains(link)),
+                "seed {seed}"
+            );
         }
     }
 }

@@ -80,7 +80,14 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     let mean = mean(&values)?;
-    Some((values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt())
+    Some(
+        (values
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
+            / values.len() as f64)
+            .sqrt(),
+    )
 }
 
 /// Returns the median.
@@ -91,7 +98,10 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// Returns a percentile, interpolated between neighbours. `percent` is clamped to 0 to 100.
 pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     let values = sorted(values);
-    let last = values.len().checked_sub(1).filter(|_| percent.is_finite())?;
+    let last = values
+        .len()
+        .checked_sub(1)
+        .filter(|_| percent.is_finite())?;
     let place = (percent / 100.0).clamp(0.0, 1.0) * last as f64;
     let below = (place.floor() as usize).min(last);
     let above = (below + 1).min(last);
@@ -102,7 +112,10 @@ pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
 /// standard deviation.
 pub fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
-    let distances: Vec<f64> = sorted(values).iter().map(|value| (value - middle).abs()).collect();
+    let distances: Vec<f64> = sorted(values)
+        .iter()
+        .map(|value| (value - middle).abs())
+        .collect();
     median(&distances)
 }
 
@@ -158,7 +171,11 @@ pub fn as_values(rates: &[BitRate]) -> Vec<f64> {
 }
 
 fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    let mut values: Vec<f64> = values
+        .iter()
+        .copied()
+        .filter(|value| value.is_finite())
+        .collect();
     values.sort_by(f64::total_cmp);
     values
 }
@@ -175,7 +192,10 @@ mod tests {
     use super::*;
 
     fn near(found: Option<f64>, expected: f64) {
-        assert!(found.is_some_and(|found| (found - expected).abs() < 0.005), "{found:?} is not {expected}");
+        assert!(
+            found.is_some_and(|found| (found - expected).abs() < 0.005),
+            "{found:?} is not {expected}"
+        );
     }
 
     #[test]
@@ -200,7 +220,10 @@ mod tests {
         let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
         near(deviation(&values), 2.0);
         near(mean(&values), 5.0);
-        near(median_absolute_deviation(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]), 1.0);
+        near(
+            median_absolute_deviation(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]),
+            1.0,
+        );
     }
 
     #[test]
@@ -221,7 +244,10 @@ mod tests {
     #[test]
     fn six_repeats_are_the_fewest_with_an_honest_interval() {
         assert_eq!((1..=5).map(interval_rank).collect::<Vec<_>>(), [None; 5]);
-        assert_eq!((6..=12).map(interval_rank).collect::<Vec<_>>(), [1, 1, 1, 2, 2, 2, 3].map(Some));
+        assert_eq!(
+            (6..=12).map(interval_rank).collect::<Vec<_>>(),
+            [1, 1, 1, 2, 2, 2, 3].map(Some)
+        );
         let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         assert_eq!(median_interval(&values), Some((1.0, 6.0)));
         assert_eq!(median_interval(&values[..5]), None);
@@ -230,8 +256,13 @@ mod tests {
     #[test]
     fn a_spread_tells_the_middle_the_ends_and_the_number() {
         let rates = [940, 939, 941, 940, 940, 941].map(BitRate::from_mbit);
-        let expected =
-            Spread { median: BitRate::from_mbit(940), min: BitRate::from_mbit(939), max: BitRate::from_mbit(941), n: 6, stable: true };
+        let expected = Spread {
+            median: BitRate::from_mbit(940),
+            min: BitRate::from_mbit(939),
+            max: BitRate::from_mbit(941),
+            n: 6,
+            stable: true,
+        };
         assert_eq!(Spread::of(&rates), Some(expected));
         assert_eq!(Spread::of(&[]), None);
     }
@@ -240,7 +271,10 @@ mod tests {
     fn what_is_not_a_number_is_left_out() {
         let values = [f64::NAN, 1.0, f64::INFINITY, 3.0];
         assert_eq!(median(&values), Some(2.0));
-        assert_eq!(Distribution::of(&values).map(|found| (found.count, found.max)), Some((2, 3.0)));
+        assert_eq!(
+            Distribution::of(&values).map(|found| (found.count, found.max)),
+            Some((2, 3.0))
+        );
         assert_eq!(Distribution::of(&[f64::NAN]), None);
     }
 

@@ -41,7 +41,13 @@ pub struct Theory {
 impl Theory {
     /// Returns the default case of Linux: IPv4 with timestamps and without VLAN tags.
     pub const fn usual(line: BitRate, mtu: u32) -> Theory {
-        Theory { line, mtu, ip: IpVersion::V4, timestamps: true, vlan_tags: 0 }
+        Theory {
+            line,
+            mtu,
+            ip: IpVersion::V4,
+            timestamps: true,
+            vlan_tags: 0,
+        }
     }
 
     /// Returns the payload bytes of a full segment: MTU − IP − TCP; 0 if the headers alone fill it.
@@ -71,7 +77,8 @@ impl Theory {
     /// Makes line and shaper comparable. Rounded up, so that the goodput is not rounded down twice.
     pub fn line_of_shaper(&self) -> BitRate {
         BitRate(saturate(
-            (u128::from(self.line.0) * u128::from(self.wire_bytes(ETHERNET_BYTES))).div_ceil(self.wire_bytes(HEADER_BYTES).into()),
+            (u128::from(self.line.0) * u128::from(self.wire_bytes(ETHERNET_BYTES)))
+                .div_ceil(self.wire_bytes(HEADER_BYTES).into()),
         ))
     }
 
@@ -82,7 +89,10 @@ impl Theory {
     }
 
     fn share(&self, overhead: u64) -> BitRate {
-        BitRate(saturate(u128::from(self.line.0) * u128::from(self.segment_bytes()) / u128::from(self.wire_bytes(overhead))))
+        BitRate(saturate(
+            u128::from(self.line.0) * u128::from(self.segment_bytes())
+                / u128::from(self.wire_bytes(overhead)),
+        ))
     }
 
     /// Never 0, since neither overhead is.
@@ -110,7 +120,9 @@ pub fn window_limited_rate(window_bytes: u64, round_trip: Duration) -> BitRate {
 /// for variation. The minimum is the plateau of a cable without delay (measured: 64 KiB give 874
 /// and 256 KiB 941 of 941.5 Mbit/s).
 pub fn buffer_to_ask_for(rate: BitRate, round_trip: Duration) -> u64 {
-    bdp(rate, round_trip).saturating_mul(4).max(SUFFICIENT_BUFFER_BYTES)
+    bdp(rate, round_trip)
+        .saturating_mul(4)
+        .max(SUFFICIENT_BUFFER_BYTES)
 }
 
 /// Returns the greatest rate of Reno TCP at a random packet loss of `loss` (0 to 1): `1.22 × MSS ×
@@ -120,7 +132,10 @@ pub fn buffer_to_ask_for(rate: BitRate, round_trip: Duration) -> u64 {
 /// Saturates if the loss or the round trip is 0.
 pub fn loss_limited_rate(segment_bytes: u64, round_trip: Duration, loss: f64) -> BitRate {
     // A float that is too large, or a division by 0, saturates.
-    BitRate((1.22 * segment_bytes as f64 * 8.0 / (round_trip.as_secs_f64() * loss.max(0.0).sqrt())) as u64)
+    BitRate(
+        (1.22 * segment_bytes as f64 * 8.0 / (round_trip.as_secs_f64() * loss.max(0.0).sqrt()))
+            as u64,
+    )
 }
 
 const fn tcp_header_bytes(timestamps: bool) -> u64 {
@@ -153,7 +168,10 @@ mod tests {
     }
 
     fn mbytes(line_mbit: u64, mtu: u32) -> f64 {
-        Theory::usual(BitRate::from_mbit(line_mbit), mtu).goodput().0 as f64 / 8e6
+        Theory::usual(BitRate::from_mbit(line_mbit), mtu)
+            .goodput()
+            .0 as f64
+            / 8e6
     }
 
     #[test]
@@ -166,8 +184,23 @@ mod tests {
             (16110, ["994.43", "995.17", "994.18", "993.19", "993.93"]),
         ] {
             let v4 = Theory::usual(GIGABIT, mtu);
-            let v6 = Theory { ip: IpVersion::V6, ..v4 };
-            let found = [v4, Theory { timestamps: false, ..v4 }, Theory { vlan_tags: 1, ..v4 }, v6, Theory { timestamps: false, ..v6 }];
+            let v6 = Theory {
+                ip: IpVersion::V6,
+                ..v4
+            };
+            let found = [
+                v4,
+                Theory {
+                    timestamps: false,
+                    ..v4
+                },
+                Theory { vlan_tags: 1, ..v4 },
+                v6,
+                Theory {
+                    timestamps: false,
+                    ..v6
+                },
+            ];
             assert_eq!(found.map(mbit), row, "MTU {mtu}");
         }
         assert_eq!(Theory::usual(GIGABIT, 1500).goodput(), BitRate(941_482_444));
@@ -175,11 +208,23 @@ mod tests {
 
     #[test]
     fn faster_and_slower_lines_carry_their_share_in_megabytes() {
-        for (line, small, jumbo) in
-            [(100, 11.77, 12.38), (1000, 117.69, 123.76), (2500, 294.2, 309.4), (5000, 588.4, 618.8), (10_000, 1176.9, 1237.6)]
-        {
-            assert!((mbytes(line, 1500) - small).abs() < 0.06, "{line} {}", mbytes(line, 1500));
-            assert!((mbytes(line, 9000) - jumbo).abs() < 0.06, "{line} {}", mbytes(line, 9000));
+        for (line, small, jumbo) in [
+            (100, 11.77, 12.38),
+            (1000, 117.69, 123.76),
+            (2500, 294.2, 309.4),
+            (5000, 588.4, 618.8),
+            (10_000, 1176.9, 1237.6),
+        ] {
+            assert!(
+                (mbytes(line, 1500) - small).abs() < 0.06,
+                "{line} {}",
+                mbytes(line, 1500)
+            );
+            assert!(
+                (mbytes(line, 9000) - jumbo).abs() < 0.06,
+                "{line} {}",
+                mbytes(line, 9000)
+            );
         }
     }
 
@@ -193,19 +238,32 @@ mod tests {
     fn a_shaper_that_lets_out_what_a_gigabit_line_takes_is_that_line() {
         for (shaper, mtu) in [(984_396_000, 1500), (997_344_000, 9000)] {
             let shaped = Theory::usual(BitRate(shaper), mtu);
-            let line = Theory { line: shaped.line_of_shaper(), ..shaped };
+            let line = Theory {
+                line: shaped.line_of_shaper(),
+                ..shaped
+            };
             assert!(line.line.0.abs_diff(GIGABIT.0) < 1000, "{}", line.line.0);
             assert!(line.goodput().0.abs_diff(shaped.goodput_of_shaper().0) <= 1);
         }
-        assert_eq!(Theory::usual(BitRate(984_396_000), 1500).goodput_of_shaper(), BitRate(941_483_096));
+        assert_eq!(
+            Theory::usual(BitRate(984_396_000), 1500).goodput_of_shaper(),
+            BitRate(941_483_096)
+        );
     }
 
     #[test]
     fn packets_without_room_for_payload_carry_nothing_and_extreme_values_do_not_overflow() {
         for mtu in [0, 20, 52] {
-            assert_eq!(Theory::usual(GIGABIT, mtu).goodput(), BitRate::ZERO, "MTU {mtu}");
+            assert_eq!(
+                Theory::usual(GIGABIT, mtu).goodput(),
+                BitRate::ZERO,
+                "MTU {mtu}"
+            );
         }
-        let most = Theory { vlan_tags: u8::MAX, ..Theory::usual(BitRate(u64::MAX), u32::MAX) };
+        let most = Theory {
+            vlan_tags: u8::MAX,
+            ..Theory::usual(BitRate(u64::MAX), u32::MAX)
+        };
         assert!(most.goodput() < most.line);
         assert_eq!(most.line_of_shaper().0, u64::MAX);
     }
@@ -213,9 +271,13 @@ mod tests {
     #[test]
     fn bandwidth_times_delay_is_what_the_table_says() {
         let ten = BitRate::from_gbit(10);
-        for (line, micros, bytes) in
-            [(GIGABIT, 100, 12_500), (GIGABIT, 200, 25_000), (GIGABIT, 1000, 125_000), (GIGABIT, 50_000, 6_250_000), (ten, 200, 250_000)]
-        {
+        for (line, micros, bytes) in [
+            (GIGABIT, 100, 12_500),
+            (GIGABIT, 200, 25_000),
+            (GIGABIT, 1000, 125_000),
+            (GIGABIT, 50_000, 6_250_000),
+            (ten, 200, 250_000),
+        ] {
             let round_trip = Duration::from_micros(micros);
             assert_eq!(bdp(line, round_trip), bytes);
             assert_eq!(window_limited_rate(bytes, round_trip), line);
@@ -224,15 +286,27 @@ mod tests {
 
     #[test]
     fn a_buffer_to_ask_for_is_four_times_that_and_not_below_256_kib() {
-        assert_eq!(buffer_to_ask_for(GIGABIT, Duration::from_micros(100)), 262_144);
-        assert_eq!(buffer_to_ask_for(GIGABIT, Duration::from_millis(10)), 5_000_000);
+        assert_eq!(
+            buffer_to_ask_for(GIGABIT, Duration::from_micros(100)),
+            262_144
+        );
+        assert_eq!(
+            buffer_to_ask_for(GIGABIT, Duration::from_millis(10)),
+            5_000_000
+        );
     }
 
     #[test]
     fn one_packet_in_a_thousand_lost_at_lan_round_trips_still_allows_2_2_gbit() {
         let rate = loss_limited_rate(1448, Duration::from_micros(200), 1e-3);
         assert_eq!(rate.to_string(), "2.23 Gbit/s");
-        assert_eq!(loss_limited_rate(1448, Duration::ZERO, 1e-3), BitRate(u64::MAX));
-        assert_eq!(loss_limited_rate(1448, Duration::from_millis(1), 0.0), BitRate(u64::MAX));
+        assert_eq!(
+            loss_limited_rate(1448, Duration::ZERO, 1e-3),
+            BitRate(u64::MAX)
+        );
+        assert_eq!(
+            loss_limited_rate(1448, Duration::from_millis(1), 0.0),
+            BitRate(u64::MAX)
+        );
     }
 }

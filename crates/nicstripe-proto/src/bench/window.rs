@@ -31,13 +31,24 @@ pub struct Span {
 impl Span {
     /// Returns the span from one snapshot to a later one. A counter that decreased counts as 0.
     pub fn between(from: &Snapshot, to: &Snapshot) -> Span {
-        let bytes = from.bytes.iter().zip(&to.bytes).map(|(from, to)| to.saturating_sub(*from)).collect();
-        Span { began: from.at, length: to.at.saturating_sub(from.at), bytes }
+        let bytes = from
+            .bytes
+            .iter()
+            .zip(&to.bytes)
+            .map(|(from, to)| to.saturating_sub(*from))
+            .collect();
+        Span {
+            began: from.at,
+            length: to.at.saturating_sub(from.at),
+            bytes,
+        }
     }
 
     /// Returns the payload bytes of all paths.
     pub fn total_bytes(&self) -> u64 {
-        self.bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+        self.bytes
+            .iter()
+            .fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
     /// Returns the rate of all paths.
@@ -47,7 +58,10 @@ impl Span {
 
     /// Returns the rate of one path; zero if the path does not exist.
     pub fn rate(&self, path: usize) -> BitRate {
-        BitRate::from_bytes_over(self.bytes.get(path).copied().unwrap_or_default(), self.length)
+        BitRate::from_bytes_over(
+            self.bytes.get(path).copied().unwrap_or_default(),
+            self.length,
+        )
     }
 }
 
@@ -55,8 +69,13 @@ impl Span {
 /// previous one.
 pub fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
     let mut spans = Vec::new();
-    let Some(mut last) = snapshots.first() else { return spans };
-    for snapshot in snapshots.iter().filter(|snapshot| snapshot.bytes.len() == last.bytes.len()) {
+    let Some(mut last) = snapshots.first() else {
+        return spans;
+    };
+    for snapshot in snapshots
+        .iter()
+        .filter(|snapshot| snapshot.bytes.len() == last.bytes.len())
+    {
         if snapshot.at > last.at {
             spans.push(Span::between(last, snapshot));
             last = snapshot;
@@ -70,10 +89,17 @@ pub fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
 ///
 /// The first snapshot must precede any load. A path warms up from its last snapshot without data;
 /// after twice the warm-up it counts as 0. Returns `None` while the window is empty.
-pub fn common(snapshots: &[Snapshot], warm_up: Duration, stopped: Option<Duration>) -> Option<Span> {
+pub fn common(
+    snapshots: &[Snapshot],
+    warm_up: Duration,
+    stopped: Option<Duration>,
+) -> Option<Span> {
     let from = snapshots.get(warm_from(snapshots, warm_up)?)?;
     let is_before_stop = |at: Duration| stopped.is_none_or(|stopped| at <= stopped);
-    let to = snapshots.iter().rev().find(|snapshot| is_before_stop(snapshot.at) && snapshot.bytes.len() == from.bytes.len())?;
+    let to = snapshots
+        .iter()
+        .rev()
+        .find(|snapshot| is_before_stop(snapshot.at) && snapshot.bytes.len() == from.bytes.len())?;
     (to.at > from.at).then(|| Span::between(from, to))
 }
 
@@ -83,11 +109,17 @@ fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
     let waits_until = first.at.saturating_add(warm_up.saturating_mul(2));
     let warm_at = |path: usize| {
         let silent = |snapshot: &&Snapshot| snapshot.bytes.get(path) == first.bytes.get(path);
-        let began = snapshots.iter().take_while(silent).last().map_or(first.at, |snapshot| snapshot.at);
+        let began = snapshots
+            .iter()
+            .take_while(silent)
+            .last()
+            .map_or(first.at, |snapshot| snapshot.at);
         began.saturating_add(warm_up).min(waits_until)
     };
     let all_warm = (0..first.bytes.len()).map(warm_at).max()?;
-    snapshots.iter().position(|snapshot| snapshot.at >= all_warm)
+    snapshots
+        .iter()
+        .position(|snapshot| snapshot.at >= all_warm)
 }
 
 /// Condition under which a load may end: slope and deviation of the last samples, as in fio's
@@ -138,7 +170,9 @@ impl SettleRule {
     ///
     /// Only the total must settle: links with a shared resource may shift rate between them.
     pub fn progress(&self, snapshots: &[Snapshot], warm_up: Duration) -> Progress {
-        let Some(window) = common(snapshots, warm_up, None) else { return Progress::Going };
+        let Some(window) = common(snapshots, warm_up, None) else {
+            return Progress::Going;
+        };
         if window.length < self.least.min(self.longest) {
             return Progress::Going;
         }
@@ -154,24 +188,35 @@ impl SettleRule {
         let mut ends: Vec<Snapshot> = Vec::new();
         let least = self.sample.saturating_sub(self.sample / EARLY);
         for snapshot in snapshots.iter().filter(|snapshot| snapshot.at >= began) {
-            if ends.last().is_none_or(|last| snapshot.at >= last.at.saturating_add(least)) {
+            if ends
+                .last()
+                .is_none_or(|last| snapshot.at >= last.at.saturating_add(least))
+            {
                 ends.push(snapshot.clone());
             }
         }
-        intervals(&ends).iter().map(|span| span.total().0 as f64).collect()
+        intervals(&ends)
+            .iter()
+            .map(|span| span.total().0 as f64)
+            .collect()
     }
 
     /// Returns true if the last of these rates are steady. A rate of zero is not, since data may
     /// still come.
     fn is_settled(&self, rates: &[f64]) -> bool {
-        let Some(first) = rates.len().checked_sub(self.samples.max(2)) else { return false };
+        let Some(first) = rates.len().checked_sub(self.samples.max(2)) else {
+            return false;
+        };
         let last = &rates[first..];
         let mean = match statistics::mean(last) {
             Some(mean) if mean > 0.0 => mean,
             _ => return false,
         };
         let rise = slope(last) * (last.len() - 1) as f64;
-        let deviation = last.iter().map(|rate| (rate - mean).abs()).fold(0.0, f64::max);
+        let deviation = last
+            .iter()
+            .map(|rate| (rate - mean).abs())
+            .fold(0.0, f64::max);
         rise.abs() < self.slope * mean && deviation < self.deviation * mean
     }
 }
@@ -180,7 +225,10 @@ impl SettleRule {
 fn slope(values: &[f64]) -> f64 {
     let middle = (values.len() - 1) as f64 / 2.0;
     let places = || (0..values.len()).map(|place| place as f64 - middle);
-    let rise: f64 = places().zip(values).map(|(place, value)| place * value).sum();
+    let rise: f64 = places()
+        .zip(values)
+        .map(|(place, value)| place * value)
+        .sum();
     rise / places().map(|place| place * place).sum::<f64>()
 }
 
@@ -199,10 +247,19 @@ mod tests {
     /// Snapshots every 100 ms, of paths with these bytes in each interval.
     fn snapshots(paths: &[Vec<u64>]) -> Vec<Snapshot> {
         let mut bytes = vec![0; paths.len()];
-        let mut found = vec![Snapshot { at: Duration::ZERO, bytes: bytes.clone() }];
+        let mut found = vec![Snapshot {
+            at: Duration::ZERO,
+            bytes: bytes.clone(),
+        }];
         for index in 0..paths[0].len() {
-            bytes.iter_mut().zip(paths).for_each(|(sum, path)| *sum += path[index]);
-            found.push(Snapshot { at: (index as u32 + 1) * 100 * MS, bytes: bytes.clone() });
+            bytes
+                .iter_mut()
+                .zip(paths)
+                .for_each(|(sum, path)| *sum += path[index]);
+            found.push(Snapshot {
+                at: (index as u32 + 1) * 100 * MS,
+                bytes: bytes.clone(),
+            });
         }
         found
     }
@@ -213,12 +270,20 @@ mod tests {
     #[test]
     fn the_window_begins_when_the_last_path_is_warm_and_ends_before_the_first_sender_stops() {
         // The second path begins 300 ms after the first.
-        let late: Vec<u64> = (0..40).map(|index| if index < 3 { 0 } else { FULL }).collect();
+        let late: Vec<u64> = (0..40)
+            .map(|index| if index < 3 { 0 } else { FULL })
+            .collect();
         let window = common(&snapshots(&[vec![FULL; 40], late]), SEC, Some(3550 * MS)).unwrap();
-        assert_eq!((window.began, window.began + window.length), (1300 * MS, 3500 * MS));
+        assert_eq!(
+            (window.began, window.began + window.length),
+            (1300 * MS, 3500 * MS)
+        );
         assert_eq!(window.bytes, [22 * FULL, 22 * FULL]);
         assert_eq!(window.total(), BitRate::from_gbit(2));
-        assert_eq!(window.rate(0).saturating_add(window.rate(1)), window.total());
+        assert_eq!(
+            window.rate(0).saturating_add(window.rate(1)),
+            window.total()
+        );
         assert_eq!(window.rate(2), BitRate::ZERO);
     }
 
@@ -235,22 +300,58 @@ mod tests {
         assert_eq!(common(&run, SEC, None), None);
         assert_eq!(common(&run, 500 * MS, Some(500 * MS)), None);
         assert_eq!(common(&[], SEC, None), None);
-        assert_eq!(common(&[Snapshot { at: SEC, bytes: Vec::new() }, Snapshot { at: 5 * SEC, bytes: Vec::new() }], SEC, None), None);
+        assert_eq!(
+            common(
+                &[
+                    Snapshot {
+                        at: SEC,
+                        bytes: Vec::new()
+                    },
+                    Snapshot {
+                        at: 5 * SEC,
+                        bytes: Vec::new()
+                    }
+                ],
+                SEC,
+                None
+            ),
+            None
+        );
     }
 
     #[test]
     fn intervals_have_the_length_that_they_had() {
-        let at = |at, bytes| Snapshot { at, bytes: vec![bytes] };
-        let run = [at(Duration::ZERO, 0), at(137 * MS, 1000), at(137 * MS, 1500), at(300 * MS, 2000)];
+        let at = |at, bytes| Snapshot {
+            at,
+            bytes: vec![bytes],
+        };
+        let run = [
+            at(Duration::ZERO, 0),
+            at(137 * MS, 1000),
+            at(137 * MS, 1500),
+            at(300 * MS, 2000),
+        ];
         let found = intervals(&run);
-        assert_eq!(found.iter().map(|span| (span.length, span.bytes[0])).collect::<Vec<_>>(), [(137 * MS, 1000), (163 * MS, 1000)]);
+        assert_eq!(
+            found
+                .iter()
+                .map(|span| (span.length, span.bytes[0]))
+                .collect::<Vec<_>>(),
+            [(137 * MS, 1000), (163 * MS, 1000)]
+        );
     }
 
     #[test]
     fn a_steady_load_settles_after_three_seconds_and_not_before() {
         let rule = SettleRule::default();
-        assert_eq!(rule.progress(&snapshots(&[vec![FULL; 39]]), SEC), Progress::Going);
-        assert_eq!(rule.progress(&snapshots(&[vec![FULL; 40]]), SEC), Progress::Settled);
+        assert_eq!(
+            rule.progress(&snapshots(&[vec![FULL; 39]]), SEC),
+            Progress::Going
+        );
+        assert_eq!(
+            rule.progress(&snapshots(&[vec![FULL; 40]]), SEC),
+            Progress::Settled
+        );
     }
 
     #[test]
@@ -258,7 +359,10 @@ mod tests {
         // Every half second, alternately on time and 2 ms late: every other sample is shorter than
         // half a second.
         let at = |index: u32| index * 500 * MS + index % 2 * 2 * MS;
-        let snapshot = |index: u32| Snapshot { at: at(index), bytes: vec![at(index).as_micros() as u64 * 125] };
+        let snapshot = |index: u32| Snapshot {
+            at: at(index),
+            bytes: vec![at(index).as_micros() as u64 * 125],
+        };
         let run: Vec<Snapshot> = (0..9).map(snapshot).collect();
         assert_eq!(SettleRule::default().progress(&run, SEC), Progress::Settled);
     }
@@ -266,31 +370,62 @@ mod tests {
     #[test]
     fn a_load_that_rises_or_swings_goes_on_until_the_longest_time() {
         let rises: Vec<u64> = (0..110).map(|index| FULL + index * FULL / 1000).collect();
-        let swings: Vec<u64> = (0..110).map(|index| if index / 10 % 2 == 0 { FULL } else { FULL * 95 / 100 }).collect();
+        let swings: Vec<u64> = (0..110)
+            .map(|index| {
+                if index / 10 % 2 == 0 {
+                    FULL
+                } else {
+                    FULL * 95 / 100
+                }
+            })
+            .collect();
         for load in [rises, swings] {
             let run = snapshots(&[load]);
-            assert_eq!(SettleRule::default().progress(&run[..105], SEC), Progress::Going);
-            assert_eq!(SettleRule::default().progress(&run, SEC), Progress::Unsettled);
+            assert_eq!(
+                SettleRule::default().progress(&run[..105], SEC),
+                Progress::Going
+            );
+            assert_eq!(
+                SettleRule::default().progress(&run, SEC),
+                Progress::Unsettled
+            );
         }
     }
 
     #[test]
     fn links_that_take_from_each_other_settle_as_their_sum_does() {
-        let one: Vec<u64> = (0..40).map(|index| if index / 10 % 2 == 0 { FULL } else { FULL / 2 }).collect();
+        let one: Vec<u64> = (0..40)
+            .map(|index| if index / 10 % 2 == 0 { FULL } else { FULL / 2 })
+            .collect();
         let other: Vec<u64> = one.iter().map(|bytes| FULL * 3 / 2 - bytes).collect();
-        assert_eq!(SettleRule::default().progress(&snapshots(&[one, other]), SEC), Progress::Settled);
+        assert_eq!(
+            SettleRule::default().progress(&snapshots(&[one, other]), SEC),
+            Progress::Settled
+        );
     }
 
     #[test]
     fn a_load_that_brings_nothing_is_never_settled() {
-        assert_eq!(SettleRule::default().progress(&snapshots(&[vec![0; 50]]), SEC), Progress::Going);
-        assert_eq!(SettleRule::default().progress(&snapshots(&[vec![0; 120]]), SEC), Progress::Unsettled);
+        assert_eq!(
+            SettleRule::default().progress(&snapshots(&[vec![0; 50]]), SEC),
+            Progress::Going
+        );
+        assert_eq!(
+            SettleRule::default().progress(&snapshots(&[vec![0; 120]]), SEC),
+            Progress::Unsettled
+        );
     }
 
     #[test]
     fn a_longest_time_below_the_least_ends_the_load() {
-        let rule = SettleRule { longest: SEC, ..SettleRule::default() };
-        assert_eq!(rule.progress(&snapshots(&[vec![FULL; 20]]), SEC), Progress::Unsettled);
+        let rule = SettleRule {
+            longest: SEC,
+            ..SettleRule::default()
+        };
+        assert_eq!(
+            rule.progress(&snapshots(&[vec![FULL; 20]]), SEC),
+            Progress::Unsettled
+        );
     }
 
     proptest! {

@@ -20,7 +20,12 @@ impl TokenBucket {
     /// Returns a full bucket of `burst` tokens that refills by `per_second`.
     pub fn new(burst: u32, per_second: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
-        Self { burst, per_second: f64::from(per_second), tokens: burst, at: now }
+        Self {
+            burst,
+            per_second: f64::from(per_second),
+            tokens: burst,
+            at: now,
+        }
     }
 
     /// Takes a token; returns false if none is left.
@@ -36,7 +41,8 @@ impl TokenBucket {
     /// Returns the time until a token is available, zero if one is.
     pub fn wait(&mut self, now: Instant) -> Duration {
         self.refill(now);
-        Duration::try_from_secs_f64(((1.0 - self.tokens) / self.per_second).max(0.0)).unwrap_or(Duration::MAX)
+        Duration::try_from_secs_f64(((1.0 - self.tokens) / self.per_second).max(0.0))
+            .unwrap_or(Duration::MAX)
     }
 
     fn is_full(&mut self, now: Instant) -> bool {
@@ -65,7 +71,10 @@ pub struct Limiter {
 impl Limiter {
     /// Returns a limiter with a full budget.
     pub fn new(now: Instant) -> Self {
-        Self { total: TokenBucket::new(TOTAL_BURST, TOTAL_PER_SECOND, now), sources: Vec::new() }
+        Self {
+            total: TokenBucket::new(TOTAL_BURST, TOTAL_PER_SECOND, now),
+            sources: Vec::new(),
+        }
     }
 
     /// Charges one request of `source`; returns true if it is admitted.
@@ -74,15 +83,24 @@ impl Limiter {
         if !self.total.wait(now).is_zero() {
             return false;
         }
-        let Some(position) = self.position(source, now) else { return false };
+        let Some(position) = self.position(source, now) else {
+            return false;
+        };
         // A request beyond the source's own budget does not charge the total.
-        self.sources.get_mut(position).is_some_and(|(_, own)| own.take(now)) && self.total.take(now)
+        self.sources
+            .get_mut(position)
+            .is_some_and(|(_, own)| own.take(now))
+            && self.total.take(now)
     }
 
     /// Returns the index of a source. A new source evicts those with a full budget from a full
     /// table; returns `None` if there are none.
     fn position(&mut self, source: Ipv6Addr, now: Instant) -> Option<usize> {
-        if let Some(known) = self.sources.iter().position(|(address, _)| *address == source) {
+        if let Some(known) = self
+            .sources
+            .iter()
+            .position(|(address, _)| *address == source)
+        {
             return Some(known);
         }
         if self.sources.len() >= MOST_SOURCES {
@@ -92,7 +110,10 @@ impl Limiter {
         if self.sources.len() >= MOST_SOURCES {
             return None;
         }
-        self.sources.push((source, TokenBucket::new(SOURCE_BURST, SOURCE_PER_SECOND, now)));
+        self.sources.push((
+            source,
+            TokenBucket::new(SOURCE_BURST, SOURCE_PER_SECOND, now),
+        ));
         Some(self.sources.len() - 1)
     }
 }
@@ -134,7 +155,11 @@ mod tests {
         assert_eq!(bucket.wait(later), Duration::ZERO);
         assert!(bucket.take(later) && !bucket.take(later));
         let much_later = start + Duration::from_secs(3600);
-        assert_eq!((0..5).filter(|_| bucket.take(much_later)).count(), 3, "it holds no more than its burst");
+        assert_eq!(
+            (0..5).filter(|_| bucket.take(much_later)).count(),
+            3,
+            "it holds no more than its burst"
+        );
         assert!(!bucket.take(start), "time running backwards adds nothing");
     }
 
@@ -142,7 +167,9 @@ mod tests {
     fn one_source_cannot_use_up_what_others_need() {
         let now = now();
         let mut limiter = Limiter::new(now);
-        let admitted = (0..10_000).filter(|_| limiter.admit(source(1), now)).count();
+        let admitted = (0..10_000)
+            .filter(|_| limiter.admit(source(1), now))
+            .count();
         assert_eq!(admitted, SOURCE_BURST as usize);
         assert!(limiter.admit(source(2), now));
     }
@@ -160,6 +187,9 @@ mod tests {
         assert!((128..=260).contains(&admitted), "{admitted}");
         assert!(limiter.sources.len() <= MOST_SOURCES);
         let later = start + Duration::from_secs(10);
-        assert!(limiter.admit(source(1), later), "served again after the pause");
+        assert!(
+            limiter.admit(source(1), later),
+            "served again after the pause"
+        );
     }
 }

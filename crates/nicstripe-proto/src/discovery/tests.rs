@@ -5,7 +5,11 @@ fn address(last: u16) -> Ipv6Addr {
 }
 
 fn question() -> Question {
-    Question { nonce: Nonce([0x11; 32]), key: [0x22; 32], address: address(1) }
+    Question {
+        nonce: Nonce([0x11; 32]),
+        key: [0x22; 32],
+        address: address(1),
+    }
 }
 
 fn answer() -> Answer {
@@ -25,7 +29,10 @@ fn answer() -> Answer {
 /// Returns a stand-in for a signature, dependent on the key and every byte of the text.
 fn signature(key: &Key, text: &[u8]) -> Signature {
     let mut signature = [0; SIGNATURE_LEN];
-    blake3::Hasher::new_keyed(key).update(text).finalize_xof().fill(&mut signature);
+    blake3::Hasher::new_keyed(key)
+        .update(text)
+        .finalize_xof()
+        .fill(&mut signature);
     signature
 }
 
@@ -34,11 +41,15 @@ fn check(key: &Key, text: &[u8], made: &Signature) -> bool {
 }
 
 fn asked() -> [u8; DATAGRAM_LEN] {
-    question().encode(|text| Some(signature(&question().key, text))).unwrap()
+    question()
+        .encode(|text| Some(signature(&question().key, text)))
+        .unwrap()
 }
 
 fn answered() -> [u8; DATAGRAM_LEN] {
-    answer().encode(|text| Some(signature(&answer().key, text))).unwrap()
+    answer()
+        .encode(|text| Some(signature(&answer().key, text)))
+        .unwrap()
 }
 
 /// Returns true if a datagram is either kind of message with a valid signature.
@@ -84,23 +95,46 @@ fn an_answer_has_these_bytes() {
 fn the_group_is_link_local_and_nobodys_registered_one() {
     assert_eq!(GROUP.to_string(), "ff12::ee69:6373");
     let [first, second, .., dynamic, _, _, _] = GROUP.octets();
-    assert_eq!((first, second >> 4, second & 0xf), (0xff, 1, 2), "multicast, transient, link-local");
-    assert!(dynamic & 0x80 != 0, "RFC 3307 keeps the numbers below 2^31 for those that are registered");
+    assert_eq!(
+        (first, second >> 4, second & 0xf),
+        (0xff, 1, 2),
+        "multicast, transient, link-local"
+    );
+    assert!(
+        dynamic & 0x80 != 0,
+        "RFC 3307 keeps the numbers below 2^31 for those that are registered"
+    );
 }
 
 #[test]
 fn an_answer_is_as_long_as_its_question() {
     assert_eq!(asked().len(), answered().len());
-    let longest = Answer { interface: vec![b'x'; 99], host: vec![b'h'; 999], ..answer() };
-    let datagram = longest.encode(|text| Some(signature(&answer().key, text))).unwrap();
+    let longest = Answer {
+        interface: vec![b'x'; 99],
+        host: vec![b'h'; 999],
+        ..answer()
+    };
+    let datagram = longest
+        .encode(|text| Some(signature(&answer().key, text)))
+        .unwrap();
     let read = Answer::decode(&datagram).unwrap().verified(check).unwrap();
-    assert_eq!((read.interface, read.host), (vec![b'x'; 16], vec![b'h'; MOST_HOST]), "long values are cut, not dropped");
+    assert_eq!(
+        (read.interface, read.host),
+        (vec![b'x'; 16], vec![b'h'; MOST_HOST]),
+        "long values are cut, not dropped"
+    );
 }
 
 #[test]
 fn what_was_signed_reads_back() {
-    assert_eq!(Question::decode(&asked()).unwrap().verified(check), Some(question()));
-    assert_eq!(Answer::decode(&answered()).unwrap().verified(check), Some(answer()));
+    assert_eq!(
+        Question::decode(&asked()).unwrap().verified(check),
+        Some(question())
+    );
+    assert_eq!(
+        Answer::decode(&answered()).unwrap().verified(check),
+        Some(answer())
+    );
     assert_eq!(Question::decode(&asked()).unwrap().claims(), &question());
 }
 
@@ -134,12 +168,44 @@ fn a_question_is_no_answer_and_the_other_way_round() {
 
 #[test]
 fn addresses_from_beyond_the_link_are_refused() {
-    for elsewhere in ["2001:db8::1", "::1", "ff12::ee69:6373", "::ffff:10.0.0.1", "fec0::1"] {
+    for elsewhere in [
+        "2001:db8::1",
+        "::1",
+        "ff12::ee69:6373",
+        "::ffff:10.0.0.1",
+        "fec0::1",
+    ] {
         let elsewhere: Ipv6Addr = elsewhere.parse().unwrap();
-        let question = Question { address: elsewhere, ..question() };
-        assert!(!is_believed(&question.encode(|text| Some(signature(&question.key, text))).unwrap()), "{elsewhere}");
-        for answer in [Answer { address: elsewhere, ..answer() }, Answer { asker_address: elsewhere, ..answer() }] {
-            assert!(!is_believed(&answer.encode(|text| Some(signature(&answer.key, text))).unwrap()), "{elsewhere}");
+        let question = Question {
+            address: elsewhere,
+            ..question()
+        };
+        assert!(
+            !is_believed(
+                &question
+                    .encode(|text| Some(signature(&question.key, text)))
+                    .unwrap()
+            ),
+            "{elsewhere}"
+        );
+        for answer in [
+            Answer {
+                address: elsewhere,
+                ..answer()
+            },
+            Answer {
+                asker_address: elsewhere,
+                ..answer()
+            },
+        ] {
+            assert!(
+                !is_believed(
+                    &answer
+                        .encode(|text| Some(signature(&answer.key, text)))
+                        .unwrap()
+                ),
+                "{elsewhere}"
+            );
         }
     }
 }
@@ -147,23 +213,56 @@ fn addresses_from_beyond_the_link_are_refused() {
 #[test]
 fn an_answer_needs_a_port_and_an_interface_and_nothing_behind_its_names() {
     let sign = |text: &[u8]| Some(signature(&answer().key, text));
-    for wanting in [Answer { port: 0, ..answer() }, Answer { interface: Vec::new(), ..answer() }] {
+    for wanting in [
+        Answer {
+            port: 0,
+            ..answer()
+        },
+        Answer {
+            interface: Vec::new(),
+            ..answer()
+        },
+    ] {
         assert!(!is_believed(&wanting.encode(sign).unwrap()), "{wanting:?}");
     }
-    for hiding in [Answer { interface: b"eth1\0eth2".to_vec(), ..answer() }, Answer { host: b"nas\0\x1b[2J".to_vec(), ..answer() }] {
+    for hiding in [
+        Answer {
+            interface: b"eth1\0eth2".to_vec(),
+            ..answer()
+        },
+        Answer {
+            host: b"nas\0\x1b[2J".to_vec(),
+            ..answer()
+        },
+    ] {
         assert!(!is_believed(&hiding.encode(sign).unwrap()), "{hiding:?}");
     }
-    let nameless = Answer { host: Vec::new(), ..answer() };
-    assert!(is_believed(&nameless.encode(sign).unwrap()), "a host need not have a name");
+    let nameless = Answer {
+        host: Vec::new(),
+        ..answer()
+    };
+    assert!(
+        is_believed(&nameless.encode(sign).unwrap()),
+        "a host need not have a name"
+    );
 }
 
 #[test]
 fn an_answer_belongs_to_one_question_of_one_asker_at_one_address() {
     assert!(answer().answers(&question()));
     for other in [
-        Question { nonce: Nonce([0x12; 32]), ..question() },
-        Question { key: [0x23; 32], ..question() },
-        Question { address: address(9), ..question() },
+        Question {
+            nonce: Nonce([0x12; 32]),
+            ..question()
+        },
+        Question {
+            key: [0x23; 32],
+            ..question()
+        },
+        Question {
+            address: address(9),
+            ..question()
+        },
     ] {
         assert!(!answer().answers(&other), "{other:?}");
     }

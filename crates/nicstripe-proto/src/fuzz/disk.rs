@@ -11,7 +11,9 @@ use crate::{
 /// Replays a journal. The first byte selects if checksums are repaired before, the second is the
 /// length of the pieces read.
 pub fn journal(data: &[u8]) {
-    let [repair, piece_len, journal @ ..] = data else { return };
+    let [repair, piece_len, journal @ ..] = data else {
+        return;
+    };
     let mut journal = journal.to_vec();
     if repair & 1 != 0 {
         repair_header(&mut journal);
@@ -19,31 +21,44 @@ pub fn journal(data: &[u8]) {
     if repair & 2 != 0 {
         repair_records(&mut journal);
     }
-    let Ok(header) = Header::decode(&journal) else { return };
+    let Ok(header) = Header::decode(&journal) else {
+        return;
+    };
     assert_eq!(Header::decode(&header.encode()), Ok(header));
     let whole = replay(&journal).expect("its header is whole");
     check_replayed(&whole, &journal);
     let mut pieces = Replay::new(header);
-    journal[HEADER_LEN..].chunks(1 + usize::from(*piece_len)).for_each(|piece| _ = pieces.feed(piece));
+    journal[HEADER_LEN..]
+        .chunks(1 + usize::from(*piece_len))
+        .for_each(|piece| _ = pieces.feed(piece));
     assert!(is_same(&pieces.finish(), &whole));
     // An append after the valid part yields a journal without a torn tail.
     let cut = replay(&journal[..whole.valid_len as usize]).expect("its header is whole");
-    assert!(!cut.tail_is_torn && cut.subtrees() == whole.subtrees() && cut.valid_len == whole.valid_len);
+    assert!(
+        !cut.tail_is_torn && cut.subtrees() == whole.subtrees() && cut.valid_len == whole.valid_len
+    );
 }
 
 fn is_same(one: &Replayed, other: &Replayed) -> bool {
-    (one.valid_len, one.tail_is_torn) == (other.valid_len, other.tail_is_torn) && one.subtrees() == other.subtrees()
+    (one.valid_len, one.tail_is_torn) == (other.valid_len, other.tail_is_torn)
+        && one.subtrees() == other.subtrees()
 }
 
 fn check_replayed(replayed: &Replayed, journal: &[u8]) {
     assert!(replayed.valid_len >= HEADER_LEN as u64 && replayed.valid_len <= journal.len() as u64);
     assert!((replayed.valid_len - HEADER_LEN as u64).is_multiple_of(RECORD_LEN as u64));
-    assert_eq!(replayed.tail_is_torn, replayed.valid_len < journal.len() as u64);
+    assert_eq!(
+        replayed.tail_is_torn,
+        replayed.valid_len < journal.len() as u64
+    );
     let (grid, mut next) = (replayed.header.grid, 0);
     let mut covered = 0;
     for subtree in replayed.subtrees() {
         let range = subtree.chunks(grid).expect("a subtree of the file");
-        assert!(range.first.0 >= next, "subtrees overlap or are out of order");
+        assert!(
+            range.first.0 >= next,
+            "subtrees overlap or are out of order"
+        );
         next = range.end().0;
         covered += range.count;
     }
@@ -54,7 +69,9 @@ fn check_replayed(replayed: &Replayed, journal: &[u8]) {
 }
 
 fn repair_header(journal: &mut [u8]) {
-    let Some(header) = journal.first_chunk_mut::<HEADER_LEN>() else { return };
+    let Some(header) = journal.first_chunk_mut::<HEADER_LEN>() else {
+        return;
+    };
     header[..8].copy_from_slice(b"NICSTRJ\n");
     let chunk_log2 = 12 + header[10] % 11;
     header[8..11].copy_from_slice(&[1, 0, chunk_log2]);
@@ -63,12 +80,17 @@ fn repair_header(journal: &mut [u8]) {
 }
 
 fn repair_records(journal: &mut [u8]) {
-    let Some((header, records)) = journal.split_first_chunk_mut::<HEADER_LEN>() else { return };
+    let Some((header, records)) = journal.split_first_chunk_mut::<HEADER_LEN>() else {
+        return;
+    };
     let id = crc32c::crc32c(&header[104..120]);
     for record in records.as_chunks_mut::<RECORD_LEN>().0 {
         let checksum = crc32c::crc32c_append(id, &record[..RECORD_LEN - 4]);
         record[RECORD_LEN - 4..].copy_from_slice(&checksum.to_le_bytes());
-        let read = Record::decode(record, crate::journal::JournalId(std::array::from_fn(|at| header[104 + at])));
+        let read = Record::decode(
+            record,
+            crate::journal::JournalId(std::array::from_fn(|at| header[104 + at])),
+        );
         assert!(read.is_none_or(|read| read.subtree.level == record[1]));
     }
 }
@@ -76,7 +98,11 @@ fn repair_records(journal: &mut [u8]) {
 /// Compares chunk sets with the bits of an integer, and hole maps with the bytes of a file.
 pub fn extents(data: &[u8]) {
     let mut tape = Tape::new(data);
-    if tape.is() { holes(&mut tape) } else { chunks(&mut tape) }
+    if tape.is() {
+        holes(&mut tape)
+    } else {
+        chunks(&mut tape)
+    }
 }
 
 fn chunks(tape: &mut Tape<'_>) {
@@ -85,7 +111,11 @@ fn chunks(tape: &mut Tape<'_>) {
     let (mut set, mut bits) = (ChunkSet::new(), 0_u128);
     while !tape.is_empty() {
         let (what, first) = (tape.below(4), tape.below(128));
-        let count = if tape.is() { tape.below(128) } else { tape.number() };
+        let count = if tape.is() {
+            tape.below(128)
+        } else {
+            tape.number()
+        };
         let range = ChunkRange::new(ChunkId(base.saturating_add(first)), count);
         let mask = mask_of(range, base);
         let before = bits;
@@ -93,7 +123,10 @@ fn chunks(tape: &mut Tape<'_>) {
             0 => {
                 bits |= mask;
                 let added = set.insert(range);
-                assert!(first.saturating_add(count) > 100 || added == u64::from((bits ^ before).count_ones()));
+                assert!(
+                    first.saturating_add(count) > 100
+                        || added == u64::from((bits ^ before).count_ones())
+                );
             }
             1 => {
                 bits &= !mask;
@@ -101,14 +134,21 @@ fn chunks(tape: &mut Tape<'_>) {
             }
             2 => {
                 let taken = set.take_first(count);
-                taken.into_iter().for_each(|range| bits &= !mask_of(range, base));
+                taken
+                    .into_iter()
+                    .for_each(|range| bits &= !mask_of(range, base));
             }
             _ => {
-                let gaps: u128 = set.gaps(range).map(|gap| mask_of(gap, base)).fold(0, |all, gap| all | gap);
+                let gaps: u128 = set
+                    .gaps(range)
+                    .map(|gap| mask_of(gap, base))
+                    .fold(0, |all, gap| all | gap);
                 assert_eq!(gaps, mask & !bits);
             }
         }
-        let ranges = set.ranges().fold(0, |all, range| all | mask_of(range, base));
+        let ranges = set
+            .ranges()
+            .fold(0, |all, range| all | mask_of(range, base));
         assert_eq!(ranges, bits);
         assert_eq!(set.len(), set.ranges().map(|range| range.count).sum());
         assert!(first >= 100 || set.contains(ChunkId(base + first)) == (bits >> first & 1 == 1));
@@ -118,7 +158,13 @@ fn chunks(tape: &mut Tape<'_>) {
 
 /// Returns the bit mask of a range from `base` on, for the first 128 chunks.
 fn mask_of(range: ChunkRange, base: u64) -> u128 {
-    let below = |end: u64| if end - base >= 128 { u128::MAX } else { (1 << (end - base)) - 1 };
+    let below = |end: u64| {
+        if end - base >= 128 {
+            u128::MAX
+        } else {
+            (1 << (end - base)) - 1
+        }
+    };
     below(range.end().0) & !below(range.first.0)
 }
 
@@ -130,8 +176,16 @@ fn holes(tape: &mut Tape<'_>) {
     let mut map = HoleMap::default();
     while !tape.is_empty() {
         let unit = if tape.is() { CHUNK } else { 64 };
-        let offset = if tape.is() { tape.number() } else { tape.below(64) * unit };
-        let len = if tape.is() { tape.number() } else { tape.below(64) * unit };
+        let offset = if tape.is() {
+            tape.number()
+        } else {
+            tape.below(64) * unit
+        };
+        let len = if tape.is() {
+            tape.number()
+        } else {
+            tape.below(64) * unit
+        };
         let before = map.bytes();
         match map.push(Extent { offset, len }, size) {
             Ok(()) => assert_eq!(map.bytes(), before + len),
@@ -140,7 +194,11 @@ fn holes(tape: &mut Tape<'_>) {
     }
     let mut end = 0;
     for hole in map.extents() {
-        assert!(hole.len > 0 && (hole.offset > end || (end, hole.offset) == (0, 0)) && hole.offset + hole.len <= size);
+        assert!(
+            hole.len > 0
+                && (hole.offset > end || (end, hole.offset) == (0, 0))
+                && hole.offset + hole.len <= size
+        );
         end = hole.offset + hole.len;
     }
     let data: u64 = map.data(size).map(|extent| extent.len).sum();

@@ -7,13 +7,14 @@ use std::{
 
 use super::tape::Tape;
 use crate::{
-    Acceptance, ChainingValue, DataHeader, Event, FailCode, Frame, HoleMap, Incoming, Message, Offer, Offering, PathError, PathId,
-    PathLoss, Role, Session, SessionConfig, Subtree, TransferId, Transmit,
+    Acceptance, ChainingValue, DataHeader, Event, FailCode, Frame, HoleMap, Incoming, Message,
+    Offer, Offering, PathError, PathId, PathLoss, Role, Session, SessionConfig, Subtree,
+    TransferId, Transmit,
     extent::{ChunkId, Extent},
     frame::Piece,
     message::{
-        Answer, AnswerKind, Ask, CloseCode, Committed, GetTree, MOST_ASKS, ObjectEntry, OfferKind, Put, PutOptions, PutTree, TreeBody,
-        TreeSource, WalkRules,
+        Answer, AnswerKind, Ask, CloseCode, Committed, GetTree, MOST_ASKS, ObjectEntry, OfferKind,
+        Put, PutOptions, PutTree, TreeBody, TreeSource, WalkRules,
     },
     session::failure,
     tree::{TreeMessage, TreeRules},
@@ -86,8 +87,16 @@ impl Victim {
         // Only differences matter.
         #[allow(clippy::disallowed_methods)]
         let now = Instant::now();
-        let role = if tape.is() { Role::Client } else { Role::Daemon };
-        let config = SessionConfig { credit_window: 1 + tape.below(40), sync_bytes: 8192, ..SessionConfig::default() };
+        let role = if tape.is() {
+            Role::Client
+        } else {
+            Role::Daemon
+        };
+        let config = SessionConfig {
+            credit_window: 1 + tape.below(40),
+            sync_bytes: 8192,
+            ..SessionConfig::default()
+        };
         let mut victim = Self {
             session: Session::new(role, config, now),
             role,
@@ -113,13 +122,17 @@ impl Victim {
         let (what, path) = (tape.below(20), PathId(tape.below(u64::from(PATHS)) as u16));
         match what {
             0..=5 => {
-                let body = minicbor::to_vec(tape.message()).expect("writing to a vector cannot fail");
+                let body =
+                    minicbor::to_vec(tape.message()).expect("writing to a vector cannot fail");
                 self.hear_control(path, body, tape);
             }
             6 => self.hear_control(path, tape.bytes(16).to_vec(), tape),
             7..=9 => self.hear_data(path, tape),
             10 | 11 => {
-                let (transfer, ranges) = (tape.transfer(), (0..1 + tape.below(3)).map(|_| tape.range()).collect());
+                let (transfer, ranges) = (
+                    tape.transfer(),
+                    (0..1 + tape.below(3)).map(|_| tape.range()).collect(),
+                );
                 self.hear(path, Frame::Ack { transfer, ranges });
             }
             12 => self.hear_other(path, tape),
@@ -162,14 +175,19 @@ impl Victim {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         let (mut decoder, mut input) = (crate::frame::Decoder::new(), &bytes[..]);
-        let Ok(Some(Piece::Frame(frame))) = decoder.next(&mut input) else { return };
+        let Ok(Some(Piece::Frame(frame))) = decoder.next(&mut input) else {
+            return;
+        };
         let heard = self.session.handle_frame(path, frame, self.now);
         self.judge(path, heard);
     }
 
     /// Closes the connection of a peer that violates the protocol.
     fn judge<T>(&mut self, path: PathId, result: Result<T, PathError>) -> Option<T> {
-        result.inspect_err(|error| drop(error.to_string())).map_err(|_| self.lose(path, PathLoss::Protocol)).ok()
+        result
+            .inspect_err(|error| drop(error.to_string()))
+            .map_err(|_| self.lose(path, PathLoss::Protocol))
+            .ok()
     }
 
     fn hear_control(&mut self, path: PathId, body: Vec<u8>, tape: &mut Tape<'_>) {
@@ -192,19 +210,35 @@ impl Victim {
 
     fn hear_data(&mut self, path: PathId, tape: &mut Tape<'_>) {
         let header = tape.header();
-        let Some(connection) = self.connection(path) else { return };
+        let Some(connection) = self.connection(path) else {
+            return;
+        };
         connection.arrived += 1;
         let permitted = connection.arrived <= connection.granted;
         let incoming = self.session.handle_chunk(path, &header, self.now);
-        assert!(permitted || incoming.is_err(), "data beyond the credit is accepted");
+        assert!(
+            permitted || incoming.is_err(),
+            "data beyond the credit is accepted"
+        );
         self.on_incoming(path, header, incoming);
     }
 
-    fn on_incoming(&mut self, path: PathId, header: DataHeader, incoming: Result<Incoming, PathError>) {
+    fn on_incoming(
+        &mut self,
+        path: PathId,
+        header: DataHeader,
+        incoming: Result<Incoming, PathError>,
+    ) {
         match self.judge(path, incoming) {
             Some(Incoming::Write { grid, offset }) => {
-                assert_eq!(grid.extent_of(header.chunk).map(|extent| extent.offset), Some(offset));
-                assert!(offset + u64::from(header.chunk_len()) <= grid.size, "a chunk beyond the end");
+                assert_eq!(
+                    grid.extent_of(header.chunk).map(|extent| extent.offset),
+                    Some(offset)
+                );
+                assert!(
+                    offset + u64::from(header.chunk_len()) <= grid.size,
+                    "a chunk beyond the end"
+                );
                 self.writing.push((path, header));
             }
             Some(Incoming::Later) => self.later.push((path, header)),
@@ -214,10 +248,19 @@ impl Victim {
 
     fn hear_other(&mut self, path: PathId, tape: &mut Tape<'_>) {
         let frame = match tape.below(8) {
-            0..=2 => Frame::Credit { frames: tape.number() },
-            3 | 4 => Frame::Heartbeat { sent_us: tape.number(), echo_us: tape.number() },
-            5 => Frame::ControlAck { next: self.sent.wrapping_sub(tape.below(4)).wrapping_add(1) },
-            6 => Frame::Close { code: tape.below(4) as u32 },
+            0..=2 => Frame::Credit {
+                frames: tape.number(),
+            },
+            3 | 4 => Frame::Heartbeat {
+                sent_us: tape.number(),
+                echo_us: tape.number(),
+            },
+            5 => Frame::ControlAck {
+                next: self.sent.wrapping_sub(tape.below(4)).wrapping_add(1),
+            },
+            6 => Frame::Close {
+                code: tape.below(4) as u32,
+            },
             _ => Frame::Hello(vec![0]),
         };
         if let (Frame::Credit { frames }, Some(connection)) = (&frame, self.connection(path)) {
@@ -235,9 +278,16 @@ impl Victim {
             }
             // `settle` acts on the timeout; the clock must still advance.
         }
-        let reason = self.session.poll_timeout().filter(|(at, _)| *at <= self.now).map(|(_, reason)| reason);
+        let reason = self
+            .session
+            .poll_timeout()
+            .filter(|(at, _)| *at <= self.now)
+            .map(|(_, reason)| reason);
         assert!(
-            matches!(reason, None | Some(crate::session::Reason::Path(_) | crate::session::Reason::Acknowledge)),
+            matches!(
+                reason,
+                None | Some(crate::session::Reason::Path(_) | crate::session::Reason::Acknowledge)
+            ),
             "{reason:?} repeats without progress"
         );
     }
@@ -249,12 +299,19 @@ impl Victim {
             let (path, header) = self.writing.swap_remove(which % self.writing.len());
             match what {
                 0 => {
-                    self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
+                    self.session
+                        .handle_chunk_damaged(path, header.transfer, header.chunk);
                     self.lose(path, PathLoss::Protocol);
                 }
                 1 => {
-                    self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
-                    self.session.fail(failure(header.transfer, FailCode::Io, "the disk said no", true));
+                    self.session
+                        .handle_chunk_unwritten(path, header.transfer, header.chunk);
+                    self.session.fail(failure(
+                        header.transfer,
+                        FailCode::Io,
+                        "the disk said no",
+                        true,
+                    ));
                 }
                 _ => _ = self.session.handle_chunk_written(path, &header, self.now),
             }
@@ -267,24 +324,46 @@ impl Victim {
 
     /// Retries the chunks that were deferred until this write ended.
     fn ask_again(&mut self, written: &DataHeader) {
-        let is_same = |header: &DataHeader| (header.transfer, header.chunk) == (written.transfer, written.chunk);
-        let waited: Vec<_> = self.later.extract_if(.., |(_, header)| is_same(header)).collect();
+        let is_same = |header: &DataHeader| {
+            (header.transfer, header.chunk) == (written.transfer, written.chunk)
+        };
+        let waited: Vec<_> = self
+            .later
+            .extract_if(.., |(_, header)| is_same(header))
+            .collect();
         for (path, header) in waited {
             if self.session.is_under_way(header.transfer) {
                 let incoming = self.session.handle_chunk_again(path, &header, self.now);
                 self.on_incoming(path, header, incoming);
             } else {
-                self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
+                self.session
+                    .handle_chunk_unwritten(path, header.transfer, header.chunk);
             }
         }
     }
 
-    fn on_read(&mut self, path: PathId, transfer: TransferId, chunk: ChunkId, value: ChainingValue) {
-        let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, self.now) else { return };
+    fn on_read(
+        &mut self,
+        path: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+        value: ChainingValue,
+    ) {
+        let Some(header) = self
+            .session
+            .handle_chunk_read(path, transfer, chunk, value, self.now)
+        else {
+            return;
+        };
         assert!(header.len as usize <= crate::frame::MAX_PAYLOAD);
-        let connection = self.connection(path).expect("a chunk is only sent on a connection");
+        let connection = self
+            .connection(path)
+            .expect("a chunk is only sent on a connection");
         connection.begun += 1;
-        assert!(connection.begun <= connection.credit, "sent beyond the credit");
+        assert!(
+            connection.begun <= connection.credit,
+            "sent beyond the credit"
+        );
         self.session.handle_chunk_flushed(path);
     }
 
@@ -295,12 +374,26 @@ impl Victim {
             12 => self.session.end_run(),
             13 => _ = self.session.send_bench_message(tape.bench()),
             0..=3 if self.role == Role::Client => self.begin(tape),
-            4 | 5 => _ = self.session.give(transfer, 1 + tape.below(4096) as u32, tape.value(), tape.is()),
+            4 | 5 => {
+                _ = self.session.give(
+                    transfer,
+                    1 + tape.below(4096) as u32,
+                    tape.value(),
+                    tape.is(),
+                )
+            }
             6 => self.session.close_source(transfer),
             7 => self.session.taken(transfer, tape.below(8)),
-            8 => self.session.fail(failure(transfer, FailCode::Cancelled, "interrupted", true)),
+            8 => self
+                .session
+                .fail(failure(transfer, FailCode::Cancelled, "interrupted", true)),
             9 => {
-                let message = TreeMessage::Results { done: Vec::new(), failed: Vec::new(), deleted: Vec::new(), stripped: None };
+                let message = TreeMessage::Results {
+                    done: Vec::new(),
+                    failed: Vec::new(),
+                    deleted: Vec::new(),
+                    stripped: None,
+                };
                 self.session.send_tree(TreeBody { transfer, message });
             }
             10 => _ = self.session.take_unsynced(transfer),
@@ -308,7 +401,10 @@ impl Victim {
             11 if self.role == Role::Client => _ = self.session.ask(tape.ask()),
             11 => {
                 if let Some(ask) = self.asked.pop() {
-                    self.session.answer(Answer { id: ask.id, answer: tape.answer() });
+                    self.session.answer(Answer {
+                        id: ask.id,
+                        answer: tape.answer(),
+                    });
                 }
             }
             _ => {}
@@ -329,9 +425,18 @@ impl Victim {
                 });
             }
             1 => {
-                let sources = vec![TreeSource { name: None, content: true }];
+                let sources = vec![TreeSource {
+                    name: None,
+                    content: true,
+                }];
                 let (walk, rules) = (WalkRules::default(), TreeRules::default());
-                return self.session.get_tree(GetTree { transfer, sources, walk, rules, limit_bps: None });
+                return self.session.get_tree(GetTree {
+                    transfer,
+                    sources,
+                    walk,
+                    rules,
+                    limit_bps: None,
+                });
             }
             2 => Message::Get(crate::message::Get {
                 transfer,
@@ -344,7 +449,13 @@ impl Victim {
             }),
             _ => {
                 let offer = self.offer(transfer, tape);
-                let put = Put { name: super::says::name(), offer, options: PutOptions::default(), into: None, entry: None };
+                let put = Put {
+                    name: super::says::name(),
+                    offer,
+                    options: PutOptions::default(),
+                    into: None,
+                    entry: None,
+                };
                 return self.session.put(put).expect("an honest offer");
             }
         }) else {
@@ -356,24 +467,49 @@ impl Victim {
     /// Returns an offer of a file with a hole or two, or of a pipe.
     fn offer(&mut self, transfer: TransferId, tape: &mut Tape<'_>) -> Offer {
         let kind = [None, Some(OfferKind::Pipe)][usize::from(tape.byte() > 200)];
-        let size = if kind.is_none() { 4096 * tape.below(20) + tape.below(2) } else { 0 };
+        let size = if kind.is_none() {
+            4096 * tape.below(20) + tape.below(2)
+        } else {
+            0
+        };
         let mut holes = HoleMap::default();
         for _ in 0..tape.below(3) {
-            let hole = Extent { offset: 4096 * tape.below(20), len: 4096 * (1 + tape.below(4)) };
+            let hole = Extent {
+                offset: 4096 * tape.below(20),
+                len: 4096 * (1 + tape.below(4)),
+            };
             // An invalid hole is ignored.
             let _ = holes.push(hole, size);
         }
         let data = (!holes.is_empty()).then(|| size - holes.bytes());
-        self.session.prepare(transfer, Offering { holes, may_change: tape.is() });
-        let source = crate::SourceIdentity { size, ..crate::SourceIdentity::default() };
-        Offer { transfer, source, chunk_log2: 12, mode: 0o644, kind, data }
+        self.session.prepare(
+            transfer,
+            Offering {
+                holes,
+                may_change: tape.is(),
+            },
+        );
+        let source = crate::SourceIdentity {
+            size,
+            ..crate::SourceIdentity::default()
+        };
+        Offer {
+            transfer,
+            source,
+            chunk_log2: 12,
+            mode: 0o644,
+            kind,
+            data,
+        }
     }
 
     /// Serves the session's events and takes its output until none is left.
     fn settle(&mut self, tape: &mut Tape<'_>) {
         for calls in 0.. {
             assert!(calls < MOST_CALLS, "events without end");
-            let Some(event) = self.session.poll_event() else { break };
+            let Some(event) = self.session.poll_event() else {
+                break;
+            };
             self.on_event(event, tape);
         }
         for path in (0..PATHS).map(PathId) {
@@ -385,28 +521,47 @@ impl Victim {
             }
         }
         self.hash_ahead(tape);
-        self.said.drain(..).for_each(|body| drop(minicbor::decode::<Message>(&body).expect("an honest session sends valid messages")));
+        self.said.drain(..).for_each(|body| {
+            drop(
+                minicbor::decode::<Message>(&body).expect("an honest session sends valid messages"),
+            )
+        });
     }
 
     /// Performs part of the pending hash work: a file of many terabytes would never finish.
     fn hash_ahead(&mut self, tape: &mut Tape<'_>) {
         for _ in 0..tape.below(6) {
             if let Some((transfer, chunk)) = self.session.poll_hash() {
-                self.session.handle_chunk_hashed(transfer, chunk, ChainingValue([chunk.0 as u8 % 4; 32]));
+                self.session.handle_chunk_hashed(
+                    transfer,
+                    chunk,
+                    ChainingValue([chunk.0 as u8 % 4; 32]),
+                );
             }
             if let Some((transfer, grid, zeros)) = self.session.poll_zeros() {
-                let subtree = Subtree { first: zeros.first, level: zeros.level, value: ChainingValue([0; 32]) };
+                let subtree = Subtree {
+                    first: zeros.first,
+                    level: zeros.level,
+                    value: ChainingValue([0; 32]),
+                };
                 assert!(subtree.chunks(grid).is_ok());
-                self.session.handle_zeros_hashed(transfer, subtree, self.now);
+                self.session
+                    .handle_zeros_hashed(transfer, subtree, self.now);
             }
             if let Some((transfer, chunk)) = self.session.poll_compare() {
-                self.session.handle_compared(transfer, chunk, tape.is().then_some(ChainingValue([chunk.0 as u8 % 4; 32])));
+                self.session.handle_compared(
+                    transfer,
+                    chunk,
+                    tape.is().then_some(ChainingValue([chunk.0 as u8 % 4; 32])),
+                );
             }
         }
     }
 
     fn on_transmit(&mut self, path: PathId, transmit: Transmit) {
-        let connection = self.connection(path).expect("something is only sent on a connection");
+        let connection = self
+            .connection(path)
+            .expect("something is only sent on a connection");
         match transmit {
             Transmit::Frame(Frame::Credit { frames }) => connection.granted = frames,
             Transmit::Frame(Frame::Control { seq, body }) => {
@@ -420,7 +575,10 @@ impl Victim {
             Transmit::Chunk { transfer, chunk } => self.reading.push((path, transfer, chunk)),
             Transmit::Load(order) => {
                 let run = self.session.run().map(|(run, _)| run.run);
-                assert!(order.is_none_or(|order| Some(order.run) == run), "load of a run that has not begun");
+                assert!(
+                    order.is_none_or(|order| Some(order.run) == run),
+                    "load of a run that has not begun"
+                );
             }
         }
     }
@@ -428,11 +586,19 @@ impl Victim {
     fn on_event(&mut self, event: Event, tape: &mut Tape<'_>) {
         match event {
             Event::Connect(path) if tape.is() => self.open(path),
-            Event::Connect(path) => self.session.handle_path_lost(path, PathLoss::Unreachable, self.now),
+            Event::Connect(path) => {
+                self.session
+                    .handle_path_lost(path, PathLoss::Unreachable, self.now)
+            }
             Event::Disconnect(path) => self.connections[usize::from(path.0)] = None,
-            Event::PutRequested(put) => self.decide(put.offer.transfer, put.offer.data.is_some(), tape),
+            Event::PutRequested(put) => {
+                self.decide(put.offer.transfer, put.offer.data.is_some(), tape)
+            }
             Event::Offered(offer) => self.decide(offer.transfer, offer.data.is_some(), tape),
-            Event::TreePutRequested(put) => self.session.accept(put.transfer, Vec::new(), Some(1 + tape.below(64))),
+            Event::TreePutRequested(put) => {
+                self.session
+                    .accept(put.transfer, Vec::new(), Some(1 + tape.below(64)))
+            }
             Event::GetRequested(get) => self.serve(get.transfer, false, tape),
             Event::TreeRequested(get) => self.serve(get.transfer, true, tape),
             Event::Sync { transfer, subtrees } => {
@@ -442,27 +608,50 @@ impl Victim {
                 }
             }
             Event::Holes { transfer, .. } => self.session.handle_holes_made(transfer),
-            Event::SourceRead { transfer, .. } if tape.byte() < 200 => self.session.complete(transfer, Vec::new()),
-            Event::SourceRead { transfer, .. } => self.session.fail(failure(transfer, FailCode::SourceChanged, "changed", false)),
+            Event::SourceRead { transfer, .. } if tape.byte() < 200 => {
+                self.session.complete(transfer, Vec::new())
+            }
+            Event::SourceRead { transfer, .. } => {
+                self.session
+                    .fail(failure(transfer, FailCode::SourceChanged, "changed", false))
+            }
             Event::Commit { transfer, digest } => {
                 assert!(self.committed.insert(transfer), "committed twice");
                 self.session.committed(Committed { transfer, digest });
             }
             Event::Asked(ask) => {
-                assert!(self.role == Role::Daemon && self.asked.iter().all(|other| other.id != ask.id), "asked twice");
+                assert!(
+                    self.role == Role::Daemon && self.asked.iter().all(|other| other.id != ask.id),
+                    "asked twice"
+                );
                 self.asked.push(ask);
-                assert!(self.asked.len() <= MOST_ASKS, "more requests than the limit");
+                assert!(
+                    self.asked.len() <= MOST_ASKS,
+                    "more requests than the limit"
+                );
             }
             Event::Answered(answer) => {
                 let is_plain = |entry: &ObjectEntry| crate::Name::new([&entry.name[..]]).is_ok();
                 assert!(self.role == Role::Client, "a daemon asks nothing");
                 if let AnswerKind::Entries { entries, .. } = answer.answer {
-                    assert!(entries.iter().all(is_plain) && entries.is_sorted_by(|one, next| one.name < next.name));
+                    assert!(
+                        entries.iter().all(is_plain)
+                            && entries.is_sorted_by(|one, next| one.name < next.name)
+                    );
                 }
             }
-            Event::Mismatch { transfer, received, sent } => {
+            Event::Mismatch {
+                transfer,
+                received,
+                sent,
+            } => {
                 assert_ne!(received, sent);
-                self.session.fail(failure(transfer, FailCode::Digest, "differs from the source", false));
+                self.session.fail(failure(
+                    transfer,
+                    FailCode::Digest,
+                    "differs from the source",
+                    false,
+                ));
             }
             _ => {}
         }
@@ -471,19 +660,39 @@ impl Victim {
     /// Opens the target of a receiver, or fails.
     fn decide(&mut self, transfer: TransferId, holes: bool, tape: &mut Tape<'_>) {
         if tape.byte() > 230 {
-            return self.session.fail(failure(transfer, FailCode::Exists, "it is there", false));
+            return self
+                .session
+                .fail(failure(transfer, FailCode::Exists, "it is there", false));
         }
         let room = (tape.byte() > 200).then(|| 1 + tape.below(64));
         let delta = (tape.byte() > 128).then(|| tape.below(40));
-        let have = |tape: &mut Tape<'_>| Subtree { first: ChunkId(tape.below(20)), level: tape.byte() % 4, value: tape.value() };
+        let have = |tape: &mut Tape<'_>| Subtree {
+            first: ChunkId(tape.below(20)),
+            level: tape.byte() % 4,
+            value: tape.value(),
+        };
         let have = (0..tape.below(3)).map(|_| have(tape)).collect();
-        self.session.accept_with(transfer, have, Acceptance { room, holes, delta, memory: None });
+        self.session.accept_with(
+            transfer,
+            have,
+            Acceptance {
+                room,
+                holes,
+                delta,
+                memory: None,
+            },
+        );
     }
 
     /// Opens the source of a sender, or fails.
     fn serve(&mut self, transfer: TransferId, tree: bool, tape: &mut Tape<'_>) {
         if tape.byte() > 230 {
-            return self.session.fail(failure(transfer, FailCode::NotFound, "it is not there", false));
+            return self.session.fail(failure(
+                transfer,
+                FailCode::NotFound,
+                "it is not there",
+                false,
+            ));
         }
         let mut offer = self.offer(transfer, tape);
         if tree {
@@ -494,14 +703,26 @@ impl Victim {
 
     fn check(&self) {
         for (path, known) in self.session.paths() {
-            let held = self.writing.iter().chain(&self.later).filter(|(its, _)| *its == path).count() as u64;
-            assert_eq!(known.held_chunks(), held, "the buffer differs from its count");
+            let held = self
+                .writing
+                .iter()
+                .chain(&self.later)
+                .filter(|(its, _)| *its == path)
+                .count() as u64;
+            assert_eq!(
+                known.held_chunks(),
+                held,
+                "the buffer differs from its count"
+            );
             assert!(held <= 40, "the buffer exceeds the window");
         }
         for transfer in (0..8).map(TransferId) {
             let stats = self.session.stats(transfer);
             let arrived = stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes;
-            assert!(stats.size == 0 || arrived <= stats.size, "received more than sent: {stats:?}");
+            assert!(
+                stats.size == 0 || arrived <= stats.size,
+                "received more than sent: {stats:?}"
+            );
         }
     }
 
@@ -509,7 +730,9 @@ impl Victim {
     fn fade(&mut self) {
         let mut nothing = Tape::new(&[]);
         for _ in 0..8 {
-            let Some((at, _)) = self.session.poll_timeout() else { break };
+            let Some((at, _)) = self.session.poll_timeout() else {
+                break;
+            };
             self.pass(at.saturating_duration_since(self.now));
             self.settle(&mut nothing);
         }

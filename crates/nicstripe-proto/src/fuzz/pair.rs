@@ -7,8 +7,8 @@ use std::{
 
 use super::tape::Tape;
 use crate::{
-    ChainingValue, DataHeader, Digest, Event, FailCode, Grid, Incoming, Offer, PathId, PathLoss, Role, Session, SessionConfig,
-    SourceIdentity, TransferId, Transmit,
+    ChainingValue, DataHeader, Digest, Event, FailCode, Grid, Incoming, Offer, PathId, PathLoss,
+    Role, Session, SessionConfig, SourceIdentity, TransferId, Transmit,
     extent::ChunkId,
     frame::{Decoder, Piece},
     grid::ChunkSize,
@@ -81,7 +81,11 @@ impl Pair {
         let (hostile, sender) = (first & 2 != 0, usize::from(first & 1));
         let grid = Grid::new(tape.below(9) * 4096 + tape.below(3), ChunkSize::MIN);
         let side = |role| {
-            let config = SessionConfig { credit_window: 3, sync_bytes: 8192, ..SessionConfig::default() };
+            let config = SessionConfig {
+                credit_window: 3,
+                sync_bytes: 8192,
+                ..SessionConfig::default()
+            };
             Side {
                 session: Session::new(role, config, now),
                 wires: Default::default(),
@@ -92,12 +96,26 @@ impl Pair {
                 ended: false,
             }
         };
-        let mut pair = Self { sides: [side(Role::Client), side(Role::Daemon)], now, grid, sender, hostile };
-        (0..PATHS).map(PathId).for_each(|path| pair.sides[0].session.add_path(path, now));
+        let mut pair = Self {
+            sides: [side(Role::Client), side(Role::Daemon)],
+            now,
+            grid,
+            sender,
+            hostile,
+        };
+        (0..PATHS)
+            .map(PathId)
+            .for_each(|path| pair.sides[0].session.add_path(path, now));
         let name = super::says::name();
         match sender {
             0 => {
-                let put = Put { name, offer: pair.offer(), options: PutOptions::default(), into: None, entry: None };
+                let put = Put {
+                    name,
+                    offer: pair.offer(),
+                    options: PutOptions::default(),
+                    into: None,
+                    entry: None,
+                };
                 pair.sides[0].session.put(put).expect("an honest offer");
             }
             _ => pair.sides[0].session.get(Get {
@@ -115,12 +133,26 @@ impl Pair {
     }
 
     fn offer(&self) -> Offer {
-        let source = SourceIdentity { size: self.grid.size, ..SourceIdentity::default() };
-        Offer { transfer: T, source, chunk_log2: self.grid.chunk_size.log2(), mode: 0o644, kind: None, data: None }
+        let source = SourceIdentity {
+            size: self.grid.size,
+            ..SourceIdentity::default()
+        };
+        Offer {
+            transfer: T,
+            source,
+            chunk_log2: self.grid.chunk_size.log2(),
+            mode: 0o644,
+            kind: None,
+            data: None,
+        }
     }
 
     fn step(&mut self, tape: &mut Tape<'_>) {
-        let (what, path, side) = (tape.below(12), PathId(tape.below(u64::from(PATHS)) as u16), tape.below(2) as usize);
+        let (what, path, side) = (
+            tape.below(12),
+            PathId(tape.below(u64::from(PATHS)) as u16),
+            tape.below(2) as usize,
+        );
         match what {
             0..=4 => {
                 for _ in 0..=tape.below(4) {
@@ -148,13 +180,20 @@ impl Pair {
     /// Disconnects one end; the other notices by silence or by the next connection.
     fn cut(&mut self, side: usize, path: PathId, loss: PathLoss) {
         self.sides[side].wires[usize::from(path.0)] = None;
-        self.sides[side].session.handle_path_lost(path, loss, self.now);
+        self.sides[side]
+            .session
+            .handle_path_lost(path, loss, self.now);
     }
 
     /// Delivers the oldest packet of a path, possibly corrupted.
     fn deliver(&mut self, from: usize, path: PathId, tape: Option<&mut Tape<'_>>) {
         let (index, to) = (usize::from(path.0), 1 - from);
-        let Some(packet) = self.sides[from].wires[index].as_mut().and_then(VecDeque::pop_front) else { return };
+        let Some(packet) = self.sides[from].wires[index]
+            .as_mut()
+            .and_then(VecDeque::pop_front)
+        else {
+            return;
+        };
         if self.sides[to].wires[index].is_none() {
             return;
         }
@@ -179,7 +218,10 @@ impl Pair {
     fn hear(&mut self, to: usize, path: PathId, bytes: &[u8]) {
         let (mut decoder, mut input) = (Decoder::new(), bytes);
         let heard = match decoder.next(&mut input) {
-            Ok(Some(Piece::Frame(frame))) => self.sides[to].session.handle_frame(path, frame, self.now).is_ok(),
+            Ok(Some(Piece::Frame(frame))) => self.sides[to]
+                .session
+                .handle_frame(path, frame, self.now)
+                .is_ok(),
             _ => false,
         };
         assert!(heard || self.hostile, "an honest peer misbehaves");
@@ -188,11 +230,21 @@ impl Pair {
         }
     }
 
-    fn on_incoming(&mut self, to: usize, path: PathId, header: DataHeader, content: u8, incoming: Option<Incoming>) {
+    fn on_incoming(
+        &mut self,
+        to: usize,
+        path: PathId,
+        header: DataHeader,
+        content: u8,
+        incoming: Option<Incoming>,
+    ) {
         match incoming {
             Some(Incoming::Write { .. }) => self.sides[to].writing.push((path, header, content)),
             Some(Incoming::Later) => {
-                assert!(self.hostile, "two versions of a chunk of a source that does not change");
+                assert!(
+                    self.hostile,
+                    "two versions of a chunk of a source that does not change"
+                );
                 self.sides[to].later.push((path, header, content));
             }
             Some(Incoming::Drop) => {}
@@ -210,16 +262,24 @@ impl Pair {
             return;
         }
         let (path, header, content) = end.writing.swap_remove(which % end.writing.len());
-        if value(grid, header.chunk, content) == Some(header.value) && header.chunk_len() == header.len {
+        if value(grid, header.chunk, content) == Some(header.value)
+            && header.chunk_len() == header.len
+        {
             end.written.insert(header.chunk, content);
             end.session.handle_chunk_written(path, &header, now);
         } else {
-            end.session.handle_chunk_damaged(path, header.transfer, header.chunk);
+            end.session
+                .handle_chunk_damaged(path, header.transfer, header.chunk);
             self.cut(side, path, PathLoss::Protocol);
         }
-        let waited: Vec<_> = self.sides[side].later.extract_if(.., |(_, other, _)| other.chunk == header.chunk).collect();
+        let waited: Vec<_> = self.sides[side]
+            .later
+            .extract_if(.., |(_, other, _)| other.chunk == header.chunk)
+            .collect();
         for (path, header, content) in waited {
-            let incoming = self.sides[side].session.handle_chunk_again(path, &header, now);
+            let incoming = self.sides[side]
+                .session
+                .handle_chunk_again(path, &header, now);
             self.on_incoming(side, path, header, content, incoming.ok());
         }
     }
@@ -230,7 +290,9 @@ impl Pair {
             for calls in 0.. {
                 assert!(calls < 50, "timeouts without progress");
                 match self.sides[side].session.poll_timeout() {
-                    Some((at, _)) if at <= self.now => self.sides[side].session.handle_timeout(self.now),
+                    Some((at, _)) if at <= self.now => {
+                        self.sides[side].session.handle_timeout(self.now)
+                    }
                     _ => break,
                 }
                 self.settle();
@@ -252,7 +314,9 @@ impl Pair {
             }
             while let Some((transfer, chunk)) = self.sides[side].session.poll_hash() {
                 let value = self.value_of(chunk);
-                self.sides[side].session.handle_chunk_hashed(transfer, chunk, value);
+                self.sides[side]
+                    .session
+                    .handle_chunk_hashed(transfer, chunk, value);
             }
         }
     }
@@ -271,7 +335,9 @@ impl Pair {
             }
             Transmit::Chunk { transfer, chunk } => {
                 let value = self.value_of(chunk);
-                let header = self.sides[side].session.handle_chunk_read(path, transfer, chunk, value, self.now);
+                let header = self.sides[side]
+                    .session
+                    .handle_chunk_read(path, transfer, chunk, value, self.now);
                 self.sides[side].session.handle_chunk_flushed(path);
                 header.map(|header| Packet::Chunk(header, source_byte(chunk)))
             }
@@ -289,20 +355,38 @@ impl Pair {
             Event::Disconnect(path) => end.wires[usize::from(path.0)] = None,
             Event::PutRequested(put) => end.session.accept(put.offer.transfer, Vec::new(), None),
             Event::Offered(offer) => end.session.accept(offer.transfer, Vec::new(), None),
-            Event::GetRequested(get) => end.session.offer(Offer { transfer: get.transfer, ..offer }).expect("an honest offer"),
+            Event::GetRequested(get) => end
+                .session
+                .offer(Offer {
+                    transfer: get.transfer,
+                    ..offer
+                })
+                .expect("an honest offer"),
             Event::Sync { transfer, .. } => end.session.handle_synced(transfer, now),
             Event::SourceRead { transfer, .. } => end.session.complete(transfer, Vec::new()),
             Event::Commit { transfer, digest } => {
-                let contents: Vec<u8> = end.written.iter().flat_map(|(chunk, byte)| bytes_of(grid, *chunk, *byte)).collect();
+                let contents: Vec<u8> = end
+                    .written
+                    .iter()
+                    .flat_map(|(chunk, byte)| bytes_of(grid, *chunk, *byte))
+                    .collect();
                 // A faulty peer may have offered another file.
-                assert!(self.hostile || digest == Digest(blake3::hash(&contents).into()), "committed what was not sent");
+                assert!(
+                    self.hostile || digest == Digest(blake3::hash(&contents).into()),
+                    "committed what was not sent"
+                );
                 end.committed += 1;
                 end.ended = true;
                 end.session.committed(Committed { transfer, digest });
             }
             Event::Mismatch { transfer, .. } => {
                 assert!(self.hostile, "an honest file differs from the source");
-                end.session.fail(failure(transfer, FailCode::Digest, "differs from the source", false));
+                end.session.fail(failure(
+                    transfer,
+                    FailCode::Digest,
+                    "differs from the source",
+                    false,
+                ));
             }
             Event::Committed { .. } => {
                 end.committed += 1;
@@ -324,11 +408,17 @@ impl Pair {
                 break;
             }
             for path in (0..PATHS).map(PathId) {
-                if self.sides.iter().any(|side| side.wires[usize::from(path.0)].is_none()) {
+                if self
+                    .sides
+                    .iter()
+                    .any(|side| side.wires[usize::from(path.0)].is_none())
+                {
                     self.connect(path);
                 }
                 for from in 0..2 {
-                    let waiting = self.sides[from].wires[usize::from(path.0)].as_ref().map_or(0, VecDeque::len);
+                    let waiting = self.sides[from].wires[usize::from(path.0)]
+                        .as_ref()
+                        .map_or(0, VecDeque::len);
                     (0..waiting).for_each(|_| self.deliver(from, path, None));
                 }
             }
@@ -338,11 +428,22 @@ impl Pair {
             self.settle();
             self.pass(Duration::from_millis(100));
         }
-        assert!(self.sides.iter().all(|side| side.committed <= 1), "committed twice");
+        assert!(
+            self.sides.iter().all(|side| side.committed <= 1),
+            "committed twice"
+        );
         if !self.hostile {
-            assert!(self.sides.iter().all(|side| side.committed == 1), "the file did not arrive");
+            assert!(
+                self.sides.iter().all(|side| side.committed == 1),
+                "the file did not arrive"
+            );
             let receiver = &self.sides[1 - self.sender];
-            assert!(self.grid.all_chunks().chunks().all(|chunk| receiver.written.get(&chunk) == Some(&source_byte(chunk))));
+            assert!(
+                self.grid
+                    .all_chunks()
+                    .chunks()
+                    .all(|chunk| receiver.written.get(&chunk) == Some(&source_byte(chunk)))
+            );
         }
     }
 }
@@ -352,7 +453,11 @@ fn source_byte(chunk: ChunkId) -> u8 {
 }
 
 fn bytes_of(grid: Grid, chunk: ChunkId, byte: u8) -> Vec<u8> {
-    vec![byte; grid.extent_of(chunk).map_or(0, |extent| extent.len as usize)]
+    vec![
+        byte;
+        grid.extent_of(chunk)
+            .map_or(0, |extent| extent.len as usize)
+    ]
 }
 
 fn value(grid: Grid, chunk: ChunkId, byte: u8) -> Option<ChainingValue> {

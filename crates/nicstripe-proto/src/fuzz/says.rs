@@ -6,10 +6,12 @@ use crate::{
     hash_tree::{ChainingValue, Digest},
     journal::{SourceIdentity, Timestamp},
     message::{
-        Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchQueued, BenchRefusal, BenchRefused,
-        BenchSample, Committed, Complete, DiskOrder, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces,
-        Keep, Message, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels, PathSample, PeerInterface, Put, PutOptions,
-        PutTree, RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window,
+        Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts,
+        BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete, DiskOrder,
+        EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep,
+        Message, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels, PathSample,
+        PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport,
+        TreeBody, TreeSource, Values, WalkRules, Window,
     },
     name::Name,
     sender::End,
@@ -35,7 +37,10 @@ impl Tape<'_> {
     }
 
     pub(super) fn range(&mut self) -> ChunkRange {
-        ChunkRange { first: ChunkId(self.number()), count: self.number() }
+        ChunkRange {
+            first: ChunkId(self.number()),
+            count: self.number(),
+        }
     }
 
     /// Returns a data header that the decoder accepts, mostly for a full chunk of 4 KiB.
@@ -46,21 +51,54 @@ impl Tape<'_> {
             0..=200 => 4096,
             _ => (1 + self.number() % MAX_PAYLOAD as u64) as u32,
         };
-        let header = DataHeader { transfer, chunk, value, len, raw_len: 0, last };
-        if self.byte() > 200 && len > 1 { header.packed(1 + self.below(u64::from(len) - 1) as u32) } else { header }
+        let header = DataHeader {
+            transfer,
+            chunk,
+            value,
+            len,
+            raw_len: 0,
+            last,
+        };
+        if self.byte() > 200 && len > 1 {
+            header.packed(1 + self.below(u64::from(len) - 1) as u32)
+        } else {
+            header
+        }
     }
 
     pub(super) fn offer(&mut self, transfer: TransferId) -> Offer {
-        let kinds = [None, Some(OfferKind::File), Some(OfferKind::Pipe), Some(OfferKind::Batches)];
+        let kinds = [
+            None,
+            Some(OfferKind::File),
+            Some(OfferKind::Pipe),
+            Some(OfferKind::Batches),
+        ];
         let kind = kinds[self.below(4) as usize];
-        let size = if self.is() { 4096 * self.below(20) } else { self.number() };
+        let size = if self.is() {
+            4096 * self.below(20)
+        } else {
+            self.number()
+        };
         let chunk_log2 = if self.byte() < 240 { 12 } else { self.byte() };
         let data = self.option();
-        Offer { transfer, source: SourceIdentity { size, ..SourceIdentity::default() }, chunk_log2, mode: 0o644, kind, data }
+        Offer {
+            transfer,
+            source: SourceIdentity {
+                size,
+                ..SourceIdentity::default()
+            },
+            chunk_log2,
+            mode: 0o644,
+            kind,
+            data,
+        }
     }
 
     fn entry(&mut self) -> Option<EntryRef> {
-        self.is().then(|| EntryRef { tree: self.transfer(), id: EntryId(self.number()) })
+        self.is().then(|| EntryRef {
+            tree: self.transfer(),
+            id: EntryId(self.number()),
+        })
     }
 
     pub(super) fn message(&mut self) -> Message {
@@ -83,76 +121,169 @@ impl Tape<'_> {
                 range: None,
             }),
             2 => Message::Offer(self.offer(transfer)),
-            3 => Message::Accept(Accept { transfer, have: self.haves(), window: self.option(), delta: self.option(), memory: None }),
+            3 => Message::Accept(Accept {
+                transfer,
+                have: self.haves(),
+                window: self.option(),
+                delta: self.option(),
+                memory: None,
+            }),
             4 => Message::Complete(self.complete(transfer)),
-            5 => Message::Committed(Committed { transfer, digest: Digest(self.value().0) }),
-            6 => Message::Fail(Fail { transfer, code: FailCode::Cancelled, text: String::new(), resumable: self.is() }),
-            7 => Message::Interfaces(Interfaces { interfaces: vec![PeerInterface::new("eth0", 1); self.below(3) as usize] }),
+            5 => Message::Committed(Committed {
+                transfer,
+                digest: Digest(self.value().0),
+            }),
+            6 => Message::Fail(Fail {
+                transfer,
+                code: FailCode::Cancelled,
+                text: String::new(),
+                resumable: self.is(),
+            }),
+            7 => Message::Interfaces(Interfaces {
+                interfaces: vec![PeerInterface::new("eth0", 1); self.below(3) as usize],
+            }),
             8 => {
-                let expected = Expected { from: [10, 0, 0, 1].into(), interface: 1, port: None, token: None };
-                Message::Expect(Expect { connections: vec![expected; self.number().min(200) as usize] })
+                let expected = Expected {
+                    from: [10, 0, 0, 1].into(),
+                    interface: 1,
+                    port: None,
+                    token: None,
+                };
+                Message::Expect(Expect {
+                    connections: vec![expected; self.number().min(200) as usize],
+                })
             }
-            9 => Message::PutTree(PutTree { transfer, target: None, as_name: self.is(), rules: TreeRules::default(), heeds_memory: false }),
+            9 => Message::PutTree(PutTree {
+                transfer,
+                target: None,
+                as_name: self.is(),
+                rules: TreeRules::default(),
+                heeds_memory: false,
+            }),
             10 => Message::GetTree(GetTree {
                 transfer,
-                sources: vec![TreeSource { name: None, content: true }; self.below(3) as usize],
+                sources: vec![
+                    TreeSource {
+                        name: None,
+                        content: true
+                    };
+                    self.below(3) as usize
+                ],
                 walk: WalkRules::default(),
                 rules: TreeRules::default(),
                 limit_bps: self.option(),
             }),
-            11 => Message::Tree(TreeBody { transfer, message: self.tree_message() }),
-            12 => Message::Window(Window { transfer, chunks: self.number() }),
-            13 => Message::Holes(Holes { transfer, extents: self.extents(), last: self.is() }),
+            11 => Message::Tree(TreeBody {
+                transfer,
+                message: self.tree_message(),
+            }),
+            12 => Message::Window(Window {
+                transfer,
+                chunks: self.number(),
+            }),
+            13 => Message::Holes(Holes {
+                transfer,
+                extents: self.extents(),
+                last: self.is(),
+            }),
             14 => {
                 let (ranges, mut len) = (self.extents(), 32 * self.below(20) as usize);
                 if self.byte() > 240 {
                     len += 1;
                 }
-                Message::Values(Values { transfer, ranges, values: vec![self.byte() % 4; len] })
+                Message::Values(Values {
+                    transfer,
+                    ranges,
+                    values: vec![self.byte() % 4; len],
+                })
             }
-            15 => Message::Keep(Keep { transfer, ranges: self.extents() }),
+            15 => Message::Keep(Keep {
+                transfer,
+                ranges: self.extents(),
+            }),
             16 if self.byte() > 200 => match self.is() {
                 true => Message::Ask(self.ask()),
-                false => Message::Answer(Answer { id: self.below(6) as u32, answer: self.answer() }),
+                false => Message::Answer(Answer {
+                    id: self.below(6) as u32,
+                    answer: self.answer(),
+                }),
             },
             16 => Message::Bench(self.bench()),
-            _ => Message::OpenTunnels(OpenTunnels { up: transfer, down: self.transfer() }),
+            _ => Message::OpenTunnels(OpenTunnels {
+                up: transfer,
+                down: self.transfer(),
+            }),
         }
     }
 
     pub(super) fn ask(&mut self) -> Ask {
-        let id = if self.byte() > 100 { self.below(6) as u32 } else { self.byte().into() };
+        let id = if self.byte() > 100 {
+            self.below(6) as u32
+        } else {
+            self.byte().into()
+        };
         let ask = match self.below(5) {
-            0 => AskKind::List { dir: None, after: self.is().then(|| vec![b'a' + self.byte() % 4]), most: self.number() as u32 },
+            0 => AskKind::List {
+                dir: None,
+                after: self.is().then(|| vec![b'a' + self.byte() % 4]),
+                most: self.number() as u32,
+            },
             1 => AskKind::Stat { name: name() },
             2 => AskKind::Remove { name: name() },
-            3 => AskKind::Rename { from: name(), to: name(), replace: self.is() },
+            3 => AskKind::Rename {
+                from: name(),
+                to: name(),
+                replace: self.is(),
+            },
             _ => AskKind::MakeDir { name: name() },
         };
         Ask { id, ask }
     }
 
     pub(super) fn answer(&mut self) -> AnswerKind {
-        let stat = ObjectStat { kind: ObjectKind::File, size: self.number(), mtime: Timestamp::default() };
+        let stat = ObjectStat {
+            kind: ObjectKind::File,
+            size: self.number(),
+            mtime: Timestamp::default(),
+        };
         match self.below(4) {
             0 => {
                 let names: [&[u8]; 6] = [b"a", b"b", b"c", b"..", b"d/e", b""];
-                let entry = |tape: &mut Self| ObjectEntry { name: names[tape.below(6) as usize].to_vec(), stat };
-                AnswerKind::Entries { entries: (0..self.below(4)).map(|_| entry(self)).collect(), more: self.is() }
+                let entry = |tape: &mut Self| ObjectEntry {
+                    name: names[tape.below(6) as usize].to_vec(),
+                    stat,
+                };
+                AnswerKind::Entries {
+                    entries: (0..self.below(4)).map(|_| entry(self)).collect(),
+                    more: self.is(),
+                }
             }
             1 => AnswerKind::Stat { stat },
             2 => AnswerKind::Done,
-            _ => AnswerKind::Failed { code: FailCode::NotFound, text: "it is not there".into() },
+            _ => AnswerKind::Failed {
+                code: FailCode::NotFound,
+                text: "it is not there".into(),
+            },
         }
     }
 
     pub(super) fn bench(&mut self) -> BenchBody {
         let run = self.below(6) as u32;
         match self.below(13) {
-            0 => BenchBody::Ask(BenchAsk { id: [self.byte(); 16], seconds: 1 }),
+            0 => BenchBody::Ask(BenchAsk {
+                id: [self.byte(); 16],
+                seconds: 1,
+            }),
             1 => BenchBody::Admitted(BenchAdmitted { seconds: 1 }),
-            2 => BenchBody::Queued(BenchQueued { ahead: 1, wait_ms: self.number(), transfers: 0 }),
-            3 => BenchBody::Refused(BenchRefused { why: BenchRefusal::Busy, retry_after_ms: self.option() }),
+            2 => BenchBody::Queued(BenchQueued {
+                ahead: 1,
+                wait_ms: self.number(),
+                transfers: 0,
+            }),
+            3 => BenchBody::Refused(BenchRefused {
+                why: BenchRefusal::Busy,
+                retry_after_ms: self.option(),
+            }),
             4 => BenchBody::Facts(BenchFacts::default()),
             5 | 6 => BenchBody::Run(RunOrder {
                 run,
@@ -161,17 +292,33 @@ impl Tape<'_> {
                 paths: (0..self.below(4)).map(|_| self.below(70) as u16).collect(),
                 longest_ms: self.number() as u32,
                 interval_ms: if self.is() { 500 } else { self.number() as u32 },
-                message_bytes: if self.is() { 4096 } else { self.number() as u32 },
+                message_bytes: if self.is() {
+                    4096
+                } else {
+                    self.number() as u32
+                },
                 socket_buffer: self.option(),
             }),
-            7 => BenchBody::Ready(RunReady { run, ..RunReady::default() }),
+            7 => BenchBody::Ready(RunReady {
+                run,
+                ..RunReady::default()
+            }),
             8 => {
                 let paths = vec![PathSample::default(); self.below(70) as usize];
-                BenchBody::Sample(BenchSample { run, paths, ..BenchSample::default() })
+                BenchBody::Sample(BenchSample {
+                    run,
+                    paths,
+                    ..BenchSample::default()
+                })
             }
             9 => BenchBody::Stop(RunNumber { run }),
             10 => BenchBody::Stopped(RunNumber { run }),
-            11 => BenchBody::Disk(DiskOrder { bytes: self.number(), name: None, number: run, read: run.is_multiple_of(2) }),
+            11 => BenchBody::Disk(DiskOrder {
+                bytes: self.number(),
+                name: None,
+                number: run,
+                read: run.is_multiple_of(2),
+            }),
             _ => BenchBody::Leave,
         }
     }
@@ -179,22 +326,51 @@ impl Tape<'_> {
     fn complete(&mut self, transfer: TransferId) -> Complete {
         let digest = Digest(self.value().0);
         let streams = vec![StreamReport::default(); self.below(3) as usize];
-        let end = self.is().then(|| End { chunks: self.number(), size: if self.is() { 4096 * self.below(20) } else { self.number() } });
-        Complete { transfer, digest, streams, end, changing: self.is() }
+        let end = self.is().then(|| End {
+            chunks: self.number(),
+            size: if self.is() {
+                4096 * self.below(20)
+            } else {
+                self.number()
+            },
+        });
+        Complete {
+            transfer,
+            digest,
+            streams,
+            end,
+            changing: self.is(),
+        }
     }
 
     fn haves(&mut self) -> Vec<Have> {
-        (0..self.below(4)).map(|_| Have { first: self.number(), level: self.byte() % 80, value: self.value().0 }).collect()
+        (0..self.below(4))
+            .map(|_| Have {
+                first: self.number(),
+                level: self.byte() % 80,
+                value: self.value().0,
+            })
+            .collect()
     }
 
     fn extents(&mut self) -> Vec<(u64, u64)> {
         let unit = if self.is() { 4096 } else { 1 };
-        (0..self.below(4)).map(|_| (self.number().wrapping_mul(unit), self.number().wrapping_mul(unit))).collect()
+        (0..self.below(4))
+            .map(|_| {
+                (
+                    self.number().wrapping_mul(unit),
+                    self.number().wrapping_mul(unit),
+                )
+            })
+            .collect()
     }
 
     fn tree_message(&mut self) -> TreeMessage {
         match self.is() {
-            true => TreeMessage::Verdicts { first: EntryId(self.number()), verdicts: vec![Verdict::Create; self.below(4) as usize] },
+            true => TreeMessage::Verdicts {
+                first: EntryId(self.number()),
+                verdicts: vec![Verdict::Create; self.below(4) as usize],
+            },
             false => TreeMessage::Results {
                 done: vec![(EntryId(self.number()), self.number())],
                 failed: Vec::new(),

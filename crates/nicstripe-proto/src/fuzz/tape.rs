@@ -30,7 +30,9 @@ impl<'a> Tape<'a> {
     pub(super) fn number(&mut self) -> u64 {
         match self.byte() {
             small @ 0..=191 => small.into(),
-            bit @ 192..=240 => (1_u64 << (bit - 180)).wrapping_sub(1).wrapping_add(self.below(3)),
+            bit @ 192..=240 => (1_u64 << (bit - 180))
+                .wrapping_sub(1)
+                .wrapping_add(self.below(3)),
             less => u64::MAX - u64::from(250_u8.saturating_sub(less)),
         }
     }

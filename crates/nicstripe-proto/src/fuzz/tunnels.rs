@@ -3,7 +3,10 @@
 use super::tape::Tape;
 use crate::{
     session::Role,
-    tunnel::{ConnId, MOST_WINDOW, Record, RecordReader, RecordWriter, TargetRefusal, TunnelEvent, Tunnels},
+    tunnel::{
+        ConnId, MOST_WINDOW, Record, RecordReader, RecordWriter, TargetRefusal, TunnelEvent,
+        Tunnels,
+    },
 };
 
 /// Decodes a batch of the multiplexer: encoding the records again must yield the same bytes.
@@ -14,7 +17,10 @@ pub fn mux(data: &[u8]) {
         assert!(writer.push(&record));
     }
     let len = writer.len();
-    assert!(data.starts_with(&again[..len]), "a decoded record does not re-encode to the same bytes");
+    assert!(
+        data.starts_with(&again[..len]),
+        "a decoded record does not re-encode to the same bytes"
+    );
 }
 
 /// Runs a multiplexer with records of a hostile peer and actions of local programs.
@@ -22,8 +28,14 @@ pub fn mux(data: &[u8]) {
 /// Its accounting must add up and stay within bounds. Nothing may be left after the multiplexer has
 /// ended and all users have closed.
 pub fn tunnels(data: &[u8]) {
-    let Some((first, rest)) = data.split_first() else { return };
-    let role = if first & 1 == 0 { Role::Daemon } else { Role::Client };
+    let Some((first, rest)) = data.split_first() else {
+        return;
+    };
+    let role = if first & 1 == 0 {
+        Role::Daemon
+    } else {
+        Role::Client
+    };
     let (mut end, mut tape) = (Tunnels::new(role), Tape::new(rest));
     while !tape.is_empty() {
         if step(&mut end, &mut tape).is_none() {
@@ -60,14 +72,28 @@ fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
             let bytes = vec![2; 1 + tape.number().min(1 << 18) as usize];
             let window = 1 + tape.number().min(2 * u64::from(MOST_WINDOW)) as u32;
             let record = match tape.below(10) {
-                0 | 1 => Record::Open { conn, window, target },
+                0 | 1 => Record::Open {
+                    conn,
+                    window,
+                    target,
+                },
                 2 => Record::Opened { conn, window },
-                3 => Record::Refused { conn, code: TargetRefusal::TooMany, why: "no" },
-                4 | 5 => Record::Data { conn, bytes: &bytes },
+                3 => Record::Refused {
+                    conn,
+                    code: TargetRefusal::TooMany,
+                    why: "no",
+                },
+                4 | 5 => Record::Data {
+                    conn,
+                    bytes: &bytes,
+                },
                 6 => Record::End { conn },
                 7 => Record::Reset { conn },
                 8 => Record::UsedUp { conn },
-                _ => Record::Window { conn, bytes: window },
+                _ => Record::Window {
+                    conn,
+                    bytes: window,
+                },
             };
             let mut batch = vec![0; bytes.len() + 100];
             let mut writer = RecordWriter::new(&mut batch);
@@ -78,7 +104,9 @@ fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
     }
     while let Some(event) = end.poll_event() {
         match event {
-            TunnelEvent::Asked { conn, .. } if tape.byte() > 200 => end.refuse(conn, TargetRefusal::NotAllowed, "no"),
+            TunnelEvent::Asked { conn, .. } if tape.byte() > 200 => {
+                end.refuse(conn, TargetRefusal::NotAllowed, "no")
+            }
             TunnelEvent::Asked { conn, .. } => end.accept(conn),
             TunnelEvent::Refused { conn, .. } => end.close(conn),
             _ => {}

@@ -17,10 +17,18 @@ use crate::{
 ///
 /// The first byte is the length of the pieces.
 pub fn frames(data: &[u8]) {
-    let Some((len, bytes)) = data.split_first() else { return };
+    let Some((len, bytes)) = data.split_first() else {
+        return;
+    };
     let (whole, error) = read_frames(bytes, usize::MAX);
-    assert_eq!(read_frames(bytes, 1 + usize::from(*len)), (whole.clone(), error));
-    assert!(bytes.starts_with(&whole), "a decoded frame does not re-encode to the same bytes");
+    assert_eq!(
+        read_frames(bytes, 1 + usize::from(*len)),
+        (whole.clone(), error)
+    );
+    assert!(
+        bytes.starts_with(&whole),
+        "a decoded frame does not re-encode to the same bytes"
+    );
 }
 
 /// Returns the decoded frames, encoded again, and the error that ended decoding.
@@ -51,7 +59,9 @@ pub fn messages(data: &[u8]) {
 
 /// Round-trips a hello, a welcome or a refusal, selected by the first byte.
 pub fn greetings(data: &[u8]) {
-    let Some((kind, body)) = data.split_first() else { return };
+    let Some((kind, body)) = data.split_first() else {
+        return;
+    };
     match kind % 3 {
         0 => read_back::<Hello>(body),
         1 => read_back::<Welcome>(body),
@@ -61,7 +71,9 @@ pub fn greetings(data: &[u8]) {
 
 /// Asserts that a decoded value survives encoding and decoding.
 fn read_back<T: for<'b> Decode<'b, ()> + Encode<()> + PartialEq + Debug>(bytes: &[u8]) {
-    let Ok(value) = minicbor::decode::<T>(bytes) else { return };
+    let Ok(value) = minicbor::decode::<T>(bytes) else {
+        return;
+    };
     let written = minicbor::to_vec(&value).expect("writing to a vector cannot fail");
     let again: T = minicbor::decode(&written).expect("written data can be read");
     assert_eq!(again, value);
@@ -72,26 +84,54 @@ pub fn batches(data: &[u8]) {
     let records: Vec<Record<'_>> = BatchReader::new(data).map_while(Result::ok).collect();
     let mut buffer = vec![0; 2 * data.len()];
     let mut writer = BatchWriter::new(&mut buffer, 0);
-    assert!(records.iter().all(|record| writer.push(record)), "a record grows more than twofold");
+    assert!(
+        records.iter().all(|record| writer.push(record)),
+        "a record grows more than twofold"
+    );
     let len = writer.len();
-    let again = BatchReader::new(&buffer[..len]).map(|record| record.expect("written data can be read"));
+    let again =
+        BatchReader::new(&buffer[..len]).map(|record| record.expect("written data can be read"));
     assert!(again.eq(records.iter().cloned()));
     for record in &records {
-        let Record::Entry(entry) = record else { continue };
-        let file = |size| Existing::File { size, mtime: entry.mtime, digest: None };
-        let rules = TreeRules { replace: entry.mode & 1 != 0, update: entry.mode & 2 != 0, ..TreeRules::default() };
+        let Record::Entry(entry) = record else {
+            continue;
+        };
+        let file = |size| Existing::File {
+            size,
+            mtime: entry.mtime,
+            digest: None,
+        };
+        let rules = TreeRules {
+            replace: entry.mode & 1 != 0,
+            update: entry.mode & 2 != 0,
+            ..TreeRules::default()
+        };
         assert!(decide(&rules, entry, None).is_wanted());
-        for existing in [file(0), file(u64::MAX), Existing::Directory, Existing::Symlink(Vec::new()), Existing::Other] {
+        for existing in [
+            file(0),
+            file(u64::MAX),
+            Existing::Directory,
+            Existing::Symlink(Vec::new()),
+            Existing::Other,
+        ] {
             let verdict = decide(&rules, entry, Some(&existing));
-            assert!(!verdict.is_wanted() || existing != Existing::Directory, "a directory would be replaced");
-            assert!(!verdict.is_wanted() || rules.replace || rules.update, "something would be replaced without the option");
+            assert!(
+                !verdict.is_wanted() || existing != Existing::Directory,
+                "a directory would be replaced"
+            );
+            assert!(
+                !verdict.is_wanted() || rules.replace || rules.update,
+                "something would be replaced without the option"
+            );
         }
     }
 }
 
 /// Checks a name in wire form, as typed, or as displayed, selected by the first byte.
 pub fn names(data: &[u8]) {
-    let Some((kind, bytes)) = data.split_first() else { return };
+    let Some((kind, bytes)) = data.split_first() else {
+        return;
+    };
     match kind % 3 {
         0 => {
             let name: Result<Name, _> = minicbor::decode(bytes);
@@ -123,13 +163,20 @@ fn check_shown(bytes: &[u8]) {
     assert!(
         !shown.chars().any(|c| c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
     );
-    assert_eq!(printable(shown.as_bytes()), shown, "escaping what is escaped changes it");
+    assert_eq!(
+        printable(shown.as_bytes()),
+        shown,
+        "escaping what is escaped changes it"
+    );
     assert!(shown.len() <= 8 * bytes.len());
 }
 
 /// Round-trips a discovery datagram: encoding with the same key must yield the same bytes.
 pub fn discovery(data: &[u8]) {
-    assert!(data.len() == DATAGRAM_LEN || (Question::decode(data).is_none() && Answer::decode(data).is_none()));
+    assert!(
+        data.len() == DATAGRAM_LEN
+            || (Question::decode(data).is_none() && Answer::decode(data).is_none())
+    );
     // Most changes of length are not interesting.
     let mut datagram = [0; DATAGRAM_LEN];
     let len = data.len().min(DATAGRAM_LEN);
@@ -141,13 +188,24 @@ pub fn discovery(data: &[u8]) {
         assert_eq!(question.encode(|_| made).as_ref(), Some(&datagram));
         question
     });
-    let Some(unverified) = Answer::decode(&datagram) else { return };
+    let Some(unverified) = Answer::decode(&datagram) else {
+        return;
+    };
     assert_eq!(question, None, "a question that is an answer");
     let mut made = None;
     let answer = unverified.verified(|_, _, signature| made.replace(*signature).is_none());
     let answer = answer.expect("the signature counts as right");
     assert_eq!(answer.encode(|_| made).as_ref(), Some(&datagram));
-    let asked = Question { nonce: answer.nonce, key: answer.asker_key, address: answer.asker_address };
+    let asked = Question {
+        nonce: answer.nonce,
+        key: answer.asker_key,
+        address: answer.asker_address,
+    };
     assert!(answer.answers(&asked));
-    assert!(!answer.answers(&Question { key: answer.key.map(|byte| !byte), ..asked }) || answer.key.map(|byte| !byte) == answer.asker_key);
+    assert!(
+        !answer.answers(&Question {
+            key: answer.key.map(|byte| !byte),
+            ..asked
+        }) || answer.key.map(|byte| !byte) == answer.asker_key
+    );
 }

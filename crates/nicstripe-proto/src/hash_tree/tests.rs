@@ -86,14 +86,21 @@ proptest! {
 #[test]
 fn all_small_sizes_give_the_digest() {
     for chunk_size in [ChunkSize::MIN, ChunkSize::from_bytes(8192).unwrap()] {
-        for size in (0..20).flat_map(around_chunks_of(chunk_size)).chain([1, 1023, 1024, 1025, 4095, 4097]) {
+        for size in (0..20)
+            .flat_map(around_chunks_of(chunk_size))
+            .chain([1, 1023, 1024, 1025, 4095, 4097])
+        {
             let file = bytes(size);
             let grid = Grid::new(size, chunk_size);
             let mut tree = HashTree::new(grid);
             for subtree in shuffled(leaves(&file, grid), size) {
                 tree.insert(subtree).unwrap();
             }
-            assert_eq!(tree.root(), Some(digest_of(&file)), "size {size}, chunks of {chunk_size}");
+            assert_eq!(
+                tree.root(),
+                Some(digest_of(&file)),
+                "size {size}, chunks of {chunk_size}"
+            );
         }
     }
 }
@@ -118,7 +125,14 @@ fn a_subtree_of_the_whole_file_is_the_digest() {
     let file = bytes(5 * 4096);
     let grid = Grid::new(file.len() as u64, ChunkSize::MIN);
     let merged = merge_siblings(grid, leaves(&file, grid)).unwrap();
-    assert_eq!(merged, [Subtree { first: ChunkId(0), level: 3, value: ChainingValue(digest_of(&file).0) }]);
+    assert_eq!(
+        merged,
+        [Subtree {
+            first: ChunkId(0),
+            level: 3,
+            value: ChainingValue(digest_of(&file).0)
+        }]
+    );
     let mut tree = HashTree::new(grid);
     tree.insert(merged[0]).unwrap();
     assert_eq!(tree.root(), Some(digest_of(&file)));
@@ -131,29 +145,67 @@ fn a_lone_last_chunk_may_come_at_any_level_and_leaves_at_level_0() {
     let grid = Grid::new(file.len() as u64, ChunkSize::MIN);
     let leaf = leaves(&file, grid)[4];
     for level in 0..=2 {
-        assert_eq!(merge_siblings(grid, vec![Subtree { level, ..leaf }]), Ok(vec![leaf]));
+        assert_eq!(
+            merge_siblings(grid, vec![Subtree { level, ..leaf }]),
+            Ok(vec![leaf])
+        );
     }
     let too_high = Subtree { level: 3, ..leaf };
-    assert_eq!(too_high.chunks(grid), Err(SubtreeError::Misaligned { first: ChunkId(4), level: 3 }));
+    assert_eq!(
+        too_high.chunks(grid),
+        Err(SubtreeError::Misaligned {
+            first: ChunkId(4),
+            level: 3
+        })
+    );
 }
 
 #[test]
 fn what_is_no_subtree_or_in_the_tree_already_is_an_error() {
     let grid = Grid::new(6 * 4096, ChunkSize::MIN);
-    let at = |first, level| Subtree { first: ChunkId(first), level, value: ChainingValue([first as u8; 32]) };
+    let at = |first, level| Subtree {
+        first: ChunkId(first),
+        level,
+        value: ChainingValue([first as u8; 32]),
+    };
     let mut tree = HashTree::new(grid);
     tree.insert(at(2, 1)).unwrap();
     for (first, level) in [(2, 1), (2, 0), (3, 0), (0, 2), (0, 3)] {
         let first = ChunkId(first);
-        assert_eq!(tree.insert(at(first.0, level)), Err(SubtreeError::Overlap { first, level }));
+        assert_eq!(
+            tree.insert(at(first.0, level)),
+            Err(SubtreeError::Overlap { first, level })
+        );
     }
     for (first, level) in [(6, 0), (0, 4), (0, 64), (0, 255), (u64::MAX, 0)] {
         let first = ChunkId(first);
-        assert_eq!(tree.insert(at(first.0, level)), Err(SubtreeError::OutOfRange { first, level, chunk_count: 6 }));
+        assert_eq!(
+            tree.insert(at(first.0, level)),
+            Err(SubtreeError::OutOfRange {
+                first,
+                level,
+                chunk_count: 6
+            })
+        );
     }
-    assert_eq!(tree.insert(at(1, 1)), Err(SubtreeError::Misaligned { first: ChunkId(1), level: 1 }));
-    let other = Subtree { value: ChainingValue([9; 32]), ..at(2, 1) };
-    assert_eq!(tree.absorb(other), Err(SubtreeError::Conflict { first: ChunkId(2), level: 1 }));
+    assert_eq!(
+        tree.insert(at(1, 1)),
+        Err(SubtreeError::Misaligned {
+            first: ChunkId(1),
+            level: 1
+        })
+    );
+    let other = Subtree {
+        value: ChainingValue([9; 32]),
+        ..at(2, 1)
+    };
+    assert_eq!(
+        tree.absorb(other),
+        Err(SubtreeError::Conflict {
+            first: ChunkId(2),
+            level: 1
+        })
+    );
     assert_eq!(tree.subtrees().collect::<Vec<_>>(), [at(2, 1)]);
 }
 
@@ -161,10 +213,23 @@ fn what_is_no_subtree_or_in_the_tree_already_is_an_error() {
 fn bytes_that_are_no_chunk_are_an_error() {
     let grid = Grid::new(5000, ChunkSize::MIN);
     let error = chunk_value(grid, ChunkId(1), &[0; 4096]).unwrap_err();
-    assert_eq!(error, ChunkError::Length { chunk: ChunkId(1), found: 4096, expected: 904 });
+    assert_eq!(
+        error,
+        ChunkError::Length {
+            chunk: ChunkId(1),
+            found: 4096,
+            expected: 904
+        }
+    );
     assert_eq!(error.to_string(), "chunk 1 has 4096 bytes, expected 904");
     for chunk in [2, u64::MAX].map(ChunkId) {
-        assert_eq!(chunk_value(grid, chunk, &[]), Err(ChunkError::OutOfRange { chunk, chunk_count: 2 }));
+        assert_eq!(
+            chunk_value(grid, chunk, &[]),
+            Err(ChunkError::OutOfRange {
+                chunk,
+                chunk_count: 2
+            })
+        );
     }
 }
 
@@ -178,7 +243,8 @@ fn in_striping_order_few_nodes_are_open() {
     let mut most = 0;
     for step in 0..1024 {
         let (round, turn) = (step / 128, step % 128);
-        tree.insert(leaves[round * 128 + turn % 4 * 32 + turn / 4]).unwrap();
+        tree.insert(leaves[round * 128 + turn % 4 * 32 + turn / 4])
+            .unwrap();
         most = most.max(tree.open_nodes());
     }
     // A run of n chunks has at most log2(n) + 1 nodes: four runs of 32, plus the finished part
@@ -191,16 +257,25 @@ fn digests_are_read_as_they_are_printed() {
     let digest = digest_of(b"x");
     assert_eq!(digest.to_string().parse(), Ok(digest));
     assert_eq!(digest.to_string().to_uppercase().parse(), Ok(digest));
-    assert_eq!("12".parse::<Digest>().unwrap_err().to_string(), "invalid digest: 2 digits, expected 64");
+    assert_eq!(
+        "12".parse::<Digest>().unwrap_err().to_string(),
+        "invalid digest: 2 digits, expected 64"
+    );
     let error = "ab\u{e9}".parse::<Digest>().unwrap_err();
-    assert_eq!(error.to_string(), "invalid digest: 'é' at position 2, expected a hexadecimal digit");
+    assert_eq!(
+        error.to_string(),
+        "invalid digest: 'é' at position 2, expected a hexadecimal digit"
+    );
 }
 
 #[test]
 fn a_digest_on_the_wire_is_a_byte_string_of_32() {
     let encoded = minicbor::to_vec(Digest([3; 32])).unwrap();
     assert_eq!(encoded, [&[0x58, 0x20][..], &[3; 32]].concat());
-    assert_eq!(minicbor::decode::<Digest>(&encoded).unwrap(), Digest([3; 32]));
+    assert_eq!(
+        minicbor::decode::<Digest>(&encoded).unwrap(),
+        Digest([3; 32])
+    );
     assert!(minicbor::decode::<Digest>(&encoded[..20]).is_err());
 }
 
@@ -209,7 +284,10 @@ fn leaves(file: &[u8], grid: Grid) -> Vec<Subtree> {
         let chunk = ChunkId(chunk as u64);
         Subtree::of_chunk(chunk, chunk_value(grid, chunk, bytes).unwrap())
     };
-    file.chunks(grid.chunk_size.bytes() as usize).enumerate().map(leaf).collect()
+    file.chunks(grid.chunk_size.bytes() as usize)
+        .enumerate()
+        .map(leaf)
+        .collect()
 }
 
 /// Returns disjoint subtrees of random levels that cover the file.
@@ -218,9 +296,15 @@ fn mixed(file: &[u8], grid: Grid, mut seed: u64) -> Vec<Subtree> {
     let mut first = 0;
     while first < grid.chunk_count() {
         seed = scramble(seed);
-        let most = first.trailing_zeros().min(root_level(grid.chunk_count()).into()) as u8;
+        let most = first
+            .trailing_zeros()
+            .min(root_level(grid.chunk_count()).into()) as u8;
         let level = (seed % 6).min(most.into()) as u8;
-        subtrees.push(Subtree { first: ChunkId(first), level, value: value_of(file, grid, first, level) });
+        subtrees.push(Subtree {
+            first: ChunkId(first),
+            level,
+            value: value_of(file, grid, first, level),
+        });
         first += 1 << level;
     }
     subtrees
@@ -234,7 +318,12 @@ fn value_of(file: &[u8], grid: Grid, first: u64, level: u8) -> ChainingValue {
     if bytes.len() == file.len() {
         return ChainingValue(digest_of(file).0);
     }
-    ChainingValue(Hasher::new().set_input_offset(offset).update(bytes).finalize_non_root())
+    ChainingValue(
+        Hasher::new()
+            .set_input_offset(offset)
+            .update(bytes)
+            .finalize_non_root(),
+    )
 }
 
 /// Returns the minimal number of subtrees for these chunks, by descent from the root.
@@ -250,7 +339,8 @@ fn fewest(grid: Grid, kept: &[Subtree]) -> usize {
         descend(left, level - 1) + descend(right, level - 1)
     }
     let mut chunks = vec![false; grid.chunk_count() as usize];
-    kept.iter().for_each(|leaf| chunks[leaf.first.0 as usize] = true);
+    kept.iter()
+        .for_each(|leaf| chunks[leaf.first.0 as usize] = true);
     descend(&chunks, root_level(grid.chunk_count()))
 }
 
@@ -276,8 +366,15 @@ fn digest_of(bytes: &[u8]) -> Digest {
 }
 
 fn sizes() -> impl Strategy<Value = u64> {
-    let near_chunks = (0..40_u64, 0..3_usize).prop_map(|(chunks, which)| around_chunks_of(ChunkSize::MIN)(chunks)[which]);
-    prop_oneof![Just(0), Just(1), 1023..=1025_u64, near_chunks, 0..200_000_u64]
+    let near_chunks = (0..40_u64, 0..3_usize)
+        .prop_map(|(chunks, which)| around_chunks_of(ChunkSize::MIN)(chunks)[which]);
+    prop_oneof![
+        Just(0),
+        Just(1),
+        1023..=1025_u64,
+        near_chunks,
+        0..200_000_u64
+    ]
 }
 
 fn around_chunks_of(chunk_size: ChunkSize) -> impl Fn(u64) -> [u64; 3] {
@@ -304,14 +401,44 @@ fn subtrees_of_zeros_join_to_the_digest_of_zeros() {
         }
     }
     let grid = Grid::new(4096 * 5, ChunkSize::MIN);
-    assert!(zeros_subtree(grid, Zeros { first: ChunkId(5), level: 0 }).is_err());
-    assert!(zeros_subtree(grid, Zeros { first: ChunkId(1), level: 1 }).is_err());
+    assert!(
+        zeros_subtree(
+            grid,
+            Zeros {
+                first: ChunkId(5),
+                level: 0
+            }
+        )
+        .is_err()
+    );
+    assert!(
+        zeros_subtree(
+            grid,
+            Zeros {
+                first: ChunkId(1),
+                level: 1
+            }
+        )
+        .is_err()
+    );
 }
 
 #[test]
 fn a_tree_of_unknown_length_has_the_digest_of_the_file_once_it_is_known() {
     let size = ChunkSize::MIN;
-    for len in [1, 4095, 4096, 4097, 8192, 8193, 4 * 4096, 5 * 4096, 7 * 4096 + 1, 16 * 4096, 33 * 4096 + 5] {
+    for len in [
+        1,
+        4095,
+        4096,
+        4097,
+        8192,
+        8193,
+        4 * 4096,
+        5 * 4096,
+        7 * 4096 + 1,
+        16 * 4096,
+        33 * 4096 + 5,
+    ] {
         let file: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         let mut tree = HashTree::new(Grid::open(size));
         let count = file.chunks(4096).count();
@@ -322,6 +449,10 @@ fn a_tree_of_unknown_length_has_the_digest_of_the_file_once_it_is_known() {
         }
         assert_eq!(tree.root(), None, "{len}");
         tree.close(Grid::new(len as u64, size)).unwrap();
-        assert_eq!(tree.root().map(|digest| digest.0), Some(*blake3::hash(&file).as_bytes()), "{len}");
+        assert_eq!(
+            tree.root().map(|digest| digest.0),
+            Some(*blake3::hash(&file).as_bytes()),
+            "{len}"
+        );
     }
 }

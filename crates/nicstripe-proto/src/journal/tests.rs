@@ -63,16 +63,16 @@ fn the_header_is_pinned_byte_for_byte() {
         "0100",             // version
         "12",               // chunk size 2^18
         "0000000000",
-        "0100200000000000",                                                 // file size
-        "0200200000000000",                                                 // source size
-        "00f1536500000000",                                                 // mtime
-        "ffffffffffffffff",                                                 // ctime
-        "15cd5b07",                                                         // mtime, nanoseconds
-        "ffc99a3b",                                                         // ctime, nanoseconds
-        "8877665544332211",                                                 // inode
-        "01fe000000000000",                                                 // device
+        "0100200000000000", // file size
+        "0200200000000000", // source size
+        "00f1536500000000", // mtime
+        "ffffffffffffffff", // ctime
+        "15cd5b07",         // mtime, nanoseconds
+        "ffc99a3b",         // ctime, nanoseconds
+        "8877665544332211", // inode
+        "01fe000000000000", // device
         "a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf", // peer key
-        "c0c1c2c3c4c5c6c7c8c9cacbcccdcecf",                                 // journal id
+        "c0c1c2c3c4c5c6c7c8c9cacbcccdcecf", // journal id
         "00000000",
         "d16c8187", // checksum
     ];
@@ -85,12 +85,15 @@ fn a_record_is_pinned_byte_for_byte() {
         "01", // type
         "02", // level
         "000000000000",
-        "0400000000000000",                                                 // first chunk
+        "0400000000000000", // first chunk
         "7777777777777777777777777777777777777777777777777777777777777777", // chaining value
         "000000000000000000000000",
         "1bc8b4e8", // checksum
     ];
-    assert_eq!(hex(&record(4, 2, 0x77).encode(header().id)), expected.concat());
+    assert_eq!(
+        hex(&record(4, 2, 0x77).encode(header().id)),
+        expected.concat()
+    );
 }
 
 #[test]
@@ -112,7 +115,11 @@ fn a_flipped_bit_ends_the_journal_before_its_record() {
     let journal = journal();
     for bit in HEADER_LEN * 8..journal.len() * 8 {
         let damaged = with_flipped_bit(&journal, bit);
-        assert_says(&replay(&damaged).unwrap(), (bit / 8 - HEADER_LEN) / RECORD_LEN, journal.len());
+        assert_says(
+            &replay(&damaged).unwrap(),
+            (bit / 8 - HEADER_LEN) / RECORD_LEN,
+            journal.len(),
+        );
     }
 }
 
@@ -136,7 +143,10 @@ fn records_of_another_journal_are_not_believed() {
     let mut journal = journal();
     journal.extend(record(7, 0, 0x11).encode(other));
     assert_says(&replay(&journal).unwrap(), RECORDS.len(), journal.len());
-    assert_eq!(Record::decode(&record(7, 0, 0x11).encode(other), header().id), None);
+    assert_eq!(
+        Record::decode(&record(7, 0, 0x11).encode(other), header().id),
+        None
+    );
 }
 
 #[test]
@@ -169,7 +179,10 @@ fn repeated_and_nested_records_are_believed_once() {
 #[test]
 fn a_record_at_odds_with_an_earlier_one_or_with_the_file_ends_the_journal() {
     let first = subtree(0, 1, 0x01);
-    let conflict = Subtree { value: ChainingValue([0x02; 32]), ..first };
+    let conflict = Subtree {
+        value: ChainingValue([0x02; 32]),
+        ..first
+    };
     let misaligned = subtree(1, 1, 0x03);
     let out_of_range = subtree(9, 0, 0x04);
     for wrong in [conflict, misaligned, out_of_range] {
@@ -179,18 +192,28 @@ fn a_record_at_odds_with_an_earlier_one_or_with_the_file_ends_the_journal() {
         assert_eq!(replayed.valid_len, (HEADER_LEN + RECORD_LEN) as u64);
         assert!(replayed.tail_is_torn);
     }
-    assert!(matches!(out_of_range.chunks(header().grid), Err(SubtreeError::OutOfRange { .. })));
+    assert!(matches!(
+        out_of_range.chunks(header().grid),
+        Err(SubtreeError::OutOfRange { .. })
+    ));
 }
 
 #[test]
 fn other_files_and_other_versions_are_named() {
     let mut bytes = header().encode();
     bytes[8] = 2;
-    assert_eq!(Header::decode(&bytes).unwrap_err().to_string(), "journal has layout version 2, expected 1");
+    assert_eq!(
+        Header::decode(&bytes).unwrap_err().to_string(),
+        "journal has layout version 2, expected 1"
+    );
     bytes[..8].copy_from_slice(b"\x7fELF\0\0\0\0");
-    let text = r#"not a journal: it starts with "\\x7fELF\\x00\\x00\\x00\\x00", expected "NICSTRJ\\n""#;
+    let text =
+        r#"not a journal: it starts with "\\x7fELF\\x00\\x00\\x00\\x00", expected "NICSTRJ\\n""#;
     assert_eq!(Header::decode(&bytes).unwrap_err().to_string(), text);
-    assert_eq!(Header::decode(b"NIC").unwrap_err().to_string(), "journal has 3 bytes, expected at least 128");
+    assert_eq!(
+        Header::decode(b"NIC").unwrap_err().to_string(),
+        "journal has 3 bytes, expected at least 128"
+    );
 }
 
 #[test]
@@ -199,20 +222,65 @@ fn a_chunk_size_of_another_program_is_an_error() {
     bytes[10] = 30;
     let checksum = crc32c::crc32c(&bytes[..HEADER_CRC]);
     put(&mut bytes, HEADER_CRC, checksum.to_le_bytes());
-    assert_eq!(Header::decode(&bytes), Err(HeaderError::ChunkSize(InvalidChunkSize::Log2 { log2: 30 })));
+    assert_eq!(
+        Header::decode(&bytes),
+        Err(HeaderError::ChunkSize(InvalidChunkSize::Log2 { log2: 30 }))
+    );
 }
 
 #[test]
 fn every_difference_of_a_source_is_noticed() {
     let recorded = header().source;
-    let later = Timestamp { seconds: 5, nanoseconds: 0 };
+    let later = Timestamp {
+        seconds: 5,
+        nanoseconds: 0,
+    };
     assert_eq!(recorded.check(&recorded), Ok(()));
     for (found, expected) in [
-        (SourceIdentity { size: 3, ..recorded }, SourceChanged::Size { recorded: recorded.size, found: 3 }),
-        (SourceIdentity { mtime: later, ..recorded }, SourceChanged::Modified),
-        (SourceIdentity { ctime: later, ..recorded }, SourceChanged::Attributes),
-        (SourceIdentity { inode: 3, ..recorded }, SourceChanged::Replaced { recorded: recorded.inode, found: 3 }),
-        (SourceIdentity { device: 3, ..recorded }, SourceChanged::Replaced { recorded: recorded.inode, found: recorded.inode }),
+        (
+            SourceIdentity {
+                size: 3,
+                ..recorded
+            },
+            SourceChanged::Size {
+                recorded: recorded.size,
+                found: 3,
+            },
+        ),
+        (
+            SourceIdentity {
+                mtime: later,
+                ..recorded
+            },
+            SourceChanged::Modified,
+        ),
+        (
+            SourceIdentity {
+                ctime: later,
+                ..recorded
+            },
+            SourceChanged::Attributes,
+        ),
+        (
+            SourceIdentity {
+                inode: 3,
+                ..recorded
+            },
+            SourceChanged::Replaced {
+                recorded: recorded.inode,
+                found: 3,
+            },
+        ),
+        (
+            SourceIdentity {
+                device: 3,
+                ..recorded
+            },
+            SourceChanged::Replaced {
+                recorded: recorded.inode,
+                found: recorded.inode,
+            },
+        ),
     ] {
         assert_eq!(recorded.check(&found), Err(expected));
     }
@@ -222,8 +290,14 @@ fn every_difference_of_a_source_is_noticed() {
 fn a_source_on_the_wire_is_read_as_it_was_written() {
     let source = header().source;
     let encoded = minicbor::to_vec(source).unwrap();
-    assert_eq!(hex(&encoded), "a5001a0020000201821a6553f1001a075bcd150282201a3b9ac9ff031b11223344556677880419fe01");
-    assert_eq!(minicbor::decode::<SourceIdentity>(&encoded).unwrap(), source);
+    assert_eq!(
+        hex(&encoded),
+        "a5001a0020000201821a6553f1001a075bcd150282201a3b9ac9ff031b11223344556677880419fe01"
+    );
+    assert_eq!(
+        minicbor::decode::<SourceIdentity>(&encoded).unwrap(),
+        source
+    );
 }
 
 /// Asserts that exactly the first `whole` records of [`RECORDS`] were accepted from `len` bytes.
@@ -246,7 +320,9 @@ fn journal() -> Vec<u8> {
 }
 
 fn journal_of(subtrees: &[Subtree]) -> Vec<u8> {
-    let records = subtrees.iter().flat_map(|&subtree| Record { subtree }.encode(header().id));
+    let records = subtrees
+        .iter()
+        .flat_map(|&subtree| Record { subtree }.encode(header().id));
     header().encode().into_iter().chain(records).collect()
 }
 
@@ -255,8 +331,14 @@ fn header() -> Header {
         grid: Grid::new(0x20_0001, ChunkSize::DEFAULT),
         source: SourceIdentity {
             size: 0x20_0002,
-            mtime: Timestamp { seconds: 1_700_000_000, nanoseconds: 123_456_789 },
-            ctime: Timestamp { seconds: -1, nanoseconds: 999_999_999 },
+            mtime: Timestamp {
+                seconds: 1_700_000_000,
+                nanoseconds: 123_456_789,
+            },
+            ctime: Timestamp {
+                seconds: -1,
+                nanoseconds: 999_999_999,
+            },
             inode: 0x1122_3344_5566_7788,
             device: 0xfe01,
         },
@@ -266,23 +348,53 @@ fn header() -> Header {
 }
 
 fn any_header() -> impl Strategy<Value = Header> {
-    let timestamp = || (any::<i64>(), any::<u32>()).prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds });
-    let source = (any::<u64>(), timestamp(), timestamp(), any::<u64>(), any::<u64>());
-    let source = source.prop_map(|(size, mtime, ctime, inode, device)| SourceIdentity { size, mtime, ctime, inode, device });
-    (any::<u64>(), 12..=22_u8, source, any::<[u8; 32]>(), any::<[u8; 16]>()).prop_map(|(size, log2, source, peer_key, id)| Header {
-        grid: Grid::new(size, ChunkSize::from_log2(log2).unwrap()),
+    let timestamp = || {
+        (any::<i64>(), any::<u32>()).prop_map(|(seconds, nanoseconds)| Timestamp {
+            seconds,
+            nanoseconds,
+        })
+    };
+    let source = (
+        any::<u64>(),
+        timestamp(),
+        timestamp(),
+        any::<u64>(),
+        any::<u64>(),
+    );
+    let source = source.prop_map(|(size, mtime, ctime, inode, device)| SourceIdentity {
+        size,
+        mtime,
+        ctime,
+        inode,
+        device,
+    });
+    (
+        any::<u64>(),
+        12..=22_u8,
         source,
-        peer_key,
-        id: JournalId(id),
-    })
+        any::<[u8; 32]>(),
+        any::<[u8; 16]>(),
+    )
+        .prop_map(|(size, log2, source, peer_key, id)| Header {
+            grid: Grid::new(size, ChunkSize::from_log2(log2).unwrap()),
+            source,
+            peer_key,
+            id: JournalId(id),
+        })
 }
 
 fn record(first: u64, level: u8, value: u8) -> Record {
-    Record { subtree: subtree(first, level, value) }
+    Record {
+        subtree: subtree(first, level, value),
+    }
 }
 
 const fn subtree(first: u64, level: u8, value: u8) -> Subtree {
-    Subtree { first: ChunkId(first), level, value: ChainingValue([value; 32]) }
+    Subtree {
+        first: ChunkId(first),
+        level,
+        value: ChainingValue([value; 32]),
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -290,5 +402,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Subtrees of the nine chunks of the header's file; no two are siblings.
-const RECORDS: [Subtree; 3] = [subtree(0, 1, 0x51), subtree(4, 2, 0x52), subtree(8, 0, 0x53)];
+const RECORDS: [Subtree; 3] = [
+    subtree(0, 1, 0x51),
+    subtree(4, 2, 0x52),
+    subtree(8, 0, 0x53),
+];
 const JOURNAL_LEN: usize = HEADER_LEN + RECORDS.len() * RECORD_LEN;

@@ -233,10 +233,17 @@ impl RunOrder {
     /// Returns true if all parameters are within the protocol limits.
     pub fn is_valid(&self) -> bool {
         let paths = !self.paths.is_empty() && self.paths.len() <= usize::from(LAST_PATH.0) + 1;
-        let distinct = || self.paths.iter().enumerate().all(|(index, path)| *path <= LAST_PATH.0 && !self.paths[..index].contains(path));
+        let distinct = || {
+            self.paths
+                .iter()
+                .enumerate()
+                .all(|(index, path)| *path <= LAST_PATH.0 && !self.paths[..index].contains(path))
+        };
         let message = (1..=crate::frame::MAX_LOAD as u32).contains(&self.message_bytes);
         let interval = (SAMPLE_INTERVALS.0..=SAMPLE_INTERVALS.1).contains(&self.interval_ms);
-        let buffer = self.socket_buffer.is_none_or(|bytes| (1..=MAX_SOCKET_BUFFER).contains(&bytes));
+        let buffer = self
+            .socket_buffer
+            .is_none_or(|bytes| (1..=MAX_SOCKET_BUFFER).contains(&bytes));
         paths && distinct() && message && interval && buffer
     }
 }
@@ -413,7 +420,10 @@ pub struct DiskDone {
 impl BenchBody {
     /// Returns true if a client sends this message, false if a daemon does.
     pub fn is_clients(&self) -> bool {
-        matches!(self, Self::Ask(_) | Self::Run(_) | Self::Stop(_) | Self::Disk(_) | Self::Leave)
+        matches!(
+            self,
+            Self::Ask(_) | Self::Run(_) | Self::Stop(_) | Self::Disk(_) | Self::Leave
+        )
     }
 
     /// Returns true if all lists and texts are within the protocol limits.
@@ -426,11 +436,28 @@ impl BenchBody {
                 sample.paths.len() <= usize::from(LAST_PATH.0) + 1 && cores <= MAX_CORES
             }
             Self::Facts(facts) => {
-                let BenchFacts { version, name, os, kernel, cpu, congestion, interfaces, .. } = facts;
-                let mut texts = [name, os, kernel, cpu, congestion].into_iter().flatten().chain([version]);
-                interfaces.len() <= most && texts.all(|text| text.len() <= letters) && interfaces.iter().all(BenchInterface::is_bounded)
+                let BenchFacts {
+                    version,
+                    name,
+                    os,
+                    kernel,
+                    cpu,
+                    congestion,
+                    interfaces,
+                    ..
+                } = facts;
+                let mut texts = [name, os, kernel, cpu, congestion]
+                    .into_iter()
+                    .flatten()
+                    .chain([version]);
+                interfaces.len() <= most
+                    && texts.all(|text| text.len() <= letters)
+                    && interfaces.iter().all(BenchInterface::is_bounded)
             }
-            Self::DiskDone(done) => [&done.file_system, &done.error].into_iter().flatten().all(|text| text.len() <= letters),
+            Self::DiskDone(done) => [&done.file_system, &done.error]
+                .into_iter()
+                .flatten()
+                .all(|text| text.len() <= letters),
             _ => true,
         }
     }
@@ -440,7 +467,12 @@ impl BenchInterface {
     fn is_bounded(&self) -> bool {
         let (most, letters) = MAX_FACTS;
         let offloads = self.offloads.iter().flatten();
-        let mut texts = [&self.driver, &self.duplex].into_iter().flatten().chain([&self.name]).chain(offloads);
-        texts.all(|text| text.len() <= letters) && self.offloads.as_ref().map_or(0, Vec::len) <= most
+        let mut texts = [&self.driver, &self.duplex]
+            .into_iter()
+            .flatten()
+            .chain([&self.name])
+            .chain(offloads);
+        texts.all(|text| text.len() <= letters)
+            && self.offloads.as_ref().map_or(0, Vec::len) <= most
     }
 }

@@ -156,6 +156,9 @@ impl Token {
     /// Decodes a datagram; returns `None` if it is not a token.
     pub fn decode(datagram: &[u8]) -> Option<Self> {
         let number = datagram.strip_prefix(&Self::MAGIC)?;
-        number.try_into().ok().map(|number| Self(u64::from_be_bytes(number)))
+        number
+            .try_into()
+            .ok()
+            .map(|number| Self(u64::from_be_bytes(number)))
     }
 }

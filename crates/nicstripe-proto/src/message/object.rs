@@ -199,7 +199,10 @@ const ENTRY_OVERHEAD: usize = 40;
 impl AskKind {
     /// Returns true if the request changes the file system.
     pub fn is_change(&self) -> bool {
-        matches!(self, Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. })
+        matches!(
+            self,
+            Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. }
+        )
     }
 
     /// Returns true if `answer` is a valid response to this request.
@@ -211,13 +214,23 @@ impl AskKind {
             (_, AnswerKind::Failed { .. }) => true,
             (Self::List { after, most, .. }, AnswerKind::Entries { entries, more }) => {
                 let first = entries.first().map(|entry| &entry.name);
-                let is_behind = first.is_none_or(|first| after.as_ref().is_none_or(|after| first > after));
+                let is_behind =
+                    first.is_none_or(|first| after.as_ref().is_none_or(|after| first > after));
                 let is_ordered = entries.is_sorted_by(|one, next| one.name < next.name);
-                let are_plain = entries.iter().all(|entry| entry.name.len() <= MAX_COMPONENT && Name::new([&entry.name[..]]).is_ok());
-                is_behind && is_ordered && are_plain && entries.len() <= *most as usize && !(*more && entries.is_empty())
+                let are_plain = entries.iter().all(|entry| {
+                    entry.name.len() <= MAX_COMPONENT && Name::new([&entry.name[..]]).is_ok()
+                });
+                is_behind
+                    && is_ordered
+                    && are_plain
+                    && entries.len() <= *most as usize
+                    && !(*more && entries.is_empty())
             }
             (Self::Stat { .. }, AnswerKind::Stat { .. }) => true,
-            (Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. }, AnswerKind::Done) => true,
+            (
+                Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. },
+                AnswerKind::Done,
+            ) => true,
             _ => false,
         }
     }

@@ -188,13 +188,21 @@ pub struct Have {
 
 impl From<&Subtree> for Have {
     fn from(subtree: &Subtree) -> Self {
-        Self { first: subtree.first.0, level: subtree.level, value: subtree.value.0 }
+        Self {
+            first: subtree.first.0,
+            level: subtree.level,
+            value: subtree.value.0,
+        }
     }
 }
 
 impl From<Have> for Subtree {
     fn from(have: Have) -> Self {
-        Self { first: ChunkId(have.first), level: have.level, value: ChainingValue(have.value) }
+        Self {
+            first: ChunkId(have.first),
+            level: have.level,
+            value: ChainingValue(have.value),
+        }
     }
 }
 

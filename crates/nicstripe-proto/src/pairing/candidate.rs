@@ -55,12 +55,16 @@ pub struct Candidate {
 impl Candidate {
     /// Returns the identity, which is unique among the candidates of two peers.
     pub fn id(&self) -> CandidateId {
-        CandidateId { local: (self.local.index, self.local.address), remote: (self.remote.index, self.remote.address) }
+        CandidateId {
+            local: (self.local.index, self.local.address),
+            remote: (self.remote.index, self.remote.address),
+        }
     }
 
     /// Returns true if both use the same local interface, or the same interface of the peer.
     pub(super) fn shares_an_end(&self, other: &Self) -> bool {
-        self.local.interface == other.local.interface || self.remote.interface == other.remote.interface
+        self.local.interface == other.local.interface
+            || self.remote.interface == other.remote.interface
     }
 }
 
@@ -97,14 +101,29 @@ impl fmt::Display for CandidateId {
 pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> Vec<Candidate> {
     let mut found = Vec::new();
     for ours in local.iter().filter(|interface| interface.candidate) {
-        for address in ours.addresses.iter().filter(|address| !has_address(remote, address.ip)) {
+        for address in ours
+            .addresses
+            .iter()
+            .filter(|address| !has_address(remote, address.ip))
+        {
             let preference = preference(address, local, remote);
             for theirs in remote.iter().filter(|interface| interface.candidate) {
-                let reached = theirs.addresses.iter().filter(|their| in_one_subnet(address, their) && !has_address(local, their.ip));
-                found.extend(reached.map(|their| candidate((ours, address.ip), (theirs, their.ip), preference)));
+                let reached = theirs
+                    .addresses
+                    .iter()
+                    .filter(|their| in_one_subnet(address, their) && !has_address(local, their.ip));
+                found
+                    .extend(reached.map(|their| {
+                        candidate((ours, address.ip), (theirs, their.ip), preference)
+                    }));
             }
         }
-        found.extend(remote.iter().filter(|interface| interface.candidate).filter_map(|theirs| link_local(ours, theirs)));
+        found.extend(
+            remote
+                .iter()
+                .filter(|interface| interface.candidate)
+                .filter_map(|theirs| link_local(ours, theirs)),
+        );
     }
     found.sort_by_key(|candidate| (candidate.preference, Reverse(candidate.rate_bps)));
     let mut seen = BTreeSet::new();
@@ -113,8 +132,17 @@ pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> V
 }
 
 /// Returns the class of `address` for reaching the other interfaces of its subnet.
-fn preference(address: &PeerAddress, local: &[PeerInterface], remote: &[PeerInterface]) -> Preference {
-    let in_subnet = |interface: &&PeerInterface| interface.addresses.iter().any(|other| in_one_subnet(other, address));
+fn preference(
+    address: &PeerAddress,
+    local: &[PeerInterface],
+    remote: &[PeerInterface],
+) -> Preference {
+    let in_subnet = |interface: &&PeerInterface| {
+        interface
+            .addresses
+            .iter()
+            .any(|other| in_one_subnet(other, address))
+    };
     let is_shared = |side: &[PeerInterface]| side.iter().filter(in_subnet).nth(1).is_some();
     match address.ip {
         _ if is_shared(local) || is_shared(remote) => Preference::SharedSubnet,
@@ -127,22 +155,53 @@ fn preference(address: &PeerAddress, local: &[PeerInterface], remote: &[PeerInte
 /// would not leave the machine.
 fn link_local(ours: &PeerInterface, theirs: &PeerInterface) -> Option<Candidate> {
     let first = |interface: &PeerInterface| {
-        let is_link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-        interface.addresses.iter().map(|address| address.ip).find(is_link_local)
+        let is_link_local =
+            |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        interface
+            .addresses
+            .iter()
+            .map(|address| address.ip)
+            .find(is_link_local)
     };
     let (our_address, their_address) = (first(ours)?, first(theirs)?);
-    (our_address != their_address).then(|| candidate((ours, our_address), (theirs, their_address), Preference::LinkLocal))
+    (our_address != their_address).then(|| {
+        candidate(
+            (ours, our_address),
+            (theirs, their_address),
+            Preference::LinkLocal,
+        )
+    })
 }
 
-fn candidate(ours: (&PeerInterface, IpAddr), theirs: (&PeerInterface, IpAddr), preference: Preference) -> Candidate {
-    let end =
-        |(interface, address): (&PeerInterface, IpAddr)| PathEnd { interface: interface.name.clone(), index: interface.index, address };
-    let limits = |interface: &PeerInterface| interface.line_rate_bps.into_iter().chain(interface.egress_limit_bps);
-    Candidate { local: end(ours), remote: end(theirs), preference, rate_bps: limits(ours.0).chain(limits(theirs.0)).min() }
+fn candidate(
+    ours: (&PeerInterface, IpAddr),
+    theirs: (&PeerInterface, IpAddr),
+    preference: Preference,
+) -> Candidate {
+    let end = |(interface, address): (&PeerInterface, IpAddr)| PathEnd {
+        interface: interface.name.clone(),
+        index: interface.index,
+        address,
+    };
+    let limits = |interface: &PeerInterface| {
+        interface
+            .line_rate_bps
+            .into_iter()
+            .chain(interface.egress_limit_bps)
+    };
+    Candidate {
+        local: end(ours),
+        remote: end(theirs),
+        preference,
+        rate_bps: limits(ours.0).chain(limits(theirs.0)).min(),
+    }
 }
 
 fn has_address(interfaces: &[PeerInterface], ip: IpAddr) -> bool {
-    interfaces.iter().flat_map(|interface| &interface.addresses).any(|address| address.ip == ip)
+    interfaces
+        .iter()
+        .flat_map(|interface| &interface.addresses)
+        .any(|address| address.ip == ip)
 }
 
 /// Returns true if both sides see the addresses in one subnet. Always false for link-local
@@ -152,9 +211,15 @@ fn in_one_subnet(a: &PeerAddress, b: &PeerAddress) -> bool {
         return false;
     }
     match (a.ip, b.ip) {
-        (IpAddr::V4(x), IpAddr::V4(y)) => !x.is_loopback() && !x.is_link_local() && prefix4(x, a.prefix_len) == prefix4(y, a.prefix_len),
+        (IpAddr::V4(x), IpAddr::V4(y)) => {
+            !x.is_loopback()
+                && !x.is_link_local()
+                && prefix4(x, a.prefix_len) == prefix4(y, a.prefix_len)
+        }
         (IpAddr::V6(x), IpAddr::V6(y)) => {
-            !x.is_loopback() && !x.is_unicast_link_local() && prefix6(x, a.prefix_len) == prefix6(y, a.prefix_len)
+            !x.is_loopback()
+                && !x.is_unicast_link_local()
+                && prefix6(x, a.prefix_len) == prefix6(y, a.prefix_len)
         }
         _ => false,
     }
@@ -162,9 +227,15 @@ fn in_one_subnet(a: &PeerAddress, b: &PeerAddress) -> bool {
 
 /// Returns the first `len` bits, or all if an invalid announcement has a larger `len`.
 fn prefix4(ip: Ipv4Addr, len: u8) -> u32 {
-    u32::from(ip) & u32::MAX.checked_shl(32_u32.saturating_sub(len.into())).unwrap_or(0)
+    u32::from(ip)
+        & u32::MAX
+            .checked_shl(32_u32.saturating_sub(len.into()))
+            .unwrap_or(0)
 }
 
 fn prefix6(ip: Ipv6Addr, len: u8) -> u128 {
-    u128::from(ip) & u128::MAX.checked_shl(128_u32.saturating_sub(len.into())).unwrap_or(0)
+    u128::from(ip)
+        & u128::MAX
+            .checked_shl(128_u32.saturating_sub(len.into()))
+            .unwrap_or(0)
 }

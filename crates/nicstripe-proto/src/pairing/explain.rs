@@ -72,19 +72,33 @@ impl Pairing {
     /// link.
     pub fn explain(&self, taken: &[(String, String)]) -> Vec<Explanation> {
         let plan = self.plan(taken);
-        let local = self.local.iter().map(|interface| self.explain_one(Side::Local, interface, &plan, taken));
-        let remote = self.remote.iter().map(|interface| self.explain_one(Side::Remote, interface, &plan, taken));
+        let local = self
+            .local
+            .iter()
+            .map(|interface| self.explain_one(Side::Local, interface, &plan, taken));
+        let remote = self
+            .remote
+            .iter()
+            .map(|interface| self.explain_one(Side::Remote, interface, &plan, taken));
         let left_over = remote.filter(|explanation| matches!(explanation.fact, Fact::LeftOut(_)));
         local.chain(left_over).collect()
     }
 
-    fn explain_one(&self, side: Side, interface: &PeerInterface, plan: &[Candidate], taken: &[(String, String)]) -> Explanation {
+    fn explain_one(
+        &self,
+        side: Side,
+        interface: &PeerInterface,
+        plan: &[Candidate],
+        taken: &[(String, String)],
+    ) -> Explanation {
         let name = interface.name.as_str();
         let with = taken.iter().find_map(|(ours, theirs)| match side {
             Side::Local => (ours == name).then_some(theirs),
             Side::Remote => (theirs == name).then_some(ours),
         });
-        let paired = plan.iter().find(|candidate| side.interface(candidate) == name);
+        let paired = plan
+            .iter()
+            .find(|candidate| side.interface(candidate) == name);
         let fact = match (with, paired) {
             (Some(with), _) => Fact::Taken { with: with.clone() },
             (None, Some(candidate)) => Fact::Paired {
@@ -94,7 +108,11 @@ impl Pairing {
             },
             (None, None) => Fact::LeftOut(self.why_left_out(side, interface, plan, taken)),
         };
-        Explanation { side, interface: interface.name.clone(), fact }
+        Explanation {
+            side,
+            interface: interface.name.clone(),
+            fact,
+        }
     }
 
     fn next_best(&self, side: Side, chosen: &Candidate) -> Option<&Candidate> {
@@ -103,13 +121,24 @@ impl Pairing {
             state => state.failure().is_none(),
         };
         let is_other = |candidate: &&Candidate| {
-            side.interface(candidate) == side.interface(chosen) && candidate.id() != chosen.id() && may_work(candidate)
+            side.interface(candidate) == side.interface(chosen)
+                && candidate.id() != chosen.id()
+                && may_work(candidate)
         };
         // `max_by_key` returns the last of equal candidates; `rev` makes that the best one.
-        self.candidates().filter(is_other).rev().max_by_key(|candidate| self.offer(candidate).worth(0, 0))
+        self.candidates()
+            .filter(is_other)
+            .rev()
+            .max_by_key(|candidate| self.offer(candidate).worth(0, 0))
     }
 
-    fn why_left_out(&self, side: Side, interface: &PeerInterface, plan: &[Candidate], taken: &[(String, String)]) -> LeftOut {
+    fn why_left_out(
+        &self,
+        side: Side,
+        interface: &PeerInterface,
+        plan: &[Candidate],
+        taken: &[(String, String)],
+    ) -> LeftOut {
         let is_of_it = |candidate: &&Candidate| side.interface(candidate) == interface.name;
         if !interface.candidate {
             return LeftOut::NoCandidateHere;
@@ -118,9 +147,16 @@ impl Pairing {
             return LeftOut::NothingInCommon;
         }
         let permitted: Vec<&Candidate> = self.candidates().filter(is_of_it).collect();
-        let failure = |candidate: &&Candidate| Some(((*candidate).clone(), self.state(candidate.id()).failure()?.clone()));
+        let failure = |candidate: &&Candidate| {
+            Some((
+                (*candidate).clone(),
+                self.state(candidate.id()).failure()?.clone(),
+            ))
+        };
         let failed: Vec<(Candidate, Failure)> = permitted.iter().filter_map(failure).collect();
-        let is_idle = |candidate: &Candidate| is_free(candidate, taken) && !plan.iter().any(|other| other.shares_an_end(candidate));
+        let is_idle = |candidate: &Candidate| {
+            is_free(candidate, taken) && !plan.iter().any(|other| other.shares_an_end(candidate))
+        };
         match permitted.len() {
             0 => LeftOut::NotPermitted,
             all if all == failed.len() => LeftOut::Failed(failed),

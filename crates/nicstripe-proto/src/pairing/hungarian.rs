@@ -16,10 +16,22 @@ pub(super) trait Weight: Copy + Ord + Add<Output = Self> + Sub<Output = Self> {
 /// Deterministic.
 ///
 /// `cell` returns a weight above zero, or `None` if the cell cannot be chosen.
-pub(super) fn heaviest<W: Weight>(rows: usize, columns: usize, cell: impl Fn(usize, usize) -> Option<W>) -> Vec<Option<usize>> {
+pub(super) fn heaviest<W: Weight>(
+    rows: usize,
+    columns: usize,
+    cell: impl Fn(usize, usize) -> Option<W>,
+) -> Vec<Option<usize>> {
     // An unmatched row gets a cell of weight zero, possibly in a column added for this purpose.
-    let weight = |row: usize, column: usize| if row < rows && column < columns { cell(row, column) } else { None };
-    let mut table = Table::new(rows.max(columns), |row, column| W::ZERO - weight(row, column).unwrap_or(W::ZERO));
+    let weight = |row: usize, column: usize| {
+        if row < rows && column < columns {
+            cell(row, column)
+        } else {
+            None
+        }
+    };
+    let mut table = Table::new(rows.max(columns), |row, column| {
+        W::ZERO - weight(row, column).unwrap_or(W::ZERO)
+    });
     for row in 0..table.size {
         table.place(row);
     }
@@ -56,7 +68,13 @@ struct Reach<W> {
 
 impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
     fn new(size: usize, cost: F) -> Self {
-        Self { size, cost, row_price: vec![W::ZERO; size], column_price: vec![W::ZERO; size], row_of: vec![None; size] }
+        Self {
+            size,
+            cost,
+            row_price: vec![W::ZERO; size],
+            column_price: vec![W::ZERO; size],
+            row_of: vec![None; size],
+        }
     }
 
     /// Assigns a column to one more row, and moves others if that is cheaper.
@@ -67,10 +85,14 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
         let free = loop {
             self.relax(at, from, distance, &settled, &mut reached);
             let open = (0..self.size).filter(|&column| !settled[column]);
-            let nearest = open.filter_map(|column| reached[column].map(|reach| (reach.distance, column))).min();
+            let nearest = open
+                .filter_map(|column| reached[column].map(|reach| (reach.distance, column)))
+                .min();
             // Never `None`: a free column exists while a row is unassigned, and every row reaches
             // every column.
-            let Some((least, column)) = nearest else { return };
+            let Some((least, column)) = nearest else {
+                return;
+            };
             settled[column] = true;
             distance = least;
             match self.row_of[column] {
@@ -83,7 +105,14 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
     }
 
     /// Relaxes all columns from row `at`, which was reached at `distance` through column `from`.
-    fn relax(&self, at: usize, from: Option<usize>, distance: W, settled: &[bool], reached: &mut [Option<Reach<W>>]) {
+    fn relax(
+        &self,
+        at: usize,
+        from: Option<usize>,
+        distance: W,
+        settled: &[bool],
+        reached: &mut [Option<Reach<W>>],
+    ) {
         for column in (0..self.size).filter(|&column| !settled[column]) {
             let reduced = (self.cost)(at, column) - self.row_price[at] - self.column_price[column];
             let distance = distance + reduced;
@@ -98,7 +127,9 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
     fn reprice(&mut self, row: usize, end: W, settled: &[bool], reached: &[Option<Reach<W>>]) {
         self.row_price[row] = self.row_price[row] + end;
         for column in (0..self.size).filter(|&column| settled[column]) {
-            let Some(reach) = reached[column] else { continue };
+            let Some(reach) = reached[column] else {
+                continue;
+            };
             let slack = end - reach.distance;
             self.column_price[column] = self.column_price[column] - slack;
             if let Some(owner) = self.row_of[column] {
@@ -136,7 +167,9 @@ mod tests {
 
     /// Tries all matchings of the rows from `row` on.
     fn brute_force(cells: &[Row], row: usize, used: u32) -> i64 {
-        let Some(weights) = cells.get(row) else { return 0 };
+        let Some(weights) = cells.get(row) else {
+            return 0;
+        };
         let with = |(column, weight): (usize, &Option<i64>)| {
             let weight = weight.filter(|_| used & (1 << column) == 0)?;
             Some(weight + brute_force(cells, row + 1, used | (1 << column)))
@@ -165,10 +198,16 @@ mod tests {
             let (rows, columns) = (rng.below(7) as usize, rng.below(7) as usize);
             let (absent, most) = (rng.below(4), 1 + rng.below(12));
             let mut cell = || (rng.below(4) >= absent).then(|| 1 + rng.below(most) as i64);
-            let cells: Vec<Row> = (0..rows).map(|_| (0..columns).map(|_| cell()).collect()).collect();
+            let cells: Vec<Row> = (0..rows)
+                .map(|_| (0..columns).map(|_| cell()).collect())
+                .collect();
             let chosen = solve(&cells, columns);
             assert_eq!(chosen.len(), rows);
-            assert_eq!(total(&cells, &chosen), brute_force(&cells, 0, 0), "seed {seed}: {cells:?}");
+            assert_eq!(
+                total(&cells, &chosen),
+                brute_force(&cells, 0, 0),
+                "seed {seed}: {cells:?}"
+            );
         }
     }
 

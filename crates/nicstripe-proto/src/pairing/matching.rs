@@ -38,7 +38,16 @@ impl Offer<'_> {
         let rate = self.rate_bps.min(MOST_RATE_BPS) as i64;
         let (in_use, reached) = (i64::from(self.is_in_use), i64::from(self.was_reached));
         let askew = ours.abs_diff(theirs) as i64;
-        Worth([rate, in_use, own_subnet, link_local, own_prefix, shared_subnet, reached, -askew * askew])
+        Worth([
+            rate,
+            in_use,
+            own_subnet,
+            link_local,
+            own_prefix,
+            shared_subnet,
+            reached,
+            -askew * askew,
+        ])
     }
 }
 
@@ -58,7 +67,10 @@ impl Add for Worth {
     type Output = Self;
 
     fn add(mut self, other: Self) -> Self {
-        self.0.iter_mut().zip(other.0).for_each(|(part, other)| *part += other);
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(part, other)| *part += other);
         self
     }
 }
@@ -67,7 +79,10 @@ impl Sub for Worth {
     type Output = Self;
 
     fn sub(mut self, other: Self) -> Self {
-        self.0.iter_mut().zip(other.0).for_each(|(part, other)| *part -= other);
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(part, other)| *part -= other);
         self
     }
 }
@@ -81,9 +96,21 @@ impl Weight for Worth {
 /// Keeps the given order. Uses each interface at most once on either side. Ties go to the better
 /// preferences, then to the order of interface indices and names.
 pub fn choose(candidates: &[Candidate], taken: &[(String, String)]) -> Vec<Candidate> {
-    let offer = |candidate| Offer { candidate, is_in_use: false, was_reached: false, rate_bps: rate(candidate) };
-    let offers: Vec<Offer<'_>> = candidates.iter().filter(|candidate| is_free(candidate, taken)).map(offer).collect();
-    best(candidates, &offers).into_iter().map(|offer| offer.candidate.clone()).collect()
+    let offer = |candidate| Offer {
+        candidate,
+        is_in_use: false,
+        was_reached: false,
+        rate_bps: rate(candidate),
+    };
+    let offers: Vec<Offer<'_>> = candidates
+        .iter()
+        .filter(|candidate| is_free(candidate, taken))
+        .map(offer)
+        .collect();
+    best(candidates, &offers)
+        .into_iter()
+        .map(|offer| offer.candidate.clone())
+        .collect()
 }
 
 /// Returns the expected rate of a candidate in bit/s.
@@ -93,7 +120,9 @@ pub(super) fn rate(candidate: &Candidate) -> u64 {
 
 /// Returns true if neither end is among those `taken`.
 pub(super) fn is_free(candidate: &Candidate, taken: &[(String, String)]) -> bool {
-    taken.iter().all(|(ours, theirs)| *ours != candidate.local.interface && *theirs != candidate.remote.interface)
+    taken.iter().all(|(ours, theirs)| {
+        *ours != candidate.local.interface && *theirs != candidate.remote.interface
+    })
 }
 
 /// Returns the best choice from `offers`, in the given order. Numbers interfaces by `all`,
@@ -103,16 +132,26 @@ pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>
     let theirs = numbered(all.iter().map(|candidate| &candidate.remote));
     let mut table: Vec<Vec<Option<(Worth, usize)>>> = vec![vec![None; theirs.len()]; ours.len()];
     for (index, offer) in offers.iter().enumerate() {
-        let (row, column) = (ours.get(offer.candidate.local.interface.as_str()), theirs.get(offer.candidate.remote.interface.as_str()));
-        let (Some(&row), Some(&column)) = (row, column) else { continue };
+        let (row, column) = (
+            ours.get(offer.candidate.local.interface.as_str()),
+            theirs.get(offer.candidate.remote.interface.as_str()),
+        );
+        let (Some(&row), Some(&column)) = (row, column) else {
+            continue;
+        };
         let worth = offer.worth(row, column);
         let cell = &mut table[row][column];
         if cell.is_none_or(|(other, _)| other < worth) {
             *cell = Some((worth, index));
         }
     }
-    let chosen = heaviest(ours.len(), theirs.len(), |row, column| table[row][column].map(|(worth, _)| worth));
-    let cells = chosen.into_iter().zip(&table).filter_map(|(column, cells)| cells[column?]);
+    let chosen = heaviest(ours.len(), theirs.len(), |row, column| {
+        table[row][column].map(|(worth, _)| worth)
+    });
+    let cells = chosen
+        .into_iter()
+        .zip(&table)
+        .filter_map(|(column, cells)| cells[column?]);
     let mut indices: Vec<usize> = cells.map(|(_, index)| index).collect();
     indices.sort_unstable();
     indices.into_iter().map(|index| offers[index]).collect()
@@ -120,12 +159,17 @@ pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>
 
 /// Returns the total rate of a choice in bit/s.
 pub(super) fn total_rate(choice: &[Offer<'_>]) -> u64 {
-    choice.iter().map(|offer| offer.rate_bps.min(MOST_RATE_BPS)).sum()
+    choice
+        .iter()
+        .map(|offer| offer.rate_bps.min(MOST_RATE_BPS))
+        .sum()
 }
 
 /// Numbers interfaces by index, then by name.
 fn numbered<'a>(ends: impl Iterator<Item = &'a PathEnd>) -> BTreeMap<&'a str, usize> {
-    let all: BTreeSet<(u32, &str)> = ends.map(|end| (end.index, end.interface.as_str())).collect();
+    let all: BTreeSet<(u32, &str)> = ends
+        .map(|end| (end.index, end.interface.as_str()))
+        .collect();
     let mut numbers = BTreeMap::new();
     for (_, name) in all {
         let next = numbers.len();

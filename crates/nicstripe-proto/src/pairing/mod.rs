@@ -104,13 +104,21 @@ impl Pairing {
     pub fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
         let (local, remote) = (sensible(local), sensible(remote));
         let candidates = candidate::candidates(&local, &remote);
-        let (ours_back, theirs_back) = (came_back(&self.local, &local), came_back(&self.remote, &remote));
-        let before: BTreeMap<CandidateId, Preference> =
-            self.candidates.iter().map(|candidate| (candidate.id(), candidate.preference)).collect();
+        let (ours_back, theirs_back) = (
+            came_back(&self.local, &local),
+            came_back(&self.remote, &remote),
+        );
+        let before: BTreeMap<CandidateId, Preference> = self
+            .candidates
+            .iter()
+            .map(|candidate| (candidate.id(), candidate.preference))
+            .collect();
         let mut states = BTreeMap::new();
         for candidate in &candidates {
             let id = candidate.id();
-            let Some(state) = self.states.remove(&id) else { continue };
+            let Some(state) = self.states.remove(&id) else {
+                continue;
+            };
             let changed = ours_back.contains(candidate.local.interface.as_str())
                 || theirs_back.contains(candidate.remote.interface.as_str())
                 || before.get(&id) != Some(&candidate.preference);
@@ -120,21 +128,32 @@ impl Pairing {
         }
         let is_gone = |id: &CandidateId| !candidates.iter().any(|candidate| candidate.id() == *id);
         let gone: Vec<CandidateId> = self.in_use.keys().copied().filter(is_gone).collect();
-        self.lost.extend(gone.into_iter().filter_map(|id| self.in_use.remove_entry(&id)));
-        let has = |side: &[PeerInterface], end: &PathEnd| side.iter().any(|interface| interface.name == end.interface);
-        self.lost.retain(|_, lost| has(&local, &lost.local) || has(&remote, &lost.remote));
-        (self.local, self.remote, self.candidates, self.states) = (local, remote, candidates, states);
+        self.lost.extend(
+            gone.into_iter()
+                .filter_map(|id| self.in_use.remove_entry(&id)),
+        );
+        let has = |side: &[PeerInterface], end: &PathEnd| {
+            side.iter().any(|interface| interface.name == end.interface)
+        };
+        self.lost
+            .retain(|_, lost| has(&local, &lost.local) || has(&remote, &lost.remote));
+        (self.local, self.remote, self.candidates, self.states) =
+            (local, remote, candidates, states);
         self.choose_in_use();
     }
 
     /// Returns the permitted candidates in any state, best first.
     pub fn candidates(&self) -> impl DoubleEndedIterator<Item = &Candidate> {
-        self.candidates.iter().filter(move |candidate| (self.permits)(&candidate.remote.address))
+        self.candidates
+            .iter()
+            .filter(move |candidate| (self.permits)(&candidate.remote.address))
     }
 
     /// Returns the candidate with this identity, if it still exists.
     pub fn candidate(&self, id: CandidateId) -> Option<&Candidate> {
-        self.candidates.iter().find(|candidate| candidate.id() == id)
+        self.candidates
+            .iter()
+            .find(|candidate| candidate.id() == id)
     }
 
     /// Returns the state of a candidate.
@@ -148,12 +167,22 @@ impl Pairing {
     /// First come link-local candidates and replacements of a lost link, between idle interfaces.
     /// Then come candidates that may replace a link in use for a greater total rate.
     pub fn to_probe(&self, taken: &[(String, String)]) -> Vec<Candidate> {
-        let place = |side: &[PeerInterface], name: &str| side.iter().position(|interface| interface.name == name).unwrap_or_default();
+        let place = |side: &[PeerInterface], name: &str| {
+            side.iter()
+                .position(|interface| interface.name == name)
+                .unwrap_or_default()
+        };
         let turn = |candidate: &&Candidate| {
-            let (ours, theirs) = (place(&self.local, &candidate.local.interface), place(&self.remote, &candidate.remote.interface));
+            let (ours, theirs) = (
+                place(&self.local, &candidate.local.interface),
+                place(&self.remote, &candidate.remote.interface),
+            );
             // Diagonals of the table: each round pairs every local interface with another one of
             // the peer.
-            ((MOST_INTERFACES + theirs - ours) % self.remote.len().max(1), ours)
+            (
+                (MOST_INTERFACES + theirs - ours) % self.remote.len().max(1),
+                ours,
+            )
         };
         let mut wanted = self.unprobed(taken);
         wanted.sort_by_cached_key(turn);
@@ -169,10 +198,23 @@ impl Pairing {
             return;
         }
         self.set(id, State::Reached);
-        let Some(reached) = self.candidate(id).filter(|candidate| self.uses_an_end(candidate)) else { return };
-        let is_rival = |other: &&Candidate| other.shares_an_end(reached) && !self.uses_an_end(other);
-        let rivals: BTreeSet<CandidateId> = self.candidates.iter().filter(is_rival).map(Candidate::id).collect();
-        self.states.retain(|id, state| state.failure() != Some(&Failure::Unreachable) || !rivals.contains(id));
+        let Some(reached) = self
+            .candidate(id)
+            .filter(|candidate| self.uses_an_end(candidate))
+        else {
+            return;
+        };
+        let is_rival =
+            |other: &&Candidate| other.shares_an_end(reached) && !self.uses_an_end(other);
+        let rivals: BTreeSet<CandidateId> = self
+            .candidates
+            .iter()
+            .filter(is_rival)
+            .map(Candidate::id)
+            .collect();
+        self.states.retain(|id, state| {
+            state.failure() != Some(&Failure::Unreachable) || !rivals.contains(id)
+        });
     }
 
     /// Records that a connection arrived at the intended interface.
@@ -191,13 +233,22 @@ impl Pairing {
     /// Forgets earlier failures between idle interfaces, since with a link gone another interface
     /// may reach an address.
     pub fn lost(&mut self, id: CandidateId) {
-        let Some(candidate) = self.candidate(id).cloned() else { return };
+        let Some(candidate) = self.candidate(id).cloned() else {
+            return;
+        };
         self.lost.insert(id, candidate);
         self.set(id, State::Untried);
         self.choose_in_use();
         let is_idle = |candidate: &Candidate| !self.uses_an_end(candidate);
-        let idle: BTreeSet<CandidateId> = self.candidates.iter().filter(|candidate| is_idle(candidate)).map(Candidate::id).collect();
-        self.states.retain(|id, state| !idle.contains(id) || matches!(state.failure(), None | Some(Failure::Other)));
+        let idle: BTreeSet<CandidateId> = self
+            .candidates
+            .iter()
+            .filter(|candidate| is_idle(candidate))
+            .map(Candidate::id)
+            .collect();
+        self.states.retain(|id, state| {
+            !idle.contains(id) || matches!(state.failure(), None | Some(Failure::Other))
+        });
     }
 
     /// Records that a probe or a connection failed.
@@ -222,7 +273,9 @@ impl Pairing {
 
     /// Returns true if a link lacks a route.
     pub fn lacks_a_route(&self) -> bool {
-        self.states.values().any(|state| state.failure() == Some(&Failure::Unrouted))
+        self.states
+            .values()
+            .any(|state| state.failure() == Some(&Failure::Unrouted))
     }
 
     /// Forgets failures of unanswered candidates that need a probe. The ends of a cable detect it,
@@ -231,8 +284,14 @@ impl Pairing {
     /// Also forgets missing routes, since a full queue may have dropped a proof.
     pub fn forgive(&mut self) {
         let is_link_local = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
-        let is_probed = |candidate: &&Candidate| is_link_local(candidate) || self.is_beside_a_loss(candidate);
-        let probed: BTreeSet<CandidateId> = self.candidates.iter().filter(is_probed).map(Candidate::id).collect();
+        let is_probed =
+            |candidate: &&Candidate| is_link_local(candidate) || self.is_beside_a_loss(candidate);
+        let probed: BTreeSet<CandidateId> = self
+            .candidates
+            .iter()
+            .filter(is_probed)
+            .map(Candidate::id)
+            .collect();
         self.states.retain(|id, state| match state.failure() {
             Some(Failure::Unreachable) => !probed.contains(id),
             Some(Failure::Unrouted) => false,
@@ -248,34 +307,66 @@ impl Pairing {
     /// order.
     pub fn plan(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let offers = self.offers(taken, |candidate| self.is_usable(candidate));
-        best(&self.candidates, &offers).into_iter().map(|offer| offer.candidate.clone()).collect()
+        best(&self.candidates, &offers)
+            .into_iter()
+            .map(|offer| offer.candidate.clone())
+            .collect()
     }
 
     /// Returns true if a strict reverse path filter may drop a connection's packets until host
     /// routes are installed. No probe can detect this.
     pub fn is_filtered(&self, candidate: &Candidate) -> bool {
-        let is_strict = |interface: &PeerInterface| interface.settings.is_some_and(|settings| settings.rp_filter == 1);
-        candidate.preference == Preference::SharedSubnet && self.local.iter().chain(&self.remote).any(is_strict)
+        let is_strict = |interface: &PeerInterface| {
+            interface
+                .settings
+                .is_some_and(|settings| settings.rp_filter == 1)
+        };
+        candidate.preference == Preference::SharedSubnet
+            && self.local.iter().chain(&self.remote).any(is_strict)
     }
 
-    fn offers<'a>(&'a self, taken: &[(String, String)], is_offered: impl Fn(&Candidate) -> bool) -> Vec<Offer<'a>> {
-        let offered = self.candidates().filter(|candidate| is_free(candidate, taken) && is_offered(candidate));
+    fn offers<'a>(
+        &'a self,
+        taken: &[(String, String)],
+        is_offered: impl Fn(&Candidate) -> bool,
+    ) -> Vec<Offer<'a>> {
+        let offered = self
+            .candidates()
+            .filter(|candidate| is_free(candidate, taken) && is_offered(candidate));
         offered.map(|candidate| self.offer(candidate)).collect()
     }
 
     /// Chooses the links in use from the verified candidates, by the rules of a plan.
     fn choose_in_use(&mut self) {
-        let offers = self.offers(&[], |candidate| *self.state(candidate.id()) == State::Verified);
-        self.in_use = best(&self.candidates, &offers).into_iter().map(|offer| (offer.candidate.id(), offer.candidate.clone())).collect();
+        let offers = self.offers(&[], |candidate| {
+            *self.state(candidate.id()) == State::Verified
+        });
+        self.in_use = best(&self.candidates, &offers)
+            .into_iter()
+            .map(|offer| (offer.candidate.id(), offer.candidate.clone()))
+            .collect();
         let lost = std::mem::take(&mut self.lost);
-        self.lost = lost.into_iter().filter(|(_, lost)| self.has_an_idle_end(lost)).collect();
+        self.lost = lost
+            .into_iter()
+            .filter(|(_, lost)| self.has_an_idle_end(lost))
+            .collect();
     }
 
     fn offer<'a>(&'a self, candidate: &'a Candidate) -> Offer<'a> {
-        let rate_bps = rate(candidate).min(self.caps.get(&candidate.local.interface).copied().unwrap_or(u64::MAX));
+        let rate_bps = rate(candidate).min(
+            self.caps
+                .get(&candidate.local.interface)
+                .copied()
+                .unwrap_or(u64::MAX),
+        );
         let id = candidate.id();
         let was_reached = matches!(self.state(id), State::Reached | State::Verified);
-        Offer { candidate, is_in_use: self.is_in_use(id), was_reached, rate_bps }
+        Offer {
+            candidate,
+            is_in_use: self.is_in_use(id),
+            was_reached,
+            rate_bps,
+        }
     }
 
     /// Returns true if it may be planned.
@@ -285,13 +376,19 @@ impl Pairing {
 
     /// Returns true if it must be probed before it may be planned.
     fn awaits_probe(&self, candidate: &Candidate) -> bool {
-        let is_unsure = || candidate.preference == Preference::LinkLocal || self.uses_an_end(candidate) || self.follows_a_loss(candidate);
+        let is_unsure = || {
+            candidate.preference == Preference::LinkLocal
+                || self.uses_an_end(candidate)
+                || self.follows_a_loss(candidate)
+        };
         self.state(candidate.id()).is_untried() && is_unsure()
     }
 
     /// Returns true if it shares an interface with a link in use.
     fn uses_an_end(&self, candidate: &Candidate) -> bool {
-        self.in_use.values().any(|other| other.shares_an_end(candidate))
+        self.in_use
+            .values()
+            .any(|other| other.shares_an_end(candidate))
     }
 
     /// Returns true if it was lost or may replace a lost link, unless a filter would drop the
@@ -301,26 +398,37 @@ impl Pairing {
     }
 
     fn is_beside_a_loss(&self, candidate: &Candidate) -> bool {
-        self.lost.values().any(|other| other.shares_an_end(candidate))
+        self.lost
+            .values()
+            .any(|other| other.shares_an_end(candidate))
     }
 
     /// Returns the candidates to probe, best first.
     fn unprobed(&self, taken: &[(String, String)]) -> Vec<&Candidate> {
         let awaiting = self.offers(taken, |candidate| self.awaits_probe(candidate));
         let candidates = || awaiting.iter().map(|offer| offer.candidate);
-        let idle: Vec<&Candidate> = candidates().filter(|candidate| !self.uses_an_end(candidate)).collect();
+        let idle: Vec<&Candidate> = candidates()
+            .filter(|candidate| !self.uses_an_end(candidate))
+            .collect();
         if awaiting.is_empty() || !idle.is_empty() {
             return idle;
         }
         let known = self.offers(taken, |candidate| self.is_usable(candidate));
         let all: Vec<Offer<'_>> = known.iter().chain(&awaiting).copied().collect();
-        let may_gain = total_rate(&best(&self.candidates, &all)) > total_rate(&best(&self.candidates, &known));
-        candidates().filter(|candidate| may_gain && self.has_an_idle_end(candidate)).collect()
+        let may_gain =
+            total_rate(&best(&self.candidates, &all)) > total_rate(&best(&self.candidates, &known));
+        candidates()
+            .filter(|candidate| may_gain && self.has_an_idle_end(candidate))
+            .collect()
     }
 
     /// Returns true if one of its interfaces has no link in use.
     fn has_an_idle_end(&self, candidate: &Candidate) -> bool {
-        let is_idle = |end: fn(&Candidate) -> &PathEnd| self.in_use.values().all(|other| end(other).interface != end(candidate).interface);
+        let is_idle = |end: fn(&Candidate) -> &PathEnd| {
+            self.in_use
+                .values()
+                .all(|other| end(other).interface != end(candidate).interface)
+        };
         is_idle(|candidate| &candidate.local) || is_idle(|candidate| &candidate.remote)
     }
 
@@ -351,8 +459,16 @@ fn came_back<'a>(before: &[PeerInterface], after: &'a [PeerInterface]) -> BTreeS
     let is_back = |interface: &&PeerInterface| {
         let old = before.iter().find(|old| old.name == interface.name);
         old.is_none_or(|old| {
-            interface.line_rate_bps != old.line_rate_bps || interface.addresses.iter().any(|address| !old.addresses.contains(address))
+            interface.line_rate_bps != old.line_rate_bps
+                || interface
+                    .addresses
+                    .iter()
+                    .any(|address| !old.addresses.contains(address))
         })
     };
-    after.iter().filter(is_back).map(|interface| interface.name.as_str()).collect()
+    after
+        .iter()
+        .filter(is_back)
+        .map(|interface| interface.name.as_str())
+        .collect()
 }

@@ -51,7 +51,13 @@ pub enum Step {
 impl Planner {
     /// Returns the planner of a session without links.
     pub fn new(pairing: Pairing) -> Self {
-        Self { pairing, made: BTreeMap::new(), probing: BTreeSet::new(), again: None, rounds: 0 }
+        Self {
+            pairing,
+            made: BTreeMap::new(),
+            probing: BTreeSet::new(),
+            again: None,
+            rounds: 0,
+        }
     }
 
     /// Returns the pairing.
@@ -63,7 +69,11 @@ impl Planner {
     pub fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
         self.pairing.update(local, remote);
         // The pairing has no state for a candidate that had disappeared.
-        let up = self.made.iter().filter(|(_, made)| made.is_up).map(|(id, _)| *id);
+        let up = self
+            .made
+            .iter()
+            .filter(|(_, made)| made.is_up)
+            .map(|(id, _)| *id);
         up.for_each(|id| self.pairing.verified(id));
         self.rounds = 0;
     }
@@ -71,7 +81,15 @@ impl Planner {
     /// Adds a connection that was not planned here.
     pub fn adopt(&mut self, candidate: Candidate) {
         let id = candidate.id();
-        self.made.insert(id, Made { candidate, is_up: false, was_up: false, is_overtaken: false });
+        self.made.insert(
+            id,
+            Made {
+                candidate,
+                is_up: false,
+                was_up: false,
+                is_overtaken: false,
+            },
+        );
         self.handle_opened(id);
     }
 
@@ -85,7 +103,9 @@ impl Planner {
 
     /// Records that a candidate has lost its connection, or could not connect.
     pub fn handle_lost(&mut self, id: CandidateId) {
-        let Some(made) = self.made.get_mut(&id) else { return };
+        let Some(made) = self.made.get_mut(&id) else {
+            return;
+        };
         let is_news = std::mem::take(&mut made.is_up);
         if is_news {
             self.rounds = 0;
@@ -128,7 +148,12 @@ impl Planner {
 
     /// Starts the probes that are due. `start` returns false if too many are in progress; the rest
     /// is due with the next input, or after 1 s.
-    pub fn probe(&mut self, taken: &[(String, String)], now: Instant, mut start: impl FnMut(&Candidate) -> bool) {
+    pub fn probe(
+        &mut self,
+        taken: &[(String, String)],
+        now: Instant,
+        mut start: impl FnMut(&Candidate) -> bool,
+    ) {
         let wanted = self.pairing.to_probe(taken);
         let mut all_begun = true;
         for candidate in &wanted {
@@ -139,15 +164,27 @@ impl Planner {
             }
             all_begun &= is_begun;
         }
-        let pause = if all_begun { self.pause() } else { Some(BUSY_PAUSE) };
-        self.again = self.again.into_iter().chain(pause.map(|pause| now + pause)).min();
+        let pause = if all_begun {
+            self.pause()
+        } else {
+            Some(BUSY_PAUSE)
+        };
+        self.again = self
+            .again
+            .into_iter()
+            .chain(pause.map(|pause| now + pause))
+            .min();
     }
 
     fn pause(&self) -> Option<Duration> {
         match PAUSES.get(self.rounds) {
             Some(pause) if self.has_links() || !self.pairing.misses_a_link() => Some(*pause),
             Some(pause) => Some(PAUSE_WITHOUT_LINKS.min(*pause)),
-            None if self.has_links() && (self.pairing.misses_a_link() || self.pairing.lacks_a_route()) => Some(PAUSES[PAUSES.len() - 1]),
+            None if self.has_links()
+                && (self.pairing.misses_a_link() || self.pairing.lacks_a_route()) =>
+            {
+                Some(PAUSES[PAUSES.len() - 1])
+            }
             None if self.pairing.misses_a_link() => Some(PAUSE_WITHOUT_LINKS),
             None => None,
         }
@@ -169,7 +206,12 @@ impl Planner {
         }
         self.again = None;
         // With many interfaces a round may take several calls.
-        if self.pairing.to_probe(taken).iter().all(|candidate| self.probing.contains(&candidate.id())) {
+        if self
+            .pairing
+            .to_probe(taken)
+            .iter()
+            .all(|candidate| self.probing.contains(&candidate.id()))
+        {
             self.rounds += 1;
             self.pairing.forgive();
         }
@@ -182,7 +224,10 @@ impl Planner {
 
     /// Returns true if a candidate is in the plan.
     pub fn is_planned(&self, id: CandidateId, taken: &[(String, String)]) -> bool {
-        self.pairing.plan(taken).iter().any(|candidate| candidate.id() == id)
+        self.pairing
+            .plan(taken)
+            .iter()
+            .any(|candidate| candidate.id() == id)
     }
 
     /// Returns the next action.
@@ -192,15 +237,27 @@ impl Planner {
             self.made.remove(&id);
             return Some(Step::Retire(id));
         }
-        let candidate = plan.into_iter().find(|candidate| !self.made.contains_key(&candidate.id()) && self.may_be_made(candidate))?;
-        self.made.insert(candidate.id(), Made { candidate: candidate.clone(), is_up: false, was_up: false, is_overtaken: false });
+        let candidate = plan.into_iter().find(|candidate| {
+            !self.made.contains_key(&candidate.id()) && self.may_be_made(candidate)
+        })?;
+        self.made.insert(
+            candidate.id(),
+            Made {
+                candidate: candidate.clone(),
+                is_up: false,
+                was_up: false,
+                is_overtaken: false,
+            },
+        );
         Some(Step::Connect(candidate))
     }
 
     /// Returns false for an untried candidate in a shared subnet while a probe is in progress,
     /// since a link-local path, which is safer, may be found.
     fn may_be_made(&self, candidate: &Candidate) -> bool {
-        candidate.preference != Preference::SharedSubnet || *self.pairing.state(candidate.id()) != State::Untried || !self.is_probing()
+        candidate.preference != Preference::SharedSubnet
+            || *self.pairing.state(candidate.id()) != State::Untried
+            || !self.is_probing()
     }
 
     /// Returns true if another link replaced this one: a working link, or a planned one if this
@@ -212,15 +269,26 @@ impl Planner {
         }
         let own = &self.made[&id];
         let works = |other: CandidateId| self.made.get(&other).is_some_and(|made| made.is_up);
-        let wins = |other: &Candidate| other.shares_an_end(&own.candidate) && (!own.was_up || works(other.id()));
-        let in_use = self.made.values().map(|made| &made.candidate).filter(|candidate| self.pairing.is_in_use(candidate.id()));
+        let wins = |other: &Candidate| {
+            other.shares_an_end(&own.candidate) && (!own.was_up || works(other.id()))
+        };
+        let in_use = self
+            .made
+            .values()
+            .map(|made| &made.candidate)
+            .filter(|candidate| self.pairing.is_in_use(candidate.id()));
         plan.iter().chain(in_use).any(wins)
     }
 }
 
 /// Pauses between rounds of unanswered probes: duplicate address detection takes the kernel 1 to 2
 /// s. The last one repeats while a link or a route is missing.
-const PAUSES: [Duration; 4] = [Duration::from_millis(700), Duration::from_millis(700), Duration::from_millis(1500), Duration::from_secs(5)];
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(700),
+    Duration::from_millis(700),
+    Duration::from_millis(1500),
+    Duration::from_secs(5),
+];
 
 /// Longest pause while every link is lost.
 const PAUSE_WITHOUT_LINKS: Duration = Duration::from_millis(1500);

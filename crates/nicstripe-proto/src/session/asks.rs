@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, btree_map::Entry};
 
 use super::{Event, PathError, Role, Session, transfers::cut};
-use crate::message::{Answer, AnswerKind, Ask, AskKind, FailCode, MOST_ASKS, MOST_ENTRIES, Message};
+use crate::message::{
+    Answer, AnswerKind, Ask, AskKind, FailCode, MOST_ASKS, MOST_ENTRIES, Message,
+};
 
 /// Unanswered requests of a session, by number.
 #[derive(Debug, Default)]
@@ -17,7 +19,9 @@ impl Session {
     ///
     /// Returns false if [`MOST_ASKS`] requests are unanswered, or one with the same number.
     pub fn ask(&mut self, ask: Ask) -> bool {
-        let may = self.role == Role::Client && self.asks.0.len() < MOST_ASKS && !self.asks.0.contains_key(&ask.id);
+        let may = self.role == Role::Client
+            && self.asks.0.len() < MOST_ASKS
+            && !self.asks.0.contains_key(&ask.id);
         if may {
             self.asks.0.insert(ask.id, ask.ask.clone());
             self.send(&Message::Ask(ask));
@@ -51,8 +55,18 @@ impl Session {
         }
         let open = self.asks.0.len();
         match self.asks.0.entry(ask.id) {
-            Entry::Occupied(_) => return Err(PathError::Ask { id: ask.id, what: "twice" }),
-            Entry::Vacant(_) if open >= MOST_ASKS => return Err(PathError::Ask { id: ask.id, what: "while too many requests are open" }),
+            Entry::Occupied(_) => {
+                return Err(PathError::Ask {
+                    id: ask.id,
+                    what: "twice",
+                });
+            }
+            Entry::Vacant(_) if open >= MOST_ASKS => {
+                return Err(PathError::Ask {
+                    id: ask.id,
+                    what: "while too many requests are open",
+                });
+            }
             Entry::Vacant(entry) => entry.insert(ask.ask.clone()),
         };
         self.events.push_back(Event::Asked(ask));
@@ -61,15 +75,29 @@ impl Session {
 
     pub(super) fn handle_answer(&mut self, answer: Answer) -> Result<(), PathError> {
         let id = answer.id;
-        let asked = if self.role == Role::Client { self.asks.0.remove(&id) } else { None };
-        let asked = asked.ok_or(PathError::Answer { id, what: "that was not requested" })?;
+        let asked = if self.role == Role::Client {
+            self.asks.0.remove(&id)
+        } else {
+            None
+        };
+        let asked = asked.ok_or(PathError::Answer {
+            id,
+            what: "that was not requested",
+        })?;
         if asked.is_answered_by(&answer.answer) {
             self.events.push_back(Event::Answered(answer));
             return Ok(());
         }
         // The caller needs an answer, and the peer will send no other one.
-        let failed = AnswerKind::Failed { code: FailCode::Protocol, text: "peer sent an unexpected kind of answer".into() };
-        self.events.push_back(Event::Answered(Answer { id, answer: failed }));
-        Err(PathError::Answer { id, what: "with something else" })
+        let failed = AnswerKind::Failed {
+            code: FailCode::Protocol,
+            text: "peer sent an unexpected kind of answer".into(),
+        };
+        self.events
+            .push_back(Event::Answered(Answer { id, answer: failed }));
+        Err(PathError::Answer {
+            id,
+            what: "with something else",
+        })
     }
 }

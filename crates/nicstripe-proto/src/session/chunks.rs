@@ -42,12 +42,23 @@ impl Session {
         if !self.is_connected() {
             return None;
         }
-        self.transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.sender_mut()?.next_to_hash()?)))
+        self.transfers
+            .iter_mut()
+            .find_map(|(id, transfer)| Some((*id, transfer.sender_mut()?.next_to_hash()?)))
     }
 
     /// Handles the hash of a chunk that [`Session::poll_hash`] returned.
-    pub fn handle_chunk_hashed(&mut self, transfer: TransferId, chunk: ChunkId, value: ChainingValue) {
-        if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
+    pub fn handle_chunk_hashed(
+        &mut self,
+        transfer: TransferId,
+        chunk: ChunkId,
+        value: ChainingValue,
+    ) {
+        if let Some(sender) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::sender_mut)
+        {
             sender.on_hashed(chunk, value);
             self.poll_kept(transfer);
             self.poll_read(transfer);
@@ -66,7 +77,10 @@ impl Session {
     ) -> Option<DataHeader> {
         let path = self.paths.get_mut(&id)?;
         let asked = path.flow.on_read(transfer, chunk);
-        let sender = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)?;
+        let sender = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::sender_mut)?;
         sender.on_read(chunk, value);
         let wanted = asked && path.state() == PathState::Open && sender.on_send(id, chunk);
         if wanted {
@@ -77,7 +91,14 @@ impl Session {
         }
         let (len, last) = (sender.chunk_bytes(chunk) as u32, sender.is_last(chunk));
         self.poll_read(transfer);
-        wanted.then_some(DataHeader { transfer, chunk, value, len, raw_len: 0, last })
+        wanted.then_some(DataHeader {
+            transfer,
+            chunk,
+            value,
+            len,
+            raw_len: 0,
+            last,
+        })
     }
 
     /// Records that the kernel has taken a whole data frame.
@@ -88,9 +109,20 @@ impl Session {
     }
 
     /// Handles a data frame that arrived on a path. Returns the disposition of its chunk.
-    pub fn handle_chunk(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
+    pub fn handle_chunk(
+        &mut self,
+        id: PathId,
+        header: &DataHeader,
+        now: Instant,
+    ) -> Result<Incoming, PathError> {
         self.handle_heard(id, now);
-        let Some(path) = self.paths.get_mut(&id).filter(|path| path.state().is_connected()) else { return Ok(Incoming::Drop) };
+        let Some(path) = self
+            .paths
+            .get_mut(&id)
+            .filter(|path| path.state().is_connected())
+        else {
+            return Ok(Incoming::Drop);
+        };
         if !path.flow.on_arrived() {
             return Err(PathError::Credit);
         }
@@ -98,23 +130,42 @@ impl Session {
     }
 
     /// Handles a chunk again that was kept because of [`Incoming::Later`].
-    pub fn handle_chunk_again(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
+    pub fn handle_chunk_again(
+        &mut self,
+        id: PathId,
+        header: &DataHeader,
+        now: Instant,
+    ) -> Result<Incoming, PathError> {
         if let Some(path) = self.paths.get_mut(&id) {
             path.flow.on_released();
         }
         self.arrive(id, header, now)
     }
 
-    fn arrive(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
+    fn arrive(
+        &mut self,
+        id: PathId,
+        header: &DataHeader,
+        now: Instant,
+    ) -> Result<Incoming, PathError> {
         let receiver = match self.transfers.get_mut(&header.transfer) {
             Some(Transfer::Receiving(receiver)) => receiver,
             // The chunk was in flight when its transfer ended.
             Some(Transfer::Ended { .. }) => return Ok(Incoming::Drop),
             None if self.last_transfer >= Some(header.transfer) => return Ok(Incoming::Drop),
-            _ => return Err(PathError::Transfer { what: "data", transfer: header.transfer.0, expected: "being received" }),
+            _ => {
+                return Err(PathError::Transfer {
+                    what: "data",
+                    transfer: header.transfer.0,
+                    expected: "being received",
+                });
+            }
         };
         let incoming = match receiver.on_arrival(id, header, now)? {
-            Arrival::Write(extent) => Incoming::Write { grid: receiver.grid(), offset: extent.offset },
+            Arrival::Write(extent) => Incoming::Write {
+                grid: receiver.grid(),
+                offset: extent.offset,
+            },
             Arrival::Later => Incoming::Later,
             Arrival::Duplicate => return Ok(Incoming::Drop),
         };
@@ -127,12 +178,23 @@ impl Session {
     /// Records that a chunk was verified and written. Returns false for a duplicate, which must not
     /// be buffered.
     pub fn handle_chunk_written(&mut self, id: PathId, header: &DataHeader, now: Instant) -> bool {
-        let DataHeader { transfer, chunk, value, .. } = *header;
+        let DataHeader {
+            transfer,
+            chunk,
+            value,
+            ..
+        } = *header;
         let ack_on = self.paths.get_mut(&id).and_then(|path| {
             path.flow.on_released();
             path.state().is_connected().then_some(id)
         });
-        let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) else { return false };
+        let Some(receiver) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::receiver_mut)
+        else {
+            return false;
+        };
         let news = receiver.on_written(id, ack_on, chunk, header.chunk_len().into(), value, now);
         self.poll_finished(transfer);
         self.poll_syncs(now);
@@ -152,7 +214,11 @@ impl Session {
         if let Some(path) = self.paths.get_mut(&id) {
             path.flow.on_released();
         }
-        if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
+        if let Some(receiver) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::receiver_mut)
+        {
             receiver.on_not_written(chunk);
             self.poll_finished(transfer);
         }
@@ -160,7 +226,11 @@ impl Session {
 
     /// Records that the sync requested by [`Event::Sync`] is done.
     pub fn handle_synced(&mut self, transfer: TransferId, now: Instant) {
-        if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
+        if let Some(receiver) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::receiver_mut)
+        {
             receiver.on_synced();
             self.poll_finished(transfer);
             self.poll_syncs(now);
@@ -181,14 +251,31 @@ impl Session {
         (!unsynced.is_empty()).then_some(unsynced)
     }
 
-    pub(super) fn handle_acks(&mut self, id: PathId, transfer: TransferId, ranges: &[ChunkRange], now: Instant) -> Result<(), PathError> {
-        if !self.expect(transfer, "an acknowledgement", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))? {
+    pub(super) fn handle_acks(
+        &mut self,
+        id: PathId,
+        transfer: TransferId,
+        ranges: &[ChunkRange],
+        now: Instant,
+    ) -> Result<(), PathError> {
+        if !self.expect(transfer, "an acknowledgement", "being sent", |transfer| {
+            matches!(transfer, Transfer::Sending { .. })
+        })? {
             return Ok(());
         }
-        let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) else { return Ok(()) };
+        let Some(sender) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::sender_mut)
+        else {
+            return Ok(());
+        };
         for range in ranges {
             if let Some(chunk) = sender.never_sent(*range) {
-                return Err(PathError::NeverSent { transfer: transfer.0, chunk: chunk.0 });
+                return Err(PathError::NeverSent {
+                    transfer: transfer.0,
+                    chunk: chunk.0,
+                });
             }
             let acknowledged = sender.on_acknowledged(id, *range);
             for (path, bytes) in acknowledged.delivered {
@@ -196,9 +283,19 @@ impl Session {
                     path.rate.on_acknowledged(bytes, now);
                 }
             }
-            self.events.extend(acknowledged.released.into_iter().map(|chunk| Event::Released { transfer, chunk }));
+            self.events.extend(
+                acknowledged
+                    .released
+                    .into_iter()
+                    .map(|chunk| Event::Released { transfer, chunk }),
+            );
             let superseded = acknowledged.superseded.into_iter();
-            self.events.extend(superseded.map(|(path, chunk)| Event::Superseded { path, transfer, chunk }));
+            self.events
+                .extend(superseded.map(|(path, chunk)| Event::Superseded {
+                    path,
+                    transfer,
+                    chunk,
+                }));
         }
         self.pause_idle_rates();
         self.poll_read(transfer);
@@ -219,19 +316,39 @@ impl Session {
         if self.is_paced(id, now) {
             return None;
         }
-        let has_work = self.transfers.values().filter_map(Transfer::sender).any(|sender| sender.queued_chunks() > 0);
+        let has_work = self
+            .transfers
+            .values()
+            .filter_map(Transfer::sender)
+            .any(|sender| sender.queued_chunks() > 0);
         if let Some(path) = self.paths.get_mut(&id) {
             let starved = has_work && path.flow.is_out_of_credit();
             path.on_credit_checked(starved, now);
         }
-        let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open && self.may_carry_data(id, now))?;
+        let path = self
+            .paths
+            .get(&id)
+            .filter(|path| path.state() == PathState::Open && self.may_carry_data(id, now))?;
         let rate = path.rate.rate();
-        let chunk_bytes = self.transfers.values().filter_map(Transfer::sender).map(|sender| sender.grid().chunk_size.bytes()).max()?;
+        let chunk_bytes = self
+            .transfers
+            .values()
+            .filter_map(Transfer::sender)
+            .map(|sender| sender.grid().chunk_size.bytes())
+            .max()?;
         if !path.flow.may_hand_out(rate, chunk_bytes, self.window()) {
             return None;
         }
-        let open = self.paths.values().filter(|path| path.state() == PathState::Open).count() as u64;
-        let sending = self.transfers.iter().filter(|(_, state)| state.sender().is_some()).map(|(transfer, _)| *transfer);
+        let open = self
+            .paths
+            .values()
+            .filter(|path| path.state() == PathState::Open)
+            .count() as u64;
+        let sending = self
+            .transfers
+            .iter()
+            .filter(|(_, state)| state.sender().is_some())
+            .map(|(transfer, _)| *transfer);
         let mut is_left = false;
         let first = self.turns.order(sending).into_iter().find_map(|transfer| {
             if self.goes_sooner_elsewhere(id, transfer, chunk_bytes, now) {
@@ -247,11 +364,21 @@ impl Session {
         let paths = &self.paths;
         // A chunk is hedged only if no transfer has an unsent chunk.
         let Some((transfer, chunk)) = first.or_else(|| {
-            let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
-            senders.find_map(|(transfer, sender)| Some((transfer, sender.next_hedge(id, |id| Self::rate_of(paths, id), now)?)))
+            let mut senders = self
+                .transfers
+                .iter_mut()
+                .filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
+            senders.find_map(|(transfer, sender)| {
+                Some((
+                    transfer,
+                    sender.next_hedge(id, |id| Self::rate_of(paths, id), now)?,
+                ))
+            })
         }) else {
             let senders = self.transfers.values().filter_map(Transfer::sender);
-            let late = senders.filter_map(|sender| sender.hedge_at(id, |id| Self::rate_of(paths, id))).min();
+            let late = senders
+                .filter_map(|sender| sender.hedge_at(id, |id| Self::rate_of(paths, id)))
+                .min();
             self.hedge_at = self.hedge_at.into_iter().chain(late).min();
             return None;
         };
@@ -267,20 +394,52 @@ impl Session {
     /// An in-order consumer waits for the slowest path and may bound the data in flight (2 MiB for
     /// ssh). If the first path with a free permit took each chunk, its queue would grow while
     /// others idle. Files of known size keep all paths busy anyway.
-    fn goes_sooner_elsewhere(&self, id: PathId, transfer: TransferId, chunk_bytes: u64, now: Instant) -> bool {
-        let sender = self.transfers.get(&transfer).and_then(Transfer::sender).filter(|sender| sender.grid().is_open());
-        let Some(bytes) = sender.and_then(Sender::next_bytes) else { return false };
+    fn goes_sooner_elsewhere(
+        &self,
+        id: PathId,
+        transfer: TransferId,
+        chunk_bytes: u64,
+        now: Instant,
+    ) -> bool {
+        let sender = self
+            .transfers
+            .get(&transfer)
+            .and_then(Transfer::sender)
+            .filter(|sender| sender.grid().is_open());
+        let Some(bytes) = sender.and_then(Sender::next_bytes) else {
+            return false;
+        };
         let arrival = |id: PathId, path: &Path| {
-            let in_flight: u64 = self.transfers.values().filter_map(Transfer::sender).map(|sender| sender.in_flight_bytes(id)).sum();
-            (path.rate.rate().unwrap_or(UNKNOWN_RATE).time_for(in_flight.saturating_add(bytes)), id)
+            let in_flight: u64 = self
+                .transfers
+                .values()
+                .filter_map(Transfer::sender)
+                .map(|sender| sender.in_flight_bytes(id))
+                .sum();
+            (
+                path.rate
+                    .rate()
+                    .unwrap_or(UNKNOWN_RATE)
+                    .time_for(in_flight.saturating_add(bytes)),
+                id,
+            )
         };
         let can_take = |id: PathId, path: &Path| {
-            let is_paced = path.pace.as_ref().is_some_and(|pace| pace.wait(now).is_some());
-            let has_room = path.flow.may_hand_out(path.rate.rate(), chunk_bytes, self.window());
+            let is_paced = path
+                .pace
+                .as_ref()
+                .is_some_and(|pace| pace.wait(now).is_some());
+            let has_room = path
+                .flow
+                .may_hand_out(path.rate.rate(), chunk_bytes, self.window());
             path.state() == PathState::Open && has_room && !is_paced && self.may_carry_data(id, now)
         };
-        let Some(own) = self.paths.get(&id).map(|path| arrival(id, path)) else { return false };
-        self.paths.iter().any(|(other, path)| arrival(*other, path) < own && can_take(*other, path))
+        let Some(own) = self.paths.get(&id).map(|path| arrival(id, path)) else {
+            return false;
+        };
+        self.paths
+            .iter()
+            .any(|(other, path)| arrival(*other, path) < own && can_take(*other, path))
     }
 
     /// Queues the syncs that are due. A closed session emits no events; its driver calls
@@ -291,8 +450,14 @@ impl Session {
         }
         let (bytes, interval) = (self.config.sync_bytes, self.config.sync_interval);
         for (id, transfer) in &mut self.transfers {
-            if let Some(subtrees) = transfer.receiver_mut().and_then(|receiver| receiver.poll_sync(bytes, interval, now)) {
-                self.events.push_back(Event::Sync { transfer: *id, subtrees });
+            if let Some(subtrees) = transfer
+                .receiver_mut()
+                .and_then(|receiver| receiver.poll_sync(bytes, interval, now))
+            {
+                self.events.push_back(Event::Sync {
+                    transfer: *id,
+                    subtrees,
+                });
             }
         }
     }

@@ -9,7 +9,10 @@ use crate::{
     hash_tree::Subtree,
     hole::HoleMap,
     load::LoadOrder,
-    message::{Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, OpenTunnels, PeerInterface, Put, PutTree},
+    message::{
+        Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer,
+        OpenTunnels, PeerInterface, Put, PutTree,
+    },
     path::{PathId, PathLoss, PathState},
     session::TransferId,
     tree::TreeMessage,

@@ -77,13 +77,20 @@ impl Session {
 
     /// Returns the current run, and true if both ends count received loads.
     pub fn run(&self) -> Option<(&RunOrder, bool)> {
-        self.bench.run.as_ref().map(|run| (&run.order, run.is_ready))
+        self.bench
+            .run
+            .as_ref()
+            .map(|run| (&run.order, run.is_ready))
     }
 
     /// Returns the rule by which received loads count.
     pub fn load_gate(&self) -> LoadGate {
         let counted = self.bench.run.as_ref().map(|run| run.order.run);
-        LoadGate { counted, latest: self.bench.latest, is_open: self.bench.was_admitted }
+        LoadGate {
+            counted,
+            latest: self.bench.latest,
+            is_open: self.bench.was_admitted,
+        }
     }
 
     pub(super) fn handle_bench(&mut self, body: BenchBody) -> Result<(), PathError> {
@@ -97,13 +104,21 @@ impl Session {
         let is_admitted = bench.standing == Standing::Admitted;
         let is_expected = match &body {
             BenchBody::Ask(_) => bench.standing == Standing::Outside,
-            BenchBody::Run(order) => bench.run.is_none() && order.run > bench.latest && bench.was_admitted,
-            BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => *run <= bench.latest,
+            BenchBody::Run(order) => {
+                bench.run.is_none() && order.run > bench.latest && bench.was_admitted
+            }
+            BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => {
+                *run <= bench.latest
+            }
             BenchBody::Disk(_) => bench.was_admitted,
             BenchBody::Leave => true,
             // Messages in flight when a client leaves arrive late.
-            BenchBody::Admitted(_) | BenchBody::Queued(_) => bench.standing == Standing::Asked || !bench.is_fresh(),
-            BenchBody::Refused(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => !bench.is_fresh(),
+            BenchBody::Admitted(_) | BenchBody::Queued(_) => {
+                bench.standing == Standing::Asked || !bench.is_fresh()
+            }
+            BenchBody::Refused(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => {
+                !bench.is_fresh()
+            }
             BenchBody::Sample(sample) => sample.run <= bench.latest,
             BenchBody::Stopped(RunNumber { run }) => *run <= bench.latest,
         };
@@ -112,8 +127,13 @@ impl Session {
         }
         // Messages that crossed the end of a bench or run are ignored.
         let is_late = match &body {
-            BenchBody::Run(_) | BenchBody::Disk(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => !is_admitted,
-            BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => !bench.is_under_way(*run),
+            BenchBody::Run(_)
+            | BenchBody::Disk(_)
+            | BenchBody::Facts(_)
+            | BenchBody::DiskDone(_) => !is_admitted,
+            BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => {
+                !bench.is_under_way(*run)
+            }
             BenchBody::Admitted(_) | BenchBody::Queued(_) => bench.standing != Standing::Asked,
             BenchBody::Refused(_) => bench.standing == Standing::Outside,
             _ => false,
@@ -141,15 +161,35 @@ impl Session {
 
     fn wanted_load(&self, id: PathId) -> Option<LoadOrder> {
         let UnderWay { order, is_ready } = self.bench.run.as_ref()?;
-        let sends = if self.role == Role::Client { order.to_daemon && *is_ready } else { order.to_client };
-        let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open && path.carries_data)?;
+        let sends = if self.role == Role::Client {
+            order.to_daemon && *is_ready
+        } else {
+            order.to_client
+        };
+        let path = self
+            .paths
+            .get(&id)
+            .filter(|path| path.state() == PathState::Open && path.carries_data)?;
         if !sends || !order.paths.contains(&id.0) {
             return None;
         }
         // The session's limit is divided equally among the paths.
-        let share = self.config.rate_limit.map(|limit| BitRate((limit.0 / order.paths.len() as u64).max(1)));
-        let rate = path.pace.as_ref().map(|pace| pace.rate()).into_iter().chain(share).min();
-        Some(LoadOrder { run: order.run, message_bytes: order.message_bytes, rate })
+        let share = self
+            .config
+            .rate_limit
+            .map(|limit| BitRate((limit.0 / order.paths.len() as u64).max(1)));
+        let rate = path
+            .pace
+            .as_ref()
+            .map(|pace| pace.rate())
+            .into_iter()
+            .chain(share)
+            .min();
+        Some(LoadOrder {
+            run: order.run,
+            message_bytes: order.message_bytes,
+            rate,
+        })
     }
 }
 
@@ -169,7 +209,10 @@ impl BenchState {
 
     fn begin(&mut self, order: &RunOrder, is_ready: bool) {
         self.latest = order.run;
-        self.run = Some(UnderWay { order: order.clone(), is_ready });
+        self.run = Some(UnderWay {
+            order: order.clone(),
+            is_ready,
+        });
     }
 
     fn on_said(&mut self, body: &BenchBody) {

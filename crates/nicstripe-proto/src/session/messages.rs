@@ -10,18 +10,25 @@ use crate::{
     grid::{ChunkSize, Shape},
     hash_tree::Subtree,
     message::{
-        Accept, Committed, Complete, Expect, FailCode, Interfaces, MAX_EXPECTED, Message, Offer, OpenTunnels, Put, TreeBody, Window,
+        Accept, Committed, Complete, Expect, FailCode, Interfaces, MAX_EXPECTED, Message, Offer,
+        OpenTunnels, Put, TreeBody, Window,
     },
     sender::Sender,
 };
 
 impl Session {
-    pub(super) fn handle_message(&mut self, message: Message, now: Instant) -> Result<(), PathError> {
+    pub(super) fn handle_message(
+        &mut self,
+        message: Message,
+        now: Instant,
+    ) -> Result<(), PathError> {
         match message {
             Message::Put(put) => self.handle_put(put)?,
             Message::Get(get) => {
                 self.fresh(get.transfer, "get", Transfer::Requested)?;
-                get.entry.into_iter().for_each(|entry| self.turns.belongs(get.transfer, entry.tree));
+                get.entry
+                    .into_iter()
+                    .for_each(|entry| self.turns.belongs(get.transfer, entry.tree));
                 self.events.push_back(Event::GetRequested(get));
             }
             Message::PutTree(put) => {
@@ -58,7 +65,9 @@ impl Session {
                 connections.truncate(MAX_EXPECTED);
                 self.events.push_back(Event::Expected(connections));
             }
-            Message::Interfaces(_) => return Err(PathError::Unexpected("its interfaces to a daemon")),
+            Message::Interfaces(_) => {
+                return Err(PathError::Unexpected("its interfaces to a daemon"));
+            }
             Message::Expect(_) => return Err(PathError::Unexpected("a client's message")),
         }
         Ok(())
@@ -69,7 +78,11 @@ impl Session {
             return Err(PathError::Unexpected("a tunnel multiplexer to a client"));
         }
         if mux.down <= mux.up {
-            return Err(PathError::Transfer { what: "trunk", transfer: mux.down.0, expected: "new" });
+            return Err(PathError::Transfer {
+                what: "trunk",
+                transfer: mux.down.0,
+                expected: "new",
+            });
         }
         self.fresh(mux.up, "trunk", batches())?;
         self.fresh(mux.down, "trunk", Transfer::Requested)?;
@@ -80,10 +93,21 @@ impl Session {
     fn handle_put(&mut self, put: Put) -> Result<(), PathError> {
         let shape = shape_of(&put.offer)?;
         if matches!(shape, Shape::Batches(_)) {
-            return Err(PathError::Transfer { what: "parcels", transfer: put.offer.transfer.0, expected: "a tree" });
+            return Err(PathError::Transfer {
+                what: "parcels",
+                transfer: put.offer.transfer.0,
+                expected: "a tree",
+            });
         }
         // The client's user, who sends the file, has allowed the source to change.
-        self.fresh(put.offer.transfer, "put", Transfer::Deciding { shape, may_change: true })?;
+        self.fresh(
+            put.offer.transfer,
+            "put",
+            Transfer::Deciding {
+                shape,
+                may_change: true,
+            },
+        )?;
         self.events.push_back(Event::PutRequested(put));
         Ok(())
     }
@@ -103,16 +127,26 @@ impl Session {
     fn handle_tree_message(&mut self, body: TreeBody) -> Result<(), PathError> {
         let TreeBody { transfer, message } = body;
         let is_sent = |transfer: &Transfer| matches!(transfer, Transfer::Sending { sender, .. } if !sender.has_digest());
-        if self.expect(transfer, "the outcome of a tree", "a tree being sent", is_sent)? {
-            self.events.push_back(Event::TreeMessageReceived { transfer, message });
+        if self.expect(
+            transfer,
+            "the outcome of a tree",
+            "a tree being sent",
+            is_sent,
+        )? {
+            self.events
+                .push_back(Event::TreeMessageReceived { transfer, message });
         }
         Ok(())
     }
 
     fn handle_window(&mut self, window: Window) -> Result<(), PathError> {
         let Window { transfer, chunks } = window;
-        if self.expect(transfer, "a window", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))?
-            && let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)
+        if self.expect(transfer, "a window", "being sent", |transfer| {
+            matches!(transfer, Transfer::Sending { .. })
+        })? && let Some(sender) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::sender_mut)
         {
             sender.on_window(chunks);
         }
@@ -121,8 +155,12 @@ impl Session {
 
     fn handle_complete(&mut self, complete: Complete) -> Result<(), PathError> {
         let transfer = complete.transfer;
-        if self.expect(transfer, "a digest", "being received", |transfer| matches!(transfer, Transfer::Receiving(_)))?
-            && let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut)
+        if self.expect(transfer, "a digest", "being received", |transfer| {
+            matches!(transfer, Transfer::Receiving(_))
+        })? && let Some(receiver) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::receiver_mut)
             && receiver.on_complete(complete.digest)
         {
             if let Some(end) = complete.end {
@@ -139,27 +177,54 @@ impl Session {
 
     fn handle_accept(&mut self, accept: Accept) -> Result<(), PathError> {
         let Some(Transfer::Offered(shape)) = self.transfers.get(&accept.transfer) else {
-            return self.expect(accept.transfer, "an acceptance", "offered", |_| false).map(|_| ());
+            return self
+                .expect(accept.transfer, "an acceptance", "offered", |_| false)
+                .map(|_| ());
         };
         let have: Vec<Subtree> = accept.have.into_iter().map(Into::into).collect();
         let mut sender = Sender::new(*shape, &have, accept.window);
-        self.spare(accept.transfer, &mut sender, accept.delta, accept.window.is_some());
+        self.spare(
+            accept.transfer,
+            &mut sender,
+            accept.delta,
+            accept.window.is_some(),
+        );
         let resumed_bytes = sender.resumed_bytes();
-        self.insert(accept.transfer, Transfer::Sending { sender, read: false });
-        self.events.push_back(Event::Accepted { transfer: accept.transfer, resumed_bytes, memory: accept.memory });
+        self.insert(
+            accept.transfer,
+            Transfer::Sending {
+                sender,
+                read: false,
+            },
+        );
+        self.events.push_back(Event::Accepted {
+            transfer: accept.transfer,
+            resumed_bytes,
+            memory: accept.memory,
+        });
         self.poll_read(accept.transfer);
         Ok(())
     }
 
     fn handle_committed(&mut self, committed: Committed) -> Result<(), PathError> {
         let Committed { transfer, digest } = committed;
-        if !self.expect(transfer, "a commit", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))? {
+        if !self.expect(transfer, "a commit", "being sent", |transfer| {
+            matches!(transfer, Transfer::Sending { .. })
+        })? {
             return Ok(());
         }
-        let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) else { return Ok(()) };
+        let Some(sender) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::sender_mut)
+        else {
+            return Ok(());
+        };
         // The receiver's digest stands for a source that changed: it covers each chunk as it was
         // read.
-        let sent = sender.digest().map(|sent| if sender.is_changing() { digest } else { sent });
+        let sent = sender
+            .digest()
+            .map(|sent| if sender.is_changing() { digest } else { sent });
         if sent == Some(digest) {
             // Acknowledgements may still be in flight on other paths.
             sender.on_committed();
@@ -171,14 +236,28 @@ impl Session {
                 let text = format!("peer committed digest {digest}, but {sent} was sent");
                 Event::Failed(failure(transfer, FailCode::Digest, text, false))
             }
-            None => Event::Failed(failure(transfer, FailCode::Protocol, "peer committed a file that was not sent yet", false)),
+            None => Event::Failed(failure(
+                transfer,
+                FailCode::Protocol,
+                "peer committed a file that was not sent yet",
+                false,
+            )),
         });
         Ok(())
     }
 
-    fn fresh(&mut self, id: TransferId, what: &'static str, transfer: Transfer) -> Result<(), PathError> {
+    fn fresh(
+        &mut self,
+        id: TransferId,
+        what: &'static str,
+        transfer: Transfer,
+    ) -> Result<(), PathError> {
         if self.last_transfer >= Some(id) {
-            return Err(PathError::Transfer { what, transfer: id.0, expected: "new" });
+            return Err(PathError::Transfer {
+                what,
+                transfer: id.0,
+                expected: "new",
+            });
         }
         if self.transfers.len() >= MAX_OPEN_TRANSFERS + ENDED_KEPT {
             return Err(PathError::TooManyTransfers);
@@ -202,7 +281,11 @@ impl Session {
             Some(Transfer::Ended { .. }) => Ok(false),
             None if self.last_transfer >= Some(id) => Ok(false),
             Some(transfer) if is(transfer) => Ok(true),
-            _ => Err(PathError::Transfer { what, transfer: id.0, expected }),
+            _ => Err(PathError::Transfer {
+                what,
+                transfer: id.0,
+                expected,
+            }),
         }
     }
 }
@@ -210,5 +293,8 @@ impl Session {
 /// Initial state of a batch transfer that the peer begins. Batches have no digest that could
 /// differ.
 fn batches() -> Transfer {
-    Transfer::Deciding { shape: Shape::Batches(ChunkSize::DEFAULT), may_change: false }
+    Transfer::Deciding {
+        shape: Shape::Batches(ChunkSize::DEFAULT),
+        may_change: false,
+    }
 }

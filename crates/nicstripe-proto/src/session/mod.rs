@@ -271,7 +271,10 @@ impl Session {
 
     /// Limits the rate of all paths together; the lower of two limits applies.
     pub fn limit_rate(&mut self, limit: BitRate, now: Instant) {
-        let limit = self.config.rate_limit.map_or(limit, |other| BitRate(other.0.min(limit.0)));
+        let limit = self
+            .config
+            .rate_limit
+            .map_or(limit, |other| BitRate(other.0.min(limit.0)));
         self.config.rate_limit = Some(limit);
         self.pace = Some(Pace::new(limit, now));
     }
@@ -298,7 +301,11 @@ impl Session {
     /// Records that a path is connected and has exchanged `Hello` and `Welcome`. Replaces its
     /// previous connection.
     pub fn handle_path_open(&mut self, id: PathId, now: Instant) {
-        if self.paths.get(&id).is_some_and(|path| path.state().is_connected()) {
+        if self
+            .paths
+            .get(&id)
+            .is_some_and(|path| path.state().is_connected())
+        {
             self.handle_path_lost(id, PathLoss::Reset, now);
         }
         let path = self.paths.entry(id).or_insert_with(|| Path::probing(now));
@@ -315,12 +322,18 @@ impl Session {
     /// Records that a path has lost its connection, or could not connect.
     pub fn handle_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
         let is_only = self.is_only_connected(id);
-        let Some(path) = self.paths.get_mut(&id) else { return };
+        let Some(path) = self.paths.get_mut(&id) else {
+            return;
+        };
         let was_connected = path.state().is_connected();
         if path.on_lost(now, self.role == Role::Client, is_only) {
             if loss == PathLoss::Damaged && was_connected {
                 let pause = path.on_damaged(now);
-                self.events.push_back(Event::Damaged { path: id, times: path.damages(), pause });
+                self.events.push_back(Event::Damaged {
+                    path: id,
+                    times: path.damages(),
+                    pause,
+                });
             }
             self.on_path_lost(id, loss, now);
         }
@@ -328,7 +341,9 @@ impl Session {
 
     /// Ends a path permanently, without retries. The caller must close its connection.
     pub fn retire_path(&mut self, id: PathId, loss: PathLoss, now: Instant) {
-        let Some(path) = self.paths.get_mut(&id) else { return };
+        let Some(path) = self.paths.get_mut(&id) else {
+            return;
+        };
         if path.on_lost(now, false, false) {
             self.on_path_lost(id, loss, now);
         } else {
@@ -338,7 +353,9 @@ impl Session {
 
     /// Records that something was received on a path, even if only part of a frame.
     pub fn handle_heard(&mut self, id: PathId, now: Instant) {
-        let Some(path) = self.paths.get_mut(&id) else { return };
+        let Some(path) = self.paths.get_mut(&id) else {
+            return;
+        };
         let recovered = path.on_heard(now);
         if path.state().is_connected() {
             self.alone_since = None;
@@ -349,14 +366,22 @@ impl Session {
     }
 
     /// Handles a whole frame, other than data, that was received on a path.
-    pub fn handle_frame(&mut self, id: PathId, frame: Frame, now: Instant) -> Result<(), PathError> {
+    pub fn handle_frame(
+        &mut self,
+        id: PathId,
+        frame: Frame,
+        now: Instant,
+    ) -> Result<(), PathError> {
         self.handle_heard(id, now);
         match frame {
             Frame::Control { seq, body } => {
                 let ready = self.reliable.handle(id, seq, body)?;
                 // All of them are acknowledged, so an invalid message must not discard those after
                 // it.
-                let results = ready.into_iter().map(|body| self.handle_body(&body, now)).collect::<Vec<_>>();
+                let results = ready
+                    .into_iter()
+                    .map(|body| self.handle_body(&body, now))
+                    .collect::<Vec<_>>();
                 return results.into_iter().collect();
             }
             Frame::ControlAck { next } => self.reliable.handle_ack(next)?,
@@ -366,10 +391,13 @@ impl Session {
                     path.flow.on_credit(frames);
                 }
             }
-            Frame::Heartbeat { sent_us, echo_us } => self.handle_heartbeat(id, sent_us, echo_us, now),
+            Frame::Heartbeat { sent_us, echo_us } => {
+                self.handle_heartbeat(id, sent_us, echo_us, now)
+            }
             Frame::Close { code } => {
                 if !std::mem::replace(&mut self.peer_closed, true) {
-                    self.events.push_back(Event::Closed(CloseCode::from_u32(code)));
+                    self.events
+                        .push_back(Event::Closed(CloseCode::from_u32(code)));
                 }
             }
             Frame::Hello(_) => return Err(PathError::Unexpected("hello")),
@@ -380,12 +408,16 @@ impl Session {
     }
 
     fn handle_body(&mut self, body: &[u8], now: Instant) -> Result<(), PathError> {
-        self.handle_message(minicbor::decode(body).map_err(|error| PathError::Message(error.to_string()))?, now)
+        self.handle_message(
+            minicbor::decode(body).map_err(|error| PathError::Message(error.to_string()))?,
+            now,
+        )
     }
 
     fn handle_heartbeat(&mut self, id: PathId, sent_us: u64, echo_us: u64, now: Instant) {
         let now_us = self.micros(now);
-        let round_trip = (echo_us != 0).then(|| Duration::from_micros(now_us.saturating_sub(echo_us)));
+        let round_trip =
+            (echo_us != 0).then(|| Duration::from_micros(now_us.saturating_sub(echo_us)));
         if let Some(path) = self.paths.get_mut(&id) {
             path.on_heartbeat(sent_us, round_trip, now);
         }
@@ -393,7 +425,10 @@ impl Session {
 
     /// Returns the next item to send on a path, or `None` if nothing may be sent.
     pub fn poll_transmit(&mut self, id: PathId, now: Instant) -> Option<Transmit> {
-        let path = self.paths.get_mut(&id).filter(|path| path.state().is_connected())?;
+        let path = self
+            .paths
+            .get_mut(&id)
+            .filter(|path| path.state().is_connected())?;
         if let Some(code) = self.closed {
             let first = !std::mem::replace(&mut path.close_sent, true);
             return first.then_some(Transmit::Frame(Frame::Close { code: code as u32 }));
@@ -420,7 +455,10 @@ impl Session {
             if let Some(late) = due.late_on.and_then(|late| self.paths.get_mut(&late)) {
                 late.on_control_late(now);
             }
-            return Some(Frame::Control { seq: due.seq, body: due.body });
+            return Some(Frame::Control {
+                seq: due.seq,
+                body: due.body,
+            });
         }
         let now_us = self.micros(now);
         let (may_carry_data, window) = (self.may_carry_data(id, now), self.window_to_grant());
@@ -432,21 +470,35 @@ impl Session {
             path.flow.on_granted(frames);
             return Some(Frame::Credit { frames });
         }
-        path.heartbeat_is_due(now).then(|| Frame::Heartbeat { sent_us: now_us, echo_us: path.take_echo().unwrap_or(0) })
+        path.heartbeat_is_due(now).then(|| Frame::Heartbeat {
+            sent_us: now_us,
+            echo_us: path.take_echo().unwrap_or(0),
+        })
     }
 
     /// Chunks that each path may have in memory: its share of the session's budget. At least one,
     /// so that no path stalls.
     fn window(&self) -> u64 {
-        let sharing = self.paths.values().filter(|path| path.state().is_connected() && path.carries_data).count() as u64;
+        let sharing = self
+            .paths
+            .values()
+            .filter(|path| path.state().is_connected() && path.carries_data)
+            .count() as u64;
         (self.chunk_budget / sharing.max(1)).clamp(1, self.config.credit_window.max(1))
     }
 
     /// Receive window of each path in chunks. One chunk if the budget is limited and no transfer
     /// receives, to reserve no memory for data that do not come.
     fn window_to_grant(&self) -> u64 {
-        let receives = self.transfers.values().any(|transfer| transfer.receiver().is_some());
-        if receives || self.chunk_budget == u64::MAX { self.window() } else { 1 }
+        let receives = self
+            .transfers
+            .values()
+            .any(|transfer| transfer.receiver().is_some());
+        if receives || self.chunk_budget == u64::MAX {
+            self.window()
+        } else {
+            1
+        }
     }
 
     /// Sets the number of chunks in memory, per direction and over all paths; at least one per
@@ -460,29 +512,50 @@ impl Session {
 
     /// Returns the number of chunks in memory, plus those that the peer has credit for.
     pub fn committed_chunks(&self) -> u64 {
-        let of_path = |path: &Path| if path.state().is_connected() { path.flow.committed() } else { path.held_chunks() };
+        let of_path = |path: &Path| {
+            if path.state().is_connected() {
+                path.flow.committed()
+            } else {
+                path.held_chunks()
+            }
+        };
         self.paths.values().map(of_path).sum()
     }
 
     /// Returns true if any transfer is under way.
     pub fn is_busy(&self) -> bool {
-        self.transfers.keys().any(|transfer| self.is_under_way(*transfer))
+        self.transfers
+            .keys()
+            .any(|transfer| self.is_under_way(*transfer))
     }
 
     /// Returns true if no other path delivers a control message earlier: behind two chunks at 10
     /// Mbit/s it is 0.4 s late.
     fn is_best_for_control(&self, id: PathId, now: Instant) -> bool {
-        let delay = |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay(now));
-        let Some(own) = self.paths.get(&id).and_then(delay) else { return false };
-        self.paths.values().filter_map(delay).all(|other| own <= other)
+        let delay =
+            |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay(now));
+        let Some(own) = self.paths.get(&id).and_then(delay) else {
+            return false;
+        };
+        self.paths
+            .values()
+            .filter_map(delay)
+            .all(|other| own <= other)
     }
 
     /// Returns true if data may use a path in either direction. Excludes a path that recently
     /// damaged data, unless no other path may carry data.
     fn may_carry_data(&self, id: PathId, now: Instant) -> bool {
         let may = |path: &Path| path.carries_data && path.quarantined_until(now).is_none();
-        let Some(path) = self.paths.get(&id) else { return false };
-        may(path) || (path.carries_data && !self.paths.values().any(|other| other.state() == PathState::Open && may(other)))
+        let Some(path) = self.paths.get(&id) else {
+            return false;
+        };
+        may(path)
+            || (path.carries_data
+                && !self
+                    .paths
+                    .values()
+                    .any(|other| other.state() == PathState::Open && may(other)))
     }
 
     /// Returns the next event.
@@ -496,17 +569,36 @@ impl Session {
         if self.closed.is_some() {
             return None;
         }
-        let verdicts = self.paths.iter().filter_map(|(id, path)| Some((path.verdict_at()?, Reason::Path(*id))));
-        let heartbeats = self.paths.iter().filter_map(|(id, path)| Some((path.heartbeat_at()?, Reason::Path(*id))));
+        let verdicts = self
+            .paths
+            .iter()
+            .filter_map(|(id, path)| Some((path.verdict_at()?, Reason::Path(*id))));
+        let heartbeats = self
+            .paths
+            .iter()
+            .filter_map(|(id, path)| Some((path.heartbeat_at()?, Reason::Path(*id))));
         let receivers = || self.transfers.values().filter_map(Transfer::receiver);
-        let acks = receivers().filter_map(|receiver| Some((receiver.ack_deadline()?, Reason::Acknowledge)));
-        let syncs = receivers().filter_map(|receiver| Some((receiver.sync_deadline(self.config.sync_interval)?, Reason::Sync)));
+        let acks = receivers()
+            .filter_map(|receiver| Some((receiver.ack_deadline()?, Reason::Acknowledge)));
+        let syncs = receivers().filter_map(|receiver| {
+            Some((
+                receiver.sync_deadline(self.config.sync_interval)?,
+                Reason::Sync,
+            ))
+        });
         let to_send = heartbeats.chain(acks).filter(|(at, _)| *at > self.reminded);
         let alone_since = self.alone_since.filter(|_| !self.is_connected());
-        let abandon = alone_since.and_then(|since| Some((since.checked_add(self.config.patience)?, Reason::Abandon)));
+        let abandon = alone_since
+            .and_then(|since| Some((since.checked_add(self.config.patience)?, Reason::Abandon)));
         let hedge = self.hedge_at.map(|at| (at, Reason::Hedge));
         let paced = self.paced_until.map(|at| (at, Reason::Pace));
-        verdicts.chain(to_send).chain(syncs).chain(abandon).chain(paced).chain(hedge).min_by_key(|(at, _)| *at)
+        verdicts
+            .chain(to_send)
+            .chain(syncs)
+            .chain(abandon)
+            .chain(paced)
+            .chain(hedge)
+            .min_by_key(|(at, _)| *at)
     }
 
     /// Handles a timeout.
@@ -514,12 +606,18 @@ impl Session {
         self.paced_until = self.paced_until.filter(|at| *at > now);
         self.hedge_at = self.hedge_at.filter(|at| *at > now);
         self.reminded = self.reminded.max(now);
-        let verdicts: Vec<(PathId, Verdict)> = self.paths.iter().filter_map(|(id, path)| Some((*id, path.verdict(now)?))).collect();
+        let verdicts: Vec<(PathId, Verdict)> = self
+            .paths
+            .iter()
+            .filter_map(|(id, path)| Some((*id, path.verdict(now)?)))
+            .collect();
         for (id, verdict) in verdicts {
             self.judge(id, verdict, now);
         }
         self.poll_syncs(now);
-        let is_over = self.alone_since.is_some_and(|since| now.saturating_duration_since(since) >= self.config.patience);
+        let is_over = self
+            .alone_since
+            .is_some_and(|since| now.saturating_duration_since(since) >= self.config.patience);
         if is_over && !self.is_connected() {
             self.alone_since = None;
             self.events.push_back(Event::Abandoned);
@@ -528,7 +626,9 @@ impl Session {
 
     fn judge(&mut self, id: PathId, verdict: Verdict, now: Instant) {
         let is_only = self.is_only_connected(id);
-        let Some(path) = self.paths.get_mut(&id) else { return };
+        let Some(path) = self.paths.get_mut(&id) else {
+            return;
+        };
         match verdict {
             Verdict::Suspect if path.on_suspect(now) => {
                 self.reliable.on_path_doubtful(id);
@@ -558,7 +658,10 @@ impl Session {
 
     /// Returns true if a rate limit holds `path` back, and records until when.
     fn is_paced(&mut self, path: PathId, now: Instant) -> bool {
-        let own = self.paths.get(&path).and_then(|path| path.pace.as_ref()?.wait(now));
+        let own = self
+            .paths
+            .get(&path)
+            .and_then(|path| path.pace.as_ref()?.wait(now));
         let wait = own.max(self.pace.as_ref().and_then(|pace| pace.wait(now)));
         if let Some(at) = wait {
             self.paced_until = Some(self.paced_until.map_or(at, |until| until.min(at)));
@@ -568,8 +671,13 @@ impl Session {
 
     /// Charges `bytes` that are about to be sent on `path` to its rate limits.
     fn on_paced(&mut self, path: PathId, bytes: u64, now: Instant) {
-        let own = self.paths.get_mut(&path).and_then(|path| path.pace.as_mut());
-        own.into_iter().chain(self.pace.as_mut()).for_each(|pace| pace.on_sent(bytes, now));
+        let own = self
+            .paths
+            .get_mut(&path)
+            .and_then(|path| path.pace.as_mut());
+        own.into_iter()
+            .chain(self.pace.as_mut())
+            .for_each(|pace| pace.on_sent(bytes, now));
     }
 
     /// Returns the time since which the peer is unreachable; `None` once it was heard on a
@@ -584,7 +692,10 @@ impl Session {
     }
 
     fn is_only_connected(&self, id: PathId) -> bool {
-        !self.paths.iter().any(|(other, path)| *other != id && path.state().is_connected())
+        !self
+            .paths
+            .iter()
+            .any(|(other, path)| *other != id && path.state().is_connected())
     }
 
     /// Returns the measured rate of a path, and true if the path is suspect.
@@ -607,7 +718,11 @@ impl Session {
 
     fn changed(&mut self, id: PathId, loss: Option<PathLoss>) {
         if let Some(path) = self.paths.get(&id) {
-            self.events.push_back(Event::PathChanged { path: id, state: path.state(), loss });
+            self.events.push_back(Event::PathChanged {
+                path: id,
+                state: path.state(),
+                loss,
+            });
         }
     }
 
@@ -629,5 +744,7 @@ fn poll_acks(
     path: PathId,
     now: Instant,
 ) -> Option<(TransferId, Vec<crate::extent::ChunkRange>)> {
-    transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.receiver_mut()?.poll_ack(path, now)?)))
+    transfers
+        .iter_mut()
+        .find_map(|(id, transfer)| Some((*id, transfer.receiver_mut()?.poll_ack(path, now)?)))
 }

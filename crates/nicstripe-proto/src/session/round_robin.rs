@@ -32,7 +32,11 @@ impl RoundRobin {
         let mut order: Vec<TransferId> = sending.collect();
         order.sort_by_key(|transfer| {
             let whole = self.whole(*transfer);
-            (self.served.is_some_and(|served| whole <= served), whole, *transfer)
+            (
+                self.served.is_some_and(|served| whole <= served),
+                whole,
+                *transfer,
+            )
         });
         order
     }

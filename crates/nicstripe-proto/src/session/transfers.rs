@@ -8,8 +8,9 @@ use crate::{
     grid::{ChunkSize, Grid, MOST_SIZE, Shape},
     hash_tree::{ChainingValue, Subtree},
     message::{
-        Accept, Committed, Complete, Expect, Expected, Fail, FailCode, Get, GetTree, Interfaces, MAX_EXPECTED, MAX_HAVE, Message, Offer,
-        OfferKind, OpenTunnels, PeerInterface, Put, PutTree, StreamReport, TreeBody, Window,
+        Accept, Committed, Complete, Expect, Expected, Fail, FailCode, Get, GetTree, Interfaces,
+        MAX_EXPECTED, MAX_HAVE, Message, Offer, OfferKind, OpenTunnels, PeerInterface, Put,
+        PutTree, StreamReport, TreeBody, Window,
     },
     path::PathId,
     receiver::Receiver,
@@ -154,20 +155,30 @@ impl Session {
     pub fn put(&mut self, put: Put) -> Result<(), PathError> {
         let shape = shape_of(&put.offer)?;
         self.insert(put.offer.transfer, Transfer::Offered(shape));
-        put.entry.into_iter().for_each(|entry| self.turns.belongs(put.offer.transfer, entry.tree));
+        put.entry
+            .into_iter()
+            .for_each(|entry| self.turns.belongs(put.offer.transfer, entry.tree));
         self.send(&Message::Put(put));
         Ok(())
     }
 
     /// Client: requests a file from the daemon.
     pub fn get(&mut self, get: Get) {
-        self.insert(get.transfer, Transfer::Asked { may_change: get.allow_changing });
+        self.insert(
+            get.transfer,
+            Transfer::Asked {
+                may_change: get.allow_changing,
+            },
+        );
         self.send(&Message::Get(get));
     }
 
     /// Client: offers a tree to the daemon; its batches follow by [`give`](Self::give).
     pub fn put_tree(&mut self, put: PutTree) {
-        self.insert(put.transfer, Transfer::Offered(Shape::Batches(ChunkSize::DEFAULT)));
+        self.insert(
+            put.transfer,
+            Transfer::Offered(Shape::Batches(ChunkSize::DEFAULT)),
+        );
         self.send(&Message::PutTree(put));
     }
 
@@ -179,7 +190,10 @@ impl Session {
 
     /// Client: requests tunnels from the daemon; batches follow by [`give`](Self::give).
     pub fn open_tunnels(&mut self, mux: OpenTunnels) {
-        self.insert(mux.up, Transfer::Offered(Shape::Batches(ChunkSize::DEFAULT)));
+        self.insert(
+            mux.up,
+            Transfer::Offered(Shape::Batches(ChunkSize::DEFAULT)),
+        );
         self.insert(mux.down, Transfer::Asked { may_change: false });
         self.send(&Message::OpenTunnels(mux));
     }
@@ -196,15 +210,29 @@ impl Session {
     ///
     /// The source keeps it for retransmission until [`Event::Released`]. `last` also closes the
     /// source.
-    pub fn give(&mut self, transfer: TransferId, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
-        let chunk = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)?.give(len, value, last);
+    pub fn give(
+        &mut self,
+        transfer: TransferId,
+        len: u32,
+        value: ChainingValue,
+        last: bool,
+    ) -> Option<ChunkId> {
+        let chunk = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::sender_mut)?
+            .give(len, value, last);
         self.poll_read(transfer);
         chunk
     }
 
     /// Sender: marks the end of a stream.
     pub fn close_source(&mut self, transfer: TransferId) {
-        if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
+        if let Some(sender) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::sender_mut)
+        {
             sender.close();
             self.poll_read(transfer);
         }
@@ -213,7 +241,11 @@ impl Session {
     /// Receiver: records that `chunks` more buffered chunks were consumed, which widens the
     /// sender's window.
     pub fn taken(&mut self, transfer: TransferId, chunks: u64) {
-        let granted = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut).and_then(|receiver| receiver.on_taken(chunks));
+        let granted = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::receiver_mut)
+            .and_then(|receiver| receiver.on_taken(chunks));
         if let Some(chunks) = granted {
             self.send(&Message::Window(Window { transfer, chunks }));
         }
@@ -223,7 +255,10 @@ impl Session {
     /// [`Event::TreeRequested`].
     pub fn offer(&mut self, offer: Offer) -> Result<(), PathError> {
         let shape = shape_of(&offer)?;
-        if matches!(self.transfers.get(&offer.transfer), Some(Transfer::Requested)) {
+        if matches!(
+            self.transfers.get(&offer.transfer),
+            Some(Transfer::Requested)
+        ) {
             self.insert(offer.transfer, Transfer::Offered(shape));
             self.send(&Message::Offer(offer));
         }
@@ -236,13 +271,22 @@ impl Session {
     /// Joins sibling subtrees and keeps the [`MAX_HAVE`] largest; the others are sent again. `room`
     /// limits the arriving chunks in memory that were not [consumed](Self::taken).
     pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>, room: Option<u64>) {
-        self.accept_with(transfer, have, Acceptance { room, ..Acceptance::default() });
+        self.accept_with(
+            transfer,
+            have,
+            Acceptance {
+                room,
+                ..Acceptance::default()
+            },
+        );
     }
 
     /// Like [`accept`](Self::accept), for a file with holes or an existing target.
     pub fn accept_with(&mut self, transfer: TransferId, have: Vec<Subtree>, how: Acceptance) {
         let room = how.room;
-        let Some(&Transfer::Deciding { shape, may_change }) = self.transfers.get(&transfer) else { return };
+        let Some(&Transfer::Deciding { shape, may_change }) = self.transfers.get(&transfer) else {
+            return;
+        };
         let mut receiver = Receiver::new(shape, &have, room);
         let mut have: Vec<Subtree> = receiver.subtrees().collect();
         if have.len() > MAX_HAVE {
@@ -277,14 +321,23 @@ impl Session {
         {
             let changing = sender.is_changing();
             let end = sender.end();
-            self.send(&Message::Complete(Complete { transfer, digest, streams, end, changing }));
+            self.send(&Message::Complete(Complete {
+                transfer,
+                digest,
+                streams,
+                end,
+                changing,
+            }));
         }
     }
 
     /// Receiver: reports that the file is durable under its name, in answer to [`Event::Commit`].
     /// Does nothing after the transfer's end.
     pub fn committed(&mut self, committed: Committed) {
-        if matches!(self.transfers.get(&committed.transfer), Some(Transfer::Receiving(_))) {
+        if matches!(
+            self.transfers.get(&committed.transfer),
+            Some(Transfer::Receiving(_))
+        ) {
             self.end(committed.transfer);
             self.send(&Message::Committed(committed));
         }
@@ -311,7 +364,10 @@ impl Session {
 
     /// Returns a transfer's statistics, all zero if it is unknown.
     pub fn stats(&self, transfer: TransferId) -> TransferStats {
-        self.transfers.get(&transfer).map(Transfer::stats).unwrap_or_default()
+        self.transfers
+            .get(&transfer)
+            .map(Transfer::stats)
+            .unwrap_or_default()
     }
 
     /// Returns the sending half of a transfer while it sends.
@@ -334,40 +390,71 @@ impl Session {
 
     /// Emits [`Event::SourceRead`] once, when the whole source was read.
     pub(super) fn poll_read(&mut self, id: TransferId) {
-        if let Some(Transfer::Sending { sender, read: read @ false }) = self.transfers.get_mut(&id)
+        if let Some(Transfer::Sending {
+            sender,
+            read: read @ false,
+        }) = self.transfers.get_mut(&id)
             && sender.is_read()
             && let Some(digest) = sender.digest()
         {
             *read = true;
-            self.events.push_back(Event::SourceRead { transfer: id, digest });
+            self.events.push_back(Event::SourceRead {
+                transfer: id,
+                digest,
+            });
         }
     }
 
     /// Emits [`Event::Commit`] or [`Event::Mismatch`] once, when everything is written.
     pub(super) fn poll_finished(&mut self, id: TransferId) {
-        let finished = self.transfers.get_mut(&id).and_then(Transfer::receiver_mut).and_then(Receiver::poll_finished);
+        let finished = self
+            .transfers
+            .get_mut(&id)
+            .and_then(Transfer::receiver_mut)
+            .and_then(Receiver::poll_finished);
         if let Some((received, sent)) = finished {
             self.events.push_back(if received == sent {
-                Event::Commit { transfer: id, digest: sent }
+                Event::Commit {
+                    transfer: id,
+                    digest: sent,
+                }
             } else {
-                Event::Mismatch { transfer: id, received, sent }
+                Event::Mismatch {
+                    transfer: id,
+                    received,
+                    sent,
+                }
             });
         }
     }
 
     /// Returns true if a transfer has begun and not ended.
     pub fn is_under_way(&self, id: TransferId) -> bool {
-        self.transfers.get(&id).is_some_and(|transfer| !matches!(transfer, Transfer::Ended { .. }))
+        self.transfers
+            .get(&id)
+            .is_some_and(|transfer| !matches!(transfer, Transfer::Ended { .. }))
     }
 
     pub(super) fn end(&mut self, id: TransferId) {
         self.offerings.remove(&id);
         self.turns.forget(id);
         let stats = self.stats(id);
-        let unsynced = self.transfers.get_mut(&id).and_then(Transfer::receiver_mut).map(Receiver::take_fresh).unwrap_or_default();
-        self.transfers.insert(id, Transfer::Ended { stats, unsynced });
-        self.paths.values_mut().for_each(|path| path.flow.on_transfer_ended(id));
-        let ended = self.transfers.iter().filter(|(_, transfer)| matches!(transfer, Transfer::Ended { .. })).map(|(id, _)| *id);
+        let unsynced = self
+            .transfers
+            .get_mut(&id)
+            .and_then(Transfer::receiver_mut)
+            .map(Receiver::take_fresh)
+            .unwrap_or_default();
+        self.transfers
+            .insert(id, Transfer::Ended { stats, unsynced });
+        self.paths
+            .values_mut()
+            .for_each(|path| path.flow.on_transfer_ended(id));
+        let ended = self
+            .transfers
+            .iter()
+            .filter(|(_, transfer)| matches!(transfer, Transfer::Ended { .. }))
+            .map(|(id, _)| *id);
         let ended: Vec<TransferId> = ended.collect();
         for id in ended.iter().rev().skip(ENDED_KEPT) {
             self.transfers.remove(id);
@@ -382,10 +469,14 @@ impl Session {
 
 /// Returns the shape of an offer, whose chunks must fit into a frame.
 pub(super) fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
-    let chunk_size = ChunkSize::from_log2(offer.chunk_log2).ok().filter(|size| size.bytes() <= crate::frame::MAX_PAYLOAD as u64);
+    let chunk_size = ChunkSize::from_log2(offer.chunk_log2)
+        .ok()
+        .filter(|size| size.bytes() <= crate::frame::MAX_PAYLOAD as u64);
     let chunk_size = chunk_size.ok_or(PathError::ChunkSize(offer.chunk_log2))?;
     match offer.kind.unwrap_or_default() {
-        OfferKind::File if offer.source.size < MOST_SIZE => Ok(Shape::File(Grid::new(offer.source.size, chunk_size))),
+        OfferKind::File if offer.source.size < MOST_SIZE => {
+            Ok(Shape::File(Grid::new(offer.source.size, chunk_size)))
+        }
         OfferKind::File => Err(PathError::FileSize(offer.source.size)),
         OfferKind::Pipe => Ok(Shape::Pipe(chunk_size)),
         OfferKind::Batches => Ok(Shape::Batches(chunk_size)),
@@ -393,15 +484,28 @@ pub(super) fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
 }
 
 /// Builds the failure to send if a transfer fails locally; truncates the text.
-pub fn failure(transfer: TransferId, code: FailCode, text: impl Into<String>, resumable: bool) -> Fail {
+pub fn failure(
+    transfer: TransferId,
+    code: FailCode,
+    text: impl Into<String>,
+    resumable: bool,
+) -> Fail {
     let mut text: String = text.into();
     cut(&mut text);
-    Fail { transfer, code, text, resumable }
+    Fail {
+        transfer,
+        code,
+        text,
+        resumable,
+    }
 }
 
 pub(super) fn cut(text: &mut String) {
     if text.len() > MAX_FAIL_TEXT {
-        let end = (0..=MAX_FAIL_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=MAX_FAIL_TEXT)
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
         text.truncate(end);
     }
 }

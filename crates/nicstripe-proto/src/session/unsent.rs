@@ -53,11 +53,17 @@ impl Session {
         if !self.is_connected() {
             return None;
         }
-        self.transfers.iter_mut().find_map(|(id, transfer)| match transfer {
-            Transfer::Sending { sender, .. } => Some((*id, sender.grid(), sender.next_zeros()?)),
-            Transfer::Receiving(receiver) => Some((*id, receiver.grid(), receiver.next_zeros()?)),
-            _ => None,
-        })
+        self.transfers
+            .iter_mut()
+            .find_map(|(id, transfer)| match transfer {
+                Transfer::Sending { sender, .. } => {
+                    Some((*id, sender.grid(), sender.next_zeros()?))
+                }
+                Transfer::Receiving(receiver) => {
+                    Some((*id, receiver.grid(), receiver.next_zeros()?))
+                }
+                _ => None,
+            })
     }
 
     /// Handles the hash of zeros, as returned by [`crate::hash_tree::zeros_subtree`].
@@ -78,7 +84,11 @@ impl Session {
 
     /// Records that the holes of [`Event::Holes`] are punched or filled with zeros.
     pub fn handle_holes_made(&mut self, transfer: TransferId) {
-        if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
+        if let Some(receiver) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::receiver_mut)
+        {
             receiver.on_holes_made();
         }
     }
@@ -91,23 +101,54 @@ impl Session {
         if !self.is_connected() {
             return None;
         }
-        self.transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.receiver_mut()?.next_to_compare()?)))
+        self.transfers
+            .iter_mut()
+            .find_map(|(id, transfer)| Some((*id, transfer.receiver_mut()?.next_to_compare()?)))
     }
 
     /// Handles the value of a chunk from [`Session::poll_compare`]; `None` if it could not be read.
-    pub fn handle_compared(&mut self, transfer: TransferId, chunk: ChunkId, value: Option<ChainingValue>) {
-        let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) else { return };
+    pub fn handle_compared(
+        &mut self,
+        transfer: TransferId,
+        chunk: ChunkId,
+        value: Option<ChainingValue>,
+    ) {
+        let Some(receiver) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::receiver_mut)
+        else {
+            return;
+        };
         receiver.on_compared(chunk, value);
-        while let Some(told) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut).and_then(|half| half.poll_values()) {
+        while let Some(told) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::receiver_mut)
+            .and_then(|half| half.poll_values())
+        {
             let ranges = ranges_of(told.iter().map(|(chunk, _)| *chunk));
-            let values = told.iter().flat_map(|(_, value)| value.map_or(NO_VALUE, |value| value.0)).collect();
-            self.send(&Message::Values(Values { transfer, ranges, values }));
+            let values = told
+                .iter()
+                .flat_map(|(_, value)| value.map_or(NO_VALUE, |value| value.0))
+                .collect();
+            self.send(&Message::Values(Values {
+                transfer,
+                ranges,
+                values,
+            }));
         }
     }
 
     /// Sends the source's holes to the receiver, and excludes holes and compared chunks from the
     /// transfer. A receiver that buffers in memory gets all chunks.
-    pub(super) fn spare(&mut self, transfer: TransferId, sender: &mut Sender, delta: Option<u64>, in_memory: bool) {
+    pub(super) fn spare(
+        &mut self,
+        transfer: TransferId,
+        sender: &mut Sender,
+        delta: Option<u64>,
+        in_memory: bool,
+    ) {
         let Offering { holes, may_change } = self.offerings.remove(&transfer).unwrap_or_default();
         if may_change {
             sender.allow_changing();
@@ -119,17 +160,34 @@ impl Session {
         sender.compare_first(delta.unwrap_or(0));
         let mut messages = holes.extents().chunks(HOLES_PER_MESSAGE).peekable();
         while let Some(extents) = messages.next() {
-            let extents = extents.iter().map(|extent| (extent.offset, extent.len)).collect();
-            self.send(&Message::Holes(Holes { transfer, extents, last: messages.peek().is_none() }));
+            let extents = extents
+                .iter()
+                .map(|extent| (extent.offset, extent.len))
+                .collect();
+            self.send(&Message::Holes(Holes {
+                transfer,
+                extents,
+                last: messages.peek().is_none(),
+            }));
         }
     }
 
     pub(super) fn handle_holes(&mut self, holes: Holes) -> Result<(), PathError> {
-        let Holes { transfer, extents, last } = holes;
-        if self.expect(transfer, "holes", "being received", |transfer| matches!(transfer, Transfer::Receiving(_)))?
-            && let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut)
+        let Holes {
+            transfer,
+            extents,
+            last,
+        } = holes;
+        if self.expect(transfer, "holes", "being received", |transfer| {
+            matches!(transfer, Transfer::Receiving(_))
+        })? && let Some(receiver) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::receiver_mut)
         {
-            let extents = extents.into_iter().map(|(offset, len)| Extent { offset, len });
+            let extents = extents
+                .into_iter()
+                .map(|(offset, len)| Extent { offset, len });
             if let Some(holes) = receiver.on_holes(extents, last)? {
                 self.events.push_back(Event::Holes { transfer, holes });
             }
@@ -138,17 +196,32 @@ impl Session {
     }
 
     pub(super) fn handle_values(&mut self, values: Values) -> Result<(), PathError> {
-        let Values { transfer, ranges, values } = values;
-        if !self.expect(transfer, "values", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))? {
+        let Values {
+            transfer,
+            ranges,
+            values,
+        } = values;
+        if !self.expect(transfer, "values", "being sent", |transfer| {
+            matches!(transfer, Transfer::Sending { .. })
+        })? {
             return Ok(());
         }
-        let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) else { return Ok(()) };
+        let Some(sender) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::sender_mut)
+        else {
+            return Ok(());
+        };
         let (values, rest) = values.as_chunks::<32>();
         let mut values = values.iter();
         for range in ranges {
             // Bounded by the number of values in the message, so an endless range costs nothing.
             for chunk in range_of(range).chunks() {
-                let refused = PathError::Compared { what: "a value", chunk: chunk.0 };
+                let refused = PathError::Compared {
+                    what: "a value",
+                    chunk: chunk.0,
+                };
                 let value = values.next().ok_or_else(|| refused.clone())?;
                 if !sender.on_value(chunk, ChainingValue(*value)) {
                     return Err(refused);
@@ -163,15 +236,26 @@ impl Session {
 
     pub(super) fn handle_keep(&mut self, keep: Keep, now: Instant) -> Result<(), PathError> {
         let Keep { transfer, ranges } = keep;
-        if !self.expect(transfer, "chunks to keep", "being received", |transfer| matches!(transfer, Transfer::Receiving(_)))? {
+        if !self.expect(transfer, "chunks to keep", "being received", |transfer| {
+            matches!(transfer, Transfer::Receiving(_))
+        })? {
             return Ok(());
         }
-        let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) else { return Ok(()) };
+        let Some(receiver) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::receiver_mut)
+        else {
+            return Ok(());
+        };
         for range in ranges {
             // Stops at the first chunk without a value; at most 4096 chunks have one.
             for chunk in range_of(range).chunks() {
                 if !receiver.on_kept(chunk, now) {
-                    return Err(PathError::Compared { what: "to keep", chunk: chunk.0 });
+                    return Err(PathError::Compared {
+                        what: "to keep",
+                        chunk: chunk.0,
+                    });
                 }
             }
         }
@@ -182,8 +266,16 @@ impl Session {
 
     /// Sends the receiver the chunks to keep, if they are due.
     pub(super) fn poll_kept(&mut self, transfer: TransferId) {
-        while let Some(kept) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut).and_then(Sender::poll_kept) {
-            let ranges = kept.into_iter().map(|range| (range.first.0, range.count)).collect();
+        while let Some(kept) = self
+            .transfers
+            .get_mut(&transfer)
+            .and_then(Transfer::sender_mut)
+            .and_then(Sender::poll_kept)
+        {
+            let ranges = kept
+                .into_iter()
+                .map(|range| (range.first.0, range.count))
+                .collect();
             self.send(&Message::Keep(Keep { transfer, ranges }));
         }
     }

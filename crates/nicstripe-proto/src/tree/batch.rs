@@ -140,11 +140,38 @@ impl<'a> BatchWriter<'a> {
                 let body = minicbor::to_vec(entry).unwrap_or_default();
                 self.put(KIND_ENTRY, 0, entry.id, &[&body])
             }
-            Record::EndDirectory { id, complete } => self.put(KIND_END, u8::from(*complete), *id, &[]),
-            Record::Piece { id, offset, last, bytes } => self.put(KIND_PIECE, u8::from(*last), *id, &[&offset.to_le_bytes(), bytes]),
-            Record::Abandoned { id, reason } => self.put(KIND_ABANDONED, 0, *id, &[&minicbor::to_vec(reason).unwrap_or_default()]),
-            Record::Special(special) => self.put(KIND_SPECIAL, 0, EntryId(0), &[&minicbor::to_vec(special).unwrap_or_default()]),
-            Record::Trouble(trouble) => self.put(KIND_TROUBLE, 0, EntryId(0), &[&minicbor::to_vec(trouble).unwrap_or_default()]),
+            Record::EndDirectory { id, complete } => {
+                self.put(KIND_END, u8::from(*complete), *id, &[])
+            }
+            Record::Piece {
+                id,
+                offset,
+                last,
+                bytes,
+            } => self.put(
+                KIND_PIECE,
+                u8::from(*last),
+                *id,
+                &[&offset.to_le_bytes(), bytes],
+            ),
+            Record::Abandoned { id, reason } => self.put(
+                KIND_ABANDONED,
+                0,
+                *id,
+                &[&minicbor::to_vec(reason).unwrap_or_default()],
+            ),
+            Record::Special(special) => self.put(
+                KIND_SPECIAL,
+                0,
+                EntryId(0),
+                &[&minicbor::to_vec(special).unwrap_or_default()],
+            ),
+            Record::Trouble(trouble) => self.put(
+                KIND_TROUBLE,
+                0,
+                EntryId(0),
+                &[&minicbor::to_vec(trouble).unwrap_or_default()],
+            ),
         }
     }
 
@@ -184,7 +211,9 @@ impl<'a> BatchReader<'a> {
 
     fn record(&mut self) -> Result<Record<'a>, BatchError> {
         let header = self.take(RECORD_HEADER)?;
-        let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let word = |at: usize| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
         let id = EntryId(u64::from(word(8)) | u64::from(word(12)) << 32);
         let (kind, flags) = (header[0], header[1]);
         if header[2..4] != [0, 0] || flags > u8::from(matches!(kind, KIND_END | KIND_PIECE)) {
@@ -193,22 +222,42 @@ impl<'a> BatchReader<'a> {
         let body = self.take(word(4) as usize)?;
         match kind {
             KIND_ENTRY => {
-                let entry: Entry = minicbor::decode(body).map_err(|error| BatchError::Entry(error.to_string()))?;
+                let entry: Entry =
+                    minicbor::decode(body).map_err(|error| BatchError::Entry(error.to_string()))?;
                 if entry.id != id {
-                    return Err(BatchError::Number { header: id.0, body: entry.id.0 });
+                    return Err(BatchError::Number {
+                        header: id.0,
+                        body: entry.id.0,
+                    });
                 }
                 Ok(Record::Entry(Box::new(entry)))
             }
             KIND_PIECE => {
                 let (offset, bytes) = body.split_first_chunk().ok_or(BatchError::Short)?;
-                Ok(Record::Piece { id, offset: u64::from_le_bytes(*offset), last: flags == 1, bytes })
+                Ok(Record::Piece {
+                    id,
+                    offset: u64::from_le_bytes(*offset),
+                    last: flags == 1,
+                    bytes,
+                })
             }
-            KIND_END if body.is_empty() => Ok(Record::EndDirectory { id, complete: flags == 1 }),
-            KIND_ABANDONED => {
-                Ok(Record::Abandoned { id, reason: minicbor::decode(body).map_err(|error| BatchError::Entry(error.to_string()))? })
-            }
-            KIND_TROUBLE => minicbor::decode(body).map(Box::new).map(Record::Trouble).map_err(|error| BatchError::Entry(error.to_string())),
-            KIND_SPECIAL => minicbor::decode(body).map(Box::new).map(Record::Special).map_err(|error| BatchError::Entry(error.to_string())),
+            KIND_END if body.is_empty() => Ok(Record::EndDirectory {
+                id,
+                complete: flags == 1,
+            }),
+            KIND_ABANDONED => Ok(Record::Abandoned {
+                id,
+                reason: minicbor::decode(body)
+                    .map_err(|error| BatchError::Entry(error.to_string()))?,
+            }),
+            KIND_TROUBLE => minicbor::decode(body)
+                .map(Box::new)
+                .map(Record::Trouble)
+                .map_err(|error| BatchError::Entry(error.to_string())),
+            KIND_SPECIAL => minicbor::decode(body)
+                .map(Box::new)
+                .map(Record::Special)
+                .map_err(|error| BatchError::Entry(error.to_string())),
             KIND_END => Err(BatchError::Reserved),
             kind => Err(BatchError::Kind(kind)),
         }

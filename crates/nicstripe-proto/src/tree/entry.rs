@@ -57,7 +57,10 @@ impl Entry {
     pub fn footprint(&self) -> usize {
         let name = self.name.as_ref().map_or(0, |name| name.file_name().len());
         let path = match &self.content {
-            Content::HardLink { path, .. } => path.components().map(|component| component.len() + COMPONENT_OVERHEAD).sum(),
+            Content::HardLink { path, .. } => path
+                .components()
+                .map(|component| component.len() + COMPONENT_OVERHEAD)
+                .sum(),
             _ => 0,
         };
         ENTRY_FOOTPRINT + 4 * name + path + self.weight()
@@ -72,7 +75,10 @@ const COMPONENT_OVERHEAD: usize = 32;
 
 /// Returns the memory charged for extended attributes, in bytes; see [`Entry::weight`].
 pub fn weight_of(xattrs: &[Xattr]) -> usize {
-    xattrs.iter().map(|xattr| xattr.name.len() + xattr.value.len() + XATTR_OVERHEAD).sum()
+    xattrs
+        .iter()
+        .map(|xattr| xattr.name.len() + xattr.value.len() + XATTR_OVERHEAD)
+        .sum()
 }
 
 /// Approximate memory of an extended attribute without its bytes.
@@ -178,7 +184,11 @@ mod tests {
 
     #[test]
     fn a_node_is_its_kind_and_its_numbers() {
-        let device = Content::Node(Node { kind: NodeKind::CharDevice, major: 1, minor: 3 });
+        let device = Content::Node(Node {
+            kind: NodeKind::CharDevice,
+            major: 1,
+            minor: 3,
+        });
         let bytes = [0x82, 4, 0x81, 0x83, 2, 1, 3];
         assert_eq!(minicbor::to_vec(&device).unwrap(), bytes);
         assert_eq!(minicbor::decode::<Content>(&bytes).unwrap(), device);

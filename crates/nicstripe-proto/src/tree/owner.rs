@@ -79,8 +79,13 @@ impl<'b, C> Decode<'b, C> for AclNames {
     fn decode(d: &mut Decoder<'b>, context: &mut C) -> Result<Self, decode::Error> {
         let position = d.position();
         match d.array()? {
-            Some(len) if len <= Self::MOST as u64 => (0..len).map(|_| d.decode_with(context)).collect::<Result<_, _>>().map(Self),
-            _ => Err(decode::Error::message("too many names of users and groups in ACLs").at(position)),
+            Some(len) if len <= Self::MOST as u64 => (0..len)
+                .map(|_| d.decode_with(context))
+                .collect::<Result<_, _>>()
+                .map(Self),
+            _ => Err(
+                decode::Error::message("too many names of users and groups in ACLs").at(position),
+            ),
         }
     }
 }
@@ -96,7 +101,8 @@ impl OwnerName {
 
     /// Returns a name, or `None` if it is invalid.
     pub fn new(name: &str) -> Option<Self> {
-        let is_name = (1..=Self::MOST).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c == ':');
+        let is_name = (1..=Self::MOST).contains(&name.len())
+            && !name.contains(|c: char| c.is_control() || c == ':');
         is_name.then(|| Self(name.into()))
     }
 
@@ -107,7 +113,11 @@ impl OwnerName {
 }
 
 impl<C> Encode<C> for OwnerName {
-    fn encode<W: encode::Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+    fn encode<W: encode::Write>(
+        &self,
+        e: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), encode::Error<W::Error>> {
         e.str(&self.0)?.ok()
     }
 }
@@ -115,7 +125,8 @@ impl<C> Encode<C> for OwnerName {
 impl<'b, C> Decode<'b, C> for OwnerName {
     fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
         let position = d.position();
-        Self::new(d.str()?).ok_or_else(|| decode::Error::message("not a name of a user or group").at(position))
+        Self::new(d.str()?)
+            .ok_or_else(|| decode::Error::message("not a name of a user or group").at(position))
     }
 }
 
@@ -126,32 +137,70 @@ mod tests {
     #[test]
     fn a_name_is_short_and_can_be_in_a_list_of_users() {
         let longest = "x".repeat(OwnerName::MOST);
-        for name in ["a", "alice", "DOM\\bob smith", "ü@example.org", "0", &longest] {
+        for name in [
+            "a",
+            "alice",
+            "DOM\\bob smith",
+            "ü@example.org",
+            "0",
+            &longest,
+        ] {
             let sent = minicbor::to_vec(OwnerName::new(name).unwrap()).unwrap();
             assert_eq!(decode::<OwnerName>(&sent).unwrap().as_str(), name);
         }
-        for name in ["", "a:b", "a\0", "a\n", "\u{1b}[m", "\u{85}", &format!("{longest}x")] {
+        for name in [
+            "",
+            "a:b",
+            "a\0",
+            "a\n",
+            "\u{1b}[m",
+            "\u{85}",
+            &format!("{longest}x"),
+        ] {
             assert_eq!(OwnerName::new(name), None, "{name:?}");
-            assert!(decode::<OwnerName>(&minicbor::to_vec(name).unwrap()).is_err(), "{name:?}");
+            assert!(
+                decode::<OwnerName>(&minicbor::to_vec(name).unwrap()).is_err(),
+                "{name:?}"
+            );
         }
         // A byte string, invalid UTF-8, and an excessive length.
-        for bad in [&[0x41, b'a'][..], &[0x61, 0xff], &[0x7b, 255, 255, 255, 255, 255, 255, 255, 255]] {
+        for bad in [
+            &[0x41, b'a'][..],
+            &[0x61, 0xff],
+            &[0x7b, 255, 255, 255, 255, 255, 255, 255, 255],
+        ] {
             assert!(decode::<OwnerName>(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn an_entry_has_so_many_names_of_acls_and_no_more() {
-        let names =
-            |count: u32| (0..count).map(|id| AclName { kind: AclKind::Group, id, name: OwnerName::new("a").unwrap() }).collect::<Vec<_>>();
+        let names = |count: u32| {
+            (0..count)
+                .map(|id| AclName {
+                    kind: AclKind::Group,
+                    id,
+                    name: OwnerName::new("a").unwrap(),
+                })
+                .collect::<Vec<_>>()
+        };
         assert_eq!(AclNames::new(names(0)), None);
         let most = AclNames::new(names(129)).unwrap();
         assert_eq!((most.as_slice().len(), most.as_slice()[127].id), (128, 127));
-        assert_eq!(decode::<AclNames>(&minicbor::to_vec(&most).unwrap()).unwrap(), most);
+        assert_eq!(
+            decode::<AclNames>(&minicbor::to_vec(&most).unwrap()).unwrap(),
+            most
+        );
         assert!(decode::<AclNames>(&minicbor::to_vec(names(129)).unwrap()).is_err());
         // An array of indefinite length is rejected because its size is unknown.
         assert!(decode::<AclNames>(&[0x9f, 0x83, 1, 7, 0x61, b'a', 0xff]).is_err());
-        let one = OwnerNames { acl: AclNames::new(names(1)), ..OwnerNames::default() };
-        assert_eq!(minicbor::to_vec(&one).unwrap(), [0xa1, 2, 0x81, 0x83, 1, 0, 0x61, b'a']);
+        let one = OwnerNames {
+            acl: AclNames::new(names(1)),
+            ..OwnerNames::default()
+        };
+        assert_eq!(
+            minicbor::to_vec(&one).unwrap(),
+            [0xa1, 2, 0x81, 0x83, 1, 0, 0x61, b'a']
+        );
     }
 }

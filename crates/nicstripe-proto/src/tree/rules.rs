@@ -113,12 +113,21 @@ pub enum Existing {
 /// systems. Directories and files never replace each other, since that would delete more than
 /// requested.
 pub fn decide(rules: &TreeRules, entry: &Entry, existing: Option<&Existing>) -> Verdict {
-    let Some(existing) = existing else { return Verdict::Create };
+    let Some(existing) = existing else {
+        return Verdict::Create;
+    };
     match (&entry.content, existing) {
         (Content::Directory, Existing::Directory) => Verdict::Same,
         (Content::Symlink { target }, Existing::Symlink(found)) if target == found => Verdict::Same,
         (Content::Node(node), Existing::Node(found)) if node == found => Verdict::Same,
-        (Content::File { size, digest, .. }, Existing::File { size: found, mtime, digest: found_digest }) => {
+        (
+            Content::File { size, digest, .. },
+            Existing::File {
+                size: found,
+                mtime,
+                digest: found_digest,
+            },
+        ) => {
             let same = size == found
                 && match rules.checksum {
                     true => digest.is_some() && digest == found_digest,
@@ -149,30 +158,66 @@ mod tests {
         tree::{EntryId, NodeKind},
     };
 
-    const AT: Timestamp = Timestamp { seconds: 100, nanoseconds: 7 };
-    const EARLIER: Timestamp = Timestamp { seconds: 99, nanoseconds: 8 };
-    const LATER: Timestamp = Timestamp { seconds: 100, nanoseconds: 8 };
-    const WHOLE_SECOND: Timestamp = Timestamp { seconds: 100, nanoseconds: 0 };
+    const AT: Timestamp = Timestamp {
+        seconds: 100,
+        nanoseconds: 7,
+    };
+    const EARLIER: Timestamp = Timestamp {
+        seconds: 99,
+        nanoseconds: 8,
+    };
+    const LATER: Timestamp = Timestamp {
+        seconds: 100,
+        nanoseconds: 8,
+    };
+    const WHOLE_SECOND: Timestamp = Timestamp {
+        seconds: 100,
+        nanoseconds: 0,
+    };
 
     fn entry(content: Content) -> Entry {
         let name = Name::parse(b"n").ok();
-        Entry { id: EntryId(0), parent: None, name, content, mode: 0o644, mtime: AT, owner: None, xattrs: None, owner_names: None }
+        Entry {
+            id: EntryId(0),
+            parent: None,
+            name,
+            content,
+            mode: 0o644,
+            mtime: AT,
+            owner: None,
+            xattrs: None,
+            owner_names: None,
+        }
     }
 
     fn file(digest: Option<u8>) -> Entry {
-        entry(Content::File { size: 5, alone: false, digest: digest.map(digest_of) })
+        entry(Content::File {
+            size: 5,
+            alone: false,
+            digest: digest.map(digest_of),
+        })
     }
 
     fn symlink() -> Entry {
-        entry(Content::Symlink { target: b"a".to_vec() })
+        entry(Content::Symlink {
+            target: b"a".to_vec(),
+        })
     }
 
     fn found(size: u64, mtime: Timestamp, digest: Option<u8>) -> Existing {
-        Existing::File { size, mtime, digest: digest.map(digest_of) }
+        Existing::File {
+            size,
+            mtime,
+            digest: digest.map(digest_of),
+        }
     }
 
     fn node(kind: NodeKind, minor: u32) -> Node {
-        Node { kind, major: 1, minor }
+        Node {
+            kind,
+            major: 1,
+            minor,
+        }
     }
 
     fn digest_of(byte: u8) -> Digest {
@@ -181,8 +226,17 @@ mod tests {
 
     /// Decides with neither option, with `replace`, with `update`, and with both.
     fn all(rules: &TreeRules, entry: &Entry, existing: &Existing) -> [Verdict; 4] {
-        [(false, false), (true, false), (false, true), (true, true)]
-            .map(|(replace, update)| decide(&TreeRules { replace, update, ..rules.clone() }, entry, Some(existing)))
+        [(false, false), (true, false), (false, true), (true, true)].map(|(replace, update)| {
+            decide(
+                &TreeRules {
+                    replace,
+                    update,
+                    ..rules.clone()
+                },
+                entry,
+                Some(existing),
+            )
+        })
     }
 
     fn plain(entry: &Entry, existing: &Existing) -> [Verdict; 4] {
@@ -190,27 +244,64 @@ mod tests {
     }
 
     fn by_checksum(entry: &Entry, existing: &Existing) -> [Verdict; 4] {
-        all(&TreeRules { checksum: true, ..TreeRules::default() }, entry, existing)
+        all(
+            &TreeRules {
+                checksum: true,
+                ..TreeRules::default()
+            },
+            entry,
+            existing,
+        )
     }
 
     const SAME: [Verdict; 4] = [Verdict::Same; 4];
-    const OLDER_THERE: [Verdict; 4] = [Verdict::Exists, Verdict::Replace, Verdict::Replace, Verdict::Replace];
-    const NOT_OLDER_THERE: [Verdict; 4] = [Verdict::Exists, Verdict::Replace, Verdict::Newer, Verdict::Newer];
+    const OLDER_THERE: [Verdict; 4] = [
+        Verdict::Exists,
+        Verdict::Replace,
+        Verdict::Replace,
+        Verdict::Replace,
+    ];
+    const NOT_OLDER_THERE: [Verdict; 4] = [
+        Verdict::Exists,
+        Verdict::Replace,
+        Verdict::Newer,
+        Verdict::Newer,
+    ];
     const NEVER: [Verdict; 4] = [Verdict::Exists; 4];
-    const ONLY_REPLACED: [Verdict; 4] = [Verdict::Exists, Verdict::Replace, Verdict::Exists, Verdict::Replace];
+    const ONLY_REPLACED: [Verdict; 4] = [
+        Verdict::Exists,
+        Verdict::Replace,
+        Verdict::Exists,
+        Verdict::Replace,
+    ];
 
     #[test]
     fn what_is_not_there_is_made_whatever_the_rules() {
         for entry in [file(None), symlink(), entry(Content::Directory)] {
             assert_eq!(decide(&TreeRules::default(), &entry, None), Verdict::Create);
-            assert_eq!(decide(&TreeRules { update: true, checksum: true, ..TreeRules::default() }, &entry, None), Verdict::Create);
+            assert_eq!(
+                decide(
+                    &TreeRules {
+                        update: true,
+                        checksum: true,
+                        ..TreeRules::default()
+                    },
+                    &entry,
+                    None
+                ),
+                Verdict::Create
+            );
         }
     }
 
     #[test]
     fn a_file_of_the_same_size_and_time_is_the_same() {
         assert_eq!(plain(&file(None), &found(5, AT, None)), SAME);
-        assert_eq!(plain(&file(None), &found(5, WHOLE_SECOND, None)), SAME, "a file system without nanoseconds");
+        assert_eq!(
+            plain(&file(None), &found(5, WHOLE_SECOND, None)),
+            SAME,
+            "a file system without nanoseconds"
+        );
     }
 
     #[test]
@@ -219,17 +310,38 @@ mod tests {
         assert_eq!(plain(&file(None), &found(6, EARLIER, None)), OLDER_THERE);
         assert_eq!(plain(&file(None), &found(5, LATER, None)), NOT_OLDER_THERE);
         assert_eq!(plain(&file(None), &found(6, LATER, None)), NOT_OLDER_THERE);
-        assert_eq!(plain(&file(None), &found(6, AT, None)), NOT_OLDER_THERE, "same time, other size: not older");
+        assert_eq!(
+            plain(&file(None), &found(6, AT, None)),
+            NOT_OLDER_THERE,
+            "same time, other size: not older"
+        );
     }
 
     #[test]
     fn a_file_whose_bytes_are_compared_is_the_same_by_its_digest_alone() {
-        assert_eq!(by_checksum(&file(Some(1)), &found(5, EARLIER, Some(1))), SAME);
-        assert_eq!(by_checksum(&file(Some(1)), &found(5, AT, Some(2))), NOT_OLDER_THERE);
-        assert_eq!(by_checksum(&file(Some(1)), &found(5, EARLIER, Some(2))), OLDER_THERE);
-        assert_eq!(by_checksum(&file(Some(1)), &found(6, EARLIER, Some(1))), OLDER_THERE, "of another size");
+        assert_eq!(
+            by_checksum(&file(Some(1)), &found(5, EARLIER, Some(1))),
+            SAME
+        );
+        assert_eq!(
+            by_checksum(&file(Some(1)), &found(5, AT, Some(2))),
+            NOT_OLDER_THERE
+        );
+        assert_eq!(
+            by_checksum(&file(Some(1)), &found(5, EARLIER, Some(2))),
+            OLDER_THERE
+        );
+        assert_eq!(
+            by_checksum(&file(Some(1)), &found(6, EARLIER, Some(1))),
+            OLDER_THERE,
+            "of another size"
+        );
         for (sent, found_digest) in [(None, None), (Some(1), None), (None, Some(1))] {
-            assert_eq!(by_checksum(&file(sent), &found(5, EARLIER, found_digest)), OLDER_THERE, "{sent:?} {found_digest:?}");
+            assert_eq!(
+                by_checksum(&file(sent), &found(5, EARLIER, found_digest)),
+                OLDER_THERE,
+                "{sent:?} {found_digest:?}"
+            );
         }
     }
 
@@ -237,7 +349,11 @@ mod tests {
     fn a_directory_is_neither_replaced_nor_put_in_anothers_place() {
         let directory = entry(Content::Directory);
         assert_eq!(plain(&directory, &Existing::Directory), SAME);
-        for existing in [found(5, EARLIER, None), Existing::Symlink(b"a".to_vec()), Existing::Other] {
+        for existing in [
+            found(5, EARLIER, None),
+            Existing::Symlink(b"a".to_vec()),
+            Existing::Other,
+        ] {
             assert_eq!(plain(&directory, &existing), NEVER, "{existing:?}");
         }
         for entry in [file(None), symlink()] {
@@ -248,7 +364,11 @@ mod tests {
     #[test]
     fn a_link_that_says_the_same_is_the_same_and_all_else_only_replaced() {
         assert_eq!(plain(&symlink(), &Existing::Symlink(b"a".to_vec())), SAME);
-        for existing in [Existing::Symlink(b"b".to_vec()), found(5, EARLIER, None), Existing::Other] {
+        for existing in [
+            Existing::Symlink(b"b".to_vec()),
+            found(5, EARLIER, None),
+            Existing::Other,
+        ] {
             assert_eq!(plain(&symlink(), &existing), ONLY_REPLACED, "{existing:?}");
         }
         for existing in [Existing::Symlink(b"a".to_vec()), Existing::Other] {
@@ -259,9 +379,20 @@ mod tests {
     #[test]
     fn a_node_is_the_same_by_its_kind_and_numbers() {
         let device = entry(Content::Node(node(NodeKind::CharDevice, 3)));
-        assert_eq!(plain(&device, &Existing::Node(node(NodeKind::CharDevice, 3))), SAME);
-        for other in [node(NodeKind::CharDevice, 4), node(NodeKind::BlockDevice, 3), node(NodeKind::Fifo, 3)] {
-            assert_eq!(plain(&device, &Existing::Node(other)), ONLY_REPLACED, "{other:?}");
+        assert_eq!(
+            plain(&device, &Existing::Node(node(NodeKind::CharDevice, 3))),
+            SAME
+        );
+        for other in [
+            node(NodeKind::CharDevice, 4),
+            node(NodeKind::BlockDevice, 3),
+            node(NodeKind::Fifo, 3),
+        ] {
+            assert_eq!(
+                plain(&device, &Existing::Node(other)),
+                ONLY_REPLACED,
+                "{other:?}"
+            );
         }
         assert_eq!(plain(&device, &Existing::Directory), NEVER);
         assert_eq!(plain(&device, &found(5, AT, None)), ONLY_REPLACED);
@@ -269,8 +400,18 @@ mod tests {
 
     #[test]
     fn only_what_is_made_or_replaced_is_wanted() {
-        let wanted =
-            [Verdict::Create, Verdict::Replace, Verdict::Same, Verdict::Newer, Verdict::Exists, Verdict::Refused, Verdict::Blocked];
-        assert_eq!(wanted.map(Verdict::is_wanted), [true, true, false, false, false, false, false]);
+        let wanted = [
+            Verdict::Create,
+            Verdict::Replace,
+            Verdict::Same,
+            Verdict::Newer,
+            Verdict::Exists,
+            Verdict::Refused,
+            Verdict::Blocked,
+        ];
+        assert_eq!(
+            wanted.map(Verdict::is_wanted),
+            [true, true, false, false, false, false, false]
+        );
     }
 }

@@ -1,6 +1,9 @@
 //! One tunnelled connection: its send queue, receive queue and windows.
 
-use super::{FIRST_WINDOW, LEAST_WINDOW, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW, TargetRefusal, queue::ByteQueue};
+use super::{
+    FIRST_WINDOW, LEAST_WINDOW, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW,
+    TargetRefusal, queue::ByteQueue,
+};
 
 /// State of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +81,11 @@ impl Connection {
     /// Returns the number of bytes that may be written.
     pub(super) fn room(&self, pool: &Pool) -> usize {
         let queue = pool.queue_limit().saturating_sub(self.unsent.len());
-        if self.stage == Stage::Open { queue.min(usize::try_from(self.credit).unwrap_or(usize::MAX)) } else { 0 }
+        if self.stage == Stage::Open {
+            queue.min(usize::try_from(self.credit).unwrap_or(usize::MAX))
+        } else {
+            0
+        }
     }
 
     /// Returns true if a waiting writer should be woken, and clears its wait. To save wake-ups, the
@@ -123,7 +130,14 @@ impl Inbound {
         let share = u32::try_from(pool.free() / 64).unwrap_or(u32::MAX);
         let target = share.clamp(LEAST_WINDOW, FIRST_WINDOW);
         pool.extra += u64::from(target - LEAST_WINDOW);
-        Self { target, granted: target.into(), received: 0, consumed: 0, due: target, is_used_up: false }
+        Self {
+            target,
+            granted: target.into(),
+            received: 0,
+            consumed: 0,
+            due: target,
+            is_used_up: false,
+        }
     }
 
     /// Bytes that are permitted or in flight, and unread bytes.
@@ -179,7 +193,8 @@ impl Inbound {
         let most = held.max(LEAST_WINDOW.into()) + pool.free() - held;
         let grant = wanted.min(most);
         // If memory is short, a small update is sent before the peer's window is empty.
-        let is_worth_it = grant >= u64::from(self.target / GRANTS) || held <= u64::from(LEAST_WINDOW / 2);
+        let is_worth_it =
+            grant >= u64::from(self.target / GRANTS) || held <= u64::from(LEAST_WINDOW / 2);
         if grant == 0 || !is_worth_it {
             return;
         }
@@ -217,7 +232,11 @@ impl Pool {
 
     /// Returns the limit of one connection's send queue, in bytes.
     fn queue_limit(&self) -> usize {
-        if self.unsent < MOST_UNSENT / 2 { QUEUE } else { SHORT_QUEUE }
+        if self.unsent < MOST_UNSENT / 2 {
+            QUEUE
+        } else {
+            SHORT_QUEUE
+        }
     }
 }
 

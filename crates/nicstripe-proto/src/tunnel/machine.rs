@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    ConnId, MAX_TARGET, MAX_WHY, MOST_CONNECTIONS, MOST_WINDOW, Record, RecordError, RecordReader, TargetRefusal,
+    ConnId, MAX_TARGET, MAX_WHY, MOST_CONNECTIONS, MOST_WINDOW, Record, RecordError, RecordReader,
+    TargetRefusal,
     connection::{Connection, Pool, Stage},
     record::RecordWriter,
 };
@@ -148,13 +149,25 @@ impl Tunnels {
         if !(1..=MAX_TARGET).contains(&target.len()) {
             return Err(OpenError::Target(target.len()));
         }
-        let next = self.last.map_or(Some(0), |last| last.0.checked_add(1)).ok_or(OpenError::TooMany)?;
+        let next = self
+            .last
+            .map_or(Some(0), |last| last.0.checked_add(1))
+            .ok_or(OpenError::TooMany)?;
         if self.connections.len() >= MOST_CONNECTIONS {
             return Err(OpenError::TooMany);
         }
         let conn = ConnId(next);
         self.last = Some(conn);
-        self.connections.insert(conn, Connection::new(Stage::Opening { target: target.to_owned() }, 0, &mut self.pool));
+        self.connections.insert(
+            conn,
+            Connection::new(
+                Stage::Opening {
+                    target: target.to_owned(),
+                },
+                0,
+                &mut self.pool,
+            ),
+        );
         self.touch(conn);
         Ok(conn)
     }
@@ -167,8 +180,17 @@ impl Tunnels {
     /// Daemon: refuses a connection in answer to [`TunnelEvent::Asked`]. Truncates the text to
     /// [`MAX_WHY`] bytes.
     pub fn refuse(&mut self, conn: ConnId, code: TargetRefusal, why: &str) {
-        let end = (0..=MAX_WHY.min(why.len())).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
-        self.answer(conn, Stage::Refusing { code, why: why[..end].to_owned() });
+        let end = (0..=MAX_WHY.min(why.len()))
+            .rev()
+            .find(|end| why.is_char_boundary(*end))
+            .unwrap_or(0);
+        self.answer(
+            conn,
+            Stage::Refusing {
+                code,
+                why: why[..end].to_owned(),
+            },
+        );
     }
 
     fn answer(&mut self, conn: ConnId, stage: Stage) {
@@ -205,8 +227,15 @@ impl Tunnels {
     ///
     /// The caller must not write to this connection in between.
     pub fn push(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), Broken> {
-        let connection = self.connections.get_mut(&conn).filter(|connection| !connection.is_broken).ok_or(Broken)?;
-        connection.credit = connection.credit.checked_sub(bytes.len() as u64).ok_or(Broken)?;
+        let connection = self
+            .connections
+            .get_mut(&conn)
+            .filter(|connection| !connection.is_broken)
+            .ok_or(Broken)?;
+        connection.credit = connection
+            .credit
+            .checked_sub(bytes.len() as u64)
+            .ok_or(Broken)?;
         connection.unsent.push(bytes);
         self.pool.unsent += bytes.len() as u64;
         self.touch(conn);
@@ -215,7 +244,9 @@ impl Tunnels {
 
     /// Returns true if a connection has failed or is unknown. Received bytes may still be readable.
     pub fn is_gone(&self, conn: ConnId) -> bool {
-        self.connections.get(&conn).is_none_or(|connection| connection.is_broken)
+        self.connections
+            .get(&conn)
+            .is_none_or(|connection| connection.is_broken)
     }
 
     /// Ends writing. Queued bytes are still sent.
@@ -245,13 +276,21 @@ impl Tunnels {
 
     /// Removes bytes that were read, which widens the peer's window.
     pub fn consume(&mut self, conn: ConnId, count: usize) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.connections.get_mut(&conn) else {
+            return;
+        };
         let count = count.min(connection.unread.len());
         connection.unread.consume(count);
         // A peer that has ended needs no more window.
         match connection.has_ended || connection.is_broken {
-            false => connection.inbound.on_read(count as u64, connection.unread.len(), &mut self.pool),
-            true => connection.inbound.on_read_at_end(count as u64, &mut self.pool),
+            false => {
+                connection
+                    .inbound
+                    .on_read(count as u64, connection.unread.len(), &mut self.pool)
+            }
+            true => connection
+                .inbound
+                .on_read_at_end(count as u64, &mut self.pool),
         }
         self.touch(conn);
     }
@@ -261,7 +300,9 @@ impl Tunnels {
     /// Sends queued bytes if writing was [finished](Self::finish), and discards them otherwise. The
     /// peer gets a reset unless both directions have ended.
     pub fn close(&mut self, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.connections.get_mut(&conn) else {
+            return;
+        };
         connection.is_let_go = true;
         connection.discard_unread(&mut self.pool);
         let never_asked = matches!(connection.stage, Stage::Opening { .. });
@@ -294,7 +335,12 @@ impl Tunnels {
 
     /// Returns the number of bytes queued to send, plus those received and not read.
     pub fn buffered_bytes(&self) -> u64 {
-        self.pool.unsent + self.connections.values().map(|connection| connection.unread.len() as u64).sum::<u64>()
+        self.pool.unsent
+            + self
+                .connections
+                .values()
+                .map(|connection| connection.unread.len() as u64)
+                .sum::<u64>()
     }
 
     /// Fills a batch of at least [`LEAST_BATCH`] bytes, round-robin over the connections, and
@@ -302,7 +348,9 @@ impl Tunnels {
     pub fn fill(&mut self, batch: &mut [u8]) -> usize {
         let mut writer = RecordWriter::new(batch);
         while let Some(conn) = self.turns.pop_front() {
-            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            let Some(connection) = self.connections.get_mut(&conn) else {
+                continue;
+            };
             match connection.serve_next(conn, &mut writer, &mut self.pool) {
                 Turn::Full => {
                     self.turns.push_front(conn);
@@ -331,20 +379,38 @@ impl Tunnels {
 
     fn handle(&mut self, record: Record<'_>) -> Result<(), TunnelError> {
         match record {
-            Record::Open { conn, window, target } => self.on_open(conn, window, target),
+            Record::Open {
+                conn,
+                window,
+                target,
+            } => self.on_open(conn, window, target),
             Record::Opened { conn, window } => self.on_opened(conn, window),
             Record::Refused { conn, code, why } => {
-                let Some(connection) = self.known(conn, "a refusal", |stage| *stage == Stage::Asking)? else { return Ok(()) };
+                let Some(connection) =
+                    self.known(conn, "a refusal", |stage| *stage == Stage::Asking)?
+                else {
+                    return Ok(());
+                };
                 connection.is_broken = true;
-                self.events.push_back(TunnelEvent::Refused { conn, code, why: why.to_owned() });
+                self.events.push_back(TunnelEvent::Refused {
+                    conn,
+                    code,
+                    why: why.to_owned(),
+                });
                 self.forget_if_let_go(conn);
                 Ok(())
             }
             Record::Data { conn, bytes } => self.on_data(conn, bytes),
             Record::End { conn } => {
-                let Some(connection) = self.known(conn, "an end", |stage| *stage == Stage::Open)? else { return Ok(()) };
+                let Some(connection) = self.known(conn, "an end", |stage| *stage == Stage::Open)?
+                else {
+                    return Ok(());
+                };
                 if std::mem::replace(&mut connection.has_ended, true) {
-                    return Err(TunnelError::Unexpected { what: "a second end", conn: conn.0 });
+                    return Err(TunnelError::Unexpected {
+                        what: "a second end",
+                        conn: conn.0,
+                    });
                 }
                 if connection.is_let_go && connection.end_sent && !connection.reset_due {
                     self.forget(conn);
@@ -354,13 +420,22 @@ impl Tunnels {
                 Ok(())
             }
             Record::Reset { conn } => {
-                if self.known(conn, "a reset", |stage| !matches!(stage, Stage::Opening { .. }))?.is_some() {
+                if self
+                    .known(conn, "a reset", |stage| {
+                        !matches!(stage, Stage::Opening { .. })
+                    })?
+                    .is_some()
+                {
                     self.break_off(conn);
                 }
                 Ok(())
             }
             Record::UsedUp { conn } => {
-                if let Some(connection) = self.known(conn, "that its window is used up", |stage| *stage == Stage::Open)? {
+                if let Some(connection) =
+                    self.known(conn, "that its window is used up", |stage| {
+                        *stage == Stage::Open
+                    })?
+                {
                     connection.inbound.on_used_up();
                 }
                 Ok(())
@@ -371,7 +446,10 @@ impl Tunnels {
 
     fn on_open(&mut self, conn: ConnId, window: u32, target: &str) -> Result<(), TunnelError> {
         if self.role != Role::Daemon {
-            return Err(TunnelError::Unexpected { what: "an open", conn: conn.0 });
+            return Err(TunnelError::Unexpected {
+                what: "an open",
+                conn: conn.0,
+            });
         }
         if self.last >= Some(conn) {
             return Err(TunnelError::NotNew(conn.0));
@@ -388,18 +466,29 @@ impl Tunnels {
         self.last = Some(conn);
         let stage = match count < MOST_CONNECTIONS {
             true => Stage::Asked,
-            false => Stage::Refusing { code: TargetRefusal::TooMany, why: OpenError::TooMany.to_string() },
+            false => Stage::Refusing {
+                code: TargetRefusal::TooMany,
+                why: OpenError::TooMany.to_string(),
+            },
         };
         if stage == Stage::Asked {
-            self.events.push_back(TunnelEvent::Asked { conn, target: target.to_owned() });
+            self.events.push_back(TunnelEvent::Asked {
+                conn,
+                target: target.to_owned(),
+            });
         }
-        self.connections.insert(conn, Connection::new(stage, window.into(), &mut self.pool));
+        self.connections
+            .insert(conn, Connection::new(stage, window.into(), &mut self.pool));
         self.touch(conn);
         Ok(())
     }
 
     fn on_opened(&mut self, conn: ConnId, window: u32) -> Result<(), TunnelError> {
-        let Some(connection) = self.known(conn, "that it is open", |stage| *stage == Stage::Asking)? else { return Ok(()) };
+        let Some(connection) =
+            self.known(conn, "that it is open", |stage| *stage == Stage::Asking)?
+        else {
+            return Ok(());
+        };
         if window > MOST_WINDOW {
             return Err(TunnelError::TooWide(conn.0));
         }
@@ -413,12 +502,20 @@ impl Tunnels {
     }
 
     fn on_data(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), TunnelError> {
-        let Some(connection) = self.known(conn, "data", |stage| *stage == Stage::Open)? else { return Ok(()) };
+        let Some(connection) = self.known(conn, "data", |stage| *stage == Stage::Open)? else {
+            return Ok(());
+        };
         if connection.has_ended {
-            return Err(TunnelError::Unexpected { what: "data after the end", conn: conn.0 });
+            return Err(TunnelError::Unexpected {
+                what: "data after the end",
+                conn: conn.0,
+            });
         }
         if !connection.inbound.on_received(bytes.len() as u64) {
-            return Err(TunnelError::Window { conn: conn.0, len: bytes.len() });
+            return Err(TunnelError::Window {
+                conn: conn.0,
+                len: bytes.len(),
+            });
         }
         if connection.is_let_go {
             return Ok(());
@@ -431,7 +528,9 @@ impl Tunnels {
     }
 
     fn on_window(&mut self, conn: ConnId, bytes: u32) -> Result<(), TunnelError> {
-        let Some(connection) = self.known(conn, "a window", |stage| *stage == Stage::Open)? else { return Ok(()) };
+        let Some(connection) = self.known(conn, "a window", |stage| *stage == Stage::Open)? else {
+            return Ok(());
+        };
         connection.credit += u64::from(bytes);
         if connection.credit > u64::from(MOST_WINDOW) {
             return Err(TunnelError::TooWide(conn.0));
@@ -458,7 +557,9 @@ impl Tunnels {
 
     /// Marks a connection as failed. Received bytes can still be read if the peer had ended it.
     fn break_off(&mut self, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.connections.get_mut(&conn) else {
+            return;
+        };
         connection.is_broken = true;
         connection.discard_unsent(&mut self.pool);
         if !connection.has_ended {
@@ -472,7 +573,12 @@ impl Tunnels {
     pub fn end(&mut self) {
         self.has_ended = true;
         self.turns.clear();
-        let whole: Vec<ConnId> = self.connections.iter().filter(|(_, known)| !known.is_broken).map(|(conn, _)| *conn).collect();
+        let whole: Vec<ConnId> = self
+            .connections
+            .iter()
+            .filter(|(_, known)| !known.is_broken)
+            .map(|(conn, _)| *conn)
+            .collect();
         whole.into_iter().for_each(|conn| self.break_off(conn));
     }
 
@@ -486,13 +592,40 @@ impl Tunnels {
     #[track_caller]
     pub(crate) fn check(&self) {
         let connections = self.connections.values();
-        assert_eq!(self.pool.extra, connections.clone().map(|connection| extra(connection.inbound.held())).sum::<u64>());
-        assert_eq!(self.pool.unsent, connections.clone().map(|connection| connection.unsent.len() as u64).sum::<u64>());
-        assert!(connections.clone().map(|connection| connection.unread.len() as u64).sum::<u64>() <= MOST_RECEIVED);
-        assert!(self.pool.unsent <= MOST_UNSENT + crate::frame::MAX_PAYLOAD as u64 && self.connections.len() <= 2 * MOST_CONNECTIONS);
+        assert_eq!(
+            self.pool.extra,
+            connections
+                .clone()
+                .map(|connection| extra(connection.inbound.held()))
+                .sum::<u64>()
+        );
+        assert_eq!(
+            self.pool.unsent,
+            connections
+                .clone()
+                .map(|connection| connection.unsent.len() as u64)
+                .sum::<u64>()
+        );
+        assert!(
+            connections
+                .clone()
+                .map(|connection| connection.unread.len() as u64)
+                .sum::<u64>()
+                <= MOST_RECEIVED
+        );
+        assert!(
+            self.pool.unsent <= MOST_UNSENT + crate::frame::MAX_PAYLOAD as u64
+                && self.connections.len() <= 2 * MOST_CONNECTIONS
+        );
         for (conn, connection) in &self.connections {
-            assert!(connection.unread.len() as u64 <= connection.inbound.held(), "{conn:?}");
-            assert!(connection.inbound.held() <= u64::from(MOST_WINDOW) || connection.is_let_go, "{conn:?}");
+            assert!(
+                connection.unread.len() as u64 <= connection.inbound.held(),
+                "{conn:?}"
+            );
+            assert!(
+                connection.inbound.held() <= u64::from(MOST_WINDOW) || connection.is_let_go,
+                "{conn:?}"
+            );
         }
     }
 
@@ -515,8 +648,9 @@ impl Tunnels {
     }
 
     fn forget_if_let_go(&mut self, conn: ConnId) {
-        if self.connections.get(&conn).is_some_and(|connection| connection.is_let_go || matches!(connection.stage, Stage::Refusing { .. }))
-        {
+        if self.connections.get(&conn).is_some_and(|connection| {
+            connection.is_let_go || matches!(connection.stage, Stage::Refusing { .. })
+        }) {
             self.forget(conn);
         }
     }
@@ -537,12 +671,27 @@ impl Connection {
         }
         let window = self.inbound.due;
         let fits = match &self.stage {
-            Stage::Opening { target } => writer.push(&Record::Open { conn, window, target }),
+            Stage::Opening { target } => writer.push(&Record::Open {
+                conn,
+                window,
+                target,
+            }),
             Stage::Accepting => writer.push(&Record::Opened { conn, window }),
             Stage::Refusing { code, why } => {
-                return if writer.push(&Record::Refused { conn, code: *code, why }) { Turn::Over } else { Turn::Full };
+                return if writer.push(&Record::Refused {
+                    conn,
+                    code: *code,
+                    why,
+                }) {
+                    Turn::Over
+                } else {
+                    Turn::Full
+                };
             }
-            Stage::Open if window > 0 && !self.is_let_go => writer.push(&Record::Window { conn, bytes: window }),
+            Stage::Open if window > 0 && !self.is_let_go => writer.push(&Record::Window {
+                conn,
+                bytes: window,
+            }),
             _ => true,
         };
         if !fits {
@@ -584,9 +733,17 @@ impl Connection {
             self.end_sent = true;
         }
         if self.reset_due {
-            return if writer.push(&Record::Reset { conn }) { Turn::Over } else { Turn::Full };
+            return if writer.push(&Record::Reset { conn }) {
+                Turn::Over
+            } else {
+                Turn::Full
+            };
         }
-        if self.is_let_go && self.end_sent && self.has_ended { Turn::Over } else { Turn::Done }
+        if self.is_let_go && self.end_sent && self.has_ended {
+            Turn::Over
+        } else {
+            Turn::Done
+        }
     }
 }
 

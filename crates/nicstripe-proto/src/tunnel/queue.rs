@@ -22,7 +22,10 @@ impl ByteQueue {
 
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let spare = self.pieces.back().map_or(0, |last| last.capacity() - last.len());
+            let spare = self
+                .pieces
+                .back()
+                .map_or(0, |last| last.capacity() - last.len());
             if spare == 0 {
                 let capacity = bytes.len().max(self.len).clamp(LEAST_PIECE, MOST_PIECE);
                 self.pieces.push_back(Vec::with_capacity(capacity));
@@ -97,7 +100,10 @@ mod tests {
             let mut into = vec![0; step * 104_729 % 50_000];
             let len = queue.peek(&mut into);
             queue.consume(len);
-            assert!(into[..len].iter().copied().eq(expected.drain(..len)), "step {step}");
+            assert!(
+                into[..len].iter().copied().eq(expected.drain(..len)),
+                "step {step}"
+            );
             assert_eq!(queue.len(), expected.len());
         }
         queue.consume(usize::MAX);

@@ -94,7 +94,12 @@ pub enum TargetRefusal {
 
 impl TargetRefusal {
     /// Every kind, in numeric order.
-    pub const ALL: [Self; 4] = [Self::NotAllowed, Self::Unresolved, Self::Unreachable, Self::TooMany];
+    pub const ALL: [Self; 4] = [
+        Self::NotAllowed,
+        Self::Unresolved,
+        Self::Unreachable,
+        Self::TooMany,
+    ];
 }
 
 /// Size of a record's header in bytes.
@@ -130,14 +135,29 @@ impl<'a> RecordWriter<'a> {
     /// Appends a record. Returns false if it does not fit.
     pub(crate) fn push(&mut self, record: &Record<'_>) -> bool {
         match *record {
-            Record::Open { conn, window, target } => self.put(KIND_OPEN, 0, conn, &[&window.to_le_bytes(), target.as_bytes()]),
-            Record::Opened { conn, window } => self.put(KIND_OPENED, 0, conn, &[&window.to_le_bytes()]),
-            Record::Refused { conn, code, why } => self.put(KIND_REFUSED, code as u8, conn, &[why.as_bytes()]),
+            Record::Open {
+                conn,
+                window,
+                target,
+            } => self.put(
+                KIND_OPEN,
+                0,
+                conn,
+                &[&window.to_le_bytes(), target.as_bytes()],
+            ),
+            Record::Opened { conn, window } => {
+                self.put(KIND_OPENED, 0, conn, &[&window.to_le_bytes()])
+            }
+            Record::Refused { conn, code, why } => {
+                self.put(KIND_REFUSED, code as u8, conn, &[why.as_bytes()])
+            }
             Record::Data { conn, bytes } => self.put(KIND_DATA, 0, conn, &[bytes]),
             Record::End { conn } => self.put(KIND_END, 0, conn, &[]),
             Record::Reset { conn } => self.put(KIND_RESET, 0, conn, &[]),
             Record::UsedUp { conn } => self.put(KIND_USED_UP, 0, conn, &[]),
-            Record::Window { conn, bytes } => self.put(KIND_WINDOW, 0, conn, &[&bytes.to_le_bytes()]),
+            Record::Window { conn, bytes } => {
+                self.put(KIND_WINDOW, 0, conn, &[&bytes.to_le_bytes()])
+            }
         }
     }
 
@@ -182,9 +202,16 @@ impl<'a> RecordReader<'a> {
     }
 
     fn record(&mut self) -> Result<Record<'a>, RecordError> {
-        let (header, rest) = self.0.split_first_chunk::<RECORD_HEADER>().ok_or(RecordError::Short)?;
-        let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let (body, rest) = rest.split_at_checked(word(8) as usize).ok_or(RecordError::Short)?;
+        let (header, rest) = self
+            .0
+            .split_first_chunk::<RECORD_HEADER>()
+            .ok_or(RecordError::Short)?;
+        let word = |at: usize| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let (body, rest) = rest
+            .split_at_checked(word(8) as usize)
+            .ok_or(RecordError::Short)?;
         self.0 = rest;
         let (kind, code, conn) = (header[0], header[1], ConnId(word(4)));
         if header[2..4] != [0, 0] || (code != 0 && kind != KIND_REFUSED) {
@@ -192,20 +219,42 @@ impl<'a> RecordReader<'a> {
         }
         match kind {
             KIND_OPEN => {
-                let (window, target) = body.split_first_chunk().ok_or(RecordError::Body { kind, len: body.len() })?;
-                Ok(Record::Open { conn, window: window_of(*window)?, target: text(target, 1, MAX_TARGET)? })
+                let (window, target) = body.split_first_chunk().ok_or(RecordError::Body {
+                    kind,
+                    len: body.len(),
+                })?;
+                Ok(Record::Open {
+                    conn,
+                    window: window_of(*window)?,
+                    target: text(target, 1, MAX_TARGET)?,
+                })
             }
-            KIND_OPENED => Ok(Record::Opened { conn, window: window_of(whole(kind, body)?)? }),
+            KIND_OPENED => Ok(Record::Opened {
+                conn,
+                window: window_of(whole(kind, body)?)?,
+            }),
             KIND_REFUSED => {
-                let known = TargetRefusal::ALL.into_iter().find(|known| *known as u8 == code);
-                Ok(Record::Refused { conn, code: known.ok_or(RecordError::Code(code))?, why: text(body, 0, MAX_WHY)? })
+                let known = TargetRefusal::ALL
+                    .into_iter()
+                    .find(|known| *known as u8 == code);
+                Ok(Record::Refused {
+                    conn,
+                    code: known.ok_or(RecordError::Code(code))?,
+                    why: text(body, 0, MAX_WHY)?,
+                })
             }
             KIND_DATA if !body.is_empty() => Ok(Record::Data { conn, bytes: body }),
             KIND_END if body.is_empty() => Ok(Record::End { conn }),
             KIND_RESET if body.is_empty() => Ok(Record::Reset { conn }),
-            KIND_WINDOW => Ok(Record::Window { conn, bytes: window_of(whole(kind, body)?)? }),
+            KIND_WINDOW => Ok(Record::Window {
+                conn,
+                bytes: window_of(whole(kind, body)?)?,
+            }),
             KIND_USED_UP if body.is_empty() => Ok(Record::UsedUp { conn }),
-            KIND_DATA | KIND_END | KIND_RESET | KIND_USED_UP => Err(RecordError::Body { kind, len: body.len() }),
+            KIND_DATA | KIND_END | KIND_RESET | KIND_USED_UP => Err(RecordError::Body {
+                kind,
+                len: body.len(),
+            }),
             kind => Err(RecordError::Kind(kind)),
         }
     }
@@ -228,17 +277,27 @@ impl<'a> Iterator for RecordReader<'a> {
 }
 
 fn whole(kind: u8, body: &[u8]) -> Result<[u8; 4], RecordError> {
-    body.try_into().map_err(|_| RecordError::Body { kind, len: body.len() })
+    body.try_into().map_err(|_| RecordError::Body {
+        kind,
+        len: body.len(),
+    })
 }
 
 fn window_of(bytes: [u8; 4]) -> Result<u32, RecordError> {
     let window = u32::from_le_bytes(bytes);
-    if window == 0 { Err(RecordError::NoWindow) } else { Ok(window) }
+    if window == 0 {
+        Err(RecordError::NoWindow)
+    } else {
+        Ok(window)
+    }
 }
 
 fn text(body: &[u8], least: usize, most: usize) -> Result<&str, RecordError> {
     if !(least..=most).contains(&body.len()) {
-        return Err(RecordError::Text { len: body.len(), most });
+        return Err(RecordError::Text {
+            len: body.len(),
+            most,
+        });
     }
     str::from_utf8(body).map_err(|_| RecordError::NotText)
 }

@@ -3,7 +3,10 @@
 use nicstripe_proto::{
     Event, FailCode, Message, Name, PathError, Role,
     journal::Timestamp,
-    message::{Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat},
+    message::{
+        Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES, ObjectEntry, ObjectKind,
+        ObjectStat,
+    },
 };
 use nicstripe_sim::{End, Rng};
 
@@ -26,13 +29,25 @@ fn whatever_happens_what_is_asked_is_answered_once() {
         }
         // More requests than may be open at once.
         let first = 1000 + rng.below(1000) as u32;
-        lab.at(ms(rng.below(1_000)), move |lab| (first..first + 80).for_each(|id| lab.ask(id)));
+        lab.at(ms(rng.below(1_000)), move |lab| {
+            (first..first + 80).for_each(|id| lab.ask(id))
+        });
         finish(&mut lab);
         let until = lab.net.now() + secs(200);
         lab.run_while(until, |lab| lab.peers[0].session.open_asks() > 0);
         let client = &lab.peers[0];
-        assert!(client.asked.iter().eq(client.answers.keys()), "{:?} asked, answers: {:?}", client.asked, client.answers.keys());
-        assert!(client.answers.values().all(|answer| answer.answer == expected(answer.id)));
+        assert!(
+            client.asked.iter().eq(client.answers.keys()),
+            "{:?} asked, answers: {:?}",
+            client.asked,
+            client.answers.keys()
+        );
+        assert!(
+            client
+                .answers
+                .values()
+                .all(|answer| answer.answer == expected(answer.id))
+        );
         assert_eq!(lab.peers[1].session.open_asks(), 0);
     });
 }
@@ -63,7 +78,10 @@ impl Lab {
     }
 
     pub(crate) fn answer(&mut self, end: End, ask: Ask) {
-        let answer = Answer { id: ask.id, answer: expected(ask.id) };
+        let answer = Answer {
+            id: ask.id,
+            answer: expected(ask.id),
+        };
         self.peer_mut(end).session.answer(answer.clone());
         // A second answer to the same request is ignored.
         self.peer_mut(end).session.answer(answer);
@@ -71,11 +89,17 @@ impl Lab {
 }
 
 fn expected(id: u32) -> AnswerKind {
-    AnswerKind::Stat { stat: stat(id.into()) }
+    AnswerKind::Stat {
+        stat: stat(id.into()),
+    }
 }
 
 fn stat(size: u64) -> ObjectStat {
-    ObjectStat { kind: ObjectKind::File, size, mtime: Timestamp::default() }
+    ObjectStat {
+        kind: ObjectKind::File,
+        size,
+        mtime: Timestamp::default(),
+    }
 }
 
 fn name(text: &str) -> Name {
@@ -83,7 +107,10 @@ fn name(text: &str) -> Name {
 }
 
 fn ask(id: u32) -> Message {
-    Message::Ask(Ask { id, ask: AskKind::Stat { name: name("a") } })
+    Message::Ask(Ask {
+        id,
+        ask: AskKind::Stat { name: name("a") },
+    })
 }
 
 fn answer(id: u32, answer: AnswerKind) -> Message {
@@ -91,11 +118,21 @@ fn answer(id: u32, answer: AnswerKind) -> Message {
 }
 
 fn list(after: Option<&[u8]>, most: u32) -> AskKind {
-    AskKind::List { dir: None, after: after.map(<[u8]>::to_vec), most }
+    AskKind::List {
+        dir: None,
+        after: after.map(<[u8]>::to_vec),
+        most,
+    }
 }
 
 fn entries(names: &[&[u8]], more: bool) -> AnswerKind {
-    let entries = names.iter().map(|name| ObjectEntry { name: name.to_vec(), stat: stat(1) }).collect();
+    let entries = names
+        .iter()
+        .map(|name| ObjectEntry {
+            name: name.to_vec(),
+            stat: stat(1),
+        })
+        .collect();
     AnswerKind::Entries { entries, more }
 }
 
@@ -105,8 +142,14 @@ fn what_only_the_other_end_says_of_names_ends_the_path() {
     assert!(matches!(client.say(&ask(1)), Err(PathError::Unexpected(_))));
     let mut daemon = Victim::new(Role::Daemon);
     daemon.say(&ask(1)).unwrap();
-    assert!(matches!(daemon.say(&answer(1, AnswerKind::Done)), Err(PathError::Answer { .. })));
-    assert!(!daemon.session.ask(Ask { id: 2, ask: list(None, 1) }));
+    assert!(matches!(
+        daemon.say(&answer(1, AnswerKind::Done)),
+        Err(PathError::Answer { .. })
+    ));
+    assert!(!daemon.session.ask(Ask {
+        id: 2,
+        ask: list(None, 1)
+    }));
     client.is_healthy();
     daemon.is_healthy();
 }
@@ -119,9 +162,23 @@ fn more_asks_than_may_be_open_and_one_that_is_open_end_the_path_and_the_others_a
     }
     assert!(matches!(daemon.say(&ask(1000)), Err(PathError::Ask { .. })));
     assert!(matches!(daemon.say(&ask(5)), Err(PathError::Ask { .. })));
-    assert_eq!(daemon.drain().0.iter().filter(|event| matches!(event, Event::Asked(_))).count(), MOST_ASKS);
-    daemon.session.answer(Answer { id: 5, answer: AnswerKind::Done });
-    daemon.session.answer(Answer { id: 1000, answer: AnswerKind::Done });
+    assert_eq!(
+        daemon
+            .drain()
+            .0
+            .iter()
+            .filter(|event| matches!(event, Event::Asked(_)))
+            .count(),
+        MOST_ASKS
+    );
+    daemon.session.answer(Answer {
+        id: 5,
+        answer: AnswerKind::Done,
+    });
+    daemon.session.answer(Answer {
+        id: 1000,
+        answer: AnswerKind::Done,
+    });
     assert_eq!(daemon.session.open_asks(), MOST_ASKS - 1);
     daemon.say(&ask(5)).unwrap();
     daemon.is_healthy();
@@ -129,10 +186,22 @@ fn more_asks_than_may_be_open_and_one_that_is_open_end_the_path_and_the_others_a
 
 #[test]
 fn a_list_is_asked_for_within_bounds_whatever_is_said() {
-    for (said, meant) in [(0, 1), (1, 1), (MOST_ENTRIES, MOST_ENTRIES), (u32::MAX, MOST_ENTRIES)] {
+    for (said, meant) in [
+        (0, 1),
+        (1, 1),
+        (MOST_ENTRIES, MOST_ENTRIES),
+        (u32::MAX, MOST_ENTRIES),
+    ] {
         let mut daemon = Victim::new(Role::Daemon);
-        daemon.say(&Message::Ask(Ask { id: 1, ask: list(None, said) })).unwrap();
-        let Some(Event::Asked(ask)) = daemon.drain().0.pop() else { panic!("nothing was asked") };
+        daemon
+            .say(&Message::Ask(Ask {
+                id: 1,
+                ask: list(None, said),
+            }))
+            .unwrap();
+        let Some(Event::Asked(ask)) = daemon.drain().0.pop() else {
+            panic!("nothing was asked")
+        };
         assert_eq!(ask.ask, list(None, meant));
     }
 }
@@ -154,17 +223,38 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
         (list(Some(b"b"), 9), entries(&[b"a", b"c"], false)),
         (list(Some(b"b"), 9), entries(&[b"b"], true)),
         (AskKind::Stat { name: name("a") }, AnswerKind::Done),
-        (AskKind::Remove { name: name("a") }, AnswerKind::Stat { stat: stat(1) }),
+        (
+            AskKind::Remove { name: name("a") },
+            AnswerKind::Stat { stat: stat(1) },
+        ),
         (AskKind::MakeDir { name: name("a") }, entries(&[], false)),
     ];
     for (asked, said) in wrong {
         let mut client = Victim::new(Role::Client);
-        assert!(client.session.ask(Ask { id: 3, ask: asked.clone() }));
-        assert!(matches!(client.say(&answer(4, said.clone())), Err(PathError::Answer { .. })), "not asked");
-        assert!(matches!(client.say(&answer(3, said.clone())), Err(PathError::Answer { .. })), "{said:?} to {asked:?}");
+        assert!(client.session.ask(Ask {
+            id: 3,
+            ask: asked.clone()
+        }));
+        assert!(
+            matches!(
+                client.say(&answer(4, said.clone())),
+                Err(PathError::Answer { .. })
+            ),
+            "not asked"
+        );
+        assert!(
+            matches!(
+                client.say(&answer(3, said.clone())),
+                Err(PathError::Answer { .. })
+            ),
+            "{said:?} to {asked:?}"
+        );
         let events = client.drain().0;
         let is_failed = |event: &Event| match event {
-            Event::Answered(Answer { id: 3, answer: AnswerKind::Failed { code, .. } }) => *code == FailCode::Protocol,
+            Event::Answered(Answer {
+                id: 3,
+                answer: AnswerKind::Failed { code, .. },
+            }) => *code == FailCode::Protocol,
             _ => false,
         };
         assert!(events.iter().any(is_failed), "{events:?}");
@@ -173,6 +263,11 @@ fn answers_that_are_none_end_the_path_and_whoever_asked_hears_of_it() {
         client.is_healthy();
     }
     let mut client = Victim::new(Role::Client);
-    assert!(client.session.ask(Ask { id: 1, ask: list(Some(b"b"), 2) }));
-    client.say(&answer(1, entries(&[b"c", b"d"], true))).unwrap();
+    assert!(client.session.ask(Ask {
+        id: 1,
+        ask: list(Some(b"b"), 2)
+    }));
+    client
+        .say(&answer(1, entries(&[b"c", b"d"], true)))
+        .unwrap();
 }

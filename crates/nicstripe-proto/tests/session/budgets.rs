@@ -9,14 +9,23 @@ use crate::harness::{Direction, Lab, Seed, mib, ms, secs};
 /// Changes both ends' budgets every 5 ms for 2 s. Checks that an end's commitment never grows
 /// beyond its budget.
 fn run(seed: u64, direction: Direction, links: u64, budgets: &'static [u64]) {
-    let mut lab = (0..links).fold(Lab::scaled(Seed(seed), mib(64)).direction(direction), |lab, _| lab.link(1000));
+    let mut lab = (0..links).fold(
+        Lab::scaled(Seed(seed), mib(64)).direction(direction),
+        |lab, _| lab.link(1000),
+    );
     let now_set = Rc::new(RefCell::new([u64::MAX; 2]));
     let mut rng = Rng::new(seed);
     for turn in 0..400 {
-        let (now_set, chosen) = (now_set.clone(), [0; 2].map(|_: u64| budgets[rng.below(budgets.len() as u64) as usize]));
+        let (now_set, chosen) = (
+            now_set.clone(),
+            [0; 2].map(|_: u64| budgets[rng.below(budgets.len() as u64) as usize]),
+        );
         lab.at(ms(5 * turn), move |lab| {
             *now_set.borrow_mut() = chosen;
-            lab.peers.iter_mut().zip(chosen).for_each(|(peer, budget)| peer.session.set_chunk_budget(budget));
+            lab.peers
+                .iter_mut()
+                .zip(chosen)
+                .for_each(|(peer, budget)| peer.session.set_chunk_budget(budget));
         });
     }
     lab.start();
@@ -31,7 +40,9 @@ fn run(seed: u64, direction: Direction, links: u64, budgets: &'static [u64]) {
             );
             before[index] = has;
         }
-        lab.peers.iter().any(|peer| !peer.outcomes.contains_key(&lab.transfer))
+        lab.peers
+            .iter()
+            .any(|peer| !peer.outcomes.contains_key(&lab.transfer))
     });
     lab.assert_delivered();
 }
@@ -56,10 +67,19 @@ fn a_session_with_one_chunk_a_path_still_moves() {
 #[test]
 fn cut_and_healed_links_and_a_small_budget_deliver() {
     for seed in 0..8 {
-        let mut lab = Lab::scaled(Seed(seed), mib(64)).link(1000).link(100).link(1000);
+        let mut lab = Lab::scaled(Seed(seed), mib(64))
+            .link(1000)
+            .link(100)
+            .link(1000);
         for turn in 0..20 {
             let index = (seed + turn) as usize % 3;
-            lab.at(ms(40 * turn + 20), move |lab| if turn % 2 == 0 { lab.cut(index) } else { lab.heal(index) });
+            lab.at(ms(40 * turn + 20), move |lab| {
+                if turn % 2 == 0 {
+                    lab.cut(index)
+                } else {
+                    lab.heal(index)
+                }
+            });
         }
         for peer in &mut lab.peers {
             peer.session.set_chunk_budget(2);

@@ -24,7 +24,11 @@ fn transfers_given_up_at_any_moment_leave_nothing_behind_and_the_next_goes_on() 
 fn run(seed: Seed) {
     let mut rng = Rng::new(seed.0 ^ 0xca9ce1);
     let chunks = 1 + rng.below(150);
-    let mut lab = Lab::small(seed, chunks * 4096).link(100).link_with(1000, us(rng.below(3_000)), us(rng.below(300)));
+    let mut lab = Lab::small(seed, chunks * 4096).link(100).link_with(
+        1000,
+        us(rng.below(3_000)),
+        us(rng.below(300)),
+    );
     if rng.below(2) == 0 {
         lab = lab.direction(Direction::Get);
     }
@@ -57,23 +61,47 @@ fn run(seed: Seed) {
     let last = held(&lab);
     lab.run(lab.net.now() + secs(60));
     lab.assert_delivered();
-    assert_eq!(lab.sender_stats().resumed_bytes, durable * 4096, "durable data is not retransmitted");
+    assert_eq!(
+        lab.sender_stats().resumed_bytes,
+        durable * 4096,
+        "durable data is not retransmitted"
+    );
     // The state kept for ended transfers is bounded; otherwise the second half would double it.
     let first = first.unwrap();
-    assert!(last <= first + first / 2 + 4096, "{first} bytes describe a session after {} transfers, {last} after {CANCELS}", CANCELS / 2);
+    assert!(
+        last <= first + first / 2 + 4096,
+        "{first} bytes describe a session after {} transfers, {last} after {CANCELS}",
+        CANCELS / 2
+    );
     for peer in &lab.peers {
-        assert!(peer.session.paths().all(|(_, path)| path.held_chunks() == 0), "{:?}", peer.end);
-        assert!(peer.open.is_empty(), "{:?} has files open: {:?}", peer.end, peer.open);
-        let cancelled = peer.outcomes.values().filter(|outcome| !matches!(outcome, Outcome::Committed(_)));
         assert!(
-            cancelled
-                .clone()
-                .all(|outcome| matches!(outcome, Outcome::FailedHere(FailCode::Cancelled) | Outcome::FailedThere(FailCode::Cancelled)))
+            peer.session
+                .paths()
+                .all(|(_, path)| path.held_chunks() == 0),
+            "{:?}",
+            peer.end
         );
+        assert!(
+            peer.open.is_empty(),
+            "{:?} has files open: {:?}",
+            peer.end,
+            peer.open
+        );
+        let cancelled = peer
+            .outcomes
+            .values()
+            .filter(|outcome| !matches!(outcome, Outcome::Committed(_)));
+        assert!(cancelled.clone().all(|outcome| matches!(
+            outcome,
+            Outcome::FailedHere(FailCode::Cancelled) | Outcome::FailedThere(FailCode::Cancelled)
+        )));
     }
 }
 
 /// Returns the length of both sessions' debug output, as a measure of their state.
 fn held(lab: &Lab) -> usize {
-    End::BOTH.into_iter().map(|end| format!("{:?}", lab.peer(end).session).len()).sum()
+    End::BOTH
+        .into_iter()
+        .map(|end| format!("{:?}", lab.peer(end).session).len())
+        .sum()
 }

@@ -13,8 +13,15 @@ fn the_clock_says_once_what_is_due_where_there_is_no_room_for_it() {
     let until = victim.now + Duration::from_secs(30);
     let mut calls = 0;
     while victim.now < until {
-        let (at, why) = victim.session.poll_timeout().expect("a path that is open has a clock");
-        assert!(at > victim.now, "call {calls}: {why:?} is due since {:?}", victim.now - at);
+        let (at, why) = victim
+            .session
+            .poll_timeout()
+            .expect("a path that is open has a clock");
+        assert!(
+            at > victim.now,
+            "call {calls}: {why:?} is due since {:?}",
+            victim.now - at
+        );
         victim.now = at;
         victim.session.handle_timeout(at);
         // The peer is heard, but the session's frames are not sent.
@@ -22,22 +29,35 @@ fn the_clock_says_once_what_is_due_where_there_is_no_room_for_it() {
         calls += 1;
     }
     let sent = victim.drain().1;
-    assert!(sent.iter().any(|sent| matches!(sent, Transmit::Frame(Frame::Ack { .. }))), "{sent:?}");
+    assert!(
+        sent.iter()
+            .any(|sent| matches!(sent, Transmit::Frame(Frame::Ack { .. }))),
+        "{sent:?}"
+    );
     victim.now += Duration::from_secs(1);
     victim.session.handle_timeout(victim.now);
     let sent = victim.drain().1;
-    assert!(matches!(sent[..], [Transmit::Frame(Frame::Heartbeat { .. })]), "{sent:?}");
+    assert!(
+        matches!(sent[..], [Transmit::Frame(Frame::Heartbeat { .. })]),
+        "{sent:?}"
+    );
 }
 
 #[test]
 fn the_clock_says_that_an_acknowledgement_has_waited_long_enough() {
     let mut victim = Victim::receiving();
     victim.write(0, 1 << 18, false);
-    assert!(victim.drain().1.is_empty(), "alone, it waits for more chunks");
+    assert!(
+        victim.drain().1.is_empty(),
+        "alone, it waits for more chunks"
+    );
     let (at, _) = victim.session.poll_timeout().unwrap();
     assert!(at <= victim.now + ACK_DELAY, "{:?}", at - victim.now);
     victim.now = at;
     victim.session.handle_timeout(at);
-    assert!(matches!(victim.drain().1[..], [Transmit::Frame(Frame::Ack { .. })]));
+    assert!(matches!(
+        victim.drain().1[..],
+        [Transmit::Frame(Frame::Ack { .. })]
+    ));
     assert!(victim.session.poll_timeout().unwrap().0 > victim.now);
 }

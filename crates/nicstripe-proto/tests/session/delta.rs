@@ -15,21 +15,36 @@ const CHUNK: u64 = 4096;
 /// An old file of `count` chunks, in which each `every`th chunk differs from the new file.
 fn old(lab: &Lab, count: u64, every: u64) -> Option<BTreeMap<ChunkId, Version>> {
     let same = lab.sender().source;
-    Some((0..count).map(|chunk| (ChunkId(chunk), if chunk % every == 0 { same ^ 1 } else { same })).collect())
+    Some(
+        (0..count)
+            .map(|chunk| {
+                (
+                    ChunkId(chunk),
+                    if chunk % every == 0 { same ^ 1 } else { same },
+                )
+            })
+            .collect(),
+    )
 }
 
 #[test]
 fn only_chunks_that_differ_are_sent() {
     for direction in Direction::BOTH {
         for (new, count) in [(500, 500), (500, 300), (500, 0), (1, 1), (6_000, 6_000)] {
-            let mut lab = Lab::small(Seed(3), new * CHUNK).direction(direction).link(1000).link(100);
+            let mut lab = Lab::small(Seed(3), new * CHUNK)
+                .direction(direction)
+                .link(1000)
+                .link(100);
             lab.old = old(&lab, count, 10);
             lab.start();
             lab.run(secs(60));
             lab.assert_delivered();
             let differing = count.div_ceil(10) + new - count;
             for stats in [lab.sender_stats(), lab.receiver_stats()] {
-                assert_eq!((stats.delivered_bytes, stats.unsent_bytes), (differing * CHUNK, (new - differing) * CHUNK));
+                assert_eq!(
+                    (stats.delivered_bytes, stats.unsent_bytes),
+                    (differing * CHUNK, (new - differing) * CHUNK)
+                );
             }
         }
     }
@@ -63,7 +78,9 @@ fn a_file_that_differs_everywhere_is_sent_at_the_speed_of_the_links() {
 #[test]
 fn holes_and_a_delta_go_together() {
     for direction in Direction::BOTH {
-        let mut lab = Lab::small(Seed(3), 1000 * CHUNK).direction(direction).link(1000);
+        let mut lab = Lab::small(Seed(3), 1000 * CHUNK)
+            .direction(direction)
+            .link(1000);
         lab.add_hole(100, 300);
         lab.old = old(&lab, 900, 5);
         lab.start();
@@ -86,14 +103,20 @@ fn what_was_kept_is_durable_and_is_not_compared_again() {
         lab.assert_delivered();
         let (stats, kept) = (lab.receiver_stats(), lab.sender_stats().unsent_bytes);
         assert!(stats.resumed_bytes > 0 && kept < 7200 * CHUNK, "{stats:?}");
-        assert_eq!(stats.resumed_bytes + stats.delivered_bytes + stats.unsent_bytes, 8000 * CHUNK);
+        assert_eq!(
+            stats.resumed_bytes + stats.delivered_bytes + stats.unsent_bytes,
+            8000 * CHUNK
+        );
     }
 }
 
 #[test]
 fn values_and_what_is_kept_survive_the_loss_of_the_link_under_them() {
     for (end, kind) in [
-        (End::B, (|message| matches!(message, Message::Values(_))) as fn(&Message) -> bool),
+        (
+            End::B,
+            (|message| matches!(message, Message::Values(_))) as fn(&Message) -> bool,
+        ),
         (End::A, |message| matches!(message, Message::Keep(_))),
     ] {
         let mut lab = Lab::small(Seed(3), 2000 * CHUNK).link(1000).link(1000);

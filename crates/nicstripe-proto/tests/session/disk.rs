@@ -8,7 +8,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, ChunkRange, ChunkSet, ChunkSize, Digest, Grid, HashTree, SourceIdentity, Subtree,
+    ChainingValue, ChunkId, ChunkRange, ChunkSet, ChunkSize, Digest, Grid, HashTree,
+    SourceIdentity, Subtree,
     hash_tree::{chunk_value, piece_value},
     journal::{Header, JournalId, RECORD_LEN, Record, replay},
     sender::NO_DIGEST,
@@ -32,18 +33,33 @@ pub(crate) struct Contents {
 
 impl Contents {
     pub(crate) fn new(grid: Grid, real: bool) -> Self {
-        Self { grid, batches: None, real, holes: ChunkSet::new(), values: Rc::default() }
+        Self {
+            grid,
+            batches: None,
+            real,
+            holes: ChunkSet::new(),
+            values: Rc::default(),
+        }
     }
 
     /// Batches of these lengths.
     pub(crate) fn batches(lens: Vec<u32>) -> Self {
         let grid = Grid::open(ChunkSize::DEFAULT);
-        Self { grid, batches: Some(Rc::new(lens)), real: true, holes: ChunkSet::new(), values: Rc::default() }
+        Self {
+            grid,
+            batches: Some(Rc::new(lens)),
+            real: true,
+            holes: ChunkSet::new(),
+            values: Rc::default(),
+        }
     }
 
     pub(crate) fn chunks(&self) -> ChunkRange {
         match &self.batches {
-            Some(lens) => ChunkRange { first: ChunkId(0), count: lens.len() as u64 },
+            Some(lens) => ChunkRange {
+                first: ChunkId(0),
+                count: lens.len() as u64,
+            },
             None => self.grid.all_chunks(),
         }
     }
@@ -61,28 +77,43 @@ impl Contents {
             return vec![0; len];
         }
         let mut rng = Rng::new(version ^ chunk.0.rotate_left(17));
-        let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+        let mut bytes: Vec<u8> = (0..len.div_ceil(8))
+            .flat_map(|_| rng.next_u64().to_le_bytes())
+            .collect();
         bytes.truncate(len);
         bytes
     }
 
     pub(crate) fn value(&self, version: Version, chunk: ChunkId) -> ChainingValue {
-        *self.values.borrow_mut().entry((version, chunk)).or_insert_with(|| {
-            if self.batches.is_some() {
-                return piece_value(self.grid, chunk, &self.bytes(version, chunk), false).unwrap();
-            }
-            if self.real {
-                return chunk_value(self.grid, chunk, &self.bytes(version, chunk)).unwrap();
-            }
-            let mut rng = Rng::new(version ^ chunk.0.rotate_left(17));
-            let mut value = [0; 32];
-            value.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&rng.next_u64().to_le_bytes()));
-            ChainingValue(value)
-        })
+        *self
+            .values
+            .borrow_mut()
+            .entry((version, chunk))
+            .or_insert_with(|| {
+                if self.batches.is_some() {
+                    return piece_value(self.grid, chunk, &self.bytes(version, chunk), false)
+                        .unwrap();
+                }
+                if self.real {
+                    return chunk_value(self.grid, chunk, &self.bytes(version, chunk)).unwrap();
+                }
+                let mut rng = Rng::new(version ^ chunk.0.rotate_left(17));
+                let mut value = [0; 32];
+                value
+                    .chunks_exact_mut(8)
+                    .for_each(|part| part.copy_from_slice(&rng.next_u64().to_le_bytes()));
+                ChainingValue(value)
+            })
     }
 
     /// Returns the value that a receiver computes while its grid may be open-ended.
-    pub(crate) fn value_found(&self, grid: Grid, version: Version, chunk: ChunkId, last: bool) -> ChainingValue {
+    pub(crate) fn value_found(
+        &self,
+        grid: Grid,
+        version: Version,
+        chunk: ChunkId,
+        last: bool,
+    ) -> ChainingValue {
         match self.real {
             true => piece_value(grid, chunk, &self.bytes(version, chunk), last).unwrap(),
             false => self.value(version, chunk),
@@ -95,7 +126,8 @@ impl Contents {
         }
         let mut tree = HashTree::new(self.grid);
         for chunk in self.grid.all_chunks().chunks() {
-            tree.insert(Subtree::of_chunk(chunk, self.value(version, chunk))).unwrap();
+            tree.insert(Subtree::of_chunk(chunk, self.value(version, chunk)))
+                .unwrap();
         }
         tree.root().unwrap()
     }
@@ -155,7 +187,11 @@ impl Disk {
     pub(crate) fn can_sync(&mut self) -> bool {
         assert!(!self.poisoned, "a sync after one that failed");
         self.poisoned = self.sync_fails_after == Some(0);
-        self.sync_fails_after = if self.poisoned { None } else { self.sync_fails_after.map(|count| count - 1) };
+        self.sync_fails_after = if self.poisoned {
+            None
+        } else {
+            self.sync_fails_after.map(|count| count - 1)
+        };
         !self.poisoned
     }
 
@@ -163,8 +199,17 @@ impl Disk {
     pub(crate) fn sync(&mut self, grid: Grid, subtrees: &[Subtree]) {
         for subtree in subtrees {
             let range = subtree.chunks(grid).unwrap();
-            assert!(range.chunks().all(|chunk| self.written.contains_key(&chunk)), "{range} is durable but not written");
-            assert_eq!(self.synced.insert(range), range.count, "{range} is made durable twice");
+            assert!(
+                range
+                    .chunks()
+                    .all(|chunk| self.written.contains_key(&chunk)),
+                "{range} is durable but not written"
+            );
+            assert_eq!(
+                self.synced.insert(range),
+                range.count,
+                "{range} is made durable twice"
+            );
             self.durable.insert(range);
         }
         self.journal.extend_from_slice(subtrees);
@@ -183,18 +228,37 @@ impl Disk {
             tail.truncate(rng.below(tail.len() as u64 + 1) as usize);
         }
         garble(&mut tail, rng);
-        let header = Header { grid, source: SourceIdentity::default(), peer_key: [1; 32], id: JOURNAL };
+        let header = Header {
+            grid,
+            source: SourceIdentity::default(),
+            peer_key: [1; 32],
+            id: JOURNAL,
+        };
         let mut bytes = header.encode().to_vec();
-        self.journal.iter().for_each(|subtree| bytes.extend_from_slice(&Record { subtree: *subtree }.encode(JOURNAL)));
+        self.journal.iter().for_each(|subtree| {
+            bytes.extend_from_slice(&Record { subtree: *subtree }.encode(JOURNAL))
+        });
         bytes.append(&mut tail);
         let replayed = replay(&bytes).unwrap();
-        let claimed: ChunkSet = replayed.tree.subtrees().map(|subtree| subtree.chunks(grid).unwrap()).collect();
+        let claimed: ChunkSet = replayed
+            .tree
+            .subtrees()
+            .map(|subtree| subtree.chunks(grid).unwrap())
+            .collect();
         for range in claimed.ranges() {
-            assert_eq!(self.durable.gaps(range).next(), None, "the journal claims {range}, which is not durable");
+            assert_eq!(
+                self.durable.gaps(range).next(),
+                None,
+                "the journal claims {range}, which is not durable"
+            );
         }
         for subtree in &self.journal {
             let range = subtree.chunks(grid).unwrap();
-            assert_eq!(claimed.gaps(range).next(), None, "the journal lacks {range}, which was synced");
+            assert_eq!(
+                claimed.gaps(range).next(),
+                None,
+                "the journal lacks {range}, which was synced"
+            );
         }
         self.journal = replayed.subtrees();
         self.durable = claimed;
@@ -203,7 +267,8 @@ impl Disk {
 
     /// Simulates the death of the process, which loses all data that was not synced.
     fn lose_unsynced(&mut self) {
-        self.written.retain(|chunk, _| self.durable.contains(*chunk));
+        self.written
+            .retain(|chunk, _| self.durable.contains(*chunk));
         self.restart();
     }
 

@@ -14,7 +14,10 @@ use crate::{
 const SIZE: u64 = mib(512);
 
 fn two_links(direction: Direction) -> Lab {
-    let mut lab = Lab::scaled(Seed(3), SIZE).direction(direction).link(1000).link(1000);
+    let mut lab = Lab::scaled(Seed(3), SIZE)
+        .direction(direction)
+        .link(1000)
+        .link(1000);
     lab.start();
     lab
 }
@@ -33,8 +36,14 @@ fn a_cut_link_costs_at_most_half_a_second_more_than_the_rest_carries() {
             lab.at(at, move |lab| lab.cut(index));
             let took = lab.run(secs(60));
             lab.assert_delivered();
-            println!("cut {index} at {at:?} {direction:?}: {took:?}, ideal {:?}", ideal_on_one(at));
-            assert!(took <= ideal_on_one(at) + ms(500), "{direction:?}, link {index} at {at:?}: {took:?}");
+            println!(
+                "cut {index} at {at:?} {direction:?}: {took:?}, ideal {:?}",
+                ideal_on_one(at)
+            );
+            assert!(
+                took <= ideal_on_one(at) + ms(500),
+                "{direction:?}, link {index} at {at:?}: {took:?}"
+            );
         }
     }
 }
@@ -46,11 +55,19 @@ fn a_link_that_falls_silent_costs_at_most_one_point_seven_seconds_more() {
             for at in [secs(1), ms(2050)] {
                 let mut lab = two_links(direction);
                 let ends = silent.to_vec();
-                lab.at(at, move |lab| ends.into_iter().for_each(|end| lab.silence(0, end)));
+                lab.at(at, move |lab| {
+                    ends.into_iter().for_each(|end| lab.silence(0, end))
+                });
                 let took = lab.run(secs(60));
                 lab.assert_delivered();
-                println!("silent {silent:?} at {at:?} {direction:?}: {took:?}, ideal {:?}", ideal_on_one(at));
-                assert!(took <= ideal_on_one(at) + ms(1700), "{direction:?}, silent {silent:?} at {at:?}: {took:?}");
+                println!(
+                    "silent {silent:?} at {at:?} {direction:?}: {took:?}, ideal {:?}",
+                    ideal_on_one(at)
+                );
+                assert!(
+                    took <= ideal_on_one(at) + ms(1700),
+                    "{direction:?}, silent {silent:?} at {at:?}: {took:?}"
+                );
             }
         }
     }
@@ -77,7 +94,9 @@ fn a_link_that_was_silent_carries_data_again_within_two_seconds() {
         let heal = secs(8) + ms(100 * tenths);
         let mut lab = Lab::scaled(Seed(3), mib(256)).link(1000).link(100);
         lab.start();
-        lab.at(ms(500), |lab| End::BOTH.into_iter().for_each(|end| lab.silence(0, end)));
+        lab.at(ms(500), |lab| {
+            End::BOTH.into_iter().for_each(|end| lab.silence(0, end))
+        });
         lab.at(heal, |lab| lab.heal_silently(0));
         lab.run(secs(60));
         lab.assert_delivered();
@@ -86,8 +105,15 @@ fn a_link_that_was_silent_carries_data_again_within_two_seconds() {
 }
 
 fn assert_carries_again(lab: &Lab, heal: Duration, within: Duration) {
-    let again = lab.arrivals.iter().find(|(at, path)| *at > heal && *path == PathId(0)).map(|(at, _)| *at - heal);
-    assert!(again.is_some_and(|again| again <= within), "healed at {heal:?}, data again after {again:?}");
+    let again = lab
+        .arrivals
+        .iter()
+        .find(|(at, path)| *at > heal && *path == PathId(0))
+        .map(|(at, _)| *at - heal);
+    assert!(
+        again.is_some_and(|again| again <= within),
+        "healed at {heal:?}, data again after {again:?}"
+    );
 }
 
 #[test]
@@ -100,7 +126,11 @@ fn a_session_outlives_a_minute_without_any_link() {
         lab.assert_delivered();
         assert!(took <= secs(65), "{took:?}");
         // Acknowledged data is not retransmitted; at most two windows of 32 chunks were in flight.
-        assert!(lab.sender_stats().repeated_bytes <= 64 * 4096, "{:?}", lab.sender_stats());
+        assert!(
+            lab.sender_stats().repeated_bytes <= 64 * 4096,
+            "{:?}",
+            lab.sender_stats()
+        );
     }
 }
 
@@ -132,12 +162,18 @@ fn a_disk_that_stalls_kills_no_path_and_memory_stays_bounded() {
     for direction in Direction::BOTH {
         let mut lab = two_links(direction);
         let receiver = direction.sender().other();
-        lab.at(secs(1), move |lab| lab.peer_mut(receiver).disk.stalled_until = secs(31));
+        lab.at(secs(1), move |lab| {
+            lab.peer_mut(receiver).disk.stalled_until = secs(31)
+        });
         let took = lab.run(secs(60));
         lab.assert_delivered();
         let losses: Vec<_> = lab.peers.iter().flat_map(|peer| &peer.losses).collect();
         assert!(losses.is_empty(), "{losses:?}");
-        assert!(lab.receiver().most_writing <= 2 * lab.config.credit_window, "{}", lab.receiver().most_writing);
+        assert!(
+            lab.receiver().most_writing <= 2 * lab.config.credit_window,
+            "{}",
+            lab.receiver().most_writing
+        );
         assert!(took <= ms(2150) + secs(30) + ms(300), "{took:?}");
     }
 }
@@ -145,20 +181,28 @@ fn a_disk_that_stalls_kills_no_path_and_memory_stays_bounded() {
 #[test]
 fn links_that_flap_while_the_disk_stalls_do_not_fill_the_memory() {
     let mut lab = two_links(Direction::Put);
-    lab.at(secs(1), |lab| lab.peer_mut(End::B).disk.stalled_until = secs(31));
+    lab.at(secs(1), |lab| {
+        lab.peer_mut(End::B).disk.stalled_until = secs(31)
+    });
     for second in 2..30 {
         lab.at(secs(second), |lab| lab.cut(0));
         lab.at(secs(second) + ms(500), |lab| lab.heal(0));
     }
     lab.run(secs(60));
     lab.assert_delivered();
-    assert!(lab.receiver().most_writing <= 2 * lab.config.credit_window, "{}", lab.receiver().most_writing);
+    assert!(
+        lab.receiver().most_writing <= 2 * lab.config.credit_window,
+        "{}",
+        lab.receiver().most_writing
+    );
 }
 
 #[test]
 fn a_source_disk_that_stalls_kills_no_path() {
     let mut lab = two_links(Direction::Put);
-    lab.at(secs(1), |lab| lab.peer_mut(End::A).disk.stalled_until = secs(31));
+    lab.at(secs(1), |lab| {
+        lab.peer_mut(End::A).disk.stalled_until = secs(31)
+    });
     lab.run(secs(60));
     lab.assert_delivered();
     assert!(lab.peers.iter().all(|peer| peer.losses.is_empty()));
@@ -171,8 +215,14 @@ fn a_full_disk_ends_the_transfer_once_at_both_ends_and_the_session_goes_on() {
         let receiver = direction.sender().other();
         lab.peer_mut(receiver).disk.full_at = Some(500);
         lab.run(secs(60));
-        assert_eq!(lab.receiver().outcomes[&lab.transfer], Outcome::FailedHere(FailCode::NoSpace));
-        assert_eq!(lab.sender().outcomes[&lab.transfer], Outcome::FailedThere(FailCode::NoSpace));
+        assert_eq!(
+            lab.receiver().outcomes[&lab.transfer],
+            Outcome::FailedHere(FailCode::NoSpace)
+        );
+        assert_eq!(
+            lab.sender().outcomes[&lab.transfer],
+            Outcome::FailedThere(FailCode::NoSpace)
+        );
         lab.peer_mut(receiver).disk.full_at = None;
         lab.begin();
         lab.run(secs(120));
@@ -187,8 +237,14 @@ fn a_source_that_changed_is_told_to_the_peer() {
         let sender = direction.sender();
         lab.at(secs(1), move |lab| lab.peer_mut(sender).source += 1);
         lab.run(secs(60));
-        assert_eq!(lab.sender().outcomes[&lab.transfer], Outcome::FailedHere(FailCode::SourceChanged));
-        assert_eq!(lab.receiver().outcomes[&lab.transfer], Outcome::FailedThere(FailCode::SourceChanged));
+        assert_eq!(
+            lab.sender().outcomes[&lab.transfer],
+            Outcome::FailedHere(FailCode::SourceChanged)
+        );
+        assert_eq!(
+            lab.receiver().outcomes[&lab.transfer],
+            Outcome::FailedThere(FailCode::SourceChanged)
+        );
         assert_eq!(lab.receiver().disk.committed, None);
     }
 }
@@ -205,8 +261,14 @@ fn a_control_message_whose_link_is_cut_arrives_over_another() {
         |message| matches!(message, Message::Fail(_)),
     ];
     for direction in Direction::BOTH {
-        for (kind, end) in kinds.into_iter().flat_map(|kind| End::BOTH.map(|end| (kind, end))) {
-            let mut lab = Lab::scaled(Seed(3), mib(64)).direction(direction).link(1000).link(1000);
+        for (kind, end) in kinds
+            .into_iter()
+            .flat_map(|kind| End::BOTH.map(|end| (kind, end)))
+        {
+            let mut lab = Lab::scaled(Seed(3), mib(64))
+                .direction(direction)
+                .link(1000)
+                .link(1000);
             lab.cut_after = Some((end, kind));
             lab.start();
             let took = lab.run(secs(60));
@@ -243,7 +305,9 @@ fn a_link_that_becomes_slow_does_not_hold_up_the_end() {
     let mut lab = two_links(Direction::Put);
     lab.at(secs(1), |lab| {
         let link = lab.links[0];
-        End::BOTH.into_iter().for_each(|end| lab.net.set_rate(link, end, 1_000_000 / 64));
+        End::BOTH
+            .into_iter()
+            .for_each(|end| lab.net.set_rate(link, end, 1_000_000 / 64));
     });
     let took = lab.run(secs(60));
     lab.assert_delivered();

@@ -23,7 +23,12 @@ enum Away {
 }
 
 impl Away {
-    const ALL: [Self; 4] = [Self::Cut, Self::Silent, Self::Mute(End::A), Self::Mute(End::B)];
+    const ALL: [Self; 4] = [
+        Self::Cut,
+        Self::Silent,
+        Self::Mute(End::A),
+        Self::Mute(End::B),
+    ];
 }
 
 /// Alternates link 0 between outage and service, from one second on.
@@ -45,14 +50,30 @@ fn flap(lab: &mut Lab, how: Away, away: Duration, there: Duration, until: Durati
 
 /// A file, and a pipe consumed in order, which a late chunk blocks.
 fn plans() -> [Option<Plan>; 2] {
-    [None, Some(Plan { room: Some(64), ..Plan::new(OfferKind::Pipe) })]
+    [
+        None,
+        Some(Plan {
+            room: Some(64),
+            ..Plan::new(OfferKind::Pipe)
+        }),
+    ]
 }
 
 /// Returns the duration with a flapping link, as a multiple of the ideal time over the steady link
 /// alone.
-fn cost(mib: u64, mbit: u64, direction: Direction, plan: Option<Plan>, how: Away, (away, there): (u64, u64)) -> f64 {
+fn cost(
+    mib: u64,
+    mbit: u64,
+    direction: Direction,
+    plan: Option<Plan>,
+    how: Away,
+    (away, there): (u64, u64),
+) -> f64 {
     let size = self::mib(mib);
-    let mut lab = Lab::scaled(Seed(3), size).direction(direction).link(mbit).link(1000);
+    let mut lab = Lab::scaled(Seed(3), size)
+        .direction(direction)
+        .link(mbit)
+        .link(1000);
     if let Some(plan) = plan {
         lab = lab.plan(plan);
     }
@@ -61,7 +82,10 @@ fn cost(mib: u64, mbit: u64, direction: Direction, plan: Option<Plan>, how: Away
     let took = lab.run(secs(120));
     lab.assert_delivered();
     let cost = took.as_secs_f64() / ideal(&[1000], size).as_secs_f64();
-    println!("{} {direction:?} {mbit} Mbit/s {how:?} {away}/{there} ms: {cost:.3}", if plan.is_some() { "pipe" } else { "file" });
+    println!(
+        "{} {direction:?} {mbit} Mbit/s {how:?} {away}/{there} ms: {cost:.3}",
+        if plan.is_some() { "pipe" } else { "file" }
+    );
     cost
 }
 
@@ -89,9 +113,22 @@ fn a_fast_link_that_is_there_half_of_the_time_is_used_for_as_long_as_it_is_there
 #[test]
 #[ignore = "480 runs of 20 s in virtual time: a minute of two processors with --release"]
 fn every_flap() {
-    let phases = [(100, 100), (300, 300), (400, 600), (700, 300), (1000, 1000), (3000, 3000)];
-    for (plan, direction) in plans().into_iter().flat_map(|plan| Direction::BOTH.map(|direction| (plan, direction))) {
-        for (mbit, how) in [2, 10, 50, 100, 1000].into_iter().flat_map(|mbit| Away::ALL.map(|how| (mbit, how))) {
+    let phases = [
+        (100, 100),
+        (300, 300),
+        (400, 600),
+        (700, 300),
+        (1000, 1000),
+        (3000, 3000),
+    ];
+    for (plan, direction) in plans()
+        .into_iter()
+        .flat_map(|plan| Direction::BOTH.map(|direction| (plan, direction)))
+    {
+        for (mbit, how) in [2, 10, 50, 100, 1000]
+            .into_iter()
+            .flat_map(|mbit| Away::ALL.map(|how| (mbit, how)))
+        {
             for phases in phases {
                 let cost = cost(2560, mbit, direction, plan, how, phases);
                 assert!(cost <= 1.02, "{cost}");
@@ -102,7 +139,10 @@ fn every_flap() {
 
 #[test]
 fn a_link_that_has_flapped_carries_data_two_seconds_after_it_stays() {
-    for (how, tenths) in Away::ALL.into_iter().flat_map(|how| [0, 4, 8, 12].map(|tenths| (how, tenths))) {
+    for (how, tenths) in Away::ALL
+        .into_iter()
+        .flat_map(|how| [0, 4, 8, 12].map(|tenths| (how, tenths)))
+    {
         let mut lab = Lab::scaled(Seed(3), mib(1024)).link(1000).link(100);
         // The other link is slow, so that the transfer lasts; this one has five outages.
         let (away, there) = (ms(2000 + 100 * tenths), ms(200));
@@ -111,14 +151,24 @@ fn a_link_that_has_flapped_carries_data_two_seconds_after_it_stays() {
         lab.start();
         lab.run(secs(60));
         lab.assert_delivered();
-        let again = lab.arrivals.iter().find(|(at, path)| *at > stays && path.0 == 0).map(|(at, _)| *at - stays);
-        assert!(again.is_some_and(|again| again <= secs(2)), "{how:?}: stays from {stays:?} on, data again after {again:?}");
+        let again = lab
+            .arrivals
+            .iter()
+            .find(|(at, path)| *at > stays && path.0 == 0)
+            .map(|(at, _)| *at - stays);
+        assert!(
+            again.is_some_and(|again| again <= secs(2)),
+            "{how:?}: stays from {stays:?} on, data again after {again:?}"
+        );
     }
 }
 
 /// Two links; link 0 damages one chunk in `one_in`.
 fn damaging(direction: Direction, size: u64, one_in: u64) -> Lab {
-    let mut lab = Lab::scaled(Seed(3), size).direction(direction).link(1000).link(1000);
+    let mut lab = Lab::scaled(Seed(3), size)
+        .direction(direction)
+        .link(1000)
+        .link(1000);
     lab.damages.insert(PathId(0), one_in);
     lab.start();
     lab
@@ -131,11 +181,19 @@ fn a_link_that_damages_what_it_carries_gets_less_and_less_of_it_and_is_named() {
         let took = lab.run(secs(120));
         lab.assert_delivered();
         let receiver = lab.receiver();
-        let damaged: Vec<Duration> = receiver.losses.iter().filter(|loss| loss.2 == PathLoss::Damaged).map(|loss| loss.0).collect();
+        let damaged: Vec<Duration> = receiver
+            .losses
+            .iter()
+            .filter(|loss| loss.2 == PathLoss::Damaged)
+            .map(|loss| loss.0)
+            .collect();
         println!("{direction:?}: {took:?}, damaged at {damaged:?}");
         // At the start, at the first reuse, and after 2, 4 and 8 s.
         assert!((3..=5).contains(&damaged.len()), "{damaged:?}");
-        assert_eq!(receiver.session.path(PathId(0)).map(|path| path.damages()), Some(damaged.len() as u32));
+        assert_eq!(
+            receiver.session.path(PathId(0)).map(|path| path.damages()),
+            Some(damaged.len() as u32)
+        );
         assert_eq!(receiver.damages, damaged.len() as u64);
         let ideal = ideal(&[1000], mib(1536));
         assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
@@ -148,7 +206,9 @@ fn a_link_that_damaged_one_chunk_is_used_again_at_once() {
         let mut lab = damaging(direction, mib(512), 1);
         lab.at(ms(500), |lab| lab.damages.clear());
         lab.damages.clear();
-        lab.at(ms(300), |lab| lab.damage = (600..604).map(nicstripe_proto::ChunkId).collect());
+        lab.at(ms(300), |lab| {
+            lab.damage = (600..604).map(nicstripe_proto::ChunkId).collect()
+        });
         let took = lab.run(secs(60));
         lab.assert_delivered();
         // The path is reconnected after 250 ms.
@@ -159,7 +219,9 @@ fn a_link_that_damaged_one_chunk_is_used_again_at_once() {
 #[test]
 fn the_only_link_is_used_whatever_it_damages() {
     for direction in Direction::BOTH {
-        let mut lab = Lab::scaled(Seed(3), mib(256)).direction(direction).link(1000);
+        let mut lab = Lab::scaled(Seed(3), mib(256))
+            .direction(direction)
+            .link(1000);
         lab.damages.insert(PathId(0), 100);
         lab.start();
         let took = lab.run(secs(60));

@@ -17,8 +17,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkId, ChunkSize, DataHeader, Decoder, Digest, Event, Frame, Grid, Incoming, Name, Offer, PathId, PathLoss, Piece, Role, Session,
-    SessionConfig, SourceIdentity, TransferId, Transmit,
+    ChunkId, ChunkSize, DataHeader, Decoder, Digest, Event, Frame, Grid, Incoming, Name, Offer,
+    PathId, PathLoss, Piece, Role, Session, SessionConfig, SourceIdentity, TransferId, Transmit,
     frame::{DATA_HEADER_LEN, FrameType, HEADER_LEN},
     hash_tree::chunk_value,
     message::{Committed, Put, PutOptions},
@@ -50,9 +50,15 @@ static FRAMES: LazyLock<u64> = LazyLock::new(|| {
 
 #[test]
 fn a_flipped_bit_never_makes_a_wrong_file_and_data_come_again() {
-    run_all("a_flipped_bit", &[], number("NICSTRIPE_FLIPS").unwrap_or(FLIPS), run);
+    run_all(
+        "a_flipped_bit",
+        &[],
+        number("NICSTRIPE_FLIPS").unwrap_or(FLIPS),
+        run,
+    );
     for (kind, counts) in FrameType::ALL.iter().zip(&TALLY) {
-        let [refused, repeated, harmless, stuck] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let [refused, repeated, harmless, stuck] =
+            counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         println!(
             "{kind:?}: {refused} refused, {repeated} found damaged, {harmless} changed nothing, {stuck} ended or stalled the transfer"
         );
@@ -60,7 +66,8 @@ fn a_flipped_bit_never_makes_a_wrong_file_and_data_come_again() {
 }
 
 /// Results of the flips, by frame type.
-static TALLY: [[AtomicU64; 4]; FrameType::ALL.len()] = [const { [const { AtomicU64::new(0) }; 4] }; FrameType::ALL.len()];
+static TALLY: [[AtomicU64; 4]; FrameType::ALL.len()] =
+    [const { [const { AtomicU64::new(0) }; 4] }; FrameType::ALL.len()];
 
 fn run(seed: Seed) {
     let mut rng = Rng::new(seed.0);
@@ -115,15 +122,46 @@ impl Pair {
         let now = Instant::now();
         let half = |role| {
             let session = Session::new(role, SessionConfig::default(), now);
-            Half { session, streams: BTreeMap::new(), written: BTreeMap::new(), committed: None }
+            Half {
+                session,
+                streams: BTreeMap::new(),
+                written: BTreeMap::new(),
+                committed: None,
+            }
         };
         let file = (0..SIZE).map(|at| (at * 7 + at / 251) as u8).collect();
         let halves = [half(Role::Client), half(Role::Daemon)];
-        let mut pair = Self { halves, now, file, rng, frames: 0, flip_at, flipped: None, refused: 0, damaged: 0 };
+        let mut pair = Self {
+            halves,
+            now,
+            file,
+            rng,
+            frames: 0,
+            flip_at,
+            flipped: None,
+            refused: 0,
+            damaged: 0,
+        };
         PATHS.into_iter().for_each(|path| pair.open(path));
-        let source = SourceIdentity { size: SIZE as u64, ..SourceIdentity::default() };
-        let offer = Offer { transfer: T, source, chunk_log2: ChunkSize::MIN.log2(), mode: 0o600, kind: None, data: None };
-        let put = Put { name: Name::new(["a"]).unwrap(), offer, options: PutOptions::default(), into: None, entry: None };
+        let source = SourceIdentity {
+            size: SIZE as u64,
+            ..SourceIdentity::default()
+        };
+        let offer = Offer {
+            transfer: T,
+            source,
+            chunk_log2: ChunkSize::MIN.log2(),
+            mode: 0o600,
+            kind: None,
+            data: None,
+        };
+        let put = Put {
+            name: Name::new(["a"]).unwrap(),
+            offer,
+            options: PutOptions::default(),
+            into: None,
+            entry: None,
+        };
         pair.halves[0].session.put(put).unwrap();
         pair
     }
@@ -136,10 +174,16 @@ impl Pair {
             if self.halves[0].committed.is_some() {
                 return true;
             }
-            let next = self.halves.iter().filter_map(|half| Some(half.session.poll_timeout()?.0)).min();
+            let next = self
+                .halves
+                .iter()
+                .filter_map(|half| Some(half.session.poll_timeout()?.0))
+                .min();
             self.now = next.map_or(self.now, |at| at.max(self.now + ms(1)));
             let now = self.now;
-            self.halves.iter_mut().for_each(|half| half.session.handle_timeout(now));
+            self.halves
+                .iter_mut()
+                .for_each(|half| half.session.handle_timeout(now));
         }
         false
     }
@@ -172,13 +216,20 @@ impl Pair {
             Event::Sync { transfer, .. } => half.session.handle_synced(transfer, self.now),
             Event::Commit { transfer, digest } => {
                 let content: Vec<u8> = half.written.values().flatten().copied().collect();
-                assert!(content == self.file && digest.0 == *blake3::hash(&content).as_bytes(), "a wrong file is committed");
+                assert!(
+                    content == self.file && digest.0 == *blake3::hash(&content).as_bytes(),
+                    "a wrong file is committed"
+                );
                 half.committed = Some(digest);
                 half.session.committed(Committed { transfer, digest });
             }
             Event::Committed { digest, .. } => {
                 half.committed = Some(digest);
-                assert_eq!(self.halves[1].committed, Some(digest), "reported committed, but is not");
+                assert_eq!(
+                    self.halves[1].committed,
+                    Some(digest),
+                    "reported committed, but is not"
+                );
             }
             Event::Mismatch { .. } | Event::Failed(_) => self.refused += 1,
             _ => {}
@@ -195,7 +246,9 @@ impl Pair {
     fn lose(&mut self, end: usize, path: PathId, loss: PathLoss) {
         for (index, loss) in [(end, loss), (1 - end, PathLoss::Reset)] {
             self.halves[index].streams.remove(&path);
-            self.halves[index].session.handle_path_lost(path, loss, self.now);
+            self.halves[index]
+                .session
+                .handle_path_lost(path, loss, self.now);
         }
     }
 
@@ -209,7 +262,11 @@ impl Pair {
                 let payload = &self.file[extent.offset as usize..][..extent.len as usize];
                 let value = chunk_value(grid, chunk, payload).unwrap();
                 let session = &mut self.halves[end].session;
-                let Some(header) = session.handle_chunk_read(path, transfer, chunk, value, self.now) else { return };
+                let Some(header) =
+                    session.handle_chunk_read(path, transfer, chunk, value, self.now)
+                else {
+                    return;
+                };
                 header.encode(&mut bytes);
                 bytes.extend_from_slice(payload);
                 session.handle_chunk_flushed(path);
@@ -225,9 +282,16 @@ impl Pair {
 
     /// Half of the flips in data frames hit the headers.
     fn flip(&mut self, bytes: &mut [u8]) {
-        let kind = FrameType::ALL.into_iter().find(|kind| *kind as u8 == bytes[0]).unwrap();
+        let kind = FrameType::ALL
+            .into_iter()
+            .find(|kind| *kind as u8 == bytes[0])
+            .unwrap();
         let head = HEADER_LEN + DATA_HEADER_LEN;
-        let among = if kind == FrameType::Data && self.rng.below(2) == 0 { head } else { bytes.len() };
+        let among = if kind == FrameType::Data && self.rng.below(2) == 0 {
+            head
+        } else {
+            bytes.len()
+        };
         let at = self.rng.below(among as u64) as usize;
         bytes[at] ^= 1 << self.rng.below(8);
         self.flipped = Some(kind);
@@ -235,7 +299,9 @@ impl Pair {
 
     fn deliver(&mut self, end: usize, path: PathId, bytes: &[u8]) {
         self.halves[end].session.handle_heard(path, self.now);
-        let Some(mut stream) = self.halves[end].streams.remove(&path) else { return };
+        let Some(mut stream) = self.halves[end].streams.remove(&path) else {
+            return;
+        };
         let mut input = bytes;
         loop {
             let step = match stream.decoder.next(&mut input) {
@@ -254,10 +320,16 @@ impl Pair {
                     self.on_data(end, path, header, payload)
                 }
                 // No bench runs here.
-                Ok(Some(Piece::Load(_) | Piece::Echo(_) | Piece::Filler { .. })) | Err(_) => Err(PathLoss::Protocol),
+                Ok(Some(Piece::Load(_) | Piece::Echo(_) | Piece::Filler { .. })) | Err(_) => {
+                    Err(PathLoss::Protocol)
+                }
             };
             if let Err(loss) = step {
-                *(if loss == PathLoss::Damaged { &mut self.damaged } else { &mut self.refused }) += 1;
+                *(if loss == PathLoss::Damaged {
+                    &mut self.damaged
+                } else {
+                    &mut self.refused
+                }) += 1;
                 return self.lose(end, path, loss);
             }
         }
@@ -265,20 +337,40 @@ impl Pair {
     }
 
     fn on_frame(&mut self, end: usize, path: PathId, frame: Frame) -> Result<(), PathLoss> {
-        self.halves[end].session.handle_frame(path, frame, self.now).map_err(|_| PathLoss::Protocol)
+        self.halves[end]
+            .session
+            .handle_frame(path, frame, self.now)
+            .map_err(|_| PathLoss::Protocol)
     }
 
-    fn on_data(&mut self, end: usize, path: PathId, header: DataHeader, payload: Vec<u8>) -> Result<(), PathLoss> {
+    fn on_data(
+        &mut self,
+        end: usize,
+        path: PathId,
+        header: DataHeader,
+        payload: Vec<u8>,
+    ) -> Result<(), PathLoss> {
         let half = &mut self.halves[end];
-        let incoming = half.session.handle_chunk(path, &header, self.now).map_err(|_| PathLoss::Protocol)?;
-        let Incoming::Write { grid, offset } = incoming else { return Ok(()) };
+        let incoming = half
+            .session
+            .handle_chunk(path, &header, self.now)
+            .map_err(|_| PathLoss::Protocol)?;
+        let Incoming::Write { grid, offset } = incoming else {
+            return Ok(());
+        };
         // The driver would unpack a payload marked as packed, and detect that it is not.
         if header.raw_len != 0 || chunk_value(grid, header.chunk, &payload) != Ok(header.value) {
-            half.session.handle_chunk_damaged(path, header.transfer, header.chunk);
+            half.session
+                .handle_chunk_damaged(path, header.transfer, header.chunk);
             return Err(PathLoss::Damaged);
         }
         if self.flipped.is_none_or(|kind| kind == FrameType::Data) {
-            assert_eq!(self.file.get(offset as usize..offset as usize + payload.len()), Some(&payload[..]), "wrong bytes are written");
+            assert_eq!(
+                self.file
+                    .get(offset as usize..offset as usize + payload.len()),
+                Some(&payload[..]),
+                "wrong bytes are written"
+            );
         }
         half.written.insert(header.chunk, payload);
         half.session.handle_chunk_written(path, &header, self.now);

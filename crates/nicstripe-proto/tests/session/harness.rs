@@ -6,9 +6,11 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkId, ChunkSize, Event as Wanted, FailCode, Grid, HoleMap, Message, Name, Offer, Offering, PathId, SessionConfig, SourceIdentity,
-    Subtree, TransferId, TransferStats,
-    message::{CloseCode, Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeSource, WalkRules},
+    ChunkId, ChunkSize, Event as Wanted, FailCode, Grid, HoleMap, Message, Name, Offer, Offering,
+    PathId, SessionConfig, SourceIdentity, Subtree, TransferId, TransferStats,
+    message::{
+        CloseCode, Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeSource, WalkRules,
+    },
     tree::TreeRules,
 };
 use nicstripe_sim::{End, Event, LinkConfig, LinkId, Network, Rng};
@@ -111,9 +113,14 @@ impl Lab {
         #[allow(clippy::disallowed_methods)]
         let origin = Instant::now();
         let default = SessionConfig::default();
-        let config = SessionConfig { sync_bytes: default.sync_bytes / scale, ..default };
+        let config = SessionConfig {
+            sync_bytes: default.sync_bytes / scale,
+            ..default
+        };
         let mut peers = End::BOTH.map(|end| Peer::new(end, config.clone(), origin));
-        peers.iter_mut().for_each(|peer| peer.source = seed.0 | 1 << 63);
+        peers
+            .iter_mut()
+            .for_each(|peer| peer.source = seed.0 | 1 << 63);
         Self {
             net: Network::new(seed.0),
             origin,
@@ -171,8 +178,11 @@ impl Lab {
     /// Adds a hole of `count` chunks at `first`. Call before the start.
     pub(crate) fn add_hole(&mut self, first: u64, count: u64) {
         let grid = self.contents.grid;
-        let range = nicstripe_proto::ChunkRange::new(ChunkId(first), count.min(grid.chunk_count() - first));
-        self.holes.push(grid.extent_of_range(range).unwrap(), grid.size).unwrap();
+        let range =
+            nicstripe_proto::ChunkRange::new(ChunkId(first), count.min(grid.chunk_count() - first));
+        self.holes
+            .push(grid.extent_of_range(range).unwrap(), grid.size)
+            .unwrap();
         self.contents.holes.insert(range);
     }
 
@@ -191,27 +201,59 @@ impl Lab {
         self.transfer.0 += 1;
         self.offered = self.peer(self.direction.sender()).source;
         let (transfer, name) = (self.transfer, Name::new(["file"]).unwrap());
-        let offering = Offering { holes: self.holes.clone(), may_change: self.may_change };
+        let offering = Offering {
+            holes: self.holes.clone(),
+            may_change: self.may_change,
+        };
         let sender = self.direction.sender();
         self.peer_mut(sender).session.prepare(transfer, offering);
         match self.direction {
             Direction::Put if self.kind() == OfferKind::Batches => {
                 self.peers[0].open.insert(transfer);
-                let put = PutTree { transfer, target: Some(name), as_name: false, rules: TreeRules::default(), heeds_memory: false };
+                let put = PutTree {
+                    transfer,
+                    target: Some(name),
+                    as_name: false,
+                    rules: TreeRules::default(),
+                    heeds_memory: false,
+                };
                 self.peers[0].session.put_tree(put);
             }
             Direction::Get if self.kind() == OfferKind::Batches => {
-                let sources = vec![TreeSource { name: Some(name), content: false }];
-                let get = GetTree { transfer, sources, walk: WalkRules::default(), rules: TreeRules::default(), limit_bps: None };
+                let sources = vec![TreeSource {
+                    name: Some(name),
+                    content: false,
+                }];
+                let get = GetTree {
+                    transfer,
+                    sources,
+                    walk: WalkRules::default(),
+                    rules: TreeRules::default(),
+                    limit_bps: None,
+                };
                 self.peers[0].session.get_tree(get);
             }
             Direction::Put => {
-                let put = Put { name, offer: self.offer(transfer), options: PutOptions::default(), into: None, entry: None };
+                let put = Put {
+                    name,
+                    offer: self.offer(transfer),
+                    options: PutOptions::default(),
+                    into: None,
+                    entry: None,
+                };
                 self.peers[0].open.insert(transfer);
                 self.peers[0].session.put(put).unwrap();
             }
             Direction::Get => {
-                let get = Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false, range: None };
+                let get = Get {
+                    transfer,
+                    name,
+                    limit_bps: None,
+                    entry: None,
+                    compress: false,
+                    allow_changing: false,
+                    range: None,
+                };
                 self.peers[0].session.get(get);
             }
         }
@@ -219,10 +261,24 @@ impl Lab {
 
     pub(crate) fn offer(&self, transfer: TransferId) -> Offer {
         let kind = self.live.as_ref().map(|live| live.plan.kind);
-        let size = if self.kind() == OfferKind::File { self.contents.grid.size } else { 0 };
-        let source = SourceIdentity { size, ..SourceIdentity::default() };
+        let size = if self.kind() == OfferKind::File {
+            self.contents.grid.size
+        } else {
+            0
+        };
+        let source = SourceIdentity {
+            size,
+            ..SourceIdentity::default()
+        };
         let data = (!self.holes.is_empty()).then(|| self.contents.grid.size - self.holes.bytes());
-        Offer { transfer, source, chunk_log2: self.contents.grid.chunk_size.log2(), mode: 0o644, kind, data }
+        Offer {
+            transfer,
+            source,
+            chunk_log2: self.contents.grid.chunk_size.log2(),
+            mode: 0o644,
+            kind,
+            data,
+        }
     }
 
     /// Restarts both processes after one was killed. Data that is not durable is lost if that was
@@ -240,7 +296,9 @@ impl Lab {
     /// Simulates a power loss or disk failure of `end`, which loses all data that is not durable.
     fn crash(&mut self, end: End) {
         let (grid, under_way) = (self.contents.grid, self.syncs(end).concat());
-        self.peers[end as usize].disk.crash(grid, &under_way, &mut self.chaos);
+        self.peers[end as usize]
+            .disk
+            .crash(grid, &under_way, &mut self.chaos);
     }
 
     pub(crate) fn crash_both(&mut self) {
@@ -255,7 +313,8 @@ impl Lab {
             (0..self.links.len()).for_each(|index| self.net.close(self.links[index], end));
             let mut new = Peer::new(end, self.config.clone(), now);
             let old = self.peer_mut(end);
-            (new.disk, new.source, new.process) = (std::mem::take(&mut old.disk), old.source, old.process + 1);
+            (new.disk, new.source, new.process) =
+                (std::mem::take(&mut old.disk), old.source, old.process + 1);
             self.peers[end as usize] = new;
         }
         self.start();
@@ -280,9 +339,18 @@ impl Lab {
         }
         let grid = self.contents.grid;
         let of_it = |job: &TestTransfer| matches!(job, TestTransfer::Work { work: Work::Sync { transfer: of, .. }, end: at, .. } if *of == transfer && *at == end);
-        let under_way: Vec<u64> = self.jobs.iter().filter(|(_, job)| of_it(job)).map(|(number, _)| *number).collect();
+        let under_way: Vec<u64> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| of_it(job))
+            .map(|(number, _)| *number)
+            .collect();
         for number in under_way {
-            if let Some(TestTransfer::Work { work: Work::Sync { subtrees, .. }, .. }) = self.jobs.remove(&number) {
+            if let Some(TestTransfer::Work {
+                work: Work::Sync { subtrees, .. },
+                ..
+            }) = self.jobs.remove(&number)
+            {
                 self.peer_mut(end).disk.sync(grid, &subtrees);
             }
         }
@@ -295,7 +363,15 @@ impl Lab {
 
     /// Returns true if a commit is in progress, whatever the state of its transfer.
     pub(crate) fn is_committing(&self) -> bool {
-        self.jobs.values().any(|job| matches!(job, TestTransfer::Work { work: Work::Commit { .. }, .. }))
+        self.jobs.values().any(|job| {
+            matches!(
+                job,
+                TestTransfer::Work {
+                    work: Work::Commit { .. },
+                    ..
+                }
+            )
+        })
     }
 
     /// Removes the delivered file, and prepares a new one to send.
@@ -308,9 +384,12 @@ impl Lab {
 
     fn syncs(&self, of: End) -> Vec<Vec<Subtree>> {
         let syncs = self.jobs.values().filter_map(|job| match job {
-            TestTransfer::Work { work: Work::Sync { subtrees, .. }, end, process } => {
-                (*end == of && *process == self.peers[of as usize].process).then(|| subtrees.clone())
-            }
+            TestTransfer::Work {
+                work: Work::Sync { subtrees, .. },
+                end,
+                process,
+            } => (*end == of && *process == self.peers[of as usize].process)
+                .then(|| subtrees.clone()),
             _ => None,
         });
         syncs.collect()
@@ -337,21 +416,36 @@ impl Lab {
             peer.disk.sync(grid, &subtrees);
         }
         let wanted: Vec<Wanted> = std::iter::from_fn(|| peer.session.poll_event()).collect();
-        assert!(!wanted.iter().any(|event| matches!(event, Wanted::Sync { .. })), "no receiver for this sync: {wanted:?}");
-        peer.disk.written.retain(|chunk, _| peer.disk.durable.contains(*chunk));
+        assert!(
+            !wanted
+                .iter()
+                .any(|event| matches!(event, Wanted::Sync { .. })),
+            "no receiver for this sync: {wanted:?}"
+        );
+        peer.disk
+            .written
+            .retain(|chunk, _| peer.disk.durable.contains(*chunk));
         peer.disk.restart();
     }
 
     /// Runs until both ends know the outcome of the transfer, and returns the time.
     pub(crate) fn run(&mut self, limit: Duration) -> Duration {
-        self.run_while(limit, |lab| lab.peers.iter().any(|peer| !peer.outcomes.contains_key(&lab.transfer)));
+        self.run_while(limit, |lab| {
+            lab.peers
+                .iter()
+                .any(|peer| !peer.outcomes.contains_key(&lab.transfer))
+        });
         self.net.now()
     }
 
     pub(crate) fn run_while(&mut self, limit: Duration, mut condition: impl FnMut(&Lab) -> bool) {
         self.pump_both();
         while condition(self) {
-            assert!(self.net.now() <= limit, "not finished after {limit:?}: {}", self.describe());
+            assert!(
+                self.net.now() <= limit,
+                "not finished after {limit:?}: {}",
+                self.describe()
+            );
             self.step(limit + ms(1));
         }
     }
@@ -366,9 +460,21 @@ impl Lab {
 
     fn step(&mut self, limit: Duration) {
         let before = self.net.now();
-        let deadline =
-            self.peers.iter().filter_map(|peer| Some(peer.session.poll_timeout()?.0.saturating_duration_since(self.origin))).min();
-        let until = deadline.map_or(limit, |deadline| deadline.min(limit)).max(before);
+        let deadline = self
+            .peers
+            .iter()
+            .filter_map(|peer| {
+                Some(
+                    peer.session
+                        .poll_timeout()?
+                        .0
+                        .saturating_duration_since(self.origin),
+                )
+            })
+            .min();
+        let until = deadline
+            .map_or(limit, |deadline| deadline.min(limit))
+            .max(before);
         match self.net.next_until(until) {
             Some(event) => match self.on_event(event) {
                 Some(end) => self.pump(end),
@@ -379,7 +485,11 @@ impl Lab {
                 self.pump_both();
             }
         }
-        self.same_time = if self.net.now() > before { 0 } else { self.same_time };
+        self.same_time = if self.net.now() > before {
+            0
+        } else {
+            self.same_time
+        };
         self.check();
     }
 
@@ -389,7 +499,11 @@ impl Lab {
         for peer in &mut self.peers {
             let due = peer.session.poll_timeout().filter(|(at, _)| *at <= now);
             if due.is_some() {
-                assert!(self.same_time < LIVELOCK, "{:?}: timeout stays in the past: {due:?}", peer.end);
+                assert!(
+                    self.same_time < LIVELOCK,
+                    "{:?}: timeout stays in the past: {due:?}",
+                    peer.end
+                );
                 peer.session.handle_timeout(now);
             }
         }
@@ -436,13 +550,27 @@ impl Lab {
         }
         for peer in &self.peers {
             for (path, writing) in &peer.writing {
-                let held = peer.session.paths().find(|(id, _)| id == path).unwrap().1.held_chunks();
-                assert!(*writing <= self.config.credit_window, "{:?}: {writing} chunks in memory for {path:?}", peer.end);
+                let held = peer
+                    .session
+                    .paths()
+                    .find(|(id, _)| id == path)
+                    .unwrap()
+                    .1
+                    .held_chunks();
+                assert!(
+                    *writing <= self.config.credit_window,
+                    "{:?}: {writing} chunks in memory for {path:?}",
+                    peer.end
+                );
                 assert_eq!(*writing, held, "{:?} {path:?}", peer.end);
             }
             for (path, connection) in &peer.connections {
                 let waiting = connection.chunks_waiting();
-                assert!(waiting <= 16, "{:?}: {waiting} chunks wait for {path:?}", peer.end);
+                assert!(
+                    waiting <= 16,
+                    "{:?}: {waiting} chunks wait for {path:?}",
+                    peer.end
+                );
             }
         }
         self.check_live();
@@ -450,16 +578,31 @@ impl Lab {
 
     /// Checks that the sender counts only written data as delivered.
     fn check_acknowledged(&self) {
-        if self.peers.iter().any(|peer| peer.outcomes.contains_key(&self.transfer)) {
+        if self
+            .peers
+            .iter()
+            .any(|peer| peer.outcomes.contains_key(&self.transfer))
+        {
             return;
         }
-        let (acknowledged, written) = (self.sender_stats().delivered_bytes, self.receiver_stats().delivered_bytes);
-        assert!(acknowledged <= written, "{acknowledged} bytes are acknowledged, {written} written");
+        let (acknowledged, written) = (
+            self.sender_stats().delivered_bytes,
+            self.receiver_stats().delivered_bytes,
+        );
+        assert!(
+            acknowledged <= written,
+            "{acknowledged} bytes are acknowledged, {written} written"
+        );
     }
 
     /// Returns true if both ends report that the file was committed.
     pub(crate) fn is_delivered(&self) -> bool {
-        self.peers.iter().all(|peer| matches!(peer.outcomes.get(&self.transfer), Some(Outcome::Committed(_))))
+        self.peers.iter().all(|peer| {
+            matches!(
+                peer.outcomes.get(&self.transfer),
+                Some(Outcome::Committed(_))
+            )
+        })
     }
 
     /// Checks that the sender reports a failure.
@@ -469,15 +612,29 @@ impl Lab {
     pub(crate) fn assert_failed(&self) {
         let failed = |peer: &Peer| !matches!(peer.outcomes[&self.transfer], Outcome::Committed(_));
         let is_there = self.receiver().disk.committed.is_some();
-        assert!(failed(self.sender()) && (failed(self.receiver()) || is_there), "{}", self.describe());
-        let by_reading = self.sender().outcomes[&self.transfer] == Outcome::FailedHere(FailCode::Io);
-        assert!(!is_there || by_reading, "committed, but reported as failed: {}", self.describe());
+        assert!(
+            failed(self.sender()) && (failed(self.receiver()) || is_there),
+            "{}",
+            self.describe()
+        );
+        let by_reading =
+            self.sender().outcomes[&self.transfer] == Outcome::FailedHere(FailCode::Io);
+        assert!(
+            !is_there || by_reading,
+            "committed, but reported as failed: {}",
+            self.describe()
+        );
     }
 
     pub(crate) fn assert_delivered(&self) {
         let digest = self.contents.digest(self.offered);
         for peer in &self.peers {
-            assert_eq!(peer.outcomes.get(&self.transfer), Some(&Outcome::Committed(digest)), "{:?}", peer.end);
+            assert_eq!(
+                peer.outcomes.get(&self.transfer),
+                Some(&Outcome::Committed(digest)),
+                "{:?}",
+                peer.end
+            );
         }
         assert_eq!(self.receiver().disk.committed, Some(digest));
         self.assert_all_given_and_taken();
@@ -485,11 +642,24 @@ impl Lab {
 
     pub(crate) fn describe(&self) -> String {
         let of = |peer: &Peer| {
-            let paths: Vec<_> = peer.session.paths().map(|(id, path)| (id.0, path.state())).collect();
+            let paths: Vec<_> = peer
+                .session
+                .paths()
+                .map(|(id, path)| (id.0, path.state()))
+                .collect();
             let stats = peer.session.stats(self.transfer);
-            format!("{:?}: {paths:?} {stats:?} next {:?}", peer.end, peer.session.poll_timeout())
+            format!(
+                "{:?}: {paths:?} {stats:?} next {:?}",
+                peer.end,
+                peer.session.poll_timeout()
+            )
         };
-        format!("at {:?}\n{}\n{}", self.net.now(), of(&self.peers[0]), of(&self.peers[1]))
+        format!(
+            "at {:?}\n{}\n{}",
+            self.net.now(),
+            of(&self.peers[0]),
+            of(&self.peers[1])
+        )
     }
 
     pub(crate) fn sender(&self) -> &Peer {
@@ -519,7 +689,11 @@ impl Lab {
     /// Restores a link's carrier, which the client detects.
     pub(crate) fn heal(&mut self, index: usize) {
         self.net.heal(self.links[index]);
-        self.schedule_work(End::A, self.net.now() + ms(3), Work::CarrierUp(PathId(index as u16)));
+        self.schedule_work(
+            End::A,
+            self.net.now() + ms(3),
+            Work::CarrierUp(PathId(index as u16)),
+        );
     }
 
     /// Ends a silence without notice.

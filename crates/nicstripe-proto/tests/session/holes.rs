@@ -9,7 +9,10 @@ const CHUNK: u64 = 4096;
 #[test]
 fn only_data_is_sent_and_the_digest_is_that_of_the_whole() {
     for direction in Direction::BOTH {
-        let mut lab = Lab::small(Seed(3), 300 * CHUNK - 5).direction(direction).link(1000).link(100);
+        let mut lab = Lab::small(Seed(3), 300 * CHUNK - 5)
+            .direction(direction)
+            .link(1000)
+            .link(100);
         lab.add_hole(0, 17);
         lab.add_hole(20, 1);
         lab.add_hole(100, 200);
@@ -18,7 +21,10 @@ fn only_data_is_sent_and_the_digest_is_that_of_the_whole() {
         lab.assert_delivered();
         let data = (300 - 218) * CHUNK;
         for stats in [lab.sender_stats(), lab.receiver_stats()] {
-            assert_eq!((stats.delivered_bytes, stats.unsent_bytes), (data, 218 * CHUNK - 5));
+            assert_eq!(
+                (stats.delivered_bytes, stats.unsent_bytes),
+                (data, 218 * CHUNK - 5)
+            );
         }
     }
 }
@@ -31,7 +37,10 @@ fn a_file_that_is_one_hole_is_not_sent_at_all() {
         lab.start();
         lab.run(secs(60));
         lab.assert_delivered();
-        assert_eq!((lab.sender().sent_chunks, lab.receiver_stats().unsent_bytes), (0, chunks * CHUNK));
+        assert_eq!(
+            (lab.sender().sent_chunks, lab.receiver_stats().unsent_bytes),
+            (0, chunks * CHUNK)
+        );
     }
 }
 
@@ -39,7 +48,9 @@ fn a_file_that_is_one_hole_is_not_sent_at_all() {
 fn more_holes_than_fit_into_a_message_are_told_in_several() {
     let chunks = 2 * nicstripe_proto::hole::HOLES_PER_MESSAGE as u64 + 200;
     let mut lab = Lab::small(Seed(3), chunks * CHUNK).link(1000);
-    (0..chunks).step_by(2).for_each(|chunk| lab.add_hole(chunk, 1));
+    (0..chunks)
+        .step_by(2)
+        .for_each(|chunk| lab.add_hole(chunk, 1));
     lab.start();
     lab.run(secs(60));
     lab.assert_delivered();
@@ -66,7 +77,9 @@ fn holes_that_are_durable_need_not_be_made_again() {
 fn holes_are_told_although_a_link_is_cut_under_them() {
     let mut lab = Lab::small(Seed(3), 400 * CHUNK).link(1000).link(1000);
     lab.add_hole(5, 300);
-    lab.cut_after = Some((End::A, |message| matches!(message, nicstripe_proto::Message::Holes(_))));
+    lab.cut_after = Some((End::A, |message| {
+        matches!(message, nicstripe_proto::Message::Holes(_))
+    }));
     lab.start();
     let took = lab.run(secs(60));
     lab.assert_delivered();

@@ -38,7 +38,15 @@ impl Plan {
     /// Returns a plan without long pauses and with small windows.
     pub(crate) fn new(kind: OfferKind) -> Self {
         let room = (kind == OfferKind::Batches).then_some(64);
-        Self { kind, room, ahead: 64, give_every: Duration::ZERO, take_every: Duration::ZERO, knows_last: true, untold: None }
+        Self {
+            kind,
+            room,
+            ahead: 64,
+            give_every: Duration::ZERO,
+            take_every: Duration::ZERO,
+            knows_last: true,
+            untold: None,
+        }
     }
 
     fn has_source(&self) -> bool {
@@ -99,7 +107,9 @@ impl Lab {
     }
 
     pub(crate) fn kind(&self) -> OfferKind {
-        self.live.as_ref().map_or(OfferKind::File, |live| live.plan.kind)
+        self.live
+            .as_ref()
+            .map_or(OfferKind::File, |live| live.plan.kind)
     }
 
     pub(crate) fn has_room(&self) -> Option<u64> {
@@ -108,15 +118,30 @@ impl Lab {
 
     /// Starts a streaming source after the receiver has accepted.
     pub(crate) fn start_source(&mut self, end: End, transfer: TransferId) {
-        if self.live.as_ref().is_some_and(|live| live.plan.has_source()) {
+        if self
+            .live
+            .as_ref()
+            .is_some_and(|live| live.plan.has_source())
+        {
             self.work(end, Work::Give(transfer));
         }
     }
 
     /// Reads a chunk of a streaming source. Panics if it is not in the retransmit buffer.
-    pub(crate) fn read_given(&mut self, end: End, path: PathId, transfer: TransferId, chunk: ChunkId) -> bool {
-        let Some(live) = self.live.as_ref().filter(|live| live.plan.has_source()) else { return false };
-        assert!(live.unacknowledged.contains(&chunk), "{chunk:?} is to be sent but is not buffered");
+    pub(crate) fn read_given(
+        &mut self,
+        end: End,
+        path: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+    ) -> bool {
+        let Some(live) = self.live.as_ref().filter(|live| live.plan.has_source()) else {
+            return false;
+        };
+        assert!(
+            live.unacknowledged.contains(&chunk),
+            "{chunk:?} is to be sent but is not buffered"
+        );
         self.on_read(end, path, transfer, chunk);
         true
     }
@@ -124,7 +149,10 @@ impl Lab {
     pub(crate) fn give(&mut self, end: End, transfer: TransferId) {
         let (count, version) = (self.contents.chunks().count, self.peer(end).source);
         let Some(live) = &mut self.live else { return };
-        let is_far_ahead = live.plan.untold.is_some_and(|untold| live.given >= live.told + untold);
+        let is_far_ahead = live
+            .plan
+            .untold
+            .is_some_and(|untold| live.given >= live.told + untold);
         live.is_waiting = live.unacknowledged.len() >= live.plan.ahead || is_far_ahead;
         if live.given == count {
             return self.peer_mut(end).session.close_source(transfer);
@@ -136,31 +164,59 @@ impl Lab {
         live.given += 1;
         live.unacknowledged.insert(chunk);
         let (plan, pause) = (live.plan, live.pause(live.plan.give_every));
-        let (len, value) = (self.contents.len(chunk), self.contents.value(version, chunk));
+        let (len, value) = (
+            self.contents.len(chunk),
+            self.contents.value(version, chunk),
+        );
         let full = self.contents.grid.chunk_size.bytes() as u32;
-        let last = plan.kind == OfferKind::Pipe && chunk.0 + 1 == count && (count == 1 || len < full || plan.knows_last);
+        let last = plan.kind == OfferKind::Pipe
+            && chunk.0 + 1 == count
+            && (count == 1 || len < full || plan.knows_last);
         if self.contents.real {
             let open = Grid::open(self.contents.grid.chunk_size);
-            assert_eq!(piece_value(open, chunk, &self.contents.bytes(version, chunk), last), Ok(value));
+            assert_eq!(
+                piece_value(open, chunk, &self.contents.bytes(version, chunk), last),
+                Ok(value)
+            );
         }
-        assert_eq!(self.peer_mut(end).session.give(transfer, len, value, last), Some(chunk));
+        assert_eq!(
+            self.peer_mut(end).session.give(transfer, len, value, last),
+            Some(chunk)
+        );
         self.schedule_work(end, self.net.now() + pause, Work::Give(transfer));
     }
 
     fn wake_source(&mut self, end: End, transfer: TransferId) {
-        if self.live.as_mut().is_some_and(|live| std::mem::take(&mut live.is_waiting)) {
+        if self
+            .live
+            .as_mut()
+            .is_some_and(|live| std::mem::take(&mut live.is_waiting))
+        {
             self.work(end, Work::Give(transfer));
         }
     }
 
     /// Handles a verified chunk; `news` is true if it is new.
-    pub(crate) fn on_verified(&mut self, end: End, transfer: TransferId, chunk: ChunkId, content: Version, news: bool) {
-        let Some(live) = self.live.as_mut().filter(|_| news) else { return };
+    pub(crate) fn on_verified(
+        &mut self,
+        end: End,
+        transfer: TransferId,
+        chunk: ChunkId,
+        content: Version,
+        news: bool,
+    ) {
+        let Some(live) = self.live.as_mut().filter(|_| news) else {
+            return;
+        };
         live.news += 1;
         if live.plan.room.is_none() {
             return;
         }
-        assert_eq!(live.kept.insert(chunk, content), None, "{chunk:?} is kept twice");
+        assert_eq!(
+            live.kept.insert(chunk, content),
+            None,
+            "{chunk:?} is kept twice"
+        );
         live.most_kept = live.most_kept.max(live.kept.len());
         self.take_more(end, transfer);
     }
@@ -178,14 +234,23 @@ impl Lab {
         let Some(live) = &mut self.live else { return };
         live.is_taking = false;
         let chunk = ChunkId(live.taken);
-        let Some(content) = live.kept.remove(&chunk) else { return };
+        let Some(content) = live.kept.remove(&chunk) else {
+            return;
+        };
         live.taken += 1;
         let (kind, whole) = (live.plan.kind, live.taken == self.contents.chunks().count);
         let commit = live.commit.take_if(|_| whole);
         let peer = self.peer_mut(end);
-        assert_eq!(peer.disk.written.insert(chunk, content), None, "{chunk:?} is taken twice");
+        assert_eq!(
+            peer.disk.written.insert(chunk, content),
+            None,
+            "{chunk:?} is taken twice"
+        );
         if kind == OfferKind::Batches {
-            let message = TreeMessage::Verdicts { first: EntryId(chunk.0), verdicts: vec![Verdict::Create; 3] };
+            let message = TreeMessage::Verdicts {
+                first: EntryId(chunk.0),
+                verdicts: vec![Verdict::Create; 3],
+            };
             peer.session.send_tree(TreeBody { transfer, message });
         }
         peer.session.taken(transfer, 1);
@@ -198,7 +263,13 @@ impl Lab {
     /// Returns true if the transfer can be committed: the sink, if any, has consumed everything.
     pub(crate) fn is_taken(&mut self, transfer: TransferId, digest: Digest) -> bool {
         let count = self.contents.chunks().count;
-        let Some(live) = self.live.as_mut().filter(|live| live.plan.room.is_some() && live.taken < count) else { return true };
+        let Some(live) = self
+            .live
+            .as_mut()
+            .filter(|live| live.plan.room.is_some() && live.taken < count)
+        else {
+            return true;
+        };
         live.commit = Some((transfer, digest));
         false
     }
@@ -208,10 +279,16 @@ impl Lab {
             Wanted::Accepted { transfer, .. } => self.start_source(end, transfer),
             Wanted::Released { transfer, chunk } => {
                 let live = self.live.as_mut().unwrap();
-                assert!(live.unacknowledged.remove(&chunk), "{chunk:?} is released twice");
+                assert!(
+                    live.unacknowledged.remove(&chunk),
+                    "{chunk:?} is released twice"
+                );
                 self.wake_source(end, transfer);
             }
-            Wanted::TreeMessageReceived { transfer, message: TreeMessage::Verdicts { first, .. } } => {
+            Wanted::TreeMessageReceived {
+                transfer,
+                message: TreeMessage::Verdicts { first, .. },
+            } => {
                 let live = self.live.as_mut().unwrap();
                 assert_eq!(first.0, live.told, "reported out of order");
                 live.told += 1;
@@ -227,15 +304,29 @@ impl Lab {
         let Some(live) = &self.live else { return };
         assert!(live.unacknowledged.len() <= live.plan.ahead);
         let Some(room) = live.plan.room else { return };
-        assert!(live.kept.len() as u64 <= room, "{} chunks are kept", live.kept.len());
-        let last = live.kept.last_key_value().map_or(0, |(chunk, _)| chunk.0 + 1);
-        assert!(last <= live.taken + room, "chunk {last} received, {} consumed", live.taken);
+        assert!(
+            live.kept.len() as u64 <= room,
+            "{} chunks are kept",
+            live.kept.len()
+        );
+        let last = live
+            .kept
+            .last_key_value()
+            .map_or(0, |(chunk, _)| chunk.0 + 1);
+        assert!(
+            last <= live.taken + room,
+            "chunk {last} received, {} consumed",
+            live.taken
+        );
     }
 
     pub(crate) fn assert_all_given_and_taken(&self) {
         let Some(live) = &self.live else { return };
         let chunks = self.contents.chunks();
-        let bytes: u64 = chunks.chunks().map(|chunk| u64::from(self.contents.len(chunk))).sum();
+        let bytes: u64 = chunks
+            .chunks()
+            .map(|chunk| u64::from(self.contents.len(chunk)))
+            .sum();
         assert_eq!(live.news, chunks.count);
         assert_eq!(self.receiver_stats().delivered_bytes, bytes);
         if live.plan.room.is_some() {
@@ -245,7 +336,10 @@ impl Lab {
             assert_eq!(live.told, chunks.count);
         }
         let told = self.receiver().completed.as_ref().unwrap().end;
-        let end = |size| nicstripe_proto::sender::End { chunks: chunks.count, size };
+        let end = |size| nicstripe_proto::sender::End {
+            chunks: chunks.count,
+            size,
+        };
         let expected = match live.plan.kind {
             OfferKind::File => None,
             OfferKind::Pipe => Some(end(bytes)),

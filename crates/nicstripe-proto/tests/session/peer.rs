@@ -6,7 +6,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkId, DataHeader, Digest, FailCode, Frame, Grid, PathId, PathLoss, Role, Session, SessionConfig, Subtree, TransferId, Zeros,
+    ChunkId, DataHeader, Digest, FailCode, Frame, Grid, PathId, PathLoss, Role, Session,
+    SessionConfig, Subtree, TransferId, Zeros,
     load::LoadOrder,
     message::{Answer, Ask, BenchBody, CloseCode, Complete},
 };
@@ -19,9 +20,7 @@ use crate::disk::{Disk, Version};
 #[derive(Debug, Clone)]
 pub(crate) enum Packet {
     /// Part of a chunk.
-    Piece {
-        wire_len: u64,
-    },
+    Piece { wire_len: u64 },
     Frame {
         session: u64,
         frame: Frame,
@@ -44,9 +43,10 @@ pub(crate) enum Packet {
 impl Message for Packet {
     fn wire_len(&self) -> u64 {
         match self {
-            Self::Piece { wire_len } | Self::Frame { wire_len, .. } | Self::Chunk { wire_len, .. } | Self::Load { wire_len, .. } => {
-                *wire_len
-            }
+            Self::Piece { wire_len }
+            | Self::Frame { wire_len, .. }
+            | Self::Chunk { wire_len, .. }
+            | Self::Load { wire_len, .. } => *wire_len,
         }
     }
 }
@@ -125,7 +125,10 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn chunks_waiting(&self) -> usize {
-        self.outbox.iter().filter(|packet| matches!(packet, Packet::Chunk { .. })).count()
+        self.outbox
+            .iter()
+            .filter(|packet| matches!(packet, Packet::Chunk { .. }))
+            .count()
     }
 }
 
@@ -164,7 +167,11 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(end: End, config: SessionConfig, now: Instant) -> Self {
-        let role = if end == End::A { Role::Client } else { Role::Daemon };
+        let role = if end == End::A {
+            Role::Client
+        } else {
+            Role::Daemon
+        };
         Self {
             end,
             session: Session::new(role, config, now),
@@ -198,6 +205,10 @@ impl Peer {
     pub(crate) fn finish(&mut self, transfer: TransferId, outcome: Outcome) {
         self.open.remove(&transfer);
         let before = self.outcomes.insert(transfer, outcome);
-        assert_eq!(before, None, "{:?}: transfer {} ended twice", self.end, transfer.0);
+        assert_eq!(
+            before, None,
+            "{:?}: transfer {} ended twice",
+            self.end, transfer.0
+        );
     }
 }

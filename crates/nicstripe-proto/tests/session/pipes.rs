@@ -25,10 +25,29 @@ fn no_path_was_lost(lab: &Lab) {
 #[test]
 fn a_pipe_of_any_length_arrives_with_the_digest_of_what_was_given() {
     for direction in Direction::BOTH {
-        for size in [0, 1, FULL - 1, FULL, FULL + 1, 2 * FULL, 9 * FULL - 1, 16 * FULL, 37 * FULL + 5, 200 * FULL] {
+        for size in [
+            0,
+            1,
+            FULL - 1,
+            FULL,
+            FULL + 1,
+            2 * FULL,
+            9 * FULL - 1,
+            16 * FULL,
+            37 * FULL + 5,
+            200 * FULL,
+        ] {
             for knows_last in [true, false] {
-                let plan = Plan { knows_last, give_every: ms(3), ..Plan::new(OfferKind::Pipe) };
-                let mut lab = Lab::small(Seed(size), size).direction(direction).link(1000).link(100).plan(plan);
+                let plan = Plan {
+                    knows_last,
+                    give_every: ms(3),
+                    ..Plan::new(OfferKind::Pipe)
+                };
+                let mut lab = Lab::small(Seed(size), size)
+                    .direction(direction)
+                    .link(1000)
+                    .link(100)
+                    .plan(plan);
                 lab.start();
                 lab.run(secs(20));
                 lab.assert_delivered();
@@ -43,14 +62,24 @@ fn assert_digest_is_that_of_all_bytes(lab: &Lab) {
     for chunk in lab.contents.chunks().chunks() {
         hasher.update(&lab.contents.bytes(lab.offered, chunk));
     }
-    assert_eq!(lab.receiver().disk.committed.map(|digest| digest.0), Some(*hasher.finalize().as_bytes()));
+    assert_eq!(
+        lab.receiver().disk.committed.map(|digest| digest.0),
+        Some(*hasher.finalize().as_bytes())
+    );
 }
 
 #[test]
 fn a_pipe_that_gives_little_and_seldom_kills_no_path() {
     for direction in Direction::BOTH {
-        let plan = Plan { give_every: secs(20), ..Plan::new(OfferKind::Pipe) };
-        let mut lab = Lab::small(Seed(5), 10 * FULL + 1).direction(direction).link(1000).link(10).plan(plan);
+        let plan = Plan {
+            give_every: secs(20),
+            ..Plan::new(OfferKind::Pipe)
+        };
+        let mut lab = Lab::small(Seed(5), 10 * FULL + 1)
+            .direction(direction)
+            .link(1000)
+            .link(10)
+            .plan(plan);
         lab.start();
         lab.run(secs(300));
         lab.assert_delivered();
@@ -62,7 +91,11 @@ fn a_pipe_that_gives_little_and_seldom_kills_no_path() {
 fn a_pipe_whose_links_are_cut_and_healed_arrives_whole() {
     for direction in Direction::BOTH {
         // 600 chunks over 10 Mbit/s take 1.9 s at full size.
-        let mut lab = Lab::small(Seed(6), 600 * FULL - 7).direction(direction).link(100).link(10).plan(Plan::new(OfferKind::Pipe));
+        let mut lab = Lab::small(Seed(6), 600 * FULL - 7)
+            .direction(direction)
+            .link(100)
+            .link(10)
+            .plan(Plan::new(OfferKind::Pipe));
         lab.start();
         lab.at(ms(300), |lab| lab.cut(0));
         lab.at(ms(900), |lab| lab.heal(0));
@@ -79,7 +112,11 @@ fn a_pipe_whose_links_are_cut_and_healed_arrives_whole() {
 fn a_pipe_takes_the_sum_of_its_links() {
     for direction in Direction::BOTH {
         let size = mib(512);
-        let mut lab = Lab::scaled(Seed(1), size).direction(direction).link(1000).link(1000).plan(Plan::new(OfferKind::Pipe));
+        let mut lab = Lab::scaled(Seed(1), size)
+            .direction(direction)
+            .link(1000)
+            .link(1000)
+            .plan(Plan::new(OfferKind::Pipe));
         lab.start();
         let (took, ideal) = (lab.run(secs(60)), ideal(&[1000, 1000], size));
         lab.assert_delivered();
@@ -91,8 +128,16 @@ fn a_pipe_takes_the_sum_of_its_links() {
 fn a_slow_taker_holds_back_the_sender_and_kills_no_path() {
     for direction in Direction::BOTH {
         for (room, take_every) in [(1, ms(20)), (3, ms(20)), (8, ms(40)), (64, ms(40))] {
-            let plan = Plan { room: Some(room), take_every, ..Plan::new(OfferKind::File) };
-            let mut lab = Lab::small(Seed(room), 300 * FULL - 9).direction(direction).link(1000).link(1000).plan(plan);
+            let plan = Plan {
+                room: Some(room),
+                take_every,
+                ..Plan::new(OfferKind::File)
+            };
+            let mut lab = Lab::small(Seed(room), 300 * FULL - 9)
+                .direction(direction)
+                .link(1000)
+                .link(1000)
+                .plan(plan);
             lab.start();
             let took = lab.run(secs(60));
             lab.assert_delivered();
@@ -101,7 +146,10 @@ fn a_slow_taker_holds_back_the_sender_and_kills_no_path() {
             assert!(live.most_kept as u64 <= room);
             // On average half of the longest pause per chunk, plus a round trip if the window is
             // one chunk.
-            assert!(took <= 300 * (take_every / 2 + ms(3)) + secs(1), "{room}: {took:?}");
+            assert!(
+                took <= 300 * (take_every / 2 + ms(3)) + secs(1),
+                "{room}: {took:?}"
+            );
         }
     }
 }
@@ -110,11 +158,20 @@ fn a_slow_taker_holds_back_the_sender_and_kills_no_path() {
 fn a_taker_that_stops_for_half_a_minute_kills_no_path_and_keeps_no_more_than_its_room() {
     for direction in Direction::BOTH {
         for kind in [OfferKind::File, OfferKind::Pipe] {
-            let plan = Plan { room: Some(64), ..Plan::new(kind) };
-            let mut lab = Lab::scaled(Seed(2), mib(512)).direction(direction).link(1000).link(1000).plan(plan);
+            let plan = Plan {
+                room: Some(64),
+                ..Plan::new(kind)
+            };
+            let mut lab = Lab::scaled(Seed(2), mib(512))
+                .direction(direction)
+                .link(1000)
+                .link(1000)
+                .plan(plan);
             let receiver = direction.sender().other();
             lab.start();
-            lab.at(secs(1), move |lab| lab.peer_mut(receiver).disk.stalled_until = secs(31));
+            lab.at(secs(1), move |lab| {
+                lab.peer_mut(receiver).disk.stalled_until = secs(31)
+            });
             let took = lab.run(secs(60));
             lab.assert_delivered();
             no_path_was_lost(&lab);
@@ -126,7 +183,10 @@ fn a_taker_that_stops_for_half_a_minute_kills_no_path_and_keeps_no_more_than_its
 #[test]
 fn a_window_costs_a_fast_taker_nothing() {
     let size = mib(512);
-    let plan = Plan { room: Some(64), ..Plan::new(OfferKind::File) };
+    let plan = Plan {
+        room: Some(64),
+        ..Plan::new(OfferKind::File)
+    };
     let mut lab = Lab::scaled(Seed(1), size).link(1000).link(1000).plan(plan);
     lab.start();
     let (took, ideal) = (lab.run(secs(60)), ideal(&[1000, 1000], size));
@@ -138,12 +198,21 @@ fn a_window_costs_a_fast_taker_nothing() {
 fn a_window_over_links_of_very_different_speed_does_not_stand_still() {
     for direction in Direction::BOTH {
         // A chunk takes 0.2 s at 10 Mbit/s, and all behind it wait in the window.
-        let plan = Plan { room: Some(64), ..Plan::new(OfferKind::File) };
-        let mut lab = Lab::scaled(Seed(1), mib(256)).direction(direction).link(1000).link(10).plan(plan);
+        let plan = Plan {
+            room: Some(64),
+            ..Plan::new(OfferKind::File)
+        };
+        let mut lab = Lab::scaled(Seed(1), mib(256))
+            .direction(direction)
+            .link(1000)
+            .link(10)
+            .plan(plan);
         lab.start();
         let (took, ideal) = (lab.run(secs(60)), ideal(&[1000], mib(256)));
         lab.assert_delivered();
-        println!("1000 and 10 Mbit/s, window of 64, {direction:?}: {took:?}, the fast link alone {ideal:?}");
+        println!(
+            "1000 and 10 Mbit/s, window of 64, {direction:?}: {took:?}, the fast link alone {ideal:?}"
+        );
         assert!(took <= 3 * ideal, "{took:?}, the fast link alone {ideal:?}");
     }
 }
@@ -168,7 +237,10 @@ fn batches_by(plan: Plan, direction: Direction, mbit: &[u64]) -> (Duration, Dura
     }
     lab.contents = Contents::batches(vec![len / lab.scale as u32; count]);
     lab.start();
-    let (took, ideal) = (lab.run(secs(60)), ideal(mbit, count as u64 * u64::from(len)));
+    let (took, ideal) = (
+        lab.run(secs(60)),
+        ideal(mbit, count as u64 * u64::from(len)),
+    );
     lab.assert_delivered();
     println!("{plan:?}, {direction:?}: {took:?}, ideal {ideal:?}");
     (took, ideal)
@@ -179,7 +251,14 @@ fn batches_of_who_waits_for_the_taker_take_the_sum_of_the_links() {
     for direction in Direction::BOTH {
         // The limit is what both links carry in 1.6 ms. If one path got each batch while the other
         // idles, one link would be the bottleneck.
-        let (took, ideal) = batches_by(Plan { untold: Some(6), ..Plan::new(OfferKind::Batches) }, direction, &[1000, 1000]);
+        let (took, ideal) = batches_by(
+            Plan {
+                untold: Some(6),
+                ..Plan::new(OfferKind::Batches)
+            },
+            direction,
+            &[1000, 1000],
+        );
         assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
     }
 }
@@ -188,7 +267,14 @@ fn batches_of_who_waits_for_the_taker_take_the_sum_of_the_links() {
 fn batches_of_who_has_few_places_take_the_sum_of_the_links() {
     for direction in Direction::BOTH {
         // Delayed acknowledgements would occupy most of the retransmit buffer.
-        let (took, ideal) = batches_by(Plan { ahead: 8, ..Plan::new(OfferKind::Batches) }, direction, &[1000, 1000]);
+        let (took, ideal) = batches_by(
+            Plan {
+                ahead: 8,
+                ..Plan::new(OfferKind::Batches)
+            },
+            direction,
+            &[1000, 1000],
+        );
         assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
     }
 }
@@ -196,18 +282,43 @@ fn batches_of_who_has_few_places_take_the_sum_of_the_links() {
 #[test]
 fn batches_of_who_waits_for_the_taker_wait_little_for_a_slow_link() {
     for direction in Direction::BOTH {
-        let plan = Plan { untold: Some(32), ..Plan::new(OfferKind::Batches) };
-        let ((took, _), (alone, _)) = (batches_by(plan, direction, &[100, 1000]), batches_by(plan, direction, &[1000]));
-        assert!(took <= alone.mul_f64(1.1), "{took:?}, without the slow link {alone:?}");
+        let plan = Plan {
+            untold: Some(32),
+            ..Plan::new(OfferKind::Batches)
+        };
+        let ((took, _), (alone, _)) = (
+            batches_by(plan, direction, &[100, 1000]),
+            batches_by(plan, direction, &[1000]),
+        );
+        assert!(
+            took <= alone.mul_f64(1.1),
+            "{took:?}, without the slow link {alone:?}"
+        );
     }
 }
 
 #[test]
 fn batches_of_odd_lengths_arrive_in_order_while_their_receiver_answers() {
     for direction in Direction::BOTH {
-        for (count, untold) in [(0, None), (1, None), (1, Some(1)), (300, None), (300, Some(1)), (300, Some(7))] {
-            let plan = Plan { untold, take_every: us(700), give_every: us(700), ..Plan::new(OfferKind::Batches) };
-            let mut lab = Lab::small(Seed(count), 0).direction(direction).link(1000).link(100).plan(plan);
+        for (count, untold) in [
+            (0, None),
+            (1, None),
+            (1, Some(1)),
+            (300, None),
+            (300, Some(1)),
+            (300, Some(7)),
+        ] {
+            let plan = Plan {
+                untold,
+                take_every: us(700),
+                give_every: us(700),
+                ..Plan::new(OfferKind::Batches)
+            };
+            let mut lab = Lab::small(Seed(count), 0)
+                .direction(direction)
+                .link(1000)
+                .link(100)
+                .plan(plan);
             lab.contents = batches(count, count);
             lab.start();
             lab.run(secs(30));
@@ -221,8 +332,16 @@ fn batches_of_odd_lengths_arrive_in_order_while_their_receiver_answers() {
 fn batches_come_through_while_links_are_cut_and_silent() {
     for direction in Direction::BOTH {
         for end in End::BOTH {
-            let plan = Plan { untold: Some(20), take_every: ms(4), ..Plan::new(OfferKind::Batches) };
-            let mut lab = Lab::small(Seed(8), 0).direction(direction).link(10).link(100).plan(plan);
+            let plan = Plan {
+                untold: Some(20),
+                take_every: ms(4),
+                ..Plan::new(OfferKind::Batches)
+            };
+            let mut lab = Lab::small(Seed(8), 0)
+                .direction(direction)
+                .link(10)
+                .link(100)
+                .plan(plan);
             lab.contents = batches(8, 900);
             lab.start();
             lab.at(ms(200), |lab| lab.cut(1));
@@ -237,11 +356,19 @@ fn batches_come_through_while_links_are_cut_and_silent() {
 
 #[test]
 fn a_limit_on_one_path_leaves_a_window_to_the_other() {
-    let plan = Plan { room: Some(16), ..Plan::new(OfferKind::File) };
-    let mut lab = Lab::scaled(Seed(1), mib(64)).link(1000).link(1000).plan(plan);
+    let plan = Plan {
+        room: Some(16),
+        ..Plan::new(OfferKind::File)
+    };
+    let mut lab = Lab::scaled(Seed(1), mib(64))
+        .link(1000)
+        .link(1000)
+        .plan(plan);
     lab.start();
     let now = lab.now();
-    lab.peers[0].session.limit_path(PathId(0), Some(BitRate::from_mbit(1)), now);
+    lab.peers[0]
+        .session
+        .limit_path(PathId(0), Some(BitRate::from_mbit(1)), now);
     let took: Duration = lab.run(secs(60));
     lab.assert_delivered();
     println!("one of two links limited to 1 Mbit/s, window of 16: {took:?}");

@@ -34,12 +34,19 @@ const LIVE_ONCE_FAILED: [u64; 0] = [];
 
 #[test]
 fn whatever_happens_the_file_arrives_once_and_whole() {
-    run_all("whatever_happens_the_file", &FILES_ONCE_FAILED, SEEDS, |seed| run(random_lab(seed)));
+    run_all(
+        "whatever_happens_the_file",
+        &FILES_ONCE_FAILED,
+        SEEDS,
+        |seed| run(random_lab(seed)),
+    );
 }
 
 #[test]
 fn whatever_happens_pipes_batches_and_what_is_taken_in_order_arrive_once_and_whole() {
-    run_all("whatever_happens_pipes", &LIVE_ONCE_FAILED, SEEDS, |seed| run(random_live_lab(seed)));
+    run_all("whatever_happens_pipes", &LIVE_ONCE_FAILED, SEEDS, |seed| {
+        run(random_live_lab(seed))
+    });
 }
 
 fn run(mut lab: Lab) {
@@ -75,7 +82,10 @@ fn assert_little_was_sent_twice(lab: &Lab) {
     let losses: usize = lab.peers.iter().map(|peer| peer.losses.len()).sum();
     let most = lab.contents.chunks().count + 2 * lab.config.credit_window * (losses as u64 + 1);
     let repeated = lab.sender_stats().repeated_bytes / lab.contents.grid.chunk_size.bytes();
-    assert!(repeated <= most, "{repeated} chunks were sent twice, {losses} paths lost");
+    assert!(
+        repeated <= most,
+        "{repeated} chunks were sent twice, {losses} paths lost"
+    );
 }
 
 pub(crate) fn random_lab(seed: Seed) -> Lab {
@@ -131,9 +141,12 @@ fn with_faults(mut lab: Lab, rng: &mut Rng, chunks: u64) -> Lab {
         add_old_file(&mut lab, rng);
     }
     lab.may_change = rng.below(4) == 0 && lab.live.is_none();
-    lab.damage = (0..rng.below(4)).map(|_| ChunkId(rng.below(chunks.max(1)))).collect();
+    lab.damage = (0..rng.below(4))
+        .map(|_| ChunkId(rng.below(chunks.max(1))))
+        .collect();
     // Zeros are equal in every version, damaged or not.
-    lab.damage.retain(|chunk| !lab.contents.holes.contains(*chunk));
+    lab.damage
+        .retain(|chunk| !lab.contents.holes.contains(*chunk));
     for _ in 0..rng.below(7) {
         add_fault(&mut lab, rng);
     }
@@ -159,7 +172,11 @@ fn add_old_file(lab: &mut Lab, rng: &mut Rng) {
     let count = pick(rng, &[0, chunks / 2, chunks, chunks, chunks + 9]);
     let like = pick(rng, &[0, 1, 3, 4]);
     let version = |rng: &mut Rng| if rng.below(4) < like { same } else { same ^ 1 };
-    lab.old = Some((0..count.min(chunks)).map(|chunk| (ChunkId(chunk), version(rng))).collect());
+    lab.old = Some(
+        (0..count.min(chunks))
+            .map(|chunk| (ChunkId(chunk), version(rng)))
+            .collect(),
+    );
 }
 
 /// Adds a fault. Most fall into the first second, during the transfer.
@@ -175,7 +192,11 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
             lab.at(until, move |lab| lab.heal(index));
         }
         2 => {
-            lab.at(at, move |lab| End::BOTH.into_iter().for_each(|end| lab.silence(index, end)));
+            lab.at(at, move |lab| {
+                End::BOTH
+                    .into_iter()
+                    .for_each(|end| lab.silence(index, end))
+            });
             lab.at(until, move |lab| lab.heal_silently(index));
         }
         3 => {
@@ -184,8 +205,13 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
         }
         4 => {
             let mbit = pick(rng, &[0, 1, 50, 10_000]);
-            lab.at(at, move |lab| lab.net.set_rate(lab.links[index], end, mbit * 1_000_000 / 64));
-            lab.at(until, move |lab| lab.net.set_rate(lab.links[index], end, 10_000_000 / 64));
+            lab.at(at, move |lab| {
+                lab.net
+                    .set_rate(lab.links[index], end, mbit * 1_000_000 / 64)
+            });
+            lab.at(until, move |lab| {
+                lab.net.set_rate(lab.links[index], end, 10_000_000 / 64)
+            });
         }
         5 => lab.at(at, move |lab| lab.peer_mut(end).disk.stalled_until = until),
         6 | 7 => {
@@ -195,7 +221,11 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
         8 => lose_packets(lab, rng, at, index, end),
         9 => {
             // To a hundredth of a gigabit, in both directions.
-            lab.at(at, move |lab| End::BOTH.into_iter().for_each(|end| lab.net.set_rate(lab.links[index], end, 10_000_000 / 64)));
+            lab.at(at, move |lab| {
+                End::BOTH
+                    .into_iter()
+                    .for_each(|end| lab.net.set_rate(lab.links[index], end, 10_000_000 / 64))
+            });
         }
         10 => {
             let (path, one_in) = (PathId(index as u16), pick(rng, &[2, 3, 10, 40]));
@@ -209,7 +239,10 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
 }
 
 fn kill(lab: &mut Lab, end: Option<End>) {
-    if lab.live.is_some() || lab.peers.iter().any(|peer| !peer.outcomes.is_empty()) || lab.receiver().disk.committed.is_some() {
+    if lab.live.is_some()
+        || lab.peers.iter().any(|peer| !peer.outcomes.is_empty())
+        || lab.receiver().disk.committed.is_some()
+    {
         return;
     }
     match end {
@@ -243,13 +276,25 @@ fn swizzle(lab: &mut Lab, rng: &mut Rng, at: Duration) {
 }
 
 fn flap(lab: &mut Lab, rng: &mut Rng, mut at: Duration, until: Duration, index: usize) {
-    let (there, away, with_carrier) = (10 + rng.below(2_000), 10 + rng.below(2_000), rng.below(2) == 0);
+    let (there, away, with_carrier) = (
+        10 + rng.below(2_000),
+        10 + rng.below(2_000),
+        rng.below(2) == 0,
+    );
     while at < until {
         lab.at(at, move |lab| match with_carrier {
             true => lab.cut(index),
-            false => End::BOTH.into_iter().for_each(|end| lab.silence(index, end)),
+            false => End::BOTH
+                .into_iter()
+                .for_each(|end| lab.silence(index, end)),
         });
-        lab.at(at + ms(away), move |lab| if with_carrier { lab.heal(index) } else { lab.heal_silently(index) });
+        lab.at(at + ms(away), move |lab| {
+            if with_carrier {
+                lab.heal(index)
+            } else {
+                lab.heal_silently(index)
+            }
+        });
         at += ms(away + there);
     }
 }
@@ -259,10 +304,19 @@ fn spoil_disks(lab: &mut Lab, rng: &mut Rng) {
     if lab.live.is_some() {
         return;
     }
-    let (chunks, sender) = (lab.contents.grid.chunk_count().max(1), lab.direction.sender());
+    let (chunks, sender) = (
+        lab.contents.grid.chunk_count().max(1),
+        lab.direction.sender(),
+    );
     for _ in 0..rng.below(3) {
-        lab.peer_mut(sender).disk.unreadable.insert(ChunkId(rng.below(chunks)));
-        lab.peer_mut(sender.other()).disk.unwritable.insert(ChunkId(rng.below(chunks)));
+        lab.peer_mut(sender)
+            .disk
+            .unreadable
+            .insert(ChunkId(rng.below(chunks)));
+        lab.peer_mut(sender.other())
+            .disk
+            .unwritable
+            .insert(ChunkId(rng.below(chunks)));
     }
     if rng.below(2) == 0 {
         lab.peer_mut(sender.other()).disk.sync_fails_after = Some(rng.below(4));

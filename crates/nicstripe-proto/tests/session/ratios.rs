@@ -15,7 +15,12 @@ fn efficiency(mut lab: Lab, mbit: &[u64], size: u64) -> f64 {
     lab.assert_delivered();
     let ratio = ideal(mbit, size).as_secs_f64() / took.as_secs_f64();
     let repeated = lab.sender_stats().repeated_bytes * 100 / lab.contents.grid.size;
-    println!("{mbit:?} Mbit/s, {} MiB, {:?}: {:.2} % of the sum, {repeated} % sent twice", size >> 20, lab.direction, ratio * 100.0);
+    println!(
+        "{mbit:?} Mbit/s, {} MiB, {:?}: {:.2} % of the sum, {repeated} % sent twice",
+        size >> 20,
+        lab.direction,
+        ratio * 100.0
+    );
     ratio
 }
 
@@ -28,7 +33,11 @@ fn equal_links_carry_their_sum_both_ways() {
     for direction in Direction::BOTH {
         for links in [1, 2, 4, 8] {
             let size = mib(192 * links);
-            let ratio = efficiency(Lab::scaled(Seed(links), size).direction(direction), &vec![1000; links as usize], size);
+            let ratio = efficiency(
+                Lab::scaled(Seed(links), size).direction(direction),
+                &vec![1000; links as usize],
+                size,
+            );
             assert!(ratio >= 0.99, "{links} links: {ratio}");
         }
     }
@@ -36,7 +45,11 @@ fn equal_links_carry_their_sum_both_ways() {
 
 #[test]
 fn a_gigabit_and_a_hundred_megabit_link_carry_their_sum_both_ways() {
-    for (direction, links) in [(Direction::Put, [1000, 100]), (Direction::Put, [100, 1000]), (Direction::Get, [100, 1000])] {
+    for (direction, links) in [
+        (Direction::Put, [1000, 100]),
+        (Direction::Put, [100, 1000]),
+        (Direction::Get, [100, 1000]),
+    ] {
         let size = mib(1024);
         let ratio = efficiency(Lab::full(Seed(1), size).direction(direction), &links, size);
         assert!(ratio >= 0.99, "{ratio}");
@@ -45,9 +58,11 @@ fn a_gigabit_and_a_hundred_megabit_link_carry_their_sum_both_ways() {
 
 #[test]
 fn a_ten_megabit_link_beside_a_gigabit_one_costs_at_most_three_percent() {
-    for (direction, links, size) in
-        [(Direction::Put, [1000, 10], mib(1024)), (Direction::Put, [10, 1000], mib(256)), (Direction::Get, [10, 1000], mib(256))]
-    {
+    for (direction, links, size) in [
+        (Direction::Put, [1000, 10], mib(1024)),
+        (Direction::Put, [10, 1000], mib(256)),
+        (Direction::Get, [10, 1000], mib(256)),
+    ] {
         let ratio = efficiency(Lab::full(Seed(1), size).direction(direction), &links, size);
         assert!(ratio >= 1.0 / 1.03, "{ratio}");
     }
@@ -80,6 +95,9 @@ fn a_slow_link_that_asks_first_costs_a_small_file_little() {
         lab.assert_delivered();
         // 25 ms until its chunks are late, 50 ms until a control message behind them is. It was 840
         // ms.
-        assert!(took <= ideal + Duration::from_millis(25 + 50 + 10), "{mib} MiB: {took:?}, ideal {ideal:?}");
+        assert!(
+            took <= ideal + Duration::from_millis(25 + 50 + 10),
+            "{mib} MiB: {took:?}, ideal {ideal:?}"
+        );
     }
 }

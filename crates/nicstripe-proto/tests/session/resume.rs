@@ -12,20 +12,35 @@ use crate::{
 fn after_a_crash_only_what_was_not_durable_is_sent_again() {
     for direction in Direction::BOTH {
         for killed in End::BOTH {
-            let mut lab = Lab::scaled(Seed(3), mib(1024)).direction(direction).link(1000).link(1000);
+            let mut lab = Lab::scaled(Seed(3), mib(1024))
+                .direction(direction)
+                .link(1000)
+                .link(1000);
             lab.start();
             lab.run_until(secs(2));
             let written = lab.receiver().disk.written.len() as u64;
             lab.restart(killed);
             let durable = lab.receiver().disk.durable.len();
             // 64 MiB, or a second, and the data written during a sync: 250 MB/s for 5 ms.
-            assert!(written - durable <= 256 + 8, "{written} chunks written, {durable} durable");
+            assert!(
+                written - durable <= 256 + 8,
+                "{written} chunks written, {durable} durable"
+            );
             let took = lab.run(secs(60)) - secs(2);
             lab.assert_delivered();
             let stats = lab.sender_stats();
-            assert_eq!((stats.resumed_bytes, stats.delivered_bytes), (durable * 4096, (4096 - durable) * 4096));
-            assert_eq!(lab.sender().sent_chunks - stats.repeated_bytes / 4096, 4096 - durable);
-            assert!(took <= ms(4300) * (4096 - durable as u32) / 4096 + ms(100), "{took:?}");
+            assert_eq!(
+                (stats.resumed_bytes, stats.delivered_bytes),
+                (durable * 4096, (4096 - durable) * 4096)
+            );
+            assert_eq!(
+                lab.sender().sent_chunks - stats.repeated_bytes / 4096,
+                4096 - durable
+            );
+            assert!(
+                took <= ms(4300) * (4096 - durable as u32) / 4096 + ms(100),
+                "{took:?}"
+            );
         }
     }
 }
@@ -57,10 +72,16 @@ fn crash_after_crash_the_file_arrives() {
 fn a_file_in_more_pieces_than_a_message_names_is_resumed_with_the_largest() {
     let mut lab = Lab::scaled(Seed(3), mib(2048)).link(1000).link(1000);
     let (contents, source) = (lab.contents.clone(), lab.sender().source);
-    let pieces: Vec<Subtree> =
-        contents.grid.all_chunks().chunks().step_by(3).map(|chunk| Subtree::of_chunk(chunk, contents.value(source, chunk))).collect();
+    let pieces: Vec<Subtree> = contents
+        .grid
+        .all_chunks()
+        .chunks()
+        .step_by(3)
+        .map(|chunk| Subtree::of_chunk(chunk, contents.value(source, chunk)))
+        .collect();
     let disk = &mut lab.peer_mut(End::B).disk;
-    disk.written.extend(pieces.iter().map(|piece| (piece.first, source)));
+    disk.written
+        .extend(pieces.iter().map(|piece| (piece.first, source)));
     disk.sync(contents.grid, &pieces);
     disk.restart();
     lab.start();
@@ -75,8 +96,16 @@ fn a_journal_that_overlaps_or_makes_no_sense_is_resumed_with_what_fits() {
     let (contents, source) = (lab.contents.clone(), lab.sender().source);
     let of = |chunk| Subtree::of_chunk(ChunkId(chunk), contents.value(source, ChunkId(chunk)));
     let disk = &mut lab.peer_mut(End::B).disk;
-    disk.written.extend([0, 1, 2].map(|chunk| (ChunkId(chunk), source)));
-    disk.journal = vec![of(0), of(1), of(1), of(0), of(2), Subtree::of_chunk(ChunkId(9999), ChainingValue([1; 32]))];
+    disk.written
+        .extend([0, 1, 2].map(|chunk| (ChunkId(chunk), source)));
+    disk.journal = vec![
+        of(0),
+        of(1),
+        of(1),
+        of(0),
+        of(2),
+        Subtree::of_chunk(ChunkId(9999), ChainingValue([1; 32])),
+    ];
     lab.start();
     lab.run(secs(60));
     lab.assert_delivered();
@@ -86,12 +115,25 @@ fn a_journal_that_overlaps_or_makes_no_sense_is_resumed_with_what_fits() {
 #[test]
 fn a_receiver_that_claims_what_it_does_not_have_ends_in_a_mismatch() {
     for direction in Direction::BOTH {
-        let mut lab = Lab::scaled(Seed(3), mib(64)).direction(direction).link(1000).link(1000);
-        lab.lie = Some(vec![Subtree { first: ChunkId(64), level: 5, value: ChainingValue([7; 32]) }]);
+        let mut lab = Lab::scaled(Seed(3), mib(64))
+            .direction(direction)
+            .link(1000)
+            .link(1000);
+        lab.lie = Some(vec![Subtree {
+            first: ChunkId(64),
+            level: 5,
+            value: ChainingValue([7; 32]),
+        }]);
         lab.start();
         lab.run(secs(60));
-        assert_eq!(lab.receiver().outcomes[&lab.transfer], Outcome::FailedHere(FailCode::Digest));
-        assert_eq!(lab.sender().outcomes[&lab.transfer], Outcome::FailedThere(FailCode::Digest));
+        assert_eq!(
+            lab.receiver().outcomes[&lab.transfer],
+            Outcome::FailedHere(FailCode::Digest)
+        );
+        assert_eq!(
+            lab.sender().outcomes[&lab.transfer],
+            Outcome::FailedThere(FailCode::Digest)
+        );
         assert_eq!(lab.receiver().disk.committed, None);
     }
 }
@@ -99,7 +141,9 @@ fn a_receiver_that_claims_what_it_does_not_have_ends_in_a_mismatch() {
 #[test]
 fn a_whole_file_that_was_durable_is_only_hashed() {
     for direction in Direction::BOTH {
-        let mut lab = Lab::scaled(Seed(3), mib(256)).direction(direction).link(1000);
+        let mut lab = Lab::scaled(Seed(3), mib(256))
+            .direction(direction)
+            .link(1000);
         lab.start();
         // Everything is written and the sender's `Complete` has arrived. The sender is killed
         // before the commit, and the receiver shuts down in order.

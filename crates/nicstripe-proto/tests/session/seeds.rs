@@ -30,16 +30,27 @@ pub(crate) fn run_all(what: &str, once_failed: &[u64], usual: u64, run: fn(Seed)
     let work = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
             if panic::catch_unwind(|| run(Seed(*seed))).is_err() {
-                eprintln!("seed {seed} failed; repeat with: NICSTRIPE_SEED={seed} cargo test -p nicstripe-proto --test session {what}");
+                eprintln!(
+                    "seed {seed} failed; repeat with: NICSTRIPE_SEED={seed} cargo test -p nicstripe-proto --test session {what}"
+                );
                 failed.lock().unwrap().push(*seed);
             }
         }
     };
     thread::scope(|scope| (0..threads()).for_each(|_| drop(scope.spawn(work))));
     let took = began.elapsed().as_secs_f64();
-    println!("{what}: {} seeds in {took:.1} s, {:.0} a second", seeds.len(), seeds.len() as f64 / took);
+    println!(
+        "{what}: {} seeds in {took:.1} s, {:.0} a second",
+        seeds.len(),
+        seeds.len() as f64 / took
+    );
     let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "{} of {} seeds failed: {failed:?}", failed.len(), seeds.len());
+    assert!(
+        failed.is_empty(),
+        "{} of {} seeds failed: {failed:?}",
+        failed.len(),
+        seeds.len()
+    );
 }
 
 fn seeds(once_failed: &[u64], usual: u64) -> Vec<u64> {
@@ -48,7 +59,11 @@ fn seeds(once_failed: &[u64], usual: u64) -> Vec<u64> {
     }
     let first = number("NICSTRIPE_FIRST").unwrap_or(0);
     let count = number("NICSTRIPE_SEEDS").unwrap_or(usual);
-    once_failed.iter().copied().chain(first..first + count).collect()
+    once_failed
+        .iter()
+        .copied()
+        .chain(first..first + count)
+        .collect()
 }
 
 fn threads() -> usize {

@@ -7,7 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::message::{BenchAdmitted, BenchAsk, BenchBody, BenchQueued, BenchRefusal, BenchRefused};
+use nicstripe_proto::message::{
+    BenchAdmitted, BenchAsk, BenchBody, BenchQueued, BenchRefusal, BenchRefused,
+};
 
 use crate::{
     session::{Command, SessionHandle},
@@ -27,7 +29,11 @@ pub struct BenchLimits {
 
 impl Default for BenchLimits {
     fn default() -> Self {
-        Self { enabled: true, time: Duration::from_secs(30 * 60), queue: 8 }
+        Self {
+            enabled: true,
+            time: Duration::from_secs(30 * 60),
+            queue: 8,
+        }
     }
 }
 
@@ -102,18 +108,32 @@ impl Admissions {
         desk: impl Fn() -> Desk + Send + 'static,
     ) -> Result<Ticket, BenchRefused> {
         let mut state = self.state();
-        let number = state.enter((key, ask.id), Duration::from_secs(ask.seconds.into()), session, &desk().limits, Instant::now())?;
+        let number = state.enter(
+            (key, ask.id),
+            Duration::from_secs(ask.seconds.into()),
+            session,
+            &desk().limits,
+            Instant::now(),
+        )?;
         if !std::mem::replace(&mut state.has_usher, true) {
             tokio::spawn(usher(Arc::downgrade(self), desk));
         }
-        Ok(Ticket { admissions: Arc::downgrade(self), number })
+        Ok(Ticket {
+            admissions: Arc::downgrade(self),
+            number,
+        })
     }
 }
 
 /// Admits the next benchmark and reports their positions to the others, until the queue is empty.
 async fn usher(admissions: Weak<Admissions>, desk: impl Fn() -> Desk) {
     loop {
-        let Some(answers) = admissions.upgrade().map(|all| all.state().look(&desk(), Instant::now())) else { return };
+        let Some(answers) = admissions
+            .upgrade()
+            .map(|all| all.state().look(&desk(), Instant::now()))
+        else {
+            return;
+        };
         let Some(answers) = answers else { return };
         for (session, body) in answers {
             session.command(Command::AnswerBench(body)).await;
@@ -131,7 +151,12 @@ impl State {
         limits: &BenchLimits,
         now: Instant,
     ) -> Result<u64, BenchRefused> {
-        let refused = |why, retry_after_ms| Err(BenchRefused { why, retry_after_ms });
+        let refused = |why, retry_after_ms| {
+            Err(BenchRefused {
+                why,
+                retry_after_ms,
+            })
+        };
         let joins = self.is_of_running(&bench);
         if !limits.enabled && !joins {
             return refused(BenchRefusal::Disabled, None);
@@ -139,12 +164,21 @@ impl State {
         // While no benchmark runs, the first in the queue does not count against the limit.
         let room = limits.queue + usize::from(self.running.is_none());
         if !joins && self.waiting.len() >= room {
-            let left = self.running.as_ref().map(|running| running.until.saturating_duration_since(now));
+            let left = self
+                .running
+                .as_ref()
+                .map(|running| running.until.saturating_duration_since(now));
             return refused(BenchRefusal::Busy, left.map(|left| left.as_millis() as u64));
         }
         self.next += 1;
         let wanted = wanted.min(limits.time);
-        let waiting = Waiting { ticket: self.next, bench, wanted, session, told: None };
+        let waiting = Waiting {
+            ticket: self.next,
+            bench,
+            wanted,
+            session,
+            told: None,
+        };
         // A further session of the running benchmark does not wait.
         if joins {
             self.waiting.push_front(waiting);
@@ -155,7 +189,9 @@ impl State {
     }
 
     fn is_of_running(&self, bench: &(PublicKey, [u8; 16])) -> bool {
-        self.running.as_ref().is_some_and(|running| running.bench == *bench)
+        self.running
+            .as_ref()
+            .is_some_and(|running| running.bench == *bench)
     }
 
     fn leave(&mut self, number: u64) {
@@ -170,14 +206,25 @@ impl State {
 
     /// Returns the answers that are due; `None` when the queue is empty and polling can stop.
     fn look(&mut self, desk: &Desk, now: Instant) -> Option<Vec<(SessionHandle, BenchBody)>> {
-        let Desk { limits: BenchLimits { enabled, time, .. }, copies } = *desk;
+        let Desk {
+            limits: BenchLimits { enabled, time, .. },
+            copies,
+        } = *desk;
         let mut answers = Vec::new();
         if !enabled {
-            let refused = BenchBody::Refused(BenchRefused { why: BenchRefusal::Disabled, retry_after_ms: None });
-            let (stay, go) = std::mem::take(&mut self.waiting).into_iter().partition(|waiting| self.is_of_running(&waiting.bench));
+            let refused = BenchBody::Refused(BenchRefused {
+                why: BenchRefusal::Disabled,
+                retry_after_ms: None,
+            });
+            let (stay, go) = std::mem::take(&mut self.waiting)
+                .into_iter()
+                .partition(|waiting| self.is_of_running(&waiting.bench));
             self.waiting = stay;
             let go: VecDeque<Waiting> = go;
-            answers.extend(go.into_iter().map(|waiting| (waiting.session, refused.clone())));
+            answers.extend(
+                go.into_iter()
+                    .map(|waiting| (waiting.session, refused.clone())),
+            );
         }
         while let Some(waiting) = self.waiting.pop_front() {
             let until = match &mut self.running {
@@ -187,7 +234,11 @@ impl State {
                 }
                 None if copies == 0 => {
                     let until = now + time;
-                    self.running = Some(Running { bench: waiting.bench, until, tickets: vec![waiting.ticket] });
+                    self.running = Some(Running {
+                        bench: waiting.bench,
+                        until,
+                        tickets: vec![waiting.ticket],
+                    });
                     until
                 }
                 _ => {
@@ -196,16 +247,30 @@ impl State {
                 }
             };
             let seconds = until.saturating_duration_since(now).as_secs_f64().ceil() as u32;
-            answers.push((waiting.session, BenchBody::Admitted(BenchAdmitted { seconds })));
+            answers.push((
+                waiting.session,
+                BenchBody::Admitted(BenchAdmitted { seconds }),
+            ));
         }
-        let left = self.running.as_ref().map_or(Duration::ZERO, |running| running.until.saturating_duration_since(now));
+        let left = self.running.as_ref().map_or(Duration::ZERO, |running| {
+            running.until.saturating_duration_since(now)
+        });
         let (mut ahead, mut wait) = (u32::from(self.running.is_some()), left);
-        let transfers = if self.running.is_none() { u32::try_from(copies).unwrap_or(u32::MAX) } else { 0 };
+        let transfers = if self.running.is_none() {
+            u32::try_from(copies).unwrap_or(u32::MAX)
+        } else {
+            0
+        };
         for waiting in &mut self.waiting {
-            let queued = BenchQueued { ahead, wait_ms: wait.as_millis() as u64, transfers };
-            let is_news = waiting
-                .told
-                .is_none_or(|told| (told.ahead, told.transfers) != (ahead, transfers) || told.wait_ms.abs_diff(queued.wait_ms) >= 1000);
+            let queued = BenchQueued {
+                ahead,
+                wait_ms: wait.as_millis() as u64,
+                transfers,
+            };
+            let is_news = waiting.told.is_none_or(|told| {
+                (told.ahead, told.transfers) != (ahead, transfers)
+                    || told.wait_ms.abs_diff(queued.wait_ms) >= 1000
+            });
             if is_news {
                 waiting.told = Some(queued);
                 answers.push((waiting.session.clone(), BenchBody::Queued(queued)));
@@ -227,7 +292,11 @@ mod tests {
 
     fn session() -> SessionHandle {
         let (inputs, _) = tokio::sync::mpsc::channel(1);
-        SessionHandle { inputs, presence: Arc::default(), ended: Default::default() }
+        SessionHandle {
+            inputs,
+            presence: Arc::default(),
+            ended: Default::default(),
+        }
     }
 
     fn key() -> PublicKey {
@@ -242,22 +311,49 @@ mod tests {
 
     impl Daemon {
         fn new(queue: usize) -> Self {
-            let limits = BenchLimits { queue, time: Duration::from_secs(100), ..BenchLimits::default() };
-            Self { state: State::default(), limits, now: Instant::now() }
+            let limits = BenchLimits {
+                queue,
+                time: Duration::from_secs(100),
+                ..BenchLimits::default()
+            };
+            Self {
+                state: State::default(),
+                limits,
+                now: Instant::now(),
+            }
         }
 
         fn enter(&mut self, key: PublicKey, id: u8) -> Result<u64, BenchRefused> {
-            self.state.enter((key, [id; 16]), Duration::from_secs(30), session(), &self.limits, self.now)
+            self.state.enter(
+                (key, [id; 16]),
+                Duration::from_secs(30),
+                session(),
+                &self.limits,
+                self.now,
+            )
         }
 
         fn look(&mut self, copies: u64) -> Vec<BenchBody> {
-            let answers = self.state.look(&Desk { limits: self.limits.clone(), copies }, self.now).unwrap_or_default();
+            let answers = self
+                .state
+                .look(
+                    &Desk {
+                        limits: self.limits.clone(),
+                        copies,
+                    },
+                    self.now,
+                )
+                .unwrap_or_default();
             answers.into_iter().map(|(_, body)| body).collect()
         }
     }
 
     fn queued(ahead: u32, seconds: u64, transfers: u32) -> BenchBody {
-        BenchBody::Queued(BenchQueued { ahead, wait_ms: seconds * 1000, transfers })
+        BenchBody::Queued(BenchQueued {
+            ahead,
+            wait_ms: seconds * 1000,
+            transfers,
+        })
     }
 
     const ADMITTED: BenchBody = BenchBody::Admitted(BenchAdmitted { seconds: 100 });
@@ -268,10 +364,16 @@ mod tests {
         let first = daemon.enter(key(), 1).unwrap();
         let second = daemon.enter(key(), 2).unwrap();
         let third = daemon.enter(key(), 3).unwrap();
-        assert_eq!(daemon.look(0), [ADMITTED, queued(1, 100, 0), queued(2, 130, 0)]);
+        assert_eq!(
+            daemon.look(0),
+            [ADMITTED, queued(1, 100, 0), queued(2, 130, 0)]
+        );
         assert_eq!(daemon.look(0), [], "nothing is new");
         let refused = daemon.enter(key(), 4).unwrap_err();
-        assert_eq!((refused.why, refused.retry_after_ms), (BenchRefusal::Busy, Some(100_000)));
+        assert_eq!(
+            (refused.why, refused.retry_after_ms),
+            (BenchRefusal::Busy, Some(100_000))
+        );
         daemon.state.leave(second);
         assert_eq!(daemon.look(0), [queued(1, 100, 0)]);
         daemon.state.leave(first);
@@ -289,7 +391,11 @@ mod tests {
         assert_eq!(daemon.look(0), [ADMITTED]);
         daemon.enter(key(), 2).unwrap();
         let more = daemon.enter(owner, 1).unwrap();
-        assert_eq!(daemon.look(3), [ADMITTED, queued(1, 100, 0)], "later copies do not end a bench");
+        assert_eq!(
+            daemon.look(3),
+            [ADMITTED, queued(1, 100, 0)],
+            "later copies do not end a bench"
+        );
         daemon.state.leave(first);
         assert_eq!(daemon.look(0), []);
         daemon.state.leave(more);
@@ -309,7 +415,10 @@ mod tests {
     fn where_it_is_off_nobody_waits() {
         let mut daemon = Daemon::new(8);
         daemon.limits.enabled = false;
-        assert_eq!(daemon.enter(key(), 1).unwrap_err().why, BenchRefusal::Disabled);
+        assert_eq!(
+            daemon.enter(key(), 1).unwrap_err().why,
+            BenchRefusal::Disabled
+        );
     }
 
     #[test]
@@ -319,9 +428,15 @@ mod tests {
         daemon.enter(owner, 1).unwrap();
         let running = daemon.look(0);
         daemon.enter(key(), 2).unwrap();
-        assert_eq!((running, daemon.look(0)), (vec![ADMITTED], vec![queued(1, 100, 0)]));
+        assert_eq!(
+            (running, daemon.look(0)),
+            (vec![ADMITTED], vec![queued(1, 100, 0)])
+        );
         daemon.limits.enabled = false;
-        let refused = BenchBody::Refused(BenchRefused { why: BenchRefusal::Disabled, retry_after_ms: None });
+        let refused = BenchBody::Refused(BenchRefused {
+            why: BenchRefusal::Disabled,
+            retry_after_ms: None,
+        });
         assert_eq!(daemon.look(0), [refused]);
         daemon.enter(owner, 1).unwrap();
         assert_eq!(daemon.look(0), [ADMITTED], "a running bench keeps its time");

@@ -25,9 +25,15 @@ pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
     let rates = |report: &BenchReport| phase.map(|phase| totals(report, phase)).unwrap_or_default();
     let change = proto::compare(&rates(report), &rates(baseline));
     let spread = statistics::Spread::of(&rates(baseline)).map_or(NOTHING, Spread::from);
-    let no_rate = || change.is_none().then(|| "no load was measured in the same direction by both".to_owned());
+    let no_rate = || {
+        change
+            .is_none()
+            .then(|| "no load was measured in the same direction by both".to_owned())
+    };
     let why = obstacle(report, baseline).or_else(no_rate);
-    let verdict = change.filter(|_| why.is_none()).map_or(Verdict::NotComparable, |change| change.verdict.into());
+    let verdict = change
+        .filter(|_| why.is_none())
+        .map_or(Verdict::NotComparable, |change| change.verdict.into());
     Comparison {
         id: baseline.id.clone(),
         baseline: spread,
@@ -40,26 +46,48 @@ pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
 
 fn common_phase(report: &BenchReport, baseline: &BenchReport) -> Option<Phase> {
     let has = |report: &BenchReport, phase: Phase| report.runs.iter().any(|run| run.phase == phase);
-    [Phase::Together, Phase::Reverse, Phase::Both].into_iter().find(|phase| has(report, *phase) && has(baseline, *phase))
+    [Phase::Together, Phase::Reverse, Phase::Both]
+        .into_iter()
+        .find(|phase| has(report, *phase) && has(baseline, *phase))
 }
 
 fn totals(report: &BenchReport, phase: Phase) -> Vec<BitRate> {
-    report.runs.iter().filter(|run| run.phase == phase).map(|run| BitRate(run.total_bps)).collect()
+    report
+        .runs
+        .iter()
+        .filter(|run| run.phase == phase)
+        .map(|run| BitRate(run.total_bps))
+        .collect()
 }
 
 /// Returns the reason why two reports are not comparable.
 fn obstacle(report: &BenchReport, baseline: &BenchReport) -> Option<String> {
     if report.schema != baseline.schema {
-        return Some(format!("schemas differ: {} and {}", report.schema, baseline.schema));
+        return Some(format!(
+            "schemas differ: {} and {}",
+            report.schema, baseline.schema
+        ));
     }
     let (here, there) = (names(report), names(baseline));
     if here != there {
-        return Some(format!("links differ: {}, baseline {}", listed(&here), listed(&there)));
+        return Some(format!(
+            "links differ: {}, baseline {}",
+            listed(&here),
+            listed(&there)
+        ));
     }
     report.links.iter().find_map(|link| {
-        let before = baseline.links.iter().find(|before| name(before) == name(link))?;
+        let before = baseline
+            .links
+            .iter()
+            .find(|before| name(before) == name(link))?;
         let (now, before) = (mtu(link)?, mtu(before)?);
-        (now != before).then(|| format!("MTU of {} differs: {now}, baseline {before}", link.ends.client.name))
+        (now != before).then(|| {
+            format!(
+                "MTU of {} differs: {now}, baseline {before}",
+                link.ends.client.name
+            )
+        })
     })
 }
 
@@ -68,23 +96,44 @@ fn name(link: &BenchLink) -> (&str, &str) {
 }
 
 fn names(report: &BenchReport) -> Vec<String> {
-    let mut names: Vec<String> = report.links.iter().map(|link| format!("{}={}", link.ends.client.name, link.ends.daemon.name)).collect();
+    let mut names: Vec<String> = report
+        .links
+        .iter()
+        .map(|link| format!("{}={}", link.ends.client.name, link.ends.daemon.name))
+        .collect();
     names.sort();
     names
 }
 
 fn listed(names: &[String]) -> String {
-    if names.is_empty() { "none".into() } else { names.join(", ") }
+    if names.is_empty() {
+        "none".into()
+    } else {
+        names.join(", ")
+    }
 }
 
 /// Returns the size of the packets that get through, in bytes.
 fn mtu(link: &BenchLink) -> Option<u32> {
-    let ends = || link.ends.client.mtu.into_iter().chain(link.ends.daemon.mtu).min();
+    let ends = || {
+        link.ends
+            .client
+            .mtu
+            .into_iter()
+            .chain(link.ends.daemon.mtu)
+            .min()
+    };
     link.theory.map(|theory| theory.mtu).or_else(ends)
 }
 
 /// Spread of a rate that was not measured.
-const NOTHING: Spread = Spread { median_bps: 0, min_bps: 0, max_bps: 0, n: 0, stable: false };
+const NOTHING: Spread = Spread {
+    median_bps: 0,
+    min_bps: 0,
+    max_bps: 0,
+    n: 0,
+    stable: false,
+};
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,10 @@ use std::{
 use nicstripe_proto::{
     PathId,
     bench::window::{Progress, SettleRule},
-    message::{BenchAsk, BenchBody, BenchFacts, BenchRefusal, BenchRefused, DiskDone, DiskOrder, RunNumber, RunOrder, RunReady},
+    message::{
+        BenchAsk, BenchBody, BenchFacts, BenchRefusal, BenchRefused, DiskDone, DiskOrder,
+        RunNumber, RunOrder, RunReady,
+    },
 };
 use tokio::sync::mpsc;
 
@@ -74,7 +77,13 @@ impl Control {
         client.links().await?;
         let session = client.session_handle().await?;
         let (owner, news) = mpsc::channel(NEWS);
-        let mut talk = Self { client, session, news, run: 0, disk: 0 };
+        let mut talk = Self {
+            client,
+            session,
+            news,
+            run: 0,
+            disk: 0,
+        };
         talk.command(BenchCommand::Attach(owner)).await?;
         loop {
             if let BenchNews::Paths(paths, latest) = talk.heard(ANSWER_TIMEOUT).await? {
@@ -100,7 +109,10 @@ impl Control {
             match self.said(timeout).await? {
                 (BenchBody::Queued(queued), _) => {
                     timeout = FOREVER;
-                    let _ = events.try_send(BenchEvent::Waiting { ahead: queued.ahead, wait: Duration::from_millis(queued.wait_ms) });
+                    let _ = events.try_send(BenchEvent::Waiting {
+                        ahead: queued.ahead,
+                        wait: Duration::from_millis(queued.wait_ms),
+                    });
                 }
                 (BenchBody::Admitted(told), _) => {
                     timeout = ANSWER_TIMEOUT;
@@ -117,11 +129,29 @@ impl Control {
     }
 
     /// Measures round trips on a path, for at most `longest`.
-    pub(super) async fn ping(&mut self, path: PathId, count: u32, bytes: u64, longest: Duration) -> Result<Vec<Duration>, Error> {
-        self.command(BenchCommand::Ping { path, order: PingOrder { count, bytes, run: self.run, longest } }).await?;
+    pub(super) async fn ping(
+        &mut self,
+        path: PathId,
+        count: u32,
+        bytes: u64,
+        longest: Duration,
+    ) -> Result<Vec<Duration>, Error> {
+        self.command(BenchCommand::Ping {
+            path,
+            order: PingOrder {
+                count,
+                bytes,
+                run: self.run,
+                longest,
+            },
+        })
+        .await?;
         let deadline = Instant::now() + longest + ANSWER_TIMEOUT;
         loop {
-            match self.heard(deadline.saturating_duration_since(Instant::now())).await? {
+            match self
+                .heard(deadline.saturating_duration_since(Instant::now()))
+                .await?
+            {
                 BenchNews::Pinged { path: of, times } if of == path => return Ok(times),
                 _ => {}
             }
@@ -149,9 +179,18 @@ impl Control {
 
     /// Runs a load until the rate has settled or the time is over. `loaded` holds the results so
     /// far, even if this future is dropped.
-    pub(super) async fn load(&mut self, order: &LoadOrder, loaded: &Mutex<Loaded>, events: &mpsc::Sender<BenchEvent>) -> Result<(), Error> {
+    pub(super) async fn load(
+        &mut self,
+        order: &LoadOrder,
+        loaded: &Mutex<Loaded>,
+        events: &mpsc::Sender<BenchEvent>,
+    ) -> Result<(), Error> {
         let links: Vec<u32> = order.links.iter().map(|link| link.id).collect();
-        let _ = events.try_send(BenchEvent::Began { phase: order.phase, repeat: order.repeat, links });
+        let _ = events.try_send(BenchEvent::Began {
+            phase: order.phase,
+            repeat: order.repeat,
+            links,
+        });
         let began = Instant::now();
         self.begin_run(order, loaded).await?;
         let deadline = Instant::now() + order.warm_up + order.longest + order.interval;
@@ -164,7 +203,9 @@ impl Control {
             };
             if order.settle_after.is_some() && looked.elapsed() >= LOOK_PAUSE {
                 looked = Instant::now();
-                if order.progress(&loaded.lock().unwrap_or_else(PoisonError::into_inner)) != Progress::Going {
+                if order.progress(&loaded.lock().unwrap_or_else(PoisonError::into_inner))
+                    != Progress::Going
+                {
                     break;
                 }
             }
@@ -188,7 +229,9 @@ impl Control {
         let began = Instant::now();
         self.tell(BenchBody::Run(run)).await?;
         loop {
-            let news = self.heard(ANSWER_TIMEOUT.saturating_sub(began.elapsed())).await?;
+            let news = self
+                .heard(ANSWER_TIMEOUT.saturating_sub(began.elapsed()))
+                .await?;
             let is_ready = matches!(&news, BenchNews::Said(BenchBody::Ready(ready), _) if ready.run == self.run);
             self.take(Some(news), order, began, loaded, None)?;
             if is_ready {
@@ -198,11 +241,19 @@ impl Control {
     }
 
     /// Ends the run. The receivers take their last sample before the senders stop.
-    pub(super) async fn end_run(&mut self, order: &LoadOrder, began: Instant, loaded: &Mutex<Loaded>) -> Result<(), Error> {
-        self.tell(BenchBody::Stop(RunNumber { run: self.run })).await?;
+    pub(super) async fn end_run(
+        &mut self,
+        order: &LoadOrder,
+        began: Instant,
+        loaded: &Mutex<Loaded>,
+    ) -> Result<(), Error> {
+        self.tell(BenchBody::Stop(RunNumber { run: self.run }))
+            .await?;
         let stopping = Instant::now();
         loop {
-            let news = self.heard(ANSWER_TIMEOUT.saturating_sub(stopping.elapsed())).await?;
+            let news = self
+                .heard(ANSWER_TIMEOUT.saturating_sub(stopping.elapsed()))
+                .await?;
             if self.take(Some(news), order, began, loaded, None)? {
                 return Ok(());
             }
@@ -211,9 +262,11 @@ impl Control {
 
     /// Ends a run without a load.
     pub(super) async fn close_run(&mut self) -> Result<(), Error> {
-        self.tell(BenchBody::Stop(RunNumber { run: self.run })).await?;
+        self.tell(BenchBody::Stop(RunNumber { run: self.run }))
+            .await?;
         loop {
-            if matches!(self.said(ANSWER_TIMEOUT).await?.0, BenchBody::Stopped(RunNumber { run }) if run == self.run) {
+            if matches!(self.said(ANSWER_TIMEOUT).await?.0, BenchBody::Stopped(RunNumber { run }) if run == self.run)
+            {
                 return Ok(());
             }
         }
@@ -238,25 +291,44 @@ impl Control {
                     show(loaded.to_client(), order, events);
                 }
             }
-            Some(BenchNews::Said(BenchBody::Sample(sample), at)) if sample.run == self.run && sample.paths.len() == order.paths.len() => {
+            Some(BenchNews::Said(BenchBody::Sample(sample), at))
+                if sample.run == self.run && sample.paths.len() == order.paths.len() =>
+            {
                 loaded.daemon.push(sample, micros(at));
                 if order.to_daemon {
                     show(loaded.to_daemon(), order, events);
                 }
             }
-            Some(BenchNews::Buffers(ready) | BenchNews::Said(BenchBody::Ready(ready), _)) if ready.run == self.run => {
-                let RunReady { send_buffer, receive_buffer, .. } = ready;
-                loaded.got_buffer = [loaded.got_buffer, send_buffer, receive_buffer].into_iter().flatten().min();
+            Some(BenchNews::Buffers(ready) | BenchNews::Said(BenchBody::Ready(ready), _))
+                if ready.run == self.run =>
+            {
+                let RunReady {
+                    send_buffer,
+                    receive_buffer,
+                    ..
+                } = ready;
+                loaded.got_buffer = [loaded.got_buffer, send_buffer, receive_buffer]
+                    .into_iter()
+                    .flatten()
+                    .min();
             }
-            Some(BenchNews::Said(BenchBody::Stopped(RunNumber { run }), _)) if run == self.run => return Ok(true),
-            Some(BenchNews::Said(BenchBody::Refused(refused), _)) => return Err(self.refused(refused)),
+            Some(BenchNews::Said(BenchBody::Stopped(RunNumber { run }), _)) if run == self.run => {
+                return Ok(true);
+            }
+            Some(BenchNews::Said(BenchBody::Refused(refused), _)) => {
+                return Err(self.refused(refused));
+            }
             Some(_) => {}
         }
         Ok(false)
     }
 
     /// Runs a disk stage at the daemon.
-    pub(super) async fn disk(&mut self, mut order: DiskOrder, longest: Duration) -> Result<DiskDone, Error> {
+    pub(super) async fn disk(
+        &mut self,
+        mut order: DiskOrder,
+        longest: Duration,
+    ) -> Result<DiskDone, Error> {
         self.disk += 1;
         order.number = self.disk;
         self.tell(BenchBody::Disk(order)).await?;
@@ -276,7 +348,9 @@ impl Control {
     async fn said(&mut self, timeout: Duration) -> Result<(BenchBody, Instant), Error> {
         loop {
             match self.heard(timeout).await? {
-                BenchNews::Said(BenchBody::Refused(refused), _) => return Err(self.refused(refused)),
+                BenchNews::Said(BenchBody::Refused(refused), _) => {
+                    return Err(self.refused(refused));
+                }
                 BenchNews::Said(body, at) => return Ok((body, at)),
                 _ => {}
             }
@@ -287,7 +361,10 @@ impl Control {
         match tokio::time::timeout(timeout, self.news.recv()).await {
             Ok(Some(news)) => Ok(news),
             Ok(None) => Err(self.ended()),
-            Err(_) => Err(Error::Ended { host: self.client.host().to_owned(), why: "no answer to the bench".into() }),
+            Err(_) => Err(Error::Ended {
+                host: self.client.host().to_owned(),
+                why: "no answer to the bench".into(),
+            }),
         }
     }
 
@@ -296,11 +373,18 @@ impl Control {
     }
 
     async fn command(&self, command: BenchCommand) -> Result<(), Error> {
-        if self.session.command(Command::Bench(command)).await { Ok(()) } else { Err(self.ended()) }
+        if self.session.command(Command::Bench(command)).await {
+            Ok(())
+        } else {
+            Err(self.ended())
+        }
     }
 
     fn ended(&self) -> Error {
-        Error::Ended { host: self.client.host().to_owned(), why: "during a bench".into() }
+        Error::Ended {
+            host: self.client.host().to_owned(),
+            why: "during a bench".into(),
+        }
     }
 
     fn refused(&self, refused: BenchRefused) -> Error {
@@ -311,38 +395,68 @@ impl Control {
             BenchRefusal::TimeOver => "its time limit for a bench is reached".to_owned(),
             BenchRefusal::ShuttingDown => "it is shutting down".to_owned(),
         };
-        let again = refused.retry_after_ms.map(|millis| format!("; retry in {} s", millis.div_ceil(1000)));
-        Error::Refused { host: self.client.host().to_owned(), why: why + &again.unwrap_or_default() }
+        let again = refused
+            .retry_after_ms
+            .map(|millis| format!("; retry in {} s", millis.div_ceil(1000)));
+        Error::Refused {
+            host: self.client.host().to_owned(),
+            why: why + &again.unwrap_or_default(),
+        }
     }
 }
 
 impl LoadOrder {
     pub(super) fn progress(&self, loaded: &Loaded) -> Progress {
         let default = SettleRule::default();
-        let rule = SettleRule { least: self.settle_after.unwrap_or(default.least), longest: self.longest, ..default };
+        let rule = SettleRule {
+            least: self.settle_after.unwrap_or(default.least),
+            longest: self.longest,
+            ..default
+        };
         rule.progress(&snapshots(&self.ways(loaded), &self.links), self.warm_up)
     }
 
     pub(super) fn ways<'a>(&self, loaded: &'a Loaded) -> Vec<Loading<'a>> {
-        let ways = [(self.to_daemon, loaded.to_daemon()), (self.to_client, loaded.to_client())];
-        ways.into_iter().filter_map(|(is_loaded, loading)| is_loaded.then_some(loading)).collect()
+        let ways = [
+            (self.to_daemon, loaded.to_daemon()),
+            (self.to_client, loaded.to_client()),
+        ];
+        ways.into_iter()
+            .filter_map(|(is_loaded, loading)| is_loaded.then_some(loading))
+            .collect()
     }
 }
 
 impl Loaded {
     fn to_daemon(&self) -> Loading<'_> {
-        Loading { way: Direction::ToDaemon, receiver: &self.daemon, sender: &self.client }
+        Loading {
+            way: Direction::ToDaemon,
+            receiver: &self.daemon,
+            sender: &self.client,
+        }
     }
 
     fn to_client(&self) -> Loading<'_> {
-        Loading { way: Direction::ToClient, receiver: &self.client, sender: &self.daemon }
+        Loading {
+            way: Direction::ToClient,
+            receiver: &self.client,
+            sender: &self.daemon,
+        }
     }
 }
 
 fn show(loading: Loading<'_>, order: &LoadOrder, events: Option<&mpsc::Sender<BenchEvent>>) {
-    let Some((events, interval)) = events.zip(loading.last_interval(&order.links)) else { return };
+    let Some((events, interval)) = events.zip(loading.last_interval(&order.links)) else {
+        return;
+    };
     let links = order.links.iter().map(|link| link.id).collect();
-    let _ = events.try_send(BenchEvent::Sample { phase: order.phase, repeat: order.repeat, way: loading.way, interval, links });
+    let _ = events.try_send(BenchEvent::Sample {
+        phase: order.phase,
+        repeat: order.repeat,
+        way: loading.way,
+        interval,
+        links,
+    });
 }
 
 /// Interval of the checks for the end of a load; samples may come much more often.

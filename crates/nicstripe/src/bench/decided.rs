@@ -8,11 +8,19 @@ use nicstripe_proto::{
     },
 };
 
-use super::report::{Limiter, Phase, RoundTrips, Spread, Sweep, SweepKind, SweepPoint, TheoryInputs, Verdict};
+use super::report::{
+    Limiter, Phase, RoundTrips, Spread, Sweep, SweepKind, SweepPoint, TheoryInputs, Verdict,
+};
 
 impl From<statistics::Spread> for Spread {
     fn from(spread: statistics::Spread) -> Spread {
-        Spread { median_bps: spread.median.0, min_bps: spread.min.0, max_bps: spread.max.0, n: spread.n, stable: spread.stable }
+        Spread {
+            median_bps: spread.median.0,
+            min_bps: spread.min.0,
+            max_bps: spread.max.0,
+            n: spread.n,
+            stable: spread.stable,
+        }
     }
 }
 
@@ -77,8 +85,24 @@ impl From<compare::Verdict> for Verdict {
 
 impl From<TheoryInputs> for Theory {
     fn from(inputs: TheoryInputs) -> Theory {
-        let TheoryInputs { line_bps, mtu, ip, timestamps, vlan_tags } = inputs;
-        Theory { line: BitRate(line_bps), mtu, ip: if ip == 6 { IpVersion::V6 } else { IpVersion::V4 }, timestamps, vlan_tags }
+        let TheoryInputs {
+            line_bps,
+            mtu,
+            ip,
+            timestamps,
+            vlan_tags,
+        } = inputs;
+        Theory {
+            line: BitRate(line_bps),
+            mtu,
+            ip: if ip == 6 {
+                IpVersion::V6
+            } else {
+                IpVersion::V4
+            },
+            timestamps,
+            vlan_tags,
+        }
     }
 }
 
@@ -147,24 +171,68 @@ mod tests {
         while let Some(point) = planner.next() {
             let rate = BitRate::from_mbit(if point.streams == Some(1) { 400 } else { 940 });
             let elapsed = Duration::from_secs(2);
-            planner.record(&point, sweep::Measured { rate, elapsed, time: Some(elapsed), ..sweep::Measured::default() });
+            planner.record(
+                &point,
+                sweep::Measured {
+                    rate,
+                    elapsed,
+                    time: Some(elapsed),
+                    ..sweep::Measured::default()
+                },
+            );
         }
         let found = Sweep::of(SweepKind::Streams, Some(1), planner.outcome());
-        let points: Vec<_> = found.points.iter().map(|point| (point.size, point.streams, point.rate.median_bps, point.time_us)).collect();
-        assert_eq!(points[..2], [(Some(1), None, 400_000_000, Some(2e6)), (Some(2), None, 940_000_000, Some(2e6))]);
-        assert_eq!((found.plateau, found.stopped.as_str()), (Some(2), "the rate does not rise any more"));
+        let points: Vec<_> = found
+            .points
+            .iter()
+            .map(|point| {
+                (
+                    point.size,
+                    point.streams,
+                    point.rate.median_bps,
+                    point.time_us,
+                )
+            })
+            .collect();
+        assert_eq!(
+            points[..2],
+            [
+                (Some(1), None, 400_000_000, Some(2e6)),
+                (Some(2), None, 940_000_000, Some(2e6))
+            ]
+        );
+        assert_eq!(
+            (found.plateau, found.stopped.as_str()),
+            (Some(2), "the rate does not rise any more")
+        );
     }
 
     #[test]
     fn round_trips_are_told_as_ping_tells_them() {
         let found = RoundTrips::of(&[40.0, 60.0, 50.0, 50.0]).unwrap();
-        assert_eq!((found.count, found.min_us, found.avg_us, found.max_us, found.p50_us), (4, 40.0, 50.0, 60.0, 50.0));
+        assert_eq!(
+            (
+                found.count,
+                found.min_us,
+                found.avg_us,
+                found.max_us,
+                found.p50_us
+            ),
+            (4, 40.0, 50.0, 60.0, 50.0)
+        );
         assert_eq!(RoundTrips::of(&[]), None);
     }
 
     #[test]
     fn phases_go_to_proto_and_back() {
-        for phase in [Phase::Idle, Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both, Phase::Pair] {
+        for phase in [
+            Phase::Idle,
+            Phase::Solo,
+            Phase::Together,
+            Phase::Reverse,
+            Phase::Both,
+            Phase::Pair,
+        ] {
             assert_eq!(Phase::from(repeat::Phase::from(phase)), phase);
         }
     }

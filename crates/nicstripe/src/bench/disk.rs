@@ -25,14 +25,17 @@ use std::{
 
 use nicstripe_link::file_system;
 use nicstripe_proto::{
-    BitRate, ChainingValue, ChunkId, ChunkSize, DataHeader, FailCode, Grid, Name, Offer, PathId, SessionConfig, SourceIdentity, Subtree,
-    TransferId,
+    BitRate, ChainingValue, ChunkId, ChunkSize, DataHeader, FailCode, Grid, Name, Offer, PathId,
+    SessionConfig, SourceIdentity, Subtree, TransferId,
     hash_tree::chunk_value,
     message::{DiskDone, DiskOrder, PutOptions},
 };
 use rustix::fs::{Advice, fadvise};
 
-use crate::file::{Arrived, Attributes, BufferPool, FileError, ReadOptions, Root, Source, Target, TargetRequest, WriteError};
+use crate::file::{
+    Arrived, Attributes, BufferPool, FileError, ReadOptions, Root, Source, Target, TargetRequest,
+    WriteError,
+};
 
 /// Result of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,8 +72,17 @@ impl Drop for StopOnDrop {
 /// # Errors
 ///
 /// Those of [`read_stage`] and [`write_stage`].
-pub(crate) fn serve(root: &Root, peer_key: [u8; 32], order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
-    let Moved { bytes, elapsed, file_system } = match (&order.name, order.read) {
+pub(crate) fn serve(
+    root: &Root,
+    peer_key: [u8; 32],
+    order: &DiskOrder,
+    stop: &AtomicBool,
+) -> Result<DiskDone, FileError> {
+    let Moved {
+        bytes,
+        elapsed,
+        file_system,
+    } = match (&order.name, order.read) {
         (Some(name), true) => read_stage_beneath(root, name, order.bytes, stop)?,
         (None, true) => return Err(failed("measure", "no source file named")),
         (name, false) => {
@@ -79,12 +91,27 @@ pub(crate) fn serve(root: &Root, peer_key: [u8; 32], order: &DiskOrder, stop: &A
             let named = name.as_ref().filter(|_| into.is_none());
             let no_name = || Ok((root.open_directory(into)?, OsStr::new(NO_NAME)));
             let place = named.map_or_else(no_name, |name| root.open_place_for(name));
-            let (dir, name) = place.map_err(|error| FileError::new("open", "the target directory", error))?;
-            write_stage(WritePlace { dir, name, peer_key }, order.bytes.min(MOST_WRITTEN), stop)?
+            let (dir, name) =
+                place.map_err(|error| FileError::new("open", "the target directory", error))?;
+            write_stage(
+                WritePlace {
+                    dir,
+                    name,
+                    peer_key,
+                },
+                order.bytes.min(MOST_WRITTEN),
+                stop,
+            )?
         }
     };
     let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-    Ok(DiskDone { number: order.number, bytes, micros, file_system, error: None })
+    Ok(DiskDone {
+        number: order.number,
+        bytes,
+        micros,
+        file_system,
+        error: None,
+    })
 }
 
 /// Reads the first `bytes` of a local file or block device, or all of a shorter one, from the disk
@@ -97,14 +124,32 @@ pub(crate) fn serve(root: &Root, peer_key: [u8; 32], order: &DiskOrder, stop: &A
 ///
 /// The file is unreadable or empty. The source is [`io::ErrorKind::Interrupted`] if `stop` was set.
 pub(crate) fn read_stage(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
-    read_source(&Source::open(path, ReadOptions::default())?, &forgotten(path)?, bytes, stop)
+    read_source(
+        &Source::open(path, ReadOptions::default())?,
+        &forgotten(path)?,
+        bytes,
+        stop,
+    )
 }
 
 /// Like [`read_stage`], for a file beneath a daemon's root.
-pub(crate) fn read_stage_beneath(root: &Root, name: &Name, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-    let file = root.open_file(name, flags).map_err(|error| FileError::new("open", name, error))?;
-    read_source(&Source::open_beneath(root, name, ReadOptions::default())?, &file.into(), bytes, stop)
+pub(crate) fn read_stage_beneath(
+    root: &Root,
+    name: &Name,
+    bytes: u64,
+    stop: &AtomicBool,
+) -> Result<Moved, FileError> {
+    let flags =
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let file = root
+        .open_file(name, flags)
+        .map_err(|error| FileError::new("open", name, error))?;
+    read_source(
+        &Source::open_beneath(root, name, ReadOptions::default())?,
+        &file.into(),
+        bytes,
+        stop,
+    )
 }
 
 fn forgotten(path: &Path) -> Result<File, FileError> {
@@ -112,7 +157,12 @@ fn forgotten(path: &Path) -> Result<File, FileError> {
 }
 
 /// `file` is a second handle of the source, for dropping its pages.
-fn read_source(source: &Source, file: &File, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
+fn read_source(
+    source: &Source,
+    file: &File,
+    bytes: u64,
+    stop: &AtomicBool,
+) -> Result<Moved, FileError> {
     let size = source.identity().size.min(bytes);
     if size == 0 {
         return Err(failed("measure", "the file is empty"));
@@ -135,7 +185,11 @@ fn read_source(source: &Source, file: &File, bytes: u64, stop: &AtomicBool) -> R
     })?;
     let elapsed = began.elapsed();
     let _ = fadvise(file, 0, None, Advice::DontNeed);
-    Ok(Moved { bytes: read.into_inner(), elapsed, file_system: file_system(file) })
+    Ok(Moved {
+        bytes: read.into_inner(),
+        elapsed,
+        file_system: file_system(file),
+    })
 }
 
 /// Destination of a write stage.
@@ -162,7 +216,11 @@ pub(crate) struct WritePlace<'a> {
 /// There is too little space, or the name is a directory. Another transfer is writing to that name,
 /// or an interrupted copy to it would lose its resume state. The source is
 /// [`io::ErrorKind::Interrupted`] if `stop` was set.
-pub(crate) fn write_stage(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
+pub(crate) fn write_stage(
+    place: WritePlace<'_>,
+    bytes: u64,
+    stop: &AtomicBool,
+) -> Result<Moved, FileError> {
     if bytes == 0 {
         return Err(failed("measure", "nothing to write"));
     }
@@ -170,7 +228,11 @@ pub(crate) fn write_stage(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) 
     let writer = Writer::open(place, bytes, stop)?;
     let began = Instant::now();
     writer.write(stop)?;
-    Ok(Moved { bytes, elapsed: began.elapsed(), file_system })
+    Ok(Moved {
+        bytes,
+        elapsed: began.elapsed(),
+        file_system,
+    })
 }
 
 /// Target written from memory.
@@ -198,13 +260,28 @@ struct Progress {
 impl Writer {
     fn open(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<Self, FileError> {
         let grid = Grid::new(bytes, ChunkSize::DEFAULT);
-        let source = SourceIdentity { size: bytes, ..SourceIdentity::default() };
-        let offer = Offer { transfer: TRANSFER, source, chunk_log2: CHUNK_LOG2, mode: 0o600, kind: None, data: None };
+        let source = SourceIdentity {
+            size: bytes,
+            ..SourceIdentity::default()
+        };
+        let offer = Offer {
+            transfer: TRANSFER,
+            source,
+            chunk_log2: CHUNK_LOG2,
+            mode: 0o600,
+            kind: None,
+            data: None,
+        };
         let request = TargetRequest {
             dir: place.dir,
             name: place.name,
             offer: &offer,
-            options: PutOptions { replace: true, restart: true, trial: true, ..PutOptions::default() },
+            options: PutOptions {
+                replace: true,
+                restart: true,
+                trial: true,
+                ..PutOptions::default()
+            },
             peer_key: place.peer_key,
             journal_id: crate::random::random_bytes(),
             // Opened as part of a tree, which rejects a device of that name.
@@ -219,22 +296,37 @@ impl Writer {
             if stop.load(Ordering::Relaxed) {
                 return Err(stopped());
             }
-            let len = grid.extent_of(ChunkId(number)).map_or(0, |extent| extent.len as usize);
+            let len = grid
+                .extent_of(ChunkId(number))
+                .map_or(0, |extent| extent.len as usize);
             chunk_value(grid, ChunkId(number), &block[..len])
                 .map_err(|cause| FileError::new("measure", "the target", io::Error::other(cause)))
         };
-        let values = (0..grid.chunk_count()).map(value).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { target, block, values, buffers: BufferPool::default(), progress: Mutex::default(), changed: Condvar::new() })
+        let values = (0..grid.chunk_count())
+            .map(value)
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            target,
+            block,
+            values,
+            buffers: BufferPool::default(),
+            progress: Mutex::default(),
+            changed: Condvar::new(),
+        })
     }
 
     /// Writes all chunks and makes them durable.
     fn write(&self, stop: &AtomicBool) -> Result<(), FileError> {
         let written = thread::scope(|scope| {
             let syncing = scope.spawn(|| self.sync_now_and_then());
-            let written = side_by_side(self.values.len() as u64, stop, |chunk| self.write_chunk(chunk));
+            let written = side_by_side(self.values.len() as u64, stop, |chunk| {
+                self.write_chunk(chunk)
+            });
             self.progress().has_ended = true;
             self.changed.notify_all();
-            let synced = syncing.join().unwrap_or_else(|_| Err(failed("sync", "internal error")));
+            let synced = syncing
+                .join()
+                .unwrap_or_else(|_| Err(failed("sync", "internal error")));
             written.and(synced)
         });
         written?;
@@ -247,11 +339,16 @@ impl Writer {
 
     fn write_chunk(&self, chunk: ChunkId) -> Result<(), FileError> {
         let place = usize::try_from(chunk.0).unwrap_or(usize::MAX);
-        let Some(value) = self.values.get(place).copied() else { return Ok(()) };
+        let Some(value) = self.values.get(place).copied() else {
+            return Ok(());
+        };
         {
             let progress = self.progress();
             let full = |progress: &mut Progress| progress.under_way >= MOST_UNDER_WAY;
-            let mut progress = self.changed.wait_while(progress, full).unwrap_or_else(PoisonError::into_inner);
+            let mut progress = self
+                .changed
+                .wait_while(progress, full)
+                .unwrap_or_else(PoisonError::into_inner);
             if let Some(error) = progress.error.take() {
                 return Err(error);
             }
@@ -261,37 +358,71 @@ impl Writer {
         let len = usize::try_from(rest).unwrap_or(usize::MAX).min(CHUNK_LEN);
         let mut buffer = self.buffers.take();
         buffer.bytes_mut(len).copy_from_slice(&self.block[..len]);
-        let header = DataHeader { transfer: TRANSFER, chunk, value, len: len as u32, raw_len: 0, last: false };
-        self.target.write_chunk(Arrived { path: PathId(0), header, buffer }, |arrived, result| {
-            let mut progress = self.progress();
-            progress.under_way -= 1;
-            match result {
-                Ok(()) => progress.unsynced.push(Subtree::of_chunk(arrived.header.chunk, arrived.header.value)),
-                Err(WriteError::File(error)) => progress.error = Some(error),
-                Err(WriteError::Damaged) => progress.error = Some(failed("write", "a chunk changed in memory")),
-            }
-            drop(progress);
-            self.changed.notify_all();
-        });
+        let header = DataHeader {
+            transfer: TRANSFER,
+            chunk,
+            value,
+            len: len as u32,
+            raw_len: 0,
+            last: false,
+        };
+        self.target.write_chunk(
+            Arrived {
+                path: PathId(0),
+                header,
+                buffer,
+            },
+            |arrived, result| {
+                let mut progress = self.progress();
+                progress.under_way -= 1;
+                match result {
+                    Ok(()) => progress.unsynced.push(Subtree::of_chunk(
+                        arrived.header.chunk,
+                        arrived.header.value,
+                    )),
+                    Err(WriteError::File(error)) => progress.error = Some(error),
+                    Err(WriteError::Damaged) => {
+                        progress.error = Some(failed("write", "a chunk changed in memory"))
+                    }
+                }
+                drop(progress);
+                self.changed.notify_all();
+            },
+        );
         Ok(())
     }
 
     /// Syncs like a session: when `sync_bytes` were written or `sync_interval` has elapsed since
     /// the last sync began, one sync at a time.
     fn sync_now_and_then(&self) -> Result<(), FileError> {
-        let SessionConfig { sync_bytes, sync_interval, .. } = SessionConfig::default();
+        let SessionConfig {
+            sync_bytes,
+            sync_interval,
+            ..
+        } = SessionConfig::default();
         let due = usize::try_from(sync_bytes).unwrap_or(usize::MAX) / CHUNK_LEN;
         let mut began = Instant::now();
         loop {
             let progress = self.progress();
-            let waits = |progress: &mut Progress| !progress.has_ended && progress.unsynced.len() < due;
-            let rest = sync_interval.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
-            let (mut progress, _) = self.changed.wait_timeout_while(progress, rest, waits).unwrap_or_else(PoisonError::into_inner);
+            let waits =
+                |progress: &mut Progress| !progress.has_ended && progress.unsynced.len() < due;
+            let rest = sync_interval
+                .saturating_sub(began.elapsed())
+                .max(Duration::from_millis(1));
+            let (mut progress, _) = self
+                .changed
+                .wait_timeout_while(progress, rest, waits)
+                .unwrap_or_else(PoisonError::into_inner);
             if progress.has_ended {
                 return Ok(());
             }
-            let is_due = progress.unsynced.len() >= due || (began.elapsed() >= sync_interval && !progress.unsynced.is_empty());
-            let batch = if is_due { std::mem::take(&mut progress.unsynced) } else { Vec::new() };
+            let is_due = progress.unsynced.len() >= due
+                || (began.elapsed() >= sync_interval && !progress.unsynced.is_empty());
+            let batch = if is_due {
+                std::mem::take(&mut progress.unsynced)
+            } else {
+                Vec::new()
+            };
             drop(progress);
             if began.elapsed() >= sync_interval || is_due {
                 began = Instant::now();
@@ -309,7 +440,11 @@ impl Writer {
 
 /// Runs `work` for chunks 0 to `count` on several threads, in approximate order. Returns the first
 /// error.
-fn side_by_side(count: u64, stop: &AtomicBool, work: impl Fn(ChunkId) -> Result<(), FileError> + Sync) -> Result<(), FileError> {
+fn side_by_side(
+    count: u64,
+    stop: &AtomicBool,
+    work: impl Fn(ChunkId) -> Result<(), FileError> + Sync,
+) -> Result<(), FileError> {
     let next = AtomicU64::new(0);
     let each = || -> Result<(), FileError> {
         loop {
@@ -317,15 +452,25 @@ fn side_by_side(count: u64, stop: &AtomicBool, work: impl Fn(ChunkId) -> Result<
             if chunk >= count {
                 return Ok(());
             }
-            let done = if stop.load(Ordering::Relaxed) { Err(stopped()) } else { work(ChunkId(chunk)) };
+            let done = if stop.load(Ordering::Relaxed) {
+                Err(stopped())
+            } else {
+                work(ChunkId(chunk))
+            };
             // Ends the other threads as well.
             done.inspect_err(|_| next.store(count, Ordering::Relaxed))?;
         }
     };
-    let threads = thread::available_parallelism().map_or(FEWEST_THREADS, NonZero::get).clamp(FEWEST_THREADS, MOST_THREADS);
+    let threads = thread::available_parallelism()
+        .map_or(FEWEST_THREADS, NonZero::get)
+        .clamp(FEWEST_THREADS, MOST_THREADS);
     thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(each)).collect();
-        let ended = running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed("measure", "internal error"))));
+        let ended = running.into_iter().map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(failed("measure", "internal error")))
+        });
         // Collecting joins all threads.
         ended.collect::<Vec<_>>().into_iter().collect()
     })
@@ -336,7 +481,8 @@ fn failed(operation: &'static str, why: &'static str) -> FileError {
 }
 
 fn stopped() -> FileError {
-    FileError::new("measure", "the disk", io::ErrorKind::Interrupted.into()).with_code(FailCode::Cancelled)
+    FileError::new("measure", "the disk", io::ErrorKind::Interrupted.into())
+        .with_code(FailCode::Cancelled)
 }
 
 /// File name if the order has none.

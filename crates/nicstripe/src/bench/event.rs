@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::report::{BenchLink, Direction, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint};
+use super::report::{
+    BenchLink, Direction, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint,
+};
 
 /// Event of a running benchmark.
 #[derive(Debug, Clone, PartialEq)]

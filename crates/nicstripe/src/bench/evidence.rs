@@ -33,8 +33,12 @@ impl<'a> Measured<'a> {
 
     /// Returns the flows of a link in one direction in the loads of a phase.
     pub(super) fn parts(&self, phase: Phase, link: u32, way: Direction) -> Vec<Part<'a>> {
-        let parts = self.of_phase(phase).flat_map(|run| run.flows.iter().map(move |flow| (run, flow)));
-        parts.filter(|(_, flow)| flow.link == link && flow.way == way).collect()
+        let parts = self
+            .of_phase(phase)
+            .flat_map(|run| run.flows.iter().map(move |flow| (run, flow)));
+        parts
+            .filter(|(_, flow)| flow.link == link && flow.way == way)
+            .collect()
     }
 
     /// Returns the flows of a link without other load; for an only link, those of all links.
@@ -43,13 +47,30 @@ impl<'a> Measured<'a> {
         if !solo.is_empty() || self.links.len() != 1 {
             return solo;
         }
-        self.parts(if way == Direction::ToDaemon { Phase::Together } else { Phase::Reverse }, link, way)
+        self.parts(
+            if way == Direction::ToDaemon {
+                Phase::Together
+            } else {
+                Phase::Reverse
+            },
+            link,
+            way,
+        )
     }
 
     /// Returns the evidence from these flows of one link and direction.
-    pub(super) fn evidence(&self, link: &BenchLink, way: Direction, parts: &[Part<'a>]) -> Evidence {
+    pub(super) fn evidence(
+        &self,
+        link: &BenchLink,
+        way: Direction,
+        parts: &[Part<'a>],
+    ) -> Evidence {
         let is_solo = parts.iter().all(|(run, _)| run.phase == Phase::Solo);
-        let alone = if is_solo || self.links.len() == 1 { Vec::new() } else { self.alone(link.id, way) };
+        let alone = if is_solo || self.links.len() == 1 {
+            Vec::new()
+        } else {
+            self.alone(link.id, way)
+        };
         let (sender, receiver) = self.processors(way, parts);
         let busy = ratio(parts, |run, tcp| Some((tcp.busy_us?, run.window_us)));
         let idle = link.rtt_idle.map(|trips| trips.min_us / 1e6);
@@ -73,37 +94,69 @@ impl<'a> Measured<'a> {
 
     /// Returns the sender's and the receiver's processor.
     fn processors(&self, way: Direction, parts: &[Part<'a>]) -> (Processor, Processor) {
-        let client = processor(parts, |cpu| cpu.client, self.hosts.map(|hosts| &hosts.client));
-        let daemon = processor(parts, |cpu| cpu.daemon, self.hosts.map(|hosts| &hosts.daemon));
-        if way == Direction::ToDaemon { (client, daemon) } else { (daemon, client) }
+        let client = processor(
+            parts,
+            |cpu| cpu.client,
+            self.hosts.map(|hosts| &hosts.client),
+        );
+        let daemon = processor(
+            parts,
+            |cpu| cpu.daemon,
+            self.hosts.map(|hosts| &hosts.daemon),
+        );
+        if way == Direction::ToDaemon {
+            (client, daemon)
+        } else {
+            (daemon, client)
+        }
     }
 
     /// Returns the smallest buffer of the runs. Falls back to twice the requested size, because the
     /// kernel doubles it.
     fn buffer(&self, parts: &[Part<'a>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<Buffer> {
-        let told = parts.iter().filter_map(|(_, flow)| of(flow.tcp.as_ref()?)).min();
-        let asked = || self.socket_buffer_bytes.map(|bytes| bytes.saturating_mul(2));
-        told.or_else(asked).map(|bytes| Buffer { bytes, is_fixed: self.socket_buffer_bytes.is_some() })
+        let told = parts
+            .iter()
+            .filter_map(|(_, flow)| of(flow.tcp.as_ref()?))
+            .min();
+        let asked = || {
+            self.socket_buffer_bytes
+                .map(|bytes| bytes.saturating_mul(2))
+        };
+        told.or_else(asked).map(|bytes| Buffer {
+            bytes,
+            is_fixed: self.socket_buffer_bytes.is_some(),
+        })
     }
 }
 
 /// Returns retransmitted bytes as a fraction of sent bytes.
 fn loss(parts: &[Part<'_>]) -> Option<f64> {
-    ratio(parts, |_, tcp| Some((tcp.retransmitted_bytes?, tcp.sent_bytes?)))
+    ratio(parts, |_, tcp| {
+        Some((tcp.retransmitted_bytes?, tcp.sent_bytes?))
+    })
 }
 
 /// Returns the sum of a TCP counter; `None` if no run has it.
 pub(super) fn sum(parts: &[Part<'_>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<u64> {
-    let values: Vec<u64> = parts.iter().filter_map(|(_, flow)| of(flow.tcp.as_ref()?)).collect();
+    let values: Vec<u64> = parts
+        .iter()
+        .filter_map(|(_, flow)| of(flow.tcp.as_ref()?))
+        .collect();
     (!values.is_empty()).then(|| values.into_iter().fold(0, u64::saturating_add))
 }
 
 pub(super) fn rates(parts: &[Part<'_>]) -> Vec<BitRate> {
-    parts.iter().map(|(_, flow)| BitRate(flow.goodput_bps)).collect()
+    parts
+        .iter()
+        .map(|(_, flow)| BitRate(flow.goodput_bps))
+        .collect()
 }
 
 fn loaded_round_trip(parts: &[Part<'_>]) -> Option<Duration> {
-    let micros: Vec<f64> = parts.iter().filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64)).collect();
+    let micros: Vec<f64> = parts
+        .iter()
+        .filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64))
+        .collect();
     Duration::try_from_secs_f64(mean(&micros)? / 1e6).ok()
 }
 
@@ -113,23 +166,41 @@ fn median_rate(parts: &[Part<'_>]) -> Option<BitRate> {
 
 /// Returns the ratio of two sums over the runs that have both values.
 fn ratio(parts: &[Part<'_>], of: impl Fn(&Run, &TcpUse) -> Option<(u64, u64)>) -> Option<f64> {
-    let pairs: Vec<(u64, u64)> = parts.iter().filter_map(|(run, flow)| of(run, flow.tcp.as_ref()?)).collect();
-    let (above, below) = pairs.iter().fold((0_u64, 0_u64), |(a, b), (c, d)| (a.saturating_add(*c), b.saturating_add(*d)));
+    let pairs: Vec<(u64, u64)> = parts
+        .iter()
+        .filter_map(|(run, flow)| of(run, flow.tcp.as_ref()?))
+        .collect();
+    let (above, below) = pairs.iter().fold((0_u64, 0_u64), |(a, b), (c, d)| {
+        (a.saturating_add(*c), b.saturating_add(*d))
+    });
     (below > 0).then(|| above as f64 / below as f64)
 }
 
-fn processor(parts: &[Part<'_>], of: impl Fn(&Ends<Option<CpuUse>>) -> Option<CpuUse>, host: Option<&HostFacts>) -> Processor {
-    let uses: Vec<(u64, CpuUse)> = parts.iter().filter_map(|(run, _)| Some((run.window_us, of(&run.cpu)?))).collect();
+fn processor(
+    parts: &[Part<'_>],
+    of: impl Fn(&Ends<Option<CpuUse>>) -> Option<CpuUse>,
+    host: Option<&HostFacts>,
+) -> Processor {
+    let uses: Vec<(u64, CpuUse)> = parts
+        .iter()
+        .filter_map(|(run, _)| Some((run.window_us, of(&run.cpu)?)))
+        .collect();
     let window: f64 = uses.iter().map(|(window, _)| *window as f64).sum();
     let part = |micros: &dyn Fn(&CpuUse) -> Option<u64>| {
         let told: Vec<u64> = uses.iter().filter_map(|(_, cpu)| micros(cpu)).collect();
-        (!told.is_empty() && window > 0.0).then(|| told.iter().map(|micros| *micros as f64).sum::<f64>() / window)
+        (!told.is_empty() && window > 0.0)
+            .then(|| told.iter().map(|micros| *micros as f64).sum::<f64>() / window)
     };
-    let worst: Vec<f64> = uses.iter().filter_map(|(_, cpu)| Some(cpu.worst_core_pct? / 100.0)).collect();
+    let worst: Vec<f64> = uses
+        .iter()
+        .filter_map(|(_, cpu)| Some(cpu.worst_core_pct? / 100.0))
+        .collect();
     Processor {
         worst_core: median(&worst),
         process_cores: part(&|cpu| Some(cpu.process_us)),
         throttled: part(&|cpu| cpu.throttled_us),
-        quota_cores: host.and_then(|host| host.cpu_quota_millicores).map(|quota| quota as f64 / 1000.0),
+        quota_cores: host
+            .and_then(|host| host.cpu_quota_millicores)
+            .map(|quota| quota as f64 / 1000.0),
     }
 }

@@ -44,7 +44,10 @@ impl Window {
     pub(crate) fn of(span: &Span) -> Self {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let from = micros(span.began);
-        Self { from, to: from.saturating_add(micros(span.length)) }
+        Self {
+            from,
+            to: from.saturating_add(micros(span.length)),
+        }
     }
 
     pub(crate) fn micros(self) -> u64 {
@@ -66,18 +69,41 @@ pub(crate) struct Loading<'a> {
 /// A single receiver yields its own samples. For two receivers with unaligned samples, the values
 /// in between are interpolated, so that both directions share one window.
 pub(crate) fn snapshots(ways: &[Loading<'_>], links: &[LoadedLink]) -> Vec<Snapshot> {
-    let from = ways.iter().filter_map(|loading| loading.receiver.times().next()).max();
-    let to = ways.iter().filter_map(|loading| loading.receiver.times().next_back()).min();
-    let Some((from, to)) = from.zip(to).filter(|_| ways.iter().all(|loading| loading.receiver.len() > 0)) else { return Vec::new() };
-    let mut times: Vec<u64> = ways.iter().flat_map(|loading| loading.receiver.times()).filter(|at| (from..=to).contains(at)).collect();
+    let from = ways
+        .iter()
+        .filter_map(|loading| loading.receiver.times().next())
+        .max();
+    let to = ways
+        .iter()
+        .filter_map(|loading| loading.receiver.times().next_back())
+        .min();
+    let Some((from, to)) = from
+        .zip(to)
+        .filter(|_| ways.iter().all(|loading| loading.receiver.len() > 0))
+    else {
+        return Vec::new();
+    };
+    let mut times: Vec<u64> = ways
+        .iter()
+        .flat_map(|loading| loading.receiver.times())
+        .filter(|at| (from..=to).contains(at))
+        .collect();
     times.sort_unstable();
     times.dedup();
     let mut had: Vec<u64> = Vec::new();
     let at = |at| {
-        let now = ways.iter().flat_map(|loading| paths(links).map(move |path| loading.receiver.received(at, path)));
+        let now = ways
+            .iter()
+            .flat_map(|loading| paths(links).map(move |path| loading.receiver.received(at, path)));
         // A counter that drops because its path was down for a while has lost nothing.
-        had = now.zip(had.iter().copied().chain(std::iter::repeat(0))).map(|(now, before)| now.max(before)).collect();
-        Snapshot { at: Duration::from_micros(at), bytes: had.clone() }
+        had = now
+            .zip(had.iter().copied().chain(std::iter::repeat(0)))
+            .map(|(now, before)| now.max(before))
+            .collect();
+        Snapshot {
+            at: Duration::from_micros(at),
+            bytes: had.clone(),
+        }
     };
     times.into_iter().map(at).collect()
 }
@@ -91,16 +117,28 @@ impl Track {
     /// Adds a sample that arrived at `heard_us` of the client's clock. The sample with the shortest
     /// delay sets the clock offset.
     pub(crate) fn push(&mut self, sample: BenchSample, heard_us: u64) {
-        let offset = i64::try_from(heard_us).unwrap_or(i64::MAX).saturating_sub(i64::try_from(sample.at_us).unwrap_or(i64::MAX));
-        self.offset = if self.samples.is_empty() { offset } else { self.offset.min(offset) };
+        let offset = i64::try_from(heard_us)
+            .unwrap_or(i64::MAX)
+            .saturating_sub(i64::try_from(sample.at_us).unwrap_or(i64::MAX));
+        self.offset = if self.samples.is_empty() {
+            offset
+        } else {
+            self.offset.min(offset)
+        };
         // Drop a sample that goes back in time.
-        if self.samples.last().is_none_or(|last| last.at_us < sample.at_us) {
+        if self
+            .samples
+            .last()
+            .is_none_or(|last| last.at_us < sample.at_us)
+        {
             self.samples.push(sample);
         }
     }
 
     fn at(&self, index: usize) -> u64 {
-        self.samples.get(index).map_or(0, |sample| sample.at_us.saturating_add_signed(self.offset))
+        self.samples
+            .get(index)
+            .map_or(0, |sample| sample.at_us.saturating_add_signed(self.offset))
     }
 
     fn len(&self) -> usize {
@@ -113,59 +151,102 @@ impl Track {
 
     /// Returns a counter at a time, interpolated between samples; `None` if no sample has it.
     fn value(&self, at: u64, counter: impl Fn(&BenchSample) -> Option<u64>) -> Option<u64> {
-        let after = self.samples.partition_point(|sample| sample.at_us.saturating_add_signed(self.offset) < at);
+        let after = self
+            .samples
+            .partition_point(|sample| sample.at_us.saturating_add_signed(self.offset) < at);
         if after == 0 || after == self.len() {
-            return counter(if after == 0 { self.samples.first()? } else { self.samples.last()? });
+            return counter(if after == 0 {
+                self.samples.first()?
+            } else {
+                self.samples.last()?
+            });
         }
         let (t0, t1) = (self.at(after - 1), self.at(after));
-        let (v0, v1) = (counter(self.samples.get(after - 1)?)?, counter(self.samples.get(after)?)?);
+        let (v0, v1) = (
+            counter(self.samples.get(after - 1)?)?,
+            counter(self.samples.get(after)?)?,
+        );
         let part = (at - t0) as f64 / (t1 - t0).max(1) as f64;
         Some(v0 + (v1.saturating_sub(v0) as f64 * part).round() as u64)
     }
 
     /// Returns the bytes received on a path until a time.
     fn received(&self, at: u64, path: usize) -> u64 {
-        self.value(at, |sample| Some(sample.paths.get(path)?.received)).unwrap_or(0)
+        self.value(at, |sample| Some(sample.paths.get(path)?.received))
+            .unwrap_or(0)
     }
 
     /// Returns the number of transfers at this end during the load, if reported.
     pub(crate) fn transfers(&self) -> Option<u32> {
-        self.samples.iter().filter_map(|sample| sample.transfers).max()
+        self.samples
+            .iter()
+            .filter_map(|sample| sample.transfers)
+            .max()
     }
 
     /// Returns the increase of a counter in a window. A counter reset by a reconnection counts from
     /// zero.
     fn rise(&self, window: Window, counter: impl Fn(&BenchSample) -> Option<u64>) -> Option<u64> {
-        let (from, to) = (self.value(window.from, &counter)?, self.value(window.to, &counter)?);
+        let (from, to) = (
+            self.value(window.from, &counter)?,
+            self.value(window.to, &counter)?,
+        );
         Some(to.checked_sub(from).unwrap_or(to))
     }
 
-    fn tcp_rise(&self, window: Window, path: usize, counter: impl Fn(&TcpSample) -> Option<u64>) -> Option<u64> {
-        self.rise(window, |sample| counter(sample.paths.get(path)?.tcp.as_ref()?))
+    fn tcp_rise(
+        &self,
+        window: Window,
+        path: usize,
+        counter: impl Fn(&TcpSample) -> Option<u64>,
+    ) -> Option<u64> {
+        self.rise(window, |sample| {
+            counter(sample.paths.get(path)?.tcp.as_ref()?)
+        })
     }
 
-    fn tcp_at(&self, at: u64, path: usize, value: impl Fn(&TcpSample) -> Option<u64>) -> Option<u64> {
+    fn tcp_at(
+        &self,
+        at: u64,
+        path: usize,
+        value: impl Fn(&TcpSample) -> Option<u64>,
+    ) -> Option<u64> {
         self.value(at, |sample| value(sample.paths.get(path)?.tcp.as_ref()?))
     }
 
     /// Returns the values of a path's gauge in a window.
-    fn gauges(&self, window: Window, path: usize, value: impl Fn(&TcpSample) -> Option<u64>) -> Vec<u64> {
+    fn gauges(
+        &self,
+        window: Window,
+        path: usize,
+        value: impl Fn(&TcpSample) -> Option<u64>,
+    ) -> Vec<u64> {
         let within = |index: &usize| (window.from..=window.to).contains(&self.at(*index));
         let indices = (0..self.len()).filter(within);
-        indices.filter_map(|index| value(self.samples.get(index)?.paths.get(path)?.tcp.as_ref()?)).collect()
+        indices
+            .filter_map(|index| value(self.samples.get(index)?.paths.get(path)?.tcp.as_ref()?))
+            .collect()
     }
 
     pub(crate) fn cpu(&self, window: Window) -> Option<CpuUse> {
-        let rise =
-            |counter: fn(&nicstripe_proto::message::CpuSample) -> Option<u64>| self.rise(window, |sample| counter(sample.cpu.as_ref()?));
+        let rise = |counter: fn(&nicstripe_proto::message::CpuSample) -> Option<u64>| {
+            self.rise(window, |sample| counter(sample.cpu.as_ref()?))
+        };
         let cores = self.samples.first()?.cpu.as_ref()?.cores_us.len();
-        let busiest = (0..cores).filter_map(|core| self.rise(window, |sample| sample.cpu.as_ref()?.cores_us.get(core).copied())).max();
+        let busiest = (0..cores)
+            .filter_map(|core| {
+                self.rise(window, |sample| {
+                    sample.cpu.as_ref()?.cores_us.get(core).copied()
+                })
+            })
+            .max();
         Some(CpuUse {
             user_us: rise(|cpu| Some(cpu.user_us))?,
             system_us: rise(|cpu| Some(cpu.system_us))?,
             softirq_us: rise(|cpu| Some(cpu.softirq_us))?,
             process_us: rise(|cpu| Some(cpu.process_us))?,
-            worst_core_pct: busiest.map(|busy| (busy as f64 / window.micros().max(1) as f64 * 100.0).min(100.0)),
+            worst_core_pct: busiest
+                .map(|busy| (busy as f64 / window.micros().max(1) as f64 * 100.0).min(100.0)),
             throttled_us: rise(|cpu| cpu.throttled_us),
         })
     }
@@ -178,21 +259,39 @@ impl Loading<'_> {
         let both = [before, before + 1].map(|index| self.receiver.at(index));
         let at = |at: u64| Snapshot {
             at: Duration::from_micros(at),
-            bytes: paths(links).map(|path| self.receiver.received(at, path)).collect(),
+            bytes: paths(links)
+                .map(|path| self.receiver.received(at, path))
+                .collect(),
         };
         Some(self.interval(&Span::between(&at(both[0]), &at(both[1])), links))
     }
 
     pub(crate) fn intervals(&self, links: &[LoadedLink]) -> Vec<Interval> {
-        window::intervals(&snapshots(&[*self], links)).iter().map(|span| self.interval(span, links)).collect()
+        window::intervals(&snapshots(&[*self], links))
+            .iter()
+            .map(|span| self.interval(span, links))
+            .collect()
     }
 
     fn interval(&self, span: &Span, links: &[LoadedLink]) -> Interval {
         let (window, sender) = (Window::of(span), self.sender);
-        let retransmitted: Option<Vec<u64>> =
-            links.iter().map(|link| sum(&link.paths, |path| sender.tcp_rise(window, path, |tcp| tcp.retransmitted))).collect();
-        let rtt: Option<Vec<u64>> =
-            links.iter().map(|link| link.paths.iter().filter_map(|path| sender.tcp_at(window.to, *path, |tcp| tcp.rtt_us)).max()).collect();
+        let retransmitted: Option<Vec<u64>> = links
+            .iter()
+            .map(|link| {
+                sum(&link.paths, |path| {
+                    sender.tcp_rise(window, path, |tcp| tcp.retransmitted)
+                })
+            })
+            .collect();
+        let rtt: Option<Vec<u64>> = links
+            .iter()
+            .map(|link| {
+                link.paths
+                    .iter()
+                    .filter_map(|path| sender.tcp_at(window.to, *path, |tcp| tcp.rtt_us))
+                    .max()
+            })
+            .collect();
         Interval {
             way: self.way,
             t_us: window.from,
@@ -207,7 +306,10 @@ impl Loading<'_> {
 /// Sums the bytes of each path by link.
 fn by_link(bytes: &[u64], links: &[LoadedLink]) -> Vec<u64> {
     let mut bytes = bytes.iter();
-    links.iter().map(|link| bytes.by_ref().take(link.paths.len()).sum()).collect()
+    links
+        .iter()
+        .map(|link| bytes.by_ref().take(link.paths.len()).sum())
+        .collect()
 }
 
 fn sum(paths: &[usize], of: impl Fn(usize) -> Option<u64>) -> Option<u64> {
@@ -217,19 +319,31 @@ fn sum(paths: &[usize], of: impl Fn(usize) -> Option<u64>) -> Option<u64> {
 /// Returns the flow of each link and direction in the common window of a load. Their bytes add up
 /// to those of the window.
 pub(crate) fn flows(ways: &[Loading<'_>], span: &Span, links: &[LoadedLink]) -> Vec<Flow> {
-    let bytes = span.bytes.chunks(paths(links).count().max(1)).map(|of_way| by_link(of_way, links));
+    let bytes = span
+        .bytes
+        .chunks(paths(links).count().max(1))
+        .map(|of_way| by_link(of_way, links));
     let of_way = |(loading, bytes): (&Loading<'_>, Vec<u64>)| {
-        let flows = links.iter().zip(bytes).map(|(link, bytes)| flow(loading, span, link, bytes));
+        let flows = links
+            .iter()
+            .zip(bytes)
+            .map(|(link, bytes)| flow(loading, span, link, bytes));
         flows.collect::<Vec<_>>()
     };
     ways.iter().zip(bytes).flat_map(of_way).collect()
 }
 
 fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Flow {
-    let Loading { way, receiver, sender } = *loading;
+    let Loading {
+        way,
+        receiver,
+        sender,
+    } = *loading;
     let window = Window::of(span);
     let first = link.paths.first().copied().unwrap_or_default();
-    let counted = |track: &Track, of: fn(&PathSample) -> Option<u64>| track.rise(window, |sample| of(sample.paths.get(first)?));
+    let counted = |track: &Track, of: fn(&PathSample) -> Option<u64>| {
+        track.rise(window, |sample| of(sample.paths.get(first)?))
+    };
     let tcp = tcp_use(window, sender, &link.paths).map(|tcp| TcpUse {
         send_buffer_bytes: least_buffer(window, sender, &link.paths, |tcp| tcp.send_buffer),
         receive_buffer_bytes: least_buffer(window, receiver, &link.paths, |tcp| tcp.receive_buffer),
@@ -249,16 +363,34 @@ fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Fl
 }
 
 /// Returns the smallest buffer of the connections, by the last sample of the window.
-fn least_buffer(window: Window, track: &Track, paths: &[usize], of: impl Fn(&TcpSample) -> Option<u64> + Copy) -> Option<u64> {
-    paths.iter().filter_map(|path| track.gauges(window, *path, of).last().copied()).min()
+fn least_buffer(
+    window: Window,
+    track: &Track,
+    paths: &[usize],
+    of: impl Fn(&TcpSample) -> Option<u64> + Copy,
+) -> Option<u64> {
+    paths
+        .iter()
+        .filter_map(|path| track.gauges(window, *path, of).last().copied())
+        .min()
 }
 
 fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {
-    let rise = |counter: fn(&TcpSample) -> Option<u64>| sum(paths, |path| sender.tcp_rise(window, path, counter));
-    let mean = |counter: fn(&TcpSample) -> Option<u64>| rise(counter).map(|sum| sum / paths.len().max(1) as u64);
-    let gauges =
-        |value: fn(&TcpSample) -> Option<u64>| paths.iter().flat_map(|path| sender.gauges(window, *path, value)).collect::<Vec<_>>();
-    let average = |values: &[u64]| (!values.is_empty()).then(|| values.iter().sum::<u64>() / values.len() as u64);
+    let rise = |counter: fn(&TcpSample) -> Option<u64>| {
+        sum(paths, |path| sender.tcp_rise(window, path, counter))
+    };
+    let mean = |counter: fn(&TcpSample) -> Option<u64>| {
+        rise(counter).map(|sum| sum / paths.len().max(1) as u64)
+    };
+    let gauges = |value: fn(&TcpSample) -> Option<u64>| {
+        paths
+            .iter()
+            .flat_map(|path| sender.gauges(window, *path, value))
+            .collect::<Vec<_>>()
+    };
+    let average = |values: &[u64]| {
+        (!values.is_empty()).then(|| values.iter().sum::<u64>() / values.len() as u64)
+    };
     let rtts = gauges(|tcp| tcp.rtt_us);
     // Without RTT values there is no connection with TCP_INFO.
     average(&rtts)?;
@@ -277,7 +409,10 @@ fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {
 
 /// Returns the processor time of both ends in a window.
 pub(crate) fn cpu(window: Window, client: &Track, daemon: &Track) -> Ends<Option<CpuUse>> {
-    Ends { client: client.cpu(window), daemon: daemon.cpu(window) }
+    Ends {
+        client: client.cpu(window),
+        daemon: daemon.cpu(window),
+    }
 }
 
 #[cfg(test)]
@@ -291,8 +426,22 @@ mod tests {
     fn track(ahead: u64, samples: &[(u64, Vec<u64>)]) -> Track {
         let mut track = Track::default();
         for (at_us, received) in samples {
-            let paths = received.iter().map(|received| PathSample { received: *received, ..PathSample::default() }).collect();
-            track.push(BenchSample { run: 1, at_us: *at_us, paths, ..BenchSample::default() }, at_us + ahead);
+            let paths = received
+                .iter()
+                .map(|received| PathSample {
+                    received: *received,
+                    ..PathSample::default()
+                })
+                .collect();
+            track.push(
+                BenchSample {
+                    run: 1,
+                    at_us: *at_us,
+                    paths,
+                    ..BenchSample::default()
+                },
+                at_us + ahead,
+            );
         }
         track
     }
@@ -300,56 +449,140 @@ mod tests {
     /// Builds a track sampled every half second, of paths with constant bytes per sample after a
     /// number of silent samples.
     fn steady(paths: &[(u64, u64)], samples: u64) -> Track {
-        let at = |index: u64| paths.iter().map(|(bytes, silent)| 7 + bytes * index.saturating_sub(*silent)).collect();
-        track(MS, &(0..samples).map(|index| (index * 500 * MS, at(index))).collect::<Vec<_>>())
+        let at = |index: u64| {
+            paths
+                .iter()
+                .map(|(bytes, silent)| 7 + bytes * index.saturating_sub(*silent))
+                .collect()
+        };
+        track(
+            MS,
+            &(0..samples)
+                .map(|index| (index * 500 * MS, at(index)))
+                .collect::<Vec<_>>(),
+        )
     }
 
     fn links(count: usize) -> Vec<LoadedLink> {
-        (0..count).map(|index| LoadedLink { id: index as u32 + 1, paths: vec![index], theory_bps: None }).collect()
+        (0..count)
+            .map(|index| LoadedLink {
+                id: index as u32 + 1,
+                paths: vec![index],
+                theory_bps: None,
+            })
+            .collect()
     }
 
     fn to_daemon<'a>(receiver: &'a Track, sender: &'a Track) -> Loading<'a> {
-        Loading { way: Direction::ToDaemon, receiver, sender }
+        Loading {
+            way: Direction::ToDaemon,
+            receiver,
+            sender,
+        }
     }
 
     #[test]
     fn flows_are_those_of_the_common_window_on_our_clock() {
         // The second path begins to send after 1 s and is warm at 2 s.
-        let (receiver, sender, links) = (steady(&[(100, 0), (50, 2)], 21), Track::default(), links(2));
+        let (receiver, sender, links) =
+            (steady(&[(100, 0), (50, 2)], 21), Track::default(), links(2));
         let ways = [to_daemon(&receiver, &sender)];
         let span = window::common(&snapshots(&ways, &links), Duration::from_secs(1), None).unwrap();
-        assert_eq!(Window::of(&span), Window { from: 2_001_000, to: 10_001_000 });
+        assert_eq!(
+            Window::of(&span),
+            Window {
+                from: 2_001_000,
+                to: 10_001_000
+            }
+        );
         let flows = flows(&ways, &span, &links);
-        assert_eq!(flows.iter().map(|flow| (flow.link, flow.bytes)).collect::<Vec<_>>(), [(1, 1600), (2, 800)]);
+        assert_eq!(
+            flows
+                .iter()
+                .map(|flow| (flow.link, flow.bytes))
+                .collect::<Vec<_>>(),
+            [(1, 1600), (2, 800)]
+        );
         assert_eq!(flows[0].goodput_bps, 1600);
         let intervals = ways[0].intervals(&links);
-        assert_eq!((intervals.len(), intervals.last()), (20, ways[0].last_interval(&links).as_ref()));
-        assert_eq!((intervals[0].t_us, intervals[0].dt_us, intervals[0].bytes.clone()), (1_000, 500_000, vec![100, 0]));
+        assert_eq!(
+            (intervals.len(), intervals.last()),
+            (20, ways[0].last_interval(&links).as_ref())
+        );
+        assert_eq!(
+            (
+                intervals[0].t_us,
+                intervals[0].dt_us,
+                intervals[0].bytes.clone()
+            ),
+            (1_000, 500_000, vec![100, 0])
+        );
     }
 
     #[test]
     fn a_link_has_what_its_paths_have() {
         let receiver = steady(&[(100, 0), (50, 0), (7, 0)], 9);
-        let links = [(1, vec![0, 1]), (2, vec![2])].map(|(id, paths)| LoadedLink { id, paths, theory_bps: None });
+        let links = [(1, vec![0, 1]), (2, vec![2])].map(|(id, paths)| LoadedLink {
+            id,
+            paths,
+            theory_bps: None,
+        });
         let ways = [to_daemon(&receiver, &receiver)];
         let span = window::common(&snapshots(&ways, &links), Duration::ZERO, None).unwrap();
-        assert_eq!(flows(&ways, &span, &links).iter().map(|flow| flow.bytes).collect::<Vec<_>>(), [8 * 150, 8 * 7]);
+        assert_eq!(
+            flows(&ways, &span, &links)
+                .iter()
+                .map(|flow| flow.bytes)
+                .collect::<Vec<_>>(),
+            [8 * 150, 8 * 7]
+        );
         assert_eq!(ways[0].intervals(&links)[0].bytes, [150, 7]);
     }
 
     #[test]
     fn both_ways_have_one_window_in_which_both_were_sampled() {
-        let (daemon, client) = (steady(&[(100, 0)], 9), track(301 * MS, &[(0, vec![0]), (2000 * MS, vec![2000]), (2900 * MS, vec![2900])]));
-        let (ways, links) =
-            ([to_daemon(&daemon, &client), Loading { way: Direction::ToClient, receiver: &client, sender: &daemon }], links(1));
+        let (daemon, client) = (
+            steady(&[(100, 0)], 9),
+            track(
+                301 * MS,
+                &[
+                    (0, vec![0]),
+                    (2000 * MS, vec![2000]),
+                    (2900 * MS, vec![2900]),
+                ],
+            ),
+        );
+        let (ways, links) = (
+            [
+                to_daemon(&daemon, &client),
+                Loading {
+                    way: Direction::ToClient,
+                    receiver: &client,
+                    sender: &daemon,
+                },
+            ],
+            links(1),
+        );
         let snapshots = snapshots(&ways, &links);
-        let times: Vec<u128> = snapshots.iter().map(|snapshot| snapshot.at.as_millis()).collect();
+        let times: Vec<u128> = snapshots
+            .iter()
+            .map(|snapshot| snapshot.at.as_millis())
+            .collect();
         assert_eq!(times, [301, 501, 1001, 1501, 2001, 2301, 2501, 3001, 3201]);
         let span = window::common(&snapshots, Duration::from_secs(1), None).unwrap();
-        assert_eq!(Window::of(&span), Window { from: 1501 * MS, to: 3201 * MS });
+        assert_eq!(
+            Window::of(&span),
+            Window {
+                from: 1501 * MS,
+                to: 3201 * MS
+            }
+        );
         let flows = flows(&ways, &span, &links);
         assert_eq!(
-            flows.iter().map(|flow| (flow.way, flow.bytes)).collect::<Vec<_>>(),
+            flows
+                .iter()
+                .map(|flow| (flow.way, flow.bytes))
+                .collect::<Vec<_>>(),
             [(Direction::ToDaemon, 340), (Direction::ToClient, 1700)]
         );
         assert_eq!(span.total_bytes(), 340 + 1700);
@@ -358,15 +591,33 @@ mod tests {
     #[test]
     fn where_one_way_was_not_sampled_nothing_is_known_of_both() {
         let (daemon, client) = (steady(&[(100, 0)], 9), Track::default());
-        let ways = [to_daemon(&daemon, &client), Loading { way: Direction::ToClient, receiver: &client, sender: &daemon }];
+        let ways = [
+            to_daemon(&daemon, &client),
+            Loading {
+                way: Direction::ToClient,
+                receiver: &client,
+                sender: &daemon,
+            },
+        ];
         assert!(snapshots(&ways, &links(1)).is_empty() && ways[1].intervals(&links(1)).is_empty());
         assert_eq!(ways[1].last_interval(&links(1)), None);
     }
 
     #[test]
     fn a_path_that_is_gone_for_a_while_counts_once() {
-        let receiver = track(0, &[(0, vec![0]), (500 * MS, vec![300]), (1000 * MS, vec![0]), (1500 * MS, vec![500])]);
-        let bytes: Vec<u64> = snapshots(&[to_daemon(&receiver, &receiver)], &links(1)).iter().map(|snapshot| snapshot.bytes[0]).collect();
+        let receiver = track(
+            0,
+            &[
+                (0, vec![0]),
+                (500 * MS, vec![300]),
+                (1000 * MS, vec![0]),
+                (1500 * MS, vec![500]),
+            ],
+        );
+        let bytes: Vec<u64> = snapshots(&[to_daemon(&receiver, &receiver)], &links(1))
+            .iter()
+            .map(|snapshot| snapshot.bytes[0])
+            .collect();
         assert_eq!(bytes, [0, 300, 300, 500]);
     }
 
@@ -374,23 +625,64 @@ mod tests {
     fn a_counter_between_two_samples_is_taken_in_proportion_and_one_set_back_counts_from_there() {
         let track = steady(&[(100, 0)], 3);
         let received = |sample: &BenchSample| Some(sample.paths[0].received);
-        assert_eq!(track.rise(Window { from: 1_000, to: 251_000 }, received), Some(50));
-        assert_eq!(track.rise(Window { from: 0, to: 9_000_000 }, received), Some(200));
+        assert_eq!(
+            track.rise(
+                Window {
+                    from: 1_000,
+                    to: 251_000
+                },
+                received
+            ),
+            Some(50)
+        );
+        assert_eq!(
+            track.rise(
+                Window {
+                    from: 0,
+                    to: 9_000_000
+                },
+                received
+            ),
+            Some(200)
+        );
         let falling = |sample: &BenchSample| Some(if sample.at_us == 0 { 500 } else { 3 });
-        assert_eq!(track.rise(Window { from: 1_000, to: 1_001_000 }, falling), Some(3));
+        assert_eq!(
+            track.rise(
+                Window {
+                    from: 1_000,
+                    to: 1_001_000
+                },
+                falling
+            ),
+            Some(3)
+        );
     }
 
     #[test]
     fn transfers_of_a_load_are_all_that_its_samples_told_of() {
         let mut track = steady(&[(1, 0)], 2);
-        assert_eq!(track.transfers(), None, "an older daemon does not report it");
-        track.push(BenchSample { run: 1, at_us: 1000 * MS, transfers: Some(2), ..BenchSample::default() }, 1000 * MS);
+        assert_eq!(
+            track.transfers(),
+            None,
+            "an older daemon does not report it"
+        );
+        track.push(
+            BenchSample {
+                run: 1,
+                at_us: 1000 * MS,
+                transfers: Some(2),
+                ..BenchSample::default()
+            },
+            1000 * MS,
+        );
         assert_eq!(track.transfers(), Some(2));
     }
 
     /// Returns deterministic pseudo-random numbers below `most` (Knuth's MMIX generator).
     fn number(state: &mut u64, most: u64) -> u64 {
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (*state >> 11) % most
     }
 
@@ -407,17 +699,32 @@ mod tests {
 
     #[test]
     fn the_flows_of_any_window_sum_up_to_it() {
-        let links = [(1, vec![0, 2]), (2, vec![1])].map(|(id, paths)| LoadedLink { id, paths, theory_bps: None });
+        let links = [(1, vec![0, 2]), (2, vec![1])].map(|(id, paths)| LoadedLink {
+            id,
+            paths,
+            theory_bps: None,
+        });
         for seed in 0..500 {
             let mut state = seed;
             let (daemon, client) = (any_track(&mut state), any_track(&mut state));
             let warm_up = Duration::from_millis(number(&mut state, 3000));
-            let ways = [to_daemon(&daemon, &client), Loading { way: Direction::ToClient, receiver: &client, sender: &daemon }];
+            let ways = [
+                to_daemon(&daemon, &client),
+                Loading {
+                    way: Direction::ToClient,
+                    receiver: &client,
+                    sender: &daemon,
+                },
+            ];
             for ways in [&ways[..], &ways[..1], &ways[1..]] {
                 if let Some(span) = window::common(&snapshots(ways, &links), warm_up, None) {
                     let flows = flows(ways, &span, &links);
                     assert_eq!(flows.len(), 2 * ways.len(), "seed {seed}");
-                    assert_eq!(flows.iter().map(|flow| flow.bytes).sum::<u64>(), span.total_bytes(), "seed {seed}");
+                    assert_eq!(
+                        flows.iter().map(|flow| flow.bytes).sum::<u64>(),
+                        span.total_bytes(),
+                        "seed {seed}"
+                    );
                 }
             }
         }

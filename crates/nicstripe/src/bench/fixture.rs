@@ -8,14 +8,39 @@ pub(super) const WINDOW_US: u64 = 3_000_000;
 
 /// Returns a gigabit link from `eth<id>` to `enp<id>`.
 pub(super) fn link(id: u32) -> BenchLink {
-    let end = |name: String| InterfaceFacts { name, mtu: Some(1500), line_bps: Some(1_000_000_000), ..InterfaceFacts::default() };
+    let end = |name: String| InterfaceFacts {
+        name,
+        mtu: Some(1500),
+        line_bps: Some(1_000_000_000),
+        ..InterfaceFacts::default()
+    };
     BenchLink {
         id,
-        ends: Ends { client: end(format!("eth{}", id - 1)), daemon: end(format!("enp{}", id - 1)) },
-        addresses: Ends { client: format!("10.0.{id}.1"), daemon: format!("10.0.{id}.2") },
+        ends: Ends {
+            client: end(format!("eth{}", id - 1)),
+            daemon: end(format!("enp{}", id - 1)),
+        },
+        addresses: Ends {
+            client: format!("10.0.{id}.1"),
+            daemon: format!("10.0.{id}.2"),
+        },
         theory_bps: Some(THEORY),
-        theory: Some(TheoryInputs { line_bps: 1_000_000_000, mtu: 1500, ip: 4, timestamps: true, vlan_tags: 0 }),
-        rtt_idle: Some(RoundTrips { count: 100, min_us: 40.0, avg_us: 50.0, max_us: 90.0, std_us: 5.0, p50_us: 49.0, p99_us: 80.0 }),
+        theory: Some(TheoryInputs {
+            line_bps: 1_000_000_000,
+            mtu: 1500,
+            ip: 4,
+            timestamps: true,
+            vlan_tags: 0,
+        }),
+        rtt_idle: Some(RoundTrips {
+            count: 100,
+            min_us: 40.0,
+            avg_us: 50.0,
+            max_us: 90.0,
+            std_us: 5.0,
+            p50_us: 49.0,
+            p99_us: 80.0,
+        }),
         verified: Some(true),
     }
 }
@@ -67,7 +92,13 @@ pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
         throttled_us: None,
     };
     let flows: Vec<Flow> = match phase {
-        Phase::Reverse => flows.into_iter().map(|flow| Flow { way: Direction::ToClient, ..flow }).collect(),
+        Phase::Reverse => flows
+            .into_iter()
+            .map(|flow| Flow {
+                way: Direction::ToClient,
+                ..flow
+            })
+            .collect(),
         _ => flows,
     };
     Run {
@@ -78,7 +109,10 @@ pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
         stable: true,
         total_bps: flows.iter().map(|flow| flow.goodput_bps).sum(),
         flows,
-        cpu: Ends { client: Some(cpu), daemon: Some(cpu) },
+        cpu: Ends {
+            client: Some(cpu),
+            daemon: Some(cpu),
+        },
         intervals: Vec::new(),
         other_transfers: Some(0),
     }
@@ -88,21 +122,33 @@ pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
 pub(super) fn runs(alone: &[Flow], together: &[Flow]) -> Vec<Run> {
     let mut runs = Vec::new();
     for repeat in 1..=6 {
-        runs.extend(alone.iter().map(|flow| run(Phase::Solo, repeat, vec![flow.clone()])));
+        runs.extend(
+            alone
+                .iter()
+                .map(|flow| run(Phase::Solo, repeat, vec![flow.clone()])),
+        );
         runs.push(run(Phase::Together, repeat, together.to_vec()));
     }
     runs
 }
 
 pub(super) fn report(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
-    let host = |name: &str| HostFacts { name: Some(name.into()), cpu_mhz: Some(3000), cores: Some(2), ..HostFacts::default() };
+    let host = |name: &str| HostFacts {
+        name: Some(name.into()),
+        cpu_mhz: Some(3000),
+        cores: Some(2),
+        ..HostFacts::default()
+    };
     BenchReport {
         schema: SCHEMA.into(),
         id: "0123456789abcdef0123456789abcdef".into(),
         started: "2026-11-22T06:00:00Z".into(),
         elapsed_s: 120.0,
         complete: true,
-        versions: Ends { client: "0.1.0".into(), daemon: "0.1.0".into() },
+        versions: Ends {
+            client: "0.1.0".into(),
+            daemon: "0.1.0".into(),
+        },
         plan: PlanSummary {
             phases: vec![Phase::Idle, Phase::Solo, Phase::Together],
             load_ms: 10_000,
@@ -113,7 +159,10 @@ pub(super) fn report(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
             message_bytes: 262_144,
             socket_buffer_bytes: None,
         },
-        hosts: Ends { client: host("hostA"), daemon: host("hostB") },
+        hosts: Ends {
+            client: host("hostA"),
+            daemon: host("hostB"),
+        },
         links,
         runs,
         sweeps: Vec::new(),

@@ -25,15 +25,28 @@ impl Links {
         let mut groups: Vec<Vec<&BenchPath>> = Vec::new();
         for path in paths {
             let is_its = |group: &&mut Vec<&BenchPath>| {
-                group.first().is_some_and(|first| first.link.interface == path.link.interface && first.link.remote == path.link.remote)
+                group.first().is_some_and(|first| {
+                    first.link.interface == path.link.interface
+                        && first.link.remote == path.link.remote
+                })
             };
             match groups.iter_mut().find(is_its) {
                 Some(group) => group.push(path),
                 None => groups.push(vec![path]),
             }
         }
-        let links = groups.iter().enumerate().filter_map(|(index, group)| link_of(index as u32 + 1, group, here, there)).collect();
-        Self { links, paths: groups.iter().map(|group| group.iter().map(|path| path.id).collect()).collect() }
+        let links = groups
+            .iter()
+            .enumerate()
+            .filter_map(|(index, group)| link_of(index as u32 + 1, group, here, there))
+            .collect();
+        Self {
+            links,
+            paths: groups
+                .iter()
+                .map(|group| group.iter().map(|path| path.id).collect())
+                .collect(),
+        }
     }
 
     pub(super) fn ids(&self) -> Vec<u32> {
@@ -42,11 +55,18 @@ impl Links {
 
     /// Returns the largest number of connections per link.
     pub(super) fn streams(&self) -> u32 {
-        self.paths.iter().map(|paths| paths.len() as u32).max().unwrap_or(1)
+        self.paths
+            .iter()
+            .map(|paths| paths.len() as u32)
+            .max()
+            .unwrap_or(1)
     }
 
     pub(super) fn path(&self, id: u32) -> Option<PathId> {
-        self.paths.get(id.checked_sub(1)? as usize)?.first().copied()
+        self.paths
+            .get(id.checked_sub(1)? as usize)?
+            .first()
+            .copied()
     }
 
     /// Returns the paths of the given links, concatenated, and the indices that belong to each
@@ -54,54 +74,119 @@ impl Links {
     pub(super) fn loaded(&self, ids: &[u32]) -> (Vec<u16>, Vec<LoadedLink>) {
         let (mut all, mut loaded) = (Vec::new(), Vec::new());
         for id in ids {
-            let Some(paths) = id.checked_sub(1).and_then(|index| self.paths.get(index as usize)) else { continue };
-            let theory_bps = self.links.iter().find(|link| link.id == *id).and_then(|link| link.theory_bps);
-            loaded.push(LoadedLink { id: *id, paths: (all.len()..all.len() + paths.len()).collect(), theory_bps });
+            let Some(paths) = id
+                .checked_sub(1)
+                .and_then(|index| self.paths.get(index as usize))
+            else {
+                continue;
+            };
+            let theory_bps = self
+                .links
+                .iter()
+                .find(|link| link.id == *id)
+                .and_then(|link| link.theory_bps);
+            loaded.push(LoadedLink {
+                id: *id,
+                paths: (all.len()..all.len() + paths.len()).collect(),
+                theory_bps,
+            });
             all.extend(paths.iter().map(|path| path.0));
         }
         (all, loaded)
     }
 }
 
-fn link_of(id: u32, group: &[&BenchPath], here: &BenchFacts, there: &BenchFacts) -> Option<BenchLink> {
+fn link_of(
+    id: u32,
+    group: &[&BenchPath],
+    here: &BenchFacts,
+    there: &BenchFacts,
+) -> Option<BenchLink> {
     let first = group.first()?;
     let peer = first.link.peer_interface.clone().unwrap_or_default();
-    let ends = Ends { client: interface(here, &first.link.interface), daemon: interface(there, &peer) };
+    let ends = Ends {
+        client: interface(here, &first.link.interface),
+        daemon: interface(there, &peer),
+    };
     let theory = theory(first, &ends, here, there);
     Some(BenchLink {
         id,
         addresses: Ends {
-            client: first.local.map_or_else(String::new, |address| address.to_string()),
+            client: first
+                .local
+                .map_or_else(String::new, |address| address.to_string()),
             daemon: first.link.remote.to_string(),
         },
         theory_bps: theory.map(|inputs| Theory::from(inputs).goodput().0),
         theory,
         rtt_idle: None,
-        verified: group.iter().map(|path| path.verified).reduce(all_verified).flatten(),
+        verified: group
+            .iter()
+            .map(|path| path.verified)
+            .reduce(all_verified)
+            .flatten(),
         ends,
     })
 }
 
 fn interface(facts: &BenchFacts, name: &str) -> InterfaceFacts {
-    let found = facts.interfaces.iter().find(|interface| interface.name == name);
-    let BenchInterface { driver, duplex, offloads, mtu, line_bps, .. } = found.cloned().unwrap_or_default();
-    InterfaceFacts { name: name.to_owned(), mtu, line_bps, driver, duplex, offloads }
+    let found = facts
+        .interfaces
+        .iter()
+        .find(|interface| interface.name == name);
+    let BenchInterface {
+        driver,
+        duplex,
+        offloads,
+        mtu,
+        line_bps,
+        ..
+    } = found.cloned().unwrap_or_default();
+    InterfaceFacts {
+        name: name.to_owned(),
+        mtu,
+        line_bps,
+        driver,
+        duplex,
+        offloads,
+    }
 }
 
 /// Returns the inputs of a link's theoretical rate: the slower direction and the size of the
 /// packets that get through.
-fn theory(path: &BenchPath, ends: &Ends<InterfaceFacts>, here: &BenchFacts, there: &BenchFacts) -> Option<TheoryInputs> {
+fn theory(
+    path: &BenchPath,
+    ends: &Ends<InterfaceFacts>,
+    here: &BenchFacts,
+    there: &BenchFacts,
+) -> Option<TheoryInputs> {
     let inputs = TheoryInputs {
         line_bps: 0,
-        mtu: [ends.client.mtu, ends.daemon.mtu, path.path_mtu].into_iter().flatten().min().unwrap_or(1500),
+        mtu: [ends.client.mtu, ends.daemon.mtu, path.path_mtu]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(1500),
         ip: if path.link.remote.is_ipv6() { 6 } else { 4 },
         timestamps: here.timestamps != Some(false) && there.timestamps != Some(false),
         vlan_tags: 0,
     };
-    let line_of_shaper = |rate: BitRate| Theory { line: rate, ..inputs.into() }.line_of_shaper();
+    let line_of_shaper = |rate: BitRate| {
+        Theory {
+            line: rate,
+            ..inputs.into()
+        }
+        .line_of_shaper()
+    };
     let LinkRates { line, shapers } = path.capacity.rates;
-    let slowest = line.into_iter().chain(shapers.into_iter().flatten().map(line_of_shaper)).min()?;
-    Some(TheoryInputs { line_bps: slowest.0, ..inputs })
+    let slowest = line
+        .into_iter()
+        .chain(shapers.into_iter().flatten().map(line_of_shaper))
+        .min()?;
+    Some(TheoryInputs {
+        line_bps: slowest.0,
+        ..inputs
+    })
 }
 
 /// Returns the facts of a machine for the report.
@@ -135,10 +220,24 @@ mod tests {
             local: None,
             remote: std::net::IpAddr::from([10, 0, 0, 2]),
         };
-        let capacity = Capacities { rates, ..Capacities::default() };
-        let path = BenchPath { id: PathId(0), link, local: None, capacity, path_mtu: None, verified: None };
+        let capacity = Capacities {
+            rates,
+            ..Capacities::default()
+        };
+        let path = BenchPath {
+            id: PathId(0),
+            link,
+            local: None,
+            capacity,
+            path_mtu: None,
+            verified: None,
+        };
         let facts = |name: &str| BenchFacts {
-            interfaces: vec![BenchInterface { name: name.into(), mtu: Some(mtu), ..BenchInterface::default() }],
+            interfaces: vec![BenchInterface {
+                name: name.into(),
+                mtu: Some(mtu),
+                ..BenchInterface::default()
+            }],
             ..BenchFacts::default()
         };
         link_of(1, &[&path], &facts("eth0"), &facts("eth1")).unwrap()
@@ -147,30 +246,90 @@ mod tests {
     #[test]
     fn goodput_is_what_the_table_says() {
         let of = |mtu, ip, timestamps, vlan_tags| {
-            Theory::from(TheoryInputs { line_bps: 1_000_000_000, mtu, ip, timestamps, vlan_tags }).goodput().0
+            Theory::from(TheoryInputs {
+                line_bps: 1_000_000_000,
+                mtu,
+                ip,
+                timestamps,
+                vlan_tags,
+            })
+            .goodput()
+            .0
         };
-        assert_eq!([of(1500, 4, true, 0), of(1500, 4, false, 0), of(1500, 4, true, 1)], [941_482_444, 949_284_785, 939_040_207]);
-        assert_eq!([of(9000, 4, true, 0), of(1500, 6, true, 0)], [990_042_044, 928_478_543]);
+        assert_eq!(
+            [
+                of(1500, 4, true, 0),
+                of(1500, 4, false, 0),
+                of(1500, 4, true, 1)
+            ],
+            [941_482_444, 949_284_785, 939_040_207]
+        );
+        assert_eq!(
+            [of(9000, 4, true, 0), of(1500, 6, true, 0)],
+            [990_042_044, 928_478_543]
+        );
     }
 
     #[test]
     fn a_shaper_that_lets_out_what_a_gigabit_line_takes_is_that_line() {
-        for (mtu, shaper, theory) in [(1500, 984_396_000, 941_482_444), (9000, 997_344_000, 990_042_044)] {
+        for (mtu, shaper, theory) in [
+            (1500, 984_396_000, 941_482_444),
+            (9000, 997_344_000, 990_042_044),
+        ] {
             let shapers = [None, Some(BitRate(shaper))];
-            let shaped = link(mtu, LinkRates { line: None, shapers });
-            assert!(shaped.theory.unwrap().line_bps.abs_diff(GIGABIT.0) < 1000, "{shaped:?}");
-            assert!(shaped.theory_bps.unwrap().abs_diff(theory) < 1000, "{shaped:?}");
+            let shaped = link(
+                mtu,
+                LinkRates {
+                    line: None,
+                    shapers,
+                },
+            );
+            assert!(
+                shaped.theory.unwrap().line_bps.abs_diff(GIGABIT.0) < 1000,
+                "{shaped:?}"
+            );
+            assert!(
+                shaped.theory_bps.unwrap().abs_diff(theory) < 1000,
+                "{shaped:?}"
+            );
         }
     }
 
     #[test]
     fn the_slowest_of_the_lines_and_the_shapers_is_what_a_link_has() {
         let half = Some(BitRate::from_mbit(500));
-        let plain = link(1500, LinkRates { line: Some(GIGABIT), shapers: [None, None] });
-        assert_eq!((plain.theory.unwrap().line_bps, plain.theory_bps), (GIGABIT.0, Some(941_482_444)));
-        let slowed = link(1500, LinkRates { line: Some(GIGABIT), shapers: [half, Some(BitRate::from_gbit(10))] });
+        let plain = link(
+            1500,
+            LinkRates {
+                line: Some(GIGABIT),
+                shapers: [None, None],
+            },
+        );
+        assert_eq!(
+            (plain.theory.unwrap().line_bps, plain.theory_bps),
+            (GIGABIT.0, Some(941_482_444))
+        );
+        let slowed = link(
+            1500,
+            LinkRates {
+                line: Some(GIGABIT),
+                shapers: [half, Some(BitRate::from_gbit(10))],
+            },
+        );
         assert_eq!(slowed.theory.unwrap().line_bps, 507_926_024);
-        assert_eq!(link(1500, LinkRates { line: half, shapers: [Some(GIGABIT), None] }).theory.unwrap().line_bps, 500_000_000);
+        assert_eq!(
+            link(
+                1500,
+                LinkRates {
+                    line: half,
+                    shapers: [Some(GIGABIT), None]
+                }
+            )
+            .theory
+            .unwrap()
+            .line_bps,
+            500_000_000
+        );
         assert_eq!(link(1500, LinkRates::default()).theory_bps, None);
     }
 }

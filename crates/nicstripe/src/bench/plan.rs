@@ -63,7 +63,13 @@ pub struct DiskPlan {
 impl Default for BenchPlan {
     fn default() -> Self {
         Self {
-            phases: vec![Phase::Idle, Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both],
+            phases: vec![
+                Phase::Idle,
+                Phase::Solo,
+                Phase::Together,
+                Phase::Reverse,
+                Phase::Both,
+            ],
             load: Duration::from_secs(10),
             warm_up: Duration::from_secs(1),
             interval: Duration::from_millis(500),
@@ -85,7 +91,9 @@ impl BenchPlan {
         let (least, most) = (Duration::from_millis(20), Duration::from_secs(60));
         let fewest = (*self.repeats.start()).max(1);
         Self {
-            load: self.load.clamp(Duration::from_millis(100), Duration::from_secs(24 * 3600)),
+            load: self
+                .load
+                .clamp(Duration::from_millis(100), Duration::from_secs(24 * 3600)),
             warm_up: self.warm_up.min(Duration::from_secs(60)),
             interval: self.interval.clamp(least, most),
             repeats: fewest..=(*self.repeats.end()).max(fewest),

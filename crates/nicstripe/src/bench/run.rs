@@ -44,7 +44,11 @@ impl Bench {
         let (events, receiver) = mpsc::channel(EVENTS);
         let stop = CancellationToken::new();
         let runner = Runner::new(client, plan.bounded(), events, stop.clone());
-        Self { events: receiver, stop, task: tokio::spawn(runner.run()) }
+        Self {
+            events: receiver,
+            stop,
+            task: tokio::spawn(runner.run()),
+        }
     }
 
     /// Returns the next event, or `None` once the benchmark has ended. Cancel safe. At most 4096
@@ -111,7 +115,10 @@ impl Bench {
         self.events.close();
         match (&mut self.task).await {
             Ok(result) => result,
-            Err(error) => Err(Error::System { what: "run the bench", source: std::io::Error::other(error) }),
+            Err(error) => Err(Error::System {
+                what: "run the bench",
+                source: std::io::Error::other(error),
+            }),
         }
     }
 }
@@ -161,7 +168,12 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    fn new(client: Client, plan: BenchPlan, events: mpsc::Sender<BenchEvent>, stop: CancellationToken) -> Self {
+    fn new(
+        client: Client,
+        plan: BenchPlan,
+        events: mpsc::Sender<BenchEvent>,
+        stop: CancellationToken,
+    ) -> Self {
         let (id, began): ([u8; 16], Instant) = (crate::random::random_bytes(), Instant::now());
         let report = BenchReport {
             schema: SCHEMA.into(),
@@ -169,7 +181,10 @@ impl Runner {
             started: rfc3339(SystemTime::now()),
             elapsed_s: 0.0,
             complete: false,
-            versions: Ends { client: env!("CARGO_PKG_VERSION").into(), daemon: String::new() },
+            versions: Ends {
+                client: env!("CARGO_PKG_VERSION").into(),
+                daemon: String::new(),
+            },
             plan: plan.summary(1),
             hosts: Ends::default(),
             links: Vec::new(),
@@ -224,13 +239,20 @@ impl Runner {
     async fn measure(&mut self, place: &mut Option<Control>) -> Result<(), Error> {
         let (talk, paths) = Control::begin(self.client.clone()).await?;
         let talk = place.insert(talk);
-        let (time, there) = talk.enter(self.id, self.expected_seconds(paths.len()), &self.events).await?;
+        let (time, there) = talk
+            .enter(self.id, self.expected_seconds(paths.len()), &self.events)
+            .await?;
         let over = Instant::now() + time.saturating_sub(TIME_LEFT);
         self.deadline = Some(self.deadline.map_or(over, |deadline| deadline.min(over)));
-        let names = paths.iter().map(|path| path.link.interface.clone()).collect::<std::collections::BTreeSet<_>>();
+        let names = paths
+            .iter()
+            .map(|path| path.link.interface.clone())
+            .collect::<std::collections::BTreeSet<_>>();
         let here = facts(names.into_iter());
         self.meet(Links::new(&paths, &here, &there), &here, &there);
-        let _ = self.events.try_send(BenchEvent::Connected { links: self.report.links.clone() });
+        let _ = self.events.try_send(BenchEvent::Connected {
+            links: self.report.links.clone(),
+        });
         self.loads(talk).await?;
         sweep::sweeps(self, talk).await?;
         disk::flow::measure(self, talk).await
@@ -238,7 +260,10 @@ impl Runner {
 
     fn meet(&mut self, links: Links, here: &BenchFacts, there: &BenchFacts) {
         self.report.versions.daemon.clone_from(&there.version);
-        self.report.hosts = Ends { client: host(here), daemon: host(there) };
+        self.report.hosts = Ends {
+            client: host(here),
+            daemon: host(there),
+        };
         self.report.plan = self.plan.summary(links.streams());
         self.report.links.clone_from(&links.links);
         self.links = links;
@@ -256,35 +281,72 @@ impl Runner {
 
     /// Returns true if nothing new may start.
     pub(super) fn is_over(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+        self.deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
     }
 
     /// Returns the duration if every load takes its maximum, for the daemon's queue.
     fn expected_seconds(&self, links: usize) -> u32 {
-        let loads: usize = self.plan.phases.iter().map(|phase| if *phase == Phase::Solo { links } else { 1 }).sum();
+        let loads: usize = self
+            .plan
+            .phases
+            .iter()
+            .map(|phase| if *phase == Phase::Solo { links } else { 1 })
+            .sum();
         let each = self.plan.load + self.plan.warm_up + self.plan.interval;
-        let all = each.saturating_mul(u32::try_from(loads).unwrap_or(u32::MAX).saturating_mul(*self.plan.repeats.end()));
+        let all = each.saturating_mul(
+            u32::try_from(loads)
+                .unwrap_or(u32::MAX)
+                .saturating_mul(*self.plan.repeats.end()),
+        );
         let all = all.saturating_add(sweep::longest(&self.plan));
-        self.plan.budget.unwrap_or(all).min(all).as_secs().try_into().unwrap_or(u32::MAX)
+        self.plan
+            .budget
+            .unwrap_or(all)
+            .min(all)
+            .as_secs()
+            .try_into()
+            .unwrap_or(u32::MAX)
     }
 
     async fn idle(&mut self, talk: &mut Control) -> Result<(), Error> {
         for id in self.links.ids() {
-            let Some(path) = self.links.path(id) else { continue };
-            let times = talk.ping(path, self.plan.pings, PING_BYTES, PINGING).await?;
-            let micros: Vec<f64> = times.iter().map(|time| time.as_nanos() as f64 / 1e3).collect();
-            let Some(round_trips) = RoundTrips::of(&micros) else { continue };
+            let Some(path) = self.links.path(id) else {
+                continue;
+            };
+            let times = talk
+                .ping(path, self.plan.pings, PING_BYTES, PINGING)
+                .await?;
+            let micros: Vec<f64> = times
+                .iter()
+                .map(|time| time.as_nanos() as f64 / 1e3)
+                .collect();
+            let Some(round_trips) = RoundTrips::of(&micros) else {
+                continue;
+            };
             if let Some(link) = self.report.links.iter_mut().find(|link| link.id == id) {
                 link.rtt_idle = Some(round_trips);
             }
-            let _ = self.events.try_send(BenchEvent::Idle { link: id, round_trips });
+            let _ = self.events.try_send(BenchEvent::Idle {
+                link: id,
+                round_trips,
+            });
         }
         Ok(())
     }
 
     async fn loads(&mut self, talk: &mut Control) -> Result<(), Error> {
-        let phases: Vec<repeat::Phase> = self.plan.phases.iter().copied().map(repeat::Phase::from).collect();
-        let rule = RepeatRule { least: *self.plan.repeats.start(), most: *self.plan.repeats.end() };
+        let phases: Vec<repeat::Phase> = self
+            .plan
+            .phases
+            .iter()
+            .copied()
+            .map(repeat::Phase::from)
+            .collect();
+        let rule = RepeatRule {
+            least: *self.plan.repeats.start(),
+            most: *self.plan.repeats.end(),
+        };
         let mut schedule = Schedule::new(&phases, &self.links.ids(), rule);
         while let Some(planned) = schedule.next() {
             if self.is_over() {
@@ -301,7 +363,10 @@ impl Runner {
             match self.load(talk, &planned).await? {
                 Some(total) => schedule.record(&planned, total),
                 None => {
-                    self.note(format!("no data received in a load of {} links", planned.links.len()));
+                    self.note(format!(
+                        "no data received in a load of {} links",
+                        planned.links.len()
+                    ));
                     schedule.fail(&planned);
                 }
             }
@@ -313,24 +378,45 @@ impl Runner {
     /// Reports the remaining time for `loads` loads and `after`. Assumes the mean duration of the
     /// loads so far; for the first one, that of a load that settles at once.
     pub(super) fn report_time_left(&self, loads: u32, after: Duration) {
-        let settled = if self.plan.settle { self.plan.load.min(SETTLING) } else { self.plan.load };
+        let settled = if self.plan.settle {
+            self.plan.load.min(SETTLING)
+        } else {
+            self.plan.load
+        };
         let done = u32::try_from(self.report.runs.len()).unwrap_or(u32::MAX);
-        let each = self.loading.checked_div(done).unwrap_or(self.plan.warm_up + settled + self.plan.interval);
+        let each = self
+            .loading
+            .checked_div(done)
+            .unwrap_or(self.plan.warm_up + settled + self.plan.interval);
         let left = each.saturating_mul(loads).saturating_add(after);
-        let most = self.deadline.map_or(left, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let most = self.deadline.map_or(left, |deadline| {
+            deadline.saturating_duration_since(Instant::now())
+        });
         let _ = self.events.try_send(BenchEvent::Left(left.min(most)));
     }
 
     /// Runs a planned load. Returns its total rate; `None` if nothing arrived.
-    async fn load(&mut self, talk: &mut Control, planned: &Planned) -> Result<Option<BitRate>, Error> {
+    async fn load(
+        &mut self,
+        talk: &mut Control,
+        planned: &Planned,
+    ) -> Result<Option<BitRate>, Error> {
         let order = self.order(planned.phase.into(), planned.repeat, &planned.links);
         let begun = Instant::now();
         self.run_load(talk, order).await?;
-        let Some(run) = self.take_run() else { return Ok(None) };
+        let Some(run) = self.take_run() else {
+            return Ok(None);
+        };
         self.loading += begun.elapsed();
         if let Some(transfers @ 1..) = run.other_transfers {
-            let count = if transfers == 1 { "a transfer".to_owned() } else { format!("{transfers} transfers") };
-            self.note(format!("{count} ran at the daemon during a load and used part of the capacity"));
+            let count = if transfers == 1 {
+                "a transfer".to_owned()
+            } else {
+                format!("{transfers} transfers")
+            };
+            self.note(format!(
+                "{count} ran at the daemon during a load and used part of the capacity"
+            ));
         }
         let _ = self.events.try_send(BenchEvent::RunDone(run.clone()));
         let total = BitRate(run.total_bps);
@@ -373,7 +459,10 @@ impl Runner {
 
     /// Keeps an interrupted load as a run if its window is long enough.
     fn finish_partial(&mut self) {
-        if let Some(run) = self.take_run().filter(|run| run.window_us >= LEAST_WINDOW.as_micros() as u64) {
+        if let Some(run) = self
+            .take_run()
+            .filter(|run| run.window_us >= LEAST_WINDOW.as_micros() as u64)
+        {
             self.report.runs.push(run);
         }
     }
@@ -386,7 +475,12 @@ const LEAST_WINDOW: Duration = Duration::from_secs(1);
 /// arrived in it.
 pub(super) fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Option<Run> {
     let ways = order.ways(loaded);
-    let span = window::common(&figures::snapshots(&ways, &order.links), order.warm_up, None).filter(|span| span.total_bytes() > 0)?;
+    let span = window::common(
+        &figures::snapshots(&ways, &order.links),
+        order.warm_up,
+        None,
+    )
+    .filter(|span| span.total_bytes() > 0)?;
     let window = Window::of(&span);
     Some(Run {
         phase: order.phase,
@@ -397,14 +491,19 @@ pub(super) fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Opt
         flows: figures::flows(&ways, &span, &order.links),
         total_bps: span.total().0,
         cpu: figures::cpu(window, &loaded.client, &loaded.daemon),
-        intervals: ways.iter().flat_map(|loading| loading.intervals(&order.links)).collect(),
+        intervals: ways
+            .iter()
+            .flat_map(|loading| loading.intervals(&order.links))
+            .collect(),
         other_transfers: loaded.daemon.transfers(),
     })
 }
 
 /// Formats a time as RFC 3339 in UTC, to the second.
 fn rfc3339(at: SystemTime) -> String {
-    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = at
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Days of the Gregorian calendar, counted from 1 March 0000 (Howard Hinnant, "chrono-compatible
     // low-level date algorithms").
@@ -414,9 +513,18 @@ fn rfc3339(at: SystemTime) -> String {
     let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use nicstripe_link::{
-    CpuMeter, CpuReading, HostFacts, Interface, InterfaceDetails, InterfaceIndex, counters, interface_details, interfaces,
+    CpuMeter, CpuReading, HostFacts, Interface, InterfaceDetails, InterfaceIndex, counters,
+    interface_details, interfaces,
 };
 use nicstripe_proto::message::{BenchFacts, BenchInterface, CpuSample, MAX_CORES, MAX_FACTS};
 
@@ -19,14 +20,21 @@ impl CpuSampler {
     /// Starts counting. Created per run, because the process may move to another control group.
     pub(crate) fn begin() -> Self {
         let meter = CpuMeter::new();
-        Self { first: meter.read(), meter }
+        Self {
+            first: meter.read(),
+            meter,
+        }
     }
 
     /// Returns the processor time since then; `None` if the system does not report it.
     pub(crate) fn sample(&self) -> Option<CpuSample> {
         let now = self.meter.read();
         let spent = now.since(&self.first);
-        let mut cores_us: Vec<u64> = now.cores_since(&self.first).into_iter().map(micros).collect();
+        let mut cores_us: Vec<u64> = now
+            .cores_since(&self.first)
+            .into_iter()
+            .map(micros)
+            .collect();
         cores_us.truncate(MAX_CORES);
         Some(CpuSample {
             user_us: micros(spent.user?),
@@ -51,7 +59,11 @@ impl InterfaceCounters {
     /// Looks up interfaces by name.
     pub(crate) fn of(names: impl Iterator<Item = String>) -> Self {
         let here = interfaces().unwrap_or_default();
-        let index = |name: String| here.iter().find(|interface| interface.is_called(&name)).map(|found| (name, found.index));
+        let index = |name: String| {
+            here.iter()
+                .find(|interface| interface.is_called(&name))
+                .map(|found| (name, found.index))
+        };
         Self(names.filter_map(index).collect())
     }
 
@@ -81,23 +93,38 @@ pub(crate) fn facts(names: impl Iterator<Item = String>) -> BenchFacts {
         receive_buffer_max: host.receive_buffer_max,
         send_buffer_max: host.send_buffer_max,
         cpu_quota_millicores: host.cpu_quota_millicores,
-        interfaces: names.take(MAX_FACTS.0).map(|name| interface_of(name, &here)).collect(),
+        interfaces: names
+            .take(MAX_FACTS.0)
+            .map(|name| interface_of(name, &here))
+            .collect(),
         timestamps: host.timestamps,
     }
 }
 
 fn interface_of(name: String, here: &[Interface]) -> BenchInterface {
     let Some(found) = here.iter().find(|interface| interface.is_called(&name)) else {
-        return BenchInterface { name, ..BenchInterface::default() };
+        return BenchInterface {
+            name,
+            ..BenchInterface::default()
+        };
     };
-    let InterfaceDetails { driver, duplex, offloads } = interface_details(&found.name);
+    let InterfaceDetails {
+        driver,
+        duplex,
+        offloads,
+    } = interface_details(&found.name);
     BenchInterface {
         name,
         driver,
         duplex: duplex.map(|duplex| duplex.to_string()),
         offloads: offloads.map(|offloads| offloads.into_iter().map(str::to_owned).collect()),
         mtu: Some(found.mtu),
-        line_bps: found.speed.into_iter().chain(found.egress_limit).map(|rate| rate.0).min(),
+        line_bps: found
+            .speed
+            .into_iter()
+            .chain(found.egress_limit)
+            .map(|rate| rate.0)
+            .min(),
     }
 }
 
@@ -110,8 +137,18 @@ mod tests {
     #[test]
     fn what_is_told_of_this_machine_is_within_the_bounds_of_the_protocol() {
         let facts = facts(["lo", "nosuch0"].map(str::to_owned).into_iter());
-        assert!(facts.name.is_some() && facts.kernel.is_some() && facts.cores.is_some(), "{facts:?}");
-        assert_eq!(facts.interfaces.iter().map(|interface| interface.mtu.is_some()).collect::<Vec<_>>(), [true, false]);
+        assert!(
+            facts.name.is_some() && facts.kernel.is_some() && facts.cores.is_some(),
+            "{facts:?}"
+        );
+        assert_eq!(
+            facts
+                .interfaces
+                .iter()
+                .map(|interface| interface.mtu.is_some())
+                .collect::<Vec<_>>(),
+            [true, false]
+        );
         assert!(BenchBody::Facts(facts).is_bounded());
     }
 
@@ -119,6 +156,10 @@ mod tests {
     fn processor_time_only_rises() {
         let sampler = CpuSampler::begin();
         let [one, other] = std::array::from_fn(|_| sampler.sample().unwrap());
-        assert!(other.user_us >= one.user_us && other.process_us >= one.process_us && other.cores_us.len() == one.cores_us.len());
+        assert!(
+            other.user_us >= one.user_us
+                && other.process_us >= one.process_us
+                && other.cores_us.len() == one.cores_us.len()
+        );
     }
 }

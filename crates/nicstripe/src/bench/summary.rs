@@ -11,7 +11,8 @@ use nicstripe_proto::{
 use super::{
     evidence::{Measured, rates, sum},
     report::{
-        BenchLink, BenchReport, CpuUse, Direction, DiskReport, Ends, Flow, HostFacts, Limiter, LinkSummary, Phase, Run, Spread, Summary,
+        BenchLink, BenchReport, CpuUse, Direction, DiskReport, Ends, Flow, HostFacts, Limiter,
+        LinkSummary, Phase, Run, Spread, Summary,
     },
 };
 
@@ -27,7 +28,13 @@ use super::{
 /// # }
 /// ```
 pub fn summarise(links: &[BenchLink], runs: &[Run]) -> Summary {
-    Measured { links, runs, hosts: None, socket_buffer_bytes: None }.summary()
+    Measured {
+        links,
+        runs,
+        hosts: None,
+        socket_buffer_bytes: None,
+    }
+    .summary()
 }
 
 /// Completes a report: sets the bottleneck of each flow of each run, and writes the summary. May be
@@ -48,18 +55,34 @@ pub fn conclude(report: &mut BenchReport) {
     };
     let mut summary = measured.summary();
     if let Some(disk) = report.disk.as_ref().and_then(|disk| measured.disks(disk)) {
-        summary.sentence = if report.runs.is_empty() { disk } else { format!("{}; {disk}", summary.sentence) };
+        summary.sentence = if report.runs.is_empty() {
+            disk
+        } else {
+            format!("{}; {disk}", summary.sentence)
+        };
     }
-    let limiters: Vec<Vec<Limiter>> = report.runs.iter().map(|run| measured.limiters(run)).collect();
+    let limiters: Vec<Vec<Limiter>> = report
+        .runs
+        .iter()
+        .map(|run| measured.limiters(run))
+        .collect();
     for (run, limiters) in report.runs.iter_mut().zip(limiters) {
-        run.flows.iter_mut().zip(limiters).for_each(|(flow, limiter)| flow.limiter = limiter);
+        run.flows
+            .iter_mut()
+            .zip(limiters)
+            .for_each(|(flow, limiter)| flow.limiter = limiter);
     }
     report.summary = summary;
 }
 
 impl<'a> Measured<'a> {
     fn summary(&self) -> Summary {
-        let theory = self.links.iter().map(|link| link.theory_bps.map(BitRate)).sum::<Option<BitRate>>().filter(|_| !self.links.is_empty());
+        let theory = self
+            .links
+            .iter()
+            .map(|link| link.theory_bps.map(BitRate))
+            .sum::<Option<BitRate>>()
+            .filter(|_| !self.links.is_empty());
         let together = self.spread(Phase::Together);
         let total = together.map(|spread| BitRate(spread.median_bps));
         let of_theory = |ratio: fn(BitRate, BitRate) -> Option<f64>| ratio(total?, theory?);
@@ -88,15 +111,24 @@ impl<'a> Measured<'a> {
     fn link(&self, link: &BenchLink) -> LinkSummary {
         let parts = self.parts(Phase::Together, link.id, Direction::ToDaemon);
         let together = statistics::Spread::of(&rates(&parts));
-        let trips: Vec<f64> = parts.iter().filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64)).collect();
+        let trips: Vec<f64> = parts
+            .iter()
+            .filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64))
+            .collect();
         LinkSummary {
             link: link.id,
-            alone: statistics::Spread::of(&rates(&self.alone(link.id, Direction::ToDaemon))).map(Spread::from),
+            alone: statistics::Spread::of(&rates(&self.alone(link.id, Direction::ToDaemon)))
+                .map(Spread::from),
             together: together.map(Spread::from),
-            efficiency: together.and_then(|spread| metrics::efficiency(spread.median, BitRate(link.theory_bps?))),
+            efficiency: together
+                .and_then(|spread| metrics::efficiency(spread.median, BitRate(link.theory_bps?))),
             retransmitted_bytes: sum(&parts, |tcp| tcp.retransmitted_bytes),
             rtt_loaded_us: statistics::mean(&trips).map(|mean| mean.round() as u64),
-            limiter: (!parts.is_empty()).then(|| limiter::of_link(&self.evidence(link, Direction::ToDaemon, &parts)).limiter.into()),
+            limiter: (!parts.is_empty()).then(|| {
+                limiter::of_link(&self.evidence(link, Direction::ToDaemon, &parts))
+                    .limiter
+                    .into()
+            }),
         }
     }
 
@@ -104,13 +136,23 @@ impl<'a> Measured<'a> {
     fn limiters(&self, run: &'a Run) -> Vec<Limiter> {
         let of_flow = |flow: &'a Flow| {
             let link = self.links.iter().find(|link| link.id == flow.link)?;
-            Some(limiter::of_link(&self.evidence(link, flow.way, &[(run, flow)])).limiter.into())
+            Some(
+                limiter::of_link(&self.evidence(link, flow.way, &[(run, flow)]))
+                    .limiter
+                    .into(),
+            )
         };
-        run.flows.iter().map(|flow| of_flow(flow).unwrap_or(Limiter::Unknown)).collect()
+        run.flows
+            .iter()
+            .map(|flow| of_flow(flow).unwrap_or(Limiter::Unknown))
+            .collect()
     }
 
     fn spread(&self, phase: Phase) -> Option<Spread> {
-        let rates: Vec<BitRate> = self.of_phase(phase).map(|run| BitRate(run.total_bps)).collect();
+        let rates: Vec<BitRate> = self
+            .of_phase(phase)
+            .map(|run| BitRate(run.total_bps))
+            .collect();
         statistics::Spread::of(&rates).map(Spread::from)
     }
 
@@ -120,14 +162,28 @@ impl<'a> Measured<'a> {
     }
 
     fn scaling(&self, total: Option<BitRate>) -> Option<f64> {
-        let alone: Option<Vec<BitRate>> = self.links.iter().map(|link| self.alone_rate(link, Direction::ToDaemon)).collect();
+        let alone: Option<Vec<BitRate>> = self
+            .links
+            .iter()
+            .map(|link| self.alone_rate(link, Direction::ToDaemon))
+            .collect();
         metrics::scaling(total?, alone?)
     }
 
     fn fairness(&self) -> Option<f64> {
         let of_link = |link: &BenchLink| {
-            let goodput = statistics::Spread::of(&rates(&self.parts(Phase::Together, link.id, Direction::ToDaemon)))?.median;
-            Some((goodput, link.theory_bps.map(BitRate).or_else(|| self.alone_rate(link, Direction::ToDaemon))?))
+            let goodput = statistics::Spread::of(&rates(&self.parts(
+                Phase::Together,
+                link.id,
+                Direction::ToDaemon,
+            )))?
+            .median;
+            Some((
+                goodput,
+                link.theory_bps
+                    .map(BitRate)
+                    .or_else(|| self.alone_rate(link, Direction::ToDaemon))?,
+            ))
         };
         let links: Option<Vec<(BitRate, BitRate)>> = self.links.iter().map(of_link).collect();
         metrics::fairness(&links?)
@@ -135,49 +191,83 @@ impl<'a> Measured<'a> {
 
     fn tcp_efficiency(&self) -> Option<f64> {
         let flows = self.of_phase(Phase::Together).flat_map(|run| &run.flows);
-        let counted: Vec<(u64, u64)> =
-            flows.filter_map(|flow| flow.tcp.and_then(|tcp| Some((tcp.sent_bytes?, tcp.retransmitted_bytes?)))).collect();
-        let (sent, again) = counted.iter().fold((0_u64, 0_u64), |(a, b), (c, d)| (a.saturating_add(*c), b.saturating_add(*d)));
+        let counted: Vec<(u64, u64)> = flows
+            .filter_map(|flow| {
+                flow.tcp
+                    .and_then(|tcp| Some((tcp.sent_bytes?, tcp.retransmitted_bytes?)))
+            })
+            .collect();
+        let (sent, again) = counted.iter().fold((0_u64, 0_u64), |(a, b), (c, d)| {
+            (a.saturating_add(*c), b.saturating_add(*d))
+        });
         metrics::tcp_efficiency_pct(sent, again)
     }
 
     /// Returns the mean over the links.
     fn buffer_delay(&self) -> Option<f64> {
-        let of_link = |link: &BenchLink| metrics::buffer_delay_pct(self.link(link).rtt_loaded_us? as f64, link.rtt_idle?.min_us);
+        let of_link = |link: &BenchLink| {
+            metrics::buffer_delay_pct(self.link(link).rtt_loaded_us? as f64, link.rtt_idle?.min_us)
+        };
         statistics::mean(&self.links.iter().filter_map(of_link).collect::<Vec<f64>>())
     }
 
     fn cpu(&self) -> Ends<Option<f64>> {
         let end = |of: fn(&Ends<Option<CpuUse>>) -> Option<CpuUse>| {
             let runs = self.of_phase(Phase::Together);
-            let used: Vec<(f64, u64)> = runs.filter_map(|run| Some((busy_seconds(&of(&run.cpu)?), bytes(run)))).collect();
+            let used: Vec<(f64, u64)> = runs
+                .filter_map(|run| Some((busy_seconds(&of(&run.cpu)?), bytes(run))))
+                .collect();
             let seconds = used.iter().map(|(seconds, _)| seconds).sum();
-            metrics::cpu_seconds_per_gbit(seconds, used.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add))
+            metrics::cpu_seconds_per_gbit(
+                seconds,
+                used.iter()
+                    .map(|(_, bytes)| *bytes)
+                    .fold(0, u64::saturating_add),
+            )
         };
-        Ends { client: end(|cpu| cpu.client), daemon: end(|cpu| cpu.daemon) }
+        Ends {
+            client: end(|cpu| cpu.client),
+            daemon: end(|cpu| cpu.daemon),
+        }
     }
 
     fn mhz(&self, cpu: &Ends<Option<f64>>) -> Ends<Option<f64>> {
-        let of = |seconds: Option<f64>, mhz: Option<u32>| Some(metrics::cpu_mhz_per_mbps(seconds?, mhz?));
-        let Some(hosts) = self.hosts else { return Ends::default() };
-        Ends { client: of(cpu.client, hosts.client.cpu_mhz), daemon: of(cpu.daemon, hosts.daemon.cpu_mhz) }
+        let of = |seconds: Option<f64>, mhz: Option<u32>| {
+            Some(metrics::cpu_mhz_per_mbps(seconds?, mhz?))
+        };
+        let Some(hosts) = self.hosts else {
+            return Ends::default();
+        };
+        Ends {
+            client: of(cpu.client, hosts.client.cpu_mhz),
+            daemon: of(cpu.daemon, hosts.daemon.cpu_mhz),
+        }
     }
 
     /// Caps each sample at theory: a sample above it contains data that was buffered on the way.
     fn top_decile(&self, theory: Option<BitRate>) -> Option<u64> {
         let most = theory.map_or(f64::INFINITY, |theory| theory.bits_per_second() as f64);
-        let rates: Vec<f64> = self.of_phase(Phase::Together).flat_map(rates_in_window).map(|rate| rate.min(most)).collect();
+        let rates: Vec<f64> = self
+            .of_phase(Phase::Together)
+            .flat_map(rates_in_window)
+            .map(|rate| rate.min(most))
+            .collect();
         statistics::top_decile(&rates).map(|rate| rate.round() as u64)
     }
 
     /// Returns the overall bottleneck in the most significant phase, and the sentence about it.
     fn whole(&self) -> Option<(Limiter, String)> {
-        let phase =
-            [Phase::Together, Phase::Reverse, Phase::Both, Phase::Solo].into_iter().find(|phase| self.of_phase(*phase).next().is_some())?;
+        let phase = [Phase::Together, Phase::Reverse, Phase::Both, Phase::Solo]
+            .into_iter()
+            .find(|phase| self.of_phase(*phase).next().is_some())?;
         let way = self.way(phase);
         let names: Vec<String> = self.links.iter().map(|link| self.name(link)).collect();
-        let links: Vec<LinkFinding<'_>> =
-            self.links.iter().zip(&names).filter_map(|(link, name)| self.finding(phase, way, link, name)).collect();
+        let links: Vec<LinkFinding<'_>> = self
+            .links
+            .iter()
+            .zip(&names)
+            .filter_map(|(link, name)| self.finding(phase, way, link, name))
+            .collect();
         let mut whole = limiter::of_all(&links)?;
         let groups = self.sharing(&names, &links);
         if whole.finding.limiter == limiter::Limiter::Shared && !groups.is_empty() {
@@ -185,11 +275,20 @@ impl<'a> Measured<'a> {
         }
         let because = limiter::sentence(&whole, &links, self.machines(way));
         let doubts = self.doubt(phase) + &self.disturbance(phase);
-        Some((whole.finding.limiter.into(), format!("{}, {because}{doubts}", self.claim(phase, way, &links))))
+        Some((
+            whole.finding.limiter.into(),
+            format!("{}, {because}{doubts}", self.claim(phase, way, &links)),
+        ))
     }
 
     /// Returns the bottleneck of a link in a phase; `None` if the link took no part.
-    fn finding<'n>(&self, phase: Phase, way: Direction, link: &BenchLink, name: &'n str) -> Option<LinkFinding<'n>> {
+    fn finding<'n>(
+        &self,
+        phase: Phase,
+        way: Direction,
+        link: &BenchLink,
+        name: &'n str,
+    ) -> Option<LinkFinding<'n>> {
         let parts = self.parts(phase, link.id, way);
         let evidence = self.evidence(link, way, &parts);
         (!parts.is_empty()).then(|| LinkFinding {
@@ -207,16 +306,25 @@ impl<'a> Measured<'a> {
         let ids = |run: &Run| -> Vec<u32> { run.flows.iter().map(|flow| flow.link).collect() };
         let holds_back = |run: &&Run| {
             let links = self.links.iter().filter(|link| ids(run).contains(&link.id));
-            let alone: Option<Vec<BitRate>> = links.map(|link| self.alone_rate(link, Direction::ToDaemon)).collect();
+            let alone: Option<Vec<BitRate>> = links
+                .map(|link| self.alone_rate(link, Direction::ToDaemon))
+                .collect();
             let scaling = alone.and_then(|alone| metrics::scaling(BitRate(run.total_bps), alone));
             scaling.is_some_and(|scaling| scaling < repeat::GOOD_SCALING)
         };
         let place = |id: u32| {
-            let name = self.links.iter().position(|link| link.id == id).and_then(|place| names.get(place))?;
+            let name = self
+                .links
+                .iter()
+                .position(|link| link.id == id)
+                .and_then(|place| names.get(place))?;
             found.iter().position(|link| link.name == name)
         };
         let groups = repeat::joined(self.of_phase(Phase::Pair).filter(holds_back).map(ids));
-        groups.into_iter().map(|group| group.into_iter().filter_map(place).collect()).collect()
+        groups
+            .into_iter()
+            .map(|group| group.into_iter().filter_map(place).collect())
+            .collect()
     }
 
     /// Returns the direction described by the sentence about a phase: the slower one if both were
@@ -230,7 +338,11 @@ impl<'a> Measured<'a> {
                 .fold(0, u64::saturating_add)
         };
         match (carried(Direction::ToDaemon), carried(Direction::ToClient)) {
-            (to_daemon, to_client) if to_client > 0 && (to_daemon == 0 || to_client < to_daemon) => Direction::ToClient,
+            (to_daemon, to_client)
+                if to_client > 0 && (to_daemon == 0 || to_client < to_daemon) =>
+            {
+                Direction::ToClient
+            }
             (0, 0) if phase == Phase::Reverse => Direction::ToClient,
             _ => Direction::ToDaemon,
         }
@@ -238,16 +350,25 @@ impl<'a> Measured<'a> {
 
     /// Returns the expected rate of a link: theory, or its rate alone if that is unknown.
     fn expected(&self, link: &BenchLink, way: Direction) -> Option<BitRate> {
-        link.theory_bps.map(BitRate).or_else(|| self.alone_rate(link, way))
+        link.theory_bps
+            .map(BitRate)
+            .or_else(|| self.alone_rate(link, way))
     }
 
     /// Returns `2 links carry 1.15 Gbit/s from a to b, 60.9 % of theory`.
     fn claim(&self, phase: Phase, way: Direction, links: &[LinkFinding<'_>]) -> String {
         let Names { sender, receiver } = self.machines(way);
-        let carry = if links.len() == 1 { "1 link carries".to_owned() } else { format!("{} links carry", links.len()) };
+        let carry = if links.len() == 1 {
+            "1 link carries".to_owned()
+        } else {
+            format!("{} links carry", links.len())
+        };
         let sum: BitRate = links.iter().map(|link| link.goodput).sum();
         let (total, ways) = match self.spread(phase) {
-            Some(spread) if phase != Phase::Solo => (BitRate(spread.median_bps), if phase == Phase::Both { 2 } else { 1 }),
+            Some(spread) if phase != Phase::Solo => (
+                BitRate(spread.median_bps),
+                if phase == Phase::Both { 2 } else { 1 },
+            ),
             _ => (sum, 1),
         };
         let direction = match phase {
@@ -255,21 +376,40 @@ impl<'a> Measured<'a> {
                 let Names { sender, receiver } = self.machines(Direction::ToDaemon);
                 format!("both ways between {sender} and {receiver}")
             }
-            Phase::Solo if links.len() > 1 => format!("from {sender} to {receiver}, one link at a time"),
+            Phase::Solo if links.len() > 1 => {
+                format!("from {sender} to {receiver}, one link at a time")
+            }
             _ => format!("from {sender} to {receiver}"),
         };
-        let expected: Option<BitRate> =
-            links.iter().map(|link| link.expected).collect::<Option<Vec<BitRate>>>().map(|rates| rates.into_iter().sum());
-        let part = expected.and_then(|rate| metrics::efficiency(total, BitRate(rate.0.saturating_mul(ways)))).map(|part| part * 100.0);
-        let unknown: Vec<String> = self.links.iter().filter(|link| link.theory_bps.is_none()).map(|link| self.name(link)).collect();
-        let are_unknown = format!("the line rate of {} is not known", limiter::listed(&unknown));
+        let expected: Option<BitRate> = links
+            .iter()
+            .map(|link| link.expected)
+            .collect::<Option<Vec<BitRate>>>()
+            .map(|rates| rates.into_iter().sum());
+        let part = expected
+            .and_then(|rate| metrics::efficiency(total, BitRate(rate.0.saturating_mul(ways))))
+            .map(|part| part * 100.0);
+        let unknown: Vec<String> = self
+            .links
+            .iter()
+            .filter(|link| link.theory_bps.is_none())
+            .map(|link| self.name(link))
+            .collect();
+        let are_unknown = format!(
+            "the line rate of {} is not known",
+            limiter::listed(&unknown)
+        );
         let of = match part {
             Some(part) if unknown.is_empty() => format!(", {part:.1} % of theory"),
             Some(_) if phase == Phase::Solo => format!("; {are_unknown}"),
             // For a single link this would compare the rate with itself.
             Some(_) if self.links.len() == 1 => format!("; {are_unknown}"),
-            Some(part) if unknown.len() == self.links.len() => format!(", {part:.1} % of their single-link rates; {are_unknown}"),
-            Some(part) => format!(", {part:.1} % of theory; {are_unknown}, its single-link rate is used instead"),
+            Some(part) if unknown.len() == self.links.len() => {
+                format!(", {part:.1} % of their single-link rates; {are_unknown}")
+            }
+            Some(part) => format!(
+                ", {part:.1} % of theory; {are_unknown}, its single-link rate is used instead"
+            ),
             None => format!("; {are_unknown}"),
         };
         format!("{carry} {total} {direction}{of}")
@@ -280,7 +420,12 @@ impl<'a> Measured<'a> {
         match self.spread(phase) {
             Some(spread) if phase != Phase::Solo && spread.n == 1 => "; measured once".into(),
             Some(spread) if phase != Phase::Solo && !spread.stable => {
-                format!("; not stable: {} repeats from {} to {}", spread.n, BitRate(spread.min_bps), BitRate(spread.max_bps))
+                format!(
+                    "; not stable: {} repeats from {} to {}",
+                    spread.n,
+                    BitRate(spread.min_bps),
+                    BitRate(spread.max_bps)
+                )
             }
             _ => String::new(),
         }
@@ -288,24 +433,41 @@ impl<'a> Measured<'a> {
 
     /// Returns the remark that other transfers used the links.
     fn disturbance(&self, phase: Phase) -> String {
-        let disturbed = self.of_phase(phase).filter(|run| run.other_transfers.is_some_and(|count| count > 0)).count();
+        let disturbed = self
+            .of_phase(phase)
+            .filter(|run| run.other_transfers.is_some_and(|count| count > 0))
+            .count();
         let daemon = self.machines(Direction::ToDaemon).receiver;
         match (disturbed, self.of_phase(phase).count()) {
             (0, _) => String::new(),
             (_, 1) => format!("; a concurrent copy on {daemon} used part of the capacity"),
-            (disturbed, all) => format!("; concurrent copies on {daemon} used part of the capacity in {disturbed} of {all} loads"),
+            (disturbed, all) => format!(
+                "; concurrent copies on {daemon} used part of the capacity in {disturbed} of {all} loads"
+            ),
         }
     }
 
     fn machines(&self, way: Direction) -> Names<'a> {
-        let name = |host: Option<&'a HostFacts>, role| host.and_then(|host| host.name.as_deref()).unwrap_or(role);
+        let name = |host: Option<&'a HostFacts>, role| {
+            host.and_then(|host| host.name.as_deref()).unwrap_or(role)
+        };
         let client = name(self.hosts.map(|hosts| &hosts.client), "the client");
         let daemon = name(self.hosts.map(|hosts| &hosts.daemon), "the daemon");
         // Two machines with the same name are called by their roles.
-        let (client, daemon) = if client == daemon { ("the client", "the daemon") } else { (client, daemon) };
+        let (client, daemon) = if client == daemon {
+            ("the client", "the daemon")
+        } else {
+            (client, daemon)
+        };
         match way {
-            Direction::ToDaemon => Names { sender: client, receiver: daemon },
-            Direction::ToClient => Names { sender: daemon, receiver: client },
+            Direction::ToDaemon => Names {
+                sender: client,
+                receiver: daemon,
+            },
+            Direction::ToClient => Names {
+                sender: daemon,
+                receiver: client,
+            },
         }
     }
 
@@ -313,23 +475,41 @@ impl<'a> Measured<'a> {
     fn disks(&self, disk: &DiskReport) -> Option<String> {
         let Names { sender, receiver } = self.machines(disk.way);
         let rate = |spread: &Spread| format!("{:.1} MB/s", spread.median_bps as f64 / 8e6);
-        let on = |system: &Option<String>| system.as_ref().map_or_else(|| "its disk".to_owned(), |name| format!("its {name}"));
+        let on = |system: &Option<String>| {
+            system
+                .as_ref()
+                .map_or_else(|| "its disk".to_owned(), |name| format!("its {name}"))
+        };
         let Ends { client, daemon } = &disk.file_systems;
-        let (from, to) = if disk.way == Direction::ToDaemon { (client, daemon) } else { (daemon, client) };
+        let (from, to) = if disk.way == Direction::ToDaemon {
+            (client, daemon)
+        } else {
+            (daemon, client)
+        };
         let (what, narrowest) = match disk.narrowest.as_deref()? {
             "read" => (format!("reading on {sender} from {}", on(from)), disk.read?),
             "write" => (format!("writing on {receiver} to {}", on(to)), disk.write?),
             _ => ("the links".to_owned(), disk.network?),
         };
-        let copy = disk.all.map_or_else(String::new, |all| format!("; a copy gets {}", rate(&all)));
-        Some(format!("disk to disk, the bottleneck is {what}, {}{copy}", rate(&narrowest)))
+        let copy = disk
+            .all
+            .map_or_else(String::new, |all| format!("; a copy gets {}", rate(&all)));
+        Some(format!(
+            "disk to disk, the bottleneck is {what}, {}{copy}",
+            rate(&narrowest)
+        ))
     }
 
     /// Returns the display name of a link: its local interface, and the remote end if that is
     /// ambiguous.
     fn name(&self, link: &BenchLink) -> String {
         let ends = &link.ends;
-        match self.links.iter().filter(|other| other.ends.client.name == ends.client.name).count() {
+        match self
+            .links
+            .iter()
+            .filter(|other| other.ends.client.name == ends.client.name)
+            .count()
+        {
             0 | 1 => ends.client.name.clone(),
             _ => format!("{}={}", ends.client.name, ends.daemon.name),
         }
@@ -337,11 +517,17 @@ impl<'a> Measured<'a> {
 }
 
 fn busy_seconds(cpu: &CpuUse) -> f64 {
-    [cpu.user_us, cpu.system_us, cpu.softirq_us].into_iter().fold(0, u64::saturating_add) as f64 / 1e6
+    [cpu.user_us, cpu.system_us, cpu.softirq_us]
+        .into_iter()
+        .fold(0, u64::saturating_add) as f64
+        / 1e6
 }
 
 fn bytes(run: &Run) -> u64 {
-    run.flows.iter().map(|flow| flow.bytes).fold(0, u64::saturating_add)
+    run.flows
+        .iter()
+        .map(|flow| flow.bytes)
+        .fold(0, u64::saturating_add)
 }
 
 /// Returns the rates of the samples in the window: the consecutive ones whose time and bytes add up
@@ -350,18 +536,36 @@ fn rates_in_window(run: &Run) -> Vec<f64> {
     let samples: Vec<(u64, u64)> = run
         .intervals
         .iter()
-        .map(|interval| (interval.dt_us, interval.bytes.iter().fold(0, |sum, bytes| bytes.saturating_add(sum))))
+        .map(|interval| {
+            (
+                interval.dt_us,
+                interval
+                    .bytes
+                    .iter()
+                    .fold(0, |sum, bytes| bytes.saturating_add(sum)),
+            )
+        })
         .collect();
     let end = |from: usize| {
-        let sums = samples[from..].iter().scan((0_u64, 0_u64), |(micros, sum), (dt, bytes)| {
-            (*micros, *sum) = (micros.saturating_add(*dt), sum.saturating_add(*bytes));
-            Some((*micros, *sum))
-        });
-        let (place, found) = sums.enumerate().find(|(_, (micros, _))| *micros >= run.window_us)?;
+        let sums = samples[from..]
+            .iter()
+            .scan((0_u64, 0_u64), |(micros, sum), (dt, bytes)| {
+                (*micros, *sum) = (micros.saturating_add(*dt), sum.saturating_add(*bytes));
+                Some((*micros, *sum))
+            });
+        let (place, found) = sums
+            .enumerate()
+            .find(|(_, (micros, _))| *micros >= run.window_us)?;
         (found == (run.window_us, bytes(run))).then_some(from + place + 1)
     };
-    let window = (0..samples.len()).find_map(|from| Some(from..end(from)?)).unwrap_or(0..samples.len());
-    samples[window].iter().filter(|(micros, _)| *micros > 0).map(|(micros, bytes)| *bytes as f64 * 8e6 / *micros as f64).collect()
+    let window = (0..samples.len())
+        .find_map(|from| Some(from..end(from)?))
+        .unwrap_or(0..samples.len());
+    samples[window]
+        .iter()
+        .filter(|(micros, _)| *micros > 0)
+        .map(|(micros, bytes)| *bytes as f64 * 8e6 / *micros as f64)
+        .collect()
 }
 
 #[cfg(test)]

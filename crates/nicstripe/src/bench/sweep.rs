@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use nicstripe_proto::{
     BitRate,
-    bench::sweep::{BufferSweep, GridSweep, Load, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped, StreamSweep},
+    bench::sweep::{
+        BufferSweep, GridSweep, Load, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped,
+        StreamSweep,
+    },
 };
 
 pub(super) use self::apart::SweepGuard;
@@ -29,7 +32,13 @@ use crate::error::Error;
 pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
     let kinds = runner.plan.sweeps.clone();
     for (index, kind) in kinds.iter().copied().enumerate() {
-        runner.report_time_left(0, kinds[index..].iter().map(|kind| longest_of(*kind, &runner.plan)).sum());
+        runner.report_time_left(
+            0,
+            kinds[index..]
+                .iter()
+                .map(|kind| longest_of(*kind, &runner.plan))
+                .sum(),
+        );
         let swept = runner.sweep(kind, talk).await;
         runner.end_sweep().await;
         swept?;
@@ -51,36 +60,61 @@ struct Swept {
 
 impl Swept {
     fn new(kind: SweepKind, link: Option<u32>, planner: Planner) -> Self {
-        Self { kind, link, planner, is_late: false, is_short: false }
+        Self {
+            kind,
+            link,
+            planner,
+            is_late: false,
+            is_short: false,
+        }
     }
 
     /// Returns true if a part of the plan was not measured.
     fn is_incomplete(&self) -> bool {
-        self.is_late || self.is_short || self.planner.next().is_some() || self.planner.outcome().stopped == Stopped::Budget
+        self.is_late
+            || self.is_short
+            || self.planner.next().is_some()
+            || self.planner.outcome().stopped == Stopped::Budget
     }
 
     /// Returns the results so far; `None` if nothing was measured.
     fn found(&self) -> Option<Sweep> {
         let outcome = self.planner.outcome();
         // Applies even if only the second measurement of slow points was left.
-        let stopped = if self.is_late { Stopped::Budget } else { outcome.stopped };
+        let stopped = if self.is_late {
+            Stopped::Budget
+        } else {
+            outcome.stopped
+        };
         let is_something = !outcome.points.is_empty() || outcome.stopped == Stopped::Failed;
-        is_something.then(|| Sweep { stopped: stopped.to_string(), ..Sweep::of(self.kind, self.link, outcome) })
+        is_something.then(|| Sweep {
+            stopped: stopped.to_string(),
+            ..Sweep::of(self.kind, self.link, outcome)
+        })
     }
 
     /// Returns the current result of a point.
     fn known(&self, point: &Point) -> Option<SweepPoint> {
-        let found = self.planner.outcome().points.into_iter().find(|known| (known.size, known.streams) == (point.size, point.streams));
+        let found = self
+            .planner
+            .outcome()
+            .points
+            .into_iter()
+            .find(|known| (known.size, known.streams) == (point.size, point.streams));
         found.map(SweepPoint::from)
     }
 }
 
 impl Runner {
     async fn sweep(&mut self, kind: SweepKind, talk: &mut Control) -> Result<(), Error> {
-        let Some(swept) = self.planned(kind).await else { return Ok(()) };
+        let Some(swept) = self.planned(kind).await else {
+            return Ok(());
+        };
         let link = swept.link;
         self.held.sweep = Some(swept);
-        let path = link.and_then(|link| self.links.path(link)).filter(|_| kind == SweepKind::Message);
+        let path = link
+            .and_then(|link| self.links.path(link))
+            .filter(|_| kind == SweepKind::Message);
         if let Some(path) = path {
             talk.open_run(path).await?;
         }
@@ -102,23 +136,43 @@ impl Runner {
         let first = *self.links.ids().first()?;
         Some(match kind {
             SweepKind::Message => {
-                let left = self.deadline.map_or(MESSAGES_TIME, |deadline| deadline.saturating_duration_since(Instant::now()));
-                let planner = MessageSweep::new(self.segment(first), self.rate_alone(first), left.min(MESSAGES_TIME));
+                let left = self.deadline.map_or(MESSAGES_TIME, |deadline| {
+                    deadline.saturating_duration_since(Instant::now())
+                });
+                let planner = MessageSweep::new(
+                    self.segment(first),
+                    self.rate_alone(first),
+                    left.min(MESSAGES_TIME),
+                );
                 Swept::new(kind, Some(first), Planner::Message(planner))
             }
             // The system limit shows when it grants no more.
-            SweepKind::Buffer => Swept::new(kind, None, Planner::Buffer(BufferSweep::new(self.bdp(), None))),
+            SweepKind::Buffer => Swept::new(
+                kind,
+                None,
+                Planner::Buffer(BufferSweep::new(self.bdp(), None)),
+            ),
             SweepKind::Streams => Swept::new(kind, None, Planner::Streams(StreamSweep::new())),
-            SweepKind::Grid => Swept::new(kind, None, Planner::Grid(GridSweep::new(self.largest_buffer()))),
+            SweepKind::Grid => Swept::new(
+                kind,
+                None,
+                Planner::Grid(GridSweep::new(self.largest_buffer())),
+            ),
             SweepKind::Mtu => {
                 let theory = self.narrowest();
                 let packets = Packets::claim(&self.client, &self.report.links).await;
                 let may_set = packets.is_ok();
                 match packets {
                     Ok(packets) => self.held.packets = Some(packets),
-                    Err(why) => self.note(format!("other packet sizes are computed, not measured: {why}")),
+                    Err(why) => self.note(format!(
+                        "other packet sizes are computed, not measured: {why}"
+                    )),
                 }
-                Swept::new(kind, None, Planner::Mtu(MtuSweep::new(theory, LARGEST_MTU, may_set)))
+                Swept::new(
+                    kind,
+                    None,
+                    Planner::Mtu(MtuSweep::new(theory, LARGEST_MTU, may_set)),
+                )
             }
         })
     }
@@ -133,7 +187,9 @@ impl Runner {
 
     /// Passes the result of a point to the planner, and to the events once the point is complete.
     fn took(&mut self, kind: SweepKind, point: &Point, measured: Result<Measured, Error>) {
-        let Some(swept) = self.held.sweep.as_mut() else { return };
+        let Some(swept) = self.held.sweep.as_mut() else {
+            return;
+        };
         let failure = match measured {
             Ok(measured) => {
                 swept.planner.record(point, measured);
@@ -142,10 +198,17 @@ impl Runner {
             Err(error) => {
                 swept.planner.fail(point);
                 swept.is_short = true;
-                Some(format!("{} could not be measured: {}", named(kind, point), crate::error::chain(&error)))
+                Some(format!(
+                    "{} could not be measured: {}",
+                    named(kind, point),
+                    crate::error::chain(&error)
+                ))
             }
         };
-        let is_done = swept.planner.next().is_none_or(|next| (next.size, next.streams) != (point.size, point.streams));
+        let is_done = swept
+            .planner
+            .next()
+            .is_none_or(|next| (next.size, next.streams) != (point.size, point.streams));
         let known = swept.known(point).filter(|_| is_done && failure.is_none());
         if let Some(point) = known {
             let _ = self.events.try_send(BenchEvent::Point { kind, point });
@@ -154,7 +217,12 @@ impl Runner {
     }
 
     /// Exchanges messages of one size; sends them one way only if they are longer than an echo.
-    async fn message(&self, talk: &mut Control, path: nicstripe_proto::PathId, point: &Point) -> Result<Measured, Error> {
+    async fn message(
+        &self,
+        talk: &mut Control,
+        path: nicstripe_proto::PathId,
+        point: &Point,
+    ) -> Result<Measured, Error> {
         let size = point.size.unwrap_or(1);
         let least = point.least.min(self.plan.load);
         let (fewest, comes_back) = match point.load {
@@ -168,10 +236,18 @@ impl Runner {
             times.extend(talk.ping(path, u32::MAX, size, left).await?);
         }
         times.sort_unstable();
-        let lost = || Error::Ended { host: self.client.host().to_owned(), why: "connection lost".into() };
+        let lost = || Error::Ended {
+            host: self.client.host().to_owned(),
+            why: "connection lost".into(),
+        };
         let middle = *times.get(times.len() / 2).ok_or_else(lost)?;
         let time = if comes_back { middle / 2 } else { middle };
-        Ok(Measured { rate: BitRate::from_bytes_over(size, time), elapsed: began.elapsed(), time: Some(time), ..Measured::default() })
+        Ok(Measured {
+            rate: BitRate::from_bytes_over(size, time),
+            elapsed: began.elapsed(),
+            time: Some(time),
+            ..Measured::default()
+        })
     }
 
     /// Ends a sweep, releases its resources, and reports its results.
@@ -200,13 +276,18 @@ fn longest_of(kind: SweepKind, plan: &BenchPlan) -> Duration {
 
 /// Returns the display name of a point.
 fn named(kind: SweepKind, point: &Point) -> String {
-    let size = point.size.map_or_else(|| "the system default".to_owned(), |size| format!("{size} bytes"));
+    let size = point.size.map_or_else(
+        || "the system default".to_owned(),
+        |size| format!("{size} bytes"),
+    );
     match (kind, point.streams) {
         (SweepKind::Message, _) => format!("messages of {size}"),
         (SweepKind::Mtu, _) => format!("packets of {size}"),
         (SweepKind::Streams, streams) => format!("{} connections per link", streams.unwrap_or(1)),
         (SweepKind::Buffer | SweepKind::Grid, None) => format!("buffers of {size}"),
-        (SweepKind::Buffer | SweepKind::Grid, Some(streams)) => format!("buffers of {size} and {streams} connections per link"),
+        (SweepKind::Buffer | SweepKind::Grid, Some(streams)) => {
+            format!("buffers of {size} and {streams} connections per link")
+        }
     }
 }
 
@@ -226,19 +307,36 @@ mod tests {
     #[test]
     fn a_sweep_that_ends_by_itself_as_its_time_is_up_is_not_complete() {
         let budget = Duration::from_millis(1);
-        let mut swept = Swept::new(SweepKind::Message, Some(1), Planner::Message(MessageSweep::new(None, None, budget)));
+        let mut swept = Swept::new(
+            SweepKind::Message,
+            Some(1),
+            Planner::Message(MessageSweep::new(None, None, budget)),
+        );
         while let Some(point) = swept.planner.next() {
-            swept
-                .planner
-                .record(&point, Measured { rate: BitRate::from_mbit(1), elapsed: budget, time: Some(budget), ..Measured::default() });
+            swept.planner.record(
+                &point,
+                Measured {
+                    rate: BitRate::from_mbit(1),
+                    elapsed: budget,
+                    time: Some(budget),
+                    ..Measured::default()
+                },
+            );
         }
-        assert_eq!(swept.found().map(|sweep| sweep.stopped), Some("the time was up".into()));
+        assert_eq!(
+            swept.found().map(|sweep| sweep.stopped),
+            Some("the time was up".into())
+        );
         assert!(swept.is_incomplete());
     }
 
     #[test]
     fn a_sweep_without_the_time_to_look_again_says_that_its_time_was_up() {
-        let mut swept = Swept::new(SweepKind::Message, Some(1), Planner::Message(MessageSweep::new(None, None, Duration::from_secs(60))));
+        let mut swept = Swept::new(
+            SweepKind::Message,
+            Some(1),
+            Planner::Message(MessageSweep::new(None, None, Duration::from_secs(60))),
+        );
         while let Some(point) = swept.planner.next() {
             let size = point.size.unwrap();
             let is_slow = size == 4096;
@@ -248,10 +346,21 @@ mod tests {
             }
             let time = Duration::from_nanos(10_000 + size * if is_slow { 100 } else { 1 });
             let rate = BitRate::from_bytes_over(size, time);
-            swept.planner.record(&point, Measured { rate, elapsed: time, time: Some(time), ..Measured::default() });
+            swept.planner.record(
+                &point,
+                Measured {
+                    rate,
+                    elapsed: time,
+                    time: Some(time),
+                    ..Measured::default()
+                },
+            );
         }
         assert_ne!(swept.planner.outcome().stopped, Stopped::Early);
         swept.is_late = true;
-        assert_eq!(swept.found().map(|sweep| sweep.stopped), Some("the time was up".into()));
+        assert_eq!(
+            swept.found().map(|sweep| sweep.stopped),
+            Some("the time was up".into())
+        );
     }
 }

@@ -279,13 +279,21 @@ impl ClientBuilder {
     ///
     /// See [`Error`]; a failed attempt leaves nothing behind.
     pub async fn connect(self, host: &str) -> Result<Client, Error> {
-        let system = |source| Error::System { what: "start threads", source };
+        let system = |source| Error::System {
+            what: "start threads",
+            source,
+        };
         let identity = match &self.identity {
             Some(identity) => identity.clone(),
-            None => Identity::generate().map_err(|error| Error::System { what: "make a key", source: std::io::Error::other(error) })?,
+            None => Identity::generate().map_err(|error| Error::System {
+                what: "make a key",
+                source: std::io::Error::other(error),
+            })?,
         };
         let inner = Inner::new(self, identity, host).map_err(system)?;
-        let client = Client { inner: Arc::new(inner) };
+        let client = Client {
+            inner: Arc::new(inner),
+        };
         client.inner.session(None).await?;
         Ok(client)
     }

@@ -16,9 +16,19 @@ pub(super) struct Carried(BTreeMap<String, (InterfaceIndex, Counters)>);
 impl Carried {
     /// Reads the counters of all interfaces. Omits those that cannot be read.
     pub(super) fn read() -> Self {
-        let read =
-            |interface: nicstripe_link::Interface| Some((interface.name.to_string(), (interface.index, counters(interface.index).ok()?)));
-        Self(interfaces().unwrap_or_default().into_iter().filter_map(read).collect())
+        let read = |interface: nicstripe_link::Interface| {
+            Some((
+                interface.name.to_string(),
+                (interface.index, counters(interface.index).ok()?),
+            ))
+        };
+        Self(
+            interfaces()
+                .unwrap_or_default()
+                .into_iter()
+                .filter_map(read)
+                .collect(),
+        )
     }
 
     /// Returns the bytes of an interface since `earlier`, or since its creation if it is newer.
@@ -40,7 +50,10 @@ impl Carried {
 pub(super) async fn verify(links: &mut [LinkReport], before: &Carried, is_receiving: bool) {
     for _ in 0..COUNTING_LOOKS {
         judge(links, before, &Carried::read(), is_receiving);
-        if links.iter().all(|link| link.interface_bytes.is_none_or(|carried| carried >= on_wire(links, link))) {
+        if links.iter().all(|link| {
+            link.interface_bytes
+                .is_none_or(|carried| carried >= on_wire(links, link))
+        }) {
             break;
         }
         tokio::time::sleep(COUNTING_PAUSE).await;
@@ -51,8 +64,14 @@ pub(super) async fn verify(links: &mut [LinkReport], before: &Carried, is_receiv
 /// Withdraws `verified` from links that the counters contradict.
 fn withdraw(links: &mut [LinkReport]) {
     for index in 0..links.len() {
-        let lacks = links.get(index).is_some_and(|link| link.interface_bytes.is_none_or(|carried| carried < on_wire(links, link)));
-        if let Some(link) = links.get_mut(index).filter(|link| lacks && link.verified == Some(true)) {
+        let lacks = links.get(index).is_some_and(|link| {
+            link.interface_bytes
+                .is_none_or(|carried| carried < on_wire(links, link))
+        });
+        if let Some(link) = links
+            .get_mut(index)
+            .filter(|link| lacks && link.verified == Some(true))
+        {
             // Without counters the result is unknown.
             link.verified = link.interface_bytes.map(|_| false);
         }
@@ -62,13 +81,23 @@ fn withdraw(links: &mut [LinkReport]) {
 fn judge(links: &mut [LinkReport], before: &Carried, now: &Carried, is_receiving: bool) {
     for link in links {
         let carried = now.since(before, &link.link.interface);
-        link.interface_bytes = carried.map(|carried| if is_receiving { carried.received } else { carried.sent });
+        link.interface_bytes = carried.map(|carried| {
+            if is_receiving {
+                carried.received
+            } else {
+                carried.sent
+            }
+        });
     }
 }
 
 /// Returns the minimum bytes on the wire for all links on the interface of `link`.
 fn on_wire(links: &[LinkReport], link: &LinkReport) -> u64 {
-    links.iter().filter(|other| other.link.interface == link.link.interface).map(|other| other.wire_bytes).sum()
+    links
+        .iter()
+        .filter(|other| other.link.interface == link.link.interface)
+        .map(|other| other.wire_bytes)
+        .sum()
 }
 
 /// Readings of the counters, and the pause between two: more than one second in total.
@@ -87,7 +116,12 @@ mod tests {
 
     fn link(interface: &str, remote: u8, bytes: u64) -> LinkReport {
         LinkReport {
-            link: LinkName { interface: interface.into(), peer_interface: None, local: None, remote: [10, 0, 0, remote].into() },
+            link: LinkName {
+                interface: interface.into(),
+                peer_interface: None,
+                local: None,
+                remote: [10, 0, 0, remote].into(),
+            },
             bytes,
             wire_bytes: bytes,
             goodput: BitRate(0),
@@ -103,15 +137,31 @@ mod tests {
     }
 
     fn carried(index: u32, received: u64, sent: u64) -> Carried {
-        Carried([("eth1".to_owned(), (InterfaceIndex(index), Counters { received, sent }))].into())
+        Carried(
+            [(
+                "eth1".to_owned(),
+                (InterfaceIndex(index), Counters { received, sent }),
+            )]
+            .into(),
+        )
     }
 
     #[test]
     fn each_direction_is_counted_by_itself_from_the_start_of_the_transfer() {
         let mut links = [link("eth1", 1, 100)];
-        judge(&mut links, &carried(3, 50, 1000), &carried(3, 60, 1200), false);
+        judge(
+            &mut links,
+            &carried(3, 50, 1000),
+            &carried(3, 60, 1200),
+            false,
+        );
         assert_eq!(links[0].interface_bytes, Some(200));
-        judge(&mut links, &carried(3, 50, 1000), &carried(3, 60, 1200), true);
+        judge(
+            &mut links,
+            &carried(3, 50, 1000),
+            &carried(3, 60, 1200),
+            true,
+        );
         assert_eq!(links[0].interface_bytes, Some(10));
     }
 
@@ -131,14 +181,24 @@ mod tests {
 
     #[test]
     fn two_links_on_one_interface_have_to_share_what_it_carried() {
-        let links = [link("eth1", 1, 100), link("eth1", 2, 50), link("eth2", 3, 7)];
-        assert_eq!([on_wire(&links, &links[0]), on_wire(&links, &links[2])], [150, 7]);
+        let links = [
+            link("eth1", 1, 100),
+            link("eth1", 2, 50),
+            link("eth2", 3, 7),
+        ];
+        assert_eq!(
+            [on_wire(&links, &links[0]), on_wire(&links, &links[2])],
+            [150, 7]
+        );
     }
 
     #[test]
     fn a_link_whose_interface_carried_less_than_it_delivered_is_not_verified() {
         let counted = |bytes, interface_bytes| {
-            let mut links = [LinkReport { interface_bytes, ..link("eth1", 1, bytes) }];
+            let mut links = [LinkReport {
+                interface_bytes,
+                ..link("eth1", 1, bytes)
+            }];
             withdraw(&mut links);
             links[0].verified
         };
@@ -149,7 +209,11 @@ mod tests {
 
     #[test]
     fn what_compression_saved_is_not_missed() {
-        let mut links = [LinkReport { wire_bytes: 10, interface_bytes: Some(12), ..link("eth1", 1, 100) }];
+        let mut links = [LinkReport {
+            wire_bytes: 10,
+            interface_bytes: Some(12),
+            ..link("eth1", 1, 100)
+        }];
         withdraw(&mut links);
         assert_eq!(links[0].verified, Some(true));
     }
@@ -158,7 +222,9 @@ mod tests {
     async fn what_went_over_an_interface_of_this_machine_is_counted() {
         let before = Carried::read();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.send_to(&[0; 1000], socket.local_addr().unwrap()).unwrap();
+        socket
+            .send_to(&[0; 1000], socket.local_addr().unwrap())
+            .unwrap();
         let mut links = [link("lo", 1, 1000)];
         verify(&mut links, &before, true).await;
         assert_eq!(links[0].verified, Some(true));

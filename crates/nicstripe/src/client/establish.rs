@@ -33,19 +33,38 @@ impl Inner {
         }
     }
 
-    pub(super) async fn establish(&self, wanted: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
+    pub(super) async fn establish(
+        &self,
+        wanted: Option<&mpsc::Sender<Event>>,
+    ) -> Result<LiveSession, Error> {
         let routes = self.settings.session_routes().map(Arc::new);
         let here = local::listed()?;
         let local = described(&here, &self.settings.excluded);
-        let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host).with_socket_buffer(self.settings.socket_buffer));
+        let connector = Arc::new(
+            Connector::new(&self.identity, &self.peers, &self.host)
+                .with_socket_buffer(self.settings.socket_buffer),
+        );
 
         let events = wanted.or(self.settings.events.as_ref()).cloned();
-        let mut retries = Retries::new(&self.host, self.settings.patience, events).queueing(self.settings.queues);
+        let mut retries =
+            Retries::new(&self.host, self.settings.patience, events).queueing(self.settings.queues);
         let contact = self.contact();
-        let (mut first, met) = contact.meet(&connector, &here, &local, &mut retries).await?;
+        let (mut first, met) = contact
+            .meet(&connector, &here, &local, &mut retries)
+            .await?;
         contact.remember(met.key, &first);
-        let FirstContact { mut established, remote_interfaces, key, arrival } = met;
-        let facts = Facts { local: &local, remote: &remote_interfaces, port: self.settings.port, family: self.settings.family };
+        let FirstContact {
+            mut established,
+            remote_interfaces,
+            key,
+            arrival,
+        } = met;
+        let facts = Facts {
+            local: &local,
+            remote: &remote_interfaces,
+            port: self.settings.port,
+            family: self.settings.family,
+        };
         facts.complete(&mut first);
         established.verified = arrived_rightly(first.peer_interface.as_deref(), arrival.as_deref());
         let named = contact.named(&facts, &here, &first).await?;
@@ -53,7 +72,11 @@ impl Inner {
 
         let audience = Audience::default();
         wanted.into_iter().for_each(|events| audience.join(events));
-        let session = SessionConfig { patience: self.settings.patience, rate_limit: self.settings.bandwidth, ..SessionConfig::default() };
+        let session = SessionConfig {
+            patience: self.settings.patience,
+            rate_limit: self.settings.bandwidth,
+            ..SessionConfig::default()
+        };
         let (planner, news) = mpsc::channel(NEWS);
         let handle = Driver::start(DriverConfig {
             role: Role::Client,
@@ -68,7 +91,11 @@ impl Inner {
             audience: audience.clone(),
         });
         let (verified, path_mtu) = (established.verified, established.path_mtu);
-        let one = Input::Connected { path: FIRST_PATH, plan: Some(first.clone()), established: Box::new(established) };
+        let one = Input::Connected {
+            path: FIRST_PATH,
+            plan: Some(first.clone()),
+            established: Box::new(established),
+        };
         let _ = handle.inputs.send(one).await;
         let config = LinkerConfig {
             port: self.settings.port,
@@ -91,7 +118,14 @@ impl Inner {
             let _fault = fault;
             linker.run(news, requests).await;
         });
-        Ok(LiveSession { handle, key, audience, routes, survey, mux: Arc::default() })
+        Ok(LiveSession {
+            handle,
+            key,
+            audience,
+            routes,
+            survey,
+            mux: Arc::default(),
+        })
     }
 }
 

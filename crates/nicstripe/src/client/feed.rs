@@ -42,9 +42,15 @@ pub(super) enum Feed {
     /// No flow: the session accesses files itself.
     None,
     /// From the session to a reader.
-    Reader { from: mpsc::UnboundedReceiver<ReadItem>, to: mpsc::Sender<Read> },
+    Reader {
+        from: mpsc::UnboundedReceiver<ReadItem>,
+        to: mpsc::Sender<Read>,
+    },
     /// From a writer to the session, which provides the chunk sender on acceptance.
-    Writer { from: mpsc::Receiver<Written>, chunks: oneshot::Receiver<ChunkSender> },
+    Writer {
+        from: mpsc::Receiver<Written>,
+        chunks: oneshot::Receiver<ChunkSender>,
+    },
 }
 
 /// Forwards a session's chunks to a reader until the transfer ends.
@@ -63,10 +69,16 @@ pub(super) async fn to_reader(
             }
             // Fails if the reader is gone, which cancels the transfer.
             ReadItem::Chunk(buffer) => match to.send(Read::Chunk(buffer)).await {
-                Ok(()) => Input::Consumed { transfer, chunks: 1 },
+                Ok(()) => Input::Consumed {
+                    transfer,
+                    chunks: 1,
+                },
                 Err(_) => break,
             },
-            ReadItem::End => Input::Io(IoResult::Drained { transfer, result: Ok(()) }),
+            ReadItem::End => Input::Io(IoResult::Drained {
+                transfer,
+                result: Ok(()),
+            }),
         };
         let _ = session.inputs.send(input).await;
     }
@@ -92,7 +104,11 @@ pub(super) async fn from_writer(
                 Written::End => (held.take(), true),
             };
             if let Some(buffer) = chunk {
-                let hashed = inner.pool.call(move || chunks.hash(buffer, is_end).map(|given| (chunks, given))).await.flatten();
+                let hashed = inner
+                    .pool
+                    .call(move || chunks.hash(buffer, is_end).map(|given| (chunks, given)))
+                    .await
+                    .flatten();
                 let Some((back, given)) = hashed else { return };
                 chunks = back;
                 if !chunks.send_hashed(given).await {

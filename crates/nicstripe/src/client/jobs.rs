@@ -27,16 +27,29 @@ use crate::options::CopyOptions;
 use crate::{
     error::Error,
     file::{Opened, ReadOptions},
-    session::{Command, GetInto, LocalTarget, Outcome, PutFrom, SharedProgress, StandaloneFiles, Tally, Waiter, offer_of},
+    session::{
+        Command, GetInto, LocalTarget, Outcome, PutFrom, SharedProgress, StandaloneFiles, Tally,
+        Waiter, offer_of,
+    },
     tree::TreeOptions,
 };
 
 #[derive(Debug)]
 pub(super) enum TransferKind {
     /// Local file to the daemon. A dry run (`trial`) stores nothing.
-    Put { source: PathBuf, name: Option<Name>, options: CopyOptions, trial: bool },
+    Put {
+        source: PathBuf,
+        name: Option<Name>,
+        options: CopyOptions,
+        trial: bool,
+    },
     /// File of the daemon to a local path.
-    Get { name: Name, target: PathBuf, options: CopyOptions, trial: bool },
+    Get {
+        name: Name,
+        target: PathBuf,
+        options: CopyOptions,
+        trial: bool,
+    },
     /// Files and directories.
     Tree(TreeJob, TreeOptions),
     /// Stream of unknown length. `None` once started, since it cannot be read again.
@@ -47,20 +60,41 @@ pub(super) enum TransferKind {
 
 #[derive(Debug, Clone)]
 pub(super) enum TreeJob {
-    Put { sources: Vec<PathBuf>, name: Option<Name>, as_name: bool },
-    Get { sources: Vec<(Option<Name>, bool)>, target: PathBuf, as_name: bool },
+    Put {
+        sources: Vec<PathBuf>,
+        name: Option<Name>,
+        as_name: bool,
+    },
+    Get {
+        sources: Vec<(Option<Name>, bool)>,
+        target: PathBuf,
+        as_name: bool,
+    },
 }
 
 /// Stream of unknown length to copy.
 pub(super) enum PipeJob {
-    Put { reader: Box<dyn io::Read + Send>, name: Name },
-    Get { name: Name, writer: Box<dyn io::Write + Send> },
+    Put {
+        reader: Box<dyn io::Read + Send>,
+        name: Name,
+    },
+    Get {
+        name: Name,
+        writer: Box<dyn io::Write + Send>,
+    },
 }
 
 #[derive(Debug)]
 pub(super) enum ObjectJob {
-    Read { name: Name, range: Option<GetRange>, to: mpsc::Sender<Read> },
-    Write { name: Name, from: mpsc::Receiver<Written> },
+    Read {
+        name: Name,
+        range: Option<GetRange>,
+        to: mpsc::Sender<Read>,
+    },
+    Write {
+        name: Name,
+        from: mpsc::Receiver<Written>,
+    },
 }
 
 /// Common parameters of a tree transfer.
@@ -88,7 +122,10 @@ impl TransferKind {
             Self::Put { .. } | Self::Tree(TreeJob::Put { .. }, _) => false,
             // Irrelevant for objects, which get no report on interfaces.
             Self::Object(..) => false,
-            Self::Pipe(pipe, _) => matches!(*pipe.lock().unwrap_or_else(PoisonError::into_inner), Some(PipeJob::Get { .. })),
+            Self::Pipe(pipe, _) => matches!(
+                *pipe.lock().unwrap_or_else(PoisonError::into_inner),
+                Some(PipeJob::Get { .. })
+            ),
         }
     }
 
@@ -109,13 +146,29 @@ impl TransferKind {
     ) -> Result<(Command, Feed), Error> {
         let limit_bps = inner.settings.bandwidth.map(|BitRate(bps)| bps);
         let peer_key = *session.key.as_bytes();
-        let with = |options: CopyOptions| PutOptions { restart: options.restart || restart, ..options.into() };
+        let with = |options: CopyOptions| PutOptions {
+            restart: options.restart || restart,
+            ..options.into()
+        };
         let command = match self {
-            Self::Put { source: path, name, options, trial } => {
+            Self::Put {
+                source: path,
+                name,
+                options,
+                trial,
+            } => {
                 let own_name = Name::new(path.file_name().map(|name| name.as_bytes().to_vec()))?;
                 let opened = path.clone();
-                let reading = ReadOptions { allow_changing: options.allow_changing, compress: options.compress, range: None };
-                let opened = inner.pool.call(move || Opened::open(&opened, reading)).await.ok_or_else(io_threads_gone)??;
+                let reading = ReadOptions {
+                    allow_changing: options.allow_changing,
+                    compress: options.compress,
+                    range: None,
+                };
+                let opened = inner
+                    .pool
+                    .call(move || Opened::open(&opened, reading))
+                    .await
+                    .ok_or_else(io_threads_gone)??;
                 let put = Put {
                     into: name.is_some().then(|| own_name.clone()),
                     name: name.clone().unwrap_or(own_name),
@@ -123,65 +176,203 @@ impl TransferKind {
                         Opened::Sized(source) => offer_of(transfer, source),
                         Opened::Unsized(_) => open_ended(transfer),
                     },
-                    options: PutOptions { trial: *trial, ..with(*options) },
+                    options: PutOptions {
+                        trial: *trial,
+                        ..with(*options)
+                    },
                     entry: None,
                 };
                 let from = match opened {
-                    Opened::Sized(source) => PutFrom::File { source: Arc::from(source), put: Box::new(put) },
+                    Opened::Sized(source) => PutFrom::File {
+                        source: Arc::from(source),
+                        put: Box::new(put),
+                    },
                     // The file's time and mode are meaningless: the kernel creates such a file on
                     // access.
                     Opened::Unsized(file) => {
-                        let options = PutOptions { preserve: false, delta: false, in_place: false, ..put.options };
-                        PutFrom::Pipe { reader: Box::new(file), put: Box::new(Put { options, ..put }) }
+                        let options = PutOptions {
+                            preserve: false,
+                            delta: false,
+                            in_place: false,
+                            ..put.options
+                        };
+                        PutFrom::Pipe {
+                            reader: Box::new(file),
+                            put: Box::new(Put { options, ..put }),
+                        }
                     }
                 };
-                Command::Put { transfer, from, waiter }
+                Command::Put {
+                    transfer,
+                    from,
+                    waiter,
+                }
             }
-            Self::Get { name, target, options, trial } => {
+            Self::Get {
+                name,
+                target,
+                options,
+                trial,
+            } => {
                 let own_name = std::ffi::OsStr::from_bytes(name.file_name());
                 let means_directory = target.as_os_str().as_bytes().ends_with(b"/");
-                let path = if means_directory || target.is_dir() { target.join(own_name) } else { target.clone() };
-                let target = LocalTarget { path, options: PutOptions { trial: *trial, ..with(*options) }, peer_key };
-                let CopyOptions { compress, allow_changing, .. } = *options;
-                let get = Box::new(Get { transfer, name: name.clone(), limit_bps, entry: None, compress, allow_changing, range: None });
-                Command::Get { transfer, into: GetInto::File { get, target }, waiter }
+                let path = if means_directory || target.is_dir() {
+                    target.join(own_name)
+                } else {
+                    target.clone()
+                };
+                let target = LocalTarget {
+                    path,
+                    options: PutOptions {
+                        trial: *trial,
+                        ..with(*options)
+                    },
+                    peer_key,
+                };
+                let CopyOptions {
+                    compress,
+                    allow_changing,
+                    ..
+                } = *options;
+                let get = Box::new(Get {
+                    transfer,
+                    name: name.clone(),
+                    limit_bps,
+                    entry: None,
+                    compress,
+                    allow_changing,
+                    range: None,
+                });
+                Command::Get {
+                    transfer,
+                    into: GetInto::File { get, target },
+                    waiter,
+                }
             }
-            Self::Pipe(pipe, options) => match pipe.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                Some(PipeJob::Put { reader, name }) => {
-                    let put = Box::new(Put { name, offer: open_ended(transfer), options: with(*options), into: None, entry: None });
-                    Command::Put { transfer, from: PutFrom::Pipe { reader, put }, waiter }
+            Self::Pipe(pipe, options) => {
+                match pipe.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    Some(PipeJob::Put { reader, name }) => {
+                        let put = Box::new(Put {
+                            name,
+                            offer: open_ended(transfer),
+                            options: with(*options),
+                            into: None,
+                            entry: None,
+                        });
+                        Command::Put {
+                            transfer,
+                            from: PutFrom::Pipe { reader, put },
+                            waiter,
+                        }
+                    }
+                    Some(PipeJob::Get { name, writer }) => {
+                        let CopyOptions {
+                            compress,
+                            allow_changing,
+                            ..
+                        } = *options;
+                        let get = Box::new(Get {
+                            transfer,
+                            name,
+                            limit_bps,
+                            entry: None,
+                            compress,
+                            allow_changing,
+                            range: None,
+                        });
+                        Command::Get {
+                            transfer,
+                            into: GetInto::Pipe { get, writer },
+                            waiter,
+                        }
+                    }
+                    None => return Err(Error::Cancelled { resumable: false }),
                 }
-                Some(PipeJob::Get { name, writer }) => {
-                    let CopyOptions { compress, allow_changing, .. } = *options;
-                    let get = Box::new(Get { transfer, name, limit_bps, entry: None, compress, allow_changing, range: None });
-                    Command::Get { transfer, into: GetInto::Pipe { get, writer }, waiter }
-                }
-                None => return Err(Error::Cancelled { resumable: false }),
-            },
-            Self::Tree(TreeJob::Put { sources, name, as_name }, options) => {
-                let asked = TreeRequest { transfer, peer_key, limit_bps, standalone, waiter };
+            }
+            Self::Tree(
+                TreeJob::Put {
+                    sources,
+                    name,
+                    as_name,
+                },
+                options,
+            ) => {
+                let asked = TreeRequest {
+                    transfer,
+                    peer_key,
+                    limit_bps,
+                    standalone,
+                    waiter,
+                };
                 trees::put(asked, sources, name.clone(), *as_name, options)
             }
-            Self::Tree(TreeJob::Get { sources, target, as_name }, options) => {
-                let asked = TreeRequest { transfer, peer_key, limit_bps, standalone, waiter };
+            Self::Tree(
+                TreeJob::Get {
+                    sources,
+                    target,
+                    as_name,
+                },
+                options,
+            ) => {
+                let asked = TreeRequest {
+                    transfer,
+                    peer_key,
+                    limit_bps,
+                    standalone,
+                    waiter,
+                };
                 trees::get(asked, sources, target, *as_name, options)?
             }
-            Self::Object(object, options) => match object.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                Some(ObjectJob::Write { name, from }) => {
-                    let put = Box::new(Put { name, offer: open_ended(transfer), options: with(*options), into: None, entry: None });
-                    let (chunks, taken) = oneshot::channel();
-                    let command = Command::Put { transfer, from: PutFrom::Writer { chunks, put }, waiter };
-                    return Ok((command, Feed::Writer { from, chunks: taken }));
+            Self::Object(object, options) => {
+                match object.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    Some(ObjectJob::Write { name, from }) => {
+                        let put = Box::new(Put {
+                            name,
+                            offer: open_ended(transfer),
+                            options: with(*options),
+                            into: None,
+                            entry: None,
+                        });
+                        let (chunks, taken) = oneshot::channel();
+                        let command = Command::Put {
+                            transfer,
+                            from: PutFrom::Writer { chunks, put },
+                            waiter,
+                        };
+                        return Ok((
+                            command,
+                            Feed::Writer {
+                                from,
+                                chunks: taken,
+                            },
+                        ));
+                    }
+                    Some(ObjectJob::Read { name, range, to }) => {
+                        let (reader, from) = mpsc::unbounded_channel();
+                        let CopyOptions {
+                            compress,
+                            allow_changing,
+                            ..
+                        } = *options;
+                        let get = Box::new(Get {
+                            transfer,
+                            name,
+                            limit_bps,
+                            entry: None,
+                            compress,
+                            allow_changing,
+                            range,
+                        });
+                        let command = Command::Get {
+                            transfer,
+                            into: GetInto::Reader { get, reader },
+                            waiter,
+                        };
+                        return Ok((command, Feed::Reader { from, to }));
+                    }
+                    None => return Err(Error::Cancelled { resumable: false }),
                 }
-                Some(ObjectJob::Read { name, range, to }) => {
-                    let (reader, from) = mpsc::unbounded_channel();
-                    let CopyOptions { compress, allow_changing, .. } = *options;
-                    let get = Box::new(Get { transfer, name, limit_bps, entry: None, compress, allow_changing, range });
-                    let command = Command::Get { transfer, into: GetInto::Reader { get, reader }, waiter };
-                    return Ok((command, Feed::Reader { from, to }));
-                }
-                None => return Err(Error::Cancelled { resumable: false }),
-            },
+            }
         };
         Ok((command, Feed::None))
     }
@@ -196,9 +387,14 @@ impl TransferKind {
         mut entries: mpsc::UnboundedReceiver<(EntryId, u64)>,
         mut answer: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
     ) -> Result<Result<(Outcome, Tally), Error>, oneshot::error::RecvError> {
-        let Self::Tree(job, options) = self else { return answer.await };
+        let Self::Tree(job, options) = self else {
+            return answer.await;
+        };
         let allow_changing = options.files.allow_changing;
-        let options = PutOptions { restart: options.files.restart || restart, ..options.files.into() };
+        let options = PutOptions {
+            restart: options.files.restart || restart,
+            ..options.files.into()
+        };
         let mut waiting = VecDeque::new();
         let mut moving = JoinSet::new();
         loop {
@@ -206,12 +402,28 @@ impl TransferKind {
                 && let Some(id) = waiting.pop_front()
             {
                 let (reply, end) = oneshot::channel();
-                let waiter = Waiter { reply, events: None, progress: SharedProgress::default() };
+                let waiter = Waiter {
+                    reply,
+                    events: None,
+                    progress: SharedProgress::default(),
+                };
                 let mut numbers = inner.numbers.lock().await;
                 let (transfer, entry) = (numbers.next(), EntryRef { tree, id });
                 let command = match job {
-                    TreeJob::Put { .. } => Command::Put { transfer, from: PutFrom::Entry { entry, options }, waiter },
-                    TreeJob::Get { .. } => Command::Get { transfer, into: GetInto::Entry { entry, options, allow_changing }, waiter },
+                    TreeJob::Put { .. } => Command::Put {
+                        transfer,
+                        from: PutFrom::Entry { entry, options },
+                        waiter,
+                    },
+                    TreeJob::Get { .. } => Command::Get {
+                        transfer,
+                        into: GetInto::Entry {
+                            entry,
+                            options,
+                            allow_changing,
+                        },
+                        waiter,
+                    },
                 };
                 session.handle.command(command).await;
                 drop(numbers);
@@ -252,7 +464,10 @@ fn open_ended(transfer: TransferId) -> Offer {
 }
 
 fn io_threads_gone() -> Error {
-    Error::System { what: "open a file", source: io::Error::other("the I/O threads have ended") }
+    Error::System {
+        what: "open a file",
+        source: io::Error::other("the I/O threads have ended"),
+    }
 }
 
 /// Standalone files of a tree in parallel, so that the sync of one does not idle the links.
@@ -261,8 +476,14 @@ const MOST_ALONE: usize = 8;
 impl fmt::Debug for PipeJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Put { name, .. } => f.debug_struct("Put").field("name", name).finish_non_exhaustive(),
-            Self::Get { name, .. } => f.debug_struct("Get").field("name", name).finish_non_exhaustive(),
+            Self::Put { name, .. } => f
+                .debug_struct("Put")
+                .field("name", name)
+                .finish_non_exhaustive(),
+            Self::Get { name, .. } => f
+                .debug_struct("Get")
+                .field("name", name)
+                .finish_non_exhaustive(),
         }
     }
 }

@@ -73,7 +73,13 @@ impl Client {
     /// # }
     /// ```
     pub fn entries(&self, dir: Option<Name>) -> Entries {
-        Entries { client: self.clone(), dir, page: VecDeque::new(), after: None, is_complete: false }
+        Entries {
+            client: self.clone(),
+            dir,
+            page: VecDeque::new(),
+            after: None,
+            is_complete: false,
+        }
     }
 
     /// Returns the kind, size and modification time of a name. A symbolic link is [`Kind::Other`],
@@ -137,7 +143,12 @@ impl Client {
     /// As for [`Client::remove`]; without `replace`, the new name exists
     /// ([`FailCode::Exists`](crate::FailCode::Exists)).
     pub async fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), Error> {
-        self.change(AskKind::Rename { from: from.clone(), to: to.clone(), replace }).await
+        self.change(AskKind::Rename {
+            from: from.clone(),
+            to: to.clone(),
+            replace,
+        })
+        .await
     }
 
     /// Creates a directory and its missing parents. Succeeds if it exists.
@@ -181,8 +192,16 @@ impl Client {
     pub async fn open(&self, name: &Name) -> Result<ObjectReader, Error> {
         let stat = self.stat(name).await?;
         if stat.kind != Kind::File {
-            let (host, text) = (self.host().to_owned(), format!("cannot read \"{name}\": it is not a regular file"));
-            return Err(Error::Peer { host, code: crate::FailCode::NotAFile, text, resumable: false });
+            let (host, text) = (
+                self.host().to_owned(),
+                format!("cannot read \"{name}\": it is not a regular file"),
+            );
+            return Err(Error::Peer {
+                host,
+                code: crate::FailCode::NotAFile,
+                text,
+                resumable: false,
+            });
         }
         Ok(ObjectReader::new(self.clone(), name.clone(), stat.size))
     }
@@ -206,18 +225,31 @@ impl Client {
     /// ([`FailCode::Refused`](crate::FailCode::Refused)); it cannot be read, or the daemon cannot
     /// be reached.
     pub async fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
-        let range = range.map(|range| GetRange { offset: range.start, len: range.end.saturating_sub(range.start) });
+        let range = range.map(|range| GetRange {
+            offset: range.start,
+            len: range.end.saturating_sub(range.start),
+        });
         let (transfer, mut chunks) = self.fetch(name.clone(), range);
         let most = range.map_or(u64::MAX, |range| range.len);
         let mut bytes = Vec::new();
         while let Some(told) = chunks.recv().await {
             match told {
-                Read::Begun(identity) => bytes.reserve(identity.size.min(most).min(MOST_RESERVED) as usize),
+                Read::Begun(identity) => {
+                    bytes.reserve(identity.size.min(most).min(MOST_RESERVED) as usize)
+                }
                 Read::Chunk(buffer) => bytes.extend_from_slice(buffer.bytes()),
             }
             if bytes.len() as u64 > most {
-                let (host, text) = (self.host().to_owned(), format!("sent more of \"{name}\" than requested"));
-                return Err(Error::Peer { host, code: crate::FailCode::Protocol, text, resumable: false });
+                let (host, text) = (
+                    self.host().to_owned(),
+                    format!("sent more of \"{name}\" than requested"),
+                );
+                return Err(Error::Peer {
+                    host,
+                    code: crate::FailCode::Protocol,
+                    text,
+                    resumable: false,
+                });
             }
         }
         transfer.finish().await?;
@@ -244,7 +276,13 @@ impl Client {
     pub fn create(&self, name: &Name, options: CopyOptions) -> ObjectWriter {
         // Two buffers: one being filled, one being sent.
         let (chunks, from) = mpsc::channel(FEED_CHUNKS);
-        let transfer = self.start(TransferKind::object(ObjectJob::Write { name: name.clone(), from }, options));
+        let transfer = self.start(TransferKind::object(
+            ObjectJob::Write {
+                name: name.clone(),
+                from,
+            },
+            options,
+        ));
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
     }
 
@@ -263,16 +301,31 @@ impl Client {
     ///
     /// As for [`Client::put`]: the name exists ([`FailCode::Exists`](crate::FailCode::Exists)), the
     /// peer may not write, the disk is full.
-    pub async fn write(&self, name: &Name, bytes: impl AsRef<[u8]>, options: CopyOptions) -> Result<Report, Error> {
+    pub async fn write(
+        &self,
+        name: &Name,
+        bytes: impl AsRef<[u8]>,
+        options: CopyOptions,
+    ) -> Result<Report, Error> {
         let mut writer = self.create(name, options);
         writer.take(bytes.as_ref()).await;
         writer.finish().await
     }
 
     /// Begins to fetch a file or a range of it. The channel receives the chunks in order.
-    pub(super) fn fetch(&self, name: Name, range: Option<GetRange>) -> (Transfer, mpsc::Receiver<Read>) {
+    pub(super) fn fetch(
+        &self,
+        name: Name,
+        range: Option<GetRange>,
+    ) -> (Transfer, mpsc::Receiver<Read>) {
         let (to, chunks) = mpsc::channel(FEED_CHUNKS);
-        (self.start(TransferKind::object(ObjectJob::Read { name, range, to }, CopyOptions::default())), chunks)
+        (
+            self.start(TransferKind::object(
+                ObjectJob::Read { name, range, to },
+                CopyOptions::default(),
+            )),
+            chunks,
+        )
     }
 
     async fn change(&self, ask: AskKind) -> Result<(), Error> {
@@ -285,7 +338,10 @@ impl Client {
     /// Sends a name request. If dropped before the answer, the request may or may not be carried
     /// out.
     async fn ask(&self, ask: AskKind) -> Result<AnswerKind, Error> {
-        let ended = || Error::Ended { host: self.host().to_owned(), why: "without an answer".into() };
+        let ended = || Error::Ended {
+            host: self.host().to_owned(),
+            why: "without an answer".into(),
+        };
         let session = self.inner.session(None).await?;
         let (reply, answer) = oneshot::channel();
         if !session.handle.command(Command::Ask { ask, reply }).await {
@@ -296,7 +352,10 @@ impl Client {
 
     /// Unreachable in practice: the session rejects answers of another kind.
     fn nonsense(&self) -> Error {
-        Error::Ended { host: self.host().to_owned(), why: "unexpected kind of answer".into() }
+        Error::Ended {
+            host: self.host().to_owned(),
+            why: "unexpected kind of answer".into(),
+        }
     }
 }
 
@@ -331,8 +390,14 @@ impl Entries {
     /// As for [`Client::list`]; a repeated call continues at the same place.
     pub async fn next(&mut self) -> Result<Option<Entry>, Error> {
         while self.page.is_empty() && !self.is_complete {
-            let ask = AskKind::List { dir: self.dir.clone(), after: self.after.clone(), most: MOST_ENTRIES };
-            let AnswerKind::Entries { entries, more } = self.client.ask(ask).await? else { return Err(self.client.nonsense()) };
+            let ask = AskKind::List {
+                dir: self.dir.clone(),
+                after: self.after.clone(),
+                most: MOST_ENTRIES,
+            };
+            let AnswerKind::Entries { entries, more } = self.client.ask(ask).await? else {
+                return Err(self.client.nonsense());
+            };
             self.is_complete = !more;
             if let Some(last) = entries.last() {
                 self.after = Some(last.name.clone());
@@ -349,7 +414,10 @@ impl TryFrom<ObjectEntry> for Entry {
     type Error = Error;
 
     fn try_from(entry: ObjectEntry) -> Result<Self, Error> {
-        Ok(Self { name: Name::new([entry.name])?, stat: entry.stat.into() })
+        Ok(Self {
+            name: Name::new([entry.name])?,
+            stat: entry.stat.into(),
+        })
     }
 }
 
@@ -362,10 +430,19 @@ impl From<ObjectStat> for Stat {
         };
         let nanoseconds = Duration::from_nanos(u64::from(stat.mtime.nanoseconds.min(999_999_999)));
         let seconds = Duration::from_secs(stat.mtime.seconds.unsigned_abs());
-        let whole =
-            if stat.mtime.seconds < 0 { SystemTime::UNIX_EPOCH.checked_sub(seconds) } else { SystemTime::UNIX_EPOCH.checked_add(seconds) };
+        let whole = if stat.mtime.seconds < 0 {
+            SystemTime::UNIX_EPOCH.checked_sub(seconds)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_add(seconds)
+        };
         // A time that cannot be represented becomes the epoch.
-        let modified = whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(SystemTime::UNIX_EPOCH);
-        Self { kind, size: stat.size, modified }
+        let modified = whole
+            .and_then(|whole| whole.checked_add(nanoseconds))
+            .unwrap_or(SystemTime::UNIX_EPOCH);
+        Self {
+            kind,
+            size: stat.size,
+            modified,
+        }
     }
 }

@@ -59,7 +59,15 @@ const MOST_SKIPPED: u64 = 512 << 10;
 
 impl ObjectReader {
     pub(super) fn new(client: Client, name: Name, len: u64) -> Self {
-        Self { client, name, len, position: 0, fetch: None, identity: None, follows: None }
+        Self {
+            client,
+            name,
+            len,
+            position: 0,
+            fetch: None,
+            identity: None,
+            follows: None,
+        }
     }
 
     /// Returns the size of the file in bytes when opened.
@@ -71,7 +79,10 @@ impl ObjectReader {
     /// # Ok(())
     /// # }
     /// ```
-    #[expect(clippy::len_without_is_empty, reason = "it is a file, not a collection")]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "it is a file, not a collection"
+    )]
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -95,32 +106,65 @@ impl ObjectReader {
 
     fn begin(&mut self) {
         let rest = self.len - self.position;
-        let len = if self.follows == Some(self.position) { rest } else { rest.min(FIRST_PART) };
-        let (transfer, chunks) = self.client.fetch(self.name.clone(), Some(GetRange { offset: self.position, len }));
-        self.fetch = Some(Fetch { transfer, chunks, chunk: None, at: self.position, end: self.position + len });
+        let len = if self.follows == Some(self.position) {
+            rest
+        } else {
+            rest.min(FIRST_PART)
+        };
+        let (transfer, chunks) = self.client.fetch(
+            self.name.clone(),
+            Some(GetRange {
+                offset: self.position,
+                len,
+            }),
+        );
+        self.fetch = Some(Fetch {
+            transfer,
+            chunks,
+            chunk: None,
+            at: self.position,
+            end: self.position + len,
+        });
     }
 
     /// Checks that the file opened by the daemon is unchanged.
     fn check(&mut self, found: SourceIdentity, len: u64) -> Result<(), Error> {
         let expected = *self.identity.get_or_insert(found);
-        let is_same = found.size == len && (SourceIdentity { size: expected.size, ..found }) == expected;
+        let is_same = found.size == len
+            && (SourceIdentity {
+                size: expected.size,
+                ..found
+            }) == expected;
         if is_same {
             return Ok(());
         }
-        let text = format!("cannot read \"{}\": it changed since it was opened", self.name);
-        Err(Error::Peer { host: self.client.host().to_owned(), code: FailCode::SourceChanged, text, resumable: false })
+        let text = format!(
+            "cannot read \"{}\": it changed since it was opened",
+            self.name
+        );
+        Err(Error::Peer {
+            host: self.client.host().to_owned(),
+            code: FailCode::SourceChanged,
+            text,
+            resumable: false,
+        })
     }
 
     /// Waits for bytes at the position. Starts a new fetch if the current range does not cover it.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         loop {
-            let is_near = |fetch: &Fetch| (fetch.at..=fetch.at + MOST_SKIPPED).contains(&self.position) && self.position <= fetch.end;
+            let is_near = |fetch: &Fetch| {
+                (fetch.at..=fetch.at + MOST_SKIPPED).contains(&self.position)
+                    && self.position <= fetch.end
+            };
             if self.fetch.as_ref().is_none_or(|fetch| !is_near(fetch)) {
                 self.fetch = None;
                 self.begin();
             }
             let position = self.position;
-            let Some(fetch) = &mut self.fetch else { continue };
+            let Some(fetch) = &mut self.fetch else {
+                continue;
+            };
             if fetch.skip_to(position) {
                 return Poll::Ready(Ok(()));
             }
@@ -139,13 +183,18 @@ impl ObjectReader {
     }
 
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        let Some(fetch) = &mut self.fetch else { return Poll::Ready(Ok(())) };
+        let Some(fetch) = &mut self.fetch else {
+            return Poll::Ready(Ok(()));
+        };
         let ended = ready!(fetch.transfer.poll_end(cx));
         let is_whole = fetch.at == fetch.end;
         self.follows = is_whole.then_some(fetch.end);
         self.fetch = None;
         Poll::Ready(match ended {
-            Ok(_) if !is_whole => Err(Error::Ended { host: self.client.host().to_owned(), why: "before the end of the data".into() }),
+            Ok(_) if !is_whole => Err(Error::Ended {
+                host: self.client.host().to_owned(),
+                why: "before the end of the data".into(),
+            }),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         })
@@ -154,7 +203,11 @@ impl ObjectReader {
     /// Waits for the result of a fetch that is read completely, since both ends must agree on its
     /// content.
     fn poll_all_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        while let Some(fetch) = self.fetch.as_mut().filter(|fetch| fetch.at == fetch.end && fetch.chunk.is_none()) {
+        while let Some(fetch) = self
+            .fetch
+            .as_mut()
+            .filter(|fetch| fetch.at == fetch.end && fetch.chunk.is_none())
+        {
             if ready!(fetch.chunks.poll_recv(cx)).is_none() {
                 return self.poll_end(cx);
             }
@@ -166,7 +219,9 @@ impl ObjectReader {
 impl Fetch {
     /// Discards bytes before a position. Returns true if bytes are available at it.
     fn skip_to(&mut self, position: u64) -> bool {
-        let Some((buffer, read)) = &mut self.chunk else { return false };
+        let Some((buffer, read)) = &mut self.chunk else {
+            return false;
+        };
         let left = (buffer.bytes().len() - *read) as u64;
         let skipped = position.saturating_sub(self.at).min(left);
         self.at += skipped;
@@ -180,7 +235,9 @@ impl Fetch {
 
     /// Copies the available bytes into the caller's buffer.
     fn read(&mut self, into: &mut ReadBuf<'_>) -> u64 {
-        let Some((buffer, read)) = &mut self.chunk else { return 0 };
+        let Some((buffer, read)) = &mut self.chunk else {
+            return 0;
+        };
         let bytes = buffer.bytes().get(*read..).unwrap_or_default();
         let len = bytes.len().min(into.remaining());
         into.put_slice(bytes.get(..len).unwrap_or_default());
@@ -204,7 +261,11 @@ impl Drop for Fetch {
 }
 
 impl AsyncRead for ObjectReader {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if into.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
@@ -225,7 +286,12 @@ impl AsyncSeek for ObjectReader {
             SeekFrom::Current(by) => self.position.checked_add_signed(by),
             SeekFrom::End(by) => self.len.checked_add_signed(by),
         };
-        let before = || io::Error::new(io::ErrorKind::InvalidInput, "offset before the start of the file, or too large");
+        let before = || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "offset before the start of the file, or too large",
+            )
+        };
         self.position = position.ok_or_else(before)?;
         Ok(())
     }

@@ -71,10 +71,19 @@ impl Inner {
     }
 
     /// Returns the running session, or creates a new one.
-    pub(super) async fn session(&self, events: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
+    pub(super) async fn session(
+        &self,
+        events: Option<&mpsc::Sender<Event>>,
+    ) -> Result<LiveSession, Error> {
         let mut slot = self.slot.lock().await;
-        if let Some(session) = slot.session.as_ref().filter(|session| !session.handle.ended.is_cancelled()) {
-            events.into_iter().for_each(|events| session.audience.join(events));
+        if let Some(session) = slot
+            .session
+            .as_ref()
+            .filter(|session| !session.handle.ended.is_cancelled())
+        {
+            events
+                .into_iter()
+                .for_each(|events| session.audience.join(events));
             return Ok(session.clone());
         }
         if slot.session.take().is_some() {
@@ -83,25 +92,40 @@ impl Inner {
         let session = match (self.establish(events).await, slot.was_lost) {
             (Ok(session), _) => session,
             (Err(error), true) if passes(&error) => {
-                return Err(Error::Reconnect { host: self.host.clone(), source: Box::new(error) });
+                return Err(Error::Reconnect {
+                    host: self.host.clone(),
+                    source: Box::new(error),
+                });
             }
             (Err(error), _) => return Err(error),
         };
-        *slot = Slot { session: Some(session.clone()), was_lost: false };
+        *slot = Slot {
+            session: Some(session.clone()),
+            was_lost: false,
+        };
         Ok(session)
     }
 
     /// Returns the name of a key in the peers file.
     pub(super) fn name_of(&self, key: &PublicKey) -> Option<String> {
-        self.peers.find(key).and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()))
+        self.peers
+            .find(key)
+            .and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()))
     }
 
     /// Closes a session that no longer responds. The next transfer creates another.
     pub(super) async fn forget(&self, session: &LiveSession) {
-        session.handle.command(Command::Close(CloseCode::Cancelled)).await;
+        session
+            .handle
+            .command(Command::Close(CloseCode::Cancelled))
+            .await;
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
         let mut slot = self.slot.lock().await;
-        if slot.session.take_if(|current| current.handle.inputs.same_channel(&session.handle.inputs)).is_some() {
+        if slot
+            .session
+            .take_if(|current| current.handle.inputs.same_channel(&session.handle.inputs))
+            .is_some()
+        {
             slot.was_lost = true;
         }
     }
@@ -121,5 +145,11 @@ impl LiveSession {
 fn passes(error: &Error) -> bool {
     // Named links cannot connect while the daemon is down, and the daemon's machine may serve its
     // own name.
-    matches!(error, Error::Link { .. } | Error::Resolve { .. } | Error::Unreachable(_) | Error::NoInterface { .. })
+    matches!(
+        error,
+        Error::Link { .. }
+            | Error::Resolve { .. }
+            | Error::Unreachable(_)
+            | Error::NoInterface { .. }
+    )
 }

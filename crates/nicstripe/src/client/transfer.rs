@@ -43,8 +43,23 @@ impl Transfer {
         let (events, receiver) = mpsc::channel(EVENTS);
         let cancel = CancellationToken::new();
         let progress = SharedProgress::default();
-        let run = Run { inner, job, restart: false, events, progress: progress.clone(), cancel: cancel.clone(), started: Instant::now() };
-        Self { events: receiver, cancel, progress, task: tokio::spawn(run.run()), is_over: false, goes_on: false }
+        let run = Run {
+            inner,
+            job,
+            restart: false,
+            events,
+            progress: progress.clone(),
+            cancel: cancel.clone(),
+            started: Instant::now(),
+        };
+        Self {
+            events: receiver,
+            cancel,
+            progress,
+            task: tokio::spawn(run.run()),
+            is_over: false,
+            goes_on: false,
+        }
     }
 
     /// Returns the next event, or `None` when the transfer has ended. Cancel safe.
@@ -140,7 +155,10 @@ impl Transfer {
         }
         let ended = ready!(Pin::new(&mut self.task).poll(cx));
         self.is_over = true;
-        let fault = |error| Error::System { what: "run the transfer", source: std::io::Error::other(error) };
+        let fault = |error| Error::System {
+            what: "run the transfer",
+            source: std::io::Error::other(error),
+        };
         Poll::Ready(ended.unwrap_or_else(|error| Err(fault(error))))
     }
 
@@ -199,15 +217,25 @@ impl Run {
                 Ok(report) => return Ok(report),
                 // The daemon was lost before the first command: a new session shows if it has
                 // returned.
-                Err(Error::Ended { .. }) if !begun && !began_anew && self.job.can_be_tried_again() => {
+                Err(Error::Ended { .. })
+                    if !begun && !began_anew && self.job.can_be_tried_again() =>
+                {
                     began_anew = true;
                     continue;
                 }
-                Err(error) if error.fail_code() == Some(FailCode::Digest) && !restarted && self.job.can_be_tried_again() => {
+                Err(error)
+                    if error.fail_code() == Some(FailCode::Digest)
+                        && !restarted
+                        && self.job.can_be_tried_again() =>
+                {
                     restarted = true;
                 }
                 // The daemon was lost during the transfer: it may return, with its durable data.
-                Err(error) if begun && self.job.can_be_tried_again() && self.may_wait(&error, &mut lost_since) => {
+                Err(error)
+                    if begun
+                        && self.job.can_be_tried_again()
+                        && self.may_wait(&error, &mut lost_since) =>
+                {
                     let since = lost_since.map_or(Duration::ZERO, |since| since.elapsed());
                     let _ = self.events.try_send(Event::Waiting { since });
                     tokio::select! {
@@ -215,7 +243,9 @@ impl Run {
                         () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: true }),
                     }
                 }
-                Err(error) if error.is_resumable() && !self.job.can_be_tried_again() => return Err(Error::Pipe(Box::new(error))),
+                Err(error) if error.is_resumable() && !self.job.can_be_tried_again() => {
+                    return Err(Error::Pipe(Box::new(error)));
+                }
                 Err(error) => return Err(self.given_up(error, lost_since)),
             }
             self.restart = true;
@@ -227,9 +257,16 @@ impl Run {
     /// rerun resumes.
     fn given_up(&self, error: Error, lost_since: Option<Instant>) -> Error {
         match (&error, lost_since) {
-            (Error::Connect { .. } | Error::Refused { .. } | Error::Full { .. } | Error::Reconnect { .. }, Some(since)) => {
-                Error::Abandoned { host: self.inner.host.clone(), waited: since.elapsed() }
-            }
+            (
+                Error::Connect { .. }
+                | Error::Refused { .. }
+                | Error::Full { .. }
+                | Error::Reconnect { .. },
+                Some(since),
+            ) => Error::Abandoned {
+                host: self.inner.host.clone(),
+                waited: since.elapsed(),
+            },
             _ => error,
         }
     }
@@ -241,7 +278,10 @@ impl Run {
                 *lost_since = Some(Instant::now());
                 true
             }
-            Error::Connect { .. } | Error::Refused { .. } | Error::Full { .. } | Error::Reconnect { .. } => {
+            Error::Connect { .. }
+            | Error::Refused { .. }
+            | Error::Full { .. }
+            | Error::Reconnect { .. } => {
                 lost_since.get_or_insert_with(Instant::now).elapsed() < self.inner.settings.patience
             }
             _ => false,
@@ -259,27 +299,59 @@ impl Run {
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
         let name = self.inner.name_of(&session.key);
-        let _ = self.events.try_send(Event::Connected { key: session.key, name });
+        let _ = self.events.try_send(Event::Connected {
+            key: session.key,
+            name,
+        });
         let (reply, answer) = oneshot::channel();
         let (alone, entries) = mpsc::unbounded_channel();
         let mut numbers = self.inner.numbers.lock().await;
         let transfer = numbers.next();
         let is_get = self.job.is_get();
-        let waiter = Waiter { reply, events: Some(self.events.clone()), progress: self.progress.clone() };
-        let (command, feed) = self.job.command(&self.inner, &session, transfer, self.restart, alone, waiter).await?;
-        let before = if self.job.is_object() { Carried::default() } else { Carried::read() };
+        let waiter = Waiter {
+            reply,
+            events: Some(self.events.clone()),
+            progress: self.progress.clone(),
+        };
+        let (command, feed) = self
+            .job
+            .command(&self.inner, &session, transfer, self.restart, alone, waiter)
+            .await?;
+        let before = if self.job.is_object() {
+            Carried::default()
+        } else {
+            Carried::read()
+        };
         if !session.handle.command(command).await {
             drop(numbers);
             self.inner.forget(&session).await;
-            return Err(Error::Ended { host: self.inner.host.clone(), why: "before the transfer began".into() });
+            return Err(Error::Ended {
+                host: self.inner.host.clone(),
+                why: "before the transfer began".into(),
+            });
         }
         drop(numbers);
         *begun = true;
         let mut moving = pin!(async {
             match feed {
-                Feed::None => self.job.move_entries(&self.inner, &session, self.restart, transfer, entries, answer).await,
-                Feed::Reader { from, to } => feed::to_reader(transfer, &session.handle, from, to, answer).await,
-                Feed::Writer { from, chunks } => feed::from_writer(&self.inner, from, chunks, answer).await,
+                Feed::None => {
+                    self.job
+                        .move_entries(
+                            &self.inner,
+                            &session,
+                            self.restart,
+                            transfer,
+                            entries,
+                            answer,
+                        )
+                        .await
+                }
+                Feed::Reader { from, to } => {
+                    feed::to_reader(transfer, &session.handle, from, to, answer).await
+                }
+                Feed::Writer { from, chunks } => {
+                    feed::from_writer(&self.inner, from, chunks, answer).await
+                }
             }
         });
         let result = tokio::select! {
@@ -298,16 +370,27 @@ impl Run {
                 }
             }
         };
-        let ended = || Error::Ended { host: self.inner.host.clone(), why: "without an answer".into() };
+        let ended = || Error::Ended {
+            host: self.inner.host.clone(),
+            why: "without an answer".into(),
+        };
         match result.unwrap_or_else(|_| Err(ended())) {
             Ok((outcome, tally)) => {
-                let mut report = self.report(&outcome, tally, session.routes.as_ref().map_or(0, |routes| routes.count()));
+                let mut report = self.report(
+                    &outcome,
+                    tally,
+                    session.routes.as_ref().map_or(0, |routes| routes.count()),
+                );
                 if self.job.is_object() {
                     return Ok(report);
                 }
                 carried::verify(&mut report.links, &before, is_get).await;
                 if let Some(survey) = session.survey().await {
-                    report.failed = survey.unused.into_iter().filter(|unused| unused.failed).collect();
+                    report.failed = survey
+                        .unused
+                        .into_iter()
+                        .filter(|unused| unused.failed)
+                        .collect();
                     report.remedies = survey.remedies;
                 }
                 Ok(report)
@@ -324,7 +407,11 @@ impl Run {
     /// Returns the user's rate limit for the transfer, if any.
     fn limit(&self) -> Option<BitRate> {
         let settings = &self.inner.settings;
-        let caps = settings.links.iter().map(|link| link.cap.map(|BitRate(bps)| bps)).sum::<Option<u64>>();
+        let caps = settings
+            .links
+            .iter()
+            .map(|link| link.cap.map(|BitRate(bps)| bps))
+            .sum::<Option<u64>>();
         let caps = caps.filter(|bps| *bps > 0).map(BitRate);
         settings.bandwidth.into_iter().chain(caps).min()
     }
@@ -336,7 +423,11 @@ impl Run {
             link.goodput = BitRate::from_bytes_over(link.bytes, elapsed);
         }
         // Excluded links were not expected to carry data.
-        let expected = || links.iter().filter(|link| !matches!(link.state, LinkState::LeftOut(_)));
+        let expected = || {
+            links
+                .iter()
+                .filter(|link| !matches!(link.state, LinkState::LeftOut(_)))
+        };
         let all_known = expected().count() > 0 && expected().all(|link| link.theory.is_some());
         let mut report = Report {
             size: outcome.size,
@@ -344,12 +435,21 @@ impl Run {
             tree: outcome.tree.clone(),
             wire_bytes: tally.wire_bytes,
             elapsed,
-            moving: tally.moving_since.map_or(Duration::ZERO, |since| since.elapsed()),
+            moving: tally
+                .moving_since
+                .map_or(Duration::ZERO, |since| since.elapsed()),
             resumed_bytes: tally.stats.resumed_bytes,
             resent_bytes: tally.stats.repeated_bytes,
             failovers: tally.failovers,
             routes_installed,
-            expected: all_known.then(|| BitRate(expected().filter_map(|link| link.theory).map(|rate| rate.0).sum())),
+            expected: all_known.then(|| {
+                BitRate(
+                    expected()
+                        .filter_map(|link| link.theory)
+                        .map(|rate| rate.0)
+                        .sum(),
+                )
+            }),
             limited_by: Limit::Unknown,
             links,
             failed: Vec::new(),
@@ -381,16 +481,37 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_session_that_ends_before_the_first_command_is_made_anew() {
         let stage = Stage::new().await;
-        let client = stage.client(&["127.0.0.9=127.0.1.1"]).connect("127.0.1.1").await.unwrap();
+        let client = stage
+            .client(&["127.0.0.9=127.0.1.1"])
+            .connect("127.0.1.1")
+            .await
+            .unwrap();
         // A session that accepts no commands and has not signalled its end.
         let ended = CancellationToken::new();
-        let handle = SessionHandle { inputs: mpsc::channel(1).0, presence: Arc::default(), ended: ended.clone() };
-        client.inner.slot.lock().await.session.as_mut().unwrap().handle = handle;
+        let handle = SessionHandle {
+            inputs: mpsc::channel(1).0,
+            presence: Arc::default(),
+            ended: ended.clone(),
+        };
+        client
+            .inner
+            .slot
+            .lock()
+            .await
+            .session
+            .as_mut()
+            .unwrap()
+            .handle = handle;
         let source = stage.file("source", b"bytes");
         let mut transfer = client.put(&source, None, CopyOptions::default());
         while !matches!(transfer.next_event().await, Some(Event::Connected { .. })) {}
         let mut finish = pin!(transfer.finish());
-        assert!(tokio::time::timeout(Duration::from_millis(300), &mut finish).await.is_err(), "it waits until the session has ended");
+        assert!(
+            tokio::time::timeout(Duration::from_millis(300), &mut finish)
+                .await
+                .is_err(),
+            "it waits until the session has ended"
+        );
         ended.cancel();
         finish.await.unwrap();
         assert_eq!(std::fs::read(stage.served("source")).unwrap(), b"bytes");
@@ -402,8 +523,22 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_path_that_is_given_up_while_it_connects_is_made_when_it_is_planned_again() {
         let stage = Stage::new().await;
-        let client = stage.client(&["127.0.0.9=127.0.1.1"]).patience(Duration::from_secs(5)).connect("127.0.1.1").await.unwrap();
-        let session = client.inner.slot.lock().await.session.as_ref().unwrap().handle.clone();
+        let client = stage
+            .client(&["127.0.0.9=127.0.1.1"])
+            .patience(Duration::from_secs(5))
+            .connect("127.0.1.1")
+            .await
+            .unwrap();
+        let session = client
+            .inner
+            .slot
+            .lock()
+            .await
+            .session
+            .as_ref()
+            .unwrap()
+            .handle
+            .clone();
         let plan = PathPlan {
             interface: "lo".into(),
             local: Some([127, 0, 0, 8].into()),
@@ -416,13 +551,19 @@ mod tests {
             no_data: false,
         };
         let path = PathId(7);
-        session.command(Command::AddPaths(vec![(path, plan.clone())])).await;
+        session
+            .command(Command::AddPaths(vec![(path, plan.clone())]))
+            .await;
         session.command(Command::Retire(path)).await;
         // The pending attempt ends with a connection.
         tokio::time::sleep(Duration::from_millis(500)).await;
         session.command(Command::AddPaths(vec![(path, plan)])).await;
         session.command(Command::Retire(FIRST_PATH)).await;
         let source = stage.file("source", b"bytes");
-        client.put(&source, None, CopyOptions::default()).finish().await.unwrap();
+        client
+            .put(&source, None, CopyOptions::default())
+            .finish()
+            .await
+            .unwrap();
     }
 }

@@ -29,7 +29,13 @@ use crate::{
     },
 };
 
-pub(super) fn put(asked: TreeRequest, sources: &[PathBuf], target: Option<Name>, as_name: bool, options: &TreeOptions) -> Command {
+pub(super) fn put(
+    asked: TreeRequest,
+    sources: &[PathBuf],
+    target: Option<Name>,
+    as_name: bool,
+    options: &TreeOptions,
+) -> Command {
     let request = SenderRequest {
         sources: sources.iter().cloned().map(SendSource::Path).collect(),
         rules: options.rules(),
@@ -42,9 +48,28 @@ pub(super) fn put(asked: TreeRequest, sources: &[PathBuf], target: Option<Name>,
         list: options.list,
         allowance: Sending::OWN,
     };
-    let TreeRequest { transfer, standalone, waiter, .. } = asked;
-    let put = Box::new(PutTree { transfer, target, as_name, rules: options.rules(), heeds_memory: true });
-    Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(()), put, standalone }, waiter }
+    let TreeRequest {
+        transfer,
+        standalone,
+        waiter,
+        ..
+    } = asked;
+    let put = Box::new(PutTree {
+        transfer,
+        target,
+        as_name,
+        rules: options.rules(),
+        heeds_memory: true,
+    });
+    Command::Put {
+        transfer,
+        from: PutFrom::Tree {
+            run: request.into_run(()),
+            put,
+            standalone,
+        },
+        waiter,
+    }
 }
 
 pub(super) fn get(
@@ -55,14 +80,28 @@ pub(super) fn get(
     options: &TreeOptions,
 ) -> Result<Command, Error> {
     if sources.is_empty() || sources.len() > MOST_SOURCES {
-        let cause = io::Error::other(format!("{} sources, expected 1 to {MOST_SOURCES}", sources.len()));
-        return Err(FileError::new("ask for", "these", cause).with_code(FailCode::Refused).into());
+        let cause = io::Error::other(format!(
+            "{} sources, expected 1 to {MOST_SOURCES}",
+            sources.len()
+        ));
+        return Err(FileError::new("ask for", "these", cause)
+            .with_code(FailCode::Refused)
+            .into());
     }
-    let sources = sources.iter().map(|(name, content)| TreeSource { name: name.clone(), content: *content || name.is_none() });
+    let sources = sources.iter().map(|(name, content)| TreeSource {
+        name: name.clone(),
+        content: *content || name.is_none(),
+    });
     let sources: Vec<TreeSource> = sources.collect();
     let filters = Filters::new(&options.filters)?;
     let (root, name) = local_target(target)?;
-    let TreeRequest { transfer, peer_key, limit_bps, standalone, waiter } = asked;
+    let TreeRequest {
+        transfer,
+        peer_key,
+        limit_bps,
+        standalone,
+        waiter,
+    } = asked;
     let walk = WalkRules {
         recursive: options.recursive,
         hard_links: options.hard_links,
@@ -85,8 +124,22 @@ pub(super) fn get(
         excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
         allowance: Receiving::OWN,
     };
-    let get = Box::new(GetTree { transfer, sources, walk, rules: options.rules(), limit_bps });
-    Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(()), get, standalone }, waiter })
+    let get = Box::new(GetTree {
+        transfer,
+        sources,
+        walk,
+        rules: options.rules(),
+        limit_bps,
+    });
+    Ok(Command::Get {
+        transfer,
+        into: GetInto::Tree {
+            run: request.into_run(()),
+            get,
+            standalone,
+        },
+        waiter,
+    })
 }
 
 /// Returns the nearest existing directory on a user's path, and the remaining names.
@@ -97,7 +150,14 @@ fn local_target(path: &Path) -> Result<(Root, Option<Name>), Error> {
     while !there.is_dir() {
         match there.components().next_back() {
             Some(Component::Normal(name)) => missing.push(name.to_owned()),
-            _ => return Err(FileError::new("open directory", shown(), io::ErrorKind::NotFound.into()).into()),
+            _ => {
+                return Err(FileError::new(
+                    "open directory",
+                    shown(),
+                    io::ErrorKind::NotFound.into(),
+                )
+                .into());
+            }
         }
         there.pop();
         if there.as_os_str().is_empty() {
@@ -106,7 +166,9 @@ fn local_target(path: &Path) -> Result<(Root, Option<Name>), Error> {
     }
     let name = match missing.is_empty() {
         true => None,
-        false => Some(Name::new(missing.into_iter().rev().map(OsString::into_vec))?),
+        false => Some(Name::new(
+            missing.into_iter().rev().map(OsString::into_vec),
+        )?),
     };
     Ok((Root::open(&there)?, name))
 }
@@ -119,7 +181,9 @@ mod tests {
     fn a_local_target_is_the_nearest_directory_and_the_names_behind_it() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
-        let name = |path: &str| local_target(&dir.path().join(path)).map(|(_, name)| name.map(|name| name.to_string()));
+        let name = |path: &str| {
+            local_target(&dir.path().join(path)).map(|(_, name)| name.map(|name| name.to_string()))
+        };
         assert_eq!(name("").unwrap(), None);
         assert_eq!(name("new").unwrap().as_deref(), Some("new"));
         assert_eq!(name("new/er/").unwrap().as_deref(), Some("new/er"));

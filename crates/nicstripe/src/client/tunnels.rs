@@ -53,9 +53,22 @@ impl LiveSession {
         }
         let mux = TunnelMux::of_client();
         let mut numbers = inner.numbers.lock().await;
-        let asked = Asked { up: numbers.next(), down: numbers.next() };
-        if !self.handle.command(Command::OpenMux { asked, mux: mux.clone() }).await {
-            return Err(Error::Ended { host: inner.host.clone(), why: "before the connection began".into() });
+        let asked = Asked {
+            up: numbers.next(),
+            down: numbers.next(),
+        };
+        if !self
+            .handle
+            .command(Command::OpenMux {
+                asked,
+                mux: mux.clone(),
+            })
+            .await
+        {
+            return Err(Error::Ended {
+                host: inner.host.clone(),
+                why: "before the connection began".into(),
+            });
         }
         *slot = Some(mux.clone());
         Ok(mux)

@@ -34,8 +34,17 @@ pub struct ObjectWriter {
 }
 
 impl ObjectWriter {
-    pub(super) fn new(transfer: Transfer, chunks: mpsc::Sender<Written>, buffers: BufferPool) -> Self {
-        Self { transfer, chunks: PollSender::new(chunks), buffer: None, buffers }
+    pub(super) fn new(
+        transfer: Transfer,
+        chunks: mpsc::Sender<Written>,
+        buffers: BufferPool,
+    ) -> Self {
+        Self {
+            transfer,
+            chunks: PollSender::new(chunks),
+            buffer: None,
+            buffers,
+        }
     }
 
     /// Completes the file. `Ok` means that all data is durable under its name.
@@ -97,7 +106,9 @@ impl ObjectWriter {
     /// Writes all bytes. Stops silently if the transfer has ended; its result has the reason.
     pub(super) async fn take(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let Some(taken) = poll_fn(|cx| self.poll_take(cx, bytes)).await else { return };
+            let Some(taken) = poll_fn(|cx| self.poll_take(cx, bytes)).await else {
+                return;
+            };
             bytes = bytes.get(taken..).unwrap_or_default();
         }
     }
@@ -111,7 +122,11 @@ impl ObjectWriter {
     /// Returns the number of bytes taken, or `None` if the transfer has ended.
     fn poll_take(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Option<usize>> {
         let full = ChunkSize::DEFAULT.bytes() as usize;
-        if self.buffer.as_ref().is_some_and(|buffer| buffer.bytes().len() >= full) {
+        if self
+            .buffer
+            .as_ref()
+            .is_some_and(|buffer| buffer.bytes().len() >= full)
+        {
             if ready!(self.chunks.poll_reserve(cx)).is_err() {
                 return Poll::Ready(None);
             }
@@ -129,10 +144,17 @@ impl ObjectWriter {
 }
 
 impl AsyncWrite for ObjectWriter {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match ready!(self.poll_take(cx, bytes)) {
             Some(taken) => Poll::Ready(Ok(taken)),
-            None => self.transfer.poll_failure(cx).map(|error| Err(error.into())),
+            None => self
+                .transfer
+                .poll_failure(cx)
+                .map(|error| Err(error.into())),
         }
     }
 

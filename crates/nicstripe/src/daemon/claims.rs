@@ -26,7 +26,8 @@ pub(super) struct Claims {
 impl Claims {
     /// Creates the token to send to an address.
     pub(super) fn begin(&mut self, address: IpAddr, now: Instant) -> Token {
-        self.sent.retain(|_, (_, at)| now.saturating_duration_since(*at) < TOKEN_LIFETIME);
+        self.sent
+            .retain(|_, (_, at)| now.saturating_duration_since(*at) < TOKEN_LIFETIME);
         let token = Token(u64::from_be_bytes(crate::random::random_bytes()));
         self.sent.insert(address, (token, now));
         token
@@ -35,7 +36,9 @@ impl Claims {
     /// Returns true if this token was sent to the address. A token is valid for one attempt.
     pub(super) fn is_proved(&mut self, address: IpAddr, token: u64, now: Instant) -> bool {
         let sent = self.sent.remove(&address);
-        sent.is_some_and(|(sent, at)| sent == Token(token) && now.saturating_duration_since(at) < TOKEN_LIFETIME)
+        sent.is_some_and(|(sent, at)| {
+            sent == Token(token) && now.saturating_duration_since(at) < TOKEN_LIFETIME
+        })
     }
 }
 
@@ -48,7 +51,10 @@ impl Budgets {
     /// Takes one token from a key's budget. Returns false if none is left.
     pub(super) fn take(&self, key: PublicKey, now: Instant) -> bool {
         let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        budgets.entry(key).or_insert_with(|| TokenBucket::new(TOKENS_AT_ONCE, TOKENS_PER_SECOND, now)).take(now)
+        budgets
+            .entry(key)
+            .or_insert_with(|| TokenBucket::new(TOKENS_AT_ONCE, TOKENS_PER_SECOND, now))
+            .take(now)
     }
 }
 
@@ -78,7 +84,13 @@ struct Probation {
 
 impl Probation {
     fn new(now: Instant) -> Self {
-        Self { used: Duration::ZERO, failures: 0, held_until: None, made: None, seen: now }
+        Self {
+            used: Duration::ZERO,
+            failures: 0,
+            held_until: None,
+            made: None,
+            seen: now,
+        }
     }
 
     /// Returns the remaining time to wait for a connection, or `None` while the route is held back.
@@ -91,11 +103,16 @@ impl Probation {
     }
 
     fn was_made_lately(&self, now: Instant) -> bool {
-        self.made.is_some_and(|at| now.saturating_duration_since(at) < REMEMBERED)
+        self.made
+            .is_some_and(|at| now.saturating_duration_since(at) < REMEMBERED)
     }
 
     fn is_forgotten(&self, now: Instant) -> bool {
-        let last = self.held_until.max(self.made).unwrap_or(self.seen).max(self.seen);
+        let last = self
+            .held_until
+            .max(self.made)
+            .unwrap_or(self.seen)
+            .max(self.seen);
         now.saturating_duration_since(last) >= REMEMBERED
     }
 }
@@ -110,7 +127,9 @@ impl Probations {
         if !of_key.contains_key(way) && of_key.len() >= MOST_PROBATIONS {
             return None;
         }
-        let probation = of_key.entry(way.clone()).or_insert_with(|| Probation::new(now));
+        let probation = of_key
+            .entry(way.clone())
+            .or_insert_with(|| Probation::new(now));
         probation.seen = now;
         probation.left(now)
     }
@@ -124,8 +143,15 @@ impl Probations {
 
     /// Records a greeted connection of the key from this address over this interface.
     pub(super) fn made(&self, key: PublicKey, way: &RouteEnds, now: Instant) {
-        if let Some(probation) = self.lock().get_mut(&key).and_then(|of_key| of_key.get_mut(way)) {
-            *probation = Probation { made: Some(now), ..Probation::new(now) };
+        if let Some(probation) = self
+            .lock()
+            .get_mut(&key)
+            .and_then(|of_key| of_key.get_mut(way))
+        {
+            *probation = Probation {
+                made: Some(now),
+                ..Probation::new(now)
+            };
         }
     }
 
@@ -133,14 +159,21 @@ impl Probations {
     /// whose end holds the route back.
     pub(super) fn used(&self, key: PublicKey, way: &RouteEnds, time: Duration, now: Instant) {
         let mut probations = self.lock();
-        let Some(probation) = probations.get_mut(&key).and_then(|of_key| of_key.get_mut(way)) else { return };
+        let Some(probation) = probations
+            .get_mut(&key)
+            .and_then(|of_key| of_key.get_mut(way))
+        else {
+            return;
+        };
         // Counts a probation shared by several sessions once.
         if probation.was_made_lately(now) || probation.left(now).is_none() {
             return;
         }
         (probation.used, probation.seen) = (probation.used + time, now);
         if probation.used >= PROBATION {
-            let pause = FIRST_PAUSE.saturating_mul(1 << probation.failures.min(16)).min(LONGEST_PAUSE);
+            let pause = FIRST_PAUSE
+                .saturating_mul(1 << probation.failures.min(16))
+                .min(LONGEST_PAUSE);
             (probation.used, probation.held_until) = (Duration::ZERO, Some(now + pause));
             probation.failures = probation.failures.saturating_add(1);
         }
@@ -153,8 +186,16 @@ impl Probations {
 
 /// Sends a token over the kernel's route to the address.
 pub(super) async fn send(token: Token, to: SocketAddr) -> std::io::Result<()> {
-    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    UdpSocket::bind((any, 0)).await?.send_to(&token.encode(), to).await.map(drop)
+    let any: IpAddr = if to.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    UdpSocket::bind((any, 0))
+        .await?
+        .send_to(&token.encode(), to)
+        .await
+        .map(drop)
 }
 
 /// Burst of tokens per key. An honest client requests one per interface.
@@ -194,10 +235,16 @@ mod tests {
         let now = Instant::now();
         let mut claims = Claims::default();
         let Token(token) = claims.begin(ADDRESS, now);
-        assert!(!claims.is_proved([10, 9, 0, 13].into(), token, now), "another address");
+        assert!(
+            !claims.is_proved([10, 9, 0, 13].into(), token, now),
+            "another address"
+        );
         assert!(claims.is_proved(ADDRESS, token, now) && !claims.is_proved(ADDRESS, token, now));
         let Token(token) = claims.begin(ADDRESS, now);
-        assert!(!claims.is_proved(ADDRESS, token ^ 1, now) && !claims.is_proved(ADDRESS, token, now), "one attempt each");
+        assert!(
+            !claims.is_proved(ADDRESS, token ^ 1, now) && !claims.is_proved(ADDRESS, token, now),
+            "one attempt each"
+        );
         let Token(token) = claims.begin(ADDRESS, now);
         assert!(!claims.is_proved(ADDRESS, token, now + TOKEN_LIFETIME));
     }
@@ -207,12 +254,23 @@ mod tests {
         let (now, budgets) = (Instant::now(), Budgets::default());
         let [key, other] = [1, 2].map(|number| PublicKey::from_bytes([number; 32]));
         let taken = |key, at| (0..1000).filter(|_| budgets.take(key, at)).count();
-        assert_eq!((taken(key, now), taken(other, now)), (TOKENS_AT_ONCE as usize, TOKENS_AT_ONCE as usize));
-        assert_eq!(taken(key, now + Duration::from_secs(1)), TOKENS_PER_SECOND as usize);
+        assert_eq!(
+            (taken(key, now), taken(other, now)),
+            (TOKENS_AT_ONCE as usize, TOKENS_AT_ONCE as usize)
+        );
+        assert_eq!(
+            taken(key, now + Duration::from_secs(1)),
+            TOKENS_PER_SECOND as usize
+        );
     }
 
     fn probation() -> (Instant, Probations, PublicKey, RouteEnds) {
-        (Instant::now(), Probations::default(), PublicKey::from_bytes([1; 32]), (ADDRESS, "eth2".into()))
+        (
+            Instant::now(),
+            Probations::default(),
+            PublicKey::from_bytes([1; 32]),
+            (ADDRESS, "eth2".into()),
+        )
     }
 
     #[test]
@@ -224,16 +282,32 @@ mod tests {
             now += PROBATION;
             // Two sessions held the route at the same time.
             (0..2).for_each(|_| probations.used(key, &way, PROBATION, now));
-            for later in [Duration::ZERO, Duration::from_secs(pause) - Duration::from_millis(1)] {
-                assert_eq!((probations.holds_back(key, &way, now + later), probations.begin(key, &way, now + later)), (true, None));
+            for later in [
+                Duration::ZERO,
+                Duration::from_secs(pause) - Duration::from_millis(1),
+            ] {
+                assert_eq!(
+                    (
+                        probations.holds_back(key, &way, now + later),
+                        probations.begin(key, &way, now + later)
+                    ),
+                    (true, None)
+                );
             }
             now += Duration::from_secs(pause);
             assert!(!probations.holds_back(key, &way, now));
         }
-        let others =
-            [(PublicKey::from_bytes([2; 32]), way.clone()), (key, (ADDRESS, "eth1".into())), (key, ([10, 9, 0, 13].into(), way.1.clone()))];
+        let others = [
+            (PublicKey::from_bytes([2; 32]), way.clone()),
+            (key, (ADDRESS, "eth1".into())),
+            (key, ([10, 9, 0, 13].into(), way.1.clone())),
+        ];
         for (key, way) in others {
-            assert!(!probations.holds_back(key, &way, begun) && probations.begin(key, &way, begun).is_some(), "{way:?}");
+            assert!(
+                !probations.holds_back(key, &way, begun)
+                    && probations.begin(key, &way, begun).is_some(),
+                "{way:?}"
+            );
         }
         let forgotten = now + REMEMBERED;
         assert!(probations.begin(key, &way, forgotten).is_some());
@@ -244,9 +318,18 @@ mod tests {
     fn sessions_of_a_key_have_one_probation_together() {
         let (begun, probations, key, way) = probation();
         assert_eq!(probations.begin(key, &way, begun), Some(PROBATION));
-        probations.used(key, &way, Duration::from_secs(9), begun + Duration::from_secs(9));
+        probations.used(
+            key,
+            &way,
+            Duration::from_secs(9),
+            begun + Duration::from_secs(9),
+        );
         let later = begun + Duration::from_secs(60);
-        assert_eq!(probations.begin(key, &way, later), Some(Duration::from_secs(1)), "a session that ended early restarts nothing");
+        assert_eq!(
+            probations.begin(key, &way, later),
+            Some(Duration::from_secs(1)),
+            "a session that ended early restarts nothing"
+        );
         probations.used(key, &way, Duration::from_secs(1), later);
         assert_eq!(probations.begin(key, &way, later), None);
     }
@@ -274,26 +357,53 @@ mod tests {
         probations.made(key, &way, second);
         for seconds in [0, 10, 11, 29, 599] {
             let now = second + Duration::from_secs(seconds);
-            assert_eq!(probations.begin(key, &way, now), Some(PROBATION), "{seconds} s later");
+            assert_eq!(
+                probations.begin(key, &way, now),
+                Some(PROBATION),
+                "{seconds} s later"
+            );
             probations.used(key, &way, PROBATION, now);
         }
         let long_ago = second + REMEMBERED;
         assert_eq!(probations.begin(key, &way, long_ago), Some(PROBATION));
         probations.used(key, &way, PROBATION, long_ago);
-        assert_eq!(probations.begin(key, &way, long_ago), None, "it no longer counts");
-        assert!(probations.begin(key, &way, long_ago + FIRST_PAUSE).is_some(), "and neither do failures before it");
+        assert_eq!(
+            probations.begin(key, &way, long_ago),
+            None,
+            "it no longer counts"
+        );
+        assert!(
+            probations
+                .begin(key, &way, long_ago + FIRST_PAUSE)
+                .is_some(),
+            "and neither do failures before it"
+        );
     }
 
     #[test]
     fn a_key_has_few_routes_remembered_and_no_others_meanwhile() {
         let (begun, probations, key, _) = probation();
-        let ways = (0..2 * MOST_PROBATIONS as u32).map(|number| (IpAddr::from(Ipv4Addr::from(number)), "eth2".to_owned()));
-        let begin = |key, at| ways.clone().filter(|way| probations.begin(key, way, at).is_some()).count();
+        let ways = (0..2 * MOST_PROBATIONS as u32)
+            .map(|number| (IpAddr::from(Ipv4Addr::from(number)), "eth2".to_owned()));
+        let begin = |key, at| {
+            ways.clone()
+                .filter(|way| probations.begin(key, way, at).is_some())
+                .count()
+        };
         assert_eq!(begin(key, begun), MOST_PROBATIONS);
-        ways.clone().for_each(|way| probations.used(key, &way, PROBATION, begun + PROBATION));
+        ways.clone()
+            .for_each(|way| probations.used(key, &way, PROBATION, begun + PROBATION));
         assert_eq!(begin(key, begun + PROBATION), 0);
         assert_eq!(probations.lock()[&key].len(), MOST_PROBATIONS);
-        assert_eq!(begin(PublicKey::from_bytes([2; 32]), begun), MOST_PROBATIONS, "another key's");
-        assert_eq!(begin(key, begun + PROBATION + FIRST_PAUSE + REMEMBERED), MOST_PROBATIONS, "when they are forgotten");
+        assert_eq!(
+            begin(PublicKey::from_bytes([2; 32]), begun),
+            MOST_PROBATIONS,
+            "another key's"
+        );
+        assert_eq!(
+            begin(key, begun + PROBATION + FIRST_PAUSE + REMEMBERED),
+            MOST_PROBATIONS,
+            "when they are forgotten"
+        );
     }
 }

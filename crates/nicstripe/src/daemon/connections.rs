@@ -41,22 +41,40 @@ pub(crate) struct ConnectionLease {
 impl Connections {
     /// Creates `all` permits. One key gets at most half.
     pub(super) fn new(all: usize) -> Self {
-        Self { shares: Shares { all, each: all.div_ceil(2) }, held: Mutex::default() }
+        Self {
+            shares: Shares {
+                all,
+                each: all.div_ceil(2),
+            },
+            held: Mutex::default(),
+        }
     }
 
     /// Takes a permit for a connection of this key. May evict a connection of the key with the
     /// most. Returns `None` if the key's share is used up.
     pub(super) fn take(self: &Arc<Self>, key: PublicKey) -> Option<ConnectionLease> {
         let mut held = self.held();
-        match self.shares.decide(&key, held.places.iter().map(|taken| taken.key)) {
+        match self
+            .shares
+            .decide(&key, held.places.iter().map(|taken| taken.key))
+        {
             Share::Free => {}
             Share::Of(greatest) => held.take_from(&greatest),
             Share::None(_) => return None,
         }
         let (id, gone) = (held.next_id, CancellationToken::new());
         held.next_id += 1;
-        held.places.push(Leased { id, key, has_session: false, gone: gone.clone() });
-        Some(ConnectionLease { connections: self.clone(), id, gone })
+        held.places.push(Leased {
+            id,
+            key,
+            has_session: false,
+            gone: gone.clone(),
+        });
+        Some(ConnectionLease {
+            connections: self.clone(),
+            id,
+            gone,
+        })
     }
 
     fn held(&self) -> MutexGuard<'_, Leases> {
@@ -68,7 +86,10 @@ impl Leases {
     /// Evicts a connection of this key: the oldest without a hello, otherwise the youngest.
     fn take_from(&mut self, key: &PublicKey) {
         let is_of_key = |taken: &Leased| taken.key == *key;
-        let silent = self.places.iter().position(|taken| is_of_key(taken) && !taken.has_session);
+        let silent = self
+            .places
+            .iter()
+            .position(|taken| is_of_key(taken) && !taken.has_session);
         if let Some(index) = silent.or_else(|| self.places.iter().rposition(is_of_key)) {
             self.places.remove(index).gone.cancel();
         }
@@ -78,7 +99,13 @@ impl Leases {
 impl ConnectionLease {
     /// Marks the connection as belonging to a session.
     pub(super) fn has_session(&self) {
-        if let Some(taken) = self.connections.held().places.iter_mut().find(|taken| taken.id == self.id) {
+        if let Some(taken) = self
+            .connections
+            .held()
+            .places
+            .iter_mut()
+            .find(|taken| taken.id == self.id)
+        {
             taken.has_session = true;
         }
     }
@@ -92,7 +119,10 @@ impl Lease for ConnectionLease {
 
 impl Drop for ConnectionLease {
     fn drop(&mut self) {
-        self.connections.held().places.retain(|taken| taken.id != self.id);
+        self.connections
+            .held()
+            .places
+            .retain(|taken| taken.id != self.id);
     }
 }
 
@@ -111,7 +141,8 @@ mod tests {
     #[test]
     fn one_key_takes_half_and_gives_back() {
         let connections = Arc::new(Connections::new(4));
-        let greedy: Vec<ConnectionLease> = std::iter::from_fn(|| connections.take(key(1))).collect();
+        let greedy: Vec<ConnectionLease> =
+            std::iter::from_fn(|| connections.take(key(1))).collect();
         assert_eq!(greedy.len(), 2);
         assert!(connections.take(key(2)).is_some());
         drop(greedy);
@@ -124,11 +155,26 @@ mod tests {
         let take = |number| connections.take(key(number));
         let first: Vec<ConnectionLease> = std::iter::from_fn(|| take(1)).collect();
         let _second: Vec<ConnectionLease> = std::iter::from_fn(|| take(2)).collect();
-        first.iter().filter(|place| place.id != 1).for_each(ConnectionLease::has_session);
-        connections.held().places.iter_mut().filter(|taken| taken.key == key(2)).for_each(|taken| taken.has_session = true);
+        first
+            .iter()
+            .filter(|place| place.id != 1)
+            .for_each(ConnectionLease::has_session);
+        connections
+            .held()
+            .places
+            .iter_mut()
+            .filter(|taken| taken.key == key(2))
+            .for_each(|taken| taken.has_session = true);
         // With two keys of equal count, either may lose one.
         let _third = [take(3).unwrap(), take(3).unwrap()];
-        let left = |number| connections.held().places.iter().filter(|taken| taken.key == key(number)).count();
+        let left = |number| {
+            connections
+                .held()
+                .places
+                .iter()
+                .filter(|taken| taken.key == key(number))
+                .count()
+        };
         assert_eq!((left(1) + left(2), left(3)), (6, 2));
         if left(1) < 4 {
             assert!(is_gone(&first[1]), "it had sent nothing");

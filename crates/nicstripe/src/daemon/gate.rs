@@ -63,7 +63,9 @@ struct Source(IpAddr, u32);
 impl Source {
     fn of(remote: SocketAddr) -> Self {
         match (remote.ip().to_canonical(), remote) {
-            (IpAddr::V6(ip), SocketAddr::V6(remote)) if ip.is_unicast_link_local() => Self(ip.into(), remote.scope_id()),
+            (IpAddr::V6(ip), SocketAddr::V6(remote)) if ip.is_unicast_link_local() => {
+                Self(ip.into(), remote.scope_id())
+            }
             (IpAddr::V6(ip), _) => Self(IpAddr::V6((u128::from(ip) >> 64 << 64).into()), 0),
             (ip, _) => Self(ip, 0),
         }
@@ -73,7 +75,12 @@ impl Source {
 impl Gate {
     pub(super) fn new(limits: &Limits) -> Self {
         let turns = || RoundRobin::new(limits.handshakes_per_second);
-        Self { most: limits.greetings, most_per_source: limits.greetings_per_address, state: Mutex::default(), turns: [turns(), turns()] }
+        Self {
+            most: limits.greetings,
+            most_per_source: limits.greetings_per_address,
+            state: Mutex::default(),
+            turns: [turns(), turns()],
+        }
     }
 
     /// Admits a connection, evicting another one if necessary. Returns `None` if none can be
@@ -90,8 +97,20 @@ impl Gate {
         let (id, gone) = (state.next_id, CancellationToken::new());
         state.next_id += 1;
         *state.counts.entry(source).or_default() += 1;
-        state.waiting.push_back(Waiting { id, source, queued: false, since: Instant::now(), answered: false, gone: gone.clone() });
-        Some(Admission { gate: self.clone(), id, source, gone })
+        state.waiting.push_back(Waiting {
+            id,
+            source,
+            queued: false,
+            since: Instant::now(),
+            answered: false,
+            gone: gone.clone(),
+        });
+        Some(Admission {
+            gate: self.clone(),
+            id,
+            source,
+            gone,
+        })
     }
 
     /// Evicts the oldest connection, which frees a file descriptor.
@@ -119,9 +138,13 @@ impl State {
     fn drop_for(&mut self, newcomer: Source) -> Option<()> {
         let is_known = |source: &Source| self.is_known(source);
         let strangers = self.counts.iter().filter(|(source, _)| !is_known(source));
-        let greatest = strangers.max_by_key(|(_, count)| **count).map(|(source, count)| (*source, *count));
+        let greatest = strangers
+            .max_by_key(|(_, count)| **count)
+            .map(|(source, count)| (*source, *count));
         match greatest {
-            Some((greatest, 2..)) => self.drop_one(Haste::Pressed, |waiting| waiting.source == greatest),
+            Some((greatest, 2..)) => {
+                self.drop_one(Haste::Pressed, |waiting| waiting.source == greatest)
+            }
             Some(_) => None,
             None if is_known(&newcomer) => self.drop_one(Haste::Pressed, |_| true),
             None => return None,
@@ -135,8 +158,13 @@ impl State {
     /// Evicts the oldest matching connection that is not queued and has had its time.
     fn drop_one(&mut self, haste: Haste, is_meant: impl Fn(&Waiting) -> bool) -> Option<()> {
         let now = Instant::now();
-        let is_idle = |waiting: &Waiting| !waiting.queued && now.duration_since(waiting.since) >= haste.spares(waiting.answered);
-        let index = self.waiting.iter().position(|waiting| is_idle(waiting) && is_meant(waiting))?;
+        let is_idle = |waiting: &Waiting| {
+            !waiting.queued && now.duration_since(waiting.since) >= haste.spares(waiting.answered)
+        };
+        let index = self
+            .waiting
+            .iter()
+            .position(|waiting| is_idle(waiting) && is_meant(waiting))?;
         let dropped = self.waiting.remove(index)?;
         dropped.gone.cancel();
         self.uncount(dropped.source);
@@ -175,9 +203,13 @@ impl State {
     fn remember(&mut self, source: Source, key: PublicKey) {
         self.known.retain(|(known, _)| *known != source);
         self.known.push_back((source, key));
-        let is_beyond = self.known.iter().filter(|(_, known)| *known == key).count() > MOST_KNOWN_OF_KEY;
+        let is_beyond =
+            self.known.iter().filter(|(_, known)| *known == key).count() > MOST_KNOWN_OF_KEY;
         if is_beyond || self.known.len() > MOST_KNOWN {
-            let oldest = self.known.iter().position(|(_, known)| !is_beyond || *known == key);
+            let oldest = self
+                .known
+                .iter()
+                .position(|(_, known)| !is_beyond || *known == key);
             oldest.and_then(|index| self.known.remove(index));
         }
     }
@@ -226,7 +258,11 @@ struct RoundRobin(tokio::sync::Mutex<TokenBucket>);
 impl RoundRobin {
     fn new(a_second: u32) -> Self {
         let a_second = a_second.max(1);
-        Self(tokio::sync::Mutex::new(TokenBucket::new(TURNS_AT_ONCE.min(a_second), a_second, Instant::now())))
+        Self(tokio::sync::Mutex::new(TokenBucket::new(
+            TURNS_AT_ONCE.min(a_second),
+            a_second,
+            Instant::now(),
+        )))
     }
 
     async fn take(&self) {
@@ -276,7 +312,12 @@ mod tests {
     use super::*;
 
     fn gate(greetings: usize, greetings_per_address: usize) -> Arc<Gate> {
-        Arc::new(Gate::new(&Limits { greetings, greetings_per_address, handshakes_per_second: 1000, ..Limits::default() }))
+        Arc::new(Gate::new(&Limits {
+            greetings,
+            greetings_per_address,
+            handshakes_per_second: 1000,
+            ..Limits::default()
+        }))
     }
 
     fn from(last: u8) -> SocketAddr {
@@ -302,15 +343,24 @@ mod tests {
         let gate = gate(10, 2);
         let other = gate.admit(from(9)).unwrap();
         let (first, second) = (gate.admit(from(1)).unwrap(), gate.admit(from(1)).unwrap());
-        assert!(gate.admit(from(1)).is_none(), "two have just arrived, and may be honest");
+        assert!(
+            gate.admit(from(1)).is_none(),
+            "two have just arrived, and may be honest"
+        );
         pass(&gate, 200);
         let third = gate.admit(from(1)).unwrap();
-        assert_eq!([&other, &first, &second, &third].map(is_gone), [false, true, false, false]);
+        assert_eq!(
+            [&other, &first, &second, &third].map(is_gone),
+            [false, true, false, false]
+        );
         gate.state().set_queued(second.id, true);
         gate.state().set_queued(third.id, true);
         gate.state().set_queued(third.id, false);
         pass(&gate, 999);
-        assert!(gate.admit(from(1)).is_none(), "one is queued, and one has a second for its answer");
+        assert!(
+            gate.admit(from(1)).is_none(),
+            "one is queued, and one has a second for its answer"
+        );
         pass(&gate, 1);
         let _fourth = gate.admit(from(1)).unwrap();
         assert_eq!([&other, &second, &third].map(is_gone), [false, false, true]);
@@ -322,15 +372,22 @@ mod tests {
         let single = gate.admit(from(1)).unwrap();
         let many: Vec<Admission> = (0..3).map(|_| gate.admit(from(2)).unwrap()).collect();
         let newcomer = gate.admit(from(3)).unwrap();
-        assert!(is_gone(&many[0]) && !is_gone(&many[1]) && !is_gone(&single) && !is_gone(&newcomer));
+        assert!(
+            is_gone(&many[0]) && !is_gone(&many[1]) && !is_gone(&single) && !is_gone(&newcomer)
+        );
         assert_eq!(gate.state().waiting.len(), 4);
     }
 
     #[test]
     fn where_each_address_has_one_the_oldest_goes() {
         let gate = gate(3, 16);
-        let admitted: Vec<Admission> = (1..=4).map(|last| gate.admit(from(last)).unwrap()).collect();
-        assert_eq!(admitted.iter().map(is_gone).collect::<Vec<_>>(), [true, false, false, false]);
+        let admitted: Vec<Admission> = (1..=4)
+            .map(|last| gate.admit(from(last)).unwrap())
+            .collect();
+        assert_eq!(
+            admitted.iter().map(is_gone).collect::<Vec<_>>(),
+            [true, false, false, false]
+        );
     }
 
     #[tokio::test]
@@ -345,7 +402,10 @@ mod tests {
         first.turn().await;
         assert!(gate.admit(from(4)).is_none(), "it was answered just now");
         pass(&gate, 100);
-        assert!(gate.admit(from(4)).is_some() && is_gone(&first), "and does not answer that");
+        assert!(
+            gate.admit(from(4)).is_some() && is_gone(&first),
+            "and does not answer that"
+        );
     }
 
     #[test]
@@ -355,11 +415,20 @@ mod tests {
         assert!(gate.state().waiting.is_empty());
         let (known, stranger) = (gate.admit(from(1)).unwrap(), gate.admit(from(2)).unwrap());
         let another = gate.admit(from(3)).unwrap();
-        assert_eq!([&known, &stranger, &another].map(is_gone), [false, true, false]);
+        assert_eq!(
+            [&known, &stranger, &another].map(is_gone),
+            [false, true, false]
+        );
         let second = gate.admit(from(1)).unwrap();
         assert!(is_gone(&another));
-        assert!(gate.admit(from(4)).is_none(), "strangers do not evict peers' addresses");
-        assert!(gate.admit(from(1)).is_some() && is_gone(&known) && !is_gone(&second), "but by themselves");
+        assert!(
+            gate.admit(from(4)).is_none(),
+            "strangers do not evict peers' addresses"
+        );
+        assert!(
+            gate.admit(from(1)).is_some() && is_gone(&known) && !is_gone(&second),
+            "but by themselves"
+        );
     }
 
     #[test]
@@ -369,7 +438,11 @@ mod tests {
         (2..=255).for_each(|last| gate.admit(from(last)).unwrap().proved(key(2)));
         let state = gate.state();
         assert_eq!(state.known.len(), 1 + MOST_KNOWN_OF_KEY);
-        assert!(state.is_known(&Source::of(from(1))) && state.is_known(&Source::of(from(255))) && !state.is_known(&Source::of(from(2))));
+        assert!(
+            state.is_known(&Source::of(from(1)))
+                && state.is_known(&Source::of(from(255)))
+                && !state.is_known(&Source::of(from(2)))
+        );
     }
 
     #[test]
@@ -401,6 +474,10 @@ mod tests {
         for _ in 0..TURNS_AT_ONCE + 50 {
             turns.take().await;
         }
-        assert!(begun.elapsed() >= Duration::from_millis(90), "{:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() >= Duration::from_millis(90),
+            "{:?}",
+            begun.elapsed()
+        );
     }
 }

@@ -27,7 +27,10 @@ use crate::{
         connect::{encoded, tune_stream},
         plan::described,
     },
-    session::{Access, Arriving, Audience, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
+    session::{
+        Access, Arriving, Audience, Capacities, Command, Driver, DriverConfig, Established, Input,
+        PathPlan, SessionHandle,
+    },
     shown::shown_name,
     stream::{Greeted, Lease, StreamEnd},
     tls::{TlsError, TlsStream},
@@ -50,10 +53,20 @@ pub(super) async fn greet(
     admission.proved(key);
     let Some(place) = shared.connections.take(key) else {
         // It holds its slot at the gate until the refusal is sent.
-        return refuse(shared, remote, Greeted::unheard(tls), RefusalCode::TooManySessions.into()).await;
+        return refuse(
+            shared,
+            remote,
+            Greeted::unheard(tls),
+            RefusalCode::TooManySessions.into(),
+        )
+        .await;
     };
     drop(admission);
-    let arrival = arrival_interface(tls.tcp()).ok().flatten().map(|name| name.to_string()).unwrap_or(interface);
+    let arrival = arrival_interface(tls.tcp())
+        .ok()
+        .flatten()
+        .map(|name| name.to_string())
+        .unwrap_or(interface);
     let local = tls.tcp().local_addr().ok().map(|address| address.ip());
     let probe = tls.tcp().as_fd().try_clone_to_owned().ok();
     let (frame, mut greeted) = tokio::select! {
@@ -61,7 +74,9 @@ pub(super) async fn greet(
         () = place.evicted().cancelled() => return Err(StreamEnd::Evicted),
     };
     let hello: Hello = match frame {
-        Frame::Hello(body) => minicbor::decode(&body).map_err(|error| StreamEnd::Greeting(error.to_string()))?,
+        Frame::Hello(body) => {
+            minicbor::decode(&body).map_err(|error| StreamEnd::Greeting(error.to_string()))?
+        }
         _ => return Err(StreamEnd::Greeting("its first frame is not a hello".into())),
     };
     let (handle, service, arriving) = match session_of(shared, &hello, key) {
@@ -77,7 +92,9 @@ pub(super) async fn greet(
         version: VERSION,
         arrival: Some(arrival.clone()),
         interfaces: here.map(|here| described(&here, &[])),
-        padding: hello.padding.map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
+        padding: hello
+            .padding
+            .map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
     };
     greeted.send(&Frame::Welcome(encoded(&welcome))).await?;
     greeted.hold(place);
@@ -93,8 +110,22 @@ pub(super) async fn greet(
         no_data: false,
     };
     service.on_arrival(remote.ip(), &plan.interface);
-    let established = Box::new(Established { greeted, probe, local, verified: None, path_mtu: None, arriving: Some(arriving) });
-    let _ = handle.inputs.send(Input::Connected { path: PathId(hello.path), plan: Some(plan), established }).await;
+    let established = Box::new(Established {
+        greeted,
+        probe,
+        local,
+        verified: None,
+        path_mtu: None,
+        arriving: Some(arriving),
+    });
+    let _ = handle
+        .inputs
+        .send(Input::Connected {
+            path: PathId(hello.path),
+            plan: Some(plan),
+            established,
+        })
+        .await;
     Ok(())
 }
 
@@ -126,7 +157,12 @@ impl From<RefusalCode> for Refused {
     }
 }
 
-async fn refuse(shared: &Shared, remote: SocketAddr, mut greeted: Greeted, refused: Refused) -> Result<(), StreamEnd> {
+async fn refuse(
+    shared: &Shared,
+    remote: SocketAddr,
+    mut greeted: Greeted,
+    refused: Refused,
+) -> Result<(), StreamEnd> {
     let Refused { code, most } = refused;
     shared.meters.greeting_refused(refusal_word(code));
     match code {
@@ -134,7 +170,13 @@ async fn refuse(shared: &Shared, remote: SocketAddr, mut greeted: Greeted, refus
         RefusalCode::UnknownSession => tracing::debug!(%remote, "connection for an ended session"),
         _ => tracing::info!(%remote, reason = refusal_word(code), "session refused"),
     }
-    greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION, most }))).await?;
+    greeted
+        .send(&Frame::Refuse(encoded(&Refusal {
+            code,
+            version: VERSION,
+            most,
+        })))
+        .await?;
     greeted.finish().await;
     Ok(())
 }
@@ -144,7 +186,11 @@ async fn refuse(shared: &Shared, remote: SocketAddr, mut greeted: Greeted, refus
 /// Looks up the key's rights after the handshake, with the sessions locked. A line removed
 /// meanwhile thus grants nothing, and [`Shared::end_sessions_without_rights`] misses no new
 /// session.
-fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>, Arriving), NoSession> {
+fn session_of(
+    shared: &Arc<Shared>,
+    hello: &Hello,
+    key: PublicKey,
+) -> Result<(SessionHandle, Arc<Service>, Arriving), NoSession> {
     if hello.version != VERSION {
         return Err(RefusalCode::Version.into());
     }
@@ -160,7 +206,13 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
     let rights = Rights::of(&peers, &key).ok_or(NoSession::Untrusted)?;
     match sessions.get(&hello.session) {
         Some(entry) if entry.rights.key() == key => match entry.rights.loss(&peers) {
-            None => return Ok((entry.handle.clone(), entry.service.clone(), entry.handle.await_connection())),
+            None => {
+                return Ok((
+                    entry.handle.clone(),
+                    entry.service.clone(),
+                    entry.handle.await_connection(),
+                ));
+            }
             Some(loss) => {
                 revoke(entry, loss);
                 return Err(RefusalCode::UnknownSession.into());
@@ -170,16 +222,25 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         None if !hello.new => return Err(RefusalCode::UnknownSession.into()),
         None => {}
     }
-    let shares = Shares { all: limits.sessions, each: limits.sessions_per_peer };
+    let shares = Shares {
+        all: limits.sessions,
+        each: limits.sessions_per_peer,
+    };
     let running = || sessions.values().filter(|entry| !entry.is_evicted);
     match shares.decide(&key, running().map(|entry| entry.rights.key())) {
         Share::Free => {}
         Share::Of(greatest) => take_from(&mut sessions, &greatest),
         Share::None(most) => {
             // Sessions without a connection end, which makes room for the client's next attempt.
-            handles_of(&sessions, &key).iter().filter(|session| session.is_idle()).for_each(SessionHandle::evict);
+            handles_of(&sessions, &key)
+                .iter()
+                .filter(|session| session.is_idle())
+                .for_each(SessionHandle::evict);
             let most = u32::try_from(most).ok();
-            return Err(NoSession::Refused(Refused { code: RefusalCode::TooManySessions, most }));
+            return Err(NoSession::Refused(Refused {
+                code: RefusalCode::TooManySessions,
+                most,
+            }));
         }
     }
     let service = Arc::new(Service::new(shared, &rights, hello).map_err(|error| {
@@ -208,14 +269,26 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         tokio::spawn(replace(earlier));
     }
     let arriving = handle.await_connection();
-    sessions.insert(hello.session, Entry { rights, handle: handle.clone(), service: service.clone(), is_evicted: false });
+    sessions.insert(
+        hello.session,
+        Entry {
+            rights,
+            handle: handle.clone(),
+            service: service.clone(),
+            is_evicted: false,
+        },
+    );
     Ok((handle, service, arriving))
 }
 
 /// Evicts a session of this key in favour of another key. Prefers one without a connection.
 fn take_from(sessions: &mut HashMap<SessionId, Entry>, key: &PublicKey) {
-    let of_key = sessions.values_mut().filter(|entry| entry.rights.key() == *key && !entry.is_evicted);
-    let Some(entry) = of_key.min_by_key(|entry| !entry.handle.is_idle()) else { return };
+    let of_key = sessions
+        .values_mut()
+        .filter(|entry| entry.rights.key() == *key && !entry.is_evicted);
+    let Some(entry) = of_key.min_by_key(|entry| !entry.handle.is_idle()) else {
+        return;
+    };
     entry.is_evicted = true;
     let session = entry.handle.clone();
     tracing::info!(%key, "session evicted for another key: this key has the most sessions");
@@ -234,13 +307,19 @@ fn refusal_word(code: RefusalCode) -> &'static str {
 }
 
 fn handles_of(sessions: &HashMap<SessionId, Entry>, key: &PublicKey) -> Vec<SessionHandle> {
-    sessions.values().filter(|entry| entry.rights.key() == *key).map(|entry| entry.handle.clone()).collect()
+    sessions
+        .values()
+        .filter(|entry| entry.rights.key() == *key)
+        .map(|entry| entry.handle.clone())
+        .collect()
 }
 
 /// Drops a session and its host routes when it has ended.
 async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
     ended.cancelled().await;
-    shared.sessions().retain(|_, entry| !entry.handle.ended.is_cancelled());
+    shared
+        .sessions()
+        .retain(|_, entry| !entry.handle.ended.is_cancelled());
 }
 
 /// Ends earlier sessions of a returned peer that turn out to have no connection. This frees their
@@ -276,8 +355,14 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let [owner, other] = std::array::from_fn(|_| Identity::generate().unwrap().public_key());
         let mut peers = Peers::default();
-        [owner, other].iter().for_each(|key| drop(peers.add(&PublicLine::new(*key, ""), None).unwrap()));
-        let builder = Daemon::builder().peers(peers).root(root.path().to_owned()).port(0).listen(vec!["127.0.0.9:0".parse().unwrap()]);
+        [owner, other]
+            .iter()
+            .for_each(|key| drop(peers.add(&PublicLine::new(*key, ""), None).unwrap()));
+        let builder = Daemon::builder()
+            .peers(peers)
+            .root(root.path().to_owned())
+            .port(0)
+            .listen(vec!["127.0.0.9:0".parse().unwrap()]);
         let bound = builder.bind().await.unwrap();
         let hello = |id: &[u8], new| Hello {
             version: VERSION,
@@ -293,17 +378,33 @@ mod tests {
         session_of(&bound.shared, &hello(&real, true), owner).unwrap();
         let unknown = || NoSession::from(RefusalCode::UnknownSession);
         // Neither the session number without the key nor the key without the number is accepted.
-        let refused = |id: &[u8], key| session_of(&bound.shared, &hello(id, false), key).map(drop).unwrap_err();
-        assert_eq!((refused(&real, other), refused(&[0; 16], owner)), (unknown(), unknown()));
+        let refused = |id: &[u8], key| {
+            session_of(&bound.shared, &hello(id, false), key)
+                .map(drop)
+                .unwrap_err()
+        };
+        assert_eq!(
+            (refused(&real, other), refused(&[0; 16], owner)),
+            (unknown(), unknown())
+        );
         let mut guesses = vec![0; 16 * 10_000];
         let mut numbers = blake3::Hasher::new().finalize_xof();
         for _ in 0..100 {
             numbers.fill(&mut guesses);
-            assert!(guesses.chunks(16).all(|guess| refused(guess, other) == unknown()));
+            assert!(
+                guesses
+                    .chunks(16)
+                    .all(|guess| refused(guess, other) == unknown())
+            );
         }
         assert!(session_of(&bound.shared, &hello(&real, false), owner).is_ok());
         // During shutdown clients are not admitted, and get no answer that would end their retries.
         bound.shared.ending.cancel();
-        assert_eq!(session_of(&bound.shared, &hello(&[43; 16], true), owner).map(drop).unwrap_err(), NoSession::Ending);
+        assert_eq!(
+            session_of(&bound.shared, &hello(&[43; 16], true), owner)
+                .map(drop)
+                .unwrap_err(),
+            NoSession::Ending
+        );
     }
 }

@@ -77,7 +77,11 @@ impl DaemonHandle {
     /// # }
     /// ```
     pub fn set_bench_limits(&self, limits: BenchLimits) {
-        *self.shared.bench.write().unwrap_or_else(PoisonError::into_inner) = limits;
+        *self
+            .shared
+            .bench
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
     /// Changes the limits that can change at run time: those of sessions, the greeting time, and
@@ -92,7 +96,11 @@ impl DaemonHandle {
     /// # }
     /// ```
     pub fn set_limits(&self, limits: Limits) {
-        let mut current = self.shared.limits.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self
+            .shared
+            .limits
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let limits = Limits {
             greetings: current.greetings,
             greetings_per_address: current.greetings_per_address,

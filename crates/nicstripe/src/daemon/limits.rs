@@ -108,14 +108,24 @@ impl Limits {
 
     /// Caps connections at half of the file descriptors; the others are for files.
     pub(super) fn within(self, descriptors: Option<u64>) -> Self {
-        let share = |part: u64| descriptors.map_or(usize::MAX, |all| usize::try_from(all / part).unwrap_or(usize::MAX).max(1));
-        Self { greetings: self.greetings.min(share(4)), paths: self.paths.min(share(8)), ..self }
+        let share = |part: u64| {
+            descriptors.map_or(usize::MAX, |all| {
+                usize::try_from(all / part).unwrap_or(usize::MAX).max(1)
+            })
+        };
+        Self {
+            greetings: self.greetings.min(share(4)),
+            paths: self.paths.min(share(8)),
+            ..self
+        }
     }
 }
 
 /// Returns the file descriptors to share out, or `None` without a limit.
 pub(super) fn descriptors() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.map(|all| all - reserve(all))
+    rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .current
+        .map(|all| all - reserve(all))
 }
 
 /// Returns the descriptors reserved for the daemon's own sockets, and for connections accepted
@@ -127,7 +137,11 @@ fn reserve(all: u64) -> u64 {
 /// Returns the descriptors for single files, a quarter; trees get as many. Connections have the
 /// other half ([`Limits::within`]).
 pub(super) fn for_files(descriptors: Option<u64>) -> usize {
-    descriptors.map_or(MOST_FOR_FILES, |all| usize::try_from(all / 4).unwrap_or(MOST_FOR_FILES).clamp(1, MOST_FOR_FILES))
+    descriptors.map_or(MOST_FOR_FILES, |all| {
+        usize::try_from(all / 4)
+            .unwrap_or(MOST_FOR_FILES)
+            .clamp(1, MOST_FOR_FILES)
+    })
 }
 
 /// A daemon uses 16 itself, and two per interface.
@@ -159,8 +173,18 @@ mod tests {
             shutdown_time: Duration::ZERO,
         };
         let usable = zero.usable();
-        assert_eq!((usable.greetings, usable.greetings_per_address, usable.handshakes_per_second), (1, 1, 1));
-        assert_eq!((usable.sessions, usable.sessions_per_peer, usable.paths), (1, 1, 1));
+        assert_eq!(
+            (
+                usable.greetings,
+                usable.greetings_per_address,
+                usable.handshakes_per_second
+            ),
+            (1, 1, 1)
+        );
+        assert_eq!(
+            (usable.sessions, usable.sessions_per_peer, usable.paths),
+            (1, 1, 1)
+        );
         assert_eq!(usable.greeting_time, LEAST_GREETING_TIME);
         assert_eq!(Limits::default().usable(), Limits::default());
     }
@@ -168,7 +192,11 @@ mod tests {
     #[test]
     fn half_of_the_file_descriptors_are_left_for_files() {
         let limits = Limits::default().within(Some(1024));
-        assert_eq!((limits.greetings, limits.paths), (256, 128), "two for each path");
+        assert_eq!(
+            (limits.greetings, limits.paths),
+            (256, 128),
+            "two for each path"
+        );
         let limits = Limits::default().within(Some(256));
         assert_eq!((limits.greetings, limits.paths), (64, 32));
         assert_eq!(Limits::default().within(None), Limits::default());

@@ -95,20 +95,36 @@ impl Listeners {
                     if is_free {
                         wanted.port = bound.port();
                     }
-                    let place = ListenPoint { address: bound, ..place };
-                    open.push(Open { place, listener: Some(listener), stop: CancellationToken::new() });
+                    let place = ListenPoint {
+                        address: bound,
+                        ..place
+                    };
+                    open.push(Open {
+                        place,
+                        listener: Some(listener),
+                        stop: CancellationToken::new(),
+                    });
                 }
                 // A machine without IPv6 has no IPv6 sockets.
                 Err(error) if place.address.is_ipv6() && place.address.ip().is_unspecified() => {
                     tracing::debug!(interface = %place.interface, %error, "not listening on IPv6");
                 }
                 Err(source) => {
-                    let source = std::io::Error::new(source.kind(), format!("{}: {source}", place.address));
-                    return Err(Error::System { what: "listen", source });
+                    let source =
+                        std::io::Error::new(source.kind(), format!("{}: {source}", place.address));
+                    return Err(Error::System {
+                        what: "listen",
+                        source,
+                    });
                 }
             }
         }
-        Ok(Self { wanted, open, given: Vec::new(), are_given: false })
+        Ok(Self {
+            wanted,
+            open,
+            given: Vec::new(),
+            are_given: false,
+        })
     }
 
     /// Uses sockets that already listen.
@@ -117,31 +133,65 @@ impl Listeners {
     ///
     /// One is not a listening TCP socket, or there are none.
     pub(super) fn of(given: &[BlockingListener], here: &[Interface]) -> Result<Self, Error> {
-        let error = |source| Error::System { what: "listen on the passed sockets", source };
+        let error = |source| Error::System {
+            what: "listen on the passed sockets",
+            source,
+        };
         if given.is_empty() {
-            return Err(error(std::io::Error::new(std::io::ErrorKind::InvalidInput, "no socket passed")));
+            return Err(error(std::io::Error::new(
+                std::io::ErrorKind::InvalidInput,
+                "no socket passed",
+            )));
         }
-        let given = given.iter().map(|listener| EmbeddedSocket::of(listener, here)).collect::<Result<_, _>>().map_err(error)?;
-        let wanted = ListenConfig { addresses: Vec::new(), interfaces: Vec::new(), port: 0 };
-        Ok(Self { wanted, open: Vec::new(), given, are_given: true })
+        let given = given
+            .iter()
+            .map(|listener| EmbeddedSocket::of(listener, here))
+            .collect::<Result<_, _>>()
+            .map_err(error)?;
+        let wanted = ListenConfig {
+            addresses: Vec::new(),
+            interfaces: Vec::new(),
+            port: 0,
+        };
+        Ok(Self {
+            wanted,
+            open: Vec::new(),
+            given,
+            are_given: true,
+        })
     }
 
     pub(super) fn addresses(&self) -> Vec<ListenAddress> {
         let given = self.given.iter().map(|given| given.listens.clone());
         let open = self.open.iter();
-        open.map(|open| ListenAddress { interface: open.place.interface.to_string(), address: open.place.address }).chain(given).collect()
+        open.map(|open| ListenAddress {
+            interface: open.place.interface.to_string(),
+            address: open.place.address,
+        })
+        .chain(given)
+        .collect()
     }
 
     /// Starts accepting on new sockets.
     pub(super) fn accept(&mut self, shared: &Arc<Shared>) {
         for open in &mut self.open {
             if let Some(listener) = open.listener.take() {
-                tokio::spawn(accept(shared.clone(), open.place.interface.to_string(), listener, open.stop.clone()));
+                tokio::spawn(accept(
+                    shared.clone(),
+                    open.place.interface.to_string(),
+                    listener,
+                    open.stop.clone(),
+                ));
             }
         }
         for given in &mut self.given {
             if let Some(listener) = given.listener.take() {
-                tokio::spawn(accept(shared.clone(), given.listens.interface.clone(), listener, given.stopped.clone()));
+                tokio::spawn(accept(
+                    shared.clone(),
+                    given.listens.interface.clone(),
+                    listener,
+                    given.stopped.clone(),
+                ));
             }
         }
     }
@@ -158,16 +208,27 @@ impl Listeners {
             }
             is_there
         });
-        for place in self.wanted.places(here).into_iter().map(|place| self.wanted.with_port(place)) {
+        for place in self
+            .wanted
+            .places(here)
+            .into_iter()
+            .map(|place| self.wanted.with_port(place))
+        {
             if self.open.iter().any(|open| open.place == place) {
                 continue;
             }
             match open_listener(&place) {
                 Ok((_, listener)) => {
                     tracing::info!(interface = %place.interface, address = %place.address, "listening");
-                    self.open.push(Open { place, listener: Some(listener), stop: CancellationToken::new() });
+                    self.open.push(Open {
+                        place,
+                        listener: Some(listener),
+                        stop: CancellationToken::new(),
+                    });
                 }
-                Err(error) => tracing::debug!(interface = %place.interface, address = %place.address, %error, "cannot listen"),
+                Err(error) => {
+                    tracing::debug!(interface = %place.interface, address = %place.address, %error, "cannot listen")
+                }
             }
         }
     }
@@ -178,12 +239,23 @@ impl EmbeddedSocket {
         let listener = listener.try_clone()?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let device = socket2::SockRef::from(&listener).device()?.and_then(|name| String::from_utf8(name).ok());
-        let by_address = || here.iter().find(|interface| local::has_address(interface, address.ip())).map(|found| found.name.to_string());
+        let device = socket2::SockRef::from(&listener)
+            .device()?
+            .and_then(|name| String::from_utf8(name).ok());
+        let by_address = || {
+            here.iter()
+                .find(|interface| local::has_address(interface, address.ip()))
+                .map(|found| found.name.to_string())
+        };
         let interface = device.or_else(by_address).unwrap_or_default();
         let stopped = CancellationToken::new();
         let listener = Some(TcpListener::from_std(listener)?);
-        Ok(Self { listens: ListenAddress { interface, address }, listener, _stop: stopped.clone().drop_guard(), stopped })
+        Ok(Self {
+            listens: ListenAddress { interface, address },
+            listener,
+            _stop: stopped.clone().drop_guard(),
+            stopped,
+        })
     }
 }
 
@@ -207,14 +279,30 @@ impl ListenConfig {
     fn check(&self, here: &[Interface]) -> Result<(), Error> {
         for name in &self.interfaces {
             if !here.iter().any(|interface| interface.is_called(name)) {
-                return Err(Error::Link { link: name.clone(), why: local::no_such(here) });
+                return Err(Error::Link {
+                    link: name.clone(),
+                    why: local::no_such(here),
+                });
             }
         }
         for address in &self.addresses {
-            if !here.iter().any(|interface| local::has_address(interface, address.ip())) {
-                let all = here.iter().flat_map(|interface| &interface.addresses).map(|own| own.ip.to_string()).collect::<Vec<_>>();
-                let why = format!("no local interface has this address; available: {}", all.join(", "));
-                return Err(Error::Link { link: address.ip().to_string(), why });
+            if !here
+                .iter()
+                .any(|interface| local::has_address(interface, address.ip()))
+            {
+                let all = here
+                    .iter()
+                    .flat_map(|interface| &interface.addresses)
+                    .map(|own| own.ip.to_string())
+                    .collect::<Vec<_>>();
+                let why = format!(
+                    "no local interface has this address; available: {}",
+                    all.join(", ")
+                );
+                return Err(Error::Link {
+                    link: address.ip().to_string(),
+                    why,
+                });
             }
         }
         Ok(())
@@ -222,29 +310,50 @@ impl ListenConfig {
 
     /// Returns the sockets to open on the existing interfaces. Port 0 stands for the common port.
     fn places(&self, here: &[Interface]) -> Vec<ListenPoint> {
-        let place = |interface: &Interface, address| ListenPoint { interface: interface.name, index: interface.index, address };
+        let place = |interface: &Interface, address| ListenPoint {
+            interface: interface.name,
+            index: interface.index,
+            address,
+        };
         let mut places = Vec::new();
         for name in &self.interfaces {
             let named = here.iter().filter(|interface| interface.is_called(name));
-            places.extend(named.flat_map(|interface| unspecified().map(move |address| place(interface, address))));
+            places.extend(
+                named.flat_map(|interface| {
+                    unspecified().map(move |address| place(interface, address))
+                }),
+            );
         }
         for address in &self.addresses {
             places.extend(
-                here.iter().find(|interface| local::has_address(interface, address.ip())).map(|interface| place(interface, *address)),
+                here.iter()
+                    .find(|interface| local::has_address(interface, address.ip()))
+                    .map(|interface| place(interface, *address)),
             );
         }
         if self.interfaces.is_empty() && self.addresses.is_empty() {
             // Members of a bridge or bond are skipped: the kernel delivers their packets to the
             // master.
-            let up = here.iter().filter(|interface| interface.up && interface.master.is_none());
-            places.extend(up.flat_map(|interface| unspecified().map(move |address| place(interface, address))));
+            let up = here
+                .iter()
+                .filter(|interface| interface.up && interface.master.is_none());
+            places.extend(
+                up.flat_map(|interface| {
+                    unspecified().map(move |address| place(interface, address))
+                }),
+            );
         }
         places
     }
 }
 
 fn unspecified() -> impl Iterator<Item = SocketAddr> {
-    [IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED)].into_iter().map(|ip| SocketAddr::new(ip, 0))
+    [
+        IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    ]
+    .into_iter()
+    .map(|ip| SocketAddr::new(ip, 0))
 }
 
 fn open_listener(place: &ListenPoint) -> std::io::Result<(SocketAddr, TcpListener)> {
@@ -252,7 +361,12 @@ fn open_listener(place: &ListenPoint) -> std::io::Result<(SocketAddr, TcpListene
     Ok((listener.local_addr()?, listener))
 }
 
-async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, stop: CancellationToken) {
+async fn accept(
+    shared: Arc<Shared>,
+    interface: String,
+    listener: TcpListener,
+    stop: CancellationToken,
+) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -288,16 +402,23 @@ fn accept_connection(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, i
         match greeted {
             Ok(Ok(())) => {}
             // A client's probe of a cable.
-            Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before the hello"),
+            Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => {
+                tracing::debug!(%remote, "connection closed before the hello")
+            }
             Ok(Err(StreamEnd::Tls(TlsError::UntrustedKey(key)))) => {
                 shared.reject_connection("untrusted_key", remote, &Unknown { key, remote })
             }
-            Ok(Err(end)) => shared.reject_connection(reason_word(&end), remote, &logged_error(&end)),
+            Ok(Err(end)) => {
+                shared.reject_connection(reason_word(&end), remote, &logged_error(&end))
+            }
             Err(_) => {
                 shared.reject_connection(
                     "timed_out",
                     remote,
-                    &format_args!("no hello within {} s", seconds(shared.limits().greeting_time)),
+                    &format_args!(
+                        "no hello within {} s",
+                        seconds(shared.limits().greeting_time)
+                    ),
                 );
             }
         }
@@ -306,7 +427,12 @@ fn accept_connection(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, i
 
 impl Shared {
     /// Counts a rejected connection, and logs it within the rate limit.
-    fn reject_connection(&self, word: &'static str, remote: SocketAddr, reason: &dyn std::fmt::Display) {
+    fn reject_connection(
+        &self,
+        word: &'static str,
+        remote: SocketAddr,
+        reason: &dyn std::fmt::Display,
+    ) {
         self.meters.greeting_refused(word);
         self.refusals.tell(remote, reason);
     }
@@ -321,7 +447,11 @@ struct Unknown {
 impl std::fmt::Display for Unknown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = self.remote.ip().to_canonical().to_string();
-        write!(f, "untrusted key; to trust it: {}", self.key.trust_command(&name))
+        write!(
+            f,
+            "untrusted key; to trust it: {}",
+            self.key.trust_command(&name)
+        )
     }
 }
 
@@ -348,33 +478,52 @@ mod tests {
 
     fn loopback() -> Vec<Interface> {
         let all = local::listed().unwrap();
-        all.into_iter().filter(|interface| interface.kind == InterfaceKind::Loopback).collect()
+        all.into_iter()
+            .filter(|interface| interface.kind == InterfaceKind::Loopback)
+            .collect()
     }
 
     fn wanted(addresses: &[&str], port: u16) -> ListenConfig {
-        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        ListenConfig { addresses, interfaces: Vec::new(), port }
+        let addresses = addresses
+            .iter()
+            .map(|address| address.parse().unwrap())
+            .collect();
+        ListenConfig {
+            addresses,
+            interfaces: Vec::new(),
+            port,
+        }
     }
 
     fn ports(listeners: &Listeners) -> Vec<u16> {
-        listeners.addresses().iter().map(|listen| listen.address.port()).collect()
+        listeners
+            .addresses()
+            .iter()
+            .map(|listen| listen.address.port())
+            .collect()
     }
 
     fn free_port() -> u16 {
-        std::net::TcpListener::bind("127.0.0.9:0").unwrap().local_addr().unwrap().port()
+        std::net::TcpListener::bind("127.0.0.9:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port()
     }
 
     #[tokio::test]
     async fn an_address_with_a_port_of_its_own_does_not_give_it_to_the_others() {
         let (own, general) = (free_port(), free_port());
         let own_address = format!("127.0.0.9:{own}");
-        let listeners = Listeners::open(wanted(&[&own_address, "127.0.0.8:0"], general), &loopback()).unwrap();
+        let listeners =
+            Listeners::open(wanted(&[&own_address, "127.0.0.8:0"], general), &loopback()).unwrap();
         assert_eq!(ports(&listeners), [own, general]);
     }
 
     #[tokio::test]
     async fn a_free_port_is_the_same_for_all() {
-        let listeners = Listeners::open(wanted(&["127.0.0.8:0", "127.0.0.9:0"], 0), &loopback()).unwrap();
+        let listeners =
+            Listeners::open(wanted(&["127.0.0.8:0", "127.0.0.9:0"], 0), &loopback()).unwrap();
         let ports = ports(&listeners);
         assert!(ports[0] != 0 && ports[0] == ports[1], "{ports:?}");
     }
@@ -401,8 +550,13 @@ mod tests {
 
     #[test]
     fn what_is_named_and_not_there_is_an_error() {
-        let missing = ListenConfig { interfaces: vec!["none0".into()], ..wanted(&[], 0) };
-        assert!(matches!(Listeners::open(missing, &loopback()), Err(Error::Link { link, .. }) if link == "none0"));
+        let missing = ListenConfig {
+            interfaces: vec!["none0".into()],
+            ..wanted(&[], 0)
+        };
+        assert!(
+            matches!(Listeners::open(missing, &loopback()), Err(Error::Link { link, .. }) if link == "none0")
+        );
         assert!(Listeners::open(wanted(&["192.0.2.1:0"], 0), &loopback()).is_err());
     }
 

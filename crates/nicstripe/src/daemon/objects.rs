@@ -13,7 +13,9 @@ use nicstripe_proto::{
     journal::Timestamp,
     message::{AnswerKind, AskKind, MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat},
 };
-use rustix::fs::{AtFlags, Dir, FileType, RenameFlags, Stat, fsync, renameat, renameat_with, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, RenameFlags, Stat, fsync, renameat, renameat_with, statat, unlinkat,
+};
 
 use super::Service;
 use crate::{
@@ -27,32 +29,49 @@ impl Service {
     pub(crate) fn answer(&self, ask: &AskKind) -> AnswerKind {
         let done = |()| AnswerKind::Done;
         let answered = match ask {
-            AskKind::List { dir, after, most } => {
-                self.list(dir.as_ref(), after.as_deref(), *most as usize).map(|(entries, more)| AnswerKind::Entries { entries, more })
-            }
+            AskKind::List { dir, after, most } => self
+                .list(dir.as_ref(), after.as_deref(), *most as usize)
+                .map(|(entries, more)| AnswerKind::Entries { entries, more }),
             AskKind::Stat { name } => self.stat(name).map(|stat| AnswerKind::Stat { stat }),
             AskKind::Remove { name } => self.remove(name).map(done),
             AskKind::Rename { from, to, replace } => self.rename(from, to, *replace).map(done),
             AskKind::MakeDir { name } => self.make_dir(name).map(done),
         };
-        answered.unwrap_or_else(|error| AnswerKind::Failed { code: error.code, text: error.one_line() })
+        answered.unwrap_or_else(|error| AnswerKind::Failed {
+            code: error.code,
+            text: error.one_line(),
+        })
     }
 
     /// Returns at most `most` entries of a directory (`None`: the root) in order of their names,
     /// beginning after `after`; and true if more follow.
-    pub(crate) fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<(Vec<ObjectEntry>, bool), FileError> {
+    pub(crate) fn list(
+        &self,
+        dir: Option<&Name>,
+        after: Option<&[u8]>,
+        most: usize,
+    ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
         let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
         let error = |cause: io::Error| FileError::new("list", shown(), cause);
         let root = match self.served() {
             Served::Files(root) => root,
-            Served::Other(stored) => return stored_page(stored.to_find("list", dir)?, dir, after, most),
+            Served::Other(stored) => {
+                return stored_page(stored.to_find("list", dir)?, dir, after, most);
+            }
         };
         let opened = root.open_directory(dir).map_err(error)?;
         let mut listing = self.listings().take(dir, after);
-        let mut page = Page { entries: Vec::new(), weight: 0, most };
+        let mut page = Page {
+            entries: Vec::new(),
+            weight: 0,
+            most,
+        };
         loop {
             while let Some(name) = listing.names.pop_front() {
-                let Some(stat) = looked_up(&opened, OsStr::from_bytes(&name)).map_err(error)? else { continue };
+                let Some(stat) = looked_up(&opened, OsStr::from_bytes(&name)).map_err(error)?
+                else {
+                    continue;
+                };
                 if let Err(ObjectEntry { name, .. }) = page.push(ObjectEntry { name, stat }) {
                     listing.names.push_front(name);
                     listing.told = page.entries.last().map(|last| last.name.clone());
@@ -72,7 +91,10 @@ impl Service {
     pub(crate) fn stat(&self, name: &Name) -> Result<ObjectStat, FileError> {
         match self.served() {
             Served::Files(root) => find(root, name, "look at").map(|(.., stat)| stat),
-            Served::Other(stored) => stored.to_find("look at", Some(name))?.stat(name).map(ObjectStat::from),
+            Served::Other(stored) => stored
+                .to_find("look at", Some(name))?
+                .stat(name)
+                .map(ObjectStat::from),
         }
     }
 
@@ -89,7 +111,11 @@ impl Service {
         };
         let (parent, leaf, stat) = find(root, name, "remove")?;
         self.check_removable(name, &stat)?;
-        let flags = if stat.kind == ObjectKind::Dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        let flags = if stat.kind == ObjectKind::Dir {
+            AtFlags::REMOVEDIR
+        } else {
+            AtFlags::empty()
+        };
         let removed = unlinkat(&parent, leaf, flags).map_err(io::Error::from);
         removed.map_err(|cause| failed("remove", name, cause))?;
         synced(&parent, name)
@@ -98,7 +124,13 @@ impl Service {
     /// Renames a file or directory, durably.
     pub(crate) fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
         self.check_writable(from)?;
-        let may_rename = || if self.access() == Access::AppendOnly { Err(only_appends("rename", from)) } else { Ok(()) };
+        let may_rename = || {
+            if self.access() == Access::AppendOnly {
+                Err(only_appends("rename", from))
+            } else {
+                Ok(())
+            }
+        };
         let root = match self.served() {
             Served::Files(root) => root,
             Served::Other(stored) => {
@@ -109,7 +141,9 @@ impl Service {
         };
         let (old, old_name, _) = find(root, from, "rename")?;
         may_rename()?;
-        let (new, new_name) = root.open_place_for(to).map_err(|cause| failed("open the directory of", to, cause))?;
+        let (new, new_name) = root
+            .open_place_for(to)
+            .map_err(|cause| failed("open the directory of", to, cause))?;
         let renamed = match replace {
             true => renameat(&old, old_name, &new, new_name),
             false => renameat_with(&old, old_name, &new, new_name, RenameFlags::NOREPLACE),
@@ -123,7 +157,9 @@ impl Service {
     pub(crate) fn make_dir(&self, name: &Name) -> Result<(), FileError> {
         self.check_writable(name)?;
         match self.served() {
-            Served::Files(root) => root.make_directory(name).map_err(|cause| failed("make directory", name, cause)),
+            Served::Files(root) => root
+                .make_directory(name)
+                .map_err(|cause| failed("make directory", name, cause)),
             Served::Other(stored) => stored.to_name("make directory", name)?.make_dir(name),
         }
     }
@@ -142,7 +178,8 @@ impl Service {
     /// [`Root`] follows no symlinks, so the name is the real one and the directory really is
     /// `locks`.
     fn check_removable(&self, name: &Name, stat: &ObjectStat) -> Result<(), FileError> {
-        if self.access() == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name)) {
+        if self.access() == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name))
+        {
             return Err(only_appends("remove", name));
         }
         Ok(())
@@ -150,7 +187,11 @@ impl Service {
 }
 
 /// Opens the parent of a name and returns the name's properties.
-fn find<'a>(root: &Root, name: &'a Name, operation: &'static str) -> Result<(OwnedFd, &'a OsStr, ObjectStat), FileError> {
+fn find<'a>(
+    root: &Root,
+    name: &'a Name,
+    operation: &'static str,
+) -> Result<(OwnedFd, &'a OsStr, ObjectStat), FileError> {
     let found = root.open_parent_of(name).and_then(|(parent, leaf)| {
         let stat = looked_up(&parent, leaf)?;
         Ok((parent, leaf, stat.ok_or(io::ErrorKind::NotFound)?))
@@ -168,9 +209,19 @@ fn stored_page(
     let (listed, more) = storage.list(dir, after, most)?;
     // A client continues after the last entry, so an empty page must end the listing.
     let more = more && !listed.is_empty();
-    let mut page = Page { entries: Vec::new(), weight: 0, most };
+    let mut page = Page {
+        entries: Vec::new(),
+        weight: 0,
+        most,
+    };
     for (name, stat) in listed {
-        if page.push(ObjectEntry { name, stat: stat.into() }).is_err() {
+        if page
+            .push(ObjectEntry {
+                name,
+                stat: stat.into(),
+            })
+            .is_err()
+        {
             return Ok((page.entries, true));
         }
     }
@@ -223,9 +274,15 @@ const MOST_NAMES: usize = 65_536;
 impl Listings {
     /// Takes the cached listing that continues after `after`, or a new one.
     fn take(&mut self, dir: Option<&Name>, after: Option<&[u8]>) -> Listing {
-        let known = self.0.iter().position(|known| after.is_some() && known.dir.as_ref() == dir && known.told.as_deref() == after);
+        let known = self.0.iter().position(|known| {
+            after.is_some() && known.dir.as_ref() == dir && known.told.as_deref() == after
+        });
         let known = known.and_then(|index| self.0.remove(index));
-        known.unwrap_or_else(|| Listing { dir: dir.cloned(), read_to: after.map(<[u8]>::to_vec), ..Listing::default() })
+        known.unwrap_or_else(|| Listing {
+            dir: dir.cloned(),
+            read_to: after.map(<[u8]>::to_vec),
+            ..Listing::default()
+        })
     }
 
     /// Caches a listing for its next page. Evicts the least recently used.
@@ -290,8 +347,15 @@ fn described(stat: &Stat) -> ObjectStat {
         FileType::Directory => ObjectKind::Dir,
         _ => ObjectKind::Other,
     };
-    let mtime = Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
-    ObjectStat { kind, size: stat.st_size as u64, mtime }
+    let mtime = Timestamp {
+        seconds: stat.st_mtime,
+        nanoseconds: stat.st_mtime_nsec as u32,
+    };
+    ObjectStat {
+        kind,
+        size: stat.st_size as u64,
+        mtime,
+    }
 }
 
 /// Returns true if the name is that of a restic lock: 64 hex digits in a directory `locks`.
@@ -306,7 +370,12 @@ fn is_lock(name: &Name) -> bool {
 
 fn only_appends(operation: &'static str, name: &Name) -> FileError {
     let why = "this peer may only add files";
-    FileError::new(operation, name, io::Error::new(io::ErrorKind::PermissionDenied, why)).with_code(FailCode::Refused)
+    FileError::new(
+        operation,
+        name,
+        io::Error::new(io::ErrorKind::PermissionDenied, why),
+    )
+    .with_code(FailCode::Refused)
 }
 
 fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
@@ -336,26 +405,56 @@ mod tests {
 
     fn directory(names: &[&str]) -> (tempfile::TempDir, OwnedFd) {
         let dir = tempfile::tempdir().unwrap();
-        names.iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
-        let opened = openat(CWD, dir.path(), OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
+        names
+            .iter()
+            .for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+        let opened = openat(
+            CWD,
+            dir.path(),
+            OFlags::DIRECTORY | OFlags::RDONLY,
+            Mode::empty(),
+        )
+        .unwrap();
         (dir, opened)
     }
 
     fn filled(listing: &mut Listing, dir: &OwnedFd) -> Vec<String> {
         listing.fill(dir, 2).unwrap();
-        listing.names.drain(..).map(|name| String::from_utf8(name).unwrap()).collect()
+        listing
+            .names
+            .drain(..)
+            .map(|name| String::from_utf8(name).unwrap())
+            .collect()
     }
 
     #[test]
     fn a_directory_with_more_names_than_are_kept_is_read_piece_by_piece() {
         let (_dir, opened) = directory(&["e", "a", ".x.01234567.nicstripe-journal", "d", "b", "c"]);
         let mut listing = Listing::default();
-        assert_eq!((filled(&mut listing, &opened), listing.is_complete), (vec!["a".into(), "b".into()], false));
-        assert_eq!((filled(&mut listing, &opened), listing.is_complete), (vec!["c".into(), "d".into()], false));
-        assert_eq!((filled(&mut listing, &opened), listing.is_complete), (vec!["e".into()], true));
-        assert_eq!((filled(&mut listing, &opened), listing.is_complete), (vec![], true));
-        let mut behind = Listing { read_to: Some(b"c".to_vec()), ..Listing::default() };
-        assert_eq!((filled(&mut behind, &opened), behind.is_complete), (vec!["d".into(), "e".into()], true));
+        assert_eq!(
+            (filled(&mut listing, &opened), listing.is_complete),
+            (vec!["a".into(), "b".into()], false)
+        );
+        assert_eq!(
+            (filled(&mut listing, &opened), listing.is_complete),
+            (vec!["c".into(), "d".into()], false)
+        );
+        assert_eq!(
+            (filled(&mut listing, &opened), listing.is_complete),
+            (vec!["e".into()], true)
+        );
+        assert_eq!(
+            (filled(&mut listing, &opened), listing.is_complete),
+            (vec![], true)
+        );
+        let mut behind = Listing {
+            read_to: Some(b"c".to_vec()),
+            ..Listing::default()
+        };
+        assert_eq!(
+            (filled(&mut behind, &opened), behind.is_complete),
+            (vec!["d".into(), "e".into()], true)
+        );
     }
 
     #[test]
@@ -364,10 +463,21 @@ mod tests {
         let mut listings = Listings::default();
         for dir in ["a", "b", "c"] {
             let names = VecDeque::from([b"y".to_vec()]);
-            listings.keep(Listing { dir: Some(name(dir)), told: Some(b"x".to_vec()), names, ..Listing::default() });
+            listings.keep(Listing {
+                dir: Some(name(dir)),
+                told: Some(b"x".to_vec()),
+                names,
+                ..Listing::default()
+            });
         }
-        let left = |listings: &mut Listings, dir: &str, after: Option<&[u8]>| listings.take(Some(&name(dir)), after).names.len();
-        assert_eq!(left(&mut listings, "a", Some(b"x")), 0, "it ended when the third arrived");
+        let left = |listings: &mut Listings, dir: &str, after: Option<&[u8]>| {
+            listings.take(Some(&name(dir)), after).names.len()
+        };
+        assert_eq!(
+            left(&mut listings, "a", Some(b"x")),
+            0,
+            "it ended when the third arrived"
+        );
         assert_eq!(left(&mut listings, "b", Some(b"w")), 0, "from elsewhere on");
         assert_eq!(left(&mut listings, "b", None), 0, "from the beginning");
         assert_eq!(left(&mut listings, "b", Some(b"x")), 1);
@@ -380,7 +490,13 @@ mod tests {
         let id = "0aF".repeat(22)[..64].to_owned();
         let lock = |text: String| is_lock(&Name::parse(text.as_bytes()).unwrap());
         assert!(lock(format!("locks/{id}")) && lock(format!("a/b/locks/{id}")));
-        for other in [id.clone(), format!("data/{id}"), format!("locks/x/{id}"), format!("locks/{id}0"), format!("locks/{}", &id[1..])] {
+        for other in [
+            id.clone(),
+            format!("data/{id}"),
+            format!("locks/x/{id}"),
+            format!("locks/{id}0"),
+            format!("locks/{}", &id[1..]),
+        ] {
             assert!(!lock(other.clone()), "{other}");
         }
         assert!(!lock(format!("locks/{}g", &id[1..])) && !lock("locks".into()));

@@ -32,7 +32,14 @@ enum Verdict {
 
 impl Refusals {
     pub(super) fn new(most: u32) -> Self {
-        Self { most, second: Mutex::new(RefusalWindow { since: Instant::now(), told: 0, untold: 0 }) }
+        Self {
+            most,
+            second: Mutex::new(RefusalWindow {
+                since: Instant::now(),
+                told: 0,
+                untold: 0,
+            }),
+        }
     }
 
     /// Logs a rejection within the rate limit. The reason is the daemon's own text, never the
@@ -54,14 +61,22 @@ impl Refusals {
     fn judge(&self, now: Instant) -> Verdict {
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         if second.untold == 0 && now.saturating_duration_since(second.since) >= SECOND {
-            *second = RefusalWindow { since: now, told: 0, untold: 0 };
+            *second = RefusalWindow {
+                since: now,
+                told: 0,
+                untold: 0,
+            };
         }
         if second.told < self.most {
             second.told += 1;
             return Verdict::Tell;
         }
         second.untold += 1;
-        if second.untold == 1 { Verdict::CountFrom(second.since) } else { Verdict::Count }
+        if second.untold == 1 {
+            Verdict::CountFrom(second.since)
+        } else {
+            Verdict::Count
+        }
     }
 
     fn report_rest(&self) {
@@ -71,7 +86,15 @@ impl Refusals {
 
     fn end_second(&self, now: Instant) -> u64 {
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *second, RefusalWindow { since: now, told: 0, untold: 0 }).untold
+        std::mem::replace(
+            &mut *second,
+            RefusalWindow {
+                since: now,
+                told: 0,
+                untold: 0,
+            },
+        )
+        .untold
     }
 }
 
@@ -85,10 +108,19 @@ mod tests {
     fn a_second_has_so_many_lines_and_the_rest_is_counted() {
         let refusals = Refusals::new(2);
         let start = Instant::now();
-        assert_eq!((refusals.judge(start), refusals.judge(start)), (Verdict::Tell, Verdict::Tell));
-        let Verdict::CountFrom(since) = refusals.judge(start) else { panic!("a third line") };
+        assert_eq!(
+            (refusals.judge(start), refusals.judge(start)),
+            (Verdict::Tell, Verdict::Tell)
+        );
+        let Verdict::CountFrom(since) = refusals.judge(start) else {
+            panic!("a third line")
+        };
         assert!((0..10).all(|_| refusals.judge(start) == Verdict::Count));
-        assert_eq!(refusals.judge(since + SECOND), Verdict::Count, "until the rest was logged");
+        assert_eq!(
+            refusals.judge(since + SECOND),
+            Verdict::Count,
+            "until the rest was logged"
+        );
         assert_eq!(refusals.end_second(since + SECOND), 12);
         assert_eq!(refusals.judge(since + SECOND), Verdict::Tell);
     }

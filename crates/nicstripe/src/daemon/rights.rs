@@ -29,7 +29,10 @@ impl Rights {
 
     /// Returns the peer's name, or its fingerprint.
     pub(super) fn name(&self) -> String {
-        self.0.name.as_ref().map_or_else(|| self.0.key.fingerprint(), |name| name.as_str().to_owned())
+        self.0
+            .name
+            .as_ref()
+            .map_or_else(|| self.0.key.fingerprint(), |name| name.as_str().to_owned())
     }
 
     pub(super) fn options(&self) -> &PeerOptions {
@@ -73,7 +76,11 @@ impl Shared {
 
     fn sessions_without_rights(&self, peers: &Peers) -> HashSet<SessionId> {
         let sessions = self.sessions();
-        sessions.iter().filter(|(_, entry)| entry.rights.loss(peers).is_some()).map(|(id, _)| *id).collect()
+        sessions
+            .iter()
+            .filter(|(_, entry)| entry.rights.loss(peers).is_some())
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     fn end_sessions(&self, ids: &HashSet<SessionId>, peers: &Peers) {
@@ -91,9 +98,16 @@ pub(super) fn revoke(entry: &Entry, loss: Loss) {
     if session.ended.is_cancelled() {
         return;
     }
-    let (peer, key) = (crate::logged::logged(entry.rights.name()), entry.rights.key());
+    let (peer, key) = (
+        crate::logged::logged(entry.rights.name()),
+        entry.rights.key(),
+    );
     tracing::warn!(%peer, %key, reason = loss.word(), "ending a session");
-    tokio::spawn(async move { session.command(Command::Close(CloseCode::RightsChanged)).await });
+    tokio::spawn(async move {
+        session
+            .command(Command::Close(CloseCode::RightsChanged))
+            .await
+    });
 }
 
 /// Watches the list of peers and ends sessions that lose their rights. Never returns.

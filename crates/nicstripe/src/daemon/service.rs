@@ -10,7 +10,9 @@ use std::{
 use nicstripe_link::{interfaces, route_to};
 use nicstripe_proto::{
     FailCode, Name, Subtree,
-    message::{BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected, Hello, Put, PutOptions},
+    message::{
+        BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected, Hello, Put, PutOptions,
+    },
 };
 use tokio::sync::Semaphore;
 
@@ -56,7 +58,11 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(super) fn new(shared: &Arc<Shared>, rights: &Rights, hello: &Hello) -> Result<Self, FileError> {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        rights: &Rights,
+        hello: &Hello,
+    ) -> Result<Self, FileError> {
         let options = rights.options();
         let served = match &options.root {
             // With a [`Storage`] of the program, no peer gets a directory of the machine.
@@ -79,7 +85,11 @@ impl Service {
             no_bench: options.no_bench,
             special_modes: options.special_modes,
             dial: options.dial.clone(),
-            claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
+            claimed: interfaces
+                .flat_map(|interface| &interface.addresses)
+                .map(|address| address.ip)
+                .take(MOST_CLAIMED)
+                .collect(),
             arrivals: Mutex::default(),
             claims: Mutex::default(),
             announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),
@@ -88,23 +98,39 @@ impl Service {
         })
     }
 
-    pub(crate) fn open_source(&self, name: &Name, options: ReadOptions) -> Result<Source, FileError> {
+    pub(crate) fn open_source(
+        &self,
+        name: &Name,
+        options: ReadOptions,
+    ) -> Result<Source, FileError> {
         self.served.open_source(name, options)
     }
 
     /// Opens a file for the peer to write. Waits for an earlier session of the same peer to release
     /// it.
-    pub(crate) async fn open_target(self: Arc<Self>, put: Put, session: &SessionHandle) -> Result<(Arc<Target>, Vec<Subtree>), FileError> {
+    pub(crate) async fn open_target(
+        self: Arc<Self>,
+        put: Put,
+        session: &SessionHandle,
+    ) -> Result<(Arc<Target>, Vec<Subtree>), FileError> {
         self.check_writable(&put.name)?;
         let lease = self.lease_files(OF_TARGET, session).await?;
-        let ended = || FileError::new("open", "the target", std::io::Error::other("the I/O threads have ended"));
+        let ended = || {
+            FileError::new(
+                "open",
+                "the target",
+                std::io::Error::other("the I/O threads have ended"),
+            )
+        };
         let pool = self.shared.pool.of(*self.key.as_bytes());
         let attempt = || {
             let (service, put) = (self.clone(), put.clone());
             let opened = pool.call(move || service.open_target_now(&put));
             async move { opened.await.unwrap_or_else(|| Err(ended())) }
         };
-        self.once_free(session, attempt).await.map(|(target, have)| (Arc::new(target.keep(lease)), have))
+        self.once_free(session, attempt)
+            .await
+            .map(|(target, have)| (Arc::new(target.keep(lease)), have))
     }
 
     /// Returns the peer's quota of file descriptors.
@@ -114,24 +140,49 @@ impl Service {
 
     /// Waits until the peer's quota permits `count` more file descriptors: one minute, or until its
     /// session ends.
-    pub(crate) async fn lease_files(&self, count: usize, session: &SessionHandle) -> Result<Lease, FileError> {
+    pub(crate) async fn lease_files(
+        &self,
+        count: usize,
+        session: &SessionHandle,
+    ) -> Result<Lease, FileError> {
         leased(self.files().lease(count), session, "file").await
     }
 
     /// Like [`lease_files`](Self::lease_files), for a tree.
     pub(super) async fn lease_tree(&self, session: &SessionHandle) -> Result<Lease, FileError> {
-        leased(self.shared.trees.of(*self.key.as_bytes()).lease(OF_TREE), session, "tree").await
+        leased(
+            self.shared.trees.of(*self.key.as_bytes()).lease(OF_TREE),
+            session,
+            "tree",
+        )
+        .await
     }
 
     /// Waits for memory for another tree, until the peer's other trees release some or its session
     /// ends.
-    pub(super) async fn lease_memory(&self, (least, most): (usize, usize), session: &SessionHandle) -> Result<Lease, FileError> {
-        leased(self.shared.tree_memory.of(*self.key.as_bytes()).lease_between(least, most), session, "tree").await
+    pub(super) async fn lease_memory(
+        &self,
+        (least, most): (usize, usize),
+        session: &SessionHandle,
+    ) -> Result<Lease, FileError> {
+        leased(
+            self.shared
+                .tree_memory
+                .of(*self.key.as_bytes())
+                .lease_between(least, most),
+            session,
+            "tree",
+        )
+        .await
     }
 
     /// Retries while an earlier session of the same peer holds a file, for 5 s. Stops when the
     /// session ends, since its peer may already have replaced it and finished the file.
-    pub(crate) async fn once_free<T, F>(&self, session: &SessionHandle, mut attempt: impl FnMut() -> F) -> Result<T, FileError>
+    pub(crate) async fn once_free<T, F>(
+        &self,
+        session: &SessionHandle,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, FileError>
     where
         F: Future<Output = Result<T, FileError>>,
     {
@@ -139,10 +190,12 @@ impl Service {
         loop {
             self.shared.evict_idle_for(session, &self.key).await;
             match attempt().await {
-                Err(error) if error.code == FailCode::Busy && started.elapsed() < BUSY_TIMEOUT => tokio::select! {
-                    () = tokio::time::sleep(BUSY_PAUSE) => {}
-                    () = session.ended.cancelled() => return Err(error),
-                },
+                Err(error) if error.code == FailCode::Busy && started.elapsed() < BUSY_TIMEOUT => {
+                    tokio::select! {
+                        () = tokio::time::sleep(BUSY_PAUSE) => {}
+                        () = session.ended.cancelled() => return Err(error),
+                    }
+                }
                 result => return result,
             }
         }
@@ -162,17 +215,25 @@ impl Service {
 
     fn open_target_now(&self, put: &Put) -> Result<TargetOpened, FileError> {
         let name = match &put.into {
-            Some(own) if self.served.is_directory(&put.name) => put
-                .name
-                .join(own.file_name())
-                .map_err(|error| FileError::new("receive", &put.name, std::io::Error::other(error)).with_code(FailCode::Refused))?,
+            Some(own) if self.served.is_directory(&put.name) => {
+                put.name.join(own.file_name()).map_err(|error| {
+                    FileError::new("receive", &put.name, std::io::Error::other(error))
+                        .with_code(FailCode::Refused)
+                })?
+            }
             _ => put.name.clone(),
         };
         if put.options.parents {
             self.make_parents(&name)?;
         }
         let append_only = self.access == trust::Access::AppendOnly;
-        let PutOptions { replace, delta, in_place, trial, .. } = put.options;
+        let PutOptions {
+            replace,
+            delta,
+            in_place,
+            trial,
+            ..
+        } = put.options;
         let replaces = replace || delta || in_place;
         let options = PutOptions {
             replace: replace && !append_only,
@@ -181,17 +242,37 @@ impl Service {
             ..put.options
         };
         // A dry run changes nothing, so any name is permitted.
-        let options = if trial { PutOptions { replace: true, restart: true, trial, ..PutOptions::default() } } else { options };
-        self.served.open_target(&name, &put.offer, options, self.key).map_err(|error| match error.code {
-            FailCode::Exists if append_only && replaces => error.with_code(FailCode::Refused),
-            _ => error,
-        })
+        let options = if trial {
+            PutOptions {
+                replace: true,
+                restart: true,
+                trial,
+                ..PutOptions::default()
+            }
+        } else {
+            options
+        };
+        self.served
+            .open_target(&name, &put.offer, options, self.key)
+            .map_err(|error| match error.code {
+                FailCode::Exists if append_only && replaces => error.with_code(FailCode::Refused),
+                _ => error,
+            })
     }
 
     /// Queues the peer for a benchmark. Returns its ticket, or the reason for a rejection. Later
     /// answers go to its session.
-    pub(crate) fn ask_bench(&self, ask: &BenchAsk, session: SessionHandle) -> Result<Ticket, BenchRefused> {
-        let refused = |why| Err(BenchRefused { why, retry_after_ms: None });
+    pub(crate) fn ask_bench(
+        &self,
+        ask: &BenchAsk,
+        session: SessionHandle,
+    ) -> Result<Ticket, BenchRefused> {
+        let refused = |why| {
+            Err(BenchRefused {
+                why,
+                retry_after_ms: None,
+            })
+        };
         if self.no_bench {
             return refused(BenchRefusal::NotPermitted);
         }
@@ -201,16 +282,28 @@ impl Service {
         let shared = self.shared.clone();
         self.shared
             .benches
-            .ask(self.key, ask, session, move || Desk { limits: shared.bench_limits(), copies: shared.meters.jobs().running() })
+            .ask(self.key, ask, session, move || Desk {
+                limits: shared.bench_limits(),
+                copies: shared.meters.jobs().running(),
+            })
     }
 
     /// Runs a disk test: reads like a sender, or writes like a receiver without keeping the data.
     /// Blocks until done or `stop` is set.
-    pub(crate) fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
+    pub(crate) fn work_for_bench(
+        &self,
+        order: &DiskOrder,
+        stop: &AtomicBool,
+    ) -> Result<DiskDone, FileError> {
         if !order.read {
             self.check_writable(&"a bench")?;
         }
-        crate::bench::serve_disk(self.served.root("measure", &"the disk")?, *self.key.as_bytes(), order, stop)
+        crate::bench::serve_disk(
+            self.served.root("measure", &"the disk")?,
+            *self.key.as_bytes(),
+            order,
+            stop,
+        )
     }
 
     pub(crate) fn dial_targets(&self) -> &[DialTarget] {
@@ -248,7 +341,12 @@ impl Service {
             return Ok(());
         }
         let why = "this peer may only read";
-        Err(FileError::new("receive", name, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why)).with_code(FailCode::Refused))
+        Err(FileError::new(
+            "receive",
+            name,
+            std::io::Error::new(std::io::ErrorKind::PermissionDenied, why),
+        )
+        .with_code(FailCode::Refused))
     }
 
     /// Records the source address and local interface of a connection. Ignores addresses that the
@@ -274,23 +372,39 @@ impl Service {
         let (service, shared, key) = (Arc::downgrade(self), self.shared.clone(), self.key);
         tokio::spawn(async move {
             let _permit = permit;
-            let Some((held, asked)) = async { Some(service.upgrade()?.install_routes(connections).await) }.await else { return };
+            let Some((held, asked)) =
+                async { Some(service.upgrade()?.install_routes(connections).await) }.await
+            else {
+                return;
+            };
             if !asked {
                 let here = interfaces().unwrap_or_default();
-                session.command(Command::SendInterfaces(described(&here, &[]))).await;
+                session
+                    .command(Command::SendInterfaces(described(&here, &[])))
+                    .await;
             }
-            for OnProbation { way, interface, begun, until } in held {
+            for OnProbation {
+                way,
+                interface,
+                begun,
+                until,
+            } in held
+            {
                 tokio::select! {
                     () = tokio::time::sleep_until(until.into()) => {}
                     () = session.ended.cancelled() => {}
                 }
                 let now = Instant::now();
-                let arrived = service.upgrade().is_some_and(|service| service.arrivals().contains(&way));
+                let arrived = service
+                    .upgrade()
+                    .is_some_and(|service| service.arrivals().contains(&way));
                 if arrived {
                     shared.probations.made(key, &way, now);
                     continue;
                 }
-                shared.probations.used(key, &way, now.saturating_duration_since(begun), now);
+                shared
+                    .probations
+                    .used(key, &way, now.saturating_duration_since(begun), now);
                 // The routes of an ended session are removed with it.
                 if let Some(service) = service.upgrade().filter(|_| now >= until) {
                     service.remove_route(way.0, interface).await;
@@ -302,19 +416,38 @@ impl Service {
     /// Returns the installed routes, sorted by the end of their probation, and true if a token was
     /// sent for another.
     async fn install_routes(&self, connections: Vec<Expected>) -> (Vec<OnProbation>, bool) {
-        let (Some(routes), Ok(here)) = (&self.routes, interfaces()) else { return (Vec::new(), false) };
+        let (Some(routes), Ok(here)) = (&self.routes, interfaces()) else {
+            return (Vec::new(), false);
+        };
         let (mut held, mut asked) = (Vec::new(), false);
-        for Expected { from, interface, port, token } in connections {
-            let Some(by) = here.iter().find(|known| known.index.0 == interface && known.is_on_link(from)) else { continue };
+        for Expected {
+            from,
+            interface,
+            port,
+            token,
+        } in connections
+        {
+            let Some(by) = here
+                .iter()
+                .find(|known| known.index.0 == interface && known.is_on_link(from))
+            else {
+                continue;
+            };
             if !self.claimed.contains(&from) || !routes.wants(from, interface) {
                 continue;
             }
             let way = (from, by.name.to_string());
-            if self.shared.probations.holds_back(self.key, &way, Instant::now()) {
+            if self
+                .shared
+                .probations
+                .holds_back(self.key, &way, Instant::now())
+            {
                 tracing::debug!(%from, interface = %by.name, "no host route: the last one was not used");
                 continue;
             }
-            if routes.diverts(from, interface) && !token.is_some_and(|token| self.claims().is_proved(from, token, Instant::now())) {
+            if routes.diverts(from, interface)
+                && !token.is_some_and(|token| self.claims().is_proved(from, token, Instant::now()))
+            {
                 asked |= token.is_none() && self.ask(from, port, interface, routes).await;
                 continue;
             }
@@ -324,8 +457,15 @@ impl Service {
             };
             let begun = Instant::now();
             match routes.hold(from, interface, None).await {
-                Ok(()) => held.push(OnProbation { way, interface, begun, until: begun + left }),
-                Err(error) => tracing::warn!(%from, interface = %by.name, error = %crate::logged::logged_error(&error), "no host route"),
+                Ok(()) => held.push(OnProbation {
+                    way,
+                    interface,
+                    begun,
+                    until: begun + left,
+                }),
+                Err(error) => {
+                    tracing::warn!(%from, interface = %by.name, error = %crate::logged::logged_error(&error), "no host route")
+                }
             }
         }
         held.sort_by_key(|held| held.until);
@@ -333,16 +473,25 @@ impl Service {
     }
 
     /// Sends a token to an on-link address. Returns true if it was sent.
-    async fn ask(&self, address: IpAddr, port: Option<u16>, interface: u32, routes: &RouteKeeper) -> bool {
+    async fn ask(
+        &self,
+        address: IpAddr,
+        port: Option<u16>,
+        interface: u32,
+        routes: &RouteKeeper,
+    ) -> bool {
         let is_near = route_to(address).is_ok_and(|way| way.gateway.is_none());
-        let Some(port) = port.filter(|_| is_near) else { return false };
+        let Some(port) = port.filter(|_| is_near) else {
+            return false;
+        };
         if !self.shared.tokens.take(self.key, Instant::now()) {
             return false;
         }
         routes.refresh_neighbour(address, interface).await;
         let token = self.claims().begin(address, Instant::now());
         let sent = claims::send(token, SocketAddr::new(address, port)).await;
-        sent.inspect_err(|error| tracing::debug!(%address, %error, "token not sent")).is_ok()
+        sent.inspect_err(|error| tracing::debug!(%address, %error, "token not sent"))
+            .is_ok()
     }
 
     fn claims(&self) -> MutexGuard<'_, Claims> {
@@ -378,14 +527,23 @@ struct OnProbation {
     until: Instant,
 }
 
-async fn leased(lease: impl Future<Output = Option<Lease>>, session: &SessionHandle, what: &str) -> Result<Lease, FileError> {
+async fn leased(
+    lease: impl Future<Output = Option<Lease>>,
+    session: &SessionHandle,
+    what: &str,
+) -> Result<Lease, FileError> {
     let lease = tokio::select! {
         lease = lease => lease,
         () = session.ended.cancelled() => None,
     };
     lease.ok_or_else(|| {
         let why = "limit of concurrent operations for this key reached for a minute";
-        FileError::new("open", format!("another {what}"), std::io::Error::other(why)).with_code(FailCode::Busy)
+        FileError::new(
+            "open",
+            format!("another {what}"),
+            std::io::Error::other(why),
+        )
+        .with_code(FailCode::Busy)
     })
 }
 

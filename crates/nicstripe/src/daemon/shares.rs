@@ -71,8 +71,19 @@ mod tests {
                 }
             }
         }
-        let count = |number| held.iter().filter(|holder| **holder == PublicKey::from_bytes([number; 32])).count();
-        (1..=rounds.iter().flat_map(|keys| keys.iter()).copied().max().unwrap_or(0)).map(count).collect()
+        let count = |number| {
+            held.iter()
+                .filter(|holder| **holder == PublicKey::from_bytes([number; 32]))
+                .count()
+        };
+        (1..=rounds
+            .iter()
+            .flat_map(|keys| keys.iter())
+            .copied()
+            .max()
+            .unwrap_or(0))
+            .map(count)
+            .collect()
     }
 
     #[test]
@@ -80,10 +91,17 @@ mod tests {
         let shares = Shares { all: 64, each: 32 };
         assert_eq!(settle(shares, &[&[1]]), [32], "half is left");
         assert_eq!(settle(shares, &[&[1], &[2]]), [32, 32]);
-        for order in [&[&[1][..], &[2], &[3]][..], &[&[1, 2, 3]], &[&[1], &[2], &[3], &[4, 5], &[1, 2, 3, 4, 5]]] {
+        for order in [
+            &[&[1][..], &[2], &[3]][..],
+            &[&[1, 2, 3]],
+            &[&[1], &[2], &[3], &[4, 5], &[1, 2, 3, 4, 5]],
+        ] {
             let counts = settle(shares, order);
             let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
-            assert!(most < &(2 * (least + 1)) && counts.iter().sum::<usize>() == 64, "{counts:?}");
+            assert!(
+                most < &(2 * (least + 1)) && counts.iter().sum::<usize>() == 64,
+                "{counts:?}"
+            );
         }
     }
 

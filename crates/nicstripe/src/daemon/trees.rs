@@ -24,18 +24,39 @@ use crate::{
 
 impl Service {
     /// Prepares to receive a tree.
-    pub(crate) async fn receive_tree(&self, put: PutTree, session: &SessionHandle) -> Result<ReceiverRun, FileError> {
-        let PutTree { target, as_name, rules, heeds_memory, .. } = put;
-        let name = target.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string);
+    pub(crate) async fn receive_tree(
+        &self,
+        put: PutTree,
+        session: &SessionHandle,
+    ) -> Result<ReceiverRun, FileError> {
+        let PutTree {
+            target,
+            as_name,
+            rules,
+            heeds_memory,
+            ..
+        } = put;
+        let name = target
+            .as_ref()
+            .map_or_else(|| ".".to_owned(), ToString::to_string);
         let access = self.access();
         self.check_writable(&name)?;
         if rules.delete && access != trust::Access::Full {
-            let why = io::Error::new(io::ErrorKind::PermissionDenied, "this peer may not delete here");
+            let why = io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "this peer may not delete here",
+            );
             return Err(FileError::new("delete in", name, why).with_code(FailCode::Refused));
         }
         let root = self.served().root("receive a tree in", &name)?.clone();
-        let least_and_most = if heeds_memory { Receiving::LEASE } else { (Receiving::UNHEEDING, Receiving::UNHEEDING) };
-        let (tree_place, memory) = self.tree_place(session, least_and_most, of_request(&rules.filters, &[])).await?;
+        let least_and_most = if heeds_memory {
+            Receiving::LEASE
+        } else {
+            (Receiving::UNHEEDING, Receiving::UNHEEDING)
+        };
+        let (tree_place, memory) = self
+            .tree_place(session, least_and_most, of_request(&rules.filters, &[]))
+            .await?;
         let filters = Filters::new(&rules.filters)?;
         let request = ReceiverRequest {
             root,
@@ -54,18 +75,39 @@ impl Service {
     }
 
     /// Prepares to send trees.
-    pub(crate) async fn send_tree(&self, get: GetTree, session: &SessionHandle) -> Result<SenderRun, FileError> {
-        let GetTree { sources, walk, rules, .. } = get;
+    pub(crate) async fn send_tree(
+        &self,
+        get: GetTree,
+        session: &SessionHandle,
+    ) -> Result<SenderRun, FileError> {
+        let GetTree {
+            sources,
+            walk,
+            rules,
+            ..
+        } = get;
         if sources.is_empty() || sources.len() > MOST_SOURCES {
-            let why = io::Error::other(format!("peer requested {} sources, expected 1 to {MOST_SOURCES}", sources.len()));
+            let why = io::Error::other(format!(
+                "peer requested {} sources, expected 1 to {MOST_SOURCES}",
+                sources.len()
+            ));
             return Err(FileError::new("send", "trees", why).with_code(FailCode::Protocol));
         }
         let root = self.served().root("send", &"a tree")?;
         let names = walk.only.as_deref().unwrap_or_default();
-        let (tree_place, memory) = self.tree_place(session, Sending::LEASE, of_request(&rules.filters, names)).await?;
-        let beneath = |name, contents| SendSource::Beneath { root: root.clone(), name, contents };
+        let (tree_place, memory) = self
+            .tree_place(session, Sending::LEASE, of_request(&rules.filters, names))
+            .await?;
+        let beneath = |name, contents| SendSource::Beneath {
+            root: root.clone(),
+            name,
+            contents,
+        };
         let request = SenderRequest {
-            sources: sources.into_iter().map(|source| beneath(source.name, source.content)).collect(),
+            sources: sources
+                .into_iter()
+                .map(|source| beneath(source.name, source.content))
+                .collect(),
             rules,
             recursive: walk.recursive,
             hard_links: walk.hard_links,
@@ -89,10 +131,14 @@ impl Service {
         asked: usize,
     ) -> Result<(impl Send + 'static + use<>, usize), FileError> {
         let place = self.trees.clone().try_acquire_owned().map_err(|_| {
-            let why = io::Error::other(format!("limit of {MOST_TREES} concurrent trees per session reached"));
+            let why = io::Error::other(format!(
+                "limit of {MOST_TREES} concurrent trees per session reached"
+            ));
             FileError::new("begin", "another tree", why).with_code(FailCode::Refused)
         })?;
-        let memory = self.lease_memory((least + asked, most + asked), session).await?;
+        let memory = self
+            .lease_memory((least + asked, most + asked), session)
+            .await?;
         let left = memory.count().saturating_sub(asked);
         Ok(((place, self.lease_tree(session).await?, memory), left))
     }

@@ -57,14 +57,20 @@ struct Stamp {
 
 impl PeersFile {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, last: Mutex::default() }
+        Self {
+            path,
+            last: Mutex::default(),
+        }
     }
 
     fn peers(&self) -> Option<Arc<Peers>> {
         self.peers_by(Peers::load)
     }
 
-    fn peers_by(&self, load: impl FnOnce(&Path) -> Result<Peers, PeersError>) -> Option<Arc<Peers>> {
+    fn peers_by(
+        &self,
+        load: impl FnOnce(&Path) -> Result<Peers, PeersError>,
+    ) -> Option<Arc<Peers>> {
         let mut last = self.last();
         // Taken before reading the file: a change in between then causes another read.
         let stamp = Stamp::of(&self.path).ok();
@@ -77,7 +83,9 @@ impl PeersFile {
         match load(&self.path) {
             Ok(peers) => {
                 let peers = Arc::new(peers);
-                last.content = stamp.filter(|stamp| stamp.is_settled(SystemTime::now())).map(|stamp| (stamp, peers.clone()));
+                last.content = stamp
+                    .filter(|stamp| stamp.is_settled(SystemTime::now()))
+                    .map(|stamp| (stamp, peers.clone()));
                 if last.failure.take().is_some() {
                     tracing::info!(file = %crate::logged::logged(self.path.display()), "list of peers readable again");
                 }
@@ -98,7 +106,9 @@ impl PeersFile {
 impl LastRead {
     /// Logs a new failure, and repeats it once a minute.
     fn on_failure(&mut self, text: String, now: Instant) {
-        let is_told = |(told, at): &(String, Instant)| *told == text && now.duration_since(*at) < FAILURE_PAUSE;
+        let is_told = |(told, at): &(String, Instant)| {
+            *told == text && now.duration_since(*at) < FAILURE_PAUSE
+        };
         if !self.failure.as_ref().is_some_and(is_told) {
             tracing::error!(error = %crate::logged::logged(&text), "rejecting new connections until the list of peers can be read");
             self.failure = Some((text, now));
@@ -110,13 +120,22 @@ impl Stamp {
     fn of(path: &Path) -> io::Result<Self> {
         let metadata = std::fs::metadata(path)?;
         let changed = (metadata.ctime(), metadata.ctime_nsec());
-        Ok(Self { dev: metadata.dev(), ino: metadata.ino(), changed, size: metadata.len() })
+        Ok(Self {
+            dev: metadata.dev(),
+            ino: metadata.ino(),
+            changed,
+            size: metadata.len(),
+        })
     }
 
     /// Returns true if any later change is certain to get a different change time.
     fn is_settled(&self, now: SystemTime) -> bool {
-        let changed = u64::try_from(self.changed.0).ok().map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
-        changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|age| age > GRANULARITY)
+        let changed = u64::try_from(self.changed.0)
+            .ok()
+            .map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+        changed
+            .and_then(|changed| now.duration_since(changed).ok())
+            .is_some_and(|age| age > GRANULARITY)
     }
 }
 
@@ -165,16 +184,28 @@ mod tests {
         std::fs::write(&file.path, format!("#{}", &text[1..])).unwrap();
         assert!(!trusts(file.peers()));
         std::fs::remove_file(&file.path).unwrap();
-        assert_eq!(file.peers().map(|peers| peers.iter().count()), Some(0), "no file is an empty list");
+        assert_eq!(
+            file.peers().map(|peers| peers.iter().count()),
+            Some(0),
+            "no file is an empty list"
+        );
     }
 
     #[test]
     fn a_file_that_changed_a_moment_ago_is_read_at_each_look() {
         let changed = UNIX_EPOCH + Duration::from_secs(1_000);
-        let stamp = Stamp { dev: 1, ino: 2, changed: (1_000, 0), size: 3 };
+        let stamp = Stamp {
+            dev: 1,
+            ino: 2,
+            changed: (1_000, 0),
+            size: 3,
+        };
         let settled = |seconds| stamp.is_settled(changed + Duration::from_secs(seconds));
         assert_eq!([0, 1, 3, 4].map(settled), [false, false, false, true]);
-        assert!(!stamp.is_settled(changed - Duration::from_secs(9)), "a clock that was set back");
+        assert!(
+            !stamp.is_settled(changed - Duration::from_secs(9)),
+            "a clock that was set back"
+        );
     }
 
     #[test]

@@ -24,8 +24,18 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(shared: Arc<Shared>, listeners: Listeners, responder: Option<Responder>) -> Self {
-        Self { shared, listeners, responder, here: Vec::new(), told: Vec::new() }
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        listeners: Listeners,
+        responder: Option<Responder>,
+    ) -> Self {
+        Self {
+            shared,
+            listeners,
+            responder,
+            here: Vec::new(),
+            told: Vec::new(),
+        }
     }
 
     /// Runs forever. Polls for changes if the kernel does not report them.
@@ -75,16 +85,28 @@ impl Watch {
         if now != self.told {
             self.told = now;
             for session in sessions(&self.shared) {
-                session.command(Command::SendInterfaces(self.told.clone())).await;
+                session
+                    .command(Command::SendInterfaces(self.told.clone()))
+                    .await;
             }
         }
     }
 }
 
 async fn on_carrier(shared: &Shared, index: u32, interface: &str, up: bool) {
-    let services: Vec<_> = shared.sessions().values().map(|entry| (entry.handle.clone(), entry.service.clone())).collect();
+    let services: Vec<_> = shared
+        .sessions()
+        .values()
+        .map(|entry| (entry.handle.clone(), entry.service.clone()))
+        .collect();
     for (session, service) in services {
-        let _ = session.inputs.send(Input::Carrier { interface: interface.to_owned(), up }).await;
+        let _ = session
+            .inputs
+            .send(Input::Carrier {
+                interface: interface.to_owned(),
+                up,
+            })
+            .await;
         if up {
             service.interface_up(index).await;
         }
@@ -92,7 +114,11 @@ async fn on_carrier(shared: &Shared, index: u32, interface: &str, up: bool) {
 }
 
 fn sessions(shared: &Shared) -> Vec<SessionHandle> {
-    shared.sessions().values().map(|entry| entry.handle.clone()).collect()
+    shared
+        .sessions()
+        .values()
+        .map(|entry| entry.handle.clone())
+        .collect()
 }
 
 /// Pause after an error, before subscribing and listing again.

@@ -65,16 +65,32 @@ impl fmt::Display for Unreachable {
         let host = printable(host.as_bytes());
         match &self.cables {
             CableSearch::Silent(asked) => {
-                write!(f, "{host} is in the list of peers, but nothing answered on {} (port {port})", asked.join(", "))
+                write!(
+                    f,
+                    "{host} is in the list of peers, but nothing answered on {} (port {port})",
+                    asked.join(", ")
+                )
             }
             CableSearch::Answered(on) => {
-                write!(f, "{host} answers on {}, but does not accept connections (TCP port {port})", on.join(", "))
+                write!(
+                    f,
+                    "{host} answers on {}, but does not accept connections (TCP port {port})",
+                    on.join(", ")
+                )
             }
-            CableSearch::Ipv4Only => write!(f, "{host} is in the list of peers, but cannot be reached by IPv4 (port {port})"),
-            CableSearch::Unfit(why) => write!(f, "{host} is in the list of peers, but cannot be reached (port {port}): {why}"),
+            CableSearch::Ipv4Only => write!(
+                f,
+                "{host} is in the list of peers, but cannot be reached by IPv4 (port {port})"
+            ),
+            CableSearch::Unfit(why) => write!(
+                f,
+                "{host} is in the list of peers, but cannot be reached (port {port}): {why}"
+            ),
             CableSearch::NoPeer => write!(f, "cannot connect to {host} (port {port})"),
         }?;
-        self.tried.iter().try_for_each(|tried| write!(f, "; {tried}"))?;
+        self.tried
+            .iter()
+            .try_for_each(|tried| write!(f, "; {tried}"))?;
         match &self.resolver {
             Some(why) => write!(f, "; resolver: {}", printable(why.as_bytes())),
             None => Ok(()),
@@ -115,13 +131,21 @@ mod tests {
             tried,
         };
         for (cables, tried, expected) in [
-            (silent(), vec![], "nas is in the list of peers, but nothing answered on eth1, eth2 (port 7747); resolver: unknown"),
+            (
+                silent(),
+                vec![],
+                "nas is in the list of peers, but nothing answered on eth1, eth2 (port 7747); resolver: unknown",
+            ),
             (
                 silent(),
                 vec![tried("10.0.0.2:7747", "eth0")],
                 "nas is in the list of peers, but nothing answered on eth1, eth2 (port 7747); 10.0.0.2 over eth0: connection refused; resolver: unknown",
             ),
-            (CableSearch::Ipv4Only, vec![], "nas is in the list of peers, but cannot be reached by IPv4 (port 7747); resolver: unknown"),
+            (
+                CableSearch::Ipv4Only,
+                vec![],
+                "nas is in the list of peers, but cannot be reached by IPv4 (port 7747); resolver: unknown",
+            ),
             (
                 CableSearch::Unfit("no cable".into()),
                 vec![],
@@ -132,7 +156,13 @@ mod tests {
         }
         let other = Unreachable {
             resolver: None,
-            ..unreached(CableSearch::NoPeer, vec![tried("10.0.0.2:7747", "eth0"), tried("[fd00::2]:7747", "eth0")])
+            ..unreached(
+                CableSearch::NoPeer,
+                vec![
+                    tried("10.0.0.2:7747", "eth0"),
+                    tried("[fd00::2]:7747", "eth0"),
+                ],
+            )
         };
         assert_eq!(
             other.to_string(),

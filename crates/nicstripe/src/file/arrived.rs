@@ -30,9 +30,19 @@ impl Arrived {
     pub(crate) fn verify(&mut self, grid: Grid) -> Result<(), WriteError> {
         if self.header.raw_len > 0 {
             let room = self.buffer.another();
-            self.buffer = unpack(self.buffer.bytes(), self.header.raw_len, room).map_err(|_| WriteError::Damaged)?;
+            self.buffer = unpack(self.buffer.bytes(), self.header.raw_len, room)
+                .map_err(|_| WriteError::Damaged)?;
         }
-        let value = piece_value(grid, self.header.chunk, self.buffer.bytes(), self.header.last);
-        if value == Ok(self.header.value) { Ok(()) } else { Err(WriteError::Damaged) }
+        let value = piece_value(
+            grid,
+            self.header.chunk,
+            self.buffer.bytes(),
+            self.header.last,
+        );
+        if value == Ok(self.header.value) {
+            Ok(())
+        } else {
+            Err(WriteError::Damaged)
+        }
     }
 }

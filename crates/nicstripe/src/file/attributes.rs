@@ -18,8 +18,9 @@ use nicstripe_proto::{
 };
 use rustix::{
     fs::{
-        AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod, fchown, fgetxattr, flistxattr,
-        fremovexattr, fsetxattr, fstat, futimens, lsetxattr, utimensat,
+        AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod,
+        fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, fstat, futimens, lsetxattr,
+        utimensat,
     },
     io::Errno,
 };
@@ -46,7 +47,13 @@ impl Attributes {
     pub(crate) fn takes_privilege(entry: &Entry, rules: &TreeRules) -> bool {
         let has_mode = matches!(entry.content, Content::File { .. } | Content::Directory);
         let gives_bits = rules.modes && has_mode && entry.mode & SET_ID_BITS != 0;
-        let gives_xattrs = || entry.xattrs.iter().flatten().any(|xattr| is_privileged_xattr(&xattr.name));
+        let gives_xattrs = || {
+            entry
+                .xattrs
+                .iter()
+                .flatten()
+                .any(|xattr| is_privileged_xattr(&xattr.name))
+        };
         gives_bits || (rules.xattrs && rules.owners && is_root() && gives_xattrs())
     }
 
@@ -57,8 +64,16 @@ impl Attributes {
     /// Returns the attributes that `rules` keep of a new entry, under the file creation mask
     /// `umask`.
     pub(crate) fn of_new(entry: &Entry, rules: &TreeRules, umask: u32) -> Self {
-        let mode = if rules.modes { entry.mode & ALL_BITS } else { entry.mode & 0o777 & !umask };
-        Self { mode: Some(mode), mtime: Some(entry.mtime), ..Self::of_owner(entry, rules) }
+        let mode = if rules.modes {
+            entry.mode & ALL_BITS
+        } else {
+            entry.mode & 0o777 & !umask
+        };
+        Self {
+            mode: Some(mode),
+            mtime: Some(entry.mtime),
+            ..Self::of_owner(entry, rules)
+        }
     }
 
     /// Returns the attributes that `rules` keep of an entry whose content is already present.
@@ -67,12 +82,20 @@ impl Attributes {
     /// imply equal times.
     pub(crate) fn of_same(entry: &Entry, rules: &TreeRules, with_time: bool) -> Self {
         let mode = rules.modes.then_some(entry.mode & ALL_BITS);
-        Self { mode, mtime: with_time.then_some(entry.mtime), ..Self::of_owner(entry, rules) }
+        Self {
+            mode,
+            mtime: with_time.then_some(entry.mtime),
+            ..Self::of_owner(entry, rules)
+        }
     }
 
     fn of_owner(entry: &Entry, rules: &TreeRules) -> Self {
         let owner = entry.owner.filter(|_| rules.owners);
-        Self { owner, xattrs: entry.xattrs.clone().filter(|_| rules.xattrs), ..Self::default() }
+        Self {
+            owner,
+            xattrs: entry.xattrs.clone().filter(|_| rules.xattrs),
+            ..Self::default()
+        }
     }
 
     /// Returns the weight of the extended attributes; see [`Entry::weight`].
@@ -83,7 +106,8 @@ impl Attributes {
     /// Returns true if an attribute differs from the existing one. Extended attributes are not
     /// compared, as they must be read first.
     pub(crate) fn differ(&self, stat: &Stat) -> bool {
-        self.mode.is_some_and(|mode| self.bits_of(mode, stat, true) != stat.st_mode & ALL_BITS)
+        self.mode
+            .is_some_and(|mode| self.bits_of(mode, stat, true) != stat.st_mode & ALL_BITS)
             || self.mtime.is_some_and(|mtime| mtime != mtime_of(stat))
             || self.owner.is_some_and(|owner| owner != owner_of(stat))
     }
@@ -94,7 +118,9 @@ impl Attributes {
         let file = file.as_fd();
         let stat = fstat(file)?;
         let owner_kept = match self.owner {
-            Some(owner) if owner != owner_of(&stat) => own(|uid, gid| fchown(file, uid, gid), owner)?,
+            Some(owner) if owner != owner_of(&stat) => {
+                own(|uid, gid| fchown(file, uid, gid), owner)?
+            }
             owner => owner.is_some(),
         };
         if let Some(xattrs) = &self.xattrs {
@@ -104,7 +130,10 @@ impl Attributes {
             // A process without root cannot create a file of another owner.
             let is_harmless = owner_kept || !is_root();
             // A change of owner clears bits, and an ACL sets some.
-            fchmod(file, Mode::from_raw_mode(self.bits_of(mode, &fstat(file)?, is_harmless)))?;
+            fchmod(
+                file,
+                Mode::from_raw_mode(self.bits_of(mode, &fstat(file)?, is_harmless)),
+            )?;
         }
         match self.mtime {
             Some(mtime) if mtime != mtime_of(&stat) => Ok(futimens(file, &times_of(mtime))?),
@@ -125,7 +154,10 @@ impl Attributes {
     /// Without `/proc` mode and time stay unchanged.
     pub(crate) fn apply_to_node(&self, node: &OwnedFd) -> io::Result<()> {
         if let Some(owner) = self.owner {
-            own(|uid, gid| chownat(node, "", uid, gid, AtFlags::EMPTY_PATH), owner)?;
+            own(
+                |uid, gid| chownat(node, "", uid, gid, AtFlags::EMPTY_PATH),
+                owner,
+            )?;
         }
         let path = Path::new("/proc/self/fd").join(node.as_raw_fd().to_string());
         if let Some(mode) = self.mode {
@@ -135,10 +167,12 @@ impl Attributes {
             }
         }
         match self.mtime {
-            Some(mtime) => match utimensat(rustix::fs::CWD, &path, &times_of(mtime), AtFlags::empty()) {
-                Err(Errno::NOENT) => Ok(()),
-                set => Ok(set?),
-            },
+            Some(mtime) => {
+                match utimensat(rustix::fs::CWD, &path, &times_of(mtime), AtFlags::empty()) {
+                    Err(Errno::NOENT) => Ok(()),
+                    set => Ok(set?),
+                }
+            }
             None => Ok(()),
         }
     }
@@ -148,11 +182,18 @@ impl Attributes {
     pub(crate) fn apply_to_link(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
         let change = |uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
         let owner_kept = self.owner.map(|owner| own(change, owner)).transpose()?;
-        if let (Some(xattrs), Some(true), true) = (&self.xattrs, owner_kept, is_root() && self.privileged) {
+        if let (Some(xattrs), Some(true), true) =
+            (&self.xattrs, owner_kept, is_root() && self.privileged)
+        {
             set_link_xattrs(dir, name, xattrs)?;
         }
         match self.mtime {
-            Some(mtime) => Ok(utimensat(dir, name, &times_of(mtime), AtFlags::SYMLINK_NOFOLLOW)?),
+            Some(mtime) => Ok(utimensat(
+                dir,
+                name,
+                &times_of(mtime),
+                AtFlags::SYMLINK_NOFOLLOW,
+            )?),
             None => Ok(()),
         }
     }
@@ -163,25 +204,41 @@ impl Attributes {
 pub(crate) fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
+        .unwrap_or(0o022)
 }
 
 pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
-    Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 }
+    Timestamp {
+        seconds: stat.st_mtime,
+        nanoseconds: stat.st_mtime_nsec as u32,
+    }
 }
 
 fn owner_of(stat: &Stat) -> Owner {
-    Owner { uid: stat.st_uid, gid: stat.st_gid }
+    Owner {
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    }
 }
 
 fn times_of(mtime: Timestamp) -> Timestamps {
-    let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.min(999_999_999).into() };
-    Timestamps { last_access: mtime, last_modification: mtime }
+    let mtime = Timespec {
+        tv_sec: mtime.seconds,
+        tv_nsec: mtime.nanoseconds.min(999_999_999).into(),
+    };
+    Timestamps {
+        last_access: mtime,
+        last_modification: mtime,
+    }
 }
 
 /// Sets user and group; returns true if both were set. Without the right to do so, it sets only the
 /// group, as users may for groups they belong to.
-fn own(chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>, owner: Owner) -> io::Result<bool> {
+fn own(
+    chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
+    owner: Owner,
+) -> io::Result<bool> {
     // The highest number means "unchanged" to the kernel.
     if owner.uid == u32::MAX || owner.gid == u32::MAX {
         return Ok(false);
@@ -206,16 +263,27 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], may_be_privileged: bool) -> io:
         Err(Errno::NOTSUP) => return Ok(()),
         found => found?,
     };
-    let wanted: HashMap<&[u8], &[u8]> = wanted.iter().map(|xattr| (&xattr.name[..], &xattr.value[..])).collect();
-    for name in found.iter().filter(|name| is_plain_xattr(name) && !wanted.contains_key(name.as_slice())) {
+    let wanted: HashMap<&[u8], &[u8]> = wanted
+        .iter()
+        .map(|xattr| (&xattr.name[..], &xattr.value[..]))
+        .collect();
+    for name in found
+        .iter()
+        .filter(|name| is_plain_xattr(name) && !wanted.contains_key(name.as_slice()))
+    {
         ignore_unsupported(fremovexattr(file, name.as_slice()))?;
     }
     for (name, value) in wanted {
         // File capabilities are as powerful as the owner: only root sets them, and only together
         // with owners.
-        let is_allowed = is_plain_xattr(name) || (may_be_privileged && is_root() && is_privileged_xattr(name));
+        let is_allowed =
+            is_plain_xattr(name) || (may_be_privileged && is_root() && is_privileged_xattr(name));
         if is_allowed && read_xattr(file, name, value.len()).as_deref() != Some(value) {
-            explain(fsetxattr(file, name, value, XattrFlags::empty()), name, value)?;
+            explain(
+                fsetxattr(file, name, value, XattrFlags::empty()),
+                name,
+                value,
+            )?;
         }
     }
     Ok(())
@@ -224,8 +292,13 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], may_be_privileged: bool) -> io:
 /// No system call takes directory and name, so the path leads through `/proc`. If `/proc` is not
 /// mounted, none are set.
 fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<()> {
-    let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
-    for xattr in wanted.iter().filter(|xattr| is_privileged_xattr(&xattr.name)) {
+    let path = Path::new("/proc/self/fd")
+        .join(dir.as_raw_fd().to_string())
+        .join(name);
+    for xattr in wanted
+        .iter()
+        .filter(|xattr| is_privileged_xattr(&xattr.name))
+    {
         match lsetxattr(&path, &xattr.name[..], &xattr.value, XattrFlags::empty()) {
             Err(Errno::NOENT) => return Ok(()),
             set => explain(set, &xattr.name, &xattr.value)?,
@@ -239,7 +312,9 @@ fn explain(set: rustix::io::Result<()>, name: &[u8], value: &[u8]) -> io::Result
     match set {
         Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {
             let (name, len) = (escaped(name), value.len());
-            Err(io::Error::other(format!("the file system has no room for extended attribute {name} of {len} bytes")))
+            Err(io::Error::other(format!(
+                "the file system has no room for extended attribute {name} of {len} bytes"
+            )))
         }
         set => ignore_unsupported(set),
     }
@@ -248,7 +323,9 @@ fn explain(set: rustix::io::Result<()>, name: &[u8], value: &[u8]) -> io::Result
 fn list_xattrs(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
     let mut names = vec![0; MOST_LISTED];
     let len = flistxattr(&file, &mut names[..])?;
-    let names = names[..len].split_inclusive(|byte| *byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
+    let names = names[..len]
+        .split_inclusive(|byte| *byte == 0)
+        .filter_map(|name| CStr::from_bytes_with_nul(name).ok());
     Ok(names.map(|name| name.to_bytes().to_vec()).collect())
 }
 
@@ -268,7 +345,9 @@ fn ignore_unsupported(result: rustix::io::Result<()>) -> io::Result<()> {
 
 /// Returns true for attributes that the owner of a file may set.
 fn is_plain_xattr(name: &[u8]) -> bool {
-    name.starts_with(b"user.") || name == b"system.posix_acl_access" || name == b"system.posix_acl_default"
+    name.starts_with(b"user.")
+        || name == b"system.posix_acl_access"
+        || name == b"system.posix_acl_default"
 }
 
 fn is_privileged_xattr(name: &[u8]) -> bool {
@@ -291,13 +370,30 @@ mod tests {
     #[test]
     fn an_attribute_that_the_file_system_has_no_room_for_is_named() {
         let file = tempfile::tempfile().unwrap();
-        let xattr = |len| Some(vec![Xattr { name: b"user.large".to_vec().into(), value: vec![1; len].into() }]);
-        let apply = |len| Attributes { xattrs: xattr(len), ..Attributes::default() }.apply(&file);
+        let xattr = |len| {
+            Some(vec![Xattr {
+                name: b"user.large".to_vec().into(),
+                value: vec![1; len].into(),
+            }])
+        };
+        let apply = |len| {
+            Attributes {
+                xattrs: xattr(len),
+                ..Attributes::default()
+            }
+            .apply(&file)
+        };
         apply(10).unwrap();
-        assert!(read_xattr(&file, b"user.large", 10).is_some(), "temporary files are on a file system with extended attributes");
+        assert!(
+            read_xattr(&file, b"user.large", 10).is_some(),
+            "temporary files are on a file system with extended attributes"
+        );
         // Above the kernel's limit for any file system: XATTR_SIZE_MAX is 65536.
         let error = apply(100_000).unwrap_err();
-        assert_eq!(error.to_string(), "the file system has no room for extended attribute user.large of 100000 bytes");
+        assert_eq!(
+            error.to_string(),
+            "the file system has no room for extended attribute user.large of 100000 bytes"
+        );
         assert_eq!(error.kind(), io::ErrorKind::Other, "the disk is not full");
     }
 }

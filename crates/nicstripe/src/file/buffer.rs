@@ -41,7 +41,9 @@ impl ChunkBuffer {
     /// Appends bytes; returns false if they do not fit.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
         let from = self.start + self.len;
-        let Some(room) = self.memory.get_mut(from..from + bytes.len()) else { return false };
+        let Some(room) = self.memory.get_mut(from..from + bytes.len()) else {
+            return false;
+        };
         room.copy_from_slice(bytes);
         self.len += bytes.len();
         true
@@ -81,7 +83,12 @@ impl BufferPool {
         };
         let memory = idle.unwrap_or_else(|| vec![0; MEMORY]);
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        ChunkBuffer { memory, start, len: 0, pool: self.0.clone() }
+        ChunkBuffer {
+            memory,
+            start,
+            len: 0,
+            pool: self.0.clone(),
+        }
     }
 
     /// Returns the bytes of the buffers in use, without idle ones.
@@ -98,10 +105,20 @@ mod tests {
     fn buffers_are_aligned_and_used_again() {
         let pool = BufferPool::default();
         let mut buffer = pool.take();
-        assert!(buffer.bytes_mut(1).as_ptr().cast::<u8>().align_offset(ALIGNMENT) == 0);
+        assert!(
+            buffer
+                .bytes_mut(1)
+                .as_ptr()
+                .cast::<u8>()
+                .align_offset(ALIGNMENT)
+                == 0
+        );
         assert_eq!(pool.bytes_in_use(), MEMORY as u64);
         drop(buffer);
-        assert_eq!((pool.bytes_in_use(), pool.0.lock().unwrap().idle.len()), (0, 1));
+        assert_eq!(
+            (pool.bytes_in_use(), pool.0.lock().unwrap().idle.len()),
+            (0, 1)
+        );
         let _again = pool.take();
         assert!(pool.0.lock().unwrap().idle.is_empty());
     }

@@ -24,12 +24,21 @@ pub(crate) struct Packer {
 impl Packer {
     pub(crate) fn new(enabled: bool) -> Self {
         let threads = thread::available_parallelism().map_or(1, NonZero::get) as u32;
-        Self { enabled, policy: Mutex::new(Policy::new(threads)) }
+        Self {
+            enabled,
+            policy: Mutex::new(Policy::new(threads)),
+        }
     }
 
     /// Returns a chunk as a shorter zstd frame if compression pays off at the links' total `rate`.
     /// Always tries chunks with `has_zeros`.
-    pub(crate) fn pack(&self, bytes: &[u8], buffers: &BufferPool, rate: Option<BitRate>, has_zeros: bool) -> Option<ChunkBuffer> {
+    pub(crate) fn pack(
+        &self,
+        bytes: &[u8],
+        buffers: &BufferPool,
+        rate: Option<BitRate>,
+        has_zeros: bool,
+    ) -> Option<ChunkBuffer> {
         let wanted = has_zeros || (self.enabled && self.policy().wants(rate, bytes.len() as u64));
         if !wanted {
             return None;
@@ -44,7 +53,11 @@ impl Packer {
         });
         let len = len.ok();
         if self.enabled && !has_zeros {
-            self.policy().on_packed(bytes.len() as u64, len.unwrap_or(bytes.len()) as u64, started.elapsed());
+            self.policy().on_packed(
+                bytes.len() as u64,
+                len.unwrap_or(bytes.len()) as u64,
+                started.elapsed(),
+            );
         }
         packed.bytes_mut(len?);
         Some(packed)
@@ -66,7 +79,8 @@ pub(crate) fn unpack(frame: &[u8], raw_len: u32, mut into: ChunkBuffer) -> io::R
     if room.len() != raw_len as usize {
         return Err(damaged("exceeds a chunk"));
     }
-    let len = CONTEXTS.with_borrow_mut(|contexts| contexts.decompressor()?.decompress_to_buffer(frame, room))?;
+    let len = CONTEXTS
+        .with_borrow_mut(|contexts| contexts.decompressor()?.decompress_to_buffer(frame, room))?;
     if len != raw_len as usize {
         return Err(damaged("length differs from the announced one"));
     }
@@ -97,7 +111,8 @@ impl Contexts {
             Some(decompressor) => Ok(decompressor),
             none => {
                 let mut decompressor = Decompressor::new()?;
-                decompressor.set_parameter(zstd::zstd_safe::DParameter::WindowLogMax(MOST_WINDOW_LOG2))?;
+                decompressor
+                    .set_parameter(zstd::zstd_safe::DParameter::WindowLogMax(MOST_WINDOW_LOG2))?;
                 Ok(none.insert(decompressor))
             }
         }
@@ -127,7 +142,14 @@ struct Policy {
 
 impl Policy {
     fn new(threads: u32) -> Self {
-        Self { threads: threads.max(1), ratio: None, cost: 0.0, share: 1.0, best_rate: 0.0, skipped: 0 }
+        Self {
+            threads: threads.max(1),
+            ratio: None,
+            cost: 0.0,
+            share: 1.0,
+            best_rate: 0.0,
+            skipped: 0,
+        }
     }
 
     /// Returns true if the next chunk, of `len` bytes, should be tried.
@@ -147,17 +169,29 @@ impl Policy {
 
     fn pays(&self, len: f64) -> bool {
         // Off until the links' rate is known; then on until the first sample.
-        let Some(ratio) = self.ratio.filter(|_| self.best_rate > 0.0) else { return self.best_rate > 0.0 };
+        let Some(ratio) = self.ratio.filter(|_| self.best_rate > 0.0) else {
+            return self.best_rate > 0.0;
+        };
         let takes = self.cost * len / f64::from(self.threads);
         let saves = (1.0 - 1.0 / ratio) * len / self.best_rate;
         ratio >= LEAST_RATIO && takes <= saves
     }
 
     fn on_packed(&mut self, raw: u64, packed: u64, took: Duration) {
-        let (ratio, cost) = (raw as f64 / packed.max(1) as f64, took.as_secs_f64() / raw.max(1) as f64);
+        let (ratio, cost) = (
+            raw as f64 / packed.max(1) as f64,
+            took.as_secs_f64() / raw.max(1) as f64,
+        );
         self.share += (1.0 / ratio - self.share) * SMOOTHING;
-        self.cost = if self.ratio.is_none() { cost } else { self.cost + (cost - self.cost) * SMOOTHING };
-        self.ratio = Some(self.ratio.map_or(ratio, |before| before + (ratio - before) * SMOOTHING));
+        self.cost = if self.ratio.is_none() {
+            cost
+        } else {
+            self.cost + (cost - self.cost) * SMOOTHING
+        };
+        self.ratio = Some(
+            self.ratio
+                .map_or(ratio, |before| before + (ratio - before) * SMOOTHING),
+        );
     }
 }
 
@@ -210,7 +244,10 @@ mod tests {
     fn on_a_slow_link_everything_that_shrinks_is_compressed() {
         let mut policy = Policy::new(2);
         // 0.6 ms split over two threads, against 1.05 ms at 1 Gbit/s for half a chunk.
-        assert_eq!(tried(&mut policy, Some(BitRate::from_gbit(1)), 2.0, micros(600)), 320);
+        assert_eq!(
+            tried(&mut policy, Some(BitRate::from_gbit(1)), 2.0, micros(600)),
+            320
+        );
     }
 
     #[test]
@@ -244,17 +281,44 @@ mod tests {
     #[test]
     fn frames_come_back_as_they_were_and_random_bytes_stay_as_they_are() {
         let buffers = BufferPool::default();
-        let text: Vec<u8> = b"all work and no play ".iter().copied().cycle().take(CHUNK as usize).collect();
+        let text: Vec<u8> = b"all work and no play "
+            .iter()
+            .copied()
+            .cycle()
+            .take(CHUNK as usize)
+            .collect();
         let mut random = vec![0; CHUNK as usize];
         blake3::Hasher::new().finalize_xof().fill(&mut random);
         let packer = Packer::new(true);
-        let packed = packer.pack(&text, &buffers, Some(BitRate::from_mbit(10)), false).unwrap();
+        let packed = packer
+            .pack(&text, &buffers, Some(BitRate::from_mbit(10)), false)
+            .unwrap();
         assert!(packed.bytes().len() < 1000);
-        assert_eq!(unpack(packed.bytes(), CHUNK as u32, buffers.take()).unwrap().bytes(), text);
-        assert!(packer.pack(&random, &buffers, Some(BitRate::from_mbit(10)), false).is_none());
-        assert!(Packer::new(false).pack(&text, &buffers, Some(BitRate::from_mbit(10)), false).is_none());
-        assert!(Packer::new(false).pack(&text, &buffers, None, true).is_some());
-        assert!(packer.pack(&[1], &buffers, None, true).is_none(), "one byte does not become shorter");
+        assert_eq!(
+            unpack(packed.bytes(), CHUNK as u32, buffers.take())
+                .unwrap()
+                .bytes(),
+            text
+        );
+        assert!(
+            packer
+                .pack(&random, &buffers, Some(BitRate::from_mbit(10)), false)
+                .is_none()
+        );
+        assert!(
+            Packer::new(false)
+                .pack(&text, &buffers, Some(BitRate::from_mbit(10)), false)
+                .is_none()
+        );
+        assert!(
+            Packer::new(false)
+                .pack(&text, &buffers, None, true)
+                .is_some()
+        );
+        assert!(
+            packer.pack(&[1], &buffers, None, true).is_none(),
+            "one byte does not become shorter"
+        );
     }
 
     #[test]
@@ -262,13 +326,23 @@ mod tests {
         let buffers = BufferPool::default();
         let zeros = zstd::bulk::compress(&vec![0; 1 << 20], 1).unwrap();
         for raw_len in [0, 1, CHUNK as u32, 1 << 20] {
-            assert!(unpack(&zeros, raw_len, buffers.take()).is_err(), "{raw_len}");
+            assert!(
+                unpack(&zeros, raw_len, buffers.take()).is_err(),
+                "{raw_len}"
+            );
         }
         let small = zstd::bulk::compress(&[0; 100], 1).unwrap();
         assert!(unpack(&small, 100, buffers.take()).is_ok());
         let twice = [&small[..], &small].concat();
-        for (frame, raw_len) in [(&twice[..], 200), (&twice, 100), (&small, 99), (&small, 101), (&small[..5], 100), (b"", 1), (b"junk", 9)]
-        {
+        for (frame, raw_len) in [
+            (&twice[..], 200),
+            (&twice, 100),
+            (&small, 99),
+            (&small, 101),
+            (&small[..5], 100),
+            (b"", 1),
+            (b"junk", 9),
+        ] {
             assert!(unpack(frame, raw_len, buffers.take()).is_err(), "{raw_len}");
         }
         for index in 0..small.len() {

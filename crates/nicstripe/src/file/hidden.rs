@@ -12,20 +12,29 @@ use super::Barred;
 
 /// Returns `.NAME.<8 hex digits>.nicstripe-KIND`; replaces a name too long for that by its hash.
 pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
     let mut hidden = OsString::from(".");
     if name.len() > nicstripe_proto::name::MAX_COMPONENT - ROOM_FOR_SUFFIX {
         hidden.push(hex(&blake3::hash(name.as_encoded_bytes()).as_bytes()[..16]));
     } else {
         hidden.push(name);
     }
-    hidden.push(format!(".{}.nicstripe-{kind}", hex(&blake3::hash(tag).as_bytes()[..4])));
+    hidden.push(format!(
+        ".{}.nicstripe-{kind}",
+        hex(&blake3::hash(tag).as_bytes()[..4])
+    ));
     hidden
 }
 
 /// Returns true if a name may come from [`hidden_name`].
 pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
-    name.starts_with(b".") && (name.ends_with(b".nicstripe-part") || name.ends_with(b".nicstripe-journal"))
+    name.starts_with(b".")
+        && (name.ends_with(b".nicstripe-part") || name.ends_with(b".nicstripe-journal"))
 }
 
 /// Checks a name that a peer looks up: hidden names do not exist for it, neither as files nor as
@@ -35,7 +44,11 @@ pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
 ///
 /// [`io::ErrorKind::NotFound`].
 pub(crate) fn check_sought(name: &Name) -> io::Result<()> {
-    if name.components().any(is_hidden_name) { Err(Errno::NOENT.into()) } else { Ok(()) }
+    if name.components().any(is_hidden_name) {
+        Err(Errno::NOENT.into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Checks a name that a peer assigns.
@@ -44,7 +57,11 @@ pub(crate) fn check_sought(name: &Name) -> io::Result<()> {
 ///
 /// [`Barred::Hidden`].
 pub(crate) fn check_given(name: &Name) -> io::Result<()> {
-    if name.components().any(is_hidden_name) { Err(Barred::Hidden.into()) } else { Ok(()) }
+    if name.components().any(is_hidden_name) {
+        Err(Barred::Hidden.into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Bytes added to a name: two dots, 8 digits, `.nicstripe-journal`.

@@ -22,7 +22,9 @@ pub(super) fn find_holes(file: &File, stat: &Stat) -> HoleMap {
     let started = Instant::now();
     let mut offset = 0;
     while started.elapsed() < MOST_TIME {
-        let Some(hole) = next_hole(file, offset, size) else { break };
+        let Some(hole) = next_hole(file, offset, size) else {
+            break;
+        };
         offset = hole.offset + hole.len;
         if holes.push(hole, size).is_err() {
             break;
@@ -33,13 +35,18 @@ pub(super) fn find_holes(file: &File, stat: &Stat) -> HoleMap {
 
 /// Returns the first hole at or after `offset`; the end of the file does not count as one.
 fn next_hole(file: &File, offset: u64, size: u64) -> Option<Extent> {
-    let start = seek(file, SeekFrom::Hole(offset)).ok().filter(|start| *start < size)?;
+    let start = seek(file, SeekFrom::Hole(offset))
+        .ok()
+        .filter(|start| *start < size)?;
     let end = match seek(file, SeekFrom::Data(start)) {
         Ok(end) => end.min(size),
         Err(Errno::NXIO) => size,
         Err(_) => return None,
     };
-    (start < end).then_some(Extent { offset: start, len: end - start })
+    (start < end).then_some(Extent {
+        offset: start,
+        len: end - start,
+    })
 }
 
 /// Makes an extent read as zeros: punches a hole if the file system or device supports it,
@@ -61,7 +68,9 @@ pub(super) fn make_zeros(file: &File, extent: Extent) -> io::Result<()> {
 
 /// Turns the whole blocks of an extent into holes if they hold only zeros.
 pub(super) fn punch_zeros(file: &File, extent: Extent, size: u64) -> io::Result<()> {
-    let Some(Extent { mut offset, len }) = whole_blocks(extent, size) else { return Ok(()) };
+    let Some(Extent { mut offset, len }) = whole_blocks(extent, size) else {
+        return Ok(());
+    };
     let end = offset + len;
     let mut buffer = vec![0; ZEROS.len()];
     while offset < end {
@@ -69,7 +78,13 @@ pub(super) fn punch_zeros(file: &File, extent: Extent, size: u64) -> io::Result<
         file.read_exact_at(bytes, offset)?;
         if is_zeros(bytes) {
             // Not supported by every file system; the written zeros remain correct.
-            let _ = punch(file, Extent { offset, len: bytes.len() as u64 });
+            let _ = punch(
+                file,
+                Extent {
+                    offset,
+                    len: bytes.len() as u64,
+                },
+            );
         }
         offset += bytes.len() as u64;
     }
@@ -79,17 +94,30 @@ pub(super) fn punch_zeros(file: &File, extent: Extent, size: u64) -> io::Result<
 /// Returns the whole blocks of an extent in a file of `size` bytes. The file's partial last block
 /// counts as whole.
 pub(super) fn whole_blocks(extent: Extent, size: u64) -> Option<Extent> {
-    let (start, end) = (extent.offset.next_multiple_of(BLOCK), extent.offset + extent.len);
+    let (start, end) = (
+        extent.offset.next_multiple_of(BLOCK),
+        extent.offset + extent.len,
+    );
     let end = if end >= size { end } else { end - end % BLOCK };
-    (start < end).then(|| Extent { offset: start, len: end - start })
+    (start < end).then(|| Extent {
+        offset: start,
+        len: end - start,
+    })
 }
 
 pub(super) fn is_zeros(bytes: &[u8]) -> bool {
-    bytes.chunks(ZEROS.len()).all(|bytes| *bytes == ZEROS[..bytes.len()])
+    bytes
+        .chunks(ZEROS.len())
+        .all(|bytes| *bytes == ZEROS[..bytes.len()])
 }
 
 fn punch(file: &File, extent: Extent) -> rustix::io::Result<()> {
-    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, extent.offset, extent.len)
+    fallocate(
+        file,
+        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        extent.offset,
+        extent.len,
+    )
 }
 
 /// Smallest file examined for holes; smaller ones would save less than a frame.
@@ -112,20 +140,29 @@ mod tests {
     fn sparse(size: u64, data: &[(u64, usize)]) -> File {
         let file = tempfile::tempfile().unwrap();
         file.set_len(size).unwrap();
-        data.iter().for_each(|(offset, len)| file.write_all_at(&vec![7; *len], *offset).unwrap());
+        data.iter()
+            .for_each(|(offset, len)| file.write_all_at(&vec![7; *len], *offset).unwrap());
         file
     }
 
     fn holes(file: &File) -> Vec<(u64, u64)> {
         let stat = rustix::fs::fstat(file).unwrap();
-        find_holes(file, &stat).extents().iter().map(|hole| (hole.offset, hole.len)).collect()
+        find_holes(file, &stat)
+            .extents()
+            .iter()
+            .map(|hole| (hole.offset, hole.len))
+            .collect()
     }
 
     #[test]
     fn holes_are_found_also_at_both_ends() {
         assert_eq!(
             holes(&sparse(10 << 20, &[(1 << 20, 4096), (5 << 20, 1 << 20)])),
-            [(0, 1 << 20), ((1 << 20) + 4096, (4 << 20) - 4096), (6 << 20, 4 << 20)]
+            [
+                (0, 1 << 20),
+                ((1 << 20) + 4096, (4 << 20) - 4096),
+                (6 << 20, 4 << 20)
+            ]
         );
         assert_eq!(holes(&sparse(1 << 20, &[])), [(0, 1 << 20)]);
         assert_eq!(holes(&sparse((1 << 20) + 1, &[(0, (1 << 20) + 1)])), []);
@@ -137,10 +174,29 @@ mod tests {
         let file = sparse(1 << 20, &[(0, 1 << 20)]);
         file.write_all_at(&[0; 9000], 4000).unwrap();
         file.write_all_at(&vec![0; 200_000], 300_000).unwrap();
-        punch_zeros(&file, Extent { offset: 0, len: 5000 }, 1 << 20).unwrap();
-        punch_zeros(&file, Extent { offset: 300_000, len: 200_000 }, 1 << 20).unwrap();
+        punch_zeros(
+            &file,
+            Extent {
+                offset: 0,
+                len: 5000,
+            },
+            1 << 20,
+        )
+        .unwrap();
+        punch_zeros(
+            &file,
+            Extent {
+                offset: 300_000,
+                len: 200_000,
+            },
+            1 << 20,
+        )
+        .unwrap();
         let found = holes(&file);
-        assert!(found.len() == 1 && found[0].0 >= 300_000 && found[0].0 + found[0].1 <= 500_000, "{found:?}");
+        assert!(
+            found.len() == 1 && found[0].0 >= 300_000 && found[0].0 + found[0].1 <= 500_000,
+            "{found:?}"
+        );
         let mut bytes = vec![0; 1 << 20];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert!(bytes[..4000].iter().all(|byte| *byte == 7));
@@ -149,7 +205,14 @@ mod tests {
     #[test]
     fn what_is_made_zeros_reads_as_zeros() {
         let file = sparse(1 << 20, &[(0, 1 << 20)]);
-        make_zeros(&file, Extent { offset: 5, len: 500_000 }).unwrap();
+        make_zeros(
+            &file,
+            Extent {
+                offset: 5,
+                len: 500_000,
+            },
+        )
+        .unwrap();
         let mut bytes = vec![1; 1 << 20];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert!(is_zeros(&bytes[5..500_005]) && bytes[..5] == [7; 5] && bytes[500_005] == 7);
@@ -157,7 +220,9 @@ mod tests {
 
     #[test]
     fn whole_blocks_end_with_the_file() {
-        let blocks = |offset, len| whole_blocks(Extent { offset, len }, 10_000).map(|extent| (extent.offset, extent.len));
+        let blocks = |offset, len| {
+            whole_blocks(Extent { offset, len }, 10_000).map(|extent| (extent.offset, extent.len))
+        };
         assert_eq!(blocks(0, 4096), Some((0, 4096)));
         assert_eq!(blocks(1, 8191), Some((4096, 4096)));
         assert_eq!(blocks(1, 8190), None);

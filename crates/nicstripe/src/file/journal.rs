@@ -45,7 +45,9 @@ impl JournalFile {
             match Self::lock_with(dir, name, OFlags::CREATE) {
                 Ok(file) if is_ours(&file)? => return Ok(file),
                 // Not locked by anyone, or a symbolic link.
-                Ok(_) | Err(Errno::LOOP) => unlinkat(dir, name, AtFlags::empty()).map_err(|_| foreign(name))?,
+                Ok(_) | Err(Errno::LOOP) => {
+                    unlinkat(dir, name, AtFlags::empty()).map_err(|_| foreign(name))?
+                }
                 Err(Errno::ACCESS) if exists(dir, name)?.is_some() => return Err(foreign(name)),
                 Err(error) => return Err(error.into()),
             }
@@ -61,7 +63,11 @@ impl JournalFile {
     /// it is missing or other users may have written it.
     pub(super) fn lock_existing(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
         let file = Self::lock_with(dir, name, OFlags::empty())?;
-        if is_ours(&file)? { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+        if is_ours(&file)? {
+            Ok(file)
+        } else {
+            Err(io::ErrorKind::NotFound.into())
+        }
     }
 
     fn lock_with(dir: &OwnedFd, name: &OsStr, more: OFlags) -> rustix::io::Result<File> {
@@ -71,7 +77,8 @@ impl JournalFile {
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             // The previous holder may have removed the file between the two calls; then the lock
             // protects nothing.
-            let is_there = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|found| (found.st_dev, found.st_ino));
+            let is_there = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map(|found| (found.st_dev, found.st_ino));
             let ours = fstat(&file)?;
             if is_there == Ok((ours.st_dev, ours.st_ino)) {
                 return Ok(file);
@@ -86,7 +93,9 @@ impl JournalFile {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             other => other?,
         }
-        let Ok(header) = Header::decode(&header) else { return Ok(None) };
+        let Ok(header) = Header::decode(&header) else {
+            return Ok(None);
+        };
         let mut replay = Replay::new(header);
         let mut buffer = vec![0; READ_LEN];
         io::Seek::seek(&mut file, io::SeekFrom::Start(HEADER_LEN as u64))?;
@@ -101,20 +110,34 @@ impl JournalFile {
     /// Continues a replayed journal after truncating its torn tail.
     pub(super) fn resume(file: File, replayed: &Replayed) -> io::Result<Self> {
         file.set_len(replayed.valid_len)?;
-        Ok(Self { file, header: replayed.header, end: Mutex::new(replayed.valid_len) })
+        Ok(Self {
+            file,
+            header: replayed.header,
+            end: Mutex::new(replayed.valid_len),
+        })
     }
 
     pub(super) fn start(file: File, header: Header) -> io::Result<Self> {
         file.set_len(0)?;
         file.write_all_at(&header.encode(), 0)?;
-        Ok(Self { file, header, end: Mutex::new(HEADER_LEN as u64) })
+        Ok(Self {
+            file,
+            header,
+            end: Mutex::new(HEADER_LEN as u64),
+        })
     }
 
     /// Appends records of durable data and syncs them.
     pub(super) fn append(&self, grid: Grid, subtrees: Vec<Subtree>) -> io::Result<()> {
         let merged = merge_siblings(grid, subtrees).map_err(io::Error::other)?;
-        let records: Vec<u8> = merged.into_iter().flat_map(|subtree| Record { subtree }.encode(self.header.id)).collect();
-        let mut end = self.end.lock().map_err(|_| io::Error::other("journal state unknown after a panic"))?;
+        let records: Vec<u8> = merged
+            .into_iter()
+            .flat_map(|subtree| Record { subtree }.encode(self.header.id))
+            .collect();
+        let mut end = self
+            .end
+            .lock()
+            .map_err(|_| io::Error::other("journal state unknown after a panic"))?;
         self.file.write_all_at(&records, *end)?;
         self.file.sync_data()?;
         *end += records.len() as u64;
@@ -129,7 +152,10 @@ fn is_ours(file: &File) -> io::Result<bool> {
 
 fn foreign(name: &OsStr) -> io::Error {
     let name = escaped(name.as_bytes());
-    io::Error::new(io::ErrorKind::PermissionDenied, format!("\"{name}\" belongs to another user: remove it"))
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("\"{name}\" belongs to another user: remove it"),
+    )
 }
 
 /// Most foreign files removed for one journal. A user who keeps creating them can block the

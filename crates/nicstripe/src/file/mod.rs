@@ -26,7 +26,9 @@ pub(crate) use self::{
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
     root::Root,
     source::{Opened, ReadOptions, Source, tells_no_sizes, too_much_made},
-    target::{TMPFS_MAGIC, Target, TargetRequest, grid_of, make_parents, open_parent, remove_earlier},
+    target::{
+        TMPFS_MAGIC, Target, TargetRequest, grid_of, make_parents, open_parent, remove_earlier,
+    },
 };
 
 #[cfg(any(test, fuzzing))]
@@ -66,7 +68,13 @@ impl FileError {
             io::ErrorKind::AlreadyExists => FailCode::Exists,
             _ => FailCode::Io,
         };
-        Self { operation, name: name.to_string(), code, resumable: false, source }
+        Self {
+            operation,
+            name: name.to_string(),
+            code,
+            resumable: false,
+            source,
+        }
     }
 
     /// Replaces the code.
@@ -75,7 +83,10 @@ impl FileError {
     }
 
     pub(crate) fn resumable(self) -> Self {
-        Self { resumable: true, ..self }
+        Self {
+            resumable: true,
+            ..self
+        }
     }
 
     /// Returns the error with its cause in one line, for the peer.
@@ -115,8 +126,14 @@ pub(crate) fn identity_of(stat: &rustix::fs::Stat) -> SourceIdentity {
     use nicstripe_proto::journal::Timestamp;
     SourceIdentity {
         size: stat.st_size as u64,
-        mtime: Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
-        ctime: Timestamp { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 },
+        mtime: Timestamp {
+            seconds: stat.st_mtime,
+            nanoseconds: stat.st_mtime_nsec as u32,
+        },
+        ctime: Timestamp {
+            seconds: stat.st_ctime,
+            nanoseconds: stat.st_ctime_nsec as u32,
+        },
         inode: stat.st_ino,
         device: stat.st_dev,
     }

@@ -25,7 +25,8 @@ impl Others {
     /// write, so owner and mode are not checked.
     pub(super) fn are_all(self, file: &File) -> io::Result<bool> {
         let stat = fstat(file)?;
-        let is_alone = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1;
+        let is_alone =
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1;
         Ok(is_alone && (self.include(&stat) || WITHOUT_OWNERS.contains(&fstatfs(file)?.f_type)))
     }
 
@@ -37,4 +38,9 @@ impl Others {
 
 /// File systems with one owner and mode for all files: FAT, exFAT, and those of SMB
 /// (linux/magic.h).
-const WITHOUT_OWNERS: [FsWord; 4] = [0x4d44, 0x2011_bab0, 0xff53_4d42_u32 as FsWord, 0xfe53_4d42_u32 as FsWord];
+const WITHOUT_OWNERS: [FsWord; 4] = [
+    0x4d44,
+    0x2011_bab0,
+    0xff53_4d42_u32 as FsWord,
+    0xfe53_4d42_u32 as FsWord,
+];

@@ -84,16 +84,29 @@ impl IoPool {
     /// Starts one thread per core, within bounds.
     pub(crate) fn start() -> std::io::Result<Self> {
         let (fewest, most) = THREADS;
-        let count = thread::available_parallelism().map_or(fewest, NonZero::get).clamp(fewest, most);
+        let count = thread::available_parallelism()
+            .map_or(fewest, NonZero::get)
+            .clamp(fewest, most);
         let io = Crew::start("nicstripe-io", count + SPARE_THREADS, count, || {})?;
-        let background = Crew::start("nicstripe-later", BACKGROUND_THREADS, BACKGROUND_THREADS, yield_to_others)?;
-        Ok(Self { crews: Arc::new(Crews { io, background }), owner: Owner::default() })
+        let background = Crew::start(
+            "nicstripe-later",
+            BACKGROUND_THREADS,
+            BACKGROUND_THREADS,
+            yield_to_others,
+        )?;
+        Ok(Self {
+            crews: Arc::new(Crews { io, background }),
+            owner: Owner::default(),
+        })
     }
 
     /// Returns a handle for another owner, identified by the peer's key. Busy owners get equal
     /// thread time.
     pub(crate) fn of(&self, owner: Owner) -> Self {
-        Self { crews: self.crews.clone(), owner }
+        Self {
+            crews: self.crews.clone(),
+            owner,
+        }
     }
 
     /// Runs `job` on a thread, in no particular order.
@@ -108,7 +121,10 @@ impl IoPool {
 
     /// Runs `job` on a thread and returns its result; `None` if it panicked. Cancel safe: the job
     /// of a cancelled call still runs.
-    pub(crate) async fn call<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         let (done, result) = tokio::sync::oneshot::channel();
         self.run(move || drop(done.send(job())));
         result.await.ok()
@@ -119,14 +135,24 @@ impl Crew {
     /// Starts `threads` threads that each call `prepare` first; one owner uses at most `most_each`
     /// of them.
     fn start(name: &str, threads: usize, most_each: usize, prepare: fn()) -> std::io::Result<Self> {
-        let state = State { turns: RoundRobin::new(most_each), idle: 0, is_woken: false, is_closed: false };
-        let crew = Self(Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new() }));
+        let state = State {
+            turns: RoundRobin::new(most_each),
+            idle: 0,
+            is_woken: false,
+            is_closed: false,
+        };
+        let crew = Self(Arc::new(Queue {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }));
         for index in 0..threads {
             let queue = crew.0.clone();
-            thread::Builder::new().name(format!("{name}-{index}")).spawn(move || {
-                prepare();
-                queue.work();
-            })?;
+            thread::Builder::new()
+                .name(format!("{name}-{index}"))
+                .spawn(move || {
+                    prepare();
+                    queue.work();
+                })?;
         }
         Ok(crew)
     }
@@ -187,7 +213,10 @@ impl Queue {
                 return None;
             }
             state.idle += 1;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
             state.is_woken = false;
         }
@@ -200,7 +229,9 @@ impl Queue {
 
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue").field("waiting", &self.lock().turns.len()).finish_non_exhaustive()
+        f.debug_struct("Queue")
+            .field("waiting", &self.lock().turns.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -222,7 +253,11 @@ mod tests {
     async fn jobs_that_panic_end_no_thread() {
         let pool = IoPool::start().unwrap();
         for _ in 0..2 * THREADS.1 {
-            assert_eq!(pool.call(|| -> u32 { panic!("a fault, for this test") }).await, None);
+            assert_eq!(
+                pool.call(|| -> u32 { panic!("a fault, for this test") })
+                    .await,
+                None
+            );
         }
         assert_eq!(pool.call(|| 7).await, Some(7));
     }
@@ -234,7 +269,8 @@ mod tests {
         let disk = Arc::new(Mutex::new(disk));
         for _ in 0..100 {
             let disk = disk.clone();
-            pool.of([1; 32]).run(move || _ = disk.lock().unwrap().recv());
+            pool.of([1; 32])
+                .run(move || _ = disk.lock().unwrap().recv());
         }
         let other = pool.of([2; 32]);
         let ran = tokio::time::timeout(Duration::from_secs(20), other.call(|| 7)).await;

@@ -35,7 +35,11 @@ const MOST_PART: usize = 4;
 pub(crate) fn most_directories(most: usize) -> usize {
     static SIXTEENTH: LazyLock<usize> = LazyLock::new(|| {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        limit.map_or(usize::MAX, |all| usize::try_from(all / 16).unwrap_or(usize::MAX)).max(LEAST_DIRECTORIES)
+        limit
+            .map_or(usize::MAX, |all| {
+                usize::try_from(all / 16).unwrap_or(usize::MAX)
+            })
+            .max(LEAST_DIRECTORIES)
     });
     most.min(*SIXTEENTH)
 }
@@ -77,7 +81,11 @@ struct Waiting {
 impl Share {
     /// Returns how much an owner may take if `free` is left.
     fn may_take(&self, free: usize) -> usize {
-        if self.held == 0 { free } else { free.saturating_sub(self.held) / 2 }
+        if self.held == 0 {
+            free
+        } else {
+            free.saturating_sub(self.held) / 2
+        }
     }
 
     /// Returns the size of a ranged lease: a quarter of the owner's share, or an eighth if it holds
@@ -96,18 +104,31 @@ pub(crate) struct Lease {
 
 impl Quota {
     pub(crate) fn new(all: usize) -> Self {
-        let state = State { all, free: all, owners: BTreeMap::new() };
-        Self { state: Arc::new(Mutex::new(state)), owner: Owner::default() }
+        let state = State {
+            all,
+            free: all,
+            owners: BTreeMap::new(),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            owner: Owner::default(),
+        }
     }
 
     /// Returns a handle to the same quota for another owner.
     pub(crate) fn of(&self, owner: Owner) -> Self {
-        Self { state: self.state.clone(), owner }
+        Self {
+            state: self.state.clone(),
+            owner,
+        }
     }
 
     /// Waits up to a minute for `count` units; returns `None` on timeout. Cancel safe.
     pub(crate) async fn lease(&self, count: usize) -> Option<Lease> {
-        timeout(LONGEST_WAIT, self.ask(count, count)).await.ok()?.ok()
+        timeout(LONGEST_WAIT, self.ask(count, count))
+            .await
+            .ok()?
+            .ok()
     }
 
     /// Returns `count` units if they are free now.
@@ -127,7 +148,16 @@ impl Quota {
         // A small quota must not make any request impossible.
         let at_once = (state.all / MOST_PART).max(1);
         let (least, most) = (least.min(at_once), most.min(at_once));
-        state.owners.entry(self.owner).or_default().waiting.push_back(Waiting { least, most, granted });
+        state
+            .owners
+            .entry(self.owner)
+            .or_default()
+            .waiting
+            .push_back(Waiting {
+                least,
+                most,
+                granted,
+            });
         drop(state);
         self.grant();
         lease
@@ -138,8 +168,13 @@ impl Quota {
             // The lock is released at the end of this line. A lease whose receiver is gone is
             // dropped below, and locks again.
             let next = self.lock().next();
-            let Some((owner, count, granted)) = next else { return };
-            let _ = granted.send(Lease { of: self.of(owner), count });
+            let Some((owner, count, granted)) = next else {
+                return;
+            };
+            let _ = granted.send(Lease {
+                of: self.of(owner),
+                count,
+            });
         }
     }
 
@@ -154,11 +189,18 @@ impl State {
         for share in self.owners.values_mut() {
             share.waiting.retain(|waiting| !waiting.granted.is_closed());
         }
-        self.owners.retain(|_, share| share.held > 0 || !share.waiting.is_empty());
+        self.owners
+            .retain(|_, share| share.held > 0 || !share.waiting.is_empty());
         let free = self.free;
-        let asking = self.owners.iter_mut().filter_map(|(owner, share)| Some((share.waiting.front()?.least, owner, share)));
-        let may_have = |share: &Share, least: usize| share.held == 0 || least <= share.may_take(free);
-        let (least, owner, share) = asking.filter(|(least, _, share)| may_have(share, *least)).min_by_key(|(_, _, share)| share.held)?;
+        let asking = self
+            .owners
+            .iter_mut()
+            .filter_map(|(owner, share)| Some((share.waiting.front()?.least, owner, share)));
+        let may_have =
+            |share: &Share, least: usize| share.held == 0 || least <= share.may_take(free);
+        let (least, owner, share) = asking
+            .filter(|(least, _, share)| may_have(share, *least))
+            .min_by_key(|(_, _, share)| share.held)?;
         if least > free {
             return None;
         }
@@ -203,8 +245,13 @@ mod tests {
     #[test]
     fn the_first_owner_has_half_and_the_next_half_of_the_rest() {
         let descriptors = Quota::new(2048);
-        let held: Vec<Vec<Lease>> = (0..8).map(|owner| all(&descriptors.of([owner; 32]))).collect();
-        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [1024, 512, 256, 128, 64, 32, 16, 8]);
+        let held: Vec<Vec<Lease>> = (0..8)
+            .map(|owner| all(&descriptors.of([owner; 32])))
+            .collect();
+        assert_eq!(
+            held.iter().map(Vec::len).collect::<Vec<_>>(),
+            [1024, 512, 256, 128, 64, 32, 16, 8]
+        );
         drop(held);
         assert_eq!(descriptors.lock().free, 2048);
         assert!(descriptors.try_lease(OF_TARGET).is_some() && descriptors.lock().owners.len() <= 1);
@@ -224,19 +271,29 @@ mod tests {
     async fn what_is_not_free_is_waited_for_and_the_poorest_comes_first() {
         let descriptors = Quota::new(8);
         let (a, b) = (descriptors.of(A), descriptors.of(B));
-        let (mut of_a, of_b) = (all(&a), [b.try_lease(1), descriptors.of([3; 32]).try_lease(1)]);
+        let (mut of_a, of_b) = (
+            all(&a),
+            [b.try_lease(1), descriptors.of([3; 32]).try_lease(1)],
+        );
         assert_eq!((of_a.len(), descriptors.lock().free), (4, 2));
         let another = |of: &Quota| {
             let of = of.clone();
             tokio::spawn(async move { of.lease(1).await })
         };
         let (mut for_a, for_b) = (another(&a), another(&b));
-        while [A, B].iter().any(|owner| descriptors.lock().owners[owner].waiting.is_empty()) {
+        while [A, B]
+            .iter()
+            .any(|owner| descriptors.lock().owners[owner].waiting.is_empty())
+        {
             tokio::task::yield_now().await;
         }
         of_a.truncate(3);
         let for_b = for_b.await.unwrap().expect("B has less");
-        assert!(timeout(Duration::from_millis(50), &mut for_a).await.is_err());
+        assert!(
+            timeout(Duration::from_millis(50), &mut for_a)
+                .await
+                .is_err()
+        );
         drop((of_b, for_b));
         assert!(for_a.await.unwrap().is_some());
         // A cancelled request takes nothing.
@@ -253,8 +310,14 @@ mod tests {
             held.push(lease);
         }
         let counts: Vec<usize> = held.iter().map(Lease::count).collect();
-        assert_eq!(counts, [32, 12, 10, 9, 8, 7, 6, 5, 4, 4, 4, 4, 4, 4, 4, 4, 4]);
-        assert!(counts.iter().sum::<usize>() <= 128, "half is left to others");
+        assert_eq!(
+            counts,
+            [32, 12, 10, 9, 8, 7, 6, 5, 4, 4, 4, 4, 4, 4, 4, 4, 4]
+        );
+        assert!(
+            counts.iter().sum::<usize>() <= 128,
+            "half is left to others"
+        );
         let of_b = memory.of(B).lease_between(4, 32).await.unwrap();
         assert_eq!(of_b.count(), 16);
 
@@ -262,9 +325,18 @@ mod tests {
             let memory = memory.of(A);
             async move { memory.lease_between(4, 32).await }
         });
-        assert!(timeout(Duration::from_millis(50), &mut waiting).await.is_err(), "its share is used up");
+        assert!(
+            timeout(Duration::from_millis(50), &mut waiting)
+                .await
+                .is_err(),
+            "its share is used up"
+        );
         drop((of_b, held));
-        assert_eq!(waiting.await.unwrap().unwrap().count(), 4, "as soon as there is enough");
+        assert_eq!(
+            waiting.await.unwrap().unwrap().count(),
+            4,
+            "as soon as there is enough"
+        );
         assert_eq!(memory.lock().free, 256);
     }
 }

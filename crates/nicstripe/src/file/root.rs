@@ -13,7 +13,10 @@ use std::{
 
 use nicstripe_proto::Name;
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fsync, mkdirat, openat, openat2, readlinkat, statat},
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fsync, mkdirat, openat, openat2,
+        readlinkat, statat,
+    },
     io::Errno,
 };
 
@@ -43,23 +46,33 @@ enum Links {
 impl Root {
     pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
         let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
-        let dir =
-            openat(CWD, path, flags, Mode::empty()).map_err(|error| FileError::new("open directory", path.display(), error.into()))?;
-        Ok(Self { dir: Arc::new(dir), links: Links::Followed })
+        let dir = openat(CWD, path, flags, Mode::empty())
+            .map_err(|error| FileError::new("open directory", path.display(), error.into()))?;
+        Ok(Self {
+            dir: Arc::new(dir),
+            links: Links::Followed,
+        })
     }
 
     pub(crate) fn of(dir: &OwnedFd) -> Result<Self, FileError> {
         let error = |cause: io::Error| FileError::new("serve", "the directory descriptor", cause);
         let stat = fstat(dir).map_err(|cause| error(cause.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            return Err(error(io::ErrorKind::NotADirectory.into()).with_code(nicstripe_proto::FailCode::NotAFile));
+            return Err(error(io::ErrorKind::NotADirectory.into())
+                .with_code(nicstripe_proto::FailCode::NotAFile));
         }
-        Ok(Self { dir: Arc::new(dir.try_clone().map_err(error)?), links: Links::Followed })
+        Ok(Self {
+            dir: Arc::new(dir.try_clone().map_err(error)?),
+            links: Links::Followed,
+        })
     }
 
     /// Returns this root for a peer whose paths may not contain symbolic links.
     pub(crate) fn without_links(&self) -> Self {
-        Self { dir: self.dir.clone(), links: Links::Refused }
+        Self {
+            dir: self.dir.clone(),
+            links: Links::Refused,
+        }
     }
 
     /// Rejects a directory that contains this installation's key, peer list or state.
@@ -67,11 +80,18 @@ impl Root {
         let error = |cause: io::Error| FileError::new("serve", shown.display(), cause);
         let Some(home) = home else { return Ok(self) };
         let stat = fstat(&self.dir).map_err(|cause| error(cause.into()))?;
-        match home.found_in_inode((stat.st_dev, stat.st_ino)).map_err(error)? {
+        match home
+            .found_in_inode((stat.st_dev, stat.st_ino))
+            .map_err(error)?
+        {
             None => Ok(self),
             Some(place) => {
-                let why = format!("it contains {}, the folder of this machine's key, list of peers or state", place.display());
-                Err(error(io::Error::new(io::ErrorKind::PermissionDenied, why)).with_code(nicstripe_proto::FailCode::Refused))
+                let why = format!(
+                    "it contains {}, the folder of this machine's key, list of peers or state",
+                    place.display()
+                );
+                Err(error(io::Error::new(io::ErrorKind::PermissionDenied, why))
+                    .with_code(nicstripe_proto::FailCode::Refused))
             }
         }
     }
@@ -94,8 +114,14 @@ impl Root {
 
     fn open_parent<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
         let path = path_of(name);
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Ok((self.open_beneath(parent, OFlags::DIRECTORY | OFlags::RDONLY)?, OsStr::from_bytes(name.file_name())))
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        Ok((
+            self.open_beneath(parent, OFlags::DIRECTORY | OFlags::RDONLY)?,
+            OsStr::from_bytes(name.file_name()),
+        ))
     }
 
     /// Locates a directory beneath the root, or the root itself, with `O_PATH`.
@@ -118,7 +144,11 @@ impl Root {
         check_given(name)?;
         let mut path = PathBuf::new();
         for component in name.components().map(OsStr::from_bytes) {
-            let parent = if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.clone() };
+            let parent = if path.as_os_str().is_empty() {
+                PathBuf::from(".")
+            } else {
+                path.clone()
+            };
             path.push(component);
             match self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -138,7 +168,9 @@ impl Root {
     }
 
     fn open_sought(&self, name: Option<&Name>, flags: OFlags) -> io::Result<OwnedFd> {
-        let Some(name) = name else { return self.open_beneath(Path::new("."), flags) };
+        let Some(name) = name else {
+            return self.open_beneath(Path::new("."), flags);
+        };
         check_sought(name)?;
         self.open_beneath(&path_of(name), flags)
     }
@@ -148,17 +180,24 @@ impl Root {
             (Err(Errno::LOOP), Links::Refused) => Err(Barred::LinkOfAppender.into()),
             (Err(Errno::LOOP), Links::Followed) => {
                 let path = self.resolved(path)?;
-                self.open_without_links(&path, flags).map_err(|error| match error {
-                    Errno::LOOP => Barred::Link.into(),
-                    error => error.into(),
-                })
+                self.open_without_links(&path, flags)
+                    .map_err(|error| match error {
+                        Errno::LOOP => Barred::Link.into(),
+                        error => error.into(),
+                    })
             }
             (opened, _) => Ok(opened?),
         }
     }
 
     fn open_without_links(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        openat2(&*self.dir, path, flags | OFlags::CLOEXEC, Mode::empty(), CONFINED)
+        openat2(
+            &*self.dir,
+            path,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            CONFINED,
+        )
     }
 
     /// Resolves the symbolic links of a path into an equivalent path without links.
@@ -191,7 +230,11 @@ impl Root {
                 push_components(&mut ahead, Path::new(&target))?;
             }
         }
-        Ok(if path.as_os_str().is_empty() { PathBuf::from(".") } else { path })
+        Ok(if path.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            path
+        })
     }
 }
 
@@ -199,7 +242,9 @@ impl Root {
 fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
     for component in path.components().rev() {
         match component {
-            Component::Normal(_) | Component::ParentDir => ahead.push(component.as_os_str().to_owned()),
+            Component::Normal(_) | Component::ParentDir => {
+                ahead.push(component.as_os_str().to_owned())
+            }
             Component::CurDir => {}
             Component::RootDir | Component::Prefix(_) => return Err(Barred::Outside.into()),
         }
@@ -208,7 +253,9 @@ fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
 }
 
 /// Stays beneath the directory and follows no symbolic link.
-const CONFINED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+const CONFINED: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
 
 /// Most components of a path with all its links resolved: four times the limit of a name.
 const MOST_STEPS: usize = 1024;
@@ -253,22 +300,42 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
         std::fs::write(dir.path().join("a/b/file"), "").unwrap();
-        let links =
-            [("a/b/up", "../../a"), ("first", "second"), ("second", "./a//b/"), ("loop", "loop"), ("here", "."), ("a/out", "b/../../..")];
+        let links = [
+            ("a/b/up", "../../a"),
+            ("first", "second"),
+            ("second", "./a//b/"),
+            ("loop", "loop"),
+            ("here", "."),
+            ("a/out", "b/../../.."),
+        ];
         for (link, target) in links {
             std::os::unix::fs::symlink(target, dir.path().join(link)).unwrap();
         }
         let root = Root::open(dir.path()).unwrap();
         let without = root.without_links();
-        let open = |root: &Root, name: &str| root.open_file(&Name::parse(name.as_bytes()).unwrap(), OFlags::RDONLY).map(drop);
-        for name in ["a/b/up/b/file", "first/file", "first/up/b/up/b/file", "here/here/first/file"] {
+        let open = |root: &Root, name: &str| {
+            root.open_file(&Name::parse(name.as_bytes()).unwrap(), OFlags::RDONLY)
+                .map(drop)
+        };
+        for name in [
+            "a/b/up/b/file",
+            "first/file",
+            "first/up/b/up/b/file",
+            "here/here/first/file",
+        ] {
             open(&root, name).unwrap();
             let error = open(&without, name).unwrap_err();
             assert!(Barred::is_why(&error), "{name}: {error}");
         }
         open(&without, "a/b/file").unwrap();
-        assert_eq!(open(&root, "loop").unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
-        assert_eq!(open(&root, "a/out/file").unwrap_err().to_string(), "leads out of the served directory");
+        assert_eq!(
+            open(&root, "loop").unwrap_err().raw_os_error(),
+            Some(Errno::LOOP.raw_os_error())
+        );
+        assert_eq!(
+            open(&root, "a/out/file").unwrap_err().to_string(),
+            "leads out of the served directory"
+        );
     }
 
     #[test]
@@ -283,10 +350,15 @@ mod tests {
         std::os::unix::fs::symlink("plain", inside.join("in")).unwrap();
 
         let root = Root::open(&inside).unwrap();
-        let open = |name: &str| root.open_file(&Name::parse(name.as_bytes()).unwrap(), OFlags::RDONLY);
+        let open =
+            |name: &str| root.open_file(&Name::parse(name.as_bytes()).unwrap(), OFlags::RDONLY);
         assert!(open("plain").is_ok() && open("in").is_ok());
         for out in ["out", "absolute"] {
-            assert_eq!(open(out).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{out}");
+            assert_eq!(
+                open(out).unwrap_err().kind(),
+                io::ErrorKind::PermissionDenied,
+                "{out}"
+            );
         }
         assert_eq!(open("missing").unwrap_err().kind(), io::ErrorKind::NotFound);
     }

@@ -8,13 +8,16 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, ChainingValue, ChunkId, FailCode, Grid, HoleMap, Name, Offering, SourceIdentity, grid::MOST_SIZE, hash_tree::chunk_value,
-    message::GetRange, name::escaped, tree::PACKED_MOST,
+    BitRate, ChainingValue, ChunkId, FailCode, Grid, HoleMap, Name, Offering, SourceIdentity,
+    grid::MOST_SIZE, hash_tree::chunk_value, message::GetRange, name::escaped, tree::PACKED_MOST,
 };
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, openat};
 
 use super::StoredFile;
-use super::{BufferPool, ChunkBuffer, FileError, Lease, Root, compress::Packer, device, holes::find_holes, identity_of};
+use super::{
+    BufferPool, ChunkBuffer, FileError, Lease, Root, compress::Packer, device, holes::find_holes,
+    identity_of,
+};
 
 /// An open source, with its identity at the time of opening.
 #[derive(Debug)]
@@ -80,8 +83,14 @@ impl Source {
         Self::of(file, name, options)
     }
 
-    pub(crate) fn open_beneath(root: &Root, name: &Name, options: ReadOptions) -> Result<Self, FileError> {
-        let file = root.open_file(name, FLAGS).map_err(|error| FileError::new("open", name, error))?;
+    pub(crate) fn open_beneath(
+        root: &Root,
+        name: &Name,
+        options: ReadOptions,
+    ) -> Result<Self, FileError> {
+        let file = root
+            .open_file(name, FLAGS)
+            .map_err(|error| FileError::new("open", name, error))?;
         Self::of(file.into(), name.to_string(), options)
     }
 
@@ -90,40 +99,93 @@ impl Source {
         let stat = fstat(&file).map_err(|error| FileError::new("stat", &name, error.into()))?;
         let identity = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => identity_of(&stat),
-            FileType::BlockDevice => device_identity(&file, &stat).map_err(|error| FileError::new("find the size of", &name, error))?,
+            FileType::BlockDevice => device_identity(&file, &stat)
+                .map_err(|error| FileError::new("find the size of", &name, error))?,
             other => {
-                let what = if other == FileType::Directory { "a directory" } else { "neither a regular file nor a block device" };
+                let what = if other == FileType::Directory {
+                    "a directory"
+                } else {
+                    "neither a regular file nor a block device"
+                };
                 let error = io::Error::other(format!("it is {what}"));
                 return Err(FileError::new("send", &name, error).with_code(FailCode::NotAFile));
             }
         };
         let is_made = is_unsized(&file);
-        let size = if is_made { made_size(&file) } else { Ok(identity.size) };
-        let identity = SourceIdentity { size: size.map_err(|error| FileError::new("send", &name, error))?, ..identity };
+        let size = if is_made {
+            made_size(&file)
+        } else {
+            Ok(identity.size)
+        };
+        let identity = SourceIdentity {
+            size: size.map_err(|error| FileError::new("send", &name, error))?,
+            ..identity
+        };
         check_size(identity.size, &name)?;
         // A hint only: assignments are read in order, so the kernel may read ahead further.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let whole = identity.size;
         let (start, size) = part_of(options.range, whole, &name)?;
         // Holes of a range would be at other offsets than in the file.
-        let holes = if options.range.is_none() && !is_made { find_holes(&file, &stat) } else { HoleMap::default() };
-        let offering = Offering { holes, may_change: options.allow_changing };
+        let holes = if options.range.is_none() && !is_made {
+            find_holes(&file, &stat)
+        } else {
+            HoleMap::default()
+        };
+        let offering = Offering {
+            holes,
+            may_change: options.allow_changing,
+        };
         let packer = Packer::new(options.compress);
         let identity = SourceIdentity { size, ..identity };
-        let content = if is_made { Content::Made(file) } else { Content::File(file) };
-        Ok(Self { content, name, identity, start, whole, mode: stat.st_mode & 0o7777, offering, packer, lease: None })
+        let content = if is_made {
+            Content::Made(file)
+        } else {
+            Content::File(file)
+        };
+        Ok(Self {
+            content,
+            name,
+            identity,
+            start,
+            whole,
+            mode: stat.st_mode & 0o7777,
+            offering,
+            packer,
+            lease: None,
+        })
     }
 
     /// Creates a source from an open file of a storage; `name` is for display.
-    pub(crate) fn of_stored(file: Box<dyn StoredFile>, name: String, options: ReadOptions) -> Result<Self, FileError> {
-        let identity = file.identity().map_err(|error| FileError::new("stat", &name, error))?.as_source();
+    pub(crate) fn of_stored(
+        file: Box<dyn StoredFile>,
+        name: String,
+        options: ReadOptions,
+    ) -> Result<Self, FileError> {
+        let identity = file
+            .identity()
+            .map_err(|error| FileError::new("stat", &name, error))?
+            .as_source();
         check_size(identity.size, &name)?;
         let whole = identity.size;
         let (start, size) = part_of(options.range, whole, &name)?;
-        let offering = Offering { may_change: options.allow_changing, ..Offering::default() };
+        let offering = Offering {
+            may_change: options.allow_changing,
+            ..Offering::default()
+        };
         let (mode, packer) = (file.mode() & 0o7777, Packer::new(options.compress));
         let identity = SourceIdentity { size, ..identity };
-        Ok(Self { content: Content::Stored(file), name, identity, start, whole, mode, offering, packer, lease: None })
+        Ok(Self {
+            content: Content::Stored(file),
+            name,
+            identity,
+            start,
+            whole,
+            mode,
+            offering,
+            packer,
+            lease: None,
+        })
     }
 
     /// Holds a descriptor lease while the file is open.
@@ -151,14 +213,26 @@ impl Source {
     }
 
     /// Reads a chunk into `buffer` and returns its hash.
-    pub(crate) fn read_chunk(&self, grid: Grid, chunk: ChunkId, buffer: &mut ChunkBuffer) -> Result<ChainingValue, FileError> {
+    pub(crate) fn read_chunk(
+        &self,
+        grid: Grid,
+        chunk: ChunkId,
+        buffer: &mut ChunkBuffer,
+    ) -> Result<ChainingValue, FileError> {
         let error = |error| FileError::new("read", &self.name, error);
-        let extent = grid.extent_of(chunk).ok_or_else(|| error(io::ErrorKind::UnexpectedEof.into()))?;
+        let extent = grid
+            .extent_of(chunk)
+            .ok_or_else(|| error(io::ErrorKind::UnexpectedEof.into()))?;
         let bytes = buffer.bytes_mut(extent.len as usize);
-        self.content.read_exact_at(bytes, self.start + extent.offset).map_err(|cause| match cause.kind() {
-            io::ErrorKind::UnexpectedEof => error(io::Error::other("it was truncated while being read")).with_code(FailCode::SourceChanged),
-            _ => error(cause).resumable(),
-        })?;
+        self.content
+            .read_exact_at(bytes, self.start + extent.offset)
+            .map_err(|cause| match cause.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    error(io::Error::other("it was truncated while being read"))
+                        .with_code(FailCode::SourceChanged)
+                }
+                _ => error(cause).resumable(),
+            })?;
         chunk_value(grid, chunk, bytes).map_err(|cause| error(io::Error::other(cause)))
     }
 
@@ -173,7 +247,9 @@ impl Source {
     ) -> Result<(ChainingValue, ChunkBuffer), FileError> {
         let mut buffer = buffers.take();
         let value = self.read_chunk(grid, chunk, &mut buffer)?;
-        let has_zeros = grid.extent_of(chunk).is_some_and(|extent| self.offering.holes.within(extent).next().is_some());
+        let has_zeros = grid
+            .extent_of(chunk)
+            .is_some_and(|extent| self.offering.holes.within(extent).next().is_some());
         let packed = self.packer.pack(buffer.bytes(), buffers, rate, has_zeros);
         Ok((value, packed.unwrap_or(buffer)))
     }
@@ -181,18 +257,29 @@ impl Source {
     /// Compares the file with its state when it was opened. A file that may change only must not
     /// have shrunk.
     pub(crate) fn check_unchanged(&self) -> Result<(), FileError> {
-        let changed = |cause| FileError::new("send", &self.name, cause).with_code(FailCode::SourceChanged);
-        let found = self.content.identity().map_err(|error| FileError::new("stat", &self.name, error))?;
+        let changed =
+            |cause| FileError::new("send", &self.name, cause).with_code(FailCode::SourceChanged);
+        let found = self
+            .content
+            .identity()
+            .map_err(|error| FileError::new("stat", &self.name, error))?;
         // Writes to a device cannot be detected.
         let Some(found) = found else { return Ok(()) };
         if self.offering.may_change && found.size >= self.start + self.identity.size {
             return Ok(());
         }
         if self.offering.may_change {
-            return Err(changed(io::Error::other("it was truncated while being read")));
+            return Err(changed(io::Error::other(
+                "it was truncated while being read",
+            )));
         }
-        let whole = SourceIdentity { size: self.whole, ..self.identity };
-        whole.check(&found).map_err(|cause| changed(io::Error::other(cause)))
+        let whole = SourceIdentity {
+            size: self.whole,
+            ..self.identity
+        };
+        whole
+            .check(&found)
+            .map_err(|cause| changed(io::Error::other(cause)))
     }
 }
 
@@ -209,10 +296,16 @@ impl Content {
         match self {
             Self::File(file) => {
                 let stat = fstat(file)?;
-                Ok((FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice).then(|| identity_of(&stat)))
+                Ok(
+                    (FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice)
+                        .then(|| identity_of(&stat)),
+                )
             }
             // Its times do not reveal a change of content; only a change of size is detected.
-            Self::Made(file) => Ok(Some(SourceIdentity { size: made_size(file)?, ..identity_of(&fstat(file)?) })),
+            Self::Made(file) => Ok(Some(SourceIdentity {
+                size: made_size(file)?,
+                ..identity_of(&fstat(file)?)
+            })),
             Self::Stored(file) => file.identity().map(|identity| Some(identity.as_source())),
         }
     }
@@ -220,14 +313,16 @@ impl Content {
 
 fn open_here(path: &Path) -> Result<(File, String), FileError> {
     let name = escaped(path.as_os_str().as_encoded_bytes());
-    let file = openat(CWD, path, FLAGS, Mode::empty()).map_err(|error| FileError::new("open", &name, error.into()))?;
+    let file = openat(CWD, path, FLAGS, Mode::empty())
+        .map_err(|error| FileError::new("open", &name, error.into()))?;
     Ok((file.into(), name))
 }
 
 /// Returns true for a regular file whose reported size is meaningless because it is generated on
 /// read.
 fn is_unsized(file: &File) -> bool {
-    let is_regular = fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    let is_regular = fstat(file)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
     is_regular && tells_no_sizes(file)
 }
 
@@ -262,12 +357,16 @@ fn made_size(file: &File) -> io::Result<u64> {
 
 /// Error for a generated file that is too large to determine its size.
 pub(crate) fn too_much_made() -> io::Error {
-    io::Error::other(format!("size unknown before the end, and it exceeds {PACKED_MOST} bytes"))
+    io::Error::other(format!(
+        "size unknown before the end, and it exceeds {PACKED_MOST} bytes"
+    ))
 }
 
 /// Returns the offset and length of the requested part of a file.
 fn part_of(range: Option<GetRange>, size: u64, name: &str) -> Result<(u64, u64), FileError> {
-    let Some(range) = range else { return Ok((0, size)) };
+    let Some(range) = range else {
+        return Ok((0, size));
+    };
     let rest = size.checked_sub(range.offset).ok_or_else(|| {
         let why = format!("requested range starts at {} of {size} bytes", range.offset);
         FileError::new("send", name, io::Error::other(why)).with_code(FailCode::Refused)
@@ -285,11 +384,18 @@ fn check_size(size: u64, name: &str) -> Result<(), FileError> {
 
 /// Identifies a device by its number; the times of its node say nothing about its content.
 fn device_identity(file: &File, stat: &Stat) -> io::Result<SourceIdentity> {
-    Ok(SourceIdentity { size: device::size(file)?, device: stat.st_rdev, ..SourceIdentity::default() })
+    Ok(SourceIdentity {
+        size: device::size(file)?,
+        device: stat.st_rdev,
+        ..SourceIdentity::default()
+    })
 }
 
 /// Non-blocking, so that a FIFO is rejected instead of blocking `open`.
-const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+const FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
 
 #[cfg(test)]
 mod tests {
@@ -301,19 +407,44 @@ mod tests {
     fn a_file_that_the_kernel_makes_has_the_size_that_it_is_read_with_and_must_keep_it() {
         const NAME: &str = "/proc/thread-self/comm";
         fs::write(NAME, "short").unwrap();
-        let open = |allow_changing| Source::open(Path::new(NAME), ReadOptions { allow_changing, ..ReadOptions::default() }).unwrap();
+        let open = |allow_changing| {
+            Source::open(
+                Path::new(NAME),
+                ReadOptions {
+                    allow_changing,
+                    ..ReadOptions::default()
+                },
+            )
+            .unwrap()
+        };
         let (source, changing) = (open(false), open(true));
         assert_eq!(source.identity().size, 6);
         let mut buffer = BufferPool::default().take();
-        source.read_chunk(Grid::new(6, nicstripe_proto::ChunkSize::DEFAULT), ChunkId(0), &mut buffer).unwrap();
+        source
+            .read_chunk(
+                Grid::new(6, nicstripe_proto::ChunkSize::DEFAULT),
+                ChunkId(0),
+                &mut buffer,
+            )
+            .unwrap();
         assert_eq!(buffer.bytes(), b"short\n");
         source.check_unchanged().unwrap();
         fs::write(NAME, "longer").unwrap();
-        assert_eq!(source.check_unchanged().unwrap_err().code, FailCode::SourceChanged);
+        assert_eq!(
+            source.check_unchanged().unwrap_err().code,
+            FailCode::SourceChanged
+        );
         changing.check_unchanged().unwrap();
         fs::write(NAME, "less").unwrap();
-        assert_eq!(changing.check_unchanged().unwrap_err().code, FailCode::SourceChanged);
-        let error = Source::open(Path::new("/proc/self/pagemap"), ReadOptions::default()).unwrap_err();
-        assert!(error.source.to_string().ends_with("exceeds 4194304 bytes"), "{error:?}");
+        assert_eq!(
+            changing.check_unchanged().unwrap_err().code,
+            FailCode::SourceChanged
+        );
+        let error =
+            Source::open(Path::new("/proc/self/pagemap"), ReadOptions::default()).unwrap_err();
+        assert!(
+            error.source.to_string().ends_with("exceeds 4194304 bytes"),
+            "{error:?}"
+        );
     }
 }

@@ -41,19 +41,34 @@ pub struct FileIdentity {
 impl FileIdentity {
     pub(crate) fn as_source(&self) -> SourceIdentity {
         let time = timestamp_of(self.modified);
-        SourceIdentity { size: self.size, mtime: time, ctime: time, inode: self.version, device: 0 }
+        SourceIdentity {
+            size: self.size,
+            mtime: time,
+            ctime: time,
+            inode: self.version,
+            device: 0,
+        }
     }
 }
 
 pub(crate) fn timestamp_of(time: SystemTime) -> Timestamp {
     match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => Timestamp { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanoseconds: since.subsec_nanos() },
+        Ok(since) => Timestamp {
+            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanoseconds: since.subsec_nanos(),
+        },
         Err(error) => {
             let before = error.duration();
             let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
             match before.subsec_nanos() {
-                0 => Timestamp { seconds: -seconds, nanoseconds: 0 },
-                nanoseconds => Timestamp { seconds: -seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
+                0 => Timestamp {
+                    seconds: -seconds,
+                    nanoseconds: 0,
+                },
+                nanoseconds => Timestamp {
+                    seconds: -seconds - 1,
+                    nanoseconds: 1_000_000_000 - nanoseconds,
+                },
             }
         }
     }

@@ -43,7 +43,8 @@ use nicstripe_proto::{
     name::escaped,
 };
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fchmod, flock, fstat, fstatfs, fstatvfs, openat, unlinkat,
+    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fchmod, flock,
+    fstat, fstatfs, fstatvfs, openat, unlinkat,
 };
 
 use self::{
@@ -51,8 +52,8 @@ use self::{
     spare::{Basis, Spared},
 };
 use super::{
-    Arrived, Attributes, FileError, Lease, SET_ID_BITS, WriteError, device, hidden_name, journal::JournalFile, ours::Others, root::exists,
-    umask,
+    Arrived, Attributes, FileError, Lease, SET_ID_BITS, WriteError, device, hidden_name,
+    journal::JournalFile, ours::Others, root::exists, umask,
 };
 
 #[derive(Debug)]
@@ -157,18 +158,35 @@ impl Target {
         if trial {
             refuse_interrupted(&request, &shown)?;
         }
-        let named = Named::find(&request, grid_of(request.offer)).map_err(|cause| FileError::new("look at", &shown, cause))?;
-        if let Some(Named { file, journal, have }) = named {
+        let named = Named::find(&request, grid_of(request.offer))
+            .map_err(|cause| FileError::new("look at", &shown, cause))?;
+        if let Some(Named {
+            file,
+            journal,
+            have,
+        }) = named
+        {
             let journal_name = hidden_name(request.name, &request.peer_key, "journal");
             let (part_name, spared) = (OsString::new(), Spared::default());
-            let opened = Opened { part: file, part_name, journal_name, journal: Some(journal), place: TargetState::Named, spared };
+            let opened = Opened {
+                part: file,
+                part_name,
+                journal_name,
+                journal: Some(journal),
+                place: TargetState::Named,
+                spared,
+            };
             return Ok((Self::new(request, opened, false, shown), have));
         }
         let existing = refuse_existing(&request, &shown)?;
         match existing {
             // In a tree a device is an ordinary name: copying a directory must not overwrite disks.
-            Some(FileType::BlockDevice) if request.attributes.is_none() => return Self::open_in_place(request, TargetState::Device),
-            Some(FileType::RegularFile) if request.options.in_place && !grid_of(request.offer).is_open() => {
+            Some(FileType::BlockDevice) if request.attributes.is_none() => {
+                return Self::open_in_place(request, TargetState::Device);
+            }
+            Some(FileType::RegularFile)
+                if request.options.in_place && !grid_of(request.offer).is_open() =>
+            {
                 return Self::open_in_place(request, TargetState::File);
             }
             // A delta replaces the file present when it began, not one that appears later.
@@ -180,16 +198,35 @@ impl Target {
             target.discard();
             target.place = TargetState::Unnamed;
         }
-        let extents = target.spared.durable.ranges().filter_map(|range| target.grid.extent_of_range(range));
+        let extents = target
+            .spared
+            .durable
+            .ranges()
+            .filter_map(|range| target.grid.extent_of_range(range));
         let durable = extents.map(|extent| extent.len).sum();
         // An earlier attempt has already allocated this space, used or not.
-        let taken = target.part.metadata().map_or(0, |found| found.blocks() * 512).max(durable);
-        target.reserve(target.needed().saturating_sub(taken)).map_err(|error| if durable > 0 { error.resumable() } else { error })?;
+        let taken = target
+            .part
+            .metadata()
+            .map_or(0, |found| found.blocks() * 512)
+            .max(durable);
+        target
+            .reserve(target.needed().saturating_sub(taken))
+            .map_err(|error| {
+                if durable > 0 {
+                    error.resumable()
+                } else {
+                    error
+                }
+            })?;
         Ok((target, have))
     }
 
     /// Opens the existing file for overwriting. It is compared first only if requested.
-    fn open_in_place(request: TargetRequest<'_>, place: TargetState) -> Result<(Self, Vec<Subtree>), FileError> {
+    fn open_in_place(
+        request: TargetRequest<'_>,
+        place: TargetState,
+    ) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
         let (part, size) = match place {
             TargetState::Device => open_device(&request, &shown)?,
@@ -197,8 +234,18 @@ impl Target {
         };
         let compares = request.options.delta || request.options.in_place;
         let basis = compares.then(|| Basis::of_itself(grid_of(request.offer), size));
-        let spared = Spared { basis, ..Spared::default() };
-        let opened = Opened { part, part_name: OsString::new(), journal_name: OsString::new(), journal: None, place, spared };
+        let spared = Spared {
+            basis,
+            ..Spared::default()
+        };
+        let opened = Opened {
+            part,
+            part_name: OsString::new(),
+            journal_name: OsString::new(),
+            journal: None,
+            place,
+            spared,
+        };
         let target = Self::new(request, opened, false, shown);
         if place == TargetState::File {
             target.check_space(target.needed().saturating_sub(size))?;
@@ -207,9 +254,24 @@ impl Target {
     }
 
     fn new(request: TargetRequest<'_>, opened: Opened, is_void: bool, shown: String) -> Self {
-        let Opened { part, part_name, journal_name, journal, place, spared } = opened;
-        let written = if place == TargetState::Part { &part_name } else { request.name };
-        let direct = if place == TargetState::Named { None } else { open_direct(&request.dir, written, &part, place) };
+        let Opened {
+            part,
+            part_name,
+            journal_name,
+            journal,
+            place,
+            spared,
+        } = opened;
+        let written = if place == TargetState::Part {
+            &part_name
+        } else {
+            request.name
+        };
+        let direct = if place == TargetState::Named {
+            None
+        } else {
+            open_direct(&request.dir, written, &part, place)
+        };
         Self {
             direct,
             dir: request.dir,
@@ -259,7 +321,11 @@ impl Target {
 
     /// Returns its expected size in bytes; 0 if unknown.
     pub(crate) fn size(&self) -> u64 {
-        if self.grid.is_open() { 0 } else { self.grid.size }
+        if self.grid.is_open() {
+            0
+        } else {
+            self.grid.size
+        }
     }
 
     /// Verifies a chunk against its header, writes it, and reports the result. May also write
@@ -268,7 +334,11 @@ impl Target {
     /// Direct writes run in parallel. Through the page cache the kernel lets only one thread write
     /// to a file, while others spin. Therefore other threads queue their chunk for the writing
     /// thread and continue verifying.
-    pub(crate) fn write_chunk(&self, mut arrived: Arrived, report: impl Fn(Arrived, Result<(), WriteError>)) {
+    pub(crate) fn write_chunk(
+        &self,
+        mut arrived: Arrived,
+        report: impl Fn(Arrived, Result<(), WriteError>),
+    ) {
         if let Err(damaged) = arrived.verify(self.grid) {
             return report(arrived, Err(damaged));
         }
@@ -297,14 +367,23 @@ impl Target {
 
     fn write_verified(&self, arrived: &Arrived) -> Result<(), WriteError> {
         let bytes = arrived.buffer.bytes();
-        let Some(extent) = self.grid.extent_of(arrived.header.chunk) else { return Err(WriteError::Damaged) };
+        let Some(extent) = self.grid.extent_of(arrived.header.chunk) else {
+            return Err(WriteError::Damaged);
+        };
         // The last chunk of a stream of unknown length is shorter than its slot.
-        let extent = Extent { len: bytes.len() as u64, ..extent };
+        let extent = Extent {
+            len: bytes.len() as u64,
+            ..extent
+        };
         if self.unsynced.fetch_add(extent.len, Ordering::AcqRel) >= MOST_UNSYNCED {
             // Waits for a running sync, to bound the data lost in a crash.
             drop(self.syncs());
         }
-        self.store_parts(self.parts_to_write(arrived.header.chunk, extent, bytes), extent, bytes)?;
+        self.store_parts(
+            self.parts_to_write(arrived.header.chunk, extent, bytes),
+            extent,
+            bytes,
+        )?;
         Ok(())
     }
 
@@ -314,8 +393,14 @@ impl Target {
             return Err(io::Error::other("it is complete already"));
         }
         let is_aligned = |number: u64| number.is_multiple_of(DIRECT_ALIGNMENT);
-        let aligned = is_aligned(bytes.len() as u64) && is_aligned(offset) && is_aligned(bytes.as_ptr().addr() as u64);
-        let file = self.direct.as_ref().filter(|_| aligned).unwrap_or(&self.part);
+        let aligned = is_aligned(bytes.len() as u64)
+            && is_aligned(offset)
+            && is_aligned(bytes.as_ptr().addr() as u64);
+        let file = self
+            .direct
+            .as_ref()
+            .filter(|_| aligned)
+            .unwrap_or(&self.part);
         file.write_all_at(bytes, offset)
     }
 
@@ -326,20 +411,25 @@ impl Target {
         if self.awaits_holes() || self.spared.basis.as_ref().is_some_and(Basis::is_clone) {
             return Ok(());
         }
-        let kind = fstatfs(&self.part).map_err(|cause| self.error("find the file system of", cause.into()))?.f_type;
+        let kind = fstatfs(&self.part)
+            .map_err(|cause| self.error("find the file system of", cause.into()))?
+            .f_type;
         // A tmpfs would allocate and clear every page: 0.3 s per GiB before the first byte is sent.
         if kind == TMPFS_MAGIC || self.size() == 0 {
             return Ok(());
         }
         match fallocate(&self.part, FallocateFlags::empty(), 0, self.grid.size) {
-            Err(rustix::io::Errno::NOSPC) => Err(self.no_space(format!("{needed} bytes needed, disk is full"))),
+            Err(rustix::io::Errno::NOSPC) => {
+                Err(self.no_space(format!("{needed} bytes needed, disk is full")))
+            }
             // Not supported by every file system.
             _ => Ok(()),
         }
     }
 
     fn check_space(&self, needed: u64) -> Result<(), FileError> {
-        let stat = fstatvfs(&self.part).map_err(|cause| self.error("find the free space for", cause.into()))?;
+        let stat = fstatvfs(&self.part)
+            .map_err(|cause| self.error("find the free space for", cause.into()))?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         if free < needed {
             return Err(self.no_space(format!("{needed} bytes needed, {free} free")));
@@ -365,22 +455,38 @@ impl Drop for Target {
 }
 
 /// Returns the type of an existing file; fails if it may not be replaced or overwritten.
-fn refuse_existing(request: &TargetRequest<'_>, shown: &str) -> Result<Option<FileType>, FileError> {
+fn refuse_existing(
+    request: &TargetRequest<'_>,
+    shown: &str,
+) -> Result<Option<FileType>, FileError> {
     let options = &request.options;
-    let found = exists(&request.dir, request.name).map_err(|cause| FileError::new("look for", shown, cause))?;
+    let found = exists(&request.dir, request.name)
+        .map_err(|cause| FileError::new("look for", shown, cause))?;
     match found {
         None => Ok(None),
         Some(FileType::Directory) => {
-            Err(FileError::new("replace", shown, io::Error::other("it is a directory")).with_code(FailCode::NotAFile))
+            Err(
+                FileError::new("replace", shown, io::Error::other("it is a directory"))
+                    .with_code(FailCode::NotAFile),
+            )
         }
         Some(kind) if options.replace => Ok(Some(kind)),
-        Some(FileType::RegularFile) if options.delta || options.in_place => Ok(Some(FileType::RegularFile)),
-        Some(_) => Err(FileError::new("replace", shown, io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists"))),
+        Some(FileType::RegularFile) if options.delta || options.in_place => {
+            Ok(Some(FileType::RegularFile))
+        }
+        Some(_) => Err(FileError::new(
+            "replace",
+            shown,
+            io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists"),
+        )),
     }
 }
 
 /// Opens the journal and part file of a new file, and returns its durable subtrees.
-fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<Subtree>), FileError> {
+fn open_hidden(
+    request: &TargetRequest<'_>,
+    shown: &str,
+) -> Result<(Opened, Vec<Subtree>), FileError> {
     let error = |operation| move |cause: io::Error| FileError::new(operation, shown, cause);
     let remove = |name: &OsString| {
         let _ = unlinkat(&request.dir, name, AtFlags::empty());
@@ -389,47 +495,92 @@ fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<
     let journal_name = hidden_name(request.name, &request.peer_key, "journal");
     let file = lock_journal(request, &journal_name, shown)?;
     let earlier = JournalFile::replay(&file).map_err(error("read the journal of"))?;
-    let earlier_part = earlier.as_ref().map(|replayed| hidden_name(request.name, &replayed.header.id.0, "part"));
+    let earlier_part = earlier
+        .as_ref()
+        .map(|replayed| hidden_name(request.name, &replayed.header.id.0, "part"));
     // A stream of unknown length cannot be read again.
-    let usable = earlier.filter(|replayed| !request.options.restart && !grid.is_open() && is_same(replayed, grid, request));
-
-    let resumed = usable.zip(earlier_part.clone()).and_then(|(replayed, name)| {
-        let part = reopen_part(request, &name).ok()??;
-        (part.metadata().ok()?.len() == grid.size).then_some((replayed, name, part))
+    let usable = earlier.filter(|replayed| {
+        !request.options.restart && !grid.is_open() && is_same(replayed, grid, request)
     });
+
+    let resumed = usable
+        .zip(earlier_part.clone())
+        .and_then(|(replayed, name)| {
+            let part = reopen_part(request, &name).ok()??;
+            (part.metadata().ok()?.len() == grid.size).then_some((replayed, name, part))
+        });
     let is_new = resumed.is_none();
     let (part, part_name, journal, have) = match resumed {
         Some((replayed, name, part)) => {
             let have = replayed.subtrees();
-            (part, name, JournalFile::resume(file, &replayed).map_err(error("write the journal of"))?, have)
+            (
+                part,
+                name,
+                JournalFile::resume(file, &replayed).map_err(error("write the journal of"))?,
+                have,
+            )
         }
         None => {
             if let Some(name) = earlier_part {
                 let _ = unlinkat(&request.dir, &name, AtFlags::empty());
             }
-            let (part, name, journal) = begin(request, grid, file, shown).inspect_err(|_| remove(&journal_name))?;
+            let (part, name, journal) =
+                begin(request, grid, file, shown).inspect_err(|_| remove(&journal_name))?;
             (part, name, journal, Vec::new())
         }
     };
     let wants_delta = (request.options.delta || request.options.in_place) && !grid.is_open();
-    let basis = wants_delta.then(|| Basis::open(request, grid, &part, is_new)).flatten();
+    let basis = wants_delta
+        .then(|| Basis::open(request, grid, &part, is_new))
+        .flatten();
     if is_new && !grid.is_open() {
-        part.set_len(grid.size).map_err(error("size")).inspect_err(|_| [&part_name, &journal_name].into_iter().for_each(remove))?;
+        part.set_len(grid.size)
+            .map_err(error("size"))
+            .inspect_err(|_| [&part_name, &journal_name].into_iter().for_each(remove))?;
     }
-    let durable = have.iter().filter_map(|subtree| subtree.chunks(grid).ok()).collect();
-    let spared = Spared { basis, durable, is_new, ..Spared::default() };
-    Ok((Opened { part, part_name, journal_name, journal: Some(journal), place: TargetState::Part, spared }, have))
+    let durable = have
+        .iter()
+        .filter_map(|subtree| subtree.chunks(grid).ok())
+        .collect();
+    let spared = Spared {
+        basis,
+        durable,
+        is_new,
+        ..Spared::default()
+    };
+    Ok((
+        Opened {
+            part,
+            part_name,
+            journal_name,
+            journal: Some(journal),
+            place: TargetState::Part,
+            spared,
+        },
+        have,
+    ))
 }
 
 /// Creates journal and part file, the journal first: a part file without a journal would never be
 /// cleaned up.
-fn begin(request: &TargetRequest<'_>, grid: Grid, file: File, shown: &str) -> Result<(File, OsString, JournalFile), FileError> {
+fn begin(
+    request: &TargetRequest<'_>,
+    grid: Grid,
+    file: File,
+    shown: &str,
+) -> Result<(File, OsString, JournalFile), FileError> {
     let error = |operation| move |cause| FileError::new(operation, shown, cause);
     let id = JournalId(request.journal_id);
-    let header = Header { grid, source: request.offer.source, peer_key: request.peer_key, id };
+    let header = Header {
+        grid,
+        source: request.offer.source,
+        peer_key: request.peer_key,
+        id,
+    };
     let journal = JournalFile::start(file, header).map_err(error("write the journal of"))?;
     let name = hidden_name(request.name, &id.0, "part");
-    let part = open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL).map_err(error("create"))?;
+    let part =
+        open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL).map_err(error("create"))?;
     Ok((part, name, journal))
 }
 
@@ -444,11 +595,18 @@ fn lock_journal(request: &TargetRequest<'_>, name: &OsStr, shown: &str) -> Resul
 fn open_device(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), FileError> {
     let grid = grid_of(request.offer);
     // Exclusive: the kernel rejects a device that is mounted or otherwise in use.
-    let part = open_part(&request.dir, request.name, OFlags::EXCL).map_err(|cause| match cause.kind() {
-        io::ErrorKind::ResourceBusy => busy("write", shown, "the device is in use (mounted, or part of another)"),
+    let part = open_part(&request.dir, request.name, OFlags::EXCL).map_err(|cause| match cause
+        .kind()
+    {
+        io::ErrorKind::ResourceBusy => busy(
+            "write",
+            shown,
+            "the device is in use (mounted, or part of another)",
+        ),
         _ => FileError::new("open", shown, cause),
     })?;
-    let size = device::size(&part).map_err(|cause| FileError::new("find the size of", shown, cause))?;
+    let size =
+        device::size(&part).map_err(|cause| FileError::new("find the size of", shown, cause))?;
     if grid.is_open() || size < grid.size {
         let cause = io::Error::other(format!("the device has {size} bytes, {} needed", grid.size));
         return Err(FileError::new("receive", shown, cause).with_code(FailCode::NoSpace));
@@ -459,17 +617,24 @@ fn open_device(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), 
 /// Opens the existing file with an exclusive lock, and returns its size.
 fn open_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), FileError> {
     let written = || busy("write", shown, "another transfer is writing it");
-    let part = open_part(&request.dir, request.name, OFlags::empty()).map_err(|cause| FileError::new("open", shown, cause))?;
+    let part = open_part(&request.dir, request.name, OFlags::empty())
+        .map_err(|cause| FileError::new("open", shown, cause))?;
     flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| written())?;
     remove_earlier(&request.dir, request.name, &request.peer_key).map_err(|_| written())?;
     let stat = fstat(&part).map_err(|cause| FileError::new("stat", shown, cause.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(FileError::new("write", shown, io::Error::other("it is no longer a regular file")).with_code(FailCode::NotAFile));
+        return Err(FileError::new(
+            "write",
+            shown,
+            io::Error::other("it is no longer a regular file"),
+        )
+        .with_code(FailCode::NotAFile));
     }
     // The kernel keeps set-ID bits when root writes to a file; the new content must not have them.
     if stat.st_mode & SET_ID_BITS != 0 {
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
-        fchmod(&part, mode).map_err(|cause| FileError::new("set the mode of", shown, cause.into()))?;
+        fchmod(&part, mode)
+            .map_err(|cause| FileError::new("set the mode of", shown, cause.into()))?;
     }
     Ok((part, stat.st_size as u64))
 }
@@ -492,14 +657,22 @@ pub(crate) fn remove_earlier(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -
         Ok(journal) => journal,
     };
     if let Ok(Some(replayed)) = JournalFile::replay(&journal) {
-        let _ = unlinkat(dir, hidden_name(name, &replayed.header.id.0, "part"), AtFlags::empty());
+        let _ = unlinkat(
+            dir,
+            hidden_name(name, &replayed.header.id.0, "part"),
+            AtFlags::empty(),
+        );
     }
     let _ = unlinkat(dir, &journal_name, AtFlags::empty());
     Ok(())
 }
 
 /// Returns the source of an earlier attempt of the same peer; `None` also while it is running.
-pub(crate) fn earlier_source(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -> Option<SourceIdentity> {
+pub(crate) fn earlier_source(
+    dir: &OwnedFd,
+    name: &OsStr,
+    peer_key: &[u8; 32],
+) -> Option<SourceIdentity> {
     let journal = JournalFile::lock_existing(dir, &hidden_name(name, peer_key, "journal")).ok()?;
     let replayed = JournalFile::replay(&journal).ok()?;
     replayed.map(|replayed| replayed.header.source)
@@ -516,7 +689,9 @@ fn refuse_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), Fi
 
 fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest<'_>) -> bool {
     let header = &replayed.header;
-    header.grid == grid && header.source == request.offer.source && header.peer_key == request.peer_key
+    header.grid == grid
+        && header.source == request.offer.source
+        && header.peer_key == request.peer_key
 }
 
 /// The session has validated the offer's chunk size; the default is never used.
@@ -536,13 +711,22 @@ fn open_part(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
 /// Opens the part file of an earlier attempt, which may already have its final owner and mode.
 /// Returns `None` if users can write to it who could not write to the finished file.
 fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<File>> {
-    let owner = request.attributes.as_ref().and_then(|attributes| attributes.owner).map(|owner| owner.uid);
-    let others = Others { owner, bits: request.final_mode().unwrap_or_default() };
+    let owner = request
+        .attributes
+        .as_ref()
+        .and_then(|attributes| attributes.owner)
+        .map(|owner| owner.uid);
+    let others = Others {
+        owner,
+        bits: request.final_mode().unwrap_or_default(),
+    };
     let ours = |file: File| Ok(others.are_all(&file)?.then_some(file));
     match open_part(&request.dir, name, OFlags::empty()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            let Some(file) = ours(openat(&request.dir, name, flags, Mode::empty())?.into())? else { return Ok(None) };
+            let Some(file) = ours(openat(&request.dir, name, flags, Mode::empty())?.into())? else {
+                return Ok(None);
+            };
             fchmod(file, Mode::RUSR | Mode::WUSR)?;
             ours(open_part(&request.dir, name, OFlags::empty())?)
         }
@@ -557,9 +741,12 @@ fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<F
 fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: TargetState) -> Option<File> {
     // A tmpfs accepts O_DIRECT since Linux 6.6 without benefit. A device's node lies on one, its
     // data does not.
-    let is_tmpfs = place != TargetState::Device && fstatfs(part).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
+    let is_tmpfs =
+        place != TargetState::Device && fstatfs(part).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let direct = (!is_tmpfs).then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from)).flatten();
+    let direct = (!is_tmpfs)
+        .then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from))
+        .flatten();
     // The name may have become another file's meanwhile.
     direct.filter(|direct| is_same_file(direct, part).unwrap_or(false))
 }
@@ -591,17 +778,36 @@ pub(crate) const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// Opens the directory of a local path; returns it with the file name.
 pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {
     let shown = escaped(path.as_os_str().as_bytes());
-    let name = path
-        .file_name()
-        .ok_or_else(|| FileError::new("write", &shown, io::Error::other("it has no file name")).with_code(FailCode::NotAFile))?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = File::options().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(parent);
-    Ok((dir.map_err(|cause| FileError::new("open directory", parent.display(), cause))?.into(), name))
+    let name = path.file_name().ok_or_else(|| {
+        FileError::new("write", &shown, io::Error::other("it has no file name"))
+            .with_code(FailCode::NotAFile)
+    })?;
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let dir = File::options()
+        .read(true)
+        .custom_flags(OFlags::DIRECTORY.bits() as i32)
+        .open(parent);
+    Ok((
+        dir.map_err(|cause| FileError::new("open directory", parent.display(), cause))?
+            .into(),
+        name,
+    ))
 }
 
 pub(crate) fn make_parents(path: &Path) -> Result<(), FileError> {
-    let Some(parent) = path.parent() else { return Ok(()) };
-    std::fs::create_dir_all(parent).map_err(|cause| FileError::new("make directory", escaped(parent.as_os_str().as_bytes()), cause))
+    let Some(parent) = path.parent() else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(parent).map_err(|cause| {
+        FileError::new(
+            "make directory",
+            escaped(parent.as_os_str().as_bytes()),
+            cause,
+        )
+    })
 }
 
 #[cfg(test)]

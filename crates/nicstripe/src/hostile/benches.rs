@@ -35,8 +35,13 @@ impl Wire {
 
     async fn admitted(stage: &Stage) -> Self {
         let mut wire = Self::session([127, 0, 3, 1], stage.address(), &stage.client).await;
-        wire.bench(BenchBody::Ask(BenchAsk { id: [9; 16], seconds: 1 })).await;
-        wire.told(|body| matches!(body, BenchBody::Admitted(_))).await;
+        wire.bench(BenchBody::Ask(BenchAsk {
+            id: [9; 16],
+            seconds: 1,
+        }))
+        .await;
+        wire.told(|body| matches!(body, BenchBody::Admitted(_)))
+            .await;
         wire
     }
 }
@@ -49,7 +54,11 @@ async fn a_client_that_vanishes_keeps_nobody_waiting_for_long() {
     gone.told(|body| matches!(body, BenchBody::Ready(_))).await;
     drop(gone);
     let began = Instant::now();
-    let client = stage.client(&["127.0.0.9=127.0.1.1"]).connect("127.0.1.1").await.unwrap();
+    let client = stage
+        .client(&["127.0.0.9=127.0.1.1"])
+        .connect("127.0.1.1")
+        .await
+        .unwrap();
     let plan = BenchPlan {
         load: Duration::from_millis(300),
         warm_up: Duration::ZERO,
@@ -57,8 +66,21 @@ async fn a_client_that_vanishes_keeps_nobody_waiting_for_long() {
         phases: vec![Phase::Together],
         ..BenchPlan::default()
     };
-    let report = within(client.bench(BenchPlan { interval: Duration::from_millis(100), ..plan }).finish()).await.unwrap();
-    assert!(report.complete && began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let report = within(
+        client
+            .bench(BenchPlan {
+                interval: Duration::from_millis(100),
+                ..plan
+            })
+            .finish(),
+    )
+    .await
+    .unwrap();
+    assert!(
+        report.complete && began.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,10 +100,12 @@ async fn a_client_that_asks_for_echoes_and_does_not_read_loses_its_connection() 
 async fn a_client_that_goes_on_loading_when_its_run_is_over_loses_its_connection() {
     let stage = Stage::new().await;
     let mut evil = Wire::admitted(&stage).await;
-    evil.bench(BenchBody::Run(super::clients::run_of_none())).await;
+    evil.bench(BenchBody::Run(super::clients::run_of_none()))
+        .await;
     evil.told(|body| matches!(body, BenchBody::Ready(_))).await;
     evil.bench(BenchBody::Stop(RunNumber { run: 1 })).await;
-    evil.told(|body| matches!(body, BenchBody::Stopped(_))).await;
+    evil.told(|body| matches!(body, BenchBody::Stopped(_)))
+        .await;
     let load = load_frame(1, 1 << 18);
     for _ in 0..(MOST_STALE >> 18) + 8 {
         within(evil.send_bytes(&load)).await.unwrap();

@@ -3,18 +3,38 @@
 use std::time::Duration;
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, ChunkRange, DataHeader, Frame, Message, Offer, SourceIdentity, TransferId,
+    ChainingValue, ChunkId, ChunkRange, DataHeader, Frame, Message, Offer, SourceIdentity,
+    TransferId,
     frame::{EchoHeader, HEADER_LEN, LoadHeader, MAX_PAYLOAD},
-    message::{Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchBody, Complete, Get, GetTree, Put, PutOptions, RunNumber, RunOrder},
+    message::{
+        Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchBody, Complete, Get, GetTree, Put,
+        PutOptions, RunNumber, RunOrder,
+    },
 };
 
 use super::{Stage, content, name, wire::Wire, within};
 use crate::{Digest, stream::StreamEnd, tls::TlsError};
 
 pub(super) fn put(file: &str, size: u64, chunk_log2: u8) -> Message {
-    let source = SourceIdentity { size, ..SourceIdentity::default() };
-    let offer = Offer { transfer: TransferId(1), source, chunk_log2, mode: 0o644, kind: None, data: None };
-    Message::Put(Put { name: name(file), offer, options: PutOptions::default(), into: None, entry: None })
+    let source = SourceIdentity {
+        size,
+        ..SourceIdentity::default()
+    };
+    let offer = Offer {
+        transfer: TransferId(1),
+        source,
+        chunk_log2,
+        mode: 0o644,
+        kind: None,
+        data: None,
+    };
+    Message::Put(Put {
+        name: name(file),
+        offer,
+        options: PutOptions::default(),
+        into: None,
+        entry: None,
+    })
 }
 
 fn get(transfer: u32, file: &str) -> Message {
@@ -34,7 +54,10 @@ fn get(transfer: u32, file: &str) -> Message {
 fn renamed(message: &Message, from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut bytes = minicbor::to_vec(message).unwrap();
     assert_eq!(from.len(), to.len());
-    let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
+    let at = bytes
+        .windows(from.len())
+        .position(|window| window == from)
+        .unwrap();
     bytes[at..at + to.len()].copy_from_slice(to);
     bytes
 }
@@ -66,21 +89,34 @@ fn data(transfer: u32, chunk: u64, len: usize) -> Vec<u8> {
 
 pub(super) fn load_frame(run: u32, len: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    LoadHeader { run, len: len as u32 }.encode(&mut bytes);
+    LoadHeader {
+        run,
+        len: len as u32,
+    }
+    .encode(&mut bytes);
     bytes.resize(bytes.len() + len, 9);
     bytes
 }
 
 pub(super) fn echo_frame(len: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    EchoHeader { token: 7, reply: false, len: len as u32 }.encode(&mut bytes);
+    EchoHeader {
+        token: 7,
+        reply: false,
+        len: len as u32,
+    }
+    .encode(&mut bytes);
     bytes.resize(bytes.len() + len, 9);
     bytes
 }
 
 /// Returns a run in which no side sends.
 pub(super) fn run_of_none() -> RunOrder {
-    RunOrder { to_daemon: false, to_client: false, ..run_of_all() }
+    RunOrder {
+        to_daemon: false,
+        to_client: false,
+        ..run_of_all()
+    }
 }
 
 /// Returns a run of all paths in both directions.
@@ -102,7 +138,10 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
     let mut heads = Vec::new();
     for kind in 0..=255_u8 {
         // The type, and a length of all ones.
-        heads.push(("a length beyond all limits", [&[kind], &[0xff; HEADER_LEN - 1][..]].concat()));
+        heads.push((
+            "a length beyond all limits",
+            [&[kind], &[0xff; HEADER_LEN - 1][..]].concat(),
+        ));
     }
     let tree = Message::GetTree(GetTree {
         transfer: TransferId(1),
@@ -113,23 +152,58 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
     });
     let mut breaches = vec![
         ("data without credit", data(1, 0, 100)),
-        ("data without a transfer", data(u32::MAX, u64::MAX, MAX_PAYLOAD)),
+        (
+            "data without a transfer",
+            data(u32::MAX, u64::MAX, MAX_PAYLOAD),
+        ),
         ("a second hello", framed(&Frame::Hello(vec![0xa0]))),
         ("a welcome", framed(&Frame::Welcome(vec![0xa0]))),
         ("a refusal", framed(&Frame::Refuse(vec![0xa0]))),
         ("garbage for a message", control(vec![0xff; 100])),
-        ("an endless array", control(vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])),
+        (
+            "an endless array",
+            control(vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
+        ),
         ("arrays in arrays", control(vec![0x81; 60_000])),
-        ("a string of 2^64 bytes", control(vec![0x82, 0, 0x81, 0xa1, 0, 0x5b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])),
-        ("a message too far ahead", framed(&Frame::Control { seq: 1 << 40, body: vec![0x80] })),
-        ("an acknowledgement of messages never sent", framed(&Frame::ControlAck { next: u64::MAX })),
-        ("chunks of 2^63 bytes", control(minicbor::to_vec(put("file", 1 << 20, 63)).unwrap())),
-        ("chunks of one byte", control(minicbor::to_vec(put("file", 1 << 62, 0)).unwrap())),
-        ("a file of 2^64 - 1 bytes", control(minicbor::to_vec(put("file", u64::MAX, 18)).unwrap())),
+        (
+            "a string of 2^64 bytes",
+            control(vec![
+                0x82, 0, 0x81, 0xa1, 0, 0x5b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            ]),
+        ),
+        (
+            "a message too far ahead",
+            framed(&Frame::Control {
+                seq: 1 << 40,
+                body: vec![0x80],
+            }),
+        ),
+        (
+            "an acknowledgement of messages never sent",
+            framed(&Frame::ControlAck { next: u64::MAX }),
+        ),
+        (
+            "chunks of 2^63 bytes",
+            control(minicbor::to_vec(put("file", 1 << 20, 63)).unwrap()),
+        ),
+        (
+            "chunks of one byte",
+            control(minicbor::to_vec(put("file", 1 << 62, 0)).unwrap()),
+        ),
+        (
+            "a file of 2^64 - 1 bytes",
+            control(minicbor::to_vec(put("file", u64::MAX, 18)).unwrap()),
+        ),
         ("not a tree", control(minicbor::to_vec(tree).unwrap())),
         (
             "acknowledged chunks without a transfer",
-            framed(&Frame::Ack { transfer: TransferId(9), ranges: vec![ChunkRange { first: ChunkId(u64::MAX), count: u64::MAX }] }),
+            framed(&Frame::Ack {
+                transfer: TransferId(9),
+                ranges: vec![ChunkRange {
+                    first: ChunkId(u64::MAX),
+                    count: u64::MAX,
+                }],
+            }),
         ),
         (
             "an end without a transfer",
@@ -144,24 +218,79 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
                 .unwrap(),
             ),
         ),
-        ("an answer", control(minicbor::to_vec(Message::Answer(Answer { id: 0, answer: AnswerKind::Done })).unwrap())),
+        (
+            "an answer",
+            control(
+                minicbor::to_vec(Message::Answer(Answer {
+                    id: 0,
+                    answer: AnswerKind::Done,
+                }))
+                .unwrap(),
+            ),
+        ),
         ("load without leave", load_frame(1, 1000)),
         ("load without a run", load_frame(0, 1000)),
         ("an echo without a bench", echo_frame(100)),
-        ("a run without leave", control(minicbor::to_vec(Message::Bench(BenchBody::Run(run_of_all()))).unwrap())),
-        ("a daemon's leave", control(minicbor::to_vec(Message::Bench(BenchBody::Admitted(BenchAdmitted { seconds: 9 }))).unwrap())),
-        ("an end without a run", control(minicbor::to_vec(Message::Bench(BenchBody::Stop(RunNumber { run: 1 }))).unwrap())),
+        (
+            "a run without leave",
+            control(minicbor::to_vec(Message::Bench(BenchBody::Run(run_of_all()))).unwrap()),
+        ),
+        (
+            "a daemon's leave",
+            control(
+                minicbor::to_vec(Message::Bench(BenchBody::Admitted(BenchAdmitted {
+                    seconds: 9,
+                })))
+                .unwrap(),
+            ),
+        ),
+        (
+            "an end without a run",
+            control(
+                minicbor::to_vec(Message::Bench(BenchBody::Stop(RunNumber { run: 1 }))).unwrap(),
+            ),
+        ),
     ];
     for bad in [&b"../x"[..], b"/etc", b"a\0bc", b"a/bc"] {
-        breaches.push(("a name outside the root", control(renamed(&put("abcd", 4, 18), b"abcd", bad))));
-        breaches.push(("a name outside the root", control(renamed(&get(1, "abcd"), b"abcd", bad))));
+        breaches.push((
+            "a name outside the root",
+            control(renamed(&put("abcd", 4, 18), b"abcd", bad)),
+        ));
+        breaches.push((
+            "a name outside the root",
+            control(renamed(&get(1, "abcd"), b"abcd", bad)),
+        ));
     }
-    let remove = Message::Ask(Ask { id: 0, ask: AskKind::Remove { name: name("served") } });
-    breaches.push(("a name outside the root, to be removed", control(renamed(&remove, b"served", b"../etc"))));
-    let rename = Message::Ask(Ask { id: 0, ask: AskKind::Rename { from: name("ab"), to: name("cd"), replace: true } });
-    breaches.push(("the parent's name, for a file", control(renamed(&rename, b"cd", b".."))));
-    breaches.push(("the parent's name", control(renamed(&put("ab", 4, 18), b"ab", b".."))));
-    breaches.push(("the folder's own name", control(renamed(&get(1, "a"), b"Aa", b"A."))));
+    let remove = Message::Ask(Ask {
+        id: 0,
+        ask: AskKind::Remove {
+            name: name("served"),
+        },
+    });
+    breaches.push((
+        "a name outside the root, to be removed",
+        control(renamed(&remove, b"served", b"../etc")),
+    ));
+    let rename = Message::Ask(Ask {
+        id: 0,
+        ask: AskKind::Rename {
+            from: name("ab"),
+            to: name("cd"),
+            replace: true,
+        },
+    });
+    breaches.push((
+        "the parent's name, for a file",
+        control(renamed(&rename, b"cd", b"..")),
+    ));
+    breaches.push((
+        "the parent's name",
+        control(renamed(&put("ab", 4, 18), b"ab", b"..")),
+    ));
+    breaches.push((
+        "the folder's own name",
+        control(renamed(&get(1, "a"), b"Aa", b"A.")),
+    ));
     breaches.extend(heads);
     breaches
 }
@@ -189,14 +318,27 @@ async fn a_client_that_breaks_the_protocol_harms_itself_alone() {
                 }
             }
         };
-        let answered: Result<(), String> =
-            tokio::time::timeout(Duration::from_secs(5), answered).await.unwrap_or_else(|_| Err("nothing".into()));
+        let answered: Result<(), String> = tokio::time::timeout(Duration::from_secs(5), answered)
+            .await
+            .unwrap_or_else(|_| Err("nothing".into()));
         // If a type permits this length, the daemon waits for the rest.
-        let waits = matches!(&answered, Err(why) if why == "nothing") && what == "a length beyond all limits";
-        assert!(sent.is_err() || answered.is_ok() || waits, "{answered:?} to {what}");
+        let waits = matches!(&answered, Err(why) if why == "nothing")
+            && what == "a length beyond all limits";
+        assert!(
+            sent.is_err() || answered.is_ok() || waits,
+            "{answered:?} to {what}"
+        );
     }
-    assert!(tokio::time::timeout(Duration::from_millis(200), &mut bystander).await.is_err(), "another peer's session ended");
-    assert_eq!(super::names(&stage.root.path().join("served")), Vec::<String>::new());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), &mut bystander)
+            .await
+            .is_err(),
+        "another peer's session ended"
+    );
+    assert_eq!(
+        super::names(&stage.root.path().join("served")),
+        Vec::<String>::new()
+    );
     stage.still_serves("file").await;
 }
 
@@ -206,7 +348,9 @@ async fn a_client_that_only_breaks_the_protocol_loses_its_session() {
     let session = nicstripe_proto::SessionId([3; 16]);
     let mut refused = false;
     for attempt in 0..20 {
-        let mut evil = Wire::connect([127, 0, 3, 1], stage.address(), &stage.client).await.unwrap();
+        let mut evil = Wire::connect([127, 0, 3, 1], stage.address(), &stage.client)
+            .await
+            .unwrap();
         if evil.greet(session, attempt == 0).await.unwrap().is_err() {
             refused = true;
             break;
@@ -244,6 +388,8 @@ async fn more_requests_than_a_session_may_have_end_it_and_its_files_are_let_go()
 
 /// Counts the open descriptors of this process for a file.
 fn open_files(path: &std::path::Path) -> usize {
-    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let links = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     links.filter(|link| link == path).count()
 }

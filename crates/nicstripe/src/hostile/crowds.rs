@@ -15,8 +15,13 @@ use crate::{Event, Limits, options::CopyOptions};
 async fn sessions_of_other(stage: &Stage, count: usize) -> Vec<Wire> {
     let mut held = Vec::new();
     for _ in 0..count {
-        let mut wire = Wire::connect([127, 0, 3, 1], stage.address(), &stage.other).await.unwrap();
-        if let Ok(Ok(_)) = wire.greet(SessionId(crate::random::random_bytes()), true).await {
+        let mut wire = Wire::connect([127, 0, 3, 1], stage.address(), &stage.other)
+            .await
+            .unwrap();
+        if let Ok(Ok(_)) = wire
+            .greet(SessionId(crate::random::random_bytes()), true)
+            .await
+        {
             held.push(wire);
         }
     }
@@ -25,7 +30,11 @@ async fn sessions_of_other(stage: &Stage, count: usize) -> Vec<Wire> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_that_takes_all_connections_it_can_get_locks_nobody_out() {
-    let stage = Stage::with(Limits { paths: 16, ..Limits::default() }).await;
+    let stage = Stage::with(Limits {
+        paths: 16,
+        ..Limits::default()
+    })
+    .await;
     let held = sessions_of_other(&stage, 24).await;
     assert_eq!(held.len(), 8, "half of them");
     stage.still_serves("file").await;
@@ -33,10 +42,18 @@ async fn a_peer_that_takes_all_connections_it_can_get_locks_nobody_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn proved_connections_that_say_nothing_are_few_and_lock_nobody_out() {
-    let stage = Stage::with(Limits { paths: 16, ..Limits::default() }).await;
+    let stage = Stage::with(Limits {
+        paths: 16,
+        ..Limits::default()
+    })
+    .await;
     let mut silent = Vec::new();
     for _ in 0..40 {
-        silent.push(Wire::connect([127, 0, 3, 1], stage.address(), &stage.other).await.unwrap());
+        silent.push(
+            Wire::connect([127, 0, 3, 1], stage.address(), &stage.other)
+                .await
+                .unwrap(),
+        );
     }
     stage.still_serves("file").await;
     let mut refused = 0;
@@ -49,7 +66,12 @@ async fn proved_connections_that_say_nothing_are_few_and_lock_nobody_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_gives_way_to_a_key_that_has_none() {
-    let stage = Stage::with(Limits { sessions: 4, sessions_per_peer: 4, ..Limits::default() }).await;
+    let stage = Stage::with(Limits {
+        sessions: 4,
+        sessions_per_peer: 4,
+        ..Limits::default()
+    })
+    .await;
     let held = sessions_of_other(&stage, 6).await;
     assert_eq!(held.len(), 4);
     stage.still_serves("file").await;
@@ -58,24 +80,50 @@ async fn a_session_gives_way_to_a_key_that_has_none() {
         ends.spawn(async move { drop(wire.end().await) });
     }
     within(ends.join_next()).await.unwrap().unwrap();
-    assert!(tokio::time::timeout(Duration::from_millis(200), ends.join_next()).await.is_err(), "more than one was evicted");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), ends.join_next())
+            .await
+            .is_err(),
+        "more than one was evicted"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_for_want_of_a_place_says_how_many_there_are() {
-    let stage = Stage::with(Limits { sessions: 8, sessions_per_peer: 2, ..Limits::default() }).await;
+    let stage = Stage::with(Limits {
+        sessions: 8,
+        sessions_per_peer: 2,
+        ..Limits::default()
+    })
+    .await;
     let _held = sessions_of_other(&stage, 2).await;
-    let mut third = Wire::connect([127, 0, 3, 1], stage.address(), &stage.other).await.unwrap();
+    let mut third = Wire::connect([127, 0, 3, 1], stage.address(), &stage.other)
+        .await
+        .unwrap();
     let hello = super::wire::hello(SessionId([7; 16]), true);
-    third.send(&Frame::Hello(minicbor::to_vec(hello).unwrap())).await.unwrap();
-    let Frame::Refuse(body) = third.next().await.unwrap() else { panic!("it is not rejected") };
+    third
+        .send(&Frame::Hello(minicbor::to_vec(hello).unwrap()))
+        .await
+        .unwrap();
+    let Frame::Refuse(body) = third.next().await.unwrap() else {
+        panic!("it is not rejected")
+    };
     let refusal: Refusal = minicbor::decode(&body).unwrap();
-    assert_eq!((refusal.code, refusal.most), (RefusalCode::TooManySessions, Some(2)));
+    assert_eq!(
+        (refusal.code, refusal.most),
+        (RefusalCode::TooManySessions, Some(2))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_of_one_key_waits_for_its_places_and_all_are_served() {
-    let limits = Limits { sessions: 6, sessions_per_peer: 3, greetings_per_address: 4, paths: 8, ..Limits::default() };
+    let limits = Limits {
+        sessions: 6,
+        sessions_per_peer: 3,
+        greetings_per_address: 4,
+        paths: 8,
+        ..Limits::default()
+    };
     let stage = Stage::with(limits).await;
     let source = stage.file("source", &content(100_000));
     let mut copies = JoinSet::new();
@@ -83,7 +131,14 @@ async fn a_crowd_of_one_key_waits_for_its_places_and_all_are_served() {
         let (builder, source) = (stage.client(&[]), source.clone());
         copies.spawn(async move {
             let client = builder.connect("127.0.1.1").await?;
-            let copied = client.put(&source, Some(name(&format!("copy{number}"))), CopyOptions::default()).finish().await;
+            let copied = client
+                .put(
+                    &source,
+                    Some(name(&format!("copy{number}"))),
+                    CopyOptions::default(),
+                )
+                .finish()
+                .await;
             client.close().await;
             copied
         });
@@ -95,12 +150,20 @@ async fn a_crowd_of_one_key_waits_for_its_places_and_all_are_served() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_waits_for_a_place_says_so_and_gets_it() {
-    let stage = Stage::with(Limits { sessions: 4, sessions_per_peer: 1, ..Limits::default() }).await;
+    let stage = Stage::with(Limits {
+        sessions: 4,
+        sessions_per_peer: 1,
+        ..Limits::default()
+    })
+    .await;
     let held = Wire::session([127, 0, 3, 1], stage.address(), &stage.client).await;
     let (sender, mut events) = mpsc::channel(4);
     let connecting = tokio::spawn(stage.client(&[]).events(sender).connect("127.0.1.1"));
     let told = within(events.recv()).await;
-    assert!(matches!(told, Some(Event::Queued { most: Some(1), since, .. }) if since >= Duration::from_secs(2)), "{told:?}");
+    assert!(
+        matches!(told, Some(Event::Queued { most: Some(1), since, .. }) if since >= Duration::from_secs(2)),
+        "{told:?}"
+    );
     drop(held);
     within(connecting).await.unwrap().unwrap();
 }

@@ -31,7 +31,8 @@ fn link(proxy: u8) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_and_the_copy_completes() {
+async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_and_the_copy_completes()
+ {
     let stage = Stage::new().await;
     let bytes = content(6 << 20);
     let source = stage.file("source", &bytes);
@@ -44,41 +45,74 @@ async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_
         (13, |record, _| record.clear()),
         (14, |record, _| record.extend_from_within(..)),
         // Replays a record of an earlier connection in place of this one's.
-        (15, |record, kept| std::mem::swap(record, &mut kept.lock().unwrap())),
+        (15, |record, kept| {
+            std::mem::swap(record, &mut kept.lock().unwrap())
+        }),
         (16, |record, _| record.truncate(record.len() - 1)),
     ];
     let mut copies = JoinSet::new();
     for (number, trick) in tricks {
         let tampered = Arc::new(AtomicUsize::new(0));
-        let (counted, kept) =
-            (tampered.clone(), Mutex::new(vec![23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]));
+        let (counted, kept) = (
+            tampered.clone(),
+            Mutex::new(vec![
+                23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
+                20,
+            ]),
+        );
         let proxy = Proxy::start(
             ([127, 0, 2, number], stage.port).into(),
             stage.address(),
-            move |At { connection, to_daemon, record }, mut bytes| {
+            move |At {
+                      connection,
+                      to_daemon,
+                      record,
+                  },
+                  mut bytes| {
                 // The first connection must succeed, as for any link given explicitly. Each later
                 // one is attacked at another record.
-                if to_daemon == (connection % 2 == 0) && record == [12, 0, 1, 2, 3, 5, 7][connection.min(6)] {
+                if to_daemon == (connection % 2 == 0)
+                    && record == [12, 0, 1, 2, 3, 5, 7][connection.min(6)]
+                {
                     counted.fetch_add(1, Ordering::SeqCst);
                     trick(&mut bytes, &kept);
                 }
                 Fate::Pass(bytes)
             },
         );
-        let client = stage.client(&["127.0.0.8=127.0.1.1", &link(number)]).bandwidth(Some(BitRate(16_000_000)));
+        let client = stage
+            .client(&["127.0.0.8=127.0.1.1", &link(number)])
+            .bandwidth(Some(BitRate(16_000_000)));
         let (source, target) = (source.clone(), name(&format!("target{number}")));
         copies.spawn(async move {
             let client = client.connect("127.0.1.1").await.unwrap();
-            let report = within(client.put(&source, Some(target), CopyOptions::default()).finish()).await;
-            (number, report, tampered.load(Ordering::SeqCst), proxy.connections.load(Ordering::SeqCst))
+            let report = within(
+                client
+                    .put(&source, Some(target), CopyOptions::default())
+                    .finish(),
+            )
+            .await;
+            (
+                number,
+                report,
+                tampered.load(Ordering::SeqCst),
+                proxy.connections.load(Ordering::SeqCst),
+            )
         });
     }
     while let Some(copied) = copies.join_next().await {
         let (number, report, tampered, connections) = copied.unwrap();
-        let report = report.unwrap_or_else(|error| panic!("trick {number}: {}", crate::error::chain(&error)));
+        let report = report
+            .unwrap_or_else(|error| panic!("trick {number}: {}", crate::error::chain(&error)));
         assert_eq!(report.digest, Some(digest(&bytes)));
-        assert!(fs::read(stage.served(&format!("target{number}"))).unwrap() == bytes, "trick {number}");
-        assert!(tampered > 0 && connections > 1, "trick {number}: {tampered} of {connections} connections");
+        assert!(
+            fs::read(stage.served(&format!("target{number}"))).unwrap() == bytes,
+            "trick {number}"
+        );
+        assert!(
+            tampered > 0 && connections > 1,
+            "trick {number}: {tampered} of {connections} connections"
+        );
     }
 }
 
@@ -86,9 +120,19 @@ async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_
 async fn a_connection_that_was_recorded_is_worth_nothing() {
     let stage = Stage::new().await;
     let source = stage.file("source", &content(300_000));
-    let proxy = Proxy::start(([127, 0, 2, 21], stage.port).into(), stage.address(), |_, bytes| Fate::Pass(bytes));
-    let client = stage.client(&[&link(21)]).connect("127.0.2.21").await.unwrap();
-    within(client.put(&source, None, CopyOptions::default()).finish()).await.unwrap();
+    let proxy = Proxy::start(
+        ([127, 0, 2, 21], stage.port).into(),
+        stage.address(),
+        |_, bytes| Fate::Pass(bytes),
+    );
+    let client = stage
+        .client(&[&link(21)])
+        .connect("127.0.2.21")
+        .await
+        .unwrap();
+    within(client.put(&source, None, CopyOptions::default()).finish())
+        .await
+        .unwrap();
     drop(client);
     fs::remove_file(stage.served("source")).unwrap();
     let recorded = proxy.recorded.lock().unwrap().clone();
@@ -100,9 +144,16 @@ async fn a_connection_that_was_recorded_is_worth_nothing() {
         let mut said = Vec::new();
         let _ = within(replay.read_to_end(&mut said)).await;
         // ServerHello, key, signature and perhaps an alert: nothing of a session.
-        assert!(said.len() < 3000, "{} bytes in answer to {part}", said.len());
+        assert!(
+            said.len() < 3000,
+            "{} bytes in answer to {part}",
+            said.len()
+        );
     }
-    assert_eq!(super::names(&stage.root.path().join("served")), Vec::<String>::new());
+    assert_eq!(
+        super::names(&stage.root.path().join("served")),
+        Vec::<String>::new()
+    );
     stage.still_serves("file").await;
 }
 
@@ -117,8 +168,18 @@ async fn an_end_at_any_record_is_never_taken_for_success() {
         let to_daemon = number % 2 == 0;
         // The handshake comes first, then records of a few frames each; the last records are among
         // these.
-        let record = if record < 6 { record } else { 6 + (record - 6) * 3 };
-        copies.spawn(cut_at(stage.clone(), bytes.clone(), number, to_daemon, record));
+        let record = if record < 6 {
+            record
+        } else {
+            6 + (record - 6) * 3
+        };
+        copies.spawn(cut_at(
+            stage.clone(),
+            bytes.clone(),
+            number,
+            to_daemon,
+            record,
+        ));
     }
     let mut failed = 0;
     while let Some(was_cut) = copies.join_next().await {
@@ -131,49 +192,127 @@ async fn an_end_at_any_record_is_never_taken_for_success() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_ends_before_the_daemon_answers_is_no_verdict_and_is_tried_again() {
     let stage = Stage::new().await;
-    let ends_early = |At { connection, to_daemon, record }: At, bytes| {
+    let ends_early = |At {
+                          connection,
+                          to_daemon,
+                          record,
+                      }: At,
+                      bytes| {
         // The first connection ends at the daemon's first record, the next at its second, and so on
         // up to its welcome.
-        if !to_daemon && record >= connection && connection < 5 { Fate::End } else { Fate::Pass(bytes) }
+        if !to_daemon && record >= connection && connection < 5 {
+            Fate::End
+        } else {
+            Fate::Pass(bytes)
+        }
     };
-    let proxy = Proxy::start(([127, 0, 2, 31], stage.port).into(), stage.address(), ends_early);
-    within(stage.client(&[&link(31)]).connect("127.0.2.31")).await.unwrap();
+    let proxy = Proxy::start(
+        ([127, 0, 2, 31], stage.port).into(),
+        stage.address(),
+        ends_early,
+    );
+    within(stage.client(&[&link(31)]).connect("127.0.2.31"))
+        .await
+        .unwrap();
     assert!(proxy.connections.load(Ordering::SeqCst) >= 5);
 
-    let never_answers = |At { to_daemon, record, .. }: At, bytes| if !to_daemon && record >= 3 { Fate::End } else { Fate::Pass(bytes) };
-    let _proxy = Proxy::start(([127, 0, 2, 32], stage.port).into(), stage.address(), never_answers);
-    let error = within(stage.client(&[]).patience(Duration::from_secs(1)).connect("127.0.2.32")).await.unwrap_err();
-    assert!(matches!(error, Error::Connect { .. }), "{}", crate::error::chain(&error));
+    let never_answers = |At {
+                             to_daemon, record, ..
+                         }: At,
+                         bytes| {
+        if !to_daemon && record >= 3 {
+            Fate::End
+        } else {
+            Fate::Pass(bytes)
+        }
+    };
+    let _proxy = Proxy::start(
+        ([127, 0, 2, 32], stage.port).into(),
+        stage.address(),
+        never_answers,
+    );
+    let error = within(
+        stage
+            .client(&[])
+            .patience(Duration::from_secs(1))
+            .connect("127.0.2.32"),
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        matches!(error, Error::Connect { .. }),
+        "{}",
+        crate::error::chain(&error)
+    );
 }
 
 /// Returns true if the copy failed, as it must unless it was complete before the cut.
-async fn cut_at(stage: Arc<Stage>, bytes: Arc<Vec<u8>>, number: u8, to_daemon: bool, record: usize) -> bool {
+async fn cut_at(
+    stage: Arc<Stage>,
+    bytes: Arc<Vec<u8>>,
+    number: u8,
+    to_daemon: bool,
+    record: usize,
+) -> bool {
     let is_it = move |at: At| at.to_daemon == to_daemon && at.record == record;
-    let tamper = move |at, bytes| if is_it(at) { Fate::Cut } else { Fate::Pass(bytes) };
-    let _proxy = Proxy::start(([127, 0, 2, number], stage.port).into(), stage.address(), tamper);
+    let tamper = move |at, bytes| {
+        if is_it(at) {
+            Fate::Cut
+        } else {
+            Fate::Pass(bytes)
+        }
+    };
+    let _proxy = Proxy::start(
+        ([127, 0, 2, number], stage.port).into(),
+        stage.address(),
+        tamper,
+    );
     let target = format!("target{number}");
     let host = format!("127.0.2.{number}");
     let links = link(number);
     let copied = async {
-        let client = stage.client(&[&links]).patience(Duration::from_secs(1)).connect(&host).await?;
+        let client = stage
+            .client(&[&links])
+            .patience(Duration::from_secs(1))
+            .connect(&host)
+            .await?;
         let source = stage.files.path().join("source");
-        client.put(&source, Some(name(&target)), CopyOptions::default()).finish().await
+        client
+            .put(&source, Some(name(&target)), CopyOptions::default())
+            .finish()
+            .await
     };
     let copied = within(copied).await;
     let path = stage.served(&target);
     if path.exists() {
-        assert!(fs::read(&path).unwrap() == *bytes, "a part under the final name after a cut at {record}");
+        assert!(
+            fs::read(&path).unwrap() == *bytes,
+            "a part under the final name after a cut at {record}"
+        );
     }
     match copied {
         Ok(report) => {
             assert_eq!(report.digest, Some(digest(&bytes)));
-            assert!(path.exists(), "success without a file after a cut at {record}");
+            assert!(
+                path.exists(),
+                "success without a file after a cut at {record}"
+            );
             false
         }
         Err(error) => {
             // Never "not trusted": the daemon has not said so.
-            let is_expected = matches!(error, Error::Connect { .. } | Error::Link { .. } | Error::Abandoned { .. } | Error::Ended { .. });
-            assert!(is_expected, "{} after a cut at {record}", crate::error::chain(&error));
+            let is_expected = matches!(
+                error,
+                Error::Connect { .. }
+                    | Error::Link { .. }
+                    | Error::Abandoned { .. }
+                    | Error::Ended { .. }
+            );
+            assert!(
+                is_expected,
+                "{} after a cut at {record}",
+                crate::error::chain(&error)
+            );
             true
         }
     }

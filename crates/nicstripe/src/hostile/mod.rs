@@ -28,7 +28,8 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, Digest, Error, Limits, Name, Report,
+    CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, Digest, Error, Limits, Name,
+    Report,
     options::CopyOptions,
     trust::{Identity, Peers, PublicLine},
 };
@@ -69,7 +70,15 @@ impl Stage {
         let port = bound.addresses()[0].address.port();
         let shutdown = CancellationToken::new();
         tokio::spawn(bound.run(shutdown.clone()));
-        Self { root, files, port, daemon, client, other, shutdown }
+        Self {
+            root,
+            files,
+            port,
+            daemon,
+            client,
+            other,
+            shutdown,
+        }
     }
 
     fn address(&self) -> SocketAddr {
@@ -79,13 +88,21 @@ impl Stage {
     /// Returns the settings of an honest client with these links.
     pub(crate) fn client(&self, links: &[&str]) -> ClientBuilder {
         let links = links.iter().map(|link| link.parse().unwrap()).collect();
-        Client::builder().identity(self.client.clone()).peers(trusting(&[&self.daemon])).port(self.port).links(links)
+        Client::builder()
+            .identity(self.client.clone())
+            .peers(trusting(&[&self.daemon]))
+            .port(self.port)
+            .links(links)
     }
 
     /// Copies a file as an honest client, over a separate link.
     async fn put(&self, name: &str, bytes: &[u8]) -> Result<Report, Error> {
         let source = self.file(name, bytes);
-        let client = self.client(&["127.0.0.9=127.0.1.1"]).patience(Duration::from_secs(5)).connect("127.0.1.1").await?;
+        let client = self
+            .client(&["127.0.0.9=127.0.1.1"])
+            .patience(Duration::from_secs(5))
+            .connect("127.0.1.1")
+            .await?;
         within(client.put(&source, None, CopyOptions::default()).finish()).await
     }
 
@@ -119,7 +136,9 @@ fn trusting(identities: &[&Identity]) -> Peers {
     let mut peers = Peers::default();
     for (index, identity) in identities.iter().enumerate() {
         let name = format!("peer{index}");
-        peers.add(&PublicLine::new(identity.public_key(), &name), Some(&name)).unwrap();
+        peers
+            .add(&PublicLine::new(identity.public_key(), &name), Some(&name))
+            .unwrap();
     }
     peers
 }
@@ -140,12 +159,16 @@ fn digest(bytes: &[u8]) -> Digest {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("took longer than a minute")
+    tokio::time::timeout(Duration::from_secs(60), future)
+        .await
+        .expect("took longer than a minute")
 }

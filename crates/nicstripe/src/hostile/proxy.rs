@@ -51,12 +51,24 @@ pub(super) struct Proxy {
 impl Proxy {
     /// Listens at `from` and forwards to `to`. `from` has the daemon's port, because a client uses
     /// one port for all links.
-    pub(super) fn start(from: SocketAddr, to: SocketAddr, tamper: impl Fn(At, Vec<u8>) -> Fate + Send + Sync + 'static) -> Self {
+    pub(super) fn start(
+        from: SocketAddr,
+        to: SocketAddr,
+        tamper: impl Fn(At, Vec<u8>) -> Fate + Send + Sync + 'static,
+    ) -> Self {
         let listener = std::net::TcpListener::bind(from).unwrap();
         listener.set_nonblocking(true).unwrap();
         let listener = TcpListener::from_std(listener).unwrap();
-        let proxy = Self { connections: Arc::default(), recorded: Arc::default(), stop: CancellationToken::new() };
-        let (connections, recorded, stop) = (proxy.connections.clone(), proxy.recorded.clone(), proxy.stop.clone());
+        let proxy = Self {
+            connections: Arc::default(),
+            recorded: Arc::default(),
+            stop: CancellationToken::new(),
+        };
+        let (connections, recorded, stop) = (
+            proxy.connections.clone(),
+            proxy.recorded.clone(),
+            proxy.stop.clone(),
+        );
         let tamper: Arc<Tamper> = Arc::new(tamper);
         tokio::spawn(async move {
             loop {
@@ -65,8 +77,17 @@ impl Proxy {
                     () = stop.cancelled() => return,
                 };
                 let number = connections.fetch_add(1, Ordering::SeqCst);
-                let Ok(daemon) = TcpStream::connect(to).await else { continue };
-                tokio::spawn(pass_both(number, client, daemon, tamper.clone(), recorded.clone(), stop.clone()));
+                let Ok(daemon) = TcpStream::connect(to).await else {
+                    continue;
+                };
+                tokio::spawn(pass_both(
+                    number,
+                    client,
+                    daemon,
+                    tamper.clone(),
+                    recorded.clone(),
+                    stop.clone(),
+                ));
             }
         });
         proxy
@@ -88,12 +109,29 @@ async fn pass_both(
     stop: CancellationToken,
 ) {
     let _ = (client.set_nodelay(true), daemon.set_nodelay(true));
-    let ((from_client, to_client), (from_daemon, to_daemon)) = (client.into_split(), daemon.into_split());
+    let ((from_client, to_client), (from_daemon, to_daemon)) =
+        (client.into_split(), daemon.into_split());
     let cut = CancellationToken::new();
-    let outward =
-        Direction { connection, to_daemon: true, tamper: tamper.clone(), recorded: Some(recorded), cut: cut.clone(), stop: stop.clone() };
-    let inward = Direction { connection, to_daemon: false, tamper, recorded: None, cut, stop };
-    tokio::join!(outward.pass(from_client, to_daemon), inward.pass(from_daemon, to_client));
+    let outward = Direction {
+        connection,
+        to_daemon: true,
+        tamper: tamper.clone(),
+        recorded: Some(recorded),
+        cut: cut.clone(),
+        stop: stop.clone(),
+    };
+    let inward = Direction {
+        connection,
+        to_daemon: false,
+        tamper,
+        recorded: None,
+        cut,
+        stop,
+    };
+    tokio::join!(
+        outward.pass(from_client, to_daemon),
+        inward.pass(from_daemon, to_client)
+    );
 }
 
 /// One direction of a connection.
@@ -117,16 +155,26 @@ impl Direction {
         self.cut.cancel();
         let _ = to.shutdown().await;
         // Unread bytes would cause a reset.
-        let _ = tokio::time::timeout(Duration::from_millis(300), tokio::io::copy(&mut from, &mut tokio::io::sink())).await;
+        let _ = tokio::time::timeout(
+            Duration::from_millis(300),
+            tokio::io::copy(&mut from, &mut tokio::io::sink()),
+        )
+        .await;
     }
 
     async fn pass_records(&self, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
         for record in 0.. {
-            let Ok(bytes) = next_record(from).await else { return };
+            let Ok(bytes) = next_record(from).await else {
+                return;
+            };
             if let Some(recorded) = self.recorded.as_ref().filter(|_| self.connection == 0) {
                 recorded.lock().unwrap().extend_from_slice(&bytes);
             }
-            let at = At { connection: self.connection, to_daemon: self.to_daemon, record };
+            let at = At {
+                connection: self.connection,
+                to_daemon: self.to_daemon,
+                record,
+            };
             match (self.tamper)(at, bytes) {
                 Fate::Pass(bytes) if to.write_all(&bytes).await.is_ok() => {}
                 Fate::Cut => return self.stop.cancel(),

@@ -33,11 +33,29 @@ impl Guarded {
         fs::write(folder.path().join("served/file"), "content").unwrap();
         let [client, other] = std::array::from_fn(|_| Identity::generate().unwrap());
         let peers = folder.path().join("peers");
-        let builder = Daemon::builder().peers_file(peers).root(folder.path().join("served")).port(0);
-        let bound = builder.listen(vec!["127.0.1.1:0".parse().unwrap()]).bind().await.unwrap();
-        let (port, shutdown, daemon) = (bound.addresses()[0].address.port(), CancellationToken::new(), bound.handle());
+        let builder = Daemon::builder()
+            .peers_file(peers)
+            .root(folder.path().join("served"))
+            .port(0);
+        let bound = builder
+            .listen(vec!["127.0.1.1:0".parse().unwrap()])
+            .bind()
+            .await
+            .unwrap();
+        let (port, shutdown, daemon) = (
+            bound.addresses()[0].address.port(),
+            CancellationToken::new(),
+            bound.handle(),
+        );
         tokio::spawn(bound.run(shutdown.clone()));
-        let guarded = Self { folder, port, client, other, daemon, shutdown };
+        let guarded = Self {
+            folder,
+            port,
+            client,
+            other,
+            daemon,
+            shutdown,
+        };
         guarded.allow(Some(options));
         guarded
     }
@@ -52,8 +70,14 @@ impl Guarded {
 
     /// Sets the client's options, or removes its line.
     fn allow(&self, options: Option<&str>) {
-        let line = |identity: &Identity, name: &str| PublicLine::new(identity.public_key(), name).to_string();
-        let client = options.map(|options| format!("{options} {}", line(&self.client, "client")).trim_start().to_owned());
+        let line = |identity: &Identity, name: &str| {
+            PublicLine::new(identity.public_key(), name).to_string()
+        };
+        let client = options.map(|options| {
+            format!("{options} {}", line(&self.client, "client"))
+                .trim_start()
+                .to_owned()
+        });
         self.write(&[client.unwrap_or_default(), line(&self.other, "other")].join("\n"));
     }
 
@@ -71,7 +95,13 @@ impl Guarded {
 
     /// Connects, and waits until the daemon has checked the key.
     async fn connect(&self) -> Wire {
-        let wire = Wire::connect([127, 0, 3, 1], ([127, 0, 1, 1], self.port).into(), &self.client).await.unwrap();
+        let wire = Wire::connect(
+            [127, 0, 3, 1],
+            ([127, 0, 1, 1], self.port).into(),
+            &self.client,
+        )
+        .await
+        .unwrap();
         for _ in 0..200 {
             if self.daemon.metrics().greetings == 0 {
                 break;
@@ -101,7 +131,10 @@ async fn asked(wire: &mut Wire, ask: AskKind) -> AnswerKind {
 }
 
 async fn sees_file(wire: &mut Wire) -> bool {
-    matches!(asked(wire, AskKind::Stat { name: name("file") }).await, AnswerKind::Stat { .. })
+    matches!(
+        asked(wire, AskKind::Stat { name: name("file") }).await,
+        AnswerKind::Stat { .. }
+    )
 }
 
 /// Answers heartbeats until the daemon closes the session, and returns the reason.
@@ -110,7 +143,12 @@ async fn closed(wire: &mut Wire) -> CloseCode {
         match within(wire.next()).await.unwrap() {
             Frame::Close { code } => return CloseCode::from_u32(code),
             Frame::Heartbeat { sent_us, .. } => {
-                let _ = wire.send(&Frame::Heartbeat { sent_us: 1, echo_us: sent_us }).await;
+                let _ = wire
+                    .send(&Frame::Heartbeat {
+                        sent_us: 1,
+                        echo_us: sent_us,
+                    })
+                    .await;
             }
             _ => {}
         }
@@ -121,8 +159,12 @@ async fn closed(wire: &mut Wire) -> CloseCode {
 async fn a_hello_that_is_held_back_until_the_line_is_gone_gets_nothing() {
     let changes: [(&str, Change); 4] = [
         ("the line is removed", |guarded| guarded.allow(None)),
-        ("a line cannot be read", |guarded| guarded.write("read-olny nicstripe-ed25519 AAAA\n")),
-        ("the file is removed", |guarded| fs::remove_file(guarded.peers()).unwrap()),
+        ("a line cannot be read", |guarded| {
+            guarded.write("read-olny nicstripe-ed25519 AAAA\n")
+        }),
+        ("the file is removed", |guarded| {
+            fs::remove_file(guarded.peers()).unwrap()
+        }),
         ("the file is a folder", |guarded| {
             fs::remove_file(guarded.peers()).unwrap();
             fs::create_dir(guarded.peers()).unwrap();
@@ -133,7 +175,9 @@ async fn a_hello_that_is_held_back_until_the_line_is_gone_gets_nothing() {
         guarded.allow(Some(&guarded.jailed("read-only,")));
         let mut late = guarded.connect().await;
         make(&guarded);
-        let Ok(Ok(_)) = late.greet(SessionId([1; 16]), true).await else { continue };
+        let Ok(Ok(_)) = late.greet(SessionId([1; 16]), true).await else {
+            continue;
+        };
         let sees = sees_file(&mut late).await;
         panic!("{change}: the hello was answered; sees the file outside of its jail: {sees}");
     }
@@ -147,18 +191,31 @@ async fn a_hello_gets_the_rights_of_its_moment_and_not_those_of_the_handshake() 
     late.greet(SessionId([1; 16]), true).await.unwrap().unwrap();
     assert!(!sees_file(&mut late).await);
     let make = AskKind::MakeDir { name: name("a") };
-    assert!(matches!(asked(&mut late, make).await, AnswerKind::Failed { code: FailCode::Refused, .. }));
+    assert!(matches!(
+        asked(&mut late, make).await,
+        AnswerKind::Failed {
+            code: FailCode::Refused,
+            ..
+        }
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_end_when_their_key_is_removed_or_its_rights_shrink_and_no_others() {
     for options in [None, Some("read-only"), Some("no-bench"), Some("root=/")] {
         let guarded = Guarded::new("").await;
-        let (mut client, mut other) = (guarded.session(&guarded.client).await, guarded.session(&guarded.other).await);
+        let (mut client, mut other) = (
+            guarded.session(&guarded.client).await,
+            guarded.session(&guarded.other).await,
+        );
         assert!(sees_file(&mut client).await);
         let other = tokio::spawn(async move { other.end().await });
         guarded.allow(options);
-        assert_eq!(closed(&mut client).await, CloseCode::RightsChanged, "{options:?}");
+        assert_eq!(
+            closed(&mut client).await,
+            CloseCode::RightsChanged,
+            "{options:?}"
+        );
         assert!(!other.is_finished(), "{options:?}");
     }
 }
@@ -173,7 +230,15 @@ async fn sessions_go_on_while_the_list_cannot_be_read_or_allows_more() {
     guarded.write("read-olny nicstripe-ed25519 AAAA\n");
     guarded.daemon.reload_peers();
     assert!(sees_file(&mut client).await);
-    assert!(guarded.connect().await.greet(SessionId([2; 16]), true).await.is_err(), "but no new one is let in");
+    assert!(
+        guarded
+            .connect()
+            .await
+            .greet(SessionId([2; 16]), true)
+            .await
+            .is_err(),
+        "but no new one is let in"
+    );
     guarded.allow(None);
     guarded.daemon.reload_peers();
     assert_eq!(closed(&mut client).await, CloseCode::RightsChanged);
@@ -183,9 +248,19 @@ async fn sessions_go_on_while_the_list_cannot_be_read_or_allows_more() {
 async fn a_connection_cannot_join_a_session_with_more_rights_than_its_key_has() {
     let guarded = Guarded::new("").await;
     let mut client = guarded.connect().await;
-    client.greet(SessionId([1; 16]), true).await.unwrap().unwrap();
+    client
+        .greet(SessionId([1; 16]), true)
+        .await
+        .unwrap()
+        .unwrap();
     let mut second = guarded.connect().await;
     guarded.allow(Some("read-only"));
-    assert!(second.greet(SessionId([1; 16]), false).await.unwrap().is_err());
+    assert!(
+        second
+            .greet(SessionId([1; 16]), false)
+            .await
+            .unwrap()
+            .is_err()
+    );
     assert_eq!(closed(&mut client).await, CloseCode::RightsChanged);
 }

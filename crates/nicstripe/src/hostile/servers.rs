@@ -8,7 +8,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, DataHeader, FailCode, Frame, Grid, Message, Offer, SourceIdentity, TransferId,
+    ChainingValue, ChunkId, DataHeader, FailCode, Frame, Grid, Message, Offer, SourceIdentity,
+    TransferId,
     grid::ChunkSize,
     hash_tree::piece_value,
     message::{Committed, Complete, Fail, Get, PeerInterface, Welcome},
@@ -20,10 +21,19 @@ use crate::{Client, Digest, Error, options::CopyOptions, trust::Identity};
 
 /// Gets a file from a daemon that runs `evil` on each connection after its welcome. Returns the
 /// client's error and the files left.
-async fn get_from(welcome: Welcome, evil: impl AsyncFn(&mut Wire) + Send + 'static) -> (Error, Vec<String>) {
+async fn get_from(
+    welcome: Welcome,
+    evil: impl AsyncFn(&mut Wire) + Send + 'static,
+) -> (Error, Vec<String>) {
     let files = tempfile::tempdir().unwrap();
     let target = files.path().join("target");
-    let get = async |client: Client| client.get(name("wanted"), &target, CopyOptions::default()).finish().await.map(drop);
+    let get = async |client: Client| {
+        client
+            .get(name("wanted"), &target, CopyOptions::default())
+            .finish()
+            .await
+            .map(drop)
+    };
     let error = against(welcome, evil, get).await;
     (error, names(files.path()))
 }
@@ -41,7 +51,9 @@ pub(super) async fn against(
     let trusted = trusting(&[&daemon]);
     let serve = async {
         loop {
-            let Ok(mut wire) = Wire::accept(&listener, &daemon).await else { continue };
+            let Ok(mut wire) = Wire::accept(&listener, &daemon).await else {
+                continue;
+            };
             if wire.welcome(&welcome).await.is_ok() {
                 evil(&mut wire).await;
             }
@@ -49,7 +61,12 @@ pub(super) async fn against(
     };
     let calls = async {
         let link = "127.0.0.5=127.0.4.1".parse().unwrap();
-        let builder = Client::builder().identity(client).peers(trusted).port(port).links(vec![link]).patience(Duration::from_secs(2));
+        let builder = Client::builder()
+            .identity(client)
+            .peers(trusted)
+            .port(port)
+            .links(vec![link])
+            .patience(Duration::from_secs(2));
         let client = builder.connect("127.0.4.1").await?;
         calls(client).await
     };
@@ -74,17 +91,39 @@ async fn asked(wire: &mut Wire) -> Option<Get> {
 }
 
 fn offer(transfer: TransferId, size: u64) -> Message {
-    let source = SourceIdentity { size, ..SourceIdentity::default() };
-    Message::Offer(Offer { transfer, source, chunk_log2: 18, mode: 0o644, kind: None, data: None })
+    let source = SourceIdentity {
+        size,
+        ..SourceIdentity::default()
+    };
+    Message::Offer(Offer {
+        transfer,
+        source,
+        chunk_log2: 18,
+        mode: 0o644,
+        kind: None,
+        data: None,
+    })
 }
 
 fn complete(transfer: TransferId, digest: Digest) -> Message {
-    Message::Complete(Complete { transfer, digest, streams: Vec::new(), end: None, changing: false })
+    Message::Complete(Complete {
+        transfer,
+        digest,
+        streams: Vec::new(),
+        end: None,
+        changing: false,
+    })
 }
 
 /// Like `complete`, with the claim that the file changed while it was read, which is allowed.
 fn complete_of_changing(transfer: TransferId, digest: Digest) -> Message {
-    Message::Complete(Complete { transfer, digest, streams: Vec::new(), end: None, changing: true })
+    Message::Complete(Complete {
+        transfer,
+        digest,
+        streams: Vec::new(),
+        end: None,
+        changing: true,
+    })
 }
 
 /// Sends an offer, and waits until it is accepted.
@@ -97,26 +136,54 @@ async fn offered(wire: &mut Wire, size: u64) -> Option<TransferId> {
 
 fn chunk(transfer: TransferId, bytes: &[u8], value: ChainingValue) -> Vec<u8> {
     let mut framed = Vec::new();
-    DataHeader { transfer, chunk: ChunkId(0), value, len: bytes.len() as u32, raw_len: 0, last: false }.encode(&mut framed);
+    DataHeader {
+        transfer,
+        chunk: ChunkId(0),
+        value,
+        len: bytes.len() as u32,
+        raw_len: 0,
+        last: false,
+    }
+    .encode(&mut framed);
     framed.extend_from_slice(bytes);
     framed
 }
 
 fn value_of(bytes: &[u8]) -> ChainingValue {
-    piece_value(Grid::new(bytes.len() as u64, ChunkSize::DEFAULT), ChunkId(0), bytes, false).unwrap()
+    piece_value(
+        Grid::new(bytes.len() as u64, ChunkSize::DEFAULT),
+        ChunkId(0),
+        bytes,
+        false,
+    )
+    .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_welcomes_and_says_nothing_is_given_up_after_the_patience_for_none() {
-    let (error, left) = get_from(plain_welcome(), async |_: &mut Wire| tokio::time::sleep(Duration::from_secs(3)).await).await;
-    assert!(matches!(error, Error::Abandoned { .. } | Error::Link { .. } | Error::Connect { .. }), "{}", crate::error::chain(&error));
+    let (error, left) = get_from(plain_welcome(), async |_: &mut Wire| {
+        tokio::time::sleep(Duration::from_secs(3)).await
+    })
+    .await;
+    assert!(
+        matches!(
+            error,
+            Error::Abandoned { .. } | Error::Link { .. } | Error::Connect { .. }
+        ),
+        "{}",
+        crate::error::chain(&error)
+    );
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_welcomes_and_hangs_up_is_given_up_too() {
     let (error, left) = get_from(plain_welcome(), async |_: &mut Wire| {}).await;
-    assert!(matches!(error, Error::Abandoned { .. } | Error::Ended { .. }), "{}", crate::error::chain(&error));
+    assert!(
+        matches!(error, Error::Abandoned { .. } | Error::Ended { .. }),
+        "{}",
+        crate::error::chain(&error)
+    );
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -127,7 +194,11 @@ async fn one_that_breaks_the_protocol_on_each_connection_is_called_so() {
         wire.end().await;
     })
     .await;
-    assert!(matches!(error, Error::Protocol { .. }), "{}", crate::error::chain(&error));
+    assert!(
+        matches!(error, Error::Protocol { .. }),
+        "{}",
+        crate::error::chain(&error)
+    );
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -142,11 +213,17 @@ async fn data_that_are_not_what_their_value_says_are_not_kept() {
         };
         let Some(transfer) = transfer else { return };
         begun.store(transfer.0, Ordering::SeqCst);
-        let _ = wire.send_bytes(&chunk(transfer, &[7; 1000], ChainingValue([1; 32]))).await;
+        let _ = wire
+            .send_bytes(&chunk(transfer, &[7; 1000], ChainingValue([1; 32])))
+            .await;
         wire.end().await;
     })
     .await;
-    assert!(matches!(error, Error::Protocol { .. }), "{}", crate::error::chain(&error));
+    assert!(
+        matches!(error, Error::Protocol { .. }),
+        "{}",
+        crate::error::chain(&error)
+    );
     assert!(!left.contains(&"target".to_owned()), "{left:?}");
 }
 
@@ -156,40 +233,69 @@ async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch() {
         let bytes = content(1000);
         // The client retries once.
         while let Some(transfer) = offered(wire, 1000).await {
-            let _ = wire.send_bytes(&chunk(transfer, &bytes, value_of(&bytes))).await;
+            let _ = wire
+                .send_bytes(&chunk(transfer, &bytes, value_of(&bytes)))
+                .await;
             let _ = wire.say(&complete(transfer, digest(b"other bytes"))).await;
         }
     })
     .await;
-    assert!(matches!(error, Error::Digest { .. }), "{}", crate::error::chain(&error));
+    assert!(
+        matches!(error, Error::Digest { .. }),
+        "{}",
+        crate::error::chain(&error)
+    );
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch_also_if_it_says_that_the_file_changed() {
+async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch_also_if_it_says_that_the_file_changed()
+{
     let (error, left) = get_from(plain_welcome(), async |wire: &mut Wire| {
         let bytes = content(1000);
         while let Some(transfer) = offered(wire, 1000).await {
-            let _ = wire.send_bytes(&chunk(transfer, &bytes, value_of(&bytes))).await;
-            let _ = wire.say(&complete_of_changing(transfer, digest(b"other bytes"))).await;
+            let _ = wire
+                .send_bytes(&chunk(transfer, &bytes, value_of(&bytes)))
+                .await;
+            let _ = wire
+                .say(&complete_of_changing(transfer, digest(b"other bytes")))
+                .await;
         }
     })
     .await;
-    assert!(matches!(error, Error::Digest { .. }), "{}", crate::error::chain(&error));
+    assert!(
+        matches!(error, Error::Digest { .. }),
+        "{}",
+        crate::error::chain(&error)
+    );
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_without_data_is_no_file() {
     let (error, left) = get_from(plain_welcome(), async |wire: &mut Wire| {
-        let Some(transfer) = offered(wire, 1000).await else { return };
+        let Some(transfer) = offered(wire, 1000).await else {
+            return;
+        };
         let _ = wire.say(&complete(transfer, digest(&content(1000)))).await;
-        let _ = wire.say(&Message::Committed(Committed { transfer, digest: digest(&content(1000)) })).await;
+        let _ = wire
+            .say(&Message::Committed(Committed {
+                transfer,
+                digest: digest(&content(1000)),
+            }))
+            .await;
         // Then silence.
         tokio::time::sleep(Duration::from_secs(3)).await;
     })
     .await;
-    assert!(matches!(error, Error::Protocol { .. } | Error::Abandoned { .. } | Error::Ended { .. }), "{}", crate::error::chain(&error));
+    assert!(
+        matches!(
+            error,
+            Error::Protocol { .. } | Error::Abandoned { .. } | Error::Ended { .. }
+        ),
+        "{}",
+        crate::error::chain(&error)
+    );
     assert!(!left.contains(&"target".to_owned()), "{left:?}");
 }
 
@@ -198,11 +304,20 @@ async fn a_file_of_an_absurd_size_or_of_another_number_is_not_begun() {
     for (number, size) in [(0, u64::MAX), (0, 1 << 63), (7, 10), (u32::MAX / 2, 10)] {
         let (error, left) = get_from(plain_welcome(), async move |wire: &mut Wire| {
             let Some(get) = asked(wire).await else { return };
-            let _ = wire.say(&offer(TransferId(get.transfer.0 + number), size)).await;
+            let _ = wire
+                .say(&offer(TransferId(get.transfer.0 + number), size))
+                .await;
             wire.end().await;
         })
         .await;
-        assert!(matches!(error, Error::Protocol { .. } | Error::File(_) | Error::Ended { .. }), "{}", crate::error::chain(&error));
+        assert!(
+            matches!(
+                error,
+                Error::Protocol { .. } | Error::File(_) | Error::Ended { .. }
+            ),
+            "{}",
+            crate::error::chain(&error)
+        );
         assert!(!left.contains(&"target".to_owned()), "{left:?}");
     }
 }
@@ -215,25 +330,41 @@ async fn what_it_writes_reaches_no_terminal_as_a_command() {
     welcome.interfaces = Some(vec![PeerInterface::new(dirty, 7)]);
     let (error, left) = get_from(welcome, async move |wire: &mut Wire| {
         let Some(get) = asked(wire).await else { return };
-        let fail = Fail { transfer: get.transfer, code: FailCode::Io, text: dirty.repeat(20), resumable: false };
+        let fail = Fail {
+            transfer: get.transfer,
+            code: FailCode::Io,
+            text: dirty.repeat(20),
+            resumable: false,
+        };
         let _ = wire.say(&Message::Fail(fail)).await;
         wire.end().await;
     })
     .await;
     let text = crate::error::chain(&error);
-    assert!(!text.chars().any(|c| c.is_control() || c == '\u{202e}'), "{text:?}");
+    assert!(
+        !text.chars().any(|c| c.is_control() || c == '\u{202e}'),
+        "{text:?}"
+    );
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_that_only_a_client_sends_end_the_connection() {
-    for frame in [Frame::Hello(vec![0xa0]), Frame::Welcome(vec![0xa0]), Frame::Refuse(vec![0xa0])] {
+    for frame in [
+        Frame::Hello(vec![0xa0]),
+        Frame::Welcome(vec![0xa0]),
+        Frame::Refuse(vec![0xa0]),
+    ] {
         let (error, left) = get_from(plain_welcome(), async move |wire: &mut Wire| {
             let _ = wire.send(&frame).await;
             wire.end().await;
         })
         .await;
-        assert!(matches!(error, Error::Protocol { .. }), "{}", crate::error::chain(&error));
+        assert!(
+            matches!(error, Error::Protocol { .. }),
+            "{}",
+            crate::error::chain(&error)
+        );
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -251,13 +382,29 @@ async fn one_that_keeps_to_it_is_believed() {
         let mut wire = Wire::accept(&listener, &daemon).await.unwrap();
         wire.welcome(&plain_welcome()).await.unwrap();
         let transfer = offered(&mut wire, 1000).await.unwrap();
-        wire.send_bytes(&chunk(transfer, &sent, value_of(&sent))).await.unwrap();
+        wire.send_bytes(&chunk(transfer, &sent, value_of(&sent)))
+            .await
+            .unwrap();
         wire.say(&complete(transfer, digest(&sent))).await.unwrap();
         wire.end().await;
     });
     let builder = Client::builder().identity(client).peers(trusted).port(port);
-    let client = builder.links(vec!["127.0.0.5=127.0.4.1".parse().unwrap()]).connect("127.0.4.1").await.unwrap();
-    let report = within(client.get(name("wanted"), &files.path().join("target"), CopyOptions::default()).finish()).await.unwrap();
+    let client = builder
+        .links(vec!["127.0.0.5=127.0.4.1".parse().unwrap()])
+        .connect("127.0.4.1")
+        .await
+        .unwrap();
+    let report = within(
+        client
+            .get(
+                name("wanted"),
+                &files.path().join("target"),
+                CopyOptions::default(),
+            )
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!(report.digest, Some(digest(&bytes)));
     assert_eq!(fs::read(files.path().join("target")).unwrap(), bytes);
 }

@@ -32,7 +32,9 @@ async fn a_thousand_small_puts_leave_descriptors_for_others_and_wait_for_their_t
     let stage = Stage::built(|builder| builder.descriptors(1024)).await;
     let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
     for transfer in 1..=PUTS {
-        evil.say(&put_of(transfer, &format!("f{transfer}"), 1000)).await.unwrap();
+        evil.say(&put_of(transfer, &format!("f{transfer}"), 1000))
+            .await
+            .unwrap();
     }
     let mut begun = Vec::new();
     while begun.len() < 25 {
@@ -48,7 +50,12 @@ async fn a_thousand_small_puts_leave_descriptors_for_others_and_wait_for_their_t
     let mut all = begun.len() as u32;
     while all < PUTS {
         if let Some(transfer) = begun.pop() {
-            let fail = Fail { transfer, code: FailCode::Cancelled, text: String::new(), resumable: false };
+            let fail = Fail {
+                transfer,
+                code: FailCode::Cancelled,
+                text: String::new(),
+                resumable: false,
+            };
             evil.say(&Message::Fail(fail)).await.unwrap();
         } else if let Message::Accept(accept) = within(evil.message()).await.unwrap() {
             begun.push(accept.transfer);
@@ -82,8 +89,17 @@ async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
     std::fs::create_dir(stage.files.path().join("tree")).unwrap();
     stage.file("tree/file", b"content");
     let client = stage.client(&[]).connect("127.0.1.1").await.unwrap();
-    let options = TreeOptions { recursive: true, ..TreeOptions::default() };
-    let copied = within(client.put_tree(vec![stage.files.path().join("tree")], None, false, options).finish()).await.unwrap();
+    let options = TreeOptions {
+        recursive: true,
+        ..TreeOptions::default()
+    };
+    let copied = within(
+        client
+            .put_tree(vec![stage.files.path().join("tree")], None, false, options)
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!(copied.tree.unwrap().files, 1);
     client.close().await;
     // Waiting transfers begin as others end.
@@ -108,16 +124,31 @@ async fn a_sender_of_a_tree_that_keeps_to_what_memory_there_is_is_told_it() {
     // Each lease is smaller than the last; the first equals a client's own limits.
     let lease = |part: usize| Receiving::within(part, true).told;
     let second = (MOST_OF_ALL - 2 * most) / 16;
-    assert_eq!(told, [most, second, (MOST_OF_ALL - 2 * (most + second)) / 16].map(lease));
+    assert_eq!(
+        told,
+        [most, second, (MOST_OF_ALL - 2 * (most + second)) / 16].map(lease)
+    );
 }
 
 /// Answers heartbeats, ends the given transfers, and reports accepted ones.
-async fn tend(mut wire: Wire, mut to_end: mpsc::UnboundedReceiver<TransferId>, accepts: mpsc::UnboundedSender<Accept>) {
+async fn tend(
+    mut wire: Wire,
+    mut to_end: mpsc::UnboundedReceiver<TransferId>,
+    accepts: mpsc::UnboundedSender<Accept>,
+) {
     while let Ok(frame) = wire.next().await {
         match frame {
-            Frame::Heartbeat { sent_us, .. } => wire.send(&Frame::Heartbeat { sent_us: 1, echo_us: sent_us }).await.unwrap(),
+            Frame::Heartbeat { sent_us, .. } => wire
+                .send(&Frame::Heartbeat {
+                    sent_us: 1,
+                    echo_us: sent_us,
+                })
+                .await
+                .unwrap(),
             Frame::Control { seq, body } => {
-                wire.send(&Frame::ControlAck { next: seq + 1 }).await.unwrap();
+                wire.send(&Frame::ControlAck { next: seq + 1 })
+                    .await
+                    .unwrap();
                 if let Message::Accept(accept) = minicbor::decode(&body).unwrap() {
                     let _ = accepts.send(accept);
                 }
@@ -125,7 +156,12 @@ async fn tend(mut wire: Wire, mut to_end: mpsc::UnboundedReceiver<TransferId>, a
             _ => {}
         }
         while let Ok(transfer) = to_end.try_recv() {
-            let fail = Fail { transfer, code: FailCode::Cancelled, text: String::new(), resumable: false };
+            let fail = Fail {
+                transfer,
+                code: FailCode::Cancelled,
+                text: String::new(),
+                resumable: false,
+            };
             wire.say(&Message::Fail(fail)).await.unwrap();
         }
     }
@@ -133,7 +169,13 @@ async fn tend(mut wire: Wire, mut to_end: mpsc::UnboundedReceiver<TransferId>, a
 
 fn put_tree(transfer: u32, heeds_memory: bool) -> Message {
     let target = Some(super::name(&format!("tree{transfer}")));
-    Message::PutTree(PutTree { transfer: TransferId(transfer), target, as_name: false, rules: TreeRules::default(), heeds_memory })
+    Message::PutTree(PutTree {
+        transfer: TransferId(transfer),
+        target,
+        as_name: false,
+        rules: TreeRules::default(),
+        heeds_memory,
+    })
 }
 
 async fn next_accept(wire: &mut Wire) -> Accept {
@@ -146,8 +188,12 @@ async fn next_accept(wire: &mut Wire) -> Accept {
 
 /// Counts the open descriptors of this process beneath a folder.
 fn open_beneath(folder: &std::path::Path) -> usize {
-    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    links.filter(|link| link.starts_with(folder) && link != folder).count()
+    let links = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links
+        .filter(|link| link.starts_with(folder) && link != folder)
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,21 +202,33 @@ async fn sessions_that_take_all_credit_and_send_nothing_have_half_of_the_memory(
     let stage = Stage::new().await;
     let mut granted = 0;
     for index in 1..=SESSIONS {
-        let (mut wire, credit) = hoarder(&stage, [127, 0, 3, index], &stage.other).await.unwrap();
+        let (mut wire, credit) = hoarder(&stage, [127, 0, 3, index], &stage.other)
+            .await
+            .unwrap();
         granted += credit;
         // Answers heartbeats; otherwise the session would lose its credit.
         tokio::spawn(async move { wire.end().await });
     }
     // Half of 256 chunks, plus one per session.
-    assert!((64..=128 + u64::from(SESSIONS)).contains(&granted), "{granted} chunks");
-    let (_honest, credit) = hoarder(&stage, [127, 0, 4, 1], &stage.client).await.unwrap();
+    assert!(
+        (64..=128 + u64::from(SESSIONS)).contains(&granted),
+        "{granted} chunks"
+    );
+    let (_honest, credit) = hoarder(&stage, [127, 0, 4, 1], &stage.client)
+        .await
+        .unwrap();
     assert_eq!(credit, 32, "another key holds all connections of one link");
 }
 
 /// Opens a session that starts a large put and sends no data. Returns it with its credit in chunks.
-async fn hoarder(stage: &Stage, from: [u8; 4], identity: &Identity) -> Result<(Wire, u64), StreamEnd> {
+async fn hoarder(
+    stage: &Stage,
+    from: [u8; 4],
+    identity: &Identity,
+) -> Result<(Wire, u64), StreamEnd> {
     let mut wire = Wire::session(from, stage.address(), identity).await;
-    wire.say(&put(&format!("from-{}-{}", from[2], from[3]), 16 << 20, 18)).await?;
+    wire.say(&put(&format!("from-{}-{}", from[2], from[3]), 16 << 20, 18))
+        .await?;
     let (mut credit, mut is_accepted, mut heartbeats) = (0, false, 0);
     // Each heartbeat re-evaluates the credit; the fifth comes long after the session has its share.
     while heartbeats < 5 {
@@ -182,7 +240,11 @@ async fn hoarder(stage: &Stage, from: [u8; 4], identity: &Identity) -> Result<(W
             }
             Frame::Heartbeat { sent_us, .. } => {
                 heartbeats += u32::from(is_accepted);
-                wire.send(&Frame::Heartbeat { sent_us: 1, echo_us: sent_us }).await?;
+                wire.send(&Frame::Heartbeat {
+                    sent_us: 1,
+                    echo_us: sent_us,
+                })
+                .await?;
             }
             _ => {}
         }
@@ -199,11 +261,18 @@ async fn a_session_that_waits_for_a_file_of_anothers_does_not_give_way_to_itself
     tokio::spawn(async move { holder.end().await });
 
     let id = SessionId(crate::random::random_bytes());
-    let wire = async || Wire::connect([127, 0, 3, 1], stage.address(), &stage.other).await.unwrap();
+    let wire = async || {
+        Wire::connect([127, 0, 3, 1], stage.address(), &stage.other)
+            .await
+            .unwrap()
+    };
     let mut waiting = wire().await;
     waiting.greet(id, true).await.unwrap().unwrap();
     waiting.say(&put("file", 1000, 18)).await.unwrap();
-    while !matches!(within(waiting.next()).await.unwrap(), Frame::ControlAck { .. }) {}
+    while !matches!(
+        within(waiting.next()).await.unwrap(),
+        Frame::ControlAck { .. }
+    ) {}
     drop(waiting);
     // The daemon polls for the file every 50 ms.
     tokio::time::sleep(Duration::from_millis(500)).await;

@@ -24,7 +24,12 @@ async fn all_that_is_said(tcp: &mut TcpStream) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_strangers_beyond_the_limit_lock_nobody_out_and_hear_nothing() {
-    let stage = Stage::with(Limits { greetings: 8, greetings_per_address: 4, ..Limits::default() }).await;
+    let stage = Stage::with(Limits {
+        greetings: 8,
+        greetings_per_address: 4,
+        ..Limits::default()
+    })
+    .await;
     let mut idle = Vec::new();
     for stranger in 0..40 {
         idle.push(tcp([127, 0, 2, 1 + stranger % 20], stage.address()).await);
@@ -36,7 +41,11 @@ async fn idle_strangers_beyond_the_limit_lock_nobody_out_and_hear_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_that_fills_its_share_pays_for_it_alone() {
-    let stage = Stage::with(Limits { greetings_per_address: 2, ..Limits::default() }).await;
+    let stage = Stage::with(Limits {
+        greetings_per_address: 2,
+        ..Limits::default()
+    })
+    .await;
     let mut honest = tcp([127, 0, 2, 1], stage.address()).await;
     let mut first = tcp([127, 0, 2, 2], stage.address()).await;
     let _second = tcp([127, 0, 2, 2], stage.address()).await;
@@ -50,26 +59,44 @@ async fn an_address_that_fills_its_share_pays_for_it_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_time_of_a_greeting_is_counted_from_its_start_whatever_trickles_in() {
-    let stage = Stage::with(Limits { greeting_time: Duration::from_millis(600), ..Limits::default() }).await;
+    let stage = Stage::with(Limits {
+        greeting_time: Duration::from_millis(600),
+        ..Limits::default()
+    })
+    .await;
     let mut slow = tcp([127, 0, 2, 1], stage.address()).await;
     let begun = Instant::now();
     // The record header of a ClientHello, followed by single bytes.
     slow.write_all(&[22, 3, 1, 5, 220]).await.unwrap();
     let mut said = Vec::new();
     loop {
-        let waited = tokio::time::timeout(Duration::from_millis(50), slow.read_buf(&mut said)).await;
+        let waited =
+            tokio::time::timeout(Duration::from_millis(50), slow.read_buf(&mut said)).await;
         if matches!(waited, Ok(Ok(0) | Err(_))) || slow.write_all(&[1]).await.is_err() {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "it is not rejected");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "it is not rejected"
+        );
     }
-    assert!(begun.elapsed() >= Duration::from_millis(500) && said.is_empty(), "{:?}, {said:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(500) && said.is_empty(),
+        "{:?}, {said:?}",
+        begun.elapsed()
+    );
 
     // A trusted key does not extend the time.
-    let mut silent = Wire::connect([127, 0, 2, 2], stage.address(), &stage.client).await.unwrap();
+    let mut silent = Wire::connect([127, 0, 2, 2], stage.address(), &stage.client)
+        .await
+        .unwrap();
     let begun = Instant::now();
     assert!(silent.next().await.is_err());
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -98,9 +125,18 @@ async fn hundreds_of_wrong_keys_are_refused_and_told_so() {
     let stage = Stage::new().await;
     for attempt in 0..200 {
         let stranger = Identity::generate().unwrap();
-        let mut wire = Wire::connect([127, 0, 2, 1 + attempt % 8], stage.address(), &stranger).await.unwrap();
-        let refused = wire.greet(SessionId([7; 16]), true).await.map(drop).unwrap_err();
-        assert!(matches!(refused, StreamEnd::Tls(TlsError::KeyRefused(_))), "{refused:?}");
+        let mut wire = Wire::connect([127, 0, 2, 1 + attempt % 8], stage.address(), &stranger)
+            .await
+            .unwrap();
+        let refused = wire
+            .greet(SessionId([7; 16]), true)
+            .await
+            .map(drop)
+            .unwrap_err();
+        assert!(
+            matches!(refused, StreamEnd::Tls(TlsError::KeyRefused(_))),
+            "{refused:?}"
+        );
     }
     stage.still_serves("file").await;
 }
@@ -109,50 +145,101 @@ async fn hundreds_of_wrong_keys_are_refused_and_told_so() {
 async fn a_session_is_joined_by_its_own_key_alone_and_never_by_a_guess() {
     let stage = Stage::new().await;
     let session = SessionId([42; 16]);
-    let mut owner = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client).await.unwrap();
+    let mut owner = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
+        .await
+        .unwrap();
     owner.greet(session, true).await.unwrap().unwrap();
     for new in [false, true] {
-        let mut other = Wire::connect([127, 0, 2, 1], stage.address(), &stage.other).await.unwrap();
-        assert_eq!(other.greet(session, new).await.unwrap().unwrap_err(), RefusalCode::UnknownSession);
+        let mut other = Wire::connect([127, 0, 2, 1], stage.address(), &stage.other)
+            .await
+            .unwrap();
+        assert_eq!(
+            other.greet(session, new).await.unwrap().unwrap_err(),
+            RefusalCode::UnknownSession
+        );
     }
     for _ in 0..200 {
-        let mut other = Wire::connect([127, 0, 2, 1], stage.address(), &stage.other).await.unwrap();
+        let mut other = Wire::connect([127, 0, 2, 1], stage.address(), &stage.other)
+            .await
+            .unwrap();
         let guess = SessionId(crate::random::random_bytes());
-        assert_eq!(other.greet(guess, false).await.unwrap().unwrap_err(), RefusalCode::UnknownSession);
+        assert_eq!(
+            other.greet(guess, false).await.unwrap().unwrap_err(),
+            RefusalCode::UnknownSession
+        );
     }
-    let mut again = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client).await.unwrap();
+    let mut again = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
+        .await
+        .unwrap();
     assert!(again.greet(session, false).await.unwrap().is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_peer_does_not_take_all_sessions() {
-    let stage = Stage::with(Limits { sessions: 4, sessions_per_peer: 2, ..Limits::default() }).await;
+    let stage = Stage::with(Limits {
+        sessions: 4,
+        sessions_per_peer: 2,
+        ..Limits::default()
+    })
+    .await;
     let new = async |identity: &Identity| {
-        let mut wire = Wire::connect([127, 0, 0, 1], stage.address(), identity).await.unwrap();
-        let greeted = wire.greet(SessionId(crate::random::random_bytes()), true).await.unwrap();
+        let mut wire = Wire::connect([127, 0, 0, 1], stage.address(), identity)
+            .await
+            .unwrap();
+        let greeted = wire
+            .greet(SessionId(crate::random::random_bytes()), true)
+            .await
+            .unwrap();
         greeted.map(|_| wire)
     };
-    let _held = [new(&stage.other).await.unwrap(), new(&stage.other).await.unwrap()];
-    assert_eq!(new(&stage.other).await.map(drop).unwrap_err(), RefusalCode::TooManySessions);
-    let _own = [new(&stage.client).await.unwrap(), new(&stage.client).await.unwrap()];
+    let _held = [
+        new(&stage.other).await.unwrap(),
+        new(&stage.other).await.unwrap(),
+    ];
+    assert_eq!(
+        new(&stage.other).await.map(drop).unwrap_err(),
+        RefusalCode::TooManySessions
+    );
+    let _own = [
+        new(&stage.client).await.unwrap(),
+        new(&stage.client).await.unwrap(),
+    ];
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_of_peers_are_limited_too_and_given_back() {
     // One key gets half of them.
-    let stage = Stage::with(Limits { paths: 4, ..Limits::default() }).await;
+    let stage = Stage::with(Limits {
+        paths: 4,
+        ..Limits::default()
+    })
+    .await;
     let first = Wire::session([127, 0, 0, 1], stage.address(), &stage.client).await;
     let _second = Wire::session([127, 0, 0, 1], stage.address(), &stage.client).await;
-    let mut third = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client).await.unwrap();
-    assert_eq!(third.greet(SessionId([1; 16]), true).await.unwrap().unwrap_err(), RefusalCode::TooManySessions);
+    let mut third = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
+        .await
+        .unwrap();
+    assert_eq!(
+        third
+            .greet(SessionId([1; 16]), true)
+            .await
+            .unwrap()
+            .unwrap_err(),
+        RefusalCode::TooManySessions
+    );
     drop(first);
     let begun = Instant::now();
     loop {
-        let mut next = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client).await.unwrap();
+        let mut next = Wire::connect([127, 0, 0, 1], stage.address(), &stage.client)
+            .await
+            .unwrap();
         if next.greet(SessionId([2; 16]), true).await.unwrap().is_ok() {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "its place was not released");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "its place was not released"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -30,25 +30,49 @@ pub(super) struct Wire {
 
 impl Wire {
     /// Connects from `from` with `identity`; trusts any server.
-    pub(super) async fn connect(from: [u8; 4], to: SocketAddr, identity: &Identity) -> Result<Self, TlsError> {
+    pub(super) async fn connect(
+        from: [u8; 4],
+        to: SocketAddr,
+        identity: &Identity,
+    ) -> Result<Self, TlsError> {
         let tls = ClientTls::new(identity, std::sync::Arc::new(|_| true));
-        TlsStream::connect(tcp(from, to).await, &tls, soon()).await.map(Self::new)
+        TlsStream::connect(tcp(from, to).await, &tls, soon())
+            .await
+            .map(Self::new)
     }
 
     /// Accepts the next connection with `identity`; trusts any client.
-    pub(super) async fn accept(listener: &TcpListener, identity: &Identity) -> Result<Self, TlsError> {
+    pub(super) async fn accept(
+        listener: &TcpListener,
+        identity: &Identity,
+    ) -> Result<Self, TlsError> {
         let (tcp, _) = listener.accept().await.unwrap();
         let tls = ServerTls::new(identity, std::sync::Arc::new(|_| true));
-        TlsStream::accept(tcp, &tls, soon(), ready(())).await.map(Self::new)
+        TlsStream::accept(tcp, &tls, soon(), ready(()))
+            .await
+            .map(Self::new)
     }
 
     fn new(tls: TlsStream) -> Self {
-        Self { tls, decoder: Decoder::new(), frames: VecDeque::new(), chunks: 0, seq: 0 }
+        Self {
+            tls,
+            decoder: Decoder::new(),
+            frames: VecDeque::new(),
+            chunks: 0,
+            seq: 0,
+        }
     }
 
     /// Sends a hello for a session, and returns the daemon's answer.
-    pub(super) async fn greet(&mut self, session: SessionId, new: bool) -> Result<Result<Welcome, RefusalCode>, StreamEnd> {
-        self.send(&Frame::Hello(minicbor::to_vec(hello(session, new)).unwrap())).await?;
+    pub(super) async fn greet(
+        &mut self,
+        session: SessionId,
+        new: bool,
+    ) -> Result<Result<Welcome, RefusalCode>, StreamEnd> {
+        self.send(&Frame::Hello(
+            minicbor::to_vec(hello(session, new)).unwrap(),
+        ))
+        .await?;
         match self.next().await? {
             Frame::Welcome(body) => Ok(Ok(minicbor::decode(&body).unwrap())),
             Frame::Refuse(body) => Ok(Err(minicbor::decode::<Refusal>(&body).unwrap().code)),
@@ -58,7 +82,10 @@ impl Wire {
 
     pub(super) async fn session(from: [u8; 4], to: SocketAddr, identity: &Identity) -> Self {
         let mut wire = Self::connect(from, to, identity).await.unwrap();
-        wire.greet(SessionId(crate::random::random_bytes()), true).await.unwrap().unwrap();
+        wire.greet(SessionId(crate::random::random_bytes()), true)
+            .await
+            .unwrap()
+            .unwrap();
         wire
     }
 
@@ -66,7 +93,8 @@ impl Wire {
     pub(super) async fn welcome(&mut self, welcome: &Welcome) -> Result<(), StreamEnd> {
         let frame = self.next().await?;
         assert!(matches!(frame, Frame::Hello(_)), "{frame:?}");
-        self.send(&Frame::Welcome(minicbor::to_vec(welcome).unwrap())).await
+        self.send(&Frame::Welcome(minicbor::to_vec(welcome).unwrap()))
+            .await
     }
 
     pub(super) async fn send(&mut self, frame: &Frame) -> Result<(), StreamEnd> {
@@ -82,7 +110,11 @@ impl Wire {
 
     pub(super) async fn say_bytes(&mut self, body: Vec<u8>) -> Result<(), StreamEnd> {
         self.seq += 1;
-        self.send(&Frame::Control { seq: self.seq - 1, body }).await
+        self.send(&Frame::Control {
+            seq: self.seq - 1,
+            body,
+        })
+        .await
     }
 
     pub(super) async fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), StreamEnd> {
@@ -97,7 +129,9 @@ impl Wire {
     /// Returns the next frame other than data. Fails at the end of the connection, or after 20 s
     /// without a frame.
     pub(super) async fn next(&mut self) -> Result<Frame, StreamEnd> {
-        tokio::time::timeout(Duration::from_secs(20), self.receive()).await.unwrap_or(Err(StreamEnd::Tls(TlsError::TimedOut)))
+        tokio::time::timeout(Duration::from_secs(20), self.receive())
+            .await
+            .unwrap_or(Err(StreamEnd::Tls(TlsError::TimedOut)))
     }
 
     /// Returns and acknowledges the next control message; answers heartbeats meanwhile.
@@ -108,7 +142,13 @@ impl Wire {
                     self.send(&Frame::ControlAck { next: seq + 1 }).await?;
                     return Ok(minicbor::decode(&body).unwrap());
                 }
-                Frame::Heartbeat { sent_us, .. } => self.send(&Frame::Heartbeat { sent_us: 1, echo_us: sent_us }).await?,
+                Frame::Heartbeat { sent_us, .. } => {
+                    self.send(&Frame::Heartbeat {
+                        sent_us: 1,
+                        echo_us: sent_us,
+                    })
+                    .await?
+                }
                 _ => {}
             }
         }
@@ -148,12 +188,26 @@ impl Wire {
 }
 
 pub(super) fn hello(session: SessionId, new: bool) -> Hello {
-    Hello { version: VERSION, session, new, path: 0, interface: None, interfaces: None, cap_bps: None, padding: None }
+    Hello {
+        version: VERSION,
+        session,
+        new,
+        path: 0,
+        interface: None,
+        interfaces: None,
+        cap_bps: None,
+        padding: None,
+    }
 }
 
 /// Returns the welcome of an honest daemon on loopback.
 pub(super) fn plain_welcome() -> Welcome {
-    Welcome { version: VERSION, arrival: Some("lo".into()), interfaces: Some(Vec::new()), padding: None }
+    Welcome {
+        version: VERSION,
+        arrival: Some("lo".into()),
+        interfaces: Some(Vec::new()),
+        padding: None,
+    }
 }
 
 /// Opens a TCP connection from a loopback address.

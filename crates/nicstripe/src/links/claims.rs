@@ -13,14 +13,26 @@ use crate::session::{Command, SessionHandle};
 ///
 /// A task returns the received tokens to the daemon in one message. The daemon answers when it has
 /// installed all routes.
-pub(crate) async fn announced(connections: BTreeSet<(IpAddr, u32)>, session: &SessionHandle) -> Vec<Expected> {
+pub(crate) async fn announced(
+    connections: BTreeSet<(IpAddr, u32)>,
+    session: &SessionHandle,
+) -> Vec<Expected> {
     let mut expected = Vec::new();
     let mut awaited = JoinSet::new();
     for (from, interface) in connections {
         let socket = UdpSocket::bind((from, 0)).await.ok();
-        let port = socket.as_ref().and_then(|socket| Some(socket.local_addr().ok()?.port()));
-        expected.push(Expected { from, interface, port, token: None });
-        socket.into_iter().for_each(|socket| _ = awaited.spawn(token(socket, from, interface)));
+        let port = socket
+            .as_ref()
+            .and_then(|socket| Some(socket.local_addr().ok()?.port()));
+        expected.push(Expected {
+            from,
+            interface,
+            port,
+            token: None,
+        });
+        socket
+            .into_iter()
+            .for_each(|socket| _ = awaited.spawn(token(socket, from, interface)));
     }
     let session = session.clone();
     tokio::spawn(async move {
@@ -44,7 +56,12 @@ async fn token(socket: UdpSocket, from: IpAddr, interface: u32) -> Option<Expect
         }
     };
     let token = tokio::time::timeout(TOKEN_TIMEOUT, received).await.ok()??;
-    Some(Expected { from, interface, port: None, token: Some(token) })
+    Some(Expected {
+        from,
+        interface,
+        port: None,
+        token: Some(token),
+    })
 }
 
 /// Timeout of a token. Delivery over a cable takes a millisecond, but the kernel may first have to

@@ -15,7 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{InterfaceName, StreamOptions, UserTimeout, pinned_socket, set_buffers, tcp_info, tune};
+use nicstripe_link::{
+    InterfaceName, StreamOptions, UserTimeout, pinned_socket, set_buffers, tcp_info, tune,
+};
 use nicstripe_proto::{
     BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
     message::{Hello, MAX_PADDING, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
@@ -80,7 +82,11 @@ impl Connector {
             let _ = pinned.set(peer.key);
         }
         let (trusted, known) = (peers.clone(), pinned.clone());
-        let accepts = move |key: &PublicKey| known.get().map_or_else(|| trusted.find(key).is_some(), |pinned| pinned == key);
+        let accepts = move |key: &PublicKey| {
+            known
+                .get()
+                .map_or_else(|| trusted.find(key).is_some(), |pinned| pinned == key)
+        };
         Self {
             tls: ClientTls::new(identity, Arc::new(accepts)),
             ours: identity.public_key(),
@@ -95,7 +101,10 @@ impl Connector {
 
     /// Returns the connector with a fixed socket buffer size in bytes.
     pub(crate) fn with_socket_buffer(self, socket_buffer: Option<u64>) -> Self {
-        Self { socket_buffer, ..self }
+        Self {
+            socket_buffer,
+            ..self
+        }
     }
 
     /// Creates the session; waits while the daemon has no capacity. `timeout` bounds the TCP
@@ -109,16 +118,28 @@ impl Connector {
         retries: &mut Retries,
     ) -> Result<FirstContact, Error> {
         let (established, welcome) = loop {
-            match self.greet(path, plan, Some(interfaces.clone()), timeout).await {
+            match self
+                .greet(path, plan, Some(interfaces.clone()), timeout)
+                .await
+            {
                 Ok(greeted) => break greeted,
                 Err(error) => retries.again(error).await?,
             }
         };
-        let key = established.greeted.tls().peer_key().map_err(|error| self.tls_error(error, plan.remote))?;
+        let key = established
+            .greeted
+            .tls()
+            .peer_key()
+            .map_err(|error| self.tls_error(error, plan.remote))?;
         let _ = self.pinned.set(key);
         self.met.store(true, Ordering::Release);
         let remote_interfaces = welcome.interfaces.unwrap_or_default();
-        Ok(FirstContact { established, remote_interfaces, key, arrival: welcome.arrival })
+        Ok(FirstContact {
+            established,
+            remote_interfaces,
+            key,
+            arrival: welcome.arrival,
+        })
     }
 
     /// Returns true if the peer's key answers at an address over the kernel's route, on any
@@ -129,7 +150,10 @@ impl Connector {
             let tcp = TcpStream::connect(remote).await.ok()?;
             TlsStream::connect(tcp, &self.tls, deadline).await.ok()
         };
-        matches!(tokio::time::timeout_at(deadline.into(), proved).await, Ok(Some(_)))
+        matches!(
+            tokio::time::timeout_at(deadline.into(), proved).await,
+            Ok(Some(_))
+        )
     }
 
     /// Connects and greets. Falls back to small segments if the path drops packets of the
@@ -153,23 +177,31 @@ impl Connector {
         };
         let connect = async |segment| {
             let connected = connect_tcp(plan, timeout, segment, self.socket_buffer).await;
-            connected.map_err(|source| Error::Connect { address: plan.remote, source })
+            connected.map_err(|source| Error::Connect {
+                address: plan.remote,
+                source,
+            })
         };
         let narrow = self.is_narrow(plan);
         let tcp = connect(narrow.then(|| small_segment(plan.remote))).await?;
         let Some(probe) = PacketProbe::of(&tcp, plan).filter(|_| !narrow) else {
-            let (mut established, welcome) = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT).await?;
+            let (mut established, welcome) = self
+                .greet_on(tcp, plan, hello(None), GREETING_TIMEOUT)
+                .await?;
             established.path_mtu = narrow.then_some(SMALL_MTU);
             return Ok((established, welcome));
         };
-        let padded = |tcp, timeout| self.greet_on(tcp, plan, hello(Some(vec![0; probe.padding])), timeout);
+        let padded =
+            |tcp, timeout| self.greet_on(tcp, plan, hello(Some(vec![0; probe.padding])), timeout);
         match padded(tcp, probe.timeout).await {
             Err(error) if is_timeout(&error) => {}
             greeted => return greeted,
         }
         let started = Instant::now();
         let tcp = connect(Some(small_segment(plan.remote))).await?;
-        let (mut established, mut welcome) = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT).await?;
+        let (mut established, mut welcome) = self
+            .greet_on(tcp, plan, hello(None), GREETING_TIMEOUT)
+            .await?;
         if let Some(timeout) = probe.second_timeout(started.elapsed()) {
             drop(established);
             match padded(connect(None).await?, timeout).await {
@@ -177,21 +209,34 @@ impl Connector {
                 greeted => return greeted,
             }
             let tcp = connect(Some(small_segment(plan.remote))).await?;
-            (established, welcome) = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT).await?;
+            (established, welcome) = self
+                .greet_on(tcp, plan, hello(None), GREETING_TIMEOUT)
+                .await?;
         }
         tracing::warn!(interface = %plan.interface, remote = %plan.remote, "packets above {SMALL_MTU} bytes are dropped on the path");
-        self.narrow.lock().unwrap_or_else(PoisonError::into_inner).insert((plan.interface.clone(), plan.remote.ip()));
+        self.narrow
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert((plan.interface.clone(), plan.remote.ip()));
         established.path_mtu = Some(SMALL_MTU);
         Ok((established, welcome))
     }
 
     /// Performs TLS and the greeting on a new connection.
-    async fn greet_on(&self, tcp: TcpStream, plan: &PathPlan, hello: Hello, timeout: Duration) -> Result<(Established, Welcome), Error> {
+    async fn greet_on(
+        &self,
+        tcp: TcpStream,
+        plan: &PathPlan,
+        hello: Hello,
+        timeout: Duration,
+    ) -> Result<(Established, Welcome), Error> {
         let remote = plan.remote;
         let local = tcp.local_addr().ok().map(|address| address.ip());
         let probe = tcp.as_fd().try_clone_to_owned().ok();
         let deadline = Instant::now() + timeout;
-        let mut tls = TlsStream::connect(tcp, &self.tls, deadline).await.map_err(|error| self.tls_error(error, remote))?;
+        let mut tls = TlsStream::connect(tcp, &self.tls, deadline)
+            .await
+            .map_err(|error| self.tls_error(error, remote))?;
         let hello = Frame::Hello(encoded(&hello));
         let exchange = async {
             send_frame(&mut tls, &hello).await?;
@@ -199,10 +244,25 @@ impl Connector {
         };
         let (frame, greeted) = match tokio::time::timeout_at(deadline.into(), exchange).await {
             Ok(exchanged) => exchanged.map_err(|end| self.stream_error(end, remote))?,
-            Err(_) => return Err(Error::Connect { address: remote, source: io::ErrorKind::TimedOut.into() }),
+            Err(_) => {
+                return Err(Error::Connect {
+                    address: remote,
+                    source: io::ErrorKind::TimedOut.into(),
+                });
+            }
         };
         let welcome = self.welcome(frame, remote)?;
-        Ok((Established { greeted, probe, local, verified: None, path_mtu: None, arriving: None }, welcome))
+        Ok((
+            Established {
+                greeted,
+                probe,
+                local,
+                verified: None,
+                path_mtu: None,
+                arriving: None,
+            },
+            welcome,
+        ))
     }
 
     /// Returns true if the daemon has accepted the local key on an earlier connection of this
@@ -221,21 +281,38 @@ impl Connector {
         let protocol = |why: String| Error::Protocol { address, why };
         match frame {
             Frame::Welcome(body) => {
-                let welcome: Welcome = minicbor::decode(&body).map_err(|error| protocol(format!("malformed welcome frame: {error}")))?;
-                let interfaces = welcome.interfaces.map(|interfaces| interfaces.into_iter().map(shown_interface).collect());
-                Ok(Welcome { arrival: welcome.arrival.map(shown_name), interfaces, ..welcome })
+                let welcome: Welcome = minicbor::decode(&body)
+                    .map_err(|error| protocol(format!("malformed welcome frame: {error}")))?;
+                let interfaces = welcome
+                    .interfaces
+                    .map(|interfaces| interfaces.into_iter().map(shown_interface).collect());
+                Ok(Welcome {
+                    arrival: welcome.arrival.map(shown_name),
+                    interfaces,
+                    ..welcome
+                })
             }
             Frame::Refuse(body) => {
-                let refusal: Refusal = minicbor::decode(&body).map_err(|error| protocol(format!("malformed refusal frame: {error}")))?;
+                let refusal: Refusal = minicbor::decode(&body)
+                    .map_err(|error| protocol(format!("malformed refusal frame: {error}")))?;
                 Err(match refusal.code {
-                    RefusalCode::Version => protocol(format!("it speaks version {}", refusal.version)),
+                    RefusalCode::Version => {
+                        protocol(format!("it speaks version {}", refusal.version))
+                    }
                     // The session's other paths are not affected, and the daemon may have capacity
                     // later.
-                    RefusalCode::TooManySessions if self.has_met() => {
-                        Error::Connect { address, source: io::Error::new(io::ErrorKind::ConnectionRefused, TOO_MANY_PATHS) }
-                    }
-                    RefusalCode::TooManySessions => Error::Full { host: self.host.clone(), most: refusal.most },
-                    code => Error::Refused { host: self.host.clone(), why: refusal_text(code) },
+                    RefusalCode::TooManySessions if self.has_met() => Error::Connect {
+                        address,
+                        source: io::Error::new(io::ErrorKind::ConnectionRefused, TOO_MANY_PATHS),
+                    },
+                    RefusalCode::TooManySessions => Error::Full {
+                        host: self.host.clone(),
+                        most: refusal.most,
+                    },
+                    code => Error::Refused {
+                        host: self.host.clone(),
+                        why: refusal_text(code),
+                    },
                 })
             }
             _ => Err(protocol("its first frame is not a welcome".into())),
@@ -246,19 +323,34 @@ impl Connector {
         match end {
             StreamEnd::Tls(error) => self.tls_error(error, address),
             StreamEnd::Closed => cut(address),
-            end => Error::Protocol { address, why: end.to_string() },
+            end => Error::Protocol {
+                address,
+                why: end.to_string(),
+            },
         }
     }
 
     fn tls_error(&self, error: TlsError, address: SocketAddr) -> Error {
         match error {
-            TlsError::UntrustedKey(key) => Error::UntrustedPeer { host: self.host.clone(), key },
-            TlsError::KeyRefused(_) => Error::Untrusted { host: self.host.clone(), ours: self.ours },
+            TlsError::UntrustedKey(key) => Error::UntrustedPeer {
+                host: self.host.clone(),
+                key,
+            },
+            TlsError::KeyRefused(_) => Error::Untrusted {
+                host: self.host.clone(),
+                ours: self.ours,
+            },
             TlsError::Io { source, .. } => Error::Connect { address, source },
-            TlsError::TimedOut => Error::Connect { address, source: io::ErrorKind::TimedOut.into() },
+            TlsError::TimedOut => Error::Connect {
+                address,
+                source: io::ErrorKind::TimedOut.into(),
+            },
             // Not a verdict: a daemon that does not trust the key says so.
             TlsError::ClosedAtKey(_) | TlsError::Truncated => cut(address),
-            error => Error::Protocol { address, why: crate::error::chain(&error) },
+            error => Error::Protocol {
+                address,
+                why: crate::error::chain(&error),
+            },
         }
     }
 }
@@ -270,13 +362,25 @@ impl Connect for Connector {
     /// [`FIRST_CONNECT_TIMEOUT`].
     fn join<'a>(&'a self, path: PathId, plan: &'a PathPlan, first: bool) -> Joining<'a> {
         Box::pin(async move {
-            let timeout = if first && plan.named { FIRST_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
+            let timeout = if first && plan.named {
+                FIRST_CONNECT_TIMEOUT
+            } else {
+                CONNECT_TIMEOUT
+            };
             let greeted = self.greet(path, plan, None, timeout).await;
-            let (mut established, welcome) = greeted.map_err(|error| (PathLoss::Unreachable, error))?;
-            established.verified = arrived_rightly(plan.peer_interface.as_deref(), welcome.arrival.as_deref());
+            let (mut established, welcome) =
+                greeted.map_err(|error| (PathLoss::Unreachable, error))?;
+            established.verified =
+                arrived_rightly(plan.peer_interface.as_deref(), welcome.arrival.as_deref());
             if established.verified == Some(false) {
-                let (arrived, aimed_at) = (welcome.arrival.unwrap_or_default(), plan.peer_interface.clone().unwrap_or_default());
-                return Err((PathLoss::WrongInterface, Error::Astray { aimed_at, arrived }));
+                let (arrived, aimed_at) = (
+                    welcome.arrival.unwrap_or_default(),
+                    plan.peer_interface.clone().unwrap_or_default(),
+                );
+                return Err((
+                    PathLoss::WrongInterface,
+                    Error::Astray { aimed_at, arrived },
+                ));
             }
             Ok(established)
         })
@@ -288,7 +392,10 @@ const TOO_MANY_PATHS: &str = "its connection limit is reached";
 
 /// Error for an established connection that was closed before the daemon answered.
 fn cut(address: SocketAddr) -> Error {
-    Error::Connect { address, source: io::Error::new(io::ErrorKind::ConnectionReset, CUT) }
+    Error::Connect {
+        address,
+        source: io::Error::new(io::ErrorKind::ConnectionReset, CUT),
+    }
 }
 
 const CUT: &str = "connection closed without an answer";
@@ -305,7 +412,12 @@ pub(crate) fn arrived_rightly(aimed_at: Option<&str>, arrived: Option<&str>) -> 
 
 /// Opens a TCP connection as planned. `segment` limits the segment size of both ends; `buffer` sets
 /// both socket buffers, in bytes. `None` leaves them to the kernel.
-async fn connect_tcp(plan: &PathPlan, timeout: Duration, segment: Option<u32>, buffer: Option<u64>) -> io::Result<TcpStream> {
+async fn connect_tcp(
+    plan: &PathPlan,
+    timeout: Duration,
+    segment: Option<u32>,
+    buffer: Option<u64>,
+) -> io::Result<TcpStream> {
     let interface: InterfaceName = plan.interface.parse().map_err(io::Error::other)?;
     let socket = pinned_socket(Some(&interface), plan.local, plan.remote)?;
     tune_stream(&socket, segment);
@@ -324,10 +436,19 @@ pub(crate) async fn answers(interface: &str, remote: SocketAddr, timeout: Durati
 }
 
 /// Connects by this interface and closes at once. Sends only TCP control packets.
-pub(crate) async fn touch(interface: &str, remote: SocketAddr, timeout: Duration) -> io::Result<()> {
+pub(crate) async fn touch(
+    interface: &str,
+    remote: SocketAddr,
+    timeout: Duration,
+) -> io::Result<()> {
     let interface: InterfaceName = interface.parse().map_err(io::Error::other)?;
     let socket = pinned_socket(Some(&interface), None, remote)?;
-    tokio::time::timeout(timeout, TcpSocket::from_std_stream(socket.into()).connect(remote)).await?.map(drop)
+    tokio::time::timeout(
+        timeout,
+        TcpSocket::from_std_stream(socket.into()).connect(remote),
+    )
+    .await?
+    .map(drop)
 }
 
 /// Probe that tests if packets of the interface's full size get through.
@@ -346,14 +467,18 @@ impl PacketProbe {
         let info = tcp_info(tcp).ok()?;
         let is_large = info.mss > small_segment(plan.remote) && !plan.remote.ip().is_loopback();
         let padding = (info.mss as usize + PROBE_MARGIN).min(MAX_PADDING);
-        is_large.then(|| Self { padding, timeout: PROBE_TIMEOUT + 4 * info.rtt })
+        is_large.then(|| Self {
+            padding,
+            timeout: PROBE_TIMEOUT + 4 * info.rtt,
+        })
     }
 
     /// Returns the timeout of a second padded greeting; `None` if the small greeting was fast, so
     /// that the size caused the first timeout. A slow small greeting means that the first timeout
     /// may have been too short. A false verdict would reduce the rate for the whole session.
     fn second_timeout(&self, small_took: Duration) -> Option<Duration> {
-        (small_took * 2 > self.timeout).then(|| (small_took * 3 + self.timeout).min(GREETING_TIMEOUT))
+        (small_took * 2 > self.timeout)
+            .then(|| (small_took * 3 + self.timeout).min(GREETING_TIMEOUT))
     }
 }
 
@@ -363,7 +488,11 @@ pub(crate) const SMALL_MTU: u32 = 1500;
 /// Segment size that fits into [`SMALL_MTU`], TCP timestamps included: less 40 bytes for IPv4 and
 /// TCP, or 60 for IPv6 and TCP.
 fn small_segment(remote: SocketAddr) -> u32 {
-    if remote.is_ipv6() { SMALL_MTU - 60 } else { SMALL_MTU - 40 }
+    if remote.is_ipv6() {
+        SMALL_MTU - 60
+    } else {
+        SMALL_MTU - 40
+    }
 }
 
 /// Bytes beyond one segment, because the rest of the record may first fill a smaller one.
@@ -417,10 +546,23 @@ mod tests {
 
     #[test]
     fn a_slow_daemon_is_asked_again_before_its_link_is_taken_for_narrow() {
-        let probe = PacketProbe { padding: 9000, timeout: Duration::from_millis(500) };
-        assert_eq!(probe.second_timeout(Duration::from_millis(3)), None, "an answer to a small hello proves nothing for a large one");
-        assert_eq!(probe.second_timeout(Duration::from_millis(400)), Some(Duration::from_millis(1700)));
-        assert_eq!(probe.second_timeout(Duration::from_secs(4)), Some(GREETING_TIMEOUT));
+        let probe = PacketProbe {
+            padding: 9000,
+            timeout: Duration::from_millis(500),
+        };
+        assert_eq!(
+            probe.second_timeout(Duration::from_millis(3)),
+            None,
+            "an answer to a small hello proves nothing for a large one"
+        );
+        assert_eq!(
+            probe.second_timeout(Duration::from_millis(400)),
+            Some(Duration::from_millis(1700))
+        );
+        assert_eq!(
+            probe.second_timeout(Duration::from_secs(4)),
+            Some(GREETING_TIMEOUT)
+        );
     }
 
     #[tokio::test]
@@ -438,11 +580,16 @@ mod tests {
             no_data: false,
         };
         for (buffer, fits) in [(None, false), (Some(8192), true)] {
-            let ours = connect_tcp(&plan, CONNECT_TIMEOUT, None, buffer).await.unwrap();
+            let ours = connect_tcp(&plan, CONNECT_TIMEOUT, None, buffer)
+                .await
+                .unwrap();
             let (theirs, _) = listener.accept().await.unwrap();
             // Linux allocates twice the requested size and offers at most that.
             let window = tcp_info(&theirs).unwrap().snd_wnd;
-            assert!(window.is_none_or(|window| (window <= 2 * 8192) == fits), "{buffer:?}: {window:?}");
+            assert!(
+                window.is_none_or(|window| (window <= 2 * 8192) == fits),
+                "{buffer:?}: {window:?}"
+            );
             let got = nicstripe_link::buffers(&ours).unwrap();
             assert!((got.send == 8192 && got.receive == 8192) == fits, "{got:?}");
         }
@@ -450,7 +597,10 @@ mod tests {
 
     #[test]
     fn only_time_running_out_speaks_of_packets_that_vanish() {
-        let error = |kind: io::ErrorKind| Error::Connect { address: ([10, 0, 0, 1], 7747).into(), source: kind.into() };
+        let error = |kind: io::ErrorKind| Error::Connect {
+            address: ([10, 0, 0, 1], 7747).into(),
+            source: kind.into(),
+        };
         assert!(is_timeout(&error(io::ErrorKind::TimedOut)));
         assert!(!is_timeout(&error(io::ErrorKind::ConnectionReset)));
     }

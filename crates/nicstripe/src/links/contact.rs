@@ -51,21 +51,46 @@ impl Contact<'_> {
         local: &[PeerInterface],
         retries: &mut Retries,
     ) -> Result<(PathPlan, FirstContact), Error> {
-        let direct = self.links.first().map(|request| direct(request, here, self.port)).transpose()?.flatten();
+        let direct = self
+            .links
+            .first()
+            .map(|request| direct(request, here, self.port))
+            .transpose()?
+            .flatten();
         for request in self.links {
             local_interface(request, here)?;
         }
         if let Some(plan) = direct {
-            let contact = connector.first(FIRST_PATH, &plan, local.to_vec(), FIRST_CONNECT_TIMEOUT, retries).await;
+            let contact = connector
+                .first(
+                    FIRST_PATH,
+                    &plan,
+                    local.to_vec(),
+                    FIRST_CONNECT_TIMEOUT,
+                    retries,
+                )
+                .await;
             return match contact {
                 Ok(contact) => Ok((plan, contact)),
                 Err(error) if is_final(&error) => Err(error),
-                Err(error) => Err(Error::Link { link: plan.interface, why: crate::error::chain(&error) }),
+                Err(error) => Err(Error::Link {
+                    link: plan.interface,
+                    why: crate::error::chain(&error),
+                }),
             };
         }
         let contact_only = !self.links.is_empty();
         let excluded = self.excluded;
-        let mut attempts = Attempts { connector, here, local, excluded, retries, contact_only, tried: Vec::new(), failure: None };
+        let mut attempts = Attempts {
+            connector,
+            here,
+            local,
+            excluded,
+            retries,
+            contact_only,
+            tried: Vec::new(),
+            failure: None,
+        };
         let is_address = self.host.parse::<IpAddr>().is_ok();
         match self.peers.by_name(self.host).filter(|_| !is_address) {
             Some(peer) => self.meet_peer(peer.key, attempts).await,
@@ -78,14 +103,27 @@ impl Contact<'_> {
 
     /// Finds a peer by its key on the cables, by its name with the resolver, and at recorded
     /// addresses.
-    async fn meet_peer(&self, key: PublicKey, mut attempts: Attempts<'_>) -> Result<(PathPlan, FirstContact), Error> {
+    async fn meet_peer(
+        &self,
+        key: PublicKey,
+        mut attempts: Attempts<'_>,
+    ) -> Result<(PathPlan, FirstContact), Error> {
         let asks_cables = self.family.is_none_or(|family| family == Family::V6);
         let (port, excluded) = (self.port, self.excluded);
-        let lookup = asks_cables.then_some(Lookup { identity: self.identity, peers: self.peers, key, port, excluded });
+        let lookup = asks_cables.then_some(Lookup {
+            identity: self.identity,
+            peers: self.peers,
+            key,
+            port,
+            excluded,
+        });
         let known = first_known(resolved(self.resolver()), self.met(&key, attempts.here));
         let found = match &lookup {
             Some(lookup) => lookup.find(known).await,
-            None => known.await.map(|known| (Vec::new(), known)).map_err(|why| (CableSearch::Ipv4Only, why)),
+            None => known
+                .await
+                .map(|known| (Vec::new(), known))
+                .map_err(|why| (CableSearch::Ipv4Only, why)),
         };
         let (mut on_cables, known) = match found {
             Ok(found) => found,
@@ -113,27 +151,44 @@ impl Contact<'_> {
             return Ok(met);
         }
         let answering = attempts.interfaces_of(&on_cables);
-        let cables = if answering.is_empty() { cables } else { CableSearch::Answered(answering) };
+        let cables = if answering.is_empty() {
+            cables
+        } else {
+            CableSearch::Answered(answering)
+        };
         Err(attempts.error(self, cables, None))
     }
 
     /// Resolves a host that is not in the list of peers.
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
-        let error = |source| Error::Resolve { host: self.host.to_owned(), source };
+        let error = |source| Error::Resolve {
+            host: self.host.to_owned(),
+            source,
+        };
         if let Some((address, zone)) = self.host.split_once('%')
             && let Ok(ip) = address.parse::<IpAddr>()
         {
             let here = interfaces().map_err(|cause| error(io::Error::other(cause)))?;
-            let interface = here.iter().find(|interface| interface.is_called(zone) || interface.index.0.to_string() == zone);
-            let interface = interface.ok_or_else(|| error(io::Error::other(format!("no interface {zone}"))))?;
+            let interface = here.iter().find(|interface| {
+                interface.is_called(zone) || interface.index.0.to_string() == zone
+            });
+            let interface =
+                interface.ok_or_else(|| error(io::Error::other(format!("no interface {zone}"))))?;
             return Ok(vec![socket_address(ip, self.port, interface.index.0)]);
         }
         if let Ok(IpAddr::V6(address)) = self.host.parse()
             && address.is_unicast_link_local()
         {
             let here = local::listed()?;
-            let names: Vec<String> = here.iter().filter(|one| one.link_local().is_some()).map(|one| one.name.to_string()).collect();
-            let why = format!("link-local address without interface: expected {address}%INTERFACE, with one of {}", names.join(", "));
+            let names: Vec<String> = here
+                .iter()
+                .filter(|one| one.link_local().is_some())
+                .map(|one| one.name.to_string())
+                .collect();
+            let why = format!(
+                "link-local address without interface: expected {address}%INTERFACE, with one of {}",
+                names.join(", ")
+            );
             return Err(error(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         self.resolver().await.map_err(error)
@@ -141,21 +196,34 @@ impl Contact<'_> {
 
     async fn resolver(&self) -> io::Result<Vec<SocketAddr>> {
         let found = tokio::net::lookup_host((self.host, self.port)).await?;
-        let addresses: Vec<SocketAddr> = found.filter(|address| self.is_wanted(address.ip())).collect();
+        let addresses: Vec<SocketAddr> = found
+            .filter(|address| self.is_wanted(address.ip()))
+            .collect();
         match addresses.is_empty() {
-            true => Err(io::Error::other("it has no address of the requested IP version")),
+            true => Err(io::Error::other(
+                "it has no address of the requested IP version",
+            )),
             false => Ok(addresses),
         }
     }
 
     /// Returns the first recorded address of the peer that accepts connections. This does not prove
     /// the peer's identity.
-    async fn met(&self, key: &PublicKey, here: &[Interface]) -> Result<Vec<SocketAddr>, Vec<Attempt>> {
-        let seen = self.address_book.as_ref().map_or_else(Vec::new, |book| book.of(key));
+    async fn met(
+        &self,
+        key: &PublicKey,
+        here: &[Interface],
+    ) -> Result<Vec<SocketAddr>, Vec<Attempt>> {
+        let seen = self
+            .address_book
+            .as_ref()
+            .map_or_else(Vec::new, |book| book.of(key));
         let wanted = seen.iter().filter(|seen| self.is_wanted(seen.address));
         let addresses = wanted.filter_map(|seen| seen_address(seen, here, self.port));
         // Recorded addresses without a route belong to another network.
-        let plans = addresses.filter_map(|address| contact_plans(address, here, self.excluded, true).ok()).flatten();
+        let plans = addresses
+            .filter_map(|address| contact_plans(address, here, self.excluded, true).ok())
+            .flatten();
         let (ways, tried) = first_to_answer(plans.collect(), CONNECT_TIMEOUT).await;
         ways.first().map(|plan| vec![plan.remote]).ok_or(tried)
     }
@@ -163,9 +231,14 @@ impl Contact<'_> {
     /// Records where a peer proved its key, in the background. If that fails, the next copy
     /// searches for the peer again.
     pub(crate) fn remember(&self, key: PublicKey, first: &PathPlan) {
-        let Some(book) = self.address_book.cloned() else { return };
+        let Some(book) = self.address_book.cloned() else {
+            return;
+        };
         let is_scoped = matches!(first.remote, SocketAddr::V6(remote) if remote.scope_id() != 0);
-        let seen = SeenAt { address: first.remote.ip(), interface: is_scoped.then(|| first.interface.clone()) };
+        let seen = SeenAt {
+            address: first.remote.ip(),
+            interface: is_scoped.then(|| first.interface.clone()),
+        };
         tokio::task::spawn_blocking(move || {
             if let Err(error) = book.note(&key, seen) {
                 tracing::debug!(error = %crate::error::chain(&error), "cannot store the peer's address");
@@ -195,20 +268,43 @@ impl Attempts<'_> {
     /// if the host itself rejects the connection.
     ///
     /// The first address gets one second; then all are tried in parallel.
-    async fn each(&mut self, addresses: &[SocketAddr]) -> Result<Option<(PathPlan, FirstContact)>, Error> {
+    async fn each(
+        &mut self,
+        addresses: &[SocketAddr],
+    ) -> Result<Option<(PathPlan, FirstContact)>, Error> {
         let mut plans = self.plans(addresses);
-        let mut timeout = if plans.len() > 1 { CONNECT_TIMEOUT } else { FIRST_CONNECT_TIMEOUT };
+        let mut timeout = if plans.len() > 1 {
+            CONNECT_TIMEOUT
+        } else {
+            FIRST_CONNECT_TIMEOUT
+        };
         while !plans.is_empty() {
             let plan = plans.remove(0);
-            match self.connector.first(FIRST_PATH, &plan, self.local.to_vec(), timeout, self.retries).await {
+            match self
+                .connector
+                .first(
+                    FIRST_PATH,
+                    &plan,
+                    self.local.to_vec(),
+                    timeout,
+                    self.retries,
+                )
+                .await
+            {
                 Ok(contact) => return Ok(Some((plan, contact))),
                 // The host has answered; another address would not change its decision.
                 Err(error) if is_final(&error) => return Err(error),
                 // Tried again, since the host may be waking up.
-                Err(Error::Connect { source, .. }) if timeout == CONNECT_TIMEOUT && source.kind() == io::ErrorKind::TimedOut => {
+                Err(Error::Connect { source, .. })
+                    if timeout == CONNECT_TIMEOUT && source.kind() == io::ErrorKind::TimedOut =>
+                {
                     plans.insert(0, plan);
                 }
-                Err(Error::Connect { address, source }) => self.tried.push(Attempt { address, interface: Some(plan.interface), source }),
+                Err(Error::Connect { address, source }) => self.tried.push(Attempt {
+                    address,
+                    interface: Some(plan.interface),
+                    source,
+                }),
                 Err(error) => self.failure = Some(error),
             }
             timeout = FIRST_CONNECT_TIMEOUT;
@@ -227,15 +323,24 @@ impl Attempts<'_> {
             }
             match contact_plans(*address, self.here, self.excluded, self.contact_only) {
                 Ok(ways) => plans.extend(ways),
-                Err(source) => self.tried.push(Attempt { address: *address, interface: None, source }),
+                Err(source) => self.tried.push(Attempt {
+                    address: *address,
+                    interface: None,
+                    source,
+                }),
             }
         }
         plans
     }
 
     fn add_tried(&mut self, tried: Vec<Attempt>) {
-        let is_known = |one: &Attempt, known: &[Attempt]| known.iter().any(|known| known.address == one.address);
-        let new: Vec<Attempt> = tried.into_iter().filter(|one| !is_known(one, &self.tried)).collect();
+        let is_known = |one: &Attempt, known: &[Attempt]| {
+            known.iter().any(|known| known.address == one.address)
+        };
+        let new: Vec<Attempt> = tried
+            .into_iter()
+            .filter(|one| !is_known(one, &self.tried))
+            .collect();
         self.tried.extend(new);
     }
 
@@ -246,7 +351,10 @@ impl Attempts<'_> {
             SocketAddr::V4(_) => None,
         };
         let scopes = addresses.iter().filter_map(scope);
-        scopes.filter_map(|scope| self.here.iter().find(|one| one.index.0 == scope)).map(|one| one.name.to_string()).collect()
+        scopes
+            .filter_map(|scope| self.here.iter().find(|one| one.index.0 == scope))
+            .map(|one| one.name.to_string())
+            .collect()
     }
 
     fn error(self, contact: &Contact<'_>, cables: CableSearch, resolver: Option<String>) -> Error {
@@ -256,12 +364,28 @@ impl Attempts<'_> {
         let mut tried = self.tried;
         if cables == CableSearch::NoPeer && tried.len() < 2 {
             return match tried.pop() {
-                Some(Attempt { address, source, .. }) => Error::Connect { address, source },
-                None => Error::Resolve { host: contact.host.to_owned(), source: io::ErrorKind::NotFound.into() },
+                Some(Attempt {
+                    address, source, ..
+                }) => Error::Connect { address, source },
+                None => Error::Resolve {
+                    host: contact.host.to_owned(),
+                    source: io::ErrorKind::NotFound.into(),
+                },
             };
         }
-        let (host, port, ours) = (contact.host.to_owned(), contact.port, contact.identity.public_key());
-        Error::Unreachable(Box::new(Unreachable { host, port, ours, cables, resolver, tried }))
+        let (host, port, ours) = (
+            contact.host.to_owned(),
+            contact.port,
+            contact.identity.public_key(),
+        );
+        Error::Unreachable(Box::new(Unreachable {
+            host,
+            port,
+            ours,
+            cables,
+            resolver,
+            tried,
+        }))
     }
 }
 
@@ -287,7 +411,12 @@ async fn first_known(
 /// Returns the socket address of a recorded contact, or `None` if its interface has vanished.
 fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAddr> {
     let scope = match &seen.interface {
-        Some(name) => here.iter().find(|interface| interface.is_called(name))?.index.0,
+        Some(name) => {
+            here.iter()
+                .find(|interface| interface.is_called(name))?
+                .index
+                .0
+        }
         None => 0,
     };
     Some(socket_address(seen.address, port, scope))
@@ -295,7 +424,13 @@ fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAd
 
 /// Returns true if the host has answered with a rejection.
 fn is_final(error: &Error) -> bool {
-    matches!(error, Error::Untrusted { .. } | Error::UntrustedPeer { .. } | Error::Refused { .. } | Error::Full { .. })
+    matches!(
+        error,
+        Error::Untrusted { .. }
+            | Error::UntrustedPeer { .. }
+            | Error::Refused { .. }
+            | Error::Full { .. }
+    )
 }
 
 /// Tries to connect over all paths in parallel, then hangs up. Returns the paths that have not
@@ -310,22 +445,41 @@ async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPl
     let (mut answering, mut tried) = (None, BTreeMap::new());
     while let Some(touched) = touches.join_next().await {
         let Ok((at, touched)) = touched else { continue };
-        let Some(plan) = ways.remove(&at) else { continue };
+        let Some(plan) = ways.remove(&at) else {
+            continue;
+        };
         match touched {
             Ok(()) => {
                 answering = Some(plan);
                 break;
             }
-            Err(source) => _ = tried.insert(at, Attempt { address: plan.remote, interface: Some(plan.interface), source }),
+            Err(source) => {
+                _ = tried.insert(
+                    at,
+                    Attempt {
+                        address: plan.remote,
+                        interface: Some(plan.interface),
+                        source,
+                    },
+                )
+            }
         }
     }
-    (answering.into_iter().chain(ways.into_values()).collect(), tried.into_values().collect())
+    (
+        answering.into_iter().chain(ways.into_values()).collect(),
+        tried.into_values().collect(),
+    )
 }
 
 /// Plans the first contact over the kernel's interface, and over others in the subnet of the
 /// address. Drops the kernel's choice if it lacks a carrier and there are others, since the kernel
 /// may route to such an interface.
-fn contact_plans(remote: SocketAddr, here: &[Interface], excluded: &[String], contact_only: bool) -> io::Result<Vec<PathPlan>> {
+fn contact_plans(
+    remote: SocketAddr,
+    here: &[Interface],
+    excluded: &[String],
+    contact_only: bool,
+) -> io::Result<Vec<PathPlan>> {
     let scope = match remote {
         SocketAddr::V6(remote) if remote.scope_id() != 0 => Some(remote.scope_id()),
         _ => None,
@@ -334,12 +488,21 @@ fn contact_plans(remote: SocketAddr, here: &[Interface], excluded: &[String], co
         Some(index) => index,
         None => route_to(remote.ip())?.interface.0,
     };
-    let kernels = here.iter().find(|interface| interface.index.0 == index).ok_or(io::ErrorKind::NetworkUnreachable)?;
+    let kernels = here
+        .iter()
+        .find(|interface| interface.index.0 == index)
+        .ok_or(io::ErrorKind::NetworkUnreachable)?;
     let is_other = |other: &&Interface| {
-        let is_near = scope.is_none() && kernels.is_on_link(remote.ip()) && other.is_on_link(remote.ip());
-        is_near && other.index != kernels.index && other.candidate(here).is_ok() && !local::is_among(other, excluded)
+        let is_near =
+            scope.is_none() && kernels.is_on_link(remote.ip()) && other.is_on_link(remote.ip());
+        is_near
+            && other.index != kernels.index
+            && other.candidate(here).is_ok()
+            && !local::is_among(other, excluded)
     };
-    let mut interfaces: Vec<&Interface> = std::iter::once(kernels).chain(here.iter().filter(is_other)).collect();
+    let mut interfaces: Vec<&Interface> = std::iter::once(kernels)
+        .chain(here.iter().filter(is_other))
+        .collect();
     if interfaces.len() > 1 && !kernels.carrier {
         interfaces.remove(0);
     }

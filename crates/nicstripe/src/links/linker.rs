@@ -95,7 +95,12 @@ impl Linked {
 pub(crate) type SurveyRequest = oneshot::Sender<LinkSurvey>;
 
 impl Linker {
-    pub(crate) fn new(config: LinkerConfig, session: SessionHandle, here: Vec<Interface>, remote: Vec<PeerInterface>) -> Self {
+    pub(crate) fn new(
+        config: LinkerConfig,
+        session: SessionHandle,
+        here: Vec<Interface>,
+        remote: Vec<PeerInterface>,
+    ) -> Self {
         let local = described(&here, &config.excluded);
         let mut pairing = Pairing::new(local.clone(), remote.clone());
         match config.family {
@@ -132,33 +137,65 @@ impl Linker {
         path_mtu: Option<u32>,
         named: Vec<PathPlan>,
     ) -> Result<(), Error> {
-        let candidate =
-            self.planner.pairing().candidates().find(|candidate| is_plan_of(candidate, first)).filter(|_| !first.contact_only).cloned();
+        let candidate = self
+            .planner
+            .pairing()
+            .candidates()
+            .find(|candidate| is_plan_of(candidate, first))
+            .filter(|_| !first.contact_only)
+            .cloned();
         if let Some(candidate) = &candidate {
             self.planner.adopt(candidate.clone());
         }
-        let more = if first.contact_only { 0 } else { usize::from(self.streams_of(first)) - 1 };
-        let mut plans: Vec<(PathPlan, Option<Candidate>)> = std::iter::repeat_n((first.clone(), candidate.clone()), more).collect();
-        let linked = Linked { plan: first.clone(), candidate, state: LinkState::Up, opened: true, verified, path_mtu };
+        let more = if first.contact_only {
+            0
+        } else {
+            usize::from(self.streams_of(first)) - 1
+        };
+        let mut plans: Vec<(PathPlan, Option<Candidate>)> =
+            std::iter::repeat_n((first.clone(), candidate.clone()), more).collect();
+        let linked = Linked {
+            plan: first.clone(),
+            candidate,
+            state: LinkState::Up,
+            opened: true,
+            verified,
+            path_mtu,
+        };
         self.paths.insert(FIRST_PATH, linked);
         for plan in named {
             let streams = usize::from(self.streams_of(&plan));
             plans.extend(std::iter::repeat_n((plan, None), streams));
         }
         if let Some((beyond, _)) = plans.get(self.numbers.unused()) {
-            let why = format!("{} connections exceed the limit of {} per session", plans.len() + 1, LAST_PATH.0 + 1);
-            return Err(Error::Link { link: beyond.interface.clone(), why });
+            let why = format!(
+                "{} connections exceed the limit of {} per session",
+                plans.len() + 1,
+                LAST_PATH.0 + 1
+            );
+            return Err(Error::Link {
+                link: beyond.interface.clone(),
+                why,
+            });
         }
         if let Some(routes) = self.config.routes.as_ref().filter(|_| !first.contact_only) {
             routes.hold_all(&[first], &self.here).await?;
         }
         self.add(plans).await?;
         self.probe();
-        if self.config.automatic { self.replan().await } else { Ok(()) }
+        if self.config.automatic {
+            self.replan().await
+        } else {
+            Ok(())
+        }
     }
 
     /// Runs until the session ends. Closes the session when the last handle to it is dropped.
-    pub(crate) async fn run(mut self, mut news: mpsc::Receiver<LinkNews>, mut requests: mpsc::Receiver<SurveyRequest>) {
+    pub(crate) async fn run(
+        mut self,
+        mut news: mpsc::Receiver<LinkNews>,
+        mut requests: mpsc::Receiver<SurveyRequest>,
+    ) {
         let mut changes = open_changes();
         self.catch_up().await;
         loop {
@@ -196,7 +233,11 @@ impl Linker {
     /// Handles news of a path. Returns true if a new plan may be needed.
     async fn on_news(&mut self, news: LinkNews) -> bool {
         match news {
-            LinkNews::Opened { path, verified, path_mtu } => self.on_opened(path, verified, path_mtu),
+            LinkNews::Opened {
+                path,
+                verified,
+                path_mtu,
+            } => self.on_opened(path, verified, path_mtu),
             LinkNews::Lost { path, why } => self.on_lost(path, why).await,
             LinkNews::Astray { path, arrived, why } => self.on_astray(path, arrived, &why).await,
             LinkNews::PeerInterfaces(interfaces) => {
@@ -212,22 +253,40 @@ impl Linker {
 
     fn on_opened(&mut self, path: PathId, verified: Option<bool>, path_mtu: Option<u32>) {
         self.has_worked |= path != FIRST_PATH;
-        let Some(linked) = self.paths.get_mut(&path) else { return };
-        (linked.state, linked.opened, linked.verified, linked.path_mtu) = (LinkState::Up, true, verified, path_mtu);
+        let Some(linked) = self.paths.get_mut(&path) else {
+            return;
+        };
+        (
+            linked.state,
+            linked.opened,
+            linked.verified,
+            linked.path_mtu,
+        ) = (LinkState::Up, true, verified, path_mtu);
         if let Some(candidate) = &linked.candidate {
             self.planner.handle_opened(candidate.id());
         }
     }
 
     async fn on_lost(&mut self, path: PathId, why: String) {
-        let Some(linked) = self.paths.get_mut(&path) else { return };
+        let Some(linked) = self.paths.get_mut(&path) else {
+            return;
+        };
         linked.state = LinkState::Down(why);
-        let Linked { plan, candidate: Some(candidate), .. } = linked.clone() else { return };
+        let Linked {
+            plan,
+            candidate: Some(candidate),
+            ..
+        } = linked.clone()
+        else {
+            return;
+        };
         let id = candidate.id();
         if self.streams_over(id).any(Linked::is_up) {
             return;
         }
-        if !self.streams_over(id).any(|linked| linked.opened) && self.expected(&(plan, Some(candidate))).is_some() {
+        if !self.streams_over(id).any(|linked| linked.opened)
+            && self.expected(&(plan, Some(candidate))).is_some()
+        {
             // The announcement or its proof may have been lost; both are repeated.
             self.retire_all(id).await;
             self.planner.handle_unrouted(id);
@@ -238,9 +297,13 @@ impl Linker {
     }
 
     async fn on_astray(&mut self, path: PathId, arrived: Option<String>, why: &str) {
-        let Some(linked) = self.remove(path) else { return };
+        let Some(linked) = self.remove(path) else {
+            return;
+        };
         tracing::info!(interface = %linked.plan.interface, why = %crate::logged::logged(why), "not a link");
-        let failure = arrived.map_or(Failure::Other, |arrived| Failure::WrongInterface { arrived });
+        let failure = arrived.map_or(Failure::Other, |arrived| Failure::WrongInterface {
+            arrived,
+        });
         if let Some(candidate) = &linked.candidate {
             self.planner.handle_astray(candidate.id(), failure);
             self.retire_all(candidate.id()).await;
@@ -249,7 +312,12 @@ impl Linker {
 
     /// Returns the paths of a candidate.
     fn streams_over(&self, id: CandidateId) -> impl Iterator<Item = &Linked> {
-        self.paths.values().filter(move |linked| linked.candidate.as_ref().is_some_and(|candidate| candidate.id() == id))
+        self.paths.values().filter(move |linked| {
+            linked
+                .candidate
+                .as_ref()
+                .is_some_and(|candidate| candidate.id() == id)
+        })
     }
 
     /// Stores the peer's new interfaces. Only the latest are applied, at most once per
@@ -273,7 +341,14 @@ impl Linker {
         let Some(change) = change else { return };
         if let Change::Carrier { index, up } = change {
             if let Some(interface) = self.here.iter().find(|interface| interface.index == index) {
-                let _ = self.session.inputs.send(Input::Carrier { interface: interface.name.to_string(), up }).await;
+                let _ = self
+                    .session
+                    .inputs
+                    .send(Input::Carrier {
+                        interface: interface.name.to_string(),
+                        up,
+                    })
+                    .await;
             }
             if up {
                 self.restore_routes(index.0).await;
@@ -308,8 +383,18 @@ impl Linker {
     /// Retires the paths of vanished interfaces. An interface that returns under its name has a new
     /// index.
     async fn retire_gone(&mut self) {
-        let is_gone = |linked: &Linked| !self.here.iter().any(|interface| interface.is_called(&linked.plan.interface));
-        let gone: Vec<PathId> = self.paths.iter().filter(|(_, linked)| is_gone(linked)).map(|(path, _)| *path).collect();
+        let is_gone = |linked: &Linked| {
+            !self
+                .here
+                .iter()
+                .any(|interface| interface.is_called(&linked.plan.interface))
+        };
+        let gone: Vec<PathId> = self
+            .paths
+            .iter()
+            .filter(|(_, linked)| is_gone(linked))
+            .map(|(path, _)| *path)
+            .collect();
         for path in gone {
             if let Some(candidate) = self.remove(path).and_then(|linked| linked.candidate) {
                 self.planner.forget(candidate.id());
@@ -324,11 +409,14 @@ impl Linker {
             return;
         }
         let (taken, now) = (self.taken(), Instant::now());
-        self.planner.probe(&taken, now.into_std(), |candidate| self.probes.start(candidate, now));
+        self.planner.probe(&taken, now.into_std(), |candidate| {
+            self.probes.start(candidate, now)
+        });
     }
 
     fn probe_again(&mut self) {
-        self.planner.handle_timeout(&self.taken(), Instant::now().into_std());
+        self.planner
+            .handle_timeout(&self.taken(), Instant::now().into_std());
         self.probe();
     }
 
@@ -349,7 +437,8 @@ impl Linker {
             match step {
                 Step::Retire(id) => self.retire_all(id).await,
                 Step::Connect(candidate) => {
-                    let (interface, remote) = (&candidate.local.interface, candidate.remote.address);
+                    let (interface, remote) =
+                        (&candidate.local.interface, candidate.remote.address);
                     tracing::debug!(interface, peer_interface = candidate.remote.interface, %remote, "link planned");
                     let plan = self.facts().plan_of(&candidate, false);
                     let streams = usize::from(self.streams_of(&plan));
@@ -357,7 +446,10 @@ impl Linker {
                 }
             }
         }
-        let ids: Vec<CandidateId> = plans.iter().filter_map(|(_, candidate)| Some(candidate.as_ref()?.id())).collect();
+        let ids: Vec<CandidateId> = plans
+            .iter()
+            .filter_map(|(_, candidate)| Some(candidate.as_ref()?.id()))
+            .collect();
         let added = self.add(plans).await;
         if added.is_err() {
             ids.into_iter().for_each(|id| self.planner.forget(id));
@@ -368,20 +460,35 @@ impl Linker {
     /// Returns an error if the peer was reached over an excluded interface and all other links have
     /// failed.
     fn given_up(&self) -> Option<Error> {
-        let contact = self.paths.get(&FIRST_PATH).filter(|contact| contact.plan.no_data)?;
-        let is_trying = self.planner.poll_timeout().is_some() || !self.probes.is_empty() || !self.awaiting.is_empty();
-        if !self.config.automatic || self.has_worked || is_trying || !self.planner.pairing().plan(&self.taken()).is_empty() {
+        let contact = self
+            .paths
+            .get(&FIRST_PATH)
+            .filter(|contact| contact.plan.no_data)?;
+        let is_trying = self.planner.poll_timeout().is_some()
+            || !self.probes.is_empty()
+            || !self.awaiting.is_empty();
+        if !self.config.automatic
+            || self.has_worked
+            || is_trying
+            || !self.planner.pairing().plan(&self.taken()).is_empty()
+        {
             return None;
         }
         let why = "excluded by option, and no other link reaches the peer".into();
-        Some(Error::Link { link: contact.plan.interface.clone(), why })
+        Some(Error::Link {
+            link: contact.plan.interface.clone(),
+            why,
+        })
     }
 
     /// Retires the contact-only path when another is up. Done here, since only the linker knows
     /// that the other path stays.
     async fn retire_contact(&mut self) {
         let is_contact = |linked: &Linked| linked.plan.contact_only;
-        let is_replaced = self.paths.values().any(|linked| linked.state == LinkState::Up && !is_contact(linked));
+        let is_replaced = self
+            .paths
+            .values()
+            .any(|linked| linked.state == LinkState::Up && !is_contact(linked));
         if is_replaced && self.paths.get(&FIRST_PATH).is_some_and(is_contact) {
             self.retire(FIRST_PATH).await;
         }
@@ -391,8 +498,18 @@ impl Linker {
     /// interface is empty if unknown, for example behind NAT; the local one counts as used all the
     /// same.
     fn taken(&self) -> Vec<(String, String)> {
-        let outside = self.paths.values().filter(|linked| linked.candidate.is_none() && !linked.plan.contact_only);
-        outside.map(|linked| (linked.plan.interface.clone(), linked.plan.peer_interface.clone().unwrap_or_default())).collect()
+        let outside = self
+            .paths
+            .values()
+            .filter(|linked| linked.candidate.is_none() && !linked.plan.contact_only);
+        outside
+            .map(|linked| {
+                (
+                    linked.plan.interface.clone(),
+                    linked.plan.peer_interface.clone().unwrap_or_default(),
+                )
+            })
+            .collect()
     }
 
     /// Adds paths with the host routes they need. Paths to unverified addresses wait for the next
@@ -408,7 +525,9 @@ impl Linker {
         };
         // An announcement needs a working link.
         let is_heard = self.paths.values().any(Linked::is_up);
-        let (announced, plain): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| is_heard && self.expected(plan).is_some());
+        let (announced, plain): (Vec<_>, Vec<_>) = plans
+            .into_iter()
+            .partition(|plan| is_heard && self.expected(plan).is_some());
         if !announced.is_empty() {
             self.announce(&announced).await;
             self.awaiting.extend(announced);
@@ -426,7 +545,9 @@ impl Linker {
         let (mut proved, mut others) = (Vec::new(), Vec::new());
         for (plan, candidate) in plans {
             let id = candidate.as_ref().map(Candidate::id);
-            if id.is_some_and(|id| *self.planner.pairing().state(id) == State::Failed(Failure::Unrouted)) {
+            if id.is_some_and(|id| {
+                *self.planner.pairing().state(id) == State::Failed(Failure::Unrouted)
+            }) {
                 continue;
             }
             if self.is_the_peers(&plan, routes).await {
@@ -435,7 +556,10 @@ impl Linker {
             }
             let why = "peer does not answer at its address, no host route installed";
             if routes.policy() == RoutePolicy::Always {
-                return Err(Error::Link { link: plan.interface, why: why.into() });
+                return Err(Error::Link {
+                    link: plan.interface,
+                    why: why.into(),
+                });
             }
             tracing::info!(interface = %plan.interface, address = %plan.remote.ip(), "{why}");
             match id {
@@ -443,7 +567,12 @@ impl Linker {
                 None => others.push((plan, candidate)),
             }
         }
-        routes.hold_all(&proved.iter().map(|(plan, _)| plan).collect::<Vec<_>>(), &self.here).await?;
+        routes
+            .hold_all(
+                &proved.iter().map(|(plan, _)| plan).collect::<Vec<_>>(),
+                &self.here,
+            )
+            .await?;
         proved.append(&mut others);
         Ok(proved)
     }
@@ -452,19 +581,35 @@ impl Linker {
     /// route, or the address is verified to be the peer's. An address typed by the user is trusted.
     async fn is_the_peers(&self, plan: &PathPlan, routes: &RouteKeeper) -> bool {
         let is_typed = plan.named && plan.local.is_none();
-        let interface = self.here.iter().find(|interface| interface.is_called(&plan.interface));
-        let Some(interface) = interface.filter(|interface| !is_typed && routes.diverts(plan.remote.ip(), interface.index.0)) else {
+        let interface = self
+            .here
+            .iter()
+            .find(|interface| interface.is_called(&plan.interface));
+        let Some(interface) = interface
+            .filter(|interface| !is_typed && routes.diverts(plan.remote.ip(), interface.index.0))
+        else {
             return true;
         };
-        let Some(connector) = &self.config.connector else { return false };
-        routes.refresh_neighbour(plan.remote.ip(), interface.index.0).await;
+        let Some(connector) = &self.config.connector else {
+            return false;
+        };
+        routes
+            .refresh_neighbour(plan.remote.ip(), interface.index.0)
+            .await;
         connector.answers_at(plan.remote).await
     }
 
     /// Announces connections to the peer and starts the timer for its answer.
     async fn announce(&mut self, plans: &[(PathPlan, Option<Candidate>)]) {
-        let expected = plans.iter().filter_map(|plan| self.expected(plan)).collect();
-        self.session.command(Command::Expect(claims::announced(expected, &self.session).await)).await;
+        let expected = plans
+            .iter()
+            .filter_map(|plan| self.expected(plan))
+            .collect();
+        self.session
+            .command(Command::Expect(
+                claims::announced(expected, &self.session).await,
+            ))
+            .await;
         self.answer_by = Some(Instant::now() + ANSWER_TIMEOUT);
     }
 
@@ -485,9 +630,13 @@ impl Linker {
         let taken = self.taken();
         // Drops paths that are no longer planned.
         let is_planned = |candidate: &Candidate| self.planner.is_planned(candidate.id(), &taken);
-        let (plans, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.awaiting).into_iter().partition(|(_, candidate)| candidate.as_ref().is_none_or(is_planned));
-        others.into_iter().filter_map(|(_, candidate)| candidate).for_each(|candidate| self.planner.forget(candidate.id()));
+        let (plans, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.awaiting)
+            .into_iter()
+            .partition(|(_, candidate)| candidate.as_ref().is_none_or(is_planned));
+        others
+            .into_iter()
+            .filter_map(|(_, candidate)| candidate)
+            .for_each(|candidate| self.planner.forget(candidate.id()));
         self.connect(plans).await;
     }
 
@@ -498,8 +647,14 @@ impl Linker {
                 tracing::warn!(interface = %plan.interface, "no further link: the session has used its {} connections", LAST_PATH.0 + 1);
                 continue;
             };
-            let linked =
-                Linked { plan: plan.clone(), candidate, state: LinkState::Connecting, opened: false, verified: None, path_mtu: None };
+            let linked = Linked {
+                plan: plan.clone(),
+                candidate,
+                state: LinkState::Connecting,
+                opened: false,
+                verified: None,
+                path_mtu: None,
+            };
             self.paths.insert(path, linked);
             numbered.push((path, plan));
         }
@@ -512,12 +667,16 @@ impl Linker {
     /// until the peer installs a host route.
     fn expected(&self, (plan, candidate): &(PathPlan, Option<Candidate>)) -> Option<(IpAddr, u32)> {
         // A client that must not install routes does not request them from the peer.
-        let candidate = candidate.as_ref().filter(|candidate| self.config.announces && self.planner.pairing().is_filtered(candidate))?;
+        let candidate = candidate.as_ref().filter(|candidate| {
+            self.config.announces && self.planner.pairing().is_filtered(candidate)
+        })?;
         Some((plan.local?, candidate.remote.index))
     }
 
     async fn restore_routes(&self, interface: u32) {
-        let Some(routes) = &self.config.routes else { return };
+        let Some(routes) = &self.config.routes else {
+            return;
+        };
         if let Err(error) = routes.interface_up(interface).await {
             tracing::warn!(error = %crate::logged::logged_error(&error), "cannot restore host routes");
         }
@@ -531,9 +690,18 @@ impl Linker {
 
     /// Retires all paths of a candidate and drops those that wait for an answer.
     async fn retire_all(&mut self, id: CandidateId) {
-        let is_of_it = |candidate: &Option<Candidate>| candidate.as_ref().is_some_and(|candidate| candidate.id() == id);
+        let is_of_it = |candidate: &Option<Candidate>| {
+            candidate
+                .as_ref()
+                .is_some_and(|candidate| candidate.id() == id)
+        };
         self.awaiting.retain(|(_, candidate)| !is_of_it(candidate));
-        let paths: Vec<PathId> = self.paths.iter().filter(|(_, linked)| is_of_it(&linked.candidate)).map(|(path, _)| *path).collect();
+        let paths: Vec<PathId> = self
+            .paths
+            .iter()
+            .filter(|(_, linked)| is_of_it(&linked.candidate))
+            .map(|(path, _)| *path)
+            .collect();
         for path in paths {
             self.retire(path).await;
         }
@@ -549,15 +717,25 @@ impl Linker {
     /// need.
     fn streams_of(&self, plan: &PathPlan) -> u8 {
         let of = |side: &[PeerInterface], name: &str| {
-            side.iter().find(|interface| interface.name == name).and_then(|interface| interface.streams)
+            side.iter()
+                .find(|interface| interface.name == name)
+                .and_then(|interface| interface.streams)
         };
-        let theirs = plan.peer_interface.as_deref().and_then(|name| of(&self.remote, name));
+        let theirs = plan
+            .peer_interface
+            .as_deref()
+            .and_then(|name| of(&self.remote, name));
         let needed = of(&self.local, &plan.interface).max(theirs).unwrap_or(1);
         self.config.streams.unwrap_or(needed).clamp(1, MOST_STREAMS)
     }
 
     fn facts(&self) -> Facts<'_> {
-        Facts { local: &self.local, remote: &self.remote, port: self.config.port, family: self.config.family }
+        Facts {
+            local: &self.local,
+            remote: &self.remote,
+            port: self.config.port,
+            family: self.config.family,
+        }
     }
 
     fn survey(&self) -> LinkSurvey {
@@ -570,7 +748,10 @@ impl Linker {
             paths: &self.paths,
             config: &self.config,
         });
-        LinkSurvey { is_probing: !self.probes.is_empty() || !self.awaiting.is_empty(), ..survey }
+        LinkSurvey {
+            is_probing: !self.probes.is_empty() || !self.awaiting.is_empty(),
+            ..survey
+        }
     }
 }
 
@@ -579,7 +760,9 @@ fn is_plan_of(candidate: &Candidate, plan: &PathPlan) -> bool {
 }
 
 fn open_changes() -> Option<Changes> {
-    Changes::open().inspect_err(|error| tracing::warn!(%error, "cannot monitor interface changes")).ok()
+    Changes::open()
+        .inspect_err(|error| tracing::warn!(%error, "cannot monitor interface changes"))
+        .ok()
 }
 
 /// Returns the next change of an interface. Waits forever if the kernel reports none.

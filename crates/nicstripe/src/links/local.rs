@@ -49,18 +49,33 @@ pub fn local_interfaces() -> Result<Vec<LocalInterface>, Error> {
     let all = listed()?;
     let described = all.iter().map(|interface| LocalInterface {
         name: interface.name.to_string(),
-        alternative_names: interface.alternative_names.iter().map(ToString::to_string).collect(),
-        addresses: interface.addresses.iter().map(|address| (address.ip, address.prefix_len)).collect(),
+        alternative_names: interface
+            .alternative_names
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        addresses: interface
+            .addresses
+            .iter()
+            .map(|address| (address.ip, address.prefix_len))
+            .collect(),
         mtu: interface.mtu,
         line_rate: interface.speed.map(|rate| BitRate(rate.0)),
         left_out: interface.candidate(&all).err().map(|why| why.to_string()),
-        members: interface.bond.as_ref().map(|bond| bond.members.iter().map(ToString::to_string).collect()).unwrap_or_default(),
+        members: interface
+            .bond
+            .as_ref()
+            .map(|bond| bond.members.iter().map(ToString::to_string).collect())
+            .unwrap_or_default(),
     });
     Ok(described.collect())
 }
 
 pub(crate) fn listed() -> Result<Vec<Interface>, Error> {
-    interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })
+    interfaces().map_err(|error| Error::System {
+        what: "list the interfaces",
+        source: std::io::Error::other(error),
+    })
 }
 
 /// Returns true if one of the names denotes the interface.
@@ -70,7 +85,10 @@ pub(crate) fn is_among(interface: &Interface, names: &[String]) -> bool {
 
 /// Returns the comma-separated names of the interfaces, for messages.
 pub(crate) fn names(here: &[Interface]) -> String {
-    here.iter().map(|interface| interface.name.to_string()).collect::<Vec<_>>().join(", ")
+    here.iter()
+        .map(|interface| interface.name.to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Returns the message for an unknown interface name.

@@ -15,8 +15,16 @@ use crate::{error::Error, session::PathPlan};
 
 impl Contact<'_> {
     /// Plans the named links, except the one that made the first contact.
-    pub(crate) async fn named(&self, facts: &Facts<'_>, here: &[Interface], first: &PathPlan) -> Result<Vec<PathPlan>, Error> {
-        let requests = self.links.get(usize::from(first.named)..).unwrap_or_default();
+    pub(crate) async fn named(
+        &self,
+        facts: &Facts<'_>,
+        here: &[Interface],
+        first: &PathPlan,
+    ) -> Result<Vec<PathPlan>, Error> {
+        let requests = self
+            .links
+            .get(usize::from(first.named)..)
+            .unwrap_or_default();
         if requests.is_empty() {
             return Ok(Vec::new());
         }
@@ -26,31 +34,53 @@ impl Contact<'_> {
 
     /// Returns the candidates for named links. Link-local ones must answer a probe.
     async fn reached(&self, facts: &Facts<'_>, requests: &[LinkRequest]) -> Vec<Candidate> {
-        let is_wanted = |candidate: &Candidate| requests.iter().any(|request| is_meant(request, candidate));
+        let is_wanted =
+            |candidate: &Candidate| requests.iter().any(|request| is_meant(request, candidate));
         let is_unsure = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
-        let mut candidates: Vec<Candidate> = facts.candidates().into_iter().filter(is_wanted).collect();
-        let unsure: Vec<Candidate> = candidates.iter().filter(|candidate| is_unsure(candidate)).cloned().collect();
-        let answering = Probes::new(self.port, Instant::now()).answering(&unsure).await;
+        let mut candidates: Vec<Candidate> =
+            facts.candidates().into_iter().filter(is_wanted).collect();
+        let unsure: Vec<Candidate> = candidates
+            .iter()
+            .filter(|candidate| is_unsure(candidate))
+            .cloned()
+            .collect();
+        let answering = Probes::new(self.port, Instant::now())
+            .answering(&unsure)
+            .await;
         candidates.retain(|candidate| !is_unsure(candidate) || answering.contains(&candidate.id()));
         candidates
     }
 
     /// Decides if the first connection becomes a link or only serves to reach the peer.
-    pub(crate) fn judge(&self, facts: &Facts<'_>, here: &[Interface], verified: Option<bool>, first: &mut PathPlan) -> Result<(), Error> {
+    pub(crate) fn judge(
+        &self,
+        facts: &Facts<'_>,
+        here: &[Interface],
+        verified: Option<bool>,
+        first: &mut PathPlan,
+    ) -> Result<(), Error> {
         if first.named || !self.links.is_empty() {
             return Ok(());
         }
-        let is_candidate = facts.local.iter().any(|interface| interface.name == first.interface && interface.candidate);
+        let is_candidate = facts
+            .local
+            .iter()
+            .any(|interface| interface.name == first.interface && interface.candidate);
         let candidates = facts.candidates();
         if is_candidate && verified != Some(false) && !has_better(first, &candidates) {
             return Ok(());
         }
-        let interface = here.iter().find(|interface| interface.is_called(&first.interface));
+        let interface = here
+            .iter()
+            .find(|interface| interface.is_called(&first.interface));
         let left_out = interface.is_some_and(|interface| local::is_among(interface, self.excluded));
         let has_others = !candidates.is_empty();
         if left_out && !has_others {
             let why = "excluded by option, and no other link reaches the peer".into();
-            return Err(Error::Link { link: first.interface.clone(), why });
+            return Err(Error::Link {
+                link: first.interface.clone(),
+                why,
+            });
         }
         first.contact_only = has_others;
         first.no_data = left_out;
@@ -62,9 +92,12 @@ impl Contact<'_> {
 /// on a cable has an IPv6 address, and an address in a shared subnet may work by chance.
 fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
     let is_same_pair = |candidate: &&Candidate| {
-        candidate.local.interface == first.interface && Some(&candidate.remote.interface) == first.peer_interface.as_ref()
+        candidate.local.interface == first.interface
+            && Some(&candidate.remote.interface) == first.peer_interface.as_ref()
     };
     let mut same_pair = candidates.iter().filter(is_same_pair);
-    let own = same_pair.clone().find(|candidate| candidate.remote.address == first.remote.ip());
+    let own = same_pair
+        .clone()
+        .find(|candidate| candidate.remote.address == first.remote.ip());
     own.is_some_and(|own| same_pair.any(|other| other.preference < own.preference))
 }

@@ -20,7 +20,10 @@ pub(crate) struct Numbers {
 
 impl Default for Numbers {
     fn default() -> Self {
-        Self { next: FIRST_PATH.0 + 1, free: BTreeMap::new() }
+        Self {
+            next: FIRST_PATH.0 + 1,
+            free: BTreeMap::new(),
+        }
     }
 }
 

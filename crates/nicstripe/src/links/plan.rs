@@ -23,7 +23,10 @@ use crate::{
 /// Returns the description of the local interfaces for a peer.
 pub(crate) fn described(interfaces: &[Interface], excluded: &[String]) -> Vec<PeerInterface> {
     let usable = interfaces.iter().filter(|interface| interface.up);
-    usable.map(|interface| describe(interface, interfaces, excluded)).take(MOST_INTERFACES).collect()
+    usable
+        .map(|interface| describe(interface, interfaces, excluded))
+        .take(MOST_INTERFACES)
+        .collect()
 }
 
 fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> PeerInterface {
@@ -32,18 +35,29 @@ fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> Pe
         index: interface.index.0,
         addresses: {
             let addresses = interface.addresses.iter().take(MOST_ADDRESSES);
-            addresses.map(|address| PeerAddress { ip: address.ip, prefix_len: address.prefix_len }).collect()
+            addresses
+                .map(|address| PeerAddress {
+                    ip: address.ip,
+                    prefix_len: address.prefix_len,
+                })
+                .collect()
         },
         mtu: interface.mtu,
         line_rate_bps: interface.speed.map(|rate| rate.0),
         egress_limit_bps: interface.egress_limit.map(|rate| rate.0),
         candidate: interface.candidate(all).is_ok() && !local::is_among(interface, excluded),
         mac: interface.mac.map(|mac| mac.0),
-        members: interface.bond.as_ref().map(|bond| bond.members.iter().map(ToString::to_string).collect()),
-        streams: interface.bond.as_ref().and_then(|bond| match streams_for(bond) {
-            BondStreams::Enough(streams) if streams > 1 => Some(streams),
-            _ => None,
-        }),
+        members: interface
+            .bond
+            .as_ref()
+            .map(|bond| bond.members.iter().map(ToString::to_string).collect()),
+        streams: interface
+            .bond
+            .as_ref()
+            .and_then(|bond| match streams_for(bond) {
+                BondStreams::Enough(streams) if streams > 1 => Some(streams),
+                _ => None,
+            }),
         settings: settings(interface),
     }
 }
@@ -79,7 +93,8 @@ impl Facts<'_> {
         reached: &[Candidate],
     ) -> Result<Vec<PathPlan>, Error> {
         let ends = |plan: &PathPlan| Some((plan.interface.clone(), plan.peer_interface.clone()?));
-        let mut taken: Vec<(String, String)> = ends(first).filter(|_| first.named).into_iter().collect();
+        let mut taken: Vec<(String, String)> =
+            ends(first).filter(|_| first.named).into_iter().collect();
         let mut plans = Vec::new();
         for request in requests {
             if let Some(mut plan) = direct(request, here, self.port)? {
@@ -88,12 +103,22 @@ impl Facts<'_> {
                 plans.push(plan);
                 continue;
             }
-            let matching: Vec<Candidate> = reached.iter().filter(|candidate| is_meant(request, candidate)).cloned().collect();
+            let matching: Vec<Candidate> = reached
+                .iter()
+                .filter(|candidate| is_meant(request, candidate))
+                .cloned()
+                .collect();
             let Some(candidate) = choose(&matching, &taken).into_iter().next() else {
                 return Err(self.no_pair(request));
             };
-            taken.push((candidate.local.interface.clone(), candidate.remote.interface.clone()));
-            plans.push(PathPlan { cap: request.cap, ..self.plan_of(&candidate, true) });
+            taken.push((
+                candidate.local.interface.clone(),
+                candidate.remote.interface.clone(),
+            ));
+            plans.push(PathPlan {
+                cap: request.cap,
+                ..self.plan_of(&candidate, true)
+            });
         }
         Ok(plans)
     }
@@ -101,12 +126,26 @@ impl Facts<'_> {
     /// Completes a plan that was made before the peer's interfaces were known.
     pub(crate) fn complete(&self, plan: &mut PathPlan) {
         let remote = plan.remote.ip();
-        let theirs = self.remote.iter().find(|interface| interface.addresses.iter().any(|address| address.ip == remote));
-        let theirs = theirs.or_else(|| self.remote.iter().find(|interface| remote.is_loopback() && is_loopback(interface)));
-        let ours = self.local.iter().find(|interface| interface.name == plan.interface);
+        let theirs = self.remote.iter().find(|interface| {
+            interface
+                .addresses
+                .iter()
+                .any(|address| address.ip == remote)
+        });
+        let theirs = theirs.or_else(|| {
+            self.remote
+                .iter()
+                .find(|interface| remote.is_loopback() && is_loopback(interface))
+        });
+        let ours = self
+            .local
+            .iter()
+            .find(|interface| interface.name == plan.interface);
         if let Some(theirs) = theirs {
             plan.peer_interface = Some(theirs.name.clone());
-            plan.capacity = ours.map_or_else(Capacities::default, |ours| capacities(ours, theirs, remote.is_ipv6()));
+            plan.capacity = ours.map_or_else(Capacities::default, |ours| {
+                capacities(ours, theirs, remote.is_ipv6())
+            });
         }
     }
 
@@ -144,13 +183,23 @@ impl Facts<'_> {
 
     fn no_pair(&self, request: &LinkRequest) -> Error {
         let list = |side: &[PeerInterface]| {
-            let candidates = side.iter().filter(|interface| interface.candidate).map(|interface| {
-                let addresses: Vec<String> =
-                    interface.addresses.iter().map(|address| format!("{}/{}", address.ip, address.prefix_len)).collect();
-                format!("{} ({})", interface.name, addresses.join(", "))
-            });
+            let candidates = side
+                .iter()
+                .filter(|interface| interface.candidate)
+                .map(|interface| {
+                    let addresses: Vec<String> = interface
+                        .addresses
+                        .iter()
+                        .map(|address| format!("{}/{}", address.ip, address.prefix_len))
+                        .collect();
+                    format!("{} ({})", interface.name, addresses.join(", "))
+                });
             let text: Vec<String> = candidates.collect();
-            if text.is_empty() { "none".into() } else { text.join(", ") }
+            if text.is_empty() {
+                "none".into()
+            } else {
+                text.join(", ")
+            }
         };
         let why = format!(
             "no peer interface shares a subnet with it or answers at its link-local address; local: {}; peer: {}; name both ends as {}=ADDRESS if they are connected",
@@ -158,14 +207,23 @@ impl Facts<'_> {
             list(self.remote),
             request.local
         );
-        Error::Link { link: request.to_string(), why }
+        Error::Link {
+            link: request.to_string(),
+            why,
+        }
     }
 }
 
 /// Returns the plan of a link with both ends given, which needs no information from the peer.
-pub(crate) fn direct(request: &LinkRequest, interfaces: &[Interface], port: u16) -> Result<Option<PathPlan>, Error> {
+pub(crate) fn direct(
+    request: &LinkRequest,
+    interfaces: &[Interface],
+    port: u16,
+) -> Result<Option<PathPlan>, Error> {
     let local = local_interface(request, interfaces)?;
-    let Some(LinkEnd::Address(remote)) = request.remote else { return Ok(None) };
+    let Some(LinkEnd::Address(remote)) = request.remote else {
+        return Ok(None);
+    };
     let address = match request.local {
         LinkEnd::Address(address) => Some(address),
         LinkEnd::Interface(_) => None,
@@ -184,36 +242,64 @@ pub(crate) fn direct(request: &LinkRequest, interfaces: &[Interface], port: u16)
 }
 
 /// Finds the local interface that a request names.
-pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interface]) -> Result<&'a Interface, Error> {
+pub(crate) fn local_interface<'a>(
+    request: &LinkRequest,
+    interfaces: &'a [Interface],
+) -> Result<&'a Interface, Error> {
     let found = interfaces.iter().find(|interface| match &request.local {
         LinkEnd::Interface(name) => interface.is_called(name),
         LinkEnd::Address(address) => local::has_address(interface, *address),
     });
     let instead = || {
-        let usable = interfaces.iter().filter(|interface| interface.candidate(interfaces).is_ok());
+        let usable = interfaces
+            .iter()
+            .filter(|interface| interface.candidate(interfaces).is_ok());
         let names: Vec<String> = usable.map(|interface| interface.name.to_string()).collect();
-        if names.is_empty() { "no local interface is usable".to_string() } else { format!("usable now: {}", names.join(", ")) }
+        if names.is_empty() {
+            "no local interface is usable".to_string()
+        } else {
+            format!("usable now: {}", names.join(", "))
+        }
     };
     let why = match found {
         Some(interface) if !interface.up => format!("it is down; {}", instead()),
-        Some(interface) if !interface.carrier => format!("it has no carrier (cable unplugged?); {}", instead()),
-        Some(interface) if interface.addresses.is_empty() => format!("it has no address; {}", instead()),
+        Some(interface) if !interface.carrier => {
+            format!("it has no carrier (cable unplugged?); {}", instead())
+        }
+        Some(interface) if interface.addresses.is_empty() => {
+            format!("it has no address; {}", instead())
+        }
         Some(interface) => return Ok(interface),
-        None => format!("no such interface or address; available: {}", local::names(interfaces)),
+        None => format!(
+            "no such interface or address; available: {}",
+            local::names(interfaces)
+        ),
     };
-    Err(Error::Link { link: request.to_string(), why })
+    Err(Error::Link {
+        link: request.to_string(),
+        why,
+    })
 }
 
 /// Returns the maximum goodput of a link with full-size and with small packets.
 fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capacities {
     let rate = |bps: Option<u64>| bps.map(BitRate);
     let rates = LinkRates {
-        line: rate(ours.line_rate_bps.into_iter().chain(theirs.line_rate_bps).min()),
+        line: rate(
+            ours.line_rate_bps
+                .into_iter()
+                .chain(theirs.line_rate_bps)
+                .min(),
+        ),
         shapers: [rate(ours.egress_limit_bps), rate(theirs.egress_limit_bps)],
     };
     let with = |mtu: u32| capacity(&rates, mtu, ipv6);
     let full = ours.mtu.min(theirs.mtu);
-    Capacities { full: with(full), narrow: with(full.min(SMALL_MTU)), rates }
+    Capacities {
+        full: with(full),
+        narrow: with(full.min(SMALL_MTU)),
+        rates,
+    }
 }
 
 /// Returns the maximum goodput of a link, less all headers: the line rate of its slower end, or the
@@ -223,16 +309,27 @@ fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capac
 /// Mbit/s.
 fn capacity(rates: &LinkRates, mtu: u32, ipv6: bool) -> Capacity {
     // The length field limits a packet, whatever MTU the interface reports (lo: 65,536).
-    let of = |rate: BitRate| Theory { ip: if ipv6 { IpVersion::V6 } else { IpVersion::V4 }, ..Theory::usual(rate, mtu.min(65_536)) };
+    let of = |rate: BitRate| Theory {
+        ip: if ipv6 { IpVersion::V6 } else { IpVersion::V4 },
+        ..Theory::usual(rate, mtu.min(65_536))
+    };
     let line = rates.line.map(|rate| of(rate).goodput());
-    let behind = |shaper: Option<BitRate>| line.into_iter().chain(shaper.map(|rate| of(rate).goodput_of_shaper())).min();
+    let behind = |shaper: Option<BitRate>| {
+        line.into_iter()
+            .chain(shaper.map(|rate| of(rate).goodput_of_shaper()))
+            .min()
+    };
     let [outgoing, incoming] = rates.shapers.map(behind);
     Capacity { outgoing, incoming }
 }
 
 /// Returns true if a request matches this candidate.
 pub(crate) fn is_meant(request: &LinkRequest, candidate: &Candidate) -> bool {
-    is_end(&request.local, &candidate.local) && request.remote.as_ref().is_none_or(|end| is_end(end, &candidate.remote))
+    is_end(&request.local, &candidate.local)
+        && request
+            .remote
+            .as_ref()
+            .is_none_or(|end| is_end(end, &candidate.remote))
 }
 
 fn is_end(wanted: &LinkEnd, end: &PathEnd) -> bool {
@@ -243,13 +340,18 @@ fn is_end(wanted: &LinkEnd, end: &PathEnd) -> bool {
 }
 
 fn is_loopback(interface: &PeerInterface) -> bool {
-    interface.addresses.iter().any(|address| address.ip.is_loopback())
+    interface
+        .addresses
+        .iter()
+        .any(|address| address.ip.is_loopback())
 }
 
 /// Returns the socket address, with the interface as scope of a link-local address.
 pub(crate) fn socket_address(ip: IpAddr, port: u16, interface: u32) -> SocketAddr {
     match ip {
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => SocketAddrV6::new(ip, port, 0, interface).into(),
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            SocketAddrV6::new(ip, port, 0, interface).into()
+        }
         ip => (ip, port).into(),
     }
 }
@@ -261,44 +363,89 @@ mod tests {
     use super::*;
 
     fn interface(mtu: u32, line: Option<u64>, limit: Option<u64>) -> PeerInterface {
-        PeerInterface { mtu, line_rate_bps: line, egress_limit_bps: limit, ..PeerInterface::new("x", 1) }
+        PeerInterface {
+            mtu,
+            line_rate_bps: line,
+            egress_limit_bps: limit,
+            ..PeerInterface::new("x", 1)
+        }
     }
 
     fn with_address(name: &str, index: u32, address: &str) -> PeerInterface {
-        let addresses = vec![PeerAddress { ip: address.parse().unwrap(), prefix_len: 24 }];
-        PeerInterface { addresses, line_rate_bps: Some(1_000_000_000), ..PeerInterface::new(name, index) }
+        let addresses = vec![PeerAddress {
+            ip: address.parse().unwrap(),
+            prefix_len: 24,
+        }];
+        PeerInterface {
+            addresses,
+            line_rate_bps: Some(1_000_000_000),
+            ..PeerInterface::new(name, index)
+        }
     }
 
     fn here(name: &str, index: u32) -> Interface {
-        on(InterfaceKind::Ethernet, name, index, &format!("10.0.{index}.1"))
+        on(
+            InterfaceKind::Ethernet,
+            name,
+            index,
+            &format!("10.0.{index}.1"),
+        )
     }
 
     fn on(kind: InterfaceKind, name: &str, index: u32, address: &str) -> Interface {
-        let mut interface = Interface::new(nicstripe_link::InterfaceIndex(index), name.parse().unwrap(), kind);
-        interface.addresses.push(InterfaceAddress::new(address.parse().unwrap(), 24));
+        let mut interface = Interface::new(
+            nicstripe_link::InterfaceIndex(index),
+            name.parse().unwrap(),
+            kind,
+        );
+        interface
+            .addresses
+            .push(InterfaceAddress::new(address.parse().unwrap(), 24));
         interface
     }
 
     /// Plans the named links between two machines with two cables.
     fn named(requests: &[&str], first: Option<&str>) -> Result<Vec<PathPlan>, Error> {
-        let local = [with_address("eth1", 1, "10.0.1.1"), with_address("eth2", 2, "10.0.2.1")];
-        let remote = [with_address("enp1", 1, "10.0.1.2"), with_address("enp2", 2, "10.0.2.2")];
-        let facts = Facts { local: &local, remote: &remote, port: 7747, family: None };
+        let local = [
+            with_address("eth1", 1, "10.0.1.1"),
+            with_address("eth2", 2, "10.0.2.1"),
+        ];
+        let remote = [
+            with_address("enp1", 1, "10.0.1.2"),
+            with_address("enp2", 2, "10.0.2.2"),
+        ];
+        let facts = Facts {
+            local: &local,
+            remote: &remote,
+            port: 7747,
+            family: None,
+        };
         let here = [here("eth1", 1), here("eth2", 2)];
-        let requests: Vec<LinkRequest> = requests.iter().map(|request| request.parse().unwrap()).collect();
-        let mut contact = direct(&"eth1=10.0.1.2".parse().unwrap(), &here, 7747).unwrap().unwrap();
+        let requests: Vec<LinkRequest> = requests
+            .iter()
+            .map(|request| request.parse().unwrap())
+            .collect();
+        let mut contact = direct(&"eth1=10.0.1.2".parse().unwrap(), &here, 7747)
+            .unwrap()
+            .unwrap();
         contact.peer_interface = first.map(Into::into);
         facts.named(&requests, &here, &contact, &facts.candidates())
     }
 
     fn ends(plans: &[PathPlan]) -> Vec<(&str, Option<&str>)> {
-        plans.iter().map(|plan| (plan.interface.as_str(), plan.peer_interface.as_deref())).collect()
+        plans
+            .iter()
+            .map(|plan| (plan.interface.as_str(), plan.peer_interface.as_deref()))
+            .collect()
     }
 
     #[test]
     fn a_link_named_by_one_end_gets_the_other_from_its_subnet() {
         let plans = named(&["eth2", "eth1"], None).unwrap();
-        assert_eq!(ends(&plans), [("eth2", Some("enp2")), ("eth1", Some("enp1"))]);
+        assert_eq!(
+            ends(&plans),
+            [("eth2", Some("enp2")), ("eth1", Some("enp1"))]
+        );
         assert!(plans.iter().all(|plan| plan.named && plan.local.is_some()));
     }
 
@@ -310,13 +457,20 @@ mod tests {
 
     #[test]
     fn what_the_first_contact_uses_is_not_named_again() {
-        assert!(matches!(named(&["eth1"], Some("enp1")), Err(Error::Link { link, .. }) if link == "eth1"));
+        assert!(
+            matches!(named(&["eth1"], Some("enp1")), Err(Error::Link { link, .. }) if link == "eth1")
+        );
     }
 
     #[test]
     fn a_named_link_that_reaches_nothing_says_what_there_is() {
-        let Err(Error::Link { why, .. }) = named(&["eth2=enp1"], None) else { panic!("eth2 is not in a subnet with enp1") };
-        assert!(why.contains("eth2 (10.0.2.1/24)") && why.contains("enp2 (10.0.2.2/24)"), "{why}");
+        let Err(Error::Link { why, .. }) = named(&["eth2=enp1"], None) else {
+            panic!("eth2 is not in a subnet with enp1")
+        };
+        assert!(
+            why.contains("eth2 (10.0.2.1/24)") && why.contains("enp2 (10.0.2.2/24)"),
+            "{why}"
+        );
     }
 
     #[test]
@@ -325,17 +479,30 @@ mod tests {
         let (mut unplugged, mut down) = (here("eth1", 1), here("eth1", 1));
         (unplugged.carrier, down.up) = (false, false);
         for (interface, text) in [(unplugged, "carrier"), (down, "down")] {
-            assert!(matches!(local_interface(&request, &[interface]), Err(Error::Link { why, .. }) if why.contains(text)), "{text}");
+            assert!(
+                matches!(local_interface(&request, &[interface]), Err(Error::Link { why, .. }) if why.contains(text)),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn a_peer_whose_loopback_is_spoken_to_is_known_by_its_loopback_interface() {
-        let lo = |index| PeerInterface { candidate: false, ..with_address("lo", index, "127.0.0.1") };
+        let lo = |index| PeerInterface {
+            candidate: false,
+            ..with_address("lo", index, "127.0.0.1")
+        };
         let (local, remote) = ([lo(1)], [lo(1)]);
-        let facts = Facts { local: &local, remote: &remote, port: 7747, family: None };
+        let facts = Facts {
+            local: &local,
+            remote: &remote,
+            port: 7747,
+            family: None,
+        };
         let here = on(InterfaceKind::Loopback, "lo", 1, "127.0.0.1");
-        let mut plan = direct(&"127.0.0.2=127.0.0.3".parse().unwrap(), &[here], 7747).unwrap().unwrap();
+        let mut plan = direct(&"127.0.0.2=127.0.0.3".parse().unwrap(), &[here], 7747)
+            .unwrap()
+            .unwrap();
         facts.complete(&mut plan);
         assert_eq!(plan.peer_interface.as_deref(), Some("lo"));
     }
@@ -343,15 +510,24 @@ mod tests {
     #[test]
     fn a_machine_tells_at_most_64_interfaces_and_8_addresses_of_each() {
         let mut many = here("eth1", 1);
-        many.addresses = (0..20).map(|host| InterfaceAddress::new([10, 0, 0, host].into(), 24)).collect();
+        many.addresses = (0..20)
+            .map(|host| InterfaceAddress::new([10, 0, 0, host].into(), 24))
+            .collect();
         let told = described(&vec![many; 100], &["eth1".to_owned()]);
-        assert_eq!((told.len(), told[0].addresses.len(), told[0].candidate), (MOST_INTERFACES, MOST_ADDRESSES, false));
+        assert_eq!(
+            (told.len(), told[0].addresses.len(), told[0].candidate),
+            (MOST_INTERFACES, MOST_ADDRESSES, false)
+        );
     }
 
     #[test]
     fn a_link_local_address_goes_by_its_interface_and_no_other_does() {
-        assert!(matches!(socket_address("fe80::1".parse().unwrap(), 7, 3), SocketAddr::V6(address) if address.scope_id() == 3));
-        assert!(matches!(socket_address("fd00::1".parse().unwrap(), 7, 3), SocketAddr::V6(address) if address.scope_id() == 0));
+        assert!(
+            matches!(socket_address("fe80::1".parse().unwrap(), 7, 3), SocketAddr::V6(address) if address.scope_id() == 3)
+        );
+        assert!(
+            matches!(socket_address("fd00::1".parse().unwrap(), 7, 3), SocketAddr::V6(address) if address.scope_id() == 0)
+        );
     }
 
     #[test]
@@ -364,7 +540,10 @@ mod tests {
 
     #[test]
     fn a_shaper_limits_the_direction_in_which_it_sends() {
-        let (ours, theirs) = (interface(1500, None, Some(984_396_000)), interface(9000, None, None));
+        let (ours, theirs) = (
+            interface(1500, None, Some(984_396_000)),
+            interface(9000, None, None),
+        );
         let capacity = capacities(&ours, &theirs, false).full;
         assert_eq!(capacity.outgoing, Some(BitRate(941_483_096)));
         assert_eq!(capacity.incoming, None);
@@ -372,15 +551,27 @@ mod tests {
 
     #[test]
     fn where_jumbo_frames_vanish_a_link_is_expected_to_carry_what_small_ones_do() {
-        let (jumbo, small) = (interface(9000, Some(1_000_000_000), None), interface(1500, Some(1_000_000_000), None));
+        let (jumbo, small) = (
+            interface(9000, Some(1_000_000_000), None),
+            interface(1500, Some(1_000_000_000), None),
+        );
         let capacities = capacities(&jumbo, &jumbo, false);
-        assert_eq!(capacities.through(None).outgoing, Some(BitRate(990_042_044)));
-        assert_eq!(capacities.through(Some(1500)), super::capacities(&small, &small, false).full);
+        assert_eq!(
+            capacities.through(None).outgoing,
+            Some(BitRate(990_042_044))
+        );
+        assert_eq!(
+            capacities.through(Some(1500)),
+            super::capacities(&small, &small, false).full
+        );
     }
 
     #[test]
     fn ipv6_takes_twenty_bytes_more() {
         let end = interface(1500, Some(1_000_000_000), None);
-        assert_eq!(capacities(&end, &end, true).full.outgoing, Some(BitRate(928_478_543)));
+        assert_eq!(
+            capacities(&end, &end, true).full.outgoing,
+            Some(BitRate(928_478_543))
+        );
     }
 }

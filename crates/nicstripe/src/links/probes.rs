@@ -23,7 +23,12 @@ pub(crate) struct Probes {
 impl Probes {
     pub(crate) fn new(port: u16, now: Instant) -> Self {
         let budget = TokenBucket::new(PROBE_BURST, PROBES_PER_SECOND, now.into_std());
-        Self { port, tasks: JoinSet::new(), under_way: BTreeSet::new(), budget }
+        Self {
+            port,
+            tasks: JoinSet::new(),
+            under_way: BTreeSet::new(),
+            budget,
+        }
     }
 
     /// Starts a probe of the candidate's address. Returns false if a limit prevents it; true if it
@@ -39,7 +44,8 @@ impl Probes {
         let remote = socket_address(candidate.remote.address, self.port, candidate.local.index);
         let interface = candidate.local.interface.clone();
         self.under_way.insert(id);
-        self.tasks.spawn(async move { (id, answers(&interface, remote, PROBE_TIMEOUT).await) });
+        self.tasks
+            .spawn(async move { (id, answers(&interface, remote, PROBE_TIMEOUT).await) });
         true
     }
 
@@ -64,8 +70,13 @@ impl Probes {
         let mut waiting = candidates.iter().take(PROBE_BURST as usize).peekable();
         let mut answering = BTreeSet::new();
         loop {
-            while waiting.next_if(|candidate| self.start(candidate, Instant::now())).is_some() {}
-            let Some((id, answered)) = self.next().await else { return answering };
+            while waiting
+                .next_if(|candidate| self.start(candidate, Instant::now()))
+                .is_some()
+            {}
+            let Some((id, answered)) = self.next().await else {
+                return answering;
+            };
             if answered {
                 answering.insert(id);
             }
@@ -94,7 +105,11 @@ mod tests {
 
     fn candidate(number: u16) -> Candidate {
         // No interface has this name, so nothing is sent.
-        let end = |address: IpAddr| PathEnd { interface: "none0".into(), index: 1, address };
+        let end = |address: IpAddr| PathEnd {
+            interface: "none0".into(),
+            index: 1,
+            address,
+        };
         let remote = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number);
         Candidate {
             local: end(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into()),
@@ -118,7 +133,9 @@ mod tests {
     async fn no_more_than_64_are_under_way() {
         let now = Instant::now();
         let mut probes = Probes::new(7747, now);
-        let started = (0..1000).filter(|number| probes.start(&candidate(*number), now)).count();
+        let started = (0..1000)
+            .filter(|number| probes.start(&candidate(*number), now))
+            .count();
         assert_eq!(started, MOST_PROBES);
         probes.next().await;
         assert!(probes.start(&candidate(999), now));
@@ -128,10 +145,20 @@ mod tests {
     async fn of_more_than_may_be_asked_at_once_the_last_is_asked_too() {
         let daemon = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = daemon.local_addr().unwrap();
-        let end = || PathEnd { interface: "lo".into(), index: 1, address: address.ip() };
+        let end = || PathEnd {
+            interface: "lo".into(),
+            index: 1,
+            address: address.ip(),
+        };
         let mut many: Vec<Candidate> = (0..100).map(candidate).collect();
-        many.push(Candidate { local: end(), remote: end(), ..candidate(0) });
-        let answering = Probes::new(address.port(), Instant::now()).answering(&many).await;
+        many.push(Candidate {
+            local: end(),
+            remote: end(),
+            ..candidate(0)
+        });
+        let answering = Probes::new(address.port(), Instant::now())
+            .answering(&many)
+            .await;
         assert_eq!(answering.into_iter().collect::<Vec<_>>(), [many[100].id()]);
     }
 
@@ -146,7 +173,12 @@ mod tests {
         }
         assert_eq!(spent, PROBE_BURST);
         let later = now + std::time::Duration::from_secs(1);
-        assert_eq!((0..PROBES_PER_SECOND as u16).filter(|number| probes.start(&candidate(*number), later)).count(), MOST_PROBES);
+        assert_eq!(
+            (0..PROBES_PER_SECOND as u16)
+                .filter(|number| probes.start(&candidate(*number), later))
+                .count(),
+            MOST_PROBES
+        );
         while probes.next().await.is_some() {}
         assert!(!probes.start(&candidate(3000), later));
     }

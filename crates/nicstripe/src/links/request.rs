@@ -44,7 +44,9 @@ impl fmt::Display for LinkEnd {
 impl fmt::Display for LinkRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.local.fmt(f)?;
-        self.remote.iter().try_for_each(|remote| write!(f, "={remote}"))
+        self.remote
+            .iter()
+            .try_for_each(|remote| write!(f, "={remote}"))
     }
 }
 
@@ -60,16 +62,25 @@ impl FromStr for LinkRequest {
     type Err = LinkRequestError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = |why| LinkRequestError { text: text.into(), why };
+        let error = |why| LinkRequestError {
+            text: text.into(),
+            why,
+        };
         let (local, remote) = match text.split_once('=') {
             Some((local, remote)) => (local, Some(remote)),
             None => (text, None),
         };
         let end = |text: &str| match text {
             "" => Err(error("an end is empty")),
-            text => Ok(text.parse().map_or_else(|_| LinkEnd::Interface(text.into()), LinkEnd::Address)),
+            text => Ok(text
+                .parse()
+                .map_or_else(|_| LinkEnd::Interface(text.into()), LinkEnd::Address)),
         };
-        Ok(Self { local: end(local)?, remote: remote.map(end).transpose()?, cap: None })
+        Ok(Self {
+            local: end(local)?,
+            remote: remote.map(end).transpose()?,
+            cap: None,
+        })
     }
 }
 
@@ -110,9 +121,15 @@ mod tests {
     #[test]
     fn links_are_named_by_interface_or_address() {
         let link: LinkRequest = "eth0".parse().unwrap();
-        assert_eq!((link.local, link.remote), (LinkEnd::Interface("eth0".into()), None));
+        assert_eq!(
+            (link.local, link.remote),
+            (LinkEnd::Interface("eth0".into()), None)
+        );
         let link: LinkRequest = "fd00::1=fd00::2".parse().unwrap();
-        assert_eq!(link.remote, Some(LinkEnd::Address("fd00::2".parse().unwrap())));
+        assert_eq!(
+            link.remote,
+            Some(LinkEnd::Address("fd00::2".parse().unwrap()))
+        );
         assert_eq!(link.to_string(), "fd00::1=fd00::2");
     }
 

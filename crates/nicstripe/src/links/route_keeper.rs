@@ -17,7 +17,8 @@ use std::{
 };
 
 use nicstripe_link::{
-    HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes, Sysctls, give_up_routes, may_change_routes, route_to,
+    HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes, Sysctls,
+    give_up_routes, may_change_routes, route_to,
 };
 
 use super::routes;
@@ -49,7 +50,13 @@ impl RouteKeeper {
     /// else.
     pub fn start(policy: RoutePolicy, state_dir: &Path) -> Self {
         sweep(state_dir);
-        Self::sharing(policy, Arc::new(Shared { state_dir: state_dir.to_owned(), state: Mutex::default() }))
+        Self::sharing(
+            policy,
+            Arc::new(Shared {
+                state_dir: state_dir.to_owned(),
+                state: Mutex::default(),
+            }),
+        )
     }
 
     /// Like [`start`](Self::start), for a process that drops the privilege to change routes before
@@ -80,7 +87,14 @@ impl RouteKeeper {
     }
 
     fn sharing(policy: RoutePolicy, shared: Arc<Shared>) -> Self {
-        Self { policy, shared, held: Mutex::default(), mtus: Mutex::default(), count: AtomicU32::new(0), is_gone: Arc::default() }
+        Self {
+            policy,
+            shared,
+            held: Mutex::default(),
+            mtus: Mutex::default(),
+            count: AtomicU32::new(0),
+            is_gone: Arc::default(),
+        }
     }
 
     /// Installs a route to `destination` by `interface` if the policy requires one. Idempotent.
@@ -93,7 +107,12 @@ impl RouteKeeper {
     ///
     /// Process and helper lack the permission, the address is not allowed as a destination, or
     /// another route conflicts.
-    pub async fn hold(&self, destination: IpAddr, interface: u32, prefer_source: Option<IpAddr>) -> Result<(), RouteError> {
+    pub async fn hold(
+        &self,
+        destination: IpAddr,
+        interface: u32,
+        prefer_source: Option<IpAddr>,
+    ) -> Result<(), RouteError> {
         if !self.wants(destination, interface) {
             return Ok(());
         }
@@ -102,7 +121,9 @@ impl RouteKeeper {
         self.held().push(route);
         let added = self.shared.call(move |shared| shared.add(&route)).await;
         match added {
-            Ok(()) => self.count.store(self.held().len() as u32, Ordering::Relaxed),
+            Ok(()) => self
+                .count
+                .store(self.held().len() as u32, Ordering::Relaxed),
             Err(_) => self.held().retain(|held| *held != route),
         }
         added
@@ -113,7 +134,9 @@ impl RouteKeeper {
         let is_wanted = match self.policy {
             RoutePolicy::Never => false,
             RoutePolicy::Always => true,
-            RoutePolicy::Auto => needs_route(&RouteFacts::read(destination, InterfaceIndex(interface))),
+            RoutePolicy::Auto => {
+                needs_route(&RouteFacts::read(destination, InterfaceIndex(interface)))
+            }
         };
         is_wanted && is_routable(destination) && self.find(destination, interface).is_none()
     }
@@ -123,7 +146,10 @@ impl RouteKeeper {
     ///
     /// Such a route needs a proof that this traffic reaches the peer.
     pub(crate) fn diverts(&self, destination: IpAddr, interface: u32) -> bool {
-        let goes_there = || route_to(destination).is_ok_and(|way| way.interface.0 == interface && way.gateway.is_none());
+        let goes_there = || {
+            route_to(destination)
+                .is_ok_and(|way| way.interface.0 == interface && way.gateway.is_none())
+        };
         self.wants(destination, interface) && !goes_there()
     }
 
@@ -132,8 +158,11 @@ impl RouteKeeper {
     /// address in it. On failure the entry stays, and the proof may take longer.
     pub(crate) async fn refresh_neighbour(&self, destination: IpAddr, interface: u32) {
         let route = host_route(destination, interface, None);
-        let asked =
-            self.shared.call(move |shared| shared.state().ask(&shared.state_dir, |helper| helper.forget_neighbour(&route).map(drop)));
+        let asked = self.shared.call(move |shared| {
+            shared.state().ask(&shared.state_dir, |helper| {
+                helper.forget_neighbour(&route).map(drop)
+            })
+        });
         if let Err(error) = asked.await {
             tracing::debug!(%destination, error = %crate::logged::logged_error(&error), "cannot delete neighbour entry");
         }
@@ -145,9 +174,12 @@ impl RouteKeeper {
     ///
     /// The route cannot be removed; the helper's exit or the next start will remove it.
     pub async fn release(&self, destination: IpAddr, interface: u32) -> Result<(), RouteError> {
-        let Some(route) = self.find(destination, interface) else { return Ok(()) };
+        let Some(route) = self.find(destination, interface) else {
+            return Ok(());
+        };
         self.held().retain(|held| *held != route);
-        self.count.store(self.held().len() as u32, Ordering::Relaxed);
+        self.count
+            .store(self.held().len() as u32, Ordering::Relaxed);
         self.shared.call(move |shared| shared.remove(&route)).await
     }
 
@@ -162,7 +194,9 @@ impl RouteKeeper {
         if !self.held().iter().any(|route| route.interface == interface) {
             return Ok(());
         }
-        self.shared.call(move |shared| shared.restore(interface)).await
+        self.shared
+            .call(move |shared| shared.restore(interface))
+            .await
     }
 
     /// Sets the MTU of an interface for at most `longest`, independent of the route policy; returns
@@ -174,12 +208,20 @@ impl RouteKeeper {
     ///
     /// Process and helper lack the permission, the interface's MTU may not be changed, or another
     /// keeper has changed it.
-    pub async fn set_mtu(&self, interface: u32, mtu: u32, longest: Duration) -> Result<u32, MtuError> {
+    pub async fn set_mtu(
+        &self,
+        interface: u32,
+        mtu: u32,
+        longest: Duration,
+    ) -> Result<u32, MtuError> {
         let interface = InterfaceIndex(interface);
         // Recorded before the request, so that dropping the keeper restores it in any case.
         let is_new = lock(&self.mtus).insert(interface);
         let is_gone = self.is_gone.clone();
-        let set = self.shared.call_mtu(move |shared| shared.set_mtu(interface, mtu, longest, is_new, &is_gone)).await;
+        let set = self
+            .shared
+            .call_mtu(move |shared| shared.set_mtu(interface, mtu, longest, is_new, &is_gone))
+            .await;
         if is_new && set.is_err() {
             lock(&self.mtus).remove(&interface);
         }
@@ -196,7 +238,10 @@ impl RouteKeeper {
         if !lock(&self.mtus).contains(&interface) {
             return Ok(false);
         }
-        let restored = self.shared.call_mtu(move |shared| shared.restore_mtu(interface)).await;
+        let restored = self
+            .shared
+            .call_mtu(move |shared| shared.restore_mtu(interface))
+            .await;
         if restored.is_ok() {
             lock(&self.mtus).remove(&interface);
         }
@@ -220,17 +265,34 @@ impl RouteKeeper {
     ///
     /// Under [`RoutePolicy::Always`] the first route that cannot be installed. Otherwise none: a
     /// link without its required route fails to connect and reports this in its state.
-    pub(crate) async fn hold_all(&self, plans: &[&PathPlan], here: &[Interface]) -> Result<(), Error> {
+    pub(crate) async fn hold_all(
+        &self,
+        plans: &[&PathPlan],
+        here: &[Interface],
+    ) -> Result<(), Error> {
         for plan in plans {
-            let Some(interface) = here.iter().find(|interface| interface.is_called(&plan.interface)) else { continue };
-            let held = self.hold(plan.remote.ip(), interface.index.0, plan.local).await;
+            let Some(interface) = here
+                .iter()
+                .find(|interface| interface.is_called(&plan.interface))
+            else {
+                continue;
+            };
+            let held = self
+                .hold(plan.remote.ip(), interface.index.0, plan.local)
+                .await;
             match (held, self.policy) {
                 (Ok(()), _) => {}
                 (Err(RouteError::Refused(refusal)), RoutePolicy::Always) => {
-                    return Err(Error::Link { link: plan.interface.clone(), why: refusal.to_string() });
+                    return Err(Error::Link {
+                        link: plan.interface.clone(),
+                        why: refusal.to_string(),
+                    });
                 }
                 (Err(error), RoutePolicy::Always) => {
-                    return Err(Error::System { what: "install a host route", source: io::Error::other(error) });
+                    return Err(Error::System {
+                        what: "install a host route",
+                        source: io::Error::other(error),
+                    });
                 }
                 (Err(error), _) => {
                     tracing::info!(interface = plan.interface, error = %crate::logged::logged_error(&error), "no host route");
@@ -242,7 +304,11 @@ impl RouteKeeper {
 
     fn find(&self, destination: IpAddr, interface: u32) -> Option<HostRoute> {
         let held = self.held();
-        held.iter().find(|route| route.destination == destination && route.interface == InterfaceIndex(interface)).copied()
+        held.iter()
+            .find(|route| {
+                route.destination == destination && route.interface == InterfaceIndex(interface)
+            })
+            .copied()
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<HostRoute>> {
@@ -258,7 +324,12 @@ impl Drop for RouteKeeper {
                 tracing::warn!(%interface, error = %crate::logged::logged_error(&error), "cannot restore MTU");
             }
         }
-        for route in self.held.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for route in self
+            .held
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .drain(..)
+        {
             if let Err(error) = self.shared.remove(&route) {
                 tracing::warn!(destination = %route.destination, error = %crate::logged::logged_error(&error), "cannot remove host route");
             }
@@ -267,7 +338,12 @@ impl Drop for RouteKeeper {
 }
 
 fn host_route(destination: IpAddr, interface: u32, prefer_source: Option<IpAddr>) -> HostRoute {
-    HostRoute { destination, interface: InterfaceIndex(interface), prefer_source, metric: HostRoute::DEFAULT_METRIC }
+    HostRoute {
+        destination,
+        interface: InterfaceIndex(interface),
+        prefer_source,
+        metric: HostRoute::DEFAULT_METRIC,
+    }
 }
 
 /// Helper process shared by all keepers of a process.
@@ -289,10 +365,17 @@ struct State {
 
 impl Shared {
     /// Runs `work` on a thread that may block.
-    async fn call(self: &Arc<Self>, work: impl FnOnce(&Self) -> Result<(), RouteError> + Send + 'static) -> Result<(), RouteError> {
+    async fn call(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<(), RouteError> + Send + 'static,
+    ) -> Result<(), RouteError> {
         let shared = self.clone();
         let worked = tokio::task::spawn_blocking(move || work(&shared)).await;
-        worked.unwrap_or_else(|error| Err(RouteError::Helper { source: io::Error::other(error) }))
+        worked.unwrap_or_else(|error| {
+            Err(RouteError::Helper {
+                source: io::Error::other(error),
+            })
+        })
     }
 
     /// Like `call`, for work on MTUs.
@@ -302,11 +385,22 @@ impl Shared {
     ) -> Result<T, MtuError> {
         let shared = self.clone();
         let worked = tokio::task::spawn_blocking(move || work(&shared)).await;
-        worked.unwrap_or_else(|error| Err(MtuError::Helper { source: io::Error::other(error) }))
+        worked.unwrap_or_else(|error| {
+            Err(MtuError::Helper {
+                source: io::Error::other(error),
+            })
+        })
     }
 
     /// `is_new` is true if the calling keeper had not changed this MTU before.
-    fn set_mtu(&self, interface: InterfaceIndex, mtu: u32, longest: Duration, is_new: bool, is_gone: &AtomicBool) -> Result<u32, MtuError> {
+    fn set_mtu(
+        &self,
+        interface: InterfaceIndex,
+        mtu: u32,
+        longest: Duration,
+        is_new: bool,
+        is_gone: &AtomicBool,
+    ) -> Result<u32, MtuError> {
         let mut state = self.state();
         if is_gone.load(Ordering::Acquire) {
             return Err(MtuError::Ending { interface });
@@ -314,7 +408,9 @@ impl Shared {
         if is_new && !state.mtus.insert(interface) {
             return Err(MtuError::HeldElsewhere { interface });
         }
-        let set = state.ask_mtu(&self.state_dir, |helper| helper.set_mtu(interface, mtu, longest));
+        let set = state.ask_mtu(&self.state_dir, |helper| {
+            helper.set_mtu(interface, mtu, longest)
+        });
         if is_new && set.is_err() {
             state.mtus.remove(&interface);
         }
@@ -343,7 +439,9 @@ impl Shared {
 
     fn remove(&self, route: &HostRoute) -> Result<(), RouteError> {
         let mut state = self.state();
-        let Some(holders) = state.holders.get_mut(route) else { return Ok(()) };
+        let Some(holders) = state.holders.get_mut(route) else {
+            return Ok(());
+        };
         *holders -= 1;
         if *holders > 0 {
             return Ok(());
@@ -356,7 +454,8 @@ impl Shared {
     }
 
     fn restore(&self, interface: InterfaceIndex) -> Result<(), RouteError> {
-        self.state().ask(&self.state_dir, |helper| helper.restore(interface))
+        self.state()
+            .ask(&self.state_dir, |helper| helper.restore(interface))
     }
 
     fn start_process(&self) -> io::Result<()> {
@@ -376,7 +475,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl State {
     /// Asks the helper; starts it if it is not running. A helper that was killed is replaced once,
     /// and its successor gets all routes.
-    fn ask(&mut self, state_dir: &Path, question: impl Fn(&mut RouteHelper) -> Result<(), RouteError>) -> Result<(), RouteError> {
+    fn ask(
+        &mut self,
+        state_dir: &Path,
+        question: impl Fn(&mut RouteHelper) -> Result<(), RouteError>,
+    ) -> Result<(), RouteError> {
         let is_new = self.helper.is_none();
         match question(self.helper(state_dir)?) {
             Err(error @ RouteError::Helper { .. }) => {
@@ -395,9 +498,15 @@ impl State {
 
     /// Like `ask`, for an MTU. The successor of a killed helper restores the MTUs that it had
     /// changed.
-    fn ask_mtu<T>(&mut self, state_dir: &Path, question: impl Fn(&mut RouteHelper) -> Result<T, MtuError>) -> Result<T, MtuError> {
+    fn ask_mtu<T>(
+        &mut self,
+        state_dir: &Path,
+        question: impl Fn(&mut RouteHelper) -> Result<T, MtuError>,
+    ) -> Result<T, MtuError> {
         let is_new = self.helper.is_none();
-        let no_helper = |error: RouteError| MtuError::Helper { source: io::Error::other(error) };
+        let no_helper = |error: RouteError| MtuError::Helper {
+            source: io::Error::other(error),
+        };
         match question(self.helper(state_dir).map_err(no_helper)?) {
             Err(MtuError::Helper { .. }) if !is_new => {
                 self.helper = None;
@@ -413,9 +522,14 @@ impl State {
 
     fn helper(&mut self, state_dir: &Path) -> Result<&mut RouteHelper, RouteError> {
         if self.helper.is_none() && self.start_process(state_dir).is_err() {
-            self.helper = Some(RouteHelper::in_process(state_dir).map_err(|source| RouteError::Helper { source })?);
+            self.helper = Some(
+                RouteHelper::in_process(state_dir)
+                    .map_err(|source| RouteError::Helper { source })?,
+            );
         }
-        self.helper.as_mut().ok_or_else(|| RouteError::Helper { source: io::ErrorKind::NotFound.into() })
+        self.helper.as_mut().ok_or_else(|| RouteError::Helper {
+            source: io::ErrorKind::NotFound.into(),
+        })
     }
 
     fn start_process(&mut self, state_dir: &Path) -> io::Result<()> {
@@ -447,7 +561,11 @@ impl RouteFacts {
             IpAddr::V4(_) if kernel_takes == Some(interface.0) => None,
             IpAddr::V4(_) => is_reverse_path_strict(interface),
         };
-        Self { reverse_path_strict, interface: interface.0, kernel_takes }
+        Self {
+            reverse_path_strict,
+            interface: interface.0,
+            kernel_takes,
+        }
     }
 }
 
@@ -472,19 +590,29 @@ pub(crate) fn sweep(state_dir: &Path) {
     if let Err(error) = routes::clean_mtus(state_dir) {
         tracing::debug!(error = %crate::logged::logged_error(&error), "cannot clean up MTUs");
     }
-    let Ok(routes) = Routes::open(state_dir) else { return };
+    let Ok(routes) = Routes::open(state_dir) else {
+        return;
+    };
     if routes.list_ours().is_ok_and(|ours| ours.is_empty()) {
         return;
     }
     match routes.clean() {
-        Ok(removed) => removed.iter().for_each(|route| tracing::info!(destination = %route.destination, "stale host route removed")),
+        Ok(removed) => removed.iter().for_each(
+            |route| tracing::info!(destination = %route.destination, "stale host route removed"),
+        ),
         // A privileged helper cleans up when it starts; an unprivileged one reports this error as
         // well. The remaining routes belong to another user.
-        Err(error @ (RouteError::NotPermitted { .. } | RouteError::Ledger { .. })) => match routes::clean_by_helper(state_dir) {
-            Some(Ok(_)) => {}
-            _ => tracing::debug!(error = %crate::logged::logged_error(&error), "cannot clean up host routes"),
-        },
-        Err(error) => tracing::warn!(error = %crate::logged::logged_error(&error), "cannot remove stale host routes"),
+        Err(error @ (RouteError::NotPermitted { .. } | RouteError::Ledger { .. })) => {
+            match routes::clean_by_helper(state_dir) {
+                Some(Ok(_)) => {}
+                _ => {
+                    tracing::debug!(error = %crate::logged::logged_error(&error), "cannot clean up host routes")
+                }
+            }
+        }
+        Err(error) => {
+            tracing::warn!(error = %crate::logged::logged_error(&error), "cannot remove stale host routes")
+        }
     }
 }
 
@@ -499,7 +627,13 @@ mod tests {
 
     #[test]
     fn a_route_is_needed_where_a_strict_filter_meets_another_way() {
-        let needs = |reverse_path_strict, kernel_takes| needs_route(&RouteFacts { reverse_path_strict, interface: 3, kernel_takes });
+        let needs = |reverse_path_strict, kernel_takes| {
+            needs_route(&RouteFacts {
+                reverse_path_strict,
+                interface: 3,
+                kernel_takes,
+            })
+        };
         assert!(needs(Some(true), Some(2)));
         assert!(needs(Some(true), None));
         assert!(!needs(Some(true), Some(3)), "the kernel's own way is right");
@@ -510,7 +644,14 @@ mod tests {
     #[test]
     fn where_the_kernel_goes_by_itself_its_filter_is_not_asked_for() {
         let facts = RouteFacts::read("127.0.0.1".parse().unwrap(), InterfaceIndex(1));
-        assert_eq!(facts, RouteFacts { reverse_path_strict: None, interface: 1, kernel_takes: Some(1) });
+        assert_eq!(
+            facts,
+            RouteFacts {
+                reverse_path_strict: None,
+                interface: 1,
+                kernel_takes: Some(1)
+            }
+        );
         assert!(!needs_route(&facts));
     }
 
@@ -518,9 +659,15 @@ mod tests {
     async fn never_is_never() {
         let state = tempfile::tempdir().unwrap();
         let keeper = RouteKeeper::start(RoutePolicy::Never, state.path());
-        keeper.hold("10.0.0.2".parse().unwrap(), 1, None).await.unwrap();
+        keeper
+            .hold("10.0.0.2".parse().unwrap(), 1, None)
+            .await
+            .unwrap();
         keeper.interface_up(1).await.unwrap();
-        keeper.release("10.0.0.2".parse().unwrap(), 1).await.unwrap();
+        keeper
+            .release("10.0.0.2".parse().unwrap(), 1)
+            .await
+            .unwrap();
         assert_eq!(keeper.count(), 0);
         assert!(keeper.shared.state().helper.is_none());
     }
@@ -530,7 +677,10 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let keeper = RouteKeeper::start(RoutePolicy::Auto, state.path());
         for address in ["127.0.0.1", "fe80::1", "fd00::1"] {
-            keeper.hold(address.parse().unwrap(), 1, None).await.unwrap();
+            keeper
+                .hold(address.parse().unwrap(), 1, None)
+                .await
+                .unwrap();
         }
         assert!(keeper.count() == 0 && keeper.shared.state().helper.is_none());
     }
@@ -539,8 +689,14 @@ mod tests {
     async fn what_is_refused_is_not_counted_and_says_why() {
         let state = tempfile::tempdir().unwrap();
         let keeper = RouteKeeper::start(RoutePolicy::Always, state.path());
-        let refused = keeper.hold("224.0.0.1".parse().unwrap(), 1, None).await.unwrap_err();
-        assert_eq!(refused.to_string(), "no route to 224.0.0.1: not a unicast address of one machine");
+        let refused = keeper
+            .hold("224.0.0.1".parse().unwrap(), 1, None)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "no route to 224.0.0.1: not a unicast address of one machine"
+        );
         assert_eq!(keeper.another().count() + keeper.count(), 0);
     }
 }

@@ -18,7 +18,11 @@ use nicstripe_link::{Mtus, RouteHelper, Routes};
 pub fn list(state_dir: &Path) -> Result<Vec<(HostRoute, Option<Vec<u32>>)>, RouteError> {
     let routes = Routes::open(state_dir)?;
     let owners = |route| match routes.owners(&route) {
-        Err(RouteError::Ledger { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok((route, None)),
+        Err(RouteError::Ledger { source, .. })
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            Ok((route, None))
+        }
         owners => owners.map(|owners| (route, Some(owners))),
     };
     routes.list_ours()?.into_iter().map(owners).collect()
@@ -41,7 +45,10 @@ pub fn clean(state_dir: &Path) -> Result<Vec<HostRoute>, RouteError> {
             let before = routes.list_ours()?;
             clean_by_helper(state_dir).unwrap_or(Err(refused))?;
             let left = routes.list_ours()?;
-            Ok(before.into_iter().filter(|route| !left.contains(route)).collect())
+            Ok(before
+                .into_iter()
+                .filter(|route| !left.contains(route))
+                .collect())
         }
         cleaned => cleaned,
     }
@@ -51,7 +58,11 @@ pub fn clean(state_dir: &Path) -> Result<Vec<HostRoute>, RouteError> {
 /// readable.
 pub fn list_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
     match Mtus::open(state_dir)?.list() {
-        Err(MtuError::Ledger { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(Vec::new()),
+        Err(MtuError::Ledger { source, .. })
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            Ok(Vec::new())
+        }
         listed => listed,
     }
 }
@@ -72,7 +83,10 @@ pub fn clean_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
             if left.iter().any(|changed| changed.owner.is_none()) {
                 return Err(refused);
             }
-            Ok(before.into_iter().filter(|changed| !left.contains(changed)).collect())
+            Ok(before
+                .into_iter()
+                .filter(|changed| !left.contains(changed))
+                .collect())
         }
         cleaned => cleaned,
     }
@@ -81,5 +95,9 @@ pub fn clean_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
 /// Lets the helper clean up; `None` if there is no helper.
 pub(crate) fn clean_by_helper(state_dir: &Path) -> Option<Result<u32, RouteError>> {
     let program = RouteHelper::program()?;
-    Some(RouteHelper::spawn(&program, state_dir).map_err(|source| RouteError::Helper { source }).and_then(|mut helper| helper.clean()))
+    Some(
+        RouteHelper::spawn(&program, state_dir)
+            .map_err(|source| RouteError::Helper { source })
+            .and_then(|mut helper| helper.clean()),
+    )
 }

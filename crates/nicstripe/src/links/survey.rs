@@ -6,7 +6,8 @@ use std::{
 };
 
 use nicstripe_link::{
-    Interface, InterfaceAddress, InterfaceName, Remedy, Setting, StrictPath, Sysctls, arp_flux_remedy, strict_path_remedies,
+    Interface, InterfaceAddress, InterfaceName, Remedy, Setting, StrictPath, Sysctls,
+    arp_flux_remedy, strict_path_remedies,
 };
 use nicstripe_proto::{
     BitRate, PathId,
@@ -42,7 +43,11 @@ pub struct LinkSurvey {
 impl LinkSurvey {
     /// Returns true if the survey is final, unless an interface changes.
     pub(crate) fn is_settled(&self) -> bool {
-        !self.is_probing && self.links.iter().all(|link| link.state != LinkState::Connecting)
+        !self.is_probing
+            && self
+                .links
+                .iter()
+                .all(|link| link.state != LinkState::Connecting)
     }
 }
 
@@ -119,22 +124,41 @@ pub(crate) struct Known<'a> {
 
 pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
     let mut links: Vec<SurveyedLink> = Vec::new();
-    for linked in known.paths.values().filter(|linked| !never_worked(linked, known.pairing)) {
+    for linked in known
+        .paths
+        .values()
+        .filter(|linked| !never_worked(linked, known.pairing))
+    {
         let link = linked.plan.link();
-        match links.iter_mut().find(|other| other.link.interface == link.interface && other.link.remote == link.remote) {
+        match links.iter_mut().find(|other| {
+            other.link.interface == link.interface && other.link.remote == link.remote
+        }) {
             Some(other) => {
                 other.streams += 1;
                 other.verified = crate::session::all_verified(other.verified, linked.verified);
             }
-            None => links.push(surveyed(linked, link, known.here, known.local, known.remote)),
+            None => links.push(surveyed(
+                linked,
+                link,
+                known.here,
+                known.local,
+                known.remote,
+            )),
         }
     }
     let is_only_contact = links.len() == 1;
     links.retain(|link| is_only_contact || link.reason != LinkReason::Contact);
     let failures = failures(known.pairing, &links);
     let explained = known.pairing.explain(known.taken);
-    let unused = explained.into_iter().filter_map(|one| unused(one, known, &failures)).filter(|unused| !is_used(&links, unused)).collect();
-    let rates: Option<u64> = links.iter().map(|link| link.theory.map(|rate| rate.0)).sum();
+    let unused = explained
+        .into_iter()
+        .filter_map(|one| unused(one, known, &failures))
+        .filter(|unused| !is_used(&links, unused))
+        .collect();
+    let rates: Option<u64> = links
+        .iter()
+        .map(|link| link.theory.map(|rate| rate.0))
+        .sum();
     LinkSurvey {
         expected: rates.filter(|_| !links.is_empty()).map(BitRate),
         remedies: remedies(&failures, known.local, known.remote),
@@ -162,20 +186,39 @@ fn never_worked(linked: &Linked, pairing: &Pairing) -> bool {
 /// Returns failed candidates between unused interfaces: links that should exist.
 fn failures<'a>(pairing: &'a Pairing, links: &[SurveyedLink]) -> Vec<(&'a Candidate, &'a Failure)> {
     let free = |candidate: &Candidate| {
-        let ours = links.iter().all(|link| link.link.interface != candidate.local.interface);
-        ours && links.iter().all(|link| link.link.peer_interface.as_ref() != Some(&candidate.remote.interface))
+        let ours = links
+            .iter()
+            .all(|link| link.link.interface != candidate.local.interface);
+        ours && links
+            .iter()
+            .all(|link| link.link.peer_interface.as_ref() != Some(&candidate.remote.interface))
     };
-    let failed = pairing.candidates().filter_map(|candidate| Some((candidate, pairing.state(candidate.id()).failure()?)));
+    let failed = pairing
+        .candidates()
+        .filter_map(|candidate| Some((candidate, pairing.state(candidate.id()).failure()?)));
     failed.filter(|(candidate, _)| free(candidate)).collect()
 }
 
-fn surveyed(linked: &Linked, link: LinkName, here: &[Interface], local: &[PeerInterface], remote: &[PeerInterface]) -> SurveyedLink {
-    let ours = local.iter().find(|interface| interface.name == link.interface);
-    let theirs = remote.iter().find(|interface| Some(&interface.name) == link.peer_interface.as_ref());
+fn surveyed(
+    linked: &Linked,
+    link: LinkName,
+    here: &[Interface],
+    local: &[PeerInterface],
+    remote: &[PeerInterface],
+) -> SurveyedLink {
+    let ours = local
+        .iter()
+        .find(|interface| interface.name == link.interface);
+    let theirs = remote
+        .iter()
+        .find(|interface| Some(&interface.name) == link.peer_interface.as_ref());
     let ends = || ours.into_iter().chain(theirs);
     let rate = |end: Option<&PeerInterface>| end.and_then(|end| end.line_rate_bps).map(BitRate);
-    let members = |end: Option<&PeerInterface>| end.and_then(|end| end.members.clone()).unwrap_or_default();
-    let interface = here.iter().find(|interface| interface.is_called(&link.interface));
+    let members =
+        |end: Option<&PeerInterface>| end.and_then(|end| end.members.clone()).unwrap_or_default();
+    let interface = here
+        .iter()
+        .find(|interface| interface.is_called(&link.interface));
     SurveyedLink {
         reason: match &linked.candidate {
             Some(candidate) => candidate.preference.into(),
@@ -192,31 +235,60 @@ fn surveyed(linked: &Linked, link: LinkName, here: &[Interface], local: &[PeerIn
         streams: 1,
         members: members(ours),
         peer_members: members(theirs),
-        route: interface.is_some_and(|interface| needs_route(&RouteFacts::read(link.remote, interface.index))).then_some(link.remote),
+        route: interface
+            .is_some_and(|interface| needs_route(&RouteFacts::read(link.remote, interface.index)))
+            .then_some(link.remote),
         link,
     }
 }
 
-fn unused(explanation: Explanation, known: &Known<'_>, failures: &[(&Candidate, &Failure)]) -> Option<UnusedInterface> {
-    let Explanation { side, interface, fact } = explanation;
-    let Fact::LeftOut(why) = fact else { return None };
+fn unused(
+    explanation: Explanation,
+    known: &Known<'_>,
+    failures: &[(&Candidate, &Failure)],
+) -> Option<UnusedInterface> {
+    let Explanation {
+        side,
+        interface,
+        fact,
+    } = explanation;
+    let Fact::LeftOut(why) = fact else {
+        return None;
+    };
     let is_peers = side == Side::Remote;
-    let is_end =
-        |candidate: &Candidate| if is_peers { candidate.remote.interface == interface } else { candidate.local.interface == interface };
+    let is_end = |candidate: &Candidate| {
+        if is_peers {
+            candidate.remote.interface == interface
+        } else {
+            candidate.local.interface == interface
+        }
+    };
     let tried = || failures.iter().filter(|(candidate, _)| is_end(candidate));
-    let texts: BTreeSet<String> = tried().map(|(candidate, failure)| failure_text(candidate, failure)).collect();
+    let texts: BTreeSet<String> = tried()
+        .map(|(candidate, failure)| failure_text(candidate, failure))
+        .collect();
     let texts: Vec<String> = texts.into_iter().collect();
-    let failed = known.config.automatic && tried().any(|(candidate, failure)| was_meant(candidate, failure));
+    let failed =
+        known.config.automatic && tried().any(|(candidate, failure)| was_meant(candidate, failure));
     let why = match why {
         _ if !known.config.automatic => "other interfaces were named".to_owned(),
         _ if !texts.is_empty() => texts.join("; "),
         LeftOut::NoCandidateHere => "not used by default".to_owned(),
-        LeftOut::NothingInCommon => "no shared subnet with the peer, no link-local addresses at both ends".to_owned(),
+        LeftOut::NothingInCommon => {
+            "no shared subnet with the peer, no link-local addresses at both ends".to_owned()
+        }
         LeftOut::NotPermitted => "no address of the requested IP version".to_owned(),
         LeftOut::AwaitsProbe => "no answer yet".to_owned(),
-        LeftOut::PeerHasNoMore | LeftOut::Failed(_) => "its peer interfaces are used by other links".to_owned(),
+        LeftOut::PeerHasNoMore | LeftOut::Failed(_) => {
+            "its peer interfaces are used by other links".to_owned()
+        }
     };
-    let mut unused = UnusedInterface { is_peers, interface, why, failed };
+    let mut unused = UnusedInterface {
+        is_peers,
+        interface,
+        why,
+        failed,
+    };
     if !is_peers && texts.is_empty() {
         refine(&mut unused, known.here, &known.config.excluded);
     }
@@ -234,9 +306,14 @@ fn failure_text(candidate: &Candidate, failure: &Failure) -> String {
     match failure {
         Failure::Unreachable => "no answer".to_owned(),
         Failure::WrongInterface { arrived } => {
-            format!("sent to {}, arrives on the peer's {arrived} (ARP flux)", candidate.remote.interface)
+            format!(
+                "sent to {}, arrives on the peer's {arrived} (ARP flux)",
+                candidate.remote.interface
+            )
         }
-        Failure::Unrouted => "required host route rejected: peer address not verified, or not permitted".to_owned(),
+        Failure::Unrouted => {
+            "required host route rejected: peer address not verified, or not permitted".to_owned()
+        }
         Failure::Other => "another machine answers".to_owned(),
     }
 }
@@ -244,7 +321,12 @@ fn failure_text(candidate: &Candidate, failure: &Failure) -> String {
 /// Replaces the reason for an unused local interface by the more precise one of its candidate
 /// check.
 fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String]) {
-    let Some(interface) = here.iter().find(|interface| interface.is_called(&unused.interface)) else { return };
+    let Some(interface) = here
+        .iter()
+        .find(|interface| interface.is_called(&unused.interface))
+    else {
+        return;
+    };
     if local::is_among(interface, excluded) {
         "excluded by option".clone_into(&mut unused.why);
     } else if let Err(why) = interface.candidate(here) {
@@ -253,17 +335,35 @@ fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String])
 }
 
 /// Returns remedies for failed interfaces in a shared subnet.
-fn remedies(failures: &[(&Candidate, &Failure)], local: &[PeerInterface], remote: &[PeerInterface]) -> Vec<LinkRemedy> {
-    let shared: Vec<_> = failures.iter().filter(|(candidate, _)| candidate.preference == Preference::SharedSubnet).collect();
-    let is_strict =
-        |side: &[PeerInterface]| side.iter().any(|interface| interface.settings.is_some_and(|settings| settings.rp_filter == 1));
-    let strayed = shared.iter().any(|(_, failure)| matches!(failure, Failure::WrongInterface { .. }));
+fn remedies(
+    failures: &[(&Candidate, &Failure)],
+    local: &[PeerInterface],
+    remote: &[PeerInterface],
+) -> Vec<LinkRemedy> {
+    let shared: Vec<_> = failures
+        .iter()
+        .filter(|(candidate, _)| candidate.preference == Preference::SharedSubnet)
+        .collect();
+    let is_strict = |side: &[PeerInterface]| {
+        side.iter().any(|interface| {
+            interface
+                .settings
+                .is_some_and(|settings| settings.rp_filter == 1)
+        })
+    };
+    let strayed = shared
+        .iter()
+        .any(|(_, failure)| matches!(failure, Failure::WrongInterface { .. }));
     let mut found = Vec::new();
     for (is_peers, side, other) in [(true, remote, local), (false, local, remote)] {
         if strayed || (!shared.is_empty() && !is_strict(side)) {
             found.extend(flux_remedy(is_peers, side, other));
         } else if is_strict(side) {
-            found.extend(shared.iter().filter_map(|(candidate, _)| strict_remedy(is_peers, candidate)));
+            found.extend(
+                shared
+                    .iter()
+                    .filter_map(|(candidate, _)| strict_remedy(is_peers, candidate)),
+            );
         }
     }
     found
@@ -271,34 +371,75 @@ fn remedies(failures: &[(&Candidate, &Failure)], local: &[PeerInterface], remote
 
 /// Returns the remedy for a machine with ARP flux, which answers on any interface for the addresses
 /// of all.
-fn flux_remedy(is_peers: bool, side: &[PeerInterface], other: &[PeerInterface]) -> Option<LinkRemedy> {
-    let shares = |interface: &&PeerInterface| interface.candidate && other.iter().any(|theirs| has_common_subnet(interface, theirs));
+fn flux_remedy(
+    is_peers: bool,
+    side: &[PeerInterface],
+    other: &[PeerInterface],
+) -> Option<LinkRemedy> {
+    let shares = |interface: &&PeerInterface| {
+        interface.candidate
+            && other
+                .iter()
+                .any(|theirs| has_common_subnet(interface, theirs))
+    };
     let sharing = side.iter().filter(shares).filter_map(|interface| {
         let settings = interface.settings?;
-        let of = |value| Setting { own: Some(value), all: Some(value) };
-        let sysctls = Sysctls { arp_ignore: of(settings.arp_ignore), arp_announce: of(settings.arp_announce), ..Sysctls::default() };
+        let of = |value| Setting {
+            own: Some(value),
+            all: Some(value),
+        };
+        let sysctls = Sysctls {
+            arp_ignore: of(settings.arp_ignore),
+            arp_announce: of(settings.arp_announce),
+            ..Sysctls::default()
+        };
         Some((plain_name(&interface.name)?, sysctls))
     });
-    let Remedy { problem, apply, undo, .. } = arp_flux_remedy(&sharing.collect::<Vec<_>>())?;
-    Some(LinkRemedy { is_peers, problem, apply, undo })
+    let Remedy {
+        problem,
+        apply,
+        undo,
+        ..
+    } = arp_flux_remedy(&sharing.collect::<Vec<_>>())?;
+    Some(LinkRemedy {
+        is_peers,
+        problem,
+        apply,
+        undo,
+    })
 }
 
 /// Returns the remedy for a machine whose strict reverse path filter drops a link's packets.
 fn strict_remedy(is_peers: bool, candidate: &Candidate) -> Option<LinkRemedy> {
-    let (end, from) = if is_peers { (&candidate.remote, &candidate.local) } else { (&candidate.local, &candidate.remote) };
-    let strict = Setting { own: Some(1), all: Some(1) };
+    let (end, from) = if is_peers {
+        (&candidate.remote, &candidate.local)
+    } else {
+        (&candidate.local, &candidate.remote)
+    };
+    let strict = Setting {
+        own: Some(1),
+        all: Some(1),
+    };
     let facts = StrictPath {
         interface: plain_name(&end.interface)?,
         remote: from.address,
         kernel_takes: None,
-        sysctls: Sysctls { rp_filter: strict, ..Sysctls::default() },
+        sysctls: Sysctls {
+            rp_filter: strict,
+            ..Sysctls::default()
+        },
     };
     let Remedy { apply, undo, .. } = strict_path_remedies(&facts).into_iter().next()?;
     let problem = format!(
         "{} drops what comes from {}: rp_filter is strict, and its route back is over another interface",
         end.interface, from.address
     );
-    Some(LinkRemedy { is_peers, problem, apply, undo })
+    Some(LinkRemedy {
+        is_peers,
+        problem,
+        apply,
+        undo,
+    })
 }
 
 /// Parses a name for use in a command line. It may come from the peer, so it must not contain shell
@@ -309,8 +450,13 @@ fn plain_name(name: &str) -> Option<InterfaceName> {
 }
 
 fn has_common_subnet(ours: &PeerInterface, theirs: &PeerInterface) -> bool {
-    let pairs = ours.addresses.iter().flat_map(|our| theirs.addresses.iter().map(move |their| (our, their)));
-    pairs.into_iter().any(|(our, their)| our.ip.is_ipv4() && InterfaceAddress::new(our.ip, our.prefix_len).is_on_link(their.ip))
+    let pairs = ours
+        .addresses
+        .iter()
+        .flat_map(|our| theirs.addresses.iter().map(move |their| (our, their)));
+    pairs.into_iter().any(|(our, their)| {
+        our.ip.is_ipv4() && InterfaceAddress::new(our.ip, our.prefix_len).is_on_link(their.ip)
+    })
 }
 
 #[cfg(test)]

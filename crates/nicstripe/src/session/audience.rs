@@ -15,14 +15,18 @@ impl Audience {
     /// Subscribes a sender; repeated calls have no effect.
     pub(crate) fn join(&self, events: &mpsc::Sender<Event>) {
         let mut listeners = self.listeners();
-        if !listeners.iter().any(|listener| listener.same_channel(events)) {
+        if !listeners
+            .iter()
+            .any(|listener| listener.same_channel(events))
+        {
             listeners.push(events.clone());
         }
     }
 
     /// Unsubscribes a sender.
     pub(crate) fn leave(&self, events: &mpsc::Sender<Event>) {
-        self.listeners().retain(|listener| !listener.same_channel(events));
+        self.listeners()
+            .retain(|listener| !listener.same_channel(events));
     }
 
     /// Sends an event to all subscribers. One with a full channel misses it.

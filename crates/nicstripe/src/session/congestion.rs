@@ -39,7 +39,11 @@ enum State {
     Watching(Vec<f64>),
     /// bbr is active: windows it still has to settle, the rate before it, and the rates measured
     /// with it.
-    Trying { pausing: u32, before: f64, rates: Vec<f64> },
+    Trying {
+        pausing: u32,
+        before: f64,
+        rates: Vec<f64>,
+    },
     /// The choice is final.
     Settled,
 }
@@ -66,7 +70,11 @@ struct Window {
 
 impl Congestion {
     pub(super) fn new() -> Self {
-        Self { state: State::Resting(YOUNG), failed_trials: 0, since: None }
+        Self {
+            state: State::Resting(YOUNG),
+            failed_trials: 0,
+            since: None,
+        }
     }
 
     /// Takes a `tcp_info` reading and returns the change to make, if any.
@@ -97,7 +105,11 @@ impl Congestion {
     fn on_failed_trial(&mut self) {
         let rest = REST << self.failed_trials;
         self.failed_trials += 1;
-        self.state = if self.failed_trials < MOST_TRIALS { State::Resting(rest) } else { State::Settled };
+        self.state = if self.failed_trials < MOST_TRIALS {
+            State::Resting(rest)
+        } else {
+            State::Settled
+        };
     }
 
     fn on_window(&mut self, window: &Window) -> Option<Advice> {
@@ -108,7 +120,11 @@ impl Congestion {
                 rates.push(window.rate);
                 if rates.len() >= LOSSY_WINDOWS {
                     let before = mean(rates);
-                    self.state = State::Trying { pausing: PAUSE, before, rates: Vec::new() };
+                    self.state = State::Trying {
+                        pausing: PAUSE,
+                        before,
+                        rates: Vec::new(),
+                    };
                     return Some(Advice::Try);
                 }
             }
@@ -141,7 +157,8 @@ impl Counters {
             resent: info.bytes_retrans?,
             acked: info.bytes_acked?,
             busy: info.busy?,
-            held_back: info.rwnd_limited.unwrap_or_default() + info.sndbuf_limited.unwrap_or_default(),
+            held_back: info.rwnd_limited.unwrap_or_default()
+                + info.sndbuf_limited.unwrap_or_default(),
         })
     }
 }
@@ -155,7 +172,9 @@ impl Window {
         Self {
             rate: after.acked.saturating_sub(before.acked) as f64 / elapsed.as_secs_f64(),
             loss: resent as f64 / sent.max(1) as f64,
-            is_full: sent >= LEAST_SENT && busy >= elapsed.mul_f64(FULL) && held_back <= elapsed.mul_f64(1.0 - FULL),
+            is_full: sent >= LEAST_SENT
+                && busy >= elapsed.mul_f64(FULL)
+                && held_back <= elapsed.mul_f64(1.0 - FULL),
         }
     }
 }
@@ -212,18 +231,34 @@ mod tests {
         fn new() -> Self {
             let info = |zero| {
                 let mut info = TcpInfo::default();
-                (info.bytes_sent, info.bytes_retrans, info.bytes_acked) = (Some(zero), Some(zero), Some(zero));
-                (info.busy, info.rwnd_limited, info.sndbuf_limited) = (Some(Duration::ZERO), Some(Duration::ZERO), Some(Duration::ZERO));
+                (info.bytes_sent, info.bytes_retrans, info.bytes_acked) =
+                    (Some(zero), Some(zero), Some(zero));
+                (info.busy, info.rwnd_limited, info.sndbuf_limited) = (
+                    Some(Duration::ZERO),
+                    Some(Duration::ZERO),
+                    Some(Duration::ZERO),
+                );
                 info
             };
-            let mut connection = Self { congestion: Congestion::new(), now: Instant::now(), info: info(0) };
-            assert_eq!(connection.congestion.on_info(&connection.info, connection.now), None);
+            let mut connection = Self {
+                congestion: Congestion::new(),
+                now: Instant::now(),
+                info: info(0),
+            };
+            assert_eq!(
+                connection
+                    .congestion
+                    .on_info(&connection.info, connection.now),
+                None
+            );
             connection
         }
 
         fn send(&mut self, windows: usize, megabytes: u64, loss: f64, busy: f64) -> Vec<Advice> {
             let bytes = megabytes * 250_000;
-            let add = |counter: &mut Option<u64>, bytes: u64| *counter = counter.map(|before| before + bytes);
+            let add = |counter: &mut Option<u64>, bytes: u64| {
+                *counter = counter.map(|before| before + bytes)
+            };
             let mut advice = Vec::new();
             for _ in 0..windows {
                 self.now += WINDOW;
@@ -280,7 +315,10 @@ mod tests {
     fn a_second_trial_is_kept_where_it_brings_more() {
         let mut connection = Connection::new();
         assert_eq!(connection.send(4, 80, 0.005, 1.0), [Advice::Try]);
-        assert_eq!(connection.send(20, 60, 0.005, 1.0), [Advice::Return, Advice::Try]);
+        assert_eq!(
+            connection.send(20, 60, 0.005, 1.0),
+            [Advice::Return, Advice::Try]
+        );
         assert_eq!(connection.send(100, 116, 0.005, 1.0), []);
     }
 
@@ -289,7 +327,11 @@ mod tests {
         let mut connection = Connection::new();
         assert_eq!(connection.send(20, 80, 0.005, 0.3), []);
         assert_eq!(connection.send(4, 80, 0.005, 1.0), [Advice::Try]);
-        assert_eq!(connection.send(20, 10, 0.005, 0.3), [], "its lower rate has another cause");
+        assert_eq!(
+            connection.send(20, 10, 0.005, 0.3),
+            [],
+            "its lower rate has another cause"
+        );
         assert_eq!(connection.send(4, 90, 0.005, 1.0), []);
     }
 
@@ -298,7 +340,10 @@ mod tests {
         let mut congestion = Congestion::new();
         let now = Instant::now();
         for window in 0..10 {
-            assert_eq!(congestion.on_info(&TcpInfo::default(), now + window * WINDOW), None);
+            assert_eq!(
+                congestion.on_info(&TcpInfo::default(), now + window * WINDOW),
+                None
+            );
         }
     }
 }

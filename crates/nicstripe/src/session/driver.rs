@@ -17,8 +17,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, DataHeader, Event as SessionEvent, FailCode, PathId, PathLoss, PathState, Role, Session, SessionConfig, Transmit,
-    message::CloseCode, session::failure,
+    BitRate, DataHeader, Event as SessionEvent, FailCode, PathId, PathLoss, PathState, Role,
+    Session, SessionConfig, Transmit, message::CloseCode, session::failure,
 };
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -67,7 +67,8 @@ pub(crate) trait Connect: Send + Sync {
 }
 
 /// Attempt at a connection.
-pub(crate) type Joining<'a> = Pin<Box<dyn Future<Output = Result<Established, (PathLoss, Error)>> + Send + 'a>>;
+pub(crate) type Joining<'a> =
+    Pin<Box<dyn Future<Output = Result<Established, (PathLoss, Error)>> + Send + 'a>>;
 
 /// Capacity of the input channel. A full channel deliberately holds back the streams and the I/O
 /// threads.
@@ -136,11 +137,19 @@ impl Driver {
     /// Starts the task of a session without paths.
     pub(crate) fn start(config: DriverConfig) -> SessionHandle {
         let (sender, inputs) = mpsc::channel(INPUTS);
-        let handle = SessionHandle { inputs: sender, presence: Arc::default(), ended: CancellationToken::new() };
+        let handle = SessionHandle {
+            inputs: sender,
+            presence: Arc::default(),
+            ended: CancellationToken::new(),
+        };
         let now = Instant::now();
         let driver = Self {
             session: Session::new(config.role, config.session.clone(), now),
-            files: OpenFiles::new(config.pool.clone(), config.buffers.clone(), handle.inputs.clone()),
+            files: OpenFiles::new(
+                config.pool.clone(),
+                config.buffers.clone(),
+                handle.inputs.clone(),
+            ),
             inputs,
             handle: handle.clone(),
             connections: BTreeMap::new(),
@@ -175,7 +184,14 @@ impl Driver {
         let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
         progress.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         while self.closing.is_none() {
-            let timeout = self.session.poll_timeout().map(|(at, _)| at).into_iter().chain(self.bench.next()).min().map(Into::into);
+            let timeout = self
+                .session
+                .poll_timeout()
+                .map(|(at, _)| at)
+                .into_iter()
+                .chain(self.bench.next())
+                .min()
+                .map(Into::into);
             tokio::select! {
                 biased;
                 count = self.inputs.recv_many(&mut batch, BATCH) => {
@@ -206,10 +222,24 @@ impl Driver {
     /// Applies one input. Never waits.
     fn apply(&mut self, input: Input, now: Instant) {
         match input {
-            Input::Connected { path, plan, established } => self.on_connected(path, plan, *established, now),
-            Input::NotConnected { path, loss, error } => self.on_not_connected(path, loss, *error, now),
-            Input::Stream { path, generation, events } => {
-                if self.connections.get(&path).is_some_and(|connection| connection.generation == generation) {
+            Input::Connected {
+                path,
+                plan,
+                established,
+            } => self.on_connected(path, plan, *established, now),
+            Input::NotConnected { path, loss, error } => {
+                self.on_not_connected(path, loss, *error, now)
+            }
+            Input::Stream {
+                path,
+                generation,
+                events,
+            } => {
+                if self
+                    .connections
+                    .get(&path)
+                    .is_some_and(|connection| connection.generation == generation)
+                {
                     for event in events {
                         self.on_stream(path, event, now);
                     }
@@ -220,8 +250,16 @@ impl Driver {
             Input::Consumed { transfer, chunks } => self.session.taken(transfer, chunks),
             Input::Tree { transfer, said } => self.on_tree_output(transfer, said),
             Input::TreeReady { transfer, result } => self.on_tree_ready(transfer, result),
-            Input::StandaloneOpened { transfer, options, result } => self.on_standalone_opened(transfer, options, result),
-            Input::Done { ask, answer, ends_changes } => self.on_done(&ask, answer, ends_changes),
+            Input::StandaloneOpened {
+                transfer,
+                options,
+                result,
+            } => self.on_standalone_opened(transfer, options, result),
+            Input::Done {
+                ask,
+                answer,
+                ends_changes,
+            } => self.on_done(&ask, answer, ends_changes),
             Input::Command(command) => self.on_command(command, now),
             Input::Carrier { interface, up } => self.on_carrier(&interface, up, now),
         }
@@ -237,8 +275,16 @@ impl Driver {
                     self.connect(path);
                 }
             }
-            Command::Put { transfer, from, waiter } => self.put(transfer, from, waiter),
-            Command::Get { transfer, into, waiter } => self.get(transfer, into, waiter),
+            Command::Put {
+                transfer,
+                from,
+                waiter,
+            } => self.put(transfer, from, waiter),
+            Command::Get {
+                transfer,
+                into,
+                waiter,
+            } => self.get(transfer, into, waiter),
             Command::Ask { ask, reply } => self.ask(ask, reply),
             Command::OpenMux { asked, mux } => self.open_mux(asked, mux),
             Command::Cancel(transfer) => self.cancel(transfer),
@@ -246,9 +292,16 @@ impl Driver {
             Command::GiveUp(error) => self.give_up(*error),
             Command::Retire(path) => {
                 let connection = self.connections.get(&path);
-                let contact_only = connection.is_some_and(|connection| connection.plan.contact_only);
-                let is_told = connection.is_some_and(|connection| matches!(connection.state, LinkState::Down(_) | LinkState::LeftOut(_)));
-                let why = if contact_only { "used for the first contact only" } else { "replaced by another link" };
+                let contact_only =
+                    connection.is_some_and(|connection| connection.plan.contact_only);
+                let is_told = connection.is_some_and(|connection| {
+                    matches!(connection.state, LinkState::Down(_) | LinkState::LeftOut(_))
+                });
+                let why = if contact_only {
+                    "used for the first contact only"
+                } else {
+                    "replaced by another link"
+                };
                 // A reported loss or connection failure is more informative.
                 if !is_told {
                     self.report_link(path, LinkState::LeftOut(why.into()));
@@ -258,7 +311,11 @@ impl Driver {
             Command::Gone(path) => {
                 // Reports a lost carrier in any case: the kernel may or may not have reported it
                 // before the interface vanished.
-                self.on_path_changed(path, PathState::Failed { retry_at: None }, Some(PathLoss::CarrierLost));
+                self.on_path_changed(
+                    path,
+                    PathState::Failed { retry_at: None },
+                    Some(PathLoss::CarrierLost),
+                );
                 self.retire(path, PathLoss::CarrierLost, now);
             }
             Command::Expect(connections) => self.session.expect_connections(connections),
@@ -289,28 +346,39 @@ impl Driver {
             }
         }
         self.update_share();
-        self.handle.presence.is_connected.store(self.session.is_connected(), Ordering::Release);
+        self.handle
+            .presence
+            .is_connected
+            .store(self.session.is_connected(), Ordering::Release);
     }
 
     /// Reports the session's memory use to its share and applies the resulting budget.
     fn update_share(&mut self) {
         if let Some(share) = &mut self.config.share {
-            self.session.set_chunk_budget(share.update(self.session.committed_chunks(), self.session.is_busy()));
+            self.session.set_chunk_budget(
+                share.update(self.session.committed_chunks(), self.session.is_busy()),
+            );
         }
     }
 
     fn hash_ahead(&mut self) {
         while self.hashing < HASHING_AT_ONCE {
-            let Some((transfer, chunk)) = self.session.poll_hash() else { break };
+            let Some((transfer, chunk)) = self.session.poll_hash() else {
+                break;
+            };
             self.hashing += u32::from(self.files.hash(transfer, chunk));
         }
         while self.zeroing < ZEROING_AT_ONCE {
-            let Some((transfer, grid, zeros)) = self.session.poll_zeros() else { break };
+            let Some((transfer, grid, zeros)) = self.session.poll_zeros() else {
+                break;
+            };
             self.zeroing += 1;
             self.files.hash_zeros(transfer, grid, zeros);
         }
         while self.comparing < COMPARING_AT_ONCE {
-            let Some((transfer, chunk)) = self.session.poll_compare() else { break };
+            let Some((transfer, chunk)) = self.session.poll_compare() else {
+                break;
+            };
             self.comparing += u32::from(self.files.compare(transfer, chunk));
         }
     }
@@ -318,8 +386,14 @@ impl Driver {
     /// Polls the paths until none sends a chunk. A path that left a chunk to another may be the
     /// best one for the next.
     fn transmit(&mut self, now: Instant) {
-        let rates = self.connections.keys().filter_map(|path| self.session.path_rate(*path));
-        let measured = rates.map(|rate| rate.0).reduce(|sum, rate| sum + rate).map(BitRate);
+        let rates = self
+            .connections
+            .keys()
+            .filter_map(|path| self.session.path_rate(*path));
+        let measured = rates
+            .map(|rate| rate.0)
+            .reduce(|sum, rate| sum + rate)
+            .map(BitRate);
         // A rate limit below the links' capacity makes their measured rates too high (bursts
         // between pauses) or missing.
         let rate = measured.into_iter().chain(self.session.rate_limit()).min();
@@ -340,17 +414,31 @@ impl Driver {
     }
 
     /// Hands one connection what it may send and returns the number of chunks.
-    fn transmit_on(&mut self, path: PathId, rate: Option<BitRate>, now: Instant) -> Result<u32, QueueFull> {
+    fn transmit_on(
+        &mut self,
+        path: PathId,
+        rate: Option<BitRate>,
+        now: Instant,
+    ) -> Result<u32, QueueFull> {
         let mut chunks = 0;
-        let Some(connection) = self.connections.get_mut(&path) else { return Ok(0) };
+        let Some(connection) = self.connections.get_mut(&path) else {
+            return Ok(0);
+        };
         while connection.has_room() {
             let is_taken = match self.session.poll_transmit(path, now) {
                 Some(Transmit::Frame(frame)) => connection.send_frame(frame),
                 Some(Transmit::Load(order)) => connection.send_bench(Outgoing::Load(order)),
                 Some(Transmit::Chunk { transfer, chunk }) => {
                     chunks += 1;
-                    let Some((buffer, value)) = self.files.read(path, transfer, chunk, rate) else { continue };
-                    let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) else { continue };
+                    let Some((buffer, value)) = self.files.read(path, transfer, chunk, rate) else {
+                        continue;
+                    };
+                    let Some(header) = self
+                        .session
+                        .handle_chunk_read(path, transfer, chunk, value, now)
+                    else {
+                        continue;
+                    };
                     self.waiters.on_wire(path, &header);
                     connection.send_chunk(header, buffer)
                 }
@@ -377,22 +465,34 @@ impl Driver {
         match event {
             SessionEvent::Connect(path) => self.connect(path),
             SessionEvent::Disconnect(path) => self.disconnect(path, PathLoss::Silent),
-            SessionEvent::PathChanged { path, state, loss } => self.on_path_changed(path, state, loss),
+            SessionEvent::PathChanged { path, state, loss } => {
+                self.on_path_changed(path, state, loss)
+            }
             SessionEvent::Damaged { path, times, pause } => self.on_damaged(path, times, pause),
             SessionEvent::PutRequested(put) => self.on_put_requested(put),
             SessionEvent::GetRequested(get) => {
-                get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
+                get.limit_bps
+                    .into_iter()
+                    .for_each(|limit| self.session.limit_rate(BitRate(limit), now));
                 self.on_get_requested(get);
             }
             SessionEvent::TreePutRequested(put) => self.on_tree_put_requested(put),
             SessionEvent::TreeRequested(get) => {
-                get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
+                get.limit_bps
+                    .into_iter()
+                    .for_each(|limit| self.session.limit_rate(BitRate(limit), now));
                 self.on_tree_requested(get);
             }
             SessionEvent::TunnelsRequested(mux) => self.on_tunnels_requested(mux),
-            SessionEvent::TreeMessageReceived { transfer, message } => self.on_tree_message(transfer, message),
+            SessionEvent::TreeMessageReceived { transfer, message } => {
+                self.on_tree_message(transfer, message)
+            }
             SessionEvent::Offered(offer) => self.on_offered(offer),
-            SessionEvent::Accepted { transfer, resumed_bytes, memory } => {
+            SessionEvent::Accepted {
+                transfer,
+                resumed_bytes,
+                memory,
+            } => {
                 self.start_source(transfer, memory);
                 self.on_started(transfer, resumed_bytes, now);
             }
@@ -411,32 +511,55 @@ impl Driver {
             SessionEvent::Asked(ask) => self.serve_ask(ask),
             SessionEvent::Answered(answer) => self.on_answered(answer),
             SessionEvent::Bench(body) => self.on_bench_message(body, now),
-            SessionEvent::Completed(complete) => self.waiters.streams_reported(complete.transfer, &complete.streams),
+            SessionEvent::Completed(complete) => self
+                .waiters
+                .streams_reported(complete.transfer, &complete.streams),
             SessionEvent::Commit { transfer, digest } => {
                 self.files.commit(transfer, digest);
                 self.poll_mux(transfer);
             }
-            SessionEvent::Mismatch { transfer, received, sent } => {
+            SessionEvent::Mismatch {
+                transfer,
+                received,
+                sent,
+            } => {
                 if let Some(target) = self.files.target(transfer) {
                     target.discard();
                 }
                 self.account_mut(|account| account.digest_mismatch());
                 let error = Error::Digest { sent, received };
-                self.session.fail(failure(transfer, FailCode::Digest, error.to_string(), false));
+                self.session.fail(failure(
+                    transfer,
+                    FailCode::Digest,
+                    error.to_string(),
+                    false,
+                ));
                 self.end_transfer(transfer, Err(error));
             }
-            SessionEvent::Committed { transfer, digest } => self.on_peer_committed(transfer, digest),
+            SessionEvent::Committed { transfer, digest } => {
+                self.on_peer_committed(transfer, digest)
+            }
             SessionEvent::Failed(fail) => {
-                let error = Error::Peer { host: self.config.host.clone(), code: fail.code, text: fail.text, resumable: fail.resumable };
+                let error = Error::Peer {
+                    host: self.config.host.clone(),
+                    code: fail.code,
+                    text: fail.text,
+                    resumable: fail.resumable,
+                };
                 self.fail_locally(fail.transfer, error);
             }
             SessionEvent::Abandoned => {
                 let (host, waited) = (&self.config.host, self.config.session.patience);
-                Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Abandoned { host: host.clone(), waited });
+                Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Abandoned {
+                    host: host.clone(),
+                    waited,
+                });
                 self.closing = Some(CloseCode::Cancelled);
             }
             SessionEvent::PeerInterfaces(interfaces) => {
-                self.plan(LinkNews::PeerInterfaces(interfaces.into_iter().map(shown_interface).collect()));
+                self.plan(LinkNews::PeerInterfaces(
+                    interfaces.into_iter().map(shown_interface).collect(),
+                ));
             }
             SessionEvent::Expected(connections) => {
                 if let Access::Daemon(service) = &self.config.access {
@@ -445,7 +568,10 @@ impl Driver {
             }
             SessionEvent::Closed(code) => {
                 let (host, why) = (&self.config.host, close_text(code));
-                Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Ended { host: host.clone(), why: why.clone() });
+                Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Ended {
+                    host: host.clone(),
+                    why: why.clone(),
+                });
                 self.closing = Some(code);
             }
             _ => {}
@@ -463,16 +589,23 @@ impl Driver {
         let (now, code) = (Instant::now(), self.closing.unwrap_or(CloseCode::Cancelled));
         self.session.close(code);
         self.pump(now);
-        self.connections.values_mut().for_each(PathConnection::release);
+        self.connections
+            .values_mut()
+            .for_each(PathConnection::release);
         self.stop_trees();
         self.mux.take().into_iter().for_each(|ends| ends.end());
         self.files.close_sources();
         self.settle().await;
-        Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Cancelled { resumable: true });
+        Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Cancelled {
+            resumable: true,
+        });
         self.wait_for_others().await;
         self.close_account(code);
         self.inputs.close();
-        self.handle.presence.is_connected.store(false, Ordering::Release);
+        self.handle
+            .presence
+            .is_connected
+            .store(false, Ordering::Release);
         self.handle.ended.cancel();
     }
 
@@ -480,11 +613,19 @@ impl Driver {
     /// their unnamed files, at most [`TIDYING`]. The latter may wait for the disk. Meanwhile drains
     /// the input channel, so that no sender blocks on it.
     async fn wait_for_others(&mut self) {
-        let Self { streams, threads, inputs, .. } = self;
+        let Self {
+            streams,
+            threads,
+            inputs,
+            ..
+        } = self;
         streams.close();
         threads.close();
         let mut ended = pin!(async {
-            let (_, _) = tokio::join!(timeout(LINGER, streams.wait()), timeout(TIDYING, threads.wait()));
+            let (_, _) = tokio::join!(
+                timeout(LINGER, streams.wait()),
+                timeout(TIDYING, threads.wait())
+            );
         });
         loop {
             tokio::select! {
@@ -548,19 +689,29 @@ mod tests {
         let handle = started();
         let arriving = handle.await_connection();
         assert!(!handle.is_idle() && handle.command(Command::Evict).await);
-        assert!(timeout(Duration::from_millis(100), handle.ended.cancelled()).await.is_err());
+        assert!(
+            timeout(Duration::from_millis(100), handle.ended.cancelled())
+                .await
+                .is_err()
+        );
         drop(arriving);
         assert!(handle.is_idle() && handle.command(Command::Evict).await);
-        timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
+        timeout(Duration::from_secs(5), handle.ended.cancelled())
+            .await
+            .unwrap();
     }
 
     #[tokio::test]
     async fn a_session_that_panics_has_ended_for_everybody_and_no_other_has() {
         let (faulty, other) = (started(), started());
         assert!(faulty.command(Command::Panic).await);
-        timeout(Duration::from_secs(5), faulty.ended.cancelled()).await.unwrap();
+        timeout(Duration::from_secs(5), faulty.ended.cancelled())
+            .await
+            .unwrap();
         assert!(!faulty.command(Command::Evict).await && other.command(Command::Evict).await);
-        timeout(Duration::from_secs(5), other.ended.cancelled()).await.unwrap();
+        timeout(Duration::from_secs(5), other.ended.cancelled())
+            .await
+            .unwrap();
     }
 
     #[tokio::test]
@@ -571,7 +722,9 @@ mod tests {
             let _fault = fault;
             panic!("a fault, for a test");
         });
-        timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
+        timeout(Duration::from_secs(5), handle.ended.cancelled())
+            .await
+            .unwrap();
         assert!(worker.join().is_err());
     }
 
@@ -583,7 +736,9 @@ mod tests {
             let _fault = fault;
             panic!("a fault, for a test");
         });
-        timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
+        timeout(Duration::from_secs(5), handle.ended.cancelled())
+            .await
+            .unwrap();
         assert!(task.await.is_err());
     }
 }

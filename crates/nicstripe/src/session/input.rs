@@ -11,8 +11,8 @@ use std::{
 use nicstripe_proto::{
     PathId, PathLoss, TransferId,
     message::{
-        AnswerKind, Ask, AskKind, BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, OpenTunnels, PeerInterface, Put, PutOptions,
-        PutTree,
+        AnswerKind, Ask, AskKind, BenchBody, CloseCode, EntryRef, Expected, Get, GetTree,
+        OpenTunnels, PeerInterface, Put, PutOptions, PutTree,
     },
     tree::{EntryId, TreeMessage},
 };
@@ -41,25 +41,54 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A path has connected.
-    Connected { path: PathId, plan: Option<PathPlan>, established: Box<Established> },
+    Connected {
+        path: PathId,
+        plan: Option<PathPlan>,
+        established: Box<Established>,
+    },
     /// A connection attempt failed.
-    NotConnected { path: PathId, loss: PathLoss, error: Box<Error> },
+    NotConnected {
+        path: PathId,
+        loss: PathLoss,
+        error: Box<Error>,
+    },
     /// Events of a connection.
-    Stream { path: PathId, generation: u64, events: Vec<StreamEvent> },
+    Stream {
+        path: PathId,
+        generation: u64,
+        events: Vec<StreamEvent>,
+    },
     /// Result of an I/O job.
     Io(IoResult),
     /// Item of a streamed source.
-    Produced { transfer: TransferId, produced: Produced },
+    Produced {
+        transfer: TransferId,
+        produced: Produced,
+    },
     /// A sink has consumed chunks.
     Consumed { transfer: TransferId, chunks: u64 },
     /// Message of a tree's thread.
-    Tree { transfer: TransferId, said: TreeOutput },
+    Tree {
+        transfer: TransferId,
+        said: TreeOutput,
+    },
     /// Daemon: a tree put or requested by the peer is admitted or rejected.
-    TreeReady { transfer: TransferId, result: Result<TreeRun, FileError> },
+    TreeReady {
+        transfer: TransferId,
+        result: Result<TreeRun, FileError>,
+    },
     /// A tree's sender has opened a standalone file, or failed to.
-    StandaloneOpened { transfer: TransferId, options: PutOptions, result: Result<Source, FileError> },
+    StandaloneOpened {
+        transfer: TransferId,
+        options: PutOptions,
+        result: Result<Source, FileError>,
+    },
     /// Daemon: answer to a name request. `ends_changes` marks the last change of a batch.
-    Done { ask: Ask, answer: AnswerKind, ends_changes: bool },
+    Done {
+        ask: Ask,
+        answer: AnswerKind,
+        ends_changes: bool,
+    },
     /// Command of the session's owner.
     Command(Command),
     /// An interface lost or regained its carrier.
@@ -71,13 +100,24 @@ pub(crate) enum Command {
     /// Client: add paths and connect them.
     AddPaths(Vec<(PathId, PathPlan)>),
     /// Client: put a file, pipe or tree.
-    Put { transfer: TransferId, from: PutFrom, waiter: Waiter },
+    Put {
+        transfer: TransferId,
+        from: PutFrom,
+        waiter: Waiter,
+    },
     /// Client: get a file, pipe or tree.
-    Get { transfer: TransferId, into: GetInto, waiter: Waiter },
+    Get {
+        transfer: TransferId,
+        into: GetInto,
+        waiter: Waiter,
+    },
     /// Client: send a name request.
     Ask { ask: AskKind, reply: AskReply },
     /// Client: request tunnels.
-    OpenMux { asked: OpenTunnels, mux: Arc<TunnelMux> },
+    OpenMux {
+        asked: OpenTunnels,
+        mux: Arc<TunnelMux>,
+    },
     /// Client: cancel a transfer in a way that allows a resume.
     Cancel(TransferId),
     /// Close the session and send the peer the reason.
@@ -108,13 +148,26 @@ pub(crate) enum PutFrom {
     /// Local file.
     File { source: Arc<Source>, put: Box<Put> },
     /// Reader, read until its end.
-    Pipe { reader: Box<dyn io::Read + Send>, put: Box<Put> },
+    Pipe {
+        reader: Box<dyn io::Read + Send>,
+        put: Box<Put>,
+    },
     /// Chunk sender, handed out through the channel when the daemon accepts.
-    Writer { chunks: oneshot::Sender<ChunkSender>, put: Box<Put> },
+    Writer {
+        chunks: oneshot::Sender<ChunkSender>,
+        put: Box<Put>,
+    },
     /// Tree. Standalone files are announced on `alone`.
-    Tree { run: SenderRun, put: Box<PutTree>, standalone: StandaloneFiles },
+    Tree {
+        run: SenderRun,
+        put: Box<PutTree>,
+        standalone: StandaloneFiles,
+    },
     /// Entry of a tree that is being sent.
-    Entry { entry: EntryRef, options: PutOptions },
+    Entry {
+        entry: EntryRef,
+        options: PutOptions,
+    },
 }
 
 /// Sink of a client's get.
@@ -122,13 +175,27 @@ pub(crate) enum GetInto {
     /// Local file.
     File { get: Box<Get>, target: LocalTarget },
     /// Writer that receives the bytes in order.
-    Pipe { get: Box<Get>, writer: Box<dyn io::Write + Send> },
+    Pipe {
+        get: Box<Get>,
+        writer: Box<dyn io::Write + Send>,
+    },
     /// Channel that receives chunks in order; its reader reports each as consumed.
-    Reader { get: Box<Get>, reader: mpsc::UnboundedSender<ReadItem> },
+    Reader {
+        get: Box<Get>,
+        reader: mpsc::UnboundedSender<ReadItem>,
+    },
     /// Tree. Standalone files are announced on `alone`.
-    Tree { run: ReceiverRun, get: Box<GetTree>, standalone: StandaloneFiles },
+    Tree {
+        run: ReceiverRun,
+        get: Box<GetTree>,
+        standalone: StandaloneFiles,
+    },
     /// Entry of a tree that is being received.
-    Entry { entry: EntryRef, options: PutOptions, allow_changing: bool },
+    Entry {
+        entry: EntryRef,
+        options: PutOptions,
+        allow_changing: bool,
+    },
 }
 
 impl PutFrom {
@@ -199,12 +266,20 @@ impl fmt::Debug for GetInto {
 pub(crate) enum LinkNews {
     /// A path has connected. `verified` is true if it reached the intended interface, `None` if
     /// unknown.
-    Opened { path: PathId, verified: Option<bool>, path_mtu: Option<u32> },
+    Opened {
+        path: PathId,
+        verified: Option<bool>,
+        path_mtu: Option<u32>,
+    },
     /// A connection attempt failed, or a connection was lost.
     Lost { path: PathId, why: String },
     /// A path was ended because it reached another interface of the peer, or another machine if
     /// `arrived` is `None`.
-    Astray { path: PathId, arrived: Option<String>, why: String },
+    Astray {
+        path: PathId,
+        arrived: Option<String>,
+        why: String,
+    },
     /// The peer's interfaces have changed.
     PeerInterfaces(Vec<PeerInterface>),
 }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
 
 use nicstripe_proto::{
-    BitRate, ChainingValue, ChunkId, ChunkSize, DataHeader, Digest, Grid, HoleMap, Name, Offer, PathId, Subtree, TransferId, Zeros,
-    hash_tree::zeros_subtree, message::PutOptions,
+    BitRate, ChainingValue, ChunkId, ChunkSize, DataHeader, Digest, Grid, HoleMap, Name, Offer,
+    PathId, Subtree, TransferId, Zeros, hash_tree::zeros_subtree, message::PutOptions,
 };
 use tokio::sync::mpsc;
 
@@ -13,8 +13,8 @@ use crate::{
     daemon::Service,
     error::Error,
     file::{
-        self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, OF_SOURCE, ReadOptions, Source, TargetRequest, WriteError, make_parents,
-        open_parent,
+        self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, OF_SOURCE, ReadOptions, Source,
+        TargetRequest, WriteError, make_parents, open_parent,
     },
     storage::Target,
     tree::TreeReport,
@@ -144,19 +144,35 @@ pub(super) struct OpenFiles {
 
 impl OpenFiles {
     pub(super) fn new(pool: IoPool, buffers: BufferPool, done: mpsc::Sender<Input>) -> Self {
-        Self { open: BTreeMap::new(), pool, buffers, done }
+        Self {
+            open: BTreeMap::new(),
+            pool,
+            buffers,
+            done,
+        }
     }
 
     pub(super) fn insert_source(&mut self, transfer: TransferId, source: Arc<Source>, size: u64) {
-        self.open.insert(transfer, OpenFile::Source(source, Grid::new(size, ChunkSize::DEFAULT)));
+        self.open.insert(
+            transfer,
+            OpenFile::Source(source, Grid::new(size, ChunkSize::DEFAULT)),
+        );
     }
 
     pub(super) fn insert_retransmit(&mut self, transfer: TransferId, buffer: RetransmitBuffer) {
         self.open.insert(transfer, OpenFile::Retransmit(buffer));
     }
 
-    pub(super) fn insert_reorder(&mut self, transfer: TransferId, buffer: ReorderBuffer, size: u64) {
-        self.open.insert(transfer, OpenFile::Reorder(buffer, Expected { size, digest: None }));
+    pub(super) fn insert_reorder(
+        &mut self,
+        transfer: TransferId,
+        buffer: ReorderBuffer,
+        size: u64,
+    ) {
+        self.open.insert(
+            transfer,
+            OpenFile::Reorder(buffer, Expected { size, digest: None }),
+        );
     }
 
     pub(super) fn retransmit_mut(&mut self, transfer: TransferId) -> Option<&mut RetransmitBuffer> {
@@ -183,8 +199,18 @@ impl OpenFiles {
     /// Returns the agreed digest of a stream that its writer has written completely.
     pub(super) fn ending(&self, transfer: TransferId) -> Result<Digest, FileError> {
         match self.open.get(&transfer) {
-            Some(OpenFile::Reorder(_, Expected { digest: Some(digest), .. })) => Ok(*digest),
-            _ => Err(FileError::new("write", "standard output", std::io::ErrorKind::UnexpectedEof.into())),
+            Some(OpenFile::Reorder(
+                _,
+                Expected {
+                    digest: Some(digest),
+                    ..
+                },
+            )) => Ok(*digest),
+            _ => Err(FileError::new(
+                "write",
+                "standard output",
+                std::io::ErrorKind::UnexpectedEof.into(),
+            )),
         }
     }
 
@@ -205,18 +231,26 @@ impl OpenFiles {
 
     /// Deletes received data that cannot be resumed, because its source cannot be read again.
     pub(super) fn discard_unfinishable(&self, transfer: TransferId) {
-        if let Some(target) = self.target(transfer).filter(|target| target.is_open_ended()) {
+        if let Some(target) = self
+            .target(transfer)
+            .filter(|target| target.is_open_ended())
+        {
             target.discard();
         }
     }
 
     /// Drops all streamed sources. Those that wait for the send window fail.
     pub(super) fn close_sources(&mut self) {
-        self.open.retain(|_, file| !matches!(file, OpenFile::Retransmit(_)));
+        self.open
+            .retain(|_, file| !matches!(file, OpenFile::Retransmit(_)));
     }
 
     pub(super) fn targets(&self) -> Vec<TransferId> {
-        self.open.iter().filter(|(_, file)| matches!(file, OpenFile::Target(_))).map(|(id, _)| *id).collect()
+        self.open
+            .iter()
+            .filter(|(_, file)| matches!(file, OpenFile::Target(_)))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     pub(super) fn size(&self, transfer: TransferId) -> Option<u64> {
@@ -239,11 +273,19 @@ impl OpenFiles {
         rate: Option<BitRate>,
     ) -> Option<(Arc<ChunkBuffer>, ChainingValue)> {
         if let Some(OpenFile::Retransmit(buffer)) = self.open.get(&transfer) {
-            return buffer.chunks.get(&chunk).map(|chunk| (chunk.buffer.clone(), chunk.value));
+            return buffer
+                .chunks
+                .get(&chunk)
+                .map(|chunk| (chunk.buffer.clone(), chunk.value));
         }
         let (source, grid) = self.source(transfer)?;
         let buffers = self.buffers.clone();
-        self.run(move || IoResult::Read { path, transfer, chunk, result: source.read_to_send(grid, chunk, &buffers, rate) });
+        self.run(move || IoResult::Read {
+            path,
+            transfer,
+            chunk,
+            result: source.read_to_send(grid, chunk, &buffers, rate),
+        });
         None
     }
 
@@ -252,32 +294,55 @@ impl OpenFiles {
     pub(super) fn hash_zeros(&self, transfer: TransferId, grid: Grid, zeros: Zeros) {
         self.pool.run_in_background(self.reporting(move || {
             let result = zeros_subtree(grid, zeros);
-            let result = result.map_err(|error| FileError::new("hash the holes of", transfer.0, std::io::Error::other(error)));
+            let result = result.map_err(|error| {
+                FileError::new(
+                    "hash the holes of",
+                    transfer.0,
+                    std::io::Error::other(error),
+                )
+            });
             IoResult::ZerosHashed { transfer, result }
         }));
     }
 
     /// Punches the holes that the sender announced.
     pub(super) fn make_holes(&self, transfer: TransferId, holes: HoleMap) {
-        let Some(target) = self.target(transfer).cloned() else { return };
-        self.run(move || IoResult::HolesMade { transfer, result: target.make_holes(holes) });
+        let Some(target) = self.target(transfer).cloned() else {
+            return;
+        };
+        self.run(move || IoResult::HolesMade {
+            transfer,
+            result: target.make_holes(holes),
+        });
     }
 
     /// Compares a chunk of the existing file, copying it into the new file. Returns false if no
     /// target is open.
     pub(super) fn compare(&self, transfer: TransferId, chunk: ChunkId) -> bool {
-        let Some(target) = self.target(transfer).cloned() else { return false };
+        let Some(target) = self.target(transfer).cloned() else {
+            return false;
+        };
         let buffers = self.buffers.clone();
-        self.run(move || IoResult::Compared { transfer, chunk, result: target.compare_chunk(chunk, &mut buffers.take()) });
+        self.run(move || IoResult::Compared {
+            transfer,
+            chunk,
+            result: target.compare_chunk(chunk, &mut buffers.take()),
+        });
         true
     }
 
     /// Hashes a chunk that the receiver already has, for the digest. Returns false if no source is
     /// open.
     pub(super) fn hash(&self, transfer: TransferId, chunk: ChunkId) -> bool {
-        let Some((source, grid)) = self.source(transfer) else { return false };
+        let Some((source, grid)) = self.source(transfer) else {
+            return false;
+        };
         let buffers = self.buffers.clone();
-        self.run(move || IoResult::Hashed { transfer, chunk, result: source.read_chunk(grid, chunk, &mut buffers.take()) });
+        self.run(move || IoResult::Hashed {
+            transfer,
+            chunk,
+            result: source.read_chunk(grid, chunk, &mut buffers.take()),
+        });
         true
     }
 
@@ -291,9 +356,20 @@ impl OpenFiles {
                 let fault = Fault::of(&done);
                 self.pool.run(move || {
                     let _fault = fault;
-                    target.write_chunk(Arrived { path, header, buffer }, |Arrived { path, header, .. }, result| {
-                        drop(done.blocking_send(Input::Io(IoResult::Written { path, header, result })));
-                    });
+                    target.write_chunk(
+                        Arrived {
+                            path,
+                            header,
+                            buffer,
+                        },
+                        |Arrived { path, header, .. }, result| {
+                            drop(done.blocking_send(Input::Io(IoResult::Written {
+                                path,
+                                header,
+                                result,
+                            })));
+                        },
+                    );
                 });
             }
             Some(OpenFile::Reorder(..)) => self.run(move || verified(path, grid, header, buffer)),
@@ -304,18 +380,29 @@ impl OpenFiles {
     /// Returns true if a chunk is for a reorder buffer and too short to be worth handing to a
     /// thread.
     pub(super) fn is_verified_at_once(&self, header: &DataHeader) -> bool {
-        header.chunk_len() <= AT_ONCE && matches!(self.open.get(&header.transfer), Some(OpenFile::Reorder(..)))
+        header.chunk_len() <= AT_ONCE
+            && matches!(self.open.get(&header.transfer), Some(OpenFile::Reorder(..)))
     }
 
     pub(super) fn sync(&self, transfer: TransferId, subtrees: Vec<Subtree>) {
-        let Some(target) = self.target(transfer).cloned() else { return };
-        self.run(move || IoResult::Synced { transfer, result: target.sync(subtrees) });
+        let Some(target) = self.target(transfer).cloned() else {
+            return;
+        };
+        self.run(move || IoResult::Synced {
+            transfer,
+            result: target.sync(subtrees),
+        });
     }
 
     /// Checks that the source is unchanged. Returns false if no source is open.
     pub(super) fn check(&self, transfer: TransferId) -> bool {
-        let Some((source, _)) = self.source(transfer) else { return false };
-        self.run(move || IoResult::Checked { transfer, result: source.check_unchanged() });
+        let Some((source, _)) = self.source(transfer) else {
+            return false;
+        };
+        self.run(move || IoResult::Checked {
+            transfer,
+            result: source.check_unchanged(),
+        });
         true
     }
 
@@ -324,7 +411,11 @@ impl OpenFiles {
         match self.open.get_mut(&transfer) {
             Some(OpenFile::Target(target)) => {
                 let target = target.clone();
-                self.run(move || IoResult::Committed { transfer, digest, result: target.commit(digest) });
+                self.run(move || IoResult::Committed {
+                    transfer,
+                    digest,
+                    result: target.commit(digest),
+                });
             }
             Some(OpenFile::Reorder(buffer, expected)) => {
                 expected.digest = Some(digest);
@@ -340,15 +431,35 @@ impl OpenFiles {
             let transfer = offer.transfer;
             // A device may be named by a symlink (/dev/disk). Other symlinks are replaced and not
             // followed.
-            let is_device = std::fs::metadata(&wanted.path).is_ok_and(|found| found.file_type().is_block_device());
+            let is_device = std::fs::metadata(&wanted.path)
+                .is_ok_and(|found| found.file_type().is_block_device());
             let device = is_device.then(|| wanted.path.canonicalize().ok()).flatten();
             let path = device.as_ref().unwrap_or(&wanted.path);
-            let made = if wanted.options.parents { make_parents(path) } else { Ok(()) };
-            let opened = made.and_then(|()| open_parent(path)).and_then(|(dir, name)| {
-                let LocalTarget { options, peer_key, .. } = wanted;
-                file::Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: None })
-            });
-            IoResult::TargetOpened { transfer, result: opened.map(|(target, have)| (Arc::new(target.into()), have)) }
+            let made = if wanted.options.parents {
+                make_parents(path)
+            } else {
+                Ok(())
+            };
+            let opened = made
+                .and_then(|()| open_parent(path))
+                .and_then(|(dir, name)| {
+                    let LocalTarget {
+                        options, peer_key, ..
+                    } = wanted;
+                    file::Target::open(TargetRequest {
+                        dir,
+                        name,
+                        offer: &offer,
+                        options,
+                        peer_key,
+                        journal_id,
+                        attributes: None,
+                    })
+                });
+            IoResult::TargetOpened {
+                transfer,
+                result: opened.map(|(target, have)| (Arc::new(target.into()), have)),
+            }
         });
     }
 
@@ -365,14 +476,27 @@ impl OpenFiles {
         tokio::spawn(async move {
             let opened = async {
                 let lease = service.lease_files(OF_SOURCE, &session).await?;
-                let open = move || service.open_source(&name, options).map(|source| source.keep(lease));
-                pool.call(open).await.unwrap_or_else(|| Err(FileError::new("open", "a file", std::io::Error::other("internal error"))))
+                let open = move || {
+                    service
+                        .open_source(&name, options)
+                        .map(|source| source.keep(lease))
+                };
+                pool.call(open).await.unwrap_or_else(|| {
+                    Err(FileError::new(
+                        "open",
+                        "a file",
+                        std::io::Error::other("internal error"),
+                    ))
+                })
             };
             let result = opened.await.map(|source| {
                 let offer = offer_of(transfer, &source);
                 (Arc::new(source), offer)
             });
-            let _ = session.inputs.send(Input::Io(IoResult::SourceOpened { transfer, result })).await;
+            let _ = session
+                .inputs
+                .send(Input::Io(IoResult::SourceOpened { transfer, result }))
+                .await;
         });
     }
 
@@ -387,7 +511,10 @@ impl OpenFiles {
     }
 
     /// Wraps a job so that it reports its result, or its panic, to the session.
-    fn reporting(&self, job: impl FnOnce() -> IoResult + Send + 'static) -> impl FnOnce() + Send + 'static {
+    fn reporting(
+        &self,
+        job: impl FnOnce() -> IoResult + Send + 'static,
+    ) -> impl FnOnce() + Send + 'static {
         let done = self.done.clone();
         let fault = Fault::of(&done);
         move || {
@@ -399,10 +526,24 @@ impl OpenFiles {
 }
 
 /// Verifies a chunk for a reorder buffer.
-pub(super) fn verified(path: PathId, grid: Grid, header: DataHeader, buffer: ChunkBuffer) -> IoResult {
-    let mut arrived = Arrived { path, header, buffer };
+pub(super) fn verified(
+    path: PathId,
+    grid: Grid,
+    header: DataHeader,
+    buffer: ChunkBuffer,
+) -> IoResult {
+    let mut arrived = Arrived {
+        path,
+        header,
+        buffer,
+    };
     let result = arrived.verify(grid);
-    IoResult::Verified { path, header, buffer: arrived.buffer, result }
+    IoResult::Verified {
+        path,
+        header,
+        buffer: arrived.buffer,
+        result,
+    }
 }
 
 /// Longest chunk verified in the session's own task, in bytes. Takes about 10 µs, as long as
@@ -423,8 +564,14 @@ impl Drop for Fault {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let source = std::io::Error::other("internal error");
-            let error = Error::System { what: "continue the session", source };
-            let (session, told) = (self.0.clone(), Input::Command(Command::GiveUp(Box::new(error))));
+            let error = Error::System {
+                what: "continue the session",
+                source,
+            };
+            let (session, told) = (
+                self.0.clone(),
+                Input::Command(Command::GiveUp(Box::new(error))),
+            );
             match tokio::runtime::Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(async move { drop(session.send(told).await) })),
                 Err(_) => drop(session.blocking_send(told)),

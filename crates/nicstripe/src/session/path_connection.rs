@@ -89,7 +89,11 @@ pub(crate) struct LinkRates {
 impl Capacities {
     /// Returns the narrow capacity if the path drops packets above a known `path_mtu`.
     pub(crate) fn through(&self, path_mtu: Option<u32>) -> Capacity {
-        if path_mtu.is_some() { self.narrow } else { self.full }
+        if path_mtu.is_some() {
+            self.narrow
+        } else {
+            self.full
+        }
     }
 }
 
@@ -167,8 +171,19 @@ impl PathConnection {
         mpsc::channel(OUTGOING_QUEUE)
     }
 
-    pub(super) fn open(&mut self, outgoing: mpsc::Sender<Outgoing>, task: AbortHandle, probe: Option<OwnedFd>) {
-        self.open = Some(Open { outgoing, task, probe, congestion: Congestion::new(), before: None });
+    pub(super) fn open(
+        &mut self,
+        outgoing: mpsc::Sender<Outgoing>,
+        task: AbortHandle,
+        probe: Option<OwnedFd>,
+    ) {
+        self.open = Some(Open {
+            outgoing,
+            task,
+            probe,
+            congestion: Congestion::new(),
+            before: None,
+        });
     }
 
     /// Aborts the connection.
@@ -191,7 +206,9 @@ impl PathConnection {
 
     /// Returns true if the queue takes another frame.
     pub(super) fn has_room(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.outgoing.capacity() > 0)
+        self.open
+            .as_ref()
+            .is_some_and(|open| open.outgoing.capacity() > 0)
     }
 
     pub(super) fn send_frame(&self, frame: Frame) -> bool {
@@ -217,7 +234,10 @@ impl PathConnection {
         let socket = SockRef::from(self.open.as_ref()?.probe.as_ref()?);
         let wanted = usize::try_from(bytes).ok()?;
         // The kernel may grant less without an error; the sizes are read back.
-        let _ = (socket.set_send_buffer_size(wanted), socket.set_recv_buffer_size(wanted));
+        let _ = (
+            socket.set_send_buffer_size(wanted),
+            socket.set_recv_buffer_size(wanted),
+        );
         self.buffers()
     }
 
@@ -225,17 +245,34 @@ impl PathConnection {
     /// size.
     pub(super) fn buffers(&self) -> Option<(u64, u64)> {
         let socket = SockRef::from(self.open.as_ref()?.probe.as_ref()?);
-        Some((socket.send_buffer_size().ok()? as u64, socket.recv_buffer_size().ok()? as u64))
+        Some((
+            socket.send_buffer_size().ok()? as u64,
+            socket.recv_buffer_size().ok()? as u64,
+        ))
     }
 
     fn send(&self, outgoing: Outgoing) -> bool {
-        self.open.as_ref().is_some_and(|open| open.outgoing.try_send(outgoing).is_ok())
+        self.open
+            .as_ref()
+            .is_some_and(|open| open.outgoing.try_send(outgoing).is_ok())
     }
 
     /// Adapts the congestion control to random loss. Call several times a second.
     pub(super) fn update_congestion(&mut self, now: Instant) {
-        let Some(open) = self.open.as_mut().filter(|open| !open.congestion.is_settled()) else { return };
-        let Some((probe, info)) = open.probe.as_ref().and_then(|probe| Some((probe, tcp_info(probe).ok()?))) else { return };
+        let Some(open) = self
+            .open
+            .as_mut()
+            .filter(|open| !open.congestion.is_settled())
+        else {
+            return;
+        };
+        let Some((probe, info)) = open
+            .probe
+            .as_ref()
+            .and_then(|probe| Some((probe, tcp_info(probe).ok()?)))
+        else {
+            return;
+        };
         let (name, advice) = match open.congestion.on_info(&info, now) {
             Some(Advice::Try) => (BBR, "tried"),
             Some(Advice::Return) => (open.before.as_deref().unwrap_or_default(), "taken back"),
@@ -255,13 +292,19 @@ impl PathConnection {
 
     /// Returns the kernel statistics of all connections of this path.
     fn kernel(&self) -> KernelView {
-        let info = self.open.as_ref().and_then(|open| tcp_info(open.probe.as_ref()?).ok());
+        let info = self
+            .open
+            .as_ref()
+            .and_then(|open| tcp_info(open.probe.as_ref()?).ok());
         info.map_or(self.past, |info| add(&self.past, &info))
     }
 
     /// Like `kernel`, with the time the path waited for credit.
     pub(super) fn view(&self, path: Option<&Path>) -> KernelView {
-        KernelView { starved: path.map(Path::starved), ..self.kernel() }
+        KernelView {
+            starved: path.map(Path::starved),
+            ..self.kernel()
+        }
     }
 
     /// Like [`view`](Self::view), encoded for the peer.
@@ -281,9 +324,14 @@ impl PathConnection {
 }
 
 fn add(past: &KernelView, info: &TcpInfo) -> KernelView {
-    let sum = |past: Option<Duration>, now: Option<Duration>| now.map(|now| past.unwrap_or_default() + now).or(past);
+    let sum = |past: Option<Duration>, now: Option<Duration>| {
+        now.map(|now| past.unwrap_or_default() + now).or(past)
+    };
     KernelView {
-        retransmitted_bytes: info.bytes_retrans.map(|bytes| past.retransmitted_bytes.unwrap_or(0) + bytes).or(past.retransmitted_bytes),
+        retransmitted_bytes: info
+            .bytes_retrans
+            .map(|bytes| past.retransmitted_bytes.unwrap_or(0) + bytes)
+            .or(past.retransmitted_bytes),
         rtt: Some(info.rtt),
         busy: sum(past.busy, info.busy),
         rwnd_limited: sum(past.rwnd_limited, info.rwnd_limited),

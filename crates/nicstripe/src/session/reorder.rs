@@ -20,7 +20,8 @@ use crate::{
 };
 
 /// Capacity of a pipe's reorder buffer, in chunks: received and not yet consumed.
-pub(crate) const REORDER_CHUNKS: u64 = crate::options::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
+pub(crate) const REORDER_CHUNKS: u64 =
+    crate::options::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
 
 /// Reorder buffer of one transfer, with its sink.
 #[derive(Debug)]
@@ -57,7 +58,11 @@ pub(super) enum WriteItem {
 
 impl ReorderBuffer {
     pub(super) fn new(sink: Sink) -> Self {
-        Self { waiting: BTreeMap::new(), next: ChunkId(0), sink }
+        Self {
+            waiting: BTreeMap::new(),
+            next: ChunkId(0),
+            sink,
+        }
     }
 
     /// Inserts a new chunk and passes all in-order chunks to the sink.
@@ -98,18 +103,31 @@ pub(super) fn start_writer(
     let fault = Fault::of(&inputs);
     let run = move || {
         let _fault = fault;
-        let result = write_all(&mut *writer, &chunks, || inputs.blocking_send(Input::Consumed { transfer, chunks: 1 }).is_ok());
+        let result = write_all(&mut *writer, &chunks, || {
+            inputs
+                .blocking_send(Input::Consumed {
+                    transfer,
+                    chunks: 1,
+                })
+                .is_ok()
+        });
         if let Some(result) = result.transpose() {
             let result = result.map_err(|error| FileError::new("write", "standard output", error));
             drop(inputs.blocking_send(Input::Io(IoResult::Drained { transfer, result })));
         }
     };
-    thread::Builder::new().name("nicstripe-pipe".into()).spawn(run)?;
+    thread::Builder::new()
+        .name("nicstripe-pipe".into())
+        .spawn(run)?;
     Ok(sender)
 }
 
 /// Returns `None` if the transfer ended before all its data.
-fn write_all(writer: &mut dyn io::Write, chunks: &threads::Receiver<WriteItem>, mut taken: impl FnMut() -> bool) -> io::Result<Option<()>> {
+fn write_all(
+    writer: &mut dyn io::Write,
+    chunks: &threads::Receiver<WriteItem>,
+    mut taken: impl FnMut() -> bool,
+) -> io::Result<Option<()>> {
     for told in chunks {
         match told {
             WriteItem::Chunk(buffer) => writer.write_all(buffer.bytes())?,

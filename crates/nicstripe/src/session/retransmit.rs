@@ -8,7 +8,9 @@ use std::{
     thread,
 };
 
-use nicstripe_proto::{ChainingValue, ChunkId, ChunkSize, Grid, TransferId, hash_tree::piece_value};
+use nicstripe_proto::{
+    ChainingValue, ChunkId, ChunkSize, Grid, TransferId, hash_tree::piece_value,
+};
 use tokio::sync::{Notify, mpsc};
 
 use super::{input::Input, open_files::Fault};
@@ -48,7 +50,10 @@ pub(super) struct RetransmitBuffer {
 
 impl RetransmitBuffer {
     pub(super) fn new(window: SendWindow) -> Self {
-        Self { chunks: BTreeMap::new(), window }
+        Self {
+            chunks: BTreeMap::new(),
+            window,
+        }
     }
 }
 
@@ -70,8 +75,19 @@ pub(crate) struct ChunkSender {
 }
 
 impl ChunkSender {
-    pub(super) fn new(transfer: TransferId, inputs: mpsc::Sender<Input>, buffers: BufferPool, window: SendWindow) -> Self {
-        Self { transfer, inputs, buffers, window, next: ChunkId(0) }
+    pub(super) fn new(
+        transfer: TransferId,
+        inputs: mpsc::Sender<Input>,
+        buffers: BufferPool,
+        window: SendWindow,
+    ) -> Self {
+        Self {
+            transfer,
+            inputs,
+            buffers,
+            window,
+            next: ChunkId(0),
+        }
     }
 
     pub(crate) fn buffer(&self) -> ChunkBuffer {
@@ -91,7 +107,9 @@ impl ChunkSender {
     /// Hashes and sends a chunk that has its permit, in a task. Returns false if the transfer has
     /// ended.
     pub(crate) async fn send_with(&mut self, permit: Permit, buffer: ChunkBuffer) -> bool {
-        let Some(hashed) = self.hash(buffer, false) else { return false };
+        let Some(hashed) = self.hash(buffer, false) else {
+            return false;
+        };
         let chunk = self.next_chunk(hashed, permit);
         self.push(chunk).await
     }
@@ -99,29 +117,58 @@ impl ChunkSender {
     /// Hashes a chunk and sends it when the send window has room. Blocks the thread. Pass `last` if
     /// no data is known to follow. Returns false if the transfer has ended.
     pub(crate) fn send(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
-        let Some(hashed) = self.hash(buffer, last) else { return false };
-        let Some(permit) = self.window.acquire() else { return false };
+        let Some(hashed) = self.hash(buffer, last) else {
+            return false;
+        };
+        let Some(permit) = self.window.acquire() else {
+            return false;
+        };
         let chunk = self.next_chunk(hashed, permit);
         self.push_blocking(chunk)
     }
 
     /// Hashes the chunk that will be sent next.
     pub(crate) fn hash(&self, buffer: ChunkBuffer, last: bool) -> Option<Hashed> {
-        let value = piece_value(Grid::open(ChunkSize::DEFAULT), self.next, buffer.bytes(), last).ok()?;
-        Some(Hashed { buffer, value, last })
+        let value = piece_value(
+            Grid::open(ChunkSize::DEFAULT),
+            self.next,
+            buffer.bytes(),
+            last,
+        )
+        .ok()?;
+        Some(Hashed {
+            buffer,
+            value,
+            last,
+        })
     }
 
     /// Sends a hashed chunk when the send window has room, in a task. Returns false if the transfer
     /// has ended.
     pub(crate) async fn send_hashed(&mut self, hashed: Hashed) -> bool {
-        let Some(permit) = self.acquire().await else { return false };
+        let Some(permit) = self.acquire().await else {
+            return false;
+        };
         let chunk = self.next_chunk(hashed, permit);
         self.push(chunk).await
     }
 
-    fn next_chunk(&mut self, Hashed { buffer, value, last }: Hashed, permit: Permit) -> Produced {
+    fn next_chunk(
+        &mut self,
+        Hashed {
+            buffer,
+            value,
+            last,
+        }: Hashed,
+        permit: Permit,
+    ) -> Produced {
         self.next = ChunkId(self.next.0 + 1);
-        Produced::Chunk(BufferedChunk { buffer: Arc::new(buffer), value, last, _permit: permit })
+        Produced::Chunk(BufferedChunk {
+            buffer: Arc::new(buffer),
+            value,
+            last,
+            _permit: permit,
+        })
     }
 
     /// Signals the end of the data.
@@ -130,7 +177,13 @@ impl ChunkSender {
     }
 
     async fn push(&self, produced: Produced) -> bool {
-        self.inputs.send(Input::Produced { transfer: self.transfer, produced }).await.is_ok()
+        self.inputs
+            .send(Input::Produced {
+                transfer: self.transfer,
+                produced,
+            })
+            .await
+            .is_ok()
     }
 
     pub(crate) fn end(&self, result: Result<(), FileError>) -> bool {
@@ -138,7 +191,12 @@ impl ChunkSender {
     }
 
     fn push_blocking(&self, produced: Produced) -> bool {
-        self.inputs.blocking_send(Input::Produced { transfer: self.transfer, produced }).is_ok()
+        self.inputs
+            .blocking_send(Input::Produced {
+                transfer: self.transfer,
+                produced,
+            })
+            .is_ok()
     }
 }
 
@@ -158,7 +216,11 @@ impl BatchSender for ChunkSender {
         Self::buffer(self)
     }
 
-    fn send_with(&mut self, permit: Permit, batch: ChunkBuffer) -> impl Future<Output = bool> + Send {
+    fn send_with(
+        &mut self,
+        permit: Permit,
+        batch: ChunkBuffer,
+    ) -> impl Future<Output = bool> + Send {
         Self::send_with(self, permit, batch)
     }
 }
@@ -172,14 +234,21 @@ pub(crate) struct Hashed {
 }
 
 /// Starts a thread that sends the bytes of `reader` until its end.
-pub(super) fn read_pipe(mut chunks: ChunkSender, mut reader: Box<dyn io::Read + Send>) -> io::Result<()> {
+pub(super) fn read_pipe(
+    mut chunks: ChunkSender,
+    mut reader: Box<dyn io::Read + Send>,
+) -> io::Result<()> {
     let fault = Fault::of(&chunks.inputs);
     let run = move || {
         let _fault = fault;
-        let result = send_all(&mut chunks, &mut *reader).map_err(|error| FileError::new("read", "standard input", error));
+        let result = send_all(&mut chunks, &mut *reader)
+            .map_err(|error| FileError::new("read", "standard input", error));
         chunks.end(result);
     };
-    thread::Builder::new().name("nicstripe-pipe".into()).spawn(run).map(drop)
+    thread::Builder::new()
+        .name("nicstripe-pipe".into())
+        .spawn(run)
+        .map(drop)
 }
 
 /// Sends all bytes of a reader. Holds the first chunk back until the next read, since its hash
@@ -190,7 +259,9 @@ fn send_all(chunks: &mut ChunkSender, reader: &mut dyn io::Read) -> io::Result<(
     loop {
         let mut buffer = chunks.buffer();
         let begun = read_some(reader, buffer.bytes_mut(full))?;
-        let goes_on = first.take().is_none_or(|first| chunks.send(first, begun == 0));
+        let goes_on = first
+            .take()
+            .is_none_or(|first| chunks.send(first, begun == 0));
         if begun == 0 || !goes_on {
             return Ok(());
         }
@@ -248,7 +319,11 @@ pub(crate) struct Permit(SendWindow);
 impl SendWindow {
     pub(super) fn new(permits: usize) -> Self {
         Self(Arc::new(WindowInner {
-            state: Mutex::new(WindowState { free: permits, taken: 0, is_closed: false }),
+            state: Mutex::new(WindowState {
+                free: permits,
+                taken: 0,
+                is_closed: false,
+            }),
             changed: Condvar::new(),
             task: Notify::new(),
         }))
@@ -258,7 +333,11 @@ impl SendWindow {
     fn acquire(&self) -> Option<Permit> {
         let mut state = self.lock();
         while state.free == 0 && !state.is_closed {
-            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .0
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         self.take(state)
     }
@@ -317,7 +396,9 @@ impl Drop for Permit {
 
 impl fmt::Debug for SendWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Room").field("free", &self.lock().free).finish_non_exhaustive()
+        f.debug_struct("Room")
+            .field("free", &self.lock().free)
+            .finish_non_exhaustive()
     }
 }
 

@@ -50,13 +50,22 @@ impl Default for ChunkShares {
 
 impl ChunkShares {
     fn new(all: u64) -> Self {
-        Self(Arc::new(Mutex::new(State { all, committed: 0, keys: BTreeMap::new() })))
+        Self(Arc::new(Mutex::new(State {
+            all,
+            committed: 0,
+            keys: BTreeMap::new(),
+        })))
     }
 
     /// Registers a session of this key and returns its share.
     pub(crate) fn join(&self, owner: Owner) -> ChunkShare {
         self.lock().keys.entry(owner).or_default().sessions += 1;
-        ChunkShare { of: self.clone(), owner, committed: 0, is_busy: false }
+        ChunkShare {
+            of: self.clone(),
+            owner,
+            committed: 0,
+            is_busy: false,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -70,8 +79,14 @@ impl ChunkShare {
     /// path.
     pub(crate) fn update(&mut self, committed: u64, is_busy: bool) -> u64 {
         let mut state = self.of.lock();
-        let State { all, committed: total, keys } = &mut *state;
-        let Some(key) = keys.get_mut(&self.owner) else { return 0 };
+        let State {
+            all,
+            committed: total,
+            keys,
+        } = &mut *state;
+        let Some(key) = keys.get_mut(&self.owner) else {
+            return 0;
+        };
         *total = *total - self.committed + committed;
         key.committed = key.committed - self.committed + committed;
         key.busy = key.busy - u64::from(self.is_busy) + u64::from(is_busy);
@@ -80,7 +95,11 @@ impl ChunkShare {
         let more = (all.saturating_sub(*total) / 2).min(most_of_key.saturating_sub(key.committed));
         drop(state);
         (self.committed, self.is_busy) = (committed, is_busy);
-        if is_busy { fair.min(committed + more) } else { 0 }
+        if is_busy {
+            fair.min(committed + more)
+        } else {
+            0
+        }
     }
 }
 
@@ -108,7 +127,11 @@ mod tests {
 
     impl Busy {
         fn new(shares: &ChunkShares, owner: u8, wants: u64) -> Self {
-            Self { share: shares.join([owner; 32]), has: 0, wants }
+            Self {
+                share: shares.join([owner; 32]),
+                has: 0,
+                wants,
+            }
         }
 
         /// Completes `done` chunks and refills the budget.
@@ -122,7 +145,10 @@ mod tests {
 
     fn settle(sessions: &mut [Busy]) {
         for round in 0..200 {
-            sessions.iter_mut().enumerate().for_each(|(index, session)| session.turn((index as u64 + round) % 5));
+            sessions
+                .iter_mut()
+                .enumerate()
+                .for_each(|(index, session)| session.turn((index as u64 + round) % 5));
         }
     }
 
@@ -146,8 +172,14 @@ mod tests {
         settle(&mut sessions);
         sessions.push(Busy::new(&shares, 2, 128));
         settle(&mut sessions);
-        let (of_one, of_two) = (sessions[..9].iter().map(|session| session.has).sum::<u64>(), sessions[9].has);
-        assert!((60..=90).contains(&of_one) && (75..=95).contains(&of_two), "{of_one} and {of_two}");
+        let (of_one, of_two) = (
+            sessions[..9].iter().map(|session| session.has).sum::<u64>(),
+            sessions[9].has,
+        );
+        assert!(
+            (60..=90).contains(&of_one) && (75..=95).contains(&of_two),
+            "{of_one} and {of_two}"
+        );
     }
 
     #[test]
@@ -163,7 +195,9 @@ mod tests {
     #[test]
     fn two_hundred_sessions_have_no_more_than_there_is_and_give_all_back() {
         let shares = ChunkShares::default();
-        let mut sessions: Vec<Busy> = (0..200).map(|index| Busy::new(&shares, index % 40, 32)).collect();
+        let mut sessions: Vec<Busy> = (0..200)
+            .map(|index| Busy::new(&shares, index % 40, 32))
+            .collect();
         for _ in 0..3 {
             settle(&mut sessions);
             let all: u64 = sessions.iter().map(|session| session.has).sum();

@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{BitRate, DataHeader, PathId, Session, TransferStats, message::StreamReport, path::Path};
+use nicstripe_proto::{
+    BitRate, DataHeader, PathId, Session, TransferStats, message::StreamReport, path::Path,
+};
 
 use super::path_connection::{PathConnection, view_of};
 use crate::{
@@ -54,7 +56,11 @@ impl Tally {
             size: None,
             resumed: 0,
             peer_streams: BTreeMap::new(),
-            history: VecDeque::from([Sample { at: now, total: 0, by_path: BTreeMap::new() }]),
+            history: VecDeque::from([Sample {
+                at: now,
+                total: 0,
+                by_path: BTreeMap::new(),
+            }]),
             stats: TransferStats::default(),
             walked: None,
             links: Vec::new(),
@@ -85,7 +91,8 @@ impl Tally {
 
     /// Stores the sender's kernel statistics, which say more about the paths than the receiver's.
     pub(super) fn on_peer_streams(&mut self, streams: &[StreamReport]) {
-        self.peer_streams.extend(streams.iter().map(|report| (report.path, view_of(report))));
+        self.peer_streams
+            .extend(streams.iter().map(|report| (report.path, view_of(report))));
     }
 
     /// Returns the progress of a started transfer.
@@ -102,32 +109,64 @@ impl Tally {
         running.iter().for_each(|other| stats.add(other));
         // Standalone files of a tree resume one by one, so their resumed bytes add up over time.
         let (resumed, unsent) = (self.resumed.max(stats.resumed_bytes), stats.unsent_bytes);
-        let sample = Sample { at: now, total: stats.delivered_bytes, by_path: stats.by_path };
-        while self.history.len() > 1 && self.history.get(1).is_some_and(|next| now.duration_since(next.at) >= RATE_SPAN) {
+        let sample = Sample {
+            at: now,
+            total: stats.delivered_bytes,
+            by_path: stats.by_path,
+        };
+        while self.history.len() > 1
+            && self
+                .history
+                .get(1)
+                .is_some_and(|next| now.duration_since(next.at) >= RATE_SPAN)
+        {
             self.history.pop_front();
         }
-        let rate_since = |bytes: u64, at: Instant| BitRate::from_bytes_over(bytes, now.duration_since(at));
+        let rate_since =
+            |bytes: u64, at: Instant| BitRate::from_bytes_over(bytes, now.duration_since(at));
         let first = self.history.front()?;
         let mut links: Vec<LinkProgress> = Vec::new();
-        for (path, connection) in connections.iter().filter(|(_, connection)| !connection.retired) {
+        for (path, connection) in connections
+            .iter()
+            .filter(|(_, connection)| !connection.retired)
+        {
             let bytes = sample.by_path.get(path).copied().unwrap_or(0);
-            let rate = rate_since(bytes - first.by_path.get(path).copied().unwrap_or(0).min(bytes), first.at);
+            let rate = rate_since(
+                bytes - first.by_path.get(path).copied().unwrap_or(0).min(bytes),
+                first.at,
+            );
             let link = connection.plan.link();
-            match links.iter_mut().find(|other| is_one_link(&other.link, &link)) {
+            match links
+                .iter_mut()
+                .find(|other| is_one_link(&other.link, &link))
+            {
                 Some(other) => {
                     other.bytes += bytes;
                     other.rate = BitRate(other.rate.0 + rate.0);
                 }
-                None => links.push(LinkProgress { link, bytes, rate, state: connection.state.clone() }),
+                None => links.push(LinkProgress {
+                    link,
+                    bytes,
+                    rate,
+                    state: connection.state.clone(),
+                }),
             }
         }
         // Batches hold more than file bytes, and their content is in place a moment later.
-        let size = self.walked.map_or(self.size.unwrap_or(0), |walked| walked.bytes.saturating_sub(walked.skipped_bytes));
+        let size = self.walked.map_or(self.size.unwrap_or(0), |walked| {
+            walked.bytes.saturating_sub(walked.skipped_bytes)
+        });
         let bytes = resumed + unsent + sample.total;
         let progress = Progress {
-            bytes: if self.walked.is_some() { bytes.min(size) } else { bytes },
+            bytes: if self.walked.is_some() {
+                bytes.min(size)
+            } else {
+                bytes
+            },
             size,
-            open: self.walked.map_or(self.size.is_none(), |walked| !walked.complete),
+            open: self
+                .walked
+                .map_or(self.size.is_none(), |walked| !walked.complete),
             files: self.walked.map(|walked| (walked.files_done, walked.files)),
             resumed,
             rate: rate_since(sample.total.saturating_sub(first.total), first.at),
@@ -137,35 +176,61 @@ impl Tally {
         Some(progress)
     }
 
-    pub(super) fn closed(mut self, connections: &BTreeMap<PathId, PathConnection>, session: &Session) -> Self {
+    pub(super) fn closed(
+        mut self,
+        connections: &BTreeMap<PathId, PathConnection>,
+        session: &Session,
+    ) -> Self {
         // The bytes of a retired path count for the link that replaced it between the same
         // interfaces.
-        let (retired, others): (Vec<_>, Vec<_>) = connections.iter().partition(|(_, connection)| connection.retired);
+        let (retired, others): (Vec<_>, Vec<_>) = connections
+            .iter()
+            .partition(|(_, connection)| connection.retired);
         for (path, connection) in others.into_iter().chain(retired) {
             let bytes = self.stats.by_path.get(path).copied().unwrap_or(0);
             if connection.retired && bytes == 0 {
                 continue;
             }
             let known = session.path(*path);
-            let kernel = self.peer_streams.get(&path.0).copied().unwrap_or_else(|| connection.view(known));
-            let wire_bytes = bytes.saturating_sub(self.saved_by_path.get(path).copied().unwrap_or(0));
+            let kernel = self
+                .peer_streams
+                .get(&path.0)
+                .copied()
+                .unwrap_or_else(|| connection.view(known));
+            let wire_bytes =
+                bytes.saturating_sub(self.saved_by_path.get(path).copied().unwrap_or(0));
             self.add_link(connection, (bytes, wire_bytes), kernel, known);
         }
         self
     }
 
-    fn add_link(&mut self, connection: &PathConnection, (bytes, wire_bytes): (u64, u64), kernel: KernelView, path: Option<&Path>) {
+    fn add_link(
+        &mut self,
+        connection: &PathConnection,
+        (bytes, wire_bytes): (u64, u64),
+        kernel: KernelView,
+        path: Option<&Path>,
+    ) {
         let (failures, damaged) = path.map_or((0, 0), |path| (path.failures(), path.damages()));
         let link = connection.plan.link();
         let receiving = !self.peer_streams.is_empty();
         let theory = connection.plan.capacity.through(connection.path_mtu);
-        let theory = if receiving { theory.incoming } else { theory.outgoing };
+        let theory = if receiving {
+            theory.incoming
+        } else {
+            theory.outgoing
+        };
         let is_same_pair = |other: &LinkName| {
             connection.retired
                 && link.peer_interface.is_some()
-                && (&other.interface, &other.peer_interface) == (&link.interface, &link.peer_interface)
+                && (&other.interface, &other.peer_interface)
+                    == (&link.interface, &link.peer_interface)
         };
-        match self.links.iter_mut().find(|other| is_one_link(&other.link, &link) || is_same_pair(&other.link)) {
+        match self
+            .links
+            .iter_mut()
+            .find(|other| is_one_link(&other.link, &link) || is_same_pair(&other.link))
+        {
             Some(other) => {
                 other.bytes += bytes;
                 other.wire_bytes += wire_bytes;
@@ -173,7 +238,10 @@ impl Tally {
                 other.damaged += damaged;
                 other.kernel = sum(&other.kernel, &kernel);
                 other.theory = other.theory.min(theory);
-                other.path_mtu = [other.path_mtu, connection.path_mtu].into_iter().flatten().min();
+                other.path_mtu = [other.path_mtu, connection.path_mtu]
+                    .into_iter()
+                    .flatten()
+                    .min();
                 other.verified = all_verified(other.verified, connection.verified);
                 if connection.state == LinkState::Up {
                     other.state = LinkState::Up;
@@ -231,7 +299,12 @@ mod tests {
     use super::*;
     use crate::session::PathPlan;
 
-    fn connection(interface: &str, peer: Option<&str>, remote: [u8; 4], retired: bool) -> PathConnection {
+    fn connection(
+        interface: &str,
+        peer: Option<&str>,
+        remote: [u8; 4],
+        retired: bool,
+    ) -> PathConnection {
         let mut connection = PathConnection::new(PathPlan {
             interface: interface.into(),
             local: None,
@@ -261,15 +334,33 @@ mod tests {
         ] {
             tally.add_link(&connection, (bytes, bytes), KernelView::default(), None);
         }
-        let links: Vec<(&str, u64)> = tally.links.iter().map(|link| (link.link.interface.as_str(), link.bytes)).collect();
-        assert_eq!(links, [("eth1", 130), ("eth2", 200), ("eth1", 5), ("eth2", 7)]);
+        let links: Vec<(&str, u64)> = tally
+            .links
+            .iter()
+            .map(|link| (link.link.interface.as_str(), link.bytes))
+            .collect();
+        assert_eq!(
+            links,
+            [("eth1", 130), ("eth2", 200), ("eth1", 5), ("eth2", 7)]
+        );
     }
 
     #[test]
     fn a_link_is_verified_if_each_of_its_connections_is() {
         let [yes, no, unknown] = [Some(true), Some(false), None];
         assert_eq!(all_verified(yes, yes), yes);
-        assert_eq!([all_verified(yes, no), all_verified(no, yes), all_verified(no, unknown), all_verified(unknown, no)], [no; 4]);
-        assert_eq!([all_verified(yes, unknown), all_verified(unknown, yes)], [unknown; 2]);
+        assert_eq!(
+            [
+                all_verified(yes, no),
+                all_verified(no, yes),
+                all_verified(no, unknown),
+                all_verified(unknown, no)
+            ],
+            [no; 4]
+        );
+        assert_eq!(
+            [all_verified(yes, unknown), all_verified(unknown, yes)],
+            [unknown; 2]
+        );
     }
 }

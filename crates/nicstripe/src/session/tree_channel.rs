@@ -53,20 +53,30 @@ pub(super) struct TransferOwner {
 
 impl<T> SessionChannel<T> {
     fn say(&self, said: TreeOutput) -> bool {
-        self.inputs.blocking_send(Input::Tree { transfer: self.transfer, said }).is_ok()
+        self.inputs
+            .blocking_send(Input::Tree {
+                transfer: self.transfer,
+                said,
+            })
+            .is_ok()
     }
 }
 
 impl<T: Send> TreeChannel for SessionChannel<T> {
     fn start_standalone(&mut self, id: EntryId, size: u64) -> bool {
-        self.owner.as_ref().is_none_or(|owner| owner.standalone.send((id, size)).is_ok())
+        self.owner
+            .as_ref()
+            .is_none_or(|owner| owner.standalone.send((id, size)).is_ok())
     }
 
     /// Blocks while the event channel is full, because the list of entries must be complete.
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
         if let Some(events) = self.owner.as_ref().and_then(|owner| owner.events.as_ref()) {
             // Fails if the owner has stopped listening.
-            let _ = events.blocking_send(Event::Entry { name: name.clone(), outcome });
+            let _ = events.blocking_send(Event::Entry {
+                name: name.clone(),
+                outcome,
+            });
         }
         true
     }
@@ -104,6 +114,11 @@ impl ReceiverChannel for SessionChannel<ReceiverEnd> {
     }
 
     fn consumed(&mut self) -> bool {
-        self.inputs.blocking_send(Input::Consumed { transfer: self.transfer, chunks: 1 }).is_ok()
+        self.inputs
+            .blocking_send(Input::Consumed {
+                transfer: self.transfer,
+                chunks: 1,
+            })
+            .is_ok()
     }
 }

@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{DataHeader, PathId, Session, TransferId, TransferStats, message::StreamReport};
+use nicstripe_proto::{
+    DataHeader, PathId, Session, TransferId, TransferStats, message::StreamReport,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{open_files::Outcome, path_connection::PathConnection, tally::Tally};
@@ -76,10 +78,22 @@ enum Awaited {
 
 impl Waiters {
     /// Registers the owner of a transfer, or of a standalone file if `tree` is given.
-    pub(super) fn insert(&mut self, transfer: TransferId, tree: Option<TransferId>, waiter: Waiter, now: Instant) {
+    pub(super) fn insert(
+        &mut self,
+        transfer: TransferId,
+        tree: Option<TransferId>,
+        waiter: Waiter,
+        now: Instant,
+    ) {
         let awaited = match tree {
-            Some(tree) => Awaited::Entry { tree, reply: waiter.reply },
-            None => Awaited::Whole { waiter, tally: Box::new(Tally::new(now)) },
+            Some(tree) => Awaited::Entry {
+                tree,
+                reply: waiter.reply,
+            },
+            None => Awaited::Whole {
+                waiter,
+                tally: Box::new(Tally::new(now)),
+            },
         };
         self.0.insert(transfer, awaited);
     }
@@ -113,7 +127,14 @@ impl Waiters {
 
     /// Handles the start of a transfer. The size of a pipe or tree is unknown. Ignored for entries,
     /// whose tree has started before.
-    pub(super) fn started(&mut self, transfer: TransferId, size: u64, is_sized: bool, resumed: u64, now: Instant) {
+    pub(super) fn started(
+        &mut self,
+        transfer: TransferId,
+        size: u64,
+        is_sized: bool,
+        resumed: u64,
+        now: Instant,
+    ) {
         if let Some(Awaited::Whole { waiter, tally }) = self.0.get_mut(&transfer) {
             tally.on_started(now, is_sized.then_some(size), resumed);
             waiter.tell(Event::Started { size, resumed });
@@ -151,23 +172,37 @@ impl Waiters {
     /// `time`.
     pub(super) fn has_moved_for(&self, transfer: TransferId, time: Duration) -> bool {
         match self.0.get(&transfer) {
-            Some(Awaited::Whole { tally, .. }) => tally.moving_since.is_some_and(|since| since.elapsed() >= time),
+            Some(Awaited::Whole { tally, .. }) => tally
+                .moving_since
+                .is_some_and(|since| since.elapsed() >= time),
             _ => false,
         }
     }
 
-    pub(super) fn report_progress(&mut self, now: Instant, session: &Session, connections: &BTreeMap<PathId, PathConnection>) {
+    pub(super) fn report_progress(
+        &mut self,
+        now: Instant,
+        session: &Session,
+        connections: &BTreeMap<PathId, PathConnection>,
+    ) {
         let mut running: BTreeMap<TransferId, Vec<TransferStats>> = BTreeMap::new();
         for (transfer, awaited) in &self.0 {
             let whole = match awaited {
                 Awaited::Whole { .. } => *transfer,
                 Awaited::Entry { tree, .. } => *tree,
             };
-            running.entry(whole).or_default().push(session.stats(*transfer));
+            running
+                .entry(whole)
+                .or_default()
+                .push(session.stats(*transfer));
         }
         for (transfer, awaited) in &mut self.0 {
             if let Awaited::Whole { waiter, tally } = awaited
-                && let Some(progress) = tally.progress(now, running.get(transfer).map_or(&[], Vec::as_slice), connections)
+                && let Some(progress) = tally.progress(
+                    now,
+                    running.get(transfer).map_or(&[], Vec::as_slice),
+                    connections,
+                )
             {
                 waiter.progress.set(&progress);
                 waiter.tell(Event::Progress(progress));
@@ -190,7 +225,9 @@ impl Waiters {
         match self.0.remove(&transfer) {
             Some(Awaited::Whole { waiter, tally }) => {
                 self.0.retain(|_, awaited| !matches!(awaited, Awaited::Entry { tree, .. } if *tree == transfer));
-                let _ = waiter.reply.send(result.map(|outcome| (outcome, close(*tally))));
+                let _ = waiter
+                    .reply
+                    .send(result.map(|outcome| (outcome, close(*tally))));
             }
             // An entry's bytes count for its tree.
             Some(Awaited::Entry { reply, .. }) => {

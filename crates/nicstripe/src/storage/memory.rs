@@ -82,7 +82,11 @@ impl MemoryStorage {
     /// Creates an empty storage with a limit in bytes, which includes unfinished files. Writes
     /// beyond it fail like those on a full disk.
     pub fn with_limit(bytes: u64) -> Self {
-        let memory = Memory { state: Mutex::default(), space: Arc::new(Space::of(bytes)), next_version: AtomicU64::new(1) };
+        let memory = Memory {
+            state: Mutex::default(),
+            space: Arc::new(Space::of(bytes)),
+            next_version: AtomicU64::new(1),
+        };
         Self(Arc::new(memory))
     }
 
@@ -94,7 +98,9 @@ impl MemoryStorage {
     pub fn insert(&self, name: &Name, bytes: impl AsRef<[u8]>) -> Result<(), FileError> {
         let bytes = bytes.as_ref();
         let mut blocks = Blocks::new(self.0.space.clone());
-        blocks.write(bytes, 0).map_err(|cause| FileError::new("write", name, cause))?;
+        blocks
+            .write(bytes, 0)
+            .map_err(|cause| FileError::new("write", name, cause))?;
         let content = self.content(blocks, bytes.len() as u64, 0o644, None);
         self.state().tree.put(name, content, true)
     }
@@ -126,9 +132,21 @@ impl MemoryStorage {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn content(&self, blocks: Blocks, size: u64, mode: u32, modified: Option<SystemTime>) -> Content {
+    fn content(
+        &self,
+        blocks: Blocks,
+        size: u64,
+        mode: u32,
+        modified: Option<SystemTime>,
+    ) -> Content {
         let version = self.0.next_version.fetch_add(1, Ordering::Relaxed);
-        Content { blocks, size, mode, modified: modified.unwrap_or_else(SystemTime::now), version }
+        Content {
+            blocks,
+            size,
+            mode,
+            modified: modified.unwrap_or_else(SystemTime::now),
+            version,
+        }
     }
 }
 
@@ -137,7 +155,10 @@ impl Storage for MemoryStorage {
         Ok(Box::new(self.state().tree.file(name)?))
     }
 
-    fn begin(&self, request: &PartRequest<'_>) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError> {
+    fn begin(
+        &self,
+        request: &PartRequest<'_>,
+    ) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError> {
         let mut state = self.state();
         state.tree.check_free(request.name, request.replace)?;
         let key = (request.name.clone(), request.peer);
@@ -147,17 +168,53 @@ impl Storage for MemoryStorage {
             return Err(FileError::new("receive", request.name, why).with_code(FailCode::Busy));
         }
         let usable = earlier.filter(|kept| kept.origin == request.origin && !request.restart);
-        let part = usable.map_or_else(|| Arc::new(PartState::new(&self.0.space)), |kept| kept.part.clone());
+        let part = usable.map_or_else(
+            || Arc::new(PartState::new(&self.0.space)),
+            |kept| kept.part.clone(),
+        );
         let have = part.durable().clone();
-        let left = request.size.unwrap_or(0).saturating_sub(part.blocks().bytes());
-        self.0.space.check(left).map_err(|cause| FileError::new("receive", request.name, cause))?;
-        state.parts.insert(key.clone(), Kept { origin: request.origin, part: part.clone(), is_open: true });
+        let left = request
+            .size
+            .unwrap_or(0)
+            .saturating_sub(part.blocks().bytes());
+        self.0
+            .space
+            .check(left)
+            .map_err(|cause| FileError::new("receive", request.name, cause))?;
+        state.parts.insert(
+            key.clone(),
+            Kept {
+                origin: request.origin,
+                part: part.clone(),
+                is_open: true,
+            },
+        );
         drop(state);
-        let PartRequest { replace, mode, modified, .. } = *request;
-        Ok((Box::new(MemoryPart { storage: self.clone(), key, part, replace, mode, modified }), have))
+        let PartRequest {
+            replace,
+            mode,
+            modified,
+            ..
+        } = *request;
+        Ok((
+            Box::new(MemoryPart {
+                storage: self.clone(),
+                key,
+                part,
+                replace,
+                mode,
+                modified,
+            }),
+            have,
+        ))
     }
 
-    fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<Listed, FileError> {
+    fn list(
+        &self,
+        dir: Option<&Name>,
+        after: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Listed, FileError> {
         self.state().tree.list(dir, after, most)
     }
 
@@ -181,7 +238,11 @@ impl Storage for MemoryStorage {
 impl StoredFile for Arc<Content> {
     fn identity(&self) -> io::Result<FileIdentity> {
         // Constant for an open file: new content of the name is another object.
-        Ok(FileIdentity { size: self.size, modified: self.modified, version: self.version })
+        Ok(FileIdentity {
+            size: self.size,
+            modified: self.modified,
+            version: self.version,
+        })
     }
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
@@ -195,7 +256,10 @@ impl StoredFile for Arc<Content> {
 
 impl PartState {
     fn new(space: &Arc<Space>) -> Self {
-        Self { blocks: Mutex::new(Blocks::new(space.clone())), durable: Mutex::default() }
+        Self {
+            blocks: Mutex::new(Blocks::new(space.clone())),
+            durable: Mutex::default(),
+        }
     }
 
     fn blocks(&self) -> MutexGuard<'_, Blocks> {
@@ -248,7 +312,11 @@ impl StoredPart for MemoryPart {
 
     fn discard(&self) {
         let mut state = self.storage.state();
-        if state.parts.get(&self.key).is_some_and(|kept| Arc::ptr_eq(&kept.part, &self.part)) {
+        if state
+            .parts
+            .get(&self.key)
+            .is_some_and(|kept| Arc::ptr_eq(&kept.part, &self.part))
+        {
             state.parts.remove(&self.key);
         }
     }
@@ -267,12 +335,17 @@ impl Drop for MemoryPart {
 
 impl fmt::Debug for MemoryStorage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStorage").field("used", &self.used()).field("unfinished", &self.unfinished()).finish_non_exhaustive()
+        f.debug_struct("MemoryStorage")
+            .field("used", &self.used())
+            .field("unfinished", &self.unfinished())
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for MemoryPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryPart").field("name", self.name()).finish_non_exhaustive()
+        f.debug_struct("MemoryPart")
+            .field("name", self.name())
+            .finish_non_exhaustive()
     }
 }

@@ -81,7 +81,10 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// [`Busy`](nicstripe_proto::FailCode::Busy) if the same peer has a part of that name open; the
     /// daemon retries for a few seconds. Other errors: the name exists and must not be replaced, is
     /// a directory, its directory does not exist, or the storage is full.
-    fn begin(&self, request: &PartRequest<'_>) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError>;
+    fn begin(
+        &self,
+        request: &PartRequest<'_>,
+    ) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError>;
 
     /// Lists a directory (`None`: the root) in byte order of the names. Returns at most `most`
     /// entries after the name `after`, and true if more follow. Parts are not listed.
@@ -89,7 +92,12 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// The directory does not exist.
-    fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<Listed, FileError>;
+    fn list(
+        &self,
+        dir: Option<&Name>,
+        after: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Listed, FileError>;
 
     /// Returns the kind, size and modification time of a name.
     ///
@@ -139,7 +147,11 @@ pub struct Stat {
 impl Stat {
     /// Creates it from its parts.
     pub const fn new(kind: Kind, size: u64, modified: SystemTime) -> Self {
-        Self { kind, size, modified }
+        Self {
+            kind,
+            size,
+            modified,
+        }
     }
 }
 
@@ -150,7 +162,11 @@ impl From<Stat> for ObjectStat {
             Kind::Dir => ObjectKind::Dir,
             Kind::Other => ObjectKind::Other,
         };
-        Self { kind, size: stat.size, mtime: timestamp_of(stat.modified) }
+        Self {
+            kind,
+            size: stat.size,
+            mtime: timestamp_of(stat.modified),
+        }
     }
 }
 
@@ -239,5 +255,7 @@ fn time_of(timestamp: Timestamp) -> Option<SystemTime> {
         0.. => SystemTime::UNIX_EPOCH.checked_add(seconds),
         _ => SystemTime::UNIX_EPOCH.checked_sub(seconds),
     };
-    whole?.checked_add(Duration::from_nanos(timestamp.nanoseconds.min(999_999_999).into()))
+    whole?.checked_add(Duration::from_nanos(
+        timestamp.nanoseconds.min(999_999_999).into(),
+    ))
 }

@@ -6,7 +6,10 @@ use nicstripe_proto::{FailCode, Name, Offer, message::PutOptions};
 
 use super::{Kind, Storage, Target, TargetOpened};
 use crate::{
-    file::{self, Attributes, Barred, FileError, ReadOptions, Root, Source, TargetRequest, check_given, check_sought},
+    file::{
+        self, Attributes, Barred, FileError, ReadOptions, Root, Source, TargetRequest, check_given,
+        check_sought,
+    },
     trust::{Access, PublicKey},
 };
 
@@ -28,14 +31,23 @@ impl Stored {
     }
 
     /// Checks a name for reading (`None`: the root) and returns the storage.
-    pub(crate) fn to_find(&self, operation: &'static str, name: Option<&Name>) -> Result<&dyn Storage, FileError> {
+    pub(crate) fn to_find(
+        &self,
+        operation: &'static str,
+        name: Option<&Name>,
+    ) -> Result<&dyn Storage, FileError> {
         let shown = || name.map_or_else(|| ".".to_owned(), ToString::to_string);
-        name.map_or(Ok(()), check_sought).map_err(|cause| FileError::new(operation, shown(), cause))?;
+        name.map_or(Ok(()), check_sought)
+            .map_err(|cause| FileError::new(operation, shown(), cause))?;
         Ok(&*self.0)
     }
 
     /// Checks a name for writing and returns the storage.
-    pub(crate) fn to_name(&self, operation: &'static str, name: &Name) -> Result<&dyn Storage, FileError> {
+    pub(crate) fn to_name(
+        &self,
+        operation: &'static str,
+        name: &Name,
+    ) -> Result<&dyn Storage, FileError> {
         check_given(name).map_err(|cause| FileError::new(operation, name, cause))?;
         Ok(&*self.0)
     }
@@ -46,7 +58,9 @@ impl Served {
     /// follow all of them, so it follows none.
     pub(crate) fn within(self, access: Access) -> Self {
         match self {
-            Self::Files(root) if access == Access::AppendOnly => Self::Files(Arc::new(root.without_links())),
+            Self::Files(root) if access == Access::AppendOnly => {
+                Self::Files(Arc::new(root.without_links()))
+            }
             served => served,
         }
     }
@@ -57,7 +71,11 @@ impl Served {
     /// # Errors
     ///
     /// [`FailCode::Refused`] if the daemon does not serve a directory.
-    pub(crate) fn root(&self, what: &'static str, name: &dyn std::fmt::Display) -> Result<&Arc<Root>, FileError> {
+    pub(crate) fn root(
+        &self,
+        what: &'static str,
+        name: &dyn std::fmt::Display,
+    ) -> Result<&Arc<Root>, FileError> {
         match self {
             Self::Files(root) => Ok(root),
             Self::Other(_) => Err(no_directory(what, name)),
@@ -67,25 +85,44 @@ impl Served {
     pub(crate) fn is_directory(&self, name: &Name) -> bool {
         match self {
             Self::Files(root) => root.is_directory(name),
-            Self::Other(stored) => {
-                stored.to_find("look at", Some(name)).and_then(|storage| storage.stat(name)).is_ok_and(|found| found.kind == Kind::Dir)
-            }
+            Self::Other(stored) => stored
+                .to_find("look at", Some(name))
+                .and_then(|storage| storage.stat(name))
+                .is_ok_and(|found| found.kind == Kind::Dir),
         }
     }
 
-    pub(crate) fn open_source(&self, name: &Name, options: ReadOptions) -> Result<Source, FileError> {
+    pub(crate) fn open_source(
+        &self,
+        name: &Name,
+        options: ReadOptions,
+    ) -> Result<Source, FileError> {
         match self {
             Self::Files(root) => Source::open_beneath(root, name, options),
-            Self::Other(stored) => Source::of_stored(stored.to_find("open", Some(name))?.open(name)?, name.to_string(), options),
+            Self::Other(stored) => Source::of_stored(
+                stored.to_find("open", Some(name))?.open(name)?,
+                name.to_string(),
+                options,
+            ),
         }
     }
 
     /// Opens a file for receiving, and returns the subtrees that are already durable.
-    pub(crate) fn open_target(&self, name: &Name, offer: &Offer, options: PutOptions, peer: PublicKey) -> Result<TargetOpened, FileError> {
+    pub(crate) fn open_target(
+        &self,
+        name: &Name,
+        offer: &Offer,
+        options: PutOptions,
+        peer: PublicKey,
+    ) -> Result<TargetOpened, FileError> {
         match self {
             Self::Files(root) => {
                 let error = |cause: io::Error| {
-                    let operation = if Barred::is_why(&cause) { "receive" } else { "open the directory of" };
+                    let operation = if Barred::is_why(&cause) {
+                        "receive"
+                    } else {
+                        "open the directory of"
+                    };
                     FileError::new(operation, name, cause)
                 };
                 let (dir, name) = root.open_place_for(name).map_err(error)?;
@@ -102,12 +139,17 @@ impl Served {
                 file::Target::open(request).map(|(target, have)| (target.into(), have))
             }
             Self::Other(_) if options.trial => Err(no_directory("try to receive", name)),
-            Self::Other(stored) => Target::begin(stored.to_name("receive", name)?, name, offer, options, peer),
+            Self::Other(stored) => {
+                Target::begin(stored.to_name("receive", name)?, name, offer, options, peer)
+            }
         }
     }
 }
 
 fn no_directory(what: &'static str, name: &dyn std::fmt::Display) -> FileError {
-    let why = io::Error::new(io::ErrorKind::Unsupported, "this daemon's storage has no directories");
+    let why = io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this daemon's storage has no directories",
+    );
     FileError::new(what, name, why).with_code(FailCode::Refused)
 }

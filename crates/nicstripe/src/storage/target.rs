@@ -24,7 +24,10 @@ pub(crate) type TargetOpened = (Target, Vec<Subtree>);
 
 /// File that is being received.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one a transfer, and the large one is the usual one")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one a transfer, and the large one is the usual one"
+)]
 pub(crate) enum Target {
     /// File of the file system; supports holes, delta and in-place writes.
     File(file::Target),
@@ -80,7 +83,11 @@ impl Target {
         peer: PublicKey,
     ) -> Result<TargetOpened, FileError> {
         let grid = grid_of(offer);
-        let mode = if options.preserve { offer.mode & 0o777 } else { offer.mode & 0o777 & !umask() };
+        let mode = if options.preserve {
+            offer.mode & 0o777
+        } else {
+            offer.mode & 0o777 & !umask()
+        };
         let request = PartRequest {
             name,
             peer,
@@ -91,7 +98,10 @@ impl Target {
             replace: options.replace || options.delta || options.in_place,
             restart: options.restart || grid.is_open(),
             mode,
-            modified: options.preserve.then(|| time_of(offer.source.mtime)).flatten(),
+            modified: options
+                .preserve
+                .then(|| time_of(offer.source.mtime))
+                .flatten(),
         };
         let (part, have) = storage.begin(&request)?;
         let target = StoredTarget {
@@ -168,7 +178,11 @@ impl Target {
 
     /// Copies a chunk of the existing file into the new one and returns its hash. Returns `None` if
     /// the chunk cannot be read.
-    pub(crate) fn compare_chunk(&self, chunk: ChunkId, buffer: &mut ChunkBuffer) -> Result<Option<ChainingValue>, FileError> {
+    pub(crate) fn compare_chunk(
+        &self,
+        chunk: ChunkId,
+        buffer: &mut ChunkBuffer,
+    ) -> Result<Option<ChainingValue>, FileError> {
         match self {
             Self::File(target) => target.compare_chunk(chunk, buffer),
             Self::Stored(_) => Ok(None),
@@ -177,7 +191,11 @@ impl Target {
 
     /// Verifies a chunk against its header, writes it and reports the result. May also report other
     /// chunks that arrived meanwhile.
-    pub(crate) fn write_chunk(&self, arrived: Arrived, report: impl Fn(Arrived, Result<(), WriteError>)) {
+    pub(crate) fn write_chunk(
+        &self,
+        arrived: Arrived,
+        report: impl Fn(Arrived, Result<(), WriteError>),
+    ) {
         match self {
             Self::File(target) => target.write_chunk(arrived, report),
             Self::Stored(target) => {
@@ -224,9 +242,14 @@ impl StoredTarget {
     fn write_chunk(&self, arrived: &mut Arrived) -> Result<(), WriteError> {
         arrived.verify(self.grid)?;
         let bytes = arrived.buffer.bytes();
-        let Some(extent) = self.grid.extent_of(arrived.header.chunk) else { return Err(WriteError::Damaged) };
-        self.part.write_all_at(bytes, extent.offset).map_err(|cause| self.kept(self.error("write", cause)))?;
-        self.end.fetch_max(extent.offset + bytes.len() as u64, Ordering::AcqRel);
+        let Some(extent) = self.grid.extent_of(arrived.header.chunk) else {
+            return Err(WriteError::Damaged);
+        };
+        self.part
+            .write_all_at(bytes, extent.offset)
+            .map_err(|cause| self.kept(self.error("write", cause)))?;
+        self.end
+            .fetch_max(extent.offset + bytes.len() as u64, Ordering::AcqRel);
         Ok(())
     }
 
@@ -240,7 +263,8 @@ impl StoredTarget {
             self.discard(&mut syncs);
             self.error("sync", cause)
         })?;
-        self.has_durable.fetch_or(!subtrees.is_empty(), Ordering::AcqRel);
+        self.has_durable
+            .fetch_or(!subtrees.is_empty(), Ordering::AcqRel);
         Ok(())
     }
 
@@ -249,8 +273,16 @@ impl StoredTarget {
         if *syncs == Syncs::Closed || self.poisoned.load(Ordering::Acquire) {
             return Err(self.error("name", io::Error::other("it was discarded before")));
         }
-        let size = if self.grid.is_open() { self.end.load(Ordering::Acquire) } else { self.grid.size };
-        if self.verify && !self.has_digest(digest, size).map_err(|cause| self.kept(self.error("read back", cause)))? {
+        let size = if self.grid.is_open() {
+            self.end.load(Ordering::Acquire)
+        } else {
+            self.grid.size
+        };
+        if self.verify
+            && !self
+                .has_digest(digest, size)
+                .map_err(|cause| self.kept(self.error("read back", cause)))?
+        {
             self.discard(&mut syncs);
             let cause = io::Error::other("the storage does not return what was written to it");
             return Err(self.error("verify", cause).with_code(FailCode::Digest));
@@ -286,7 +318,11 @@ impl StoredTarget {
     }
 
     fn kept(&self, error: FileError) -> FileError {
-        if self.is_resumable() { error.resumable() } else { error }
+        if self.is_resumable() {
+            error.resumable()
+        } else {
+            error
+        }
     }
 
     fn error(&self, operation: &'static str, cause: io::Error) -> FileError {
@@ -312,7 +348,9 @@ impl Drop for StoredTarget {
 fn origin_of(offer: &Offer, grid: Grid, peer: PublicKey) -> [u8; 32] {
     let source = &offer.source;
     let mut hasher = blake3::Hasher::new();
-    hasher.update(b"nicstripe origin of a part 1").update(peer.as_bytes());
+    hasher
+        .update(b"nicstripe origin of a part 1")
+        .update(peer.as_bytes());
     let numbers = [
         source.mtime.seconds as u64,
         source.ctime.seconds as u64,

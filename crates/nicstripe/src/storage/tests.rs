@@ -28,13 +28,25 @@ fn code<T>(result: Result<T, FileError>) -> Option<FailCode> {
 
 #[test]
 fn times_go_there_and_back_also_before_the_epoch() {
-    for (seconds, nanoseconds) in [(0, 0), (0, 1), (-1, 999_999_999), (-7, 0), (1_700_000_000, 5)] {
-        let timestamp = Timestamp { seconds, nanoseconds };
+    for (seconds, nanoseconds) in [
+        (0, 0),
+        (0, 1),
+        (-1, 999_999_999),
+        (-7, 0),
+        (1_700_000_000, 5),
+    ] {
+        let timestamp = Timestamp {
+            seconds,
+            nanoseconds,
+        };
         assert_eq!(timestamp_of(time_of(timestamp).unwrap()), timestamp);
     }
     // Values made up by a peer must not panic.
     for seconds in [i64::MIN, i64::MAX] {
-        let _ = time_of(Timestamp { seconds, nanoseconds: u32::MAX });
+        let _ = time_of(Timestamp {
+            seconds,
+            nanoseconds: u32::MAX,
+        });
     }
 }
 
@@ -57,9 +69,17 @@ fn a_part_is_gone_on_with_where_it_is_of_the_same_origin_alone() {
     let (_, have) = storage.begin(&request(&target, 2, 10)).unwrap();
     assert_eq!(have, []);
     left(&storage);
-    let (_, have) = storage.begin(&PartRequest { restart: true, ..request(&target, 1, 10) }).unwrap();
+    let (_, have) = storage
+        .begin(&PartRequest {
+            restart: true,
+            ..request(&target, 1, 10)
+        })
+        .unwrap();
     assert_eq!(have, []);
-    let other = PartRequest { peer: PublicKey::from_bytes([8; 32]), ..request(&target, 1, 10) };
+    let other = PartRequest {
+        peer: PublicKey::from_bytes([8; 32]),
+        ..request(&target, 1, 10)
+    };
     assert_eq!(storage.begin(&other).unwrap().1, []);
     storage.forget_unfinished();
     assert_eq!((storage.unfinished(), storage.used()), (0, 0));
@@ -69,7 +89,10 @@ fn a_part_is_gone_on_with_where_it_is_of_the_same_origin_alone() {
 fn a_part_that_is_open_is_busy_and_one_that_was_discarded_is_not() {
     let (storage, target) = (MemoryStorage::new(), name("target"));
     let (part, _) = storage.begin(&request(&target, 1, 10)).unwrap();
-    assert_eq!(code(storage.begin(&request(&target, 1, 10))), Some(FailCode::Busy));
+    assert_eq!(
+        code(storage.begin(&request(&target, 1, 10))),
+        Some(FailCode::Busy)
+    );
     storage.forget_unfinished();
     assert_eq!(storage.unfinished(), 1, "it is open");
     part.discard();
@@ -77,7 +100,10 @@ fn a_part_that_is_open_is_busy_and_one_that_was_discarded_is_not() {
     // A discarded part must not affect its successor.
     part.discard();
     drop(part);
-    assert_eq!(code(storage.begin(&request(&target, 1, 10))), Some(FailCode::Busy));
+    assert_eq!(
+        code(storage.begin(&request(&target, 1, 10))),
+        Some(FailCode::Busy)
+    );
 }
 
 #[test]
@@ -88,7 +114,10 @@ fn a_name_that_was_taken_meanwhile_stays_with_who_has_it() {
     storage.insert(&target, b"old").unwrap();
     assert_eq!(code(part.commit(3)), Some(FailCode::Exists));
     assert_eq!(storage.contents(&target).unwrap(), b"old");
-    assert_eq!(code(storage.begin(&request(&target, 2, 3))), Some(FailCode::Exists));
+    assert_eq!(
+        code(storage.begin(&request(&target, 2, 3))),
+        Some(FailCode::Exists)
+    );
 }
 
 #[test]
@@ -100,9 +129,18 @@ fn whoever_reads_a_file_has_it_as_it_was_when_it_was_opened() {
     storage.insert(&target, b"other").unwrap();
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!((&bytes, file.identity().unwrap()), (b"first", first));
-    assert_ne!(storage.open(&target).unwrap().identity().unwrap().version, first.version);
-    assert_eq!(file.read_exact_at(&mut bytes, 1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-    assert_eq!(file.read_exact_at(&mut bytes, u64::MAX).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    assert_ne!(
+        storage.open(&target).unwrap().identity().unwrap().version,
+        first.version
+    );
+    assert_eq!(
+        file.read_exact_at(&mut bytes, 1).unwrap_err().kind(),
+        io::ErrorKind::UnexpectedEof
+    );
+    assert_eq!(
+        file.read_exact_at(&mut bytes, u64::MAX).unwrap_err().kind(),
+        io::ErrorKind::UnexpectedEof
+    );
 }
 
 #[test]
@@ -110,11 +148,17 @@ fn bytes_are_where_they_were_written_whatever_the_order_and_the_borders() {
     let storage = MemoryStorage::new();
     let bytes: Vec<u8> = (0..1_000_003_u32).map(|byte| (byte % 251) as u8).collect();
     let target = name("target");
-    let (part, _) = storage.begin(&request(&target, 1, bytes.len() as u64)).unwrap();
+    let (part, _) = storage
+        .begin(&request(&target, 1, bytes.len() as u64))
+        .unwrap();
     let mut offsets: Vec<usize> = (0..bytes.len()).step_by(70_001).collect();
     offsets.sort_by_key(|offset| offset % 13);
     for offset in offsets {
-        part.write_all_at(&bytes[offset..bytes.len().min(offset + 70_001)], offset as u64).unwrap();
+        part.write_all_at(
+            &bytes[offset..bytes.len().min(offset + 70_001)],
+            offset as u64,
+        )
+        .unwrap();
     }
     part.commit(bytes.len() as u64).unwrap();
     assert!(storage.contents(&target).unwrap() == bytes);
@@ -126,12 +170,26 @@ fn bytes_are_where_they_were_written_whatever_the_order_and_the_borders() {
 #[test]
 fn what_is_full_takes_no_more_and_frees_what_is_removed() {
     let storage = MemoryStorage::with_limit(10);
-    assert_eq!(code(storage.insert(&name("big"), [0; 11])), Some(FailCode::NoSpace));
+    assert_eq!(
+        code(storage.insert(&name("big"), [0; 11])),
+        Some(FailCode::NoSpace)
+    );
     storage.insert(&name("a"), [0; 6]).unwrap();
-    assert_eq!(code(storage.begin(&request(&name("b"), 1, 5))), Some(FailCode::NoSpace));
+    assert_eq!(
+        code(storage.begin(&request(&name("b"), 1, 5))),
+        Some(FailCode::NoSpace)
+    );
     storage.remove(&name("a")).unwrap();
-    let (part, _) = storage.begin(&PartRequest { size: None, ..request(&name("b"), 1, 0) }).unwrap();
-    assert_eq!(part.write_all_at(&[1; 11], 0).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    let (part, _) = storage
+        .begin(&PartRequest {
+            size: None,
+            ..request(&name("b"), 1, 0)
+        })
+        .unwrap();
+    assert_eq!(
+        part.write_all_at(&[1; 11], 0).unwrap_err().kind(),
+        io::ErrorKind::StorageFull
+    );
 }
 
 #[test]
@@ -144,16 +202,36 @@ fn directories_are_listed_page_by_page_in_the_order_of_their_names() {
         storage.insert(&name(text), b"").unwrap();
     }
     let page = |dir: Option<&str>, after: Option<&str>, most| {
-        let (entries, more) = storage.list(dir.map(name).as_ref(), after.map(str::as_bytes), most).unwrap();
-        (entries.into_iter().map(|(name, _)| String::from_utf8(name).unwrap()).collect::<Vec<_>>(), more)
+        let (entries, more) = storage
+            .list(dir.map(name).as_ref(), after.map(str::as_bytes), most)
+            .unwrap();
+        (
+            entries
+                .into_iter()
+                .map(|(name, _)| String::from_utf8(name).unwrap())
+                .collect::<Vec<_>>(),
+            more,
+        )
     };
     assert_eq!(page(None, None, 2), (vec!["a".into(), "b".into()], true));
-    assert_eq!(page(None, Some("b"), 2), (vec!["b2".into(), "c".into()], false));
+    assert_eq!(
+        page(None, Some("b"), 2),
+        (vec!["b2".into(), "c".into()], false)
+    );
     assert_eq!(page(None, Some("aa"), 1), (vec!["b".into()], true));
-    assert_eq!(page(Some("b"), None, 9), (vec!["deep".into(), "x".into()], false));
+    assert_eq!(
+        page(Some("b"), None, 9),
+        (vec!["deep".into(), "x".into()], false)
+    );
     assert_eq!(storage.stat(&name("b/deep")).unwrap().kind, Kind::Dir);
-    assert_eq!(code(storage.list(Some(&name("a")), None, 1)), Some(FailCode::NotAFile));
-    assert_eq!(code(storage.list(Some(&name("z")), None, 1)), Some(FailCode::NotFound));
+    assert_eq!(
+        code(storage.list(Some(&name("a")), None, 1)),
+        Some(FailCode::NotAFile)
+    );
+    assert_eq!(
+        code(storage.list(Some(&name("z")), None, 1)),
+        Some(FailCode::NotFound)
+    );
 }
 
 #[test]
@@ -164,19 +242,44 @@ fn names_are_removed_and_changed_only_where_nothing_else_is_lost() {
     storage.insert(&name("dir/file"), b"1").unwrap();
     storage.insert(&name("other"), b"2").unwrap();
 
-    assert_eq!(code(storage.make_dir(&name("dir/file/x"))), Some(FailCode::Exists));
+    assert_eq!(
+        code(storage.make_dir(&name("dir/file/x"))),
+        Some(FailCode::Exists)
+    );
     assert_eq!(code(storage.remove(&name("dir"))), Some(FailCode::Exists));
-    assert_eq!(code(storage.remove(&name("missing"))), Some(FailCode::NotFound));
-    assert_eq!(code(storage.rename(&name("other"), &name("dir/file"), false)), Some(FailCode::Exists));
-    assert_eq!(code(storage.rename(&name("other"), &name("dir/sub"), true)), Some(FailCode::NotAFile));
-    assert_eq!(code(storage.rename(&name("other"), &name("no/where"), true)), Some(FailCode::NotFound));
-    assert_eq!(code(storage.rename(&name("dir"), &name("dir/sub/dir"), true)), Some(FailCode::Refused));
-    assert_eq!(code(storage.rename(&name("missing"), &name("x"), true)), Some(FailCode::NotFound));
+    assert_eq!(
+        code(storage.remove(&name("missing"))),
+        Some(FailCode::NotFound)
+    );
+    assert_eq!(
+        code(storage.rename(&name("other"), &name("dir/file"), false)),
+        Some(FailCode::Exists)
+    );
+    assert_eq!(
+        code(storage.rename(&name("other"), &name("dir/sub"), true)),
+        Some(FailCode::NotAFile)
+    );
+    assert_eq!(
+        code(storage.rename(&name("other"), &name("no/where"), true)),
+        Some(FailCode::NotFound)
+    );
+    assert_eq!(
+        code(storage.rename(&name("dir"), &name("dir/sub/dir"), true)),
+        Some(FailCode::Refused)
+    );
+    assert_eq!(
+        code(storage.rename(&name("missing"), &name("x"), true)),
+        Some(FailCode::NotFound)
+    );
 
     storage.rename(&name("dir"), &name("dir2"), false).unwrap();
-    storage.rename(&name("other"), &name("dir2/file"), true).unwrap();
+    storage
+        .rename(&name("other"), &name("dir2/file"), true)
+        .unwrap();
     assert_eq!(storage.contents(&name("dir2/file")).unwrap(), b"2");
-    storage.rename(&name("dir2/file"), &name("dir2/file"), false).unwrap();
+    storage
+        .rename(&name("dir2/file"), &name("dir2/file"), false)
+        .unwrap();
     storage.remove(&name("dir2/file")).unwrap();
     storage.remove(&name("dir2/sub")).unwrap();
     storage.remove(&name("dir2")).unwrap();

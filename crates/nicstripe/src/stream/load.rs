@@ -31,7 +31,8 @@ pub(crate) struct SharedGate {
 
 impl SharedGate {
     pub(crate) fn set(&self, gate: LoadGate) {
-        self.counted.store(gate.counted.unwrap_or(0), Ordering::Release);
+        self.counted
+            .store(gate.counted.unwrap_or(0), Ordering::Release);
         self.latest.store(gate.latest, Ordering::Release);
         self.is_open.store(gate.is_open, Ordering::Release);
     }
@@ -120,7 +121,10 @@ const BURST: Duration = Duration::from_millis(20);
 
 impl StreamLoad {
     pub(super) fn new(shared: Loads) -> Self {
-        Self { shared, ..Self::default() }
+        Self {
+            shared,
+            ..Self::default()
+        }
     }
 
     /// Returns the run to count at this moment.
@@ -135,7 +139,10 @@ impl StreamLoad {
 
     /// Starts or stops sending load.
     pub(super) fn load(&mut self, order: Option<LoadOrder>) {
-        self.loading = order.map(|order| Loading { order, passed_at: Instant::now() });
+        self.loading = order.map(|order| Loading {
+            order,
+            passed_at: Instant::now(),
+        });
     }
 
     /// Stops load and messages.
@@ -146,19 +153,34 @@ impl StreamLoad {
     /// Starts a series of messages, replacing any running one.
     pub(super) fn ping(&mut self, order: PingOrder, tls: &mut TlsStream) -> Result<(), TlsError> {
         let now = Instant::now();
-        self.pinging = Some(Pinging { order, began: now, token: 0, sent_at: now, left: 0, asked: false, times: Vec::new() });
+        self.pinging = Some(Pinging {
+            order,
+            began: now,
+            token: 0,
+            sent_at: now,
+            left: 0,
+            asked: false,
+            times: Vec::new(),
+        });
         self.ask(tls)
     }
 
     /// Returns true if there is data to send now.
     pub(super) fn is_due(&self) -> bool {
-        self.is_message_due() || self.loading.as_ref().is_some_and(|loading| loading.wait(Instant::now()).is_none())
+        self.is_message_due()
+            || self
+                .loading
+                .as_ref()
+                .is_some_and(|loading| loading.wait(Instant::now()).is_none())
     }
 
     /// Returns the time at which the rate limit permits the next frame, if that is all it waits
     /// for.
     pub(super) fn due_at(&self) -> Option<Instant> {
-        self.loading.as_ref().filter(|_| !self.is_message_due())?.wait(Instant::now())
+        self.loading
+            .as_ref()
+            .filter(|_| !self.is_message_due())?
+            .wait(Instant::now())
     }
 
     fn is_message_due(&self) -> bool {
@@ -173,11 +195,18 @@ impl StreamLoad {
             }
             if self.is_message_due() {
                 self.go_on_asking(tls)?;
-            } else if let Some(loading) = self.loading.as_mut().filter(|loading| loading.wait(Instant::now()).is_none()) {
+            } else if let Some(loading) = self
+                .loading
+                .as_mut()
+                .filter(|loading| loading.wait(Instant::now()).is_none())
+            {
                 let len = loading.frame_len();
                 queue_load(tls, loading.order.run, len)?;
                 loading.on_sent(len);
-                self.shared.counters.sent.fetch_add(len as u64, Ordering::Relaxed);
+                self.shared
+                    .counters
+                    .sent
+                    .fetch_add(len as u64, Ordering::Relaxed);
             } else {
                 break;
             }
@@ -187,19 +216,38 @@ impl StreamLoad {
 
     /// Handles received items: counts load, answers echoes, and sends the next message. Returns the
     /// round-trip times of a finished series.
-    pub(super) fn take(&mut self, came: &Came, tls: &mut TlsStream) -> Result<Option<Vec<Duration>>, BenchBreach> {
+    pub(super) fn take(
+        &mut self,
+        came: &Came,
+        tls: &mut TlsStream,
+    ) -> Result<Option<Vec<Duration>>, BenchBreach> {
         if came.counted > 0 {
-            self.shared.counters.received.fetch_add(came.counted, Ordering::Relaxed);
+            self.shared
+                .counters
+                .received
+                .fetch_add(came.counted, Ordering::Relaxed);
         }
         for asked in &came.asked {
             if tls.queued() > MOST_UNSENT {
                 return Err(BenchBreach::Flood);
             }
-            queue_echo(tls, EchoHeader { reply: true, ..*asked })?;
+            queue_echo(
+                tls,
+                EchoHeader {
+                    reply: true,
+                    ..*asked
+                },
+            )?;
         }
         let mut done = None;
         for answer in &came.answered {
-            let Some(pinging) = self.pinging.as_mut().filter(|pinging| pinging.asked && pinging.token == answer.token) else { continue };
+            let Some(pinging) = self
+                .pinging
+                .as_mut()
+                .filter(|pinging| pinging.asked && pinging.token == answer.token)
+            else {
+                continue;
+            };
             pinging.times.push(pinging.sent_at.elapsed());
             if pinging.is_over() {
                 done = self.pinging.take().map(|pinging| pinging.times);
@@ -213,7 +261,9 @@ impl StreamLoad {
     /// Starts the next message.
     fn ask(&mut self, tls: &mut TlsStream) -> Result<(), TlsError> {
         self.next_token += 1;
-        let Some(pinging) = &mut self.pinging else { return Ok(()) };
+        let Some(pinging) = &mut self.pinging else {
+            return Ok(());
+        };
         let is_large = pinging.order.bytes > MAX_ECHO as u64;
         (pinging.token, pinging.sent_at, pinging.asked) = (self.next_token, Instant::now(), false);
         pinging.left = if is_large { pinging.order.bytes } else { 0 };
@@ -222,7 +272,9 @@ impl StreamLoad {
 
     /// Queues the next frame of the message.
     fn go_on_asking(&mut self, tls: &mut TlsStream) -> Result<(), TlsError> {
-        let Some(pinging) = &mut self.pinging else { return Ok(()) };
+        let Some(pinging) = &mut self.pinging else {
+            return Ok(());
+        };
         if pinging.left > 0 {
             let len = pinging.left.min(MAX_LOAD as u64);
             queue_load(tls, pinging.order.run, len as usize)?;
@@ -230,8 +282,19 @@ impl StreamLoad {
             self.shared.counters.sent.fetch_add(len, Ordering::Relaxed);
         }
         if pinging.left == 0 {
-            let len = if pinging.order.bytes > MAX_ECHO as u64 { 0 } else { pinging.order.bytes as u32 };
-            queue_echo(tls, EchoHeader { token: pinging.token, reply: false, len })?;
+            let len = if pinging.order.bytes > MAX_ECHO as u64 {
+                0
+            } else {
+                pinging.order.bytes as u32
+            };
+            queue_echo(
+                tls,
+                EchoHeader {
+                    token: pinging.token,
+                    reply: false,
+                    len,
+                },
+            )?;
             pinging.asked = true;
         }
         Ok(())
@@ -255,19 +318,29 @@ impl Loading {
     /// Returns the size of the next frame, at most one burst under a rate limit.
     fn frame_len(&self) -> usize {
         let message = (self.order.message_bytes as usize).clamp(1, MAX_LOAD);
-        self.order.rate.map_or(message, |rate| message.min((rate.bytes_in(BURST) as usize).max(1024)))
+        self.order.rate.map_or(message, |rate| {
+            message.min((rate.bytes_in(BURST) as usize).max(1024))
+        })
     }
 
     fn on_sent(&mut self, len: usize) {
         if let Some(BitRate(bps)) = self.order.rate {
-            self.passed_at = self.passed_at.max(Instant::now()) + BitRate(bps.max(1)).time_for(len as u64).min(Duration::from_secs(3600));
+            self.passed_at = self.passed_at.max(Instant::now())
+                + BitRate(bps.max(1))
+                    .time_for(len as u64)
+                    .min(Duration::from_secs(3600));
         }
     }
 }
 
 impl Came {
     /// Parses a received piece that may belong to the benchmark.
-    pub(super) fn on_piece(&mut self, meter: &mut LoadMeter, gate: LoadGate, piece: &Piece<'_>) -> Result<(), LoadError> {
+    pub(super) fn on_piece(
+        &mut self,
+        meter: &mut LoadMeter,
+        gate: LoadGate,
+        piece: &Piece<'_>,
+    ) -> Result<(), LoadError> {
         match meter.on_piece(piece, gate)? {
             Metered::Nothing => {}
             Metered::Counted(bytes) => self.counted += bytes,
@@ -289,7 +362,11 @@ pub(crate) enum BenchBreach {
 
 fn queue_load(tls: &mut TlsStream, run: u32, len: usize) -> Result<(), TlsError> {
     let mut header = Vec::with_capacity(16);
-    LoadHeader { run, len: len as u32 }.encode(&mut header);
+    LoadHeader {
+        run,
+        len: len as u32,
+    }
+    .encode(&mut header);
     tls.queue(&[&header, filler(len)])
 }
 

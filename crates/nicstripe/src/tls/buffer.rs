@@ -18,7 +18,12 @@ impl SendBuffer {
     /// Creates an empty buffer of `capacity` bytes, which the kernel zeroes page by page on first
     /// use.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        Self { bytes: vec![0; capacity], start: 0, end: 0, gone: 0 }
+        Self {
+            bytes: vec![0; capacity],
+            start: 0,
+            end: 0,
+            gone: 0,
+        }
     }
 
     /// Returns the unsent bytes.

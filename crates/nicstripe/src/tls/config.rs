@@ -20,7 +20,10 @@ use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, Uni
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError, ServerConfig, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError,
+    ServerConfig, SignatureScheme,
+};
 
 use super::{ALPN, ALPN_FAMILY};
 use crate::trust::{Identity, PublicKey};
@@ -51,7 +54,9 @@ impl ClientTls {
             .expect("the provider made here has TLS 1.3 suites")
             .dangerous()
             .with_custom_certificate_verifier(verifier)
-            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(identity.certified_key())));
+            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
+                identity.certified_key(),
+            )));
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = Resumption::disabled();
         config.enable_sni = false;
@@ -93,11 +98,18 @@ impl ServerTls {
 
 /// Returns the algorithms of aws-lc to use, in order of preference.
 fn crypto_provider(has_aes: bool) -> CryptoProvider {
-    let mut cipher_suites = vec![cipher_suite::TLS13_AES_256_GCM_SHA384, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+    let mut cipher_suites = vec![
+        cipher_suite::TLS13_AES_256_GCM_SHA384,
+        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ];
     if !has_aes {
         cipher_suites.reverse();
     }
-    CryptoProvider { cipher_suites, kx_groups: vec![kx_group::X25519MLKEM768], ..provider::default_provider() }
+    CryptoProvider {
+        cipher_suites,
+        kx_groups: vec![kx_group::X25519MLKEM768],
+        ..provider::default_provider()
+    }
 }
 
 /// Verifier that accepts a raw public key if it passes the filter and signs the handshake.
@@ -108,11 +120,16 @@ struct PinnedKeys {
 
 impl PinnedKeys {
     fn new(accepts: KeyFilter, crypto: &Arc<CryptoProvider>) -> Self {
-        Self { accepts, crypto: Arc::clone(crypto) }
+        Self {
+            accepts,
+            crypto: Arc::clone(crypto),
+        }
     }
 
     fn check(&self, spki: &CertificateDer<'_>, more: &[CertificateDer<'_>]) -> Result<(), Error> {
-        let key = PublicKey::from_spki(spki).filter(|_| more.is_empty()).ok_or_else(|| reject(BadKey))?;
+        let key = PublicKey::from_spki(spki)
+            .filter(|_| more.is_empty())
+            .ok_or_else(|| reject(BadKey))?;
         match (self.accepts)(&key) {
             true => Ok(()),
             false => Err(reject(UntrustedKey(key))),
@@ -126,7 +143,12 @@ impl PinnedKeys {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let spki = SubjectPublicKeyInfoDer::from(spki.as_ref());
-        verify_tls13_signature_with_raw_key(message, &spki, signature, &self.crypto.signature_verification_algorithms)
+        verify_tls13_signature_with_raw_key(
+            message,
+            &spki,
+            signature,
+            &self.crypto.signature_verification_algorithms,
+        )
     }
 }
 
@@ -145,7 +167,8 @@ impl ServerCertVerifier for PinnedKeys {
         _ocsp: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.check(spki, more).map(|()| ServerCertVerified::assertion())
+        self.check(spki, more)
+            .map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -190,7 +213,8 @@ impl ClientCertVerifier for PinnedKeys {
         more: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.check(spki, more).map(|()| ClientCertVerified::assertion())
+        self.check(spki, more)
+            .map(|()| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -256,11 +280,13 @@ fn reject(why: impl std::error::Error + Send + Sync + 'static) -> Error {
 fn has_aes() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     {
-        std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq")
+        std::arch::is_x86_feature_detected!("aes")
+            && std::arch::is_x86_feature_detected!("pclmulqdq")
     }
     #[cfg(target_arch = "aarch64")]
     {
-        std::arch::is_aarch64_feature_detected!("aes") && std::arch::is_aarch64_feature_detected!("pmull")
+        std::arch::is_aarch64_feature_detected!("aes")
+            && std::arch::is_aarch64_feature_detected!("pmull")
     }
     #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
     {

@@ -97,13 +97,19 @@ impl TlsError {
     /// alert. Deliberate changes look the same as bad memory in a switch.
     pub(crate) fn tells_of_damage(&self) -> bool {
         use AlertDescription::{BadRecordMac, RecordOverflow};
-        matches!(self, Self::Record(_) | Self::Alert(BadRecordMac | RecordOverflow))
+        matches!(
+            self,
+            Self::Record(_) | Self::Alert(BadRecordMac | RecordOverflow)
+        )
     }
 
     /// Returns true if the peer closed the connection. Its last bytes may still be readable.
     pub(super) fn is_hang_up(error: &io::Error) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
-        matches!(error.kind(), ConnectionReset | BrokenPipe | ConnectionAborted | NotConnected)
+        matches!(
+            error.kind(),
+            ConnectionReset | BrokenPipe | ConnectionAborted | NotConnected
+        )
     }
 }
 

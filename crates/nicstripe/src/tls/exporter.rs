@@ -26,14 +26,22 @@ impl ExporterSecret {
     pub(super) fn export(&self, suite: CipherSuite, label: &[u8]) -> Result<[u8; 32], Unspecified> {
         let (hkdf, hash) = match suite {
             CipherSuite::TLS13_AES_256_GCM_SHA384 => (hkdf::HKDF_SHA384, &digest::SHA384),
-            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 | CipherSuite::TLS13_AES_128_GCM_SHA256 => (hkdf::HKDF_SHA256, &digest::SHA256),
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 | CipherSuite::TLS13_AES_128_GCM_SHA256 => {
+                (hkdf::HKDF_SHA256, &digest::SHA256)
+            }
             _ => return Err(Unspecified),
         };
         let nothing = digest::digest(hash, b"");
         let mut master = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut secret = expand(hkdf, &master, label, nothing.as_ref(), hash.output_len());
         erase(&mut master);
-        let exported = expand(hkdf, secret.as_deref().map_err(|_| Unspecified)?, b"exporter", nothing.as_ref(), 32);
+        let exported = expand(
+            hkdf,
+            secret.as_deref().map_err(|_| Unspecified)?,
+            b"exporter",
+            nothing.as_ref(),
+            32,
+        );
         if let Ok(secret) = &mut secret {
             erase(secret);
         }
@@ -66,16 +74,27 @@ impl Drop for ExporterSecret {
 }
 
 /// HKDF-Expand-Label (RFC 8446, section 7.1).
-fn expand(hkdf: hkdf::Algorithm, secret: &[u8], label: &[u8], context: &[u8], len: usize) -> Result<Vec<u8>, Unspecified> {
+fn expand(
+    hkdf: hkdf::Algorithm,
+    secret: &[u8],
+    label: &[u8],
+    context: &[u8],
+    len: usize,
+) -> Result<Vec<u8>, Unspecified> {
     let short = |len: usize| u8::try_from(len).map_err(|_| Unspecified);
     // An empty secret means that the key log was never called.
     if secret.is_empty() {
         return Err(Unspecified);
     }
-    let (lengths, context_len) = ([0, short(len)?, short(PREFIX.len() + label.len())?], [short(context.len())?]);
+    let (lengths, context_len) = (
+        [0, short(len)?, short(PREFIX.len() + label.len())?],
+        [short(context.len())?],
+    );
     let info = [&lengths[..], PREFIX, label, &context_len, context];
     let mut out = vec![0; len];
-    Prk::new_less_safe(hkdf, secret).expand(&info, Length(len))?.fill(&mut out)?;
+    Prk::new_less_safe(hkdf, secret)
+        .expand(&info, Length(len))?
+        .fill(&mut out)?;
     Ok(out)
 }
 

@@ -49,8 +49,10 @@ impl Handshake {
         let mut config = tls.0.clone();
         config.key_log = exporter.clone();
         // Never sent: the peer is identified by its key.
-        let name = ServerName::try_from("nicstripe").map_err(|_| TlsError::Unusable("no server name"))?;
-        let connection = UnbufferedClientConnection::new(Arc::new(config), name).map_err(TlsError::from_handshake)?;
+        let name =
+            ServerName::try_from("nicstripe").map_err(|_| TlsError::Unusable("no server name"))?;
+        let connection = UnbufferedClientConnection::new(Arc::new(config), name)
+            .map_err(TlsError::from_handshake)?;
         let mut handshake = Self::new(Connection::Client(Box::new(connection)), exporter);
         handshake.receive(&mut [], out)?;
         Ok(handshake)
@@ -60,12 +62,21 @@ impl Handshake {
         let exporter = ExporterSecret::new();
         let mut config = tls.0.clone();
         config.key_log = exporter.clone();
-        let connection = UnbufferedServerConnection::new(Arc::new(config)).map_err(TlsError::from_handshake)?;
-        Ok(Self::new(Connection::Server(Box::new(connection)), exporter))
+        let connection =
+            UnbufferedServerConnection::new(Arc::new(config)).map_err(TlsError::from_handshake)?;
+        Ok(Self::new(
+            Connection::Server(Box::new(connection)),
+            exporter,
+        ))
     }
 
     fn new(connection: Connection, exporter: Arc<ExporterSecret>) -> Self {
-        Self { connection, exporter, seen: 0, spoke: false }
+        Self {
+            connection,
+            exporter,
+            seen: 0,
+            spoke: false,
+        }
     }
 
     /// Returns true if this server has presented its key, so that the peer may close because of it.
@@ -77,10 +88,16 @@ impl Handshake {
     /// writes answers to `out`.
     ///
     /// After an error `out` may hold an alert for the peer.
-    pub(super) fn receive(&mut self, received: &mut [u8], out: &mut SendBuffer) -> Result<Step, TlsError> {
+    pub(super) fn receive(
+        &mut self,
+        received: &mut [u8],
+        out: &mut SendBuffer,
+    ) -> Result<Step, TlsError> {
         let mut start = 0;
         loop {
-            let (discard, turn) = self.connection.turn(&mut received[start..start + self.seen], out);
+            let (discard, turn) = self
+                .connection
+                .turn(&mut received[start..start + self.seen], out);
             self.spoke |= !out.is_empty();
             let turn = turn.map_err(|error| self.fail(error, out))?;
             let discard = discard.min(self.seen);
@@ -88,11 +105,23 @@ impl Handshake {
             self.seen -= discard;
             match turn {
                 Turn::Again => {}
-                Turn::Complete => return Ok(Step { discard: start, done: true }),
-                Turn::NeedsMore => match record_len(&received[start + self.seen..]).map_err(TlsError::NotTls)? {
-                    Some(len) if received.len() - start - self.seen >= len => self.seen += len,
-                    _ => return Ok(Step { discard: start, done: false }),
-                },
+                Turn::Complete => {
+                    return Ok(Step {
+                        discard: start,
+                        done: true,
+                    });
+                }
+                Turn::NeedsMore => {
+                    match record_len(&received[start + self.seen..]).map_err(TlsError::NotTls)? {
+                        Some(len) if received.len() - start - self.seen >= len => self.seen += len,
+                        _ => {
+                            return Ok(Step {
+                                discard: start,
+                                done: false,
+                            });
+                        }
+                    }
+                }
             }
         }
     }
@@ -103,17 +132,37 @@ impl Handshake {
         if state.alpn_protocol() != Some(ALPN) {
             return Err(TlsError::OtherProtocol);
         }
-        let peer = state.peer_certificates().and_then(|keys| PublicKey::from_spki(keys.first()?)).ok_or(TlsError::NoKey)?;
-        let suite = state.negotiated_cipher_suite().ok_or(TlsError::Unusable("no cipher suite"))?;
-        let binding = self.exporter.export(suite.suite(), BINDING_LABEL).map_err(|_| TlsError::Unusable("no exporter secret"))?;
-        let ((sent, sealing), (opened, opening), schedule) = self.connection.into_secrets().map_err(TlsError::Handshake)?;
+        let peer = state
+            .peer_certificates()
+            .and_then(|keys| PublicKey::from_spki(keys.first()?))
+            .ok_or(TlsError::NoKey)?;
+        let suite = state
+            .negotiated_cipher_suite()
+            .ok_or(TlsError::Unusable("no cipher suite"))?;
+        let binding = self
+            .exporter
+            .export(suite.suite(), BINDING_LABEL)
+            .map_err(|_| TlsError::Unusable("no exporter secret"))?;
+        let ((sent, sealing), (opened, opening), schedule) = self
+            .connection
+            .into_secrets()
+            .map_err(TlsError::Handshake)?;
         // Fresh keys count from 0, as `record` expects: rustls never saw bytes after the handshake.
         if self.seen != 0 || sent != 0 || opened != 0 {
             return Err(TlsError::Unexpected("a record inside the handshake"));
         }
         let cipher = |_| TlsError::Unusable("the cipher refuses its key");
-        let (sealer, opener) = (Sealer::new(sealing).map_err(cipher)?, Opener::new(opening).map_err(cipher)?);
-        Ok(Established { sealer, opener, schedule, peer, binding })
+        let (sealer, opener) = (
+            Sealer::new(sealing).map_err(cipher)?,
+            Opener::new(opening).map_err(cipher)?,
+        );
+        Ok(Established {
+            sealer,
+            opener,
+            schedule,
+            peer,
+            binding,
+        })
     }
 
     /// Writes rustls's alert, except to scanners.
@@ -148,7 +197,11 @@ enum Connection {
 }
 
 /// Record counter and keys of each direction, and the schedule for the next keys.
-type Secrets = ((u64, ConnectionTrafficSecrets), (u64, ConnectionTrafficSecrets), KeySchedule);
+type Secrets = (
+    (u64, ConnectionTrafficSecrets),
+    (u64, ConnectionTrafficSecrets),
+    KeySchedule,
+);
 
 impl Connection {
     fn turn(&mut self, received: &mut [u8], out: &mut SendBuffer) -> (usize, Result<Turn, Error>) {
@@ -187,7 +240,10 @@ enum Turn {
     Complete,
 }
 
-fn turn<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut SendBuffer) -> (usize, Result<Turn, Error>) {
+fn turn<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    out: &mut SendBuffer,
+) -> (usize, Result<Turn, Error>) {
     let turn = status.state.and_then(|state| match state {
         ConnectionState::EncodeTlsData(message) => encode(message, out).map(|()| Turn::Again),
         ConnectionState::TransmitTlsData(sent) => {
@@ -208,7 +264,9 @@ fn encode<Data>(mut message: EncodeTlsData<'_, Data>, out: &mut SendBuffer) -> R
         // Nothing to send, or already encoded.
         Ok(_) | Err(EncodeError::AlreadyEncoded) => return Ok(()),
     };
-    let written = message.encode(out.spare(needed)).map_err(|error| Error::General(error.to_string()))?;
+    let written = message
+        .encode(out.spare(needed))
+        .map_err(|error| Error::General(error.to_string()))?;
     out.commit(written);
     Ok(())
 }

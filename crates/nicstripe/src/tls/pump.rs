@@ -6,7 +6,9 @@ use super::buffer::SendBuffer;
 use super::config::{ClientTls, ServerTls};
 use super::error::TlsError;
 use super::handshake::{Established, Handshake, KeySchedule};
-use super::record::{HEADER_LEN, MAX_PLAINTEXT, Opener, RECORD_OVERHEAD, RecordError, Sealer, record_len};
+use super::record::{
+    HEADER_LEN, MAX_PLAINTEXT, Opener, RECORD_OVERHEAD, RecordError, Sealer, record_len,
+};
 use crate::trust::PublicKey;
 
 /// One end of a connection: received bytes in and plaintext out, and vice versa.
@@ -63,12 +65,18 @@ pub(crate) struct Received {
 impl Tls {
     /// Starts as the connecting end; writes the first message to `out`.
     pub(crate) fn client(tls: &ClientTls, out: &mut SendBuffer) -> Result<Self, TlsError> {
-        Ok(Self { state: State::Handshake(Handshake::client(tls, out)?), is_client: true })
+        Ok(Self {
+            state: State::Handshake(Handshake::client(tls, out)?),
+            is_client: true,
+        })
     }
 
     /// Starts as the accepting end, which waits for the first message.
     pub(crate) fn server(tls: &ServerTls) -> Result<Self, TlsError> {
-        Ok(Self { state: State::Handshake(Handshake::server(tls)?), is_client: false })
+        Ok(Self {
+            state: State::Handshake(Handshake::server(tls)?),
+            is_client: false,
+        })
     }
 
     /// Processes all complete records in `received`, or those up to the end of the handshake; the
@@ -101,7 +109,12 @@ impl Tls {
             if step.done {
                 self.establish()?;
             }
-            return Ok(Received { discard: step.discard, plaintext: 0, open: step.done, peer_closed: false });
+            return Ok(Received {
+                discard: step.discard,
+                plaintext: 0,
+                open: step.done,
+                peer_closed: false,
+            });
         }
         let is_client = self.is_client;
         self.open()?.receive(received, is_client, out, sink)
@@ -111,7 +124,11 @@ impl Tls {
     ///
     /// Copies plaintext only if a record spans two slices. Errors: the handshake is not complete,
     /// or this end has closed.
-    pub(crate) fn send(&mut self, plaintext: &[&[u8]], out: &mut SendBuffer) -> Result<(), TlsError> {
+    pub(crate) fn send(
+        &mut self,
+        plaintext: &[&[u8]],
+        out: &mut SendBuffer,
+    ) -> Result<(), TlsError> {
         let open = self.open()?;
         if open.closed {
             return Err(TlsError::Unusable("closed by this end"));
@@ -179,15 +196,20 @@ impl Tls {
     /// Renews the sending key and requests the same of the peer, for tests.
     #[cfg(test)]
     pub(crate) fn ask_to_renew(&mut self, out: &mut SendBuffer) {
-        let State::Open(open) = &mut self.state else { panic!("handshake not complete") };
-        open.send_small(ContentType::Handshake, &[24, 0, 0, 1, 1], out).expect("a short record");
+        let State::Open(open) = &mut self.state else {
+            panic!("handshake not complete")
+        };
+        open.send_small(ContentType::Handshake, &[24, 0, 0, 1, 1], out)
+            .expect("a short record");
         open.sealer = open.schedule.next_sealer().expect("another key");
     }
 
     /// Sends an invalid record, for tests.
     #[cfg(test)]
     pub(super) fn send_record(&mut self, content: ContentType, body: &[u8], out: &mut SendBuffer) {
-        let State::Open(open) = &mut self.state else { panic!("handshake not complete") };
+        let State::Open(open) = &mut self.state else {
+            panic!("handshake not complete")
+        };
         open.send_small(content, body, out).expect("a short record");
     }
 
@@ -195,7 +217,13 @@ impl Tls {
         let State::Handshake(handshake) = std::mem::replace(&mut self.state, State::Failed) else {
             return Err(TlsError::Unusable(FAILED));
         };
-        let Established { sealer, opener, schedule, peer, binding } = handshake.finish()?;
+        let Established {
+            sealer,
+            opener,
+            schedule,
+            peer,
+            binding,
+        } = handshake.finish()?;
         let open = Open {
             sealer,
             opener,
@@ -230,7 +258,12 @@ impl Open {
         out: &mut SendBuffer,
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Received, E> {
-        let mut progress = Received { discard: 0, plaintext: 0, open: true, peer_closed: self.peer_closed };
+        let mut progress = Received {
+            discard: 0,
+            plaintext: 0,
+            open: true,
+            peer_closed: self.peer_closed,
+        };
         while !self.peer_closed {
             let rest = &mut received[progress.discard..];
             let record = match record_len(rest) {
@@ -260,14 +293,22 @@ impl Open {
     }
 
     /// Handles a record without data: an alert, a key update, or padding.
-    fn receive_other(&mut self, content: ContentType, body: &[u8], is_client: bool, out: &mut SendBuffer) -> Result<(), TlsError> {
+    fn receive_other(
+        &mut self,
+        content: ContentType,
+        body: &[u8],
+        is_client: bool,
+        out: &mut SendBuffer,
+    ) -> Result<(), TlsError> {
         self.fruitless += 1;
         if self.fruitless > MAX_FRUITLESS {
             return Err(self.refuse("too many records without data", out));
         }
         match (content, body) {
             (ContentType::ApplicationData, _) => {}
-            (ContentType::Alert, [_, description]) => self.receive_alert((*description).into(), is_client)?,
+            (ContentType::Alert, [_, description]) => {
+                self.receive_alert((*description).into(), is_client)?
+            }
             (ContentType::Handshake, [24, 0, 0, 1, request @ (0 | 1)]) => {
                 self.opener = self.schedule.next_opener()?;
                 // One key update answers all requests received before it was sent (RFC 8446,
@@ -280,7 +321,9 @@ impl Open {
             }
             // Our servers send no tickets, and nothing else is allowed here (RFC 8446, section
             // 4.6).
-            (ContentType::Handshake, _) => return Err(self.refuse("a handshake message after the handshake", out)),
+            (ContentType::Handshake, _) => {
+                return Err(self.refuse("a handshake message after the handshake", out));
+            }
             _ => return Err(self.refuse("neither data nor alert nor key update", out)),
         }
         self.heard = true;
@@ -314,10 +357,14 @@ impl Open {
             let len = left.min(MAX_PLAINTEXT);
             let record = out.spare(len + RECORD_OVERHEAD);
             let sealed = match slices.take_whole(len) {
-                Some(plaintext) => self.sealer.seal(ContentType::ApplicationData, plaintext, record),
+                Some(plaintext) => {
+                    self.sealer
+                        .seal(ContentType::ApplicationData, plaintext, record)
+                }
                 None => {
                     slices.copy_to(&mut record[HEADER_LEN..HEADER_LEN + len]);
-                    self.sealer.seal_in_place(ContentType::ApplicationData, record)
+                    self.sealer
+                        .seal_in_place(ContentType::ApplicationData, record)
                 }
             };
             sealed.map_err(|_| TlsError::Unusable("the cipher fails"))?;
@@ -337,13 +384,24 @@ impl Open {
     }
 
     fn alert(&mut self, alert: AlertDescription, out: &mut SendBuffer) -> Result<(), TlsError> {
-        let level = if alert == AlertDescription::CloseNotify { WARNING } else { FATAL };
+        let level = if alert == AlertDescription::CloseNotify {
+            WARNING
+        } else {
+            FATAL
+        };
         self.send_small(ContentType::Alert, &[level, alert.into()], out)
     }
 
-    fn send_small(&mut self, content: ContentType, body: &[u8], out: &mut SendBuffer) -> Result<(), TlsError> {
+    fn send_small(
+        &mut self,
+        content: ContentType,
+        body: &[u8],
+        out: &mut SendBuffer,
+    ) -> Result<(), TlsError> {
         let len = body.len() + RECORD_OVERHEAD;
-        self.sealer.seal(content, body, out.spare(len)).map_err(|_| TlsError::Unusable("the cipher fails"))?;
+        self.sealer
+            .seal(content, body, out.spare(len))
+            .map_err(|_| TlsError::Unusable("the cipher fails"))?;
         out.commit(len);
         Ok(())
     }
@@ -351,9 +409,13 @@ impl Open {
     /// Queues the alert for an invalid record, and returns the error.
     fn reject(&mut self, error: RecordError, out: &mut SendBuffer) -> TlsError {
         let alert = match error {
-            RecordError::TooLong(_) | RecordError::PlaintextTooLong(_) => AlertDescription::RecordOverflow,
+            RecordError::TooLong(_) | RecordError::PlaintextTooLong(_) => {
+                AlertDescription::RecordOverflow
+            }
             RecordError::Forged => AlertDescription::BadRecordMac,
-            RecordError::NotTls(..) | RecordError::Unprotected(_) | RecordError::Untyped => AlertDescription::UnexpectedMessage,
+            RecordError::NotTls(..) | RecordError::Unprotected(_) | RecordError::Untyped => {
+                AlertDescription::UnexpectedMessage
+            }
         };
         // The connection ends either way.
         let _ = self.alert(alert, out);
@@ -375,7 +437,10 @@ struct Slices<'a> {
 
 impl<'a> Slices<'a> {
     fn new(all: &'a [&'a [u8]]) -> Self {
-        Self { first: &[], rest: all }
+        Self {
+            first: &[],
+            rest: all,
+        }
     }
 
     /// Returns the next `len` bytes without a copy if they are contiguous.

@@ -105,21 +105,47 @@ impl Sealer {
     ///
     /// `plaintext` has at most [`MAX_PLAINTEXT`] bytes, and `record` exactly `RECORD_OVERHEAD`
     /// more. Otherwise fails and seals nothing.
-    pub(crate) fn seal(&mut self, content: ContentType, plaintext: &[u8], record: &mut [u8]) -> Result<(), Unspecified> {
+    pub(crate) fn seal(
+        &mut self,
+        content: ContentType,
+        plaintext: &[u8],
+        record: &mut [u8],
+    ) -> Result<(), Unspecified> {
         let (nonce, aad, body) = self.begin(plaintext.len(), record)?;
         let (ciphertext, type_and_tag) = body.split_at_mut(plaintext.len());
         let content = [u8::from(content)];
         match &mut self.key {
-            SealingKey::Gcm(key) => key.seal_out_of_place_scatter(nonce, aad, plaintext, ciphertext, &content, type_and_tag),
-            SealingKey::ChaCha(key) => key.seal_out_of_place_scatter(nonce, aad, plaintext, ciphertext, &content, type_and_tag),
+            SealingKey::Gcm(key) => key.seal_out_of_place_scatter(
+                nonce,
+                aad,
+                plaintext,
+                ciphertext,
+                &content,
+                type_and_tag,
+            ),
+            SealingKey::ChaCha(key) => key.seal_out_of_place_scatter(
+                nonce,
+                aad,
+                plaintext,
+                ciphertext,
+                &content,
+                type_and_tag,
+            ),
         }
     }
 
     /// Seals the plaintext already stored in `record` from [`HEADER_LEN`] on.
     ///
     /// `record` is `RECORD_OVERHEAD` bytes longer than the plaintext, as for [`Sealer::seal`].
-    pub(crate) fn seal_in_place(&mut self, content: ContentType, record: &mut [u8]) -> Result<(), Unspecified> {
-        let len = record.len().checked_sub(RECORD_OVERHEAD).ok_or(Unspecified)?;
+    pub(crate) fn seal_in_place(
+        &mut self,
+        content: ContentType,
+        record: &mut [u8],
+    ) -> Result<(), Unspecified> {
+        let len = record
+            .len()
+            .checked_sub(RECORD_OVERHEAD)
+            .ok_or(Unspecified)?;
         let (nonce, aad, body) = self.begin(len, record)?;
         let (plaintext, tag) = body.split_at_mut(len + 1);
         plaintext[len] = u8::from(content);
@@ -165,17 +191,28 @@ impl Opener {
     }
 
     /// Decrypts `record` in place; it is one whole record as measured by [`record_len`].
-    pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<(ContentType, &'a [u8]), RecordError> {
-        let (header, body) = record.split_at_mut_checked(HEADER_LEN).ok_or(RecordError::Forged)?;
+    pub(crate) fn open<'a>(
+        &mut self,
+        record: &'a mut [u8],
+    ) -> Result<(ContentType, &'a [u8]), RecordError> {
+        let (header, body) = record
+            .split_at_mut_checked(HEADER_LEN)
+            .ok_or(RecordError::Forged)?;
         if header[0] != u8::from(ContentType::ApplicationData) {
             return Err(RecordError::Unprotected(header[0]));
         }
         let nonce = aead_nonce(&self.iv, self.next);
         let aad = Aad::from(make_tls13_aad(body.len()));
-        let padded = self.key.open_in_place(nonce, aad, body).map_err(|_| RecordError::Forged)?;
+        let padded = self
+            .key
+            .open_in_place(nonce, aad, body)
+            .map_err(|_| RecordError::Forged)?;
         self.next = self.next.checked_add(1).ok_or(RecordError::Forged)?;
 
-        let at = padded.iter().rposition(|byte| *byte != 0).ok_or(RecordError::Untyped)?;
+        let at = padded
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .ok_or(RecordError::Untyped)?;
         if at > MAX_PLAINTEXT {
             return Err(RecordError::PlaintextTooLong(at));
         }
@@ -183,11 +220,15 @@ impl Opener {
     }
 }
 
-fn parts(secrets: ConnectionTrafficSecrets) -> Result<(&'static aead::Algorithm, AeadKey, Iv), Unspecified> {
+fn parts(
+    secrets: ConnectionTrafficSecrets,
+) -> Result<(&'static aead::Algorithm, AeadKey, Iv), Unspecified> {
     match secrets {
         ConnectionTrafficSecrets::Aes128Gcm { key, iv } => Ok((&aead::AES_128_GCM, key, iv)),
         ConnectionTrafficSecrets::Aes256Gcm { key, iv } => Ok((&aead::AES_256_GCM, key, iv)),
-        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => Ok((&aead::CHACHA20_POLY1305, key, iv)),
+        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+            Ok((&aead::CHACHA20_POLY1305, key, iv))
+        }
         _ => Err(Unspecified),
     }
 }

@@ -67,10 +67,16 @@ impl TlsStream {
     /// rejection surfaces as [`TlsError::KeyRefused`] at the first receive;
     /// [`TlsError::ClosedAtKey`] means that the server did not check it. Not cancel safe: drop the
     /// connection.
-    pub(crate) async fn connect(tcp: TcpStream, tls: &ClientTls, deadline: Instant) -> Result<Self, TlsError> {
+    pub(crate) async fn connect(
+        tcp: TcpStream,
+        tls: &ClientTls,
+        deadline: Instant,
+    ) -> Result<Self, TlsError> {
         let mut sending = SendBuffer::with_capacity(SEND_BUFFER);
         let tls = Tls::client(tls, &mut sending)?;
-        Self::new(tcp, tls, sending).handshake(deadline, std::future::ready(())).await
+        Self::new(tcp, tls, sending)
+            .handshake(deadline, std::future::ready(()))
+            .await
     }
 
     /// Runs the handshake as the accepting end. Sends nothing before the peer has named our
@@ -91,7 +97,16 @@ impl TlsStream {
     }
 
     fn new(tcp: TcpStream, tls: Tls, sending: SendBuffer) -> Self {
-        Self { tcp, tls, received: vec![0; HANDSHAKE_BUFFER], filled: 0, unprocessed: false, peer_closed: false, sending, cut: None }
+        Self {
+            tcp,
+            tls,
+            received: vec![0; HANDSHAKE_BUFFER],
+            filled: 0,
+            unprocessed: false,
+            peer_closed: false,
+            sending,
+            cut: None,
+        }
     }
 
     /// Waits until bytes can be received (if `read`) or sent (if `write`); waits forever with
@@ -106,7 +121,13 @@ impl TlsStream {
             (false, true) => Interest::WRITABLE,
             (false, false) => std::future::pending().await,
         };
-        self.tcp.ready(interest).await.map_err(|source| TlsError::Io { action: "wait for", source })
+        self.tcp
+            .ready(interest)
+            .await
+            .map_err(|source| TlsError::Io {
+                action: "wait for",
+                source,
+            })
     }
 
     /// Receives once, as much as is available and fits, and passes the plaintext of all complete
@@ -115,13 +136,21 @@ impl TlsStream {
     /// The slices are at most 16 KiB long and valid during the call. Answers of TLS itself are
     /// queued. An error of the sink ends the connection and is returned. Receiving nothing is not
     /// an error.
-    pub(crate) fn try_receive<E: From<TlsError>>(&mut self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<Progress, E> {
+    pub(crate) fn try_receive<E: From<TlsError>>(
+        &mut self,
+        mut sink: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Progress, E> {
         let (received, drained) = match self.unprocessed {
             true => (0, false),
             false if self.peer_closed => (0, true),
             false => self.recv()?,
         };
-        let mut progress = Progress { received, plaintext: 0, drained, peer_closed: false };
+        let mut progress = Progress {
+            received,
+            plaintext: 0,
+            drained,
+            peer_closed: false,
+        };
         if received > 0 || self.unprocessed {
             let done = self.process(&mut sink)?;
             progress.plaintext = done.plaintext;
@@ -174,7 +203,10 @@ impl TlsStream {
                 self.cut = Some(error);
                 Ok(0)
             }
-            Err(source) => Err(TlsError::Io { action: "send to", source }),
+            Err(source) => Err(TlsError::Io {
+                action: "send to",
+                source,
+            }),
         }
     }
 
@@ -187,20 +219,29 @@ impl TlsStream {
     /// deadline. Discards what the peer sends meanwhile.
     pub(crate) async fn finish(mut self, deadline: Instant) -> Result<(), TlsError> {
         self.tls.close(&mut self.sending)?;
-        timeout_at(deadline.into(), self.flush()).await.map_err(|_| TlsError::TimedOut)??;
+        timeout_at(deadline.into(), self.flush())
+            .await
+            .map_err(|_| TlsError::TimedOut)??;
         self.shutdown();
         let _ = timeout_at(deadline.into(), self.drain_until_close()).await;
         Ok(())
     }
 
     pub(crate) fn peer_key(&self) -> Result<PublicKey, TlsError> {
-        self.tls.peer_key().ok_or(TlsError::Unusable("it has failed before"))
+        self.tls
+            .peer_key()
+            .ok_or(TlsError::Unusable("it has failed before"))
     }
 
     /// Returns 32 secret bytes unique to this connection; see [`Tls::binding`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "pairing will bind its exchange to this"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "pairing will bind its exchange to this")
+    )]
     pub(crate) fn binding(&self) -> Result<[u8; 32], TlsError> {
-        self.tls.binding().ok_or(TlsError::Unusable("it has failed before"))
+        self.tls
+            .binding()
+            .ok_or(TlsError::Unusable("it has failed before"))
     }
 
     /// Returns the TCP connection, for its addresses, options and statistics. Reading or writing it
@@ -209,7 +250,11 @@ impl TlsStream {
         &self.tcp
     }
 
-    async fn handshake(mut self, deadline: Instant, turn: impl Future<Output = ()>) -> Result<Self, TlsError> {
+    async fn handshake(
+        mut self,
+        deadline: Instant,
+        turn: impl Future<Output = ()>,
+    ) -> Result<Self, TlsError> {
         let deadline = deadline.into();
         match timeout_at(deadline, self.shake_hands(turn)).await {
             Err(_) => Err(TlsError::TimedOut),
@@ -290,8 +335,13 @@ impl TlsStream {
         let _ = SockRef::from(&self.tcp).shutdown(Shutdown::Write);
     }
 
-    fn process<E: From<TlsError>>(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<Received, E> {
-        let done = self.tls.receive(&mut self.received[..self.filled], &mut self.sending, sink)?;
+    fn process<E: From<TlsError>>(
+        &mut self,
+        sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Received, E> {
+        let done = self
+            .tls
+            .receive(&mut self.received[..self.filled], &mut self.sending, sink)?;
         // Usually less than one record is left, half of one on average.
         self.received.copy_within(done.discard..self.filled, 0);
         self.filled -= done.discard;
@@ -304,7 +354,9 @@ impl TlsStream {
         let space = &mut self.received[self.filled..];
         if space.is_empty() {
             // After the handshake any record fits.
-            return Err(TlsError::Unexpected("a handshake message longer than 4 KiB"));
+            return Err(TlsError::Unexpected(
+                "a handshake message longer than 4 KiB",
+            ));
         }
         let room = space.len();
         let mut received = 0;
@@ -312,7 +364,11 @@ impl TlsStream {
             received = (&*SockRef::from(&self.tcp)).read(space)?;
             // A short read emptied the queue. `WouldBlock` clears tokio's readiness, which saves a
             // call that would read nothing.
-            if received > 0 && received < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            if received > 0 && received < room {
+                Err(io::ErrorKind::WouldBlock.into())
+            } else {
+                Ok(())
+            }
         });
         self.filled += received;
         match result {
@@ -320,7 +376,10 @@ impl TlsStream {
             Ok(()) => Ok((received, false)),
             Err(error) if would_block(&error) => Ok((received, true)),
             Err(error) if TlsError::is_hang_up(&error) => Err(self.on_end(Some(error))),
-            Err(source) => Err(TlsError::Io { action: "receive from", source }),
+            Err(source) => Err(TlsError::Io {
+                action: "receive from",
+                source,
+            }),
         }
     }
 
@@ -330,7 +389,11 @@ impl TlsStream {
         let result = self.tcp.try_io(Interest::WRITABLE, || {
             sent = SockRef::from(&self.tcp).send_with_flags(pending, NO_SIGNAL)?;
             // A short write filled the queue; as in `recv`.
-            if sent < pending.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            if sent < pending.len() {
+                Err(io::ErrorKind::WouldBlock.into())
+            } else {
+                Ok(())
+            }
         });
         match result {
             Err(error) if !would_block(&error) => Err(error),
@@ -343,14 +406,20 @@ impl TlsStream {
         let reset = reset.or_else(|| self.cut.take());
         match (self.tls.on_end(), reset) {
             (TlsError::ClosedAtKey(_), reset) => TlsError::ClosedAtKey(reset),
-            (_, Some(source)) => TlsError::Io { action: "receive from", source },
+            (_, Some(source)) => TlsError::Io {
+                action: "receive from",
+                source,
+            },
             (error, None) => error,
         }
     }
 }
 
 fn would_block(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }
 
 /// Most bytes per recv. On loopback, 64 KiB to 1 MiB cost the same within the noise; this size and

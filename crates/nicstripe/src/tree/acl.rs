@@ -11,12 +11,21 @@ use super::owners::Owners;
 pub(super) fn names_of(xattrs: &[Xattr], owners: &mut Owners) -> Option<AclNames> {
     let mut names: Vec<AclName> = Vec::new();
     for entry in xattrs.iter().filter_map(entries).flatten() {
-        let Some((kind, id)) = mentioned(entry) else { continue };
+        let Some((kind, id)) = mentioned(entry) else {
+            continue;
+        };
         if names.len() == AclNames::MOST {
             break;
         }
-        if !names.iter().any(|known| (known.kind, known.id) == (kind, id)) {
-            names.extend(owners.name_in_acl(kind, id).map(|name| AclName { kind, id, name }));
+        if !names
+            .iter()
+            .any(|known| (known.kind, known.id) == (kind, id))
+        {
+            names.extend(
+                owners
+                    .name_in_acl(kind, id)
+                    .map(|name| AclName { kind, id, name }),
+            );
         }
     }
     AclNames::new(names)
@@ -24,13 +33,19 @@ pub(super) fn names_of(xattrs: &[Xattr], owners: &mut Owners) -> Option<AclNames
 
 /// Replaces IDs that have a name with the local ones, and restores the order that ACLs require.
 pub(super) fn make_local(xattrs: &mut [Xattr], names: &AclNames, owners: &mut Owners) {
-    let local: HashMap<(AclKind, u32), u32> =
-        names.as_slice().iter().map(|name| ((name.kind, name.id), owners.local_in_acl(name))).collect();
+    let local: HashMap<(AclKind, u32), u32> = names
+        .as_slice()
+        .iter()
+        .map(|name| ((name.kind, name.id), owners.local_in_acl(name)))
+        .collect();
     for xattr in xattrs {
-        let Some(mut all) = entries(xattr).map(<[[u8; ENTRY]]>::to_vec) else { continue };
+        let Some(mut all) = entries(xattr).map(<[[u8; ENTRY]]>::to_vec) else {
+            continue;
+        };
         for entry in &mut all {
             let here = mentioned(entry).and_then(|mentioned| local.get(&mentioned));
-            here.into_iter().for_each(|id| entry[4..].copy_from_slice(&id.to_le_bytes()));
+            here.into_iter()
+                .for_each(|id| entry[4..].copy_from_slice(&id.to_le_bytes()));
         }
         all.sort_by_key(|entry| (tag_of(entry), id_of(entry)));
         xattr.value[VERSION.len()..].copy_from_slice(all.as_flattened());
@@ -40,8 +55,15 @@ pub(super) fn make_local(xattrs: &mut [Xattr], names: &AclNames, owners: &mut Ow
 /// Returns the entries of an ACL in the kernel's format (linux/posix_acl_xattr.h); `None` for other
 /// attributes.
 fn entries(xattr: &Xattr) -> Option<&[[u8; ENTRY]]> {
-    let is_acl = matches!(&xattr.name[..], b"system.posix_acl_access" | b"system.posix_acl_default");
-    let (entries, rest) = xattr.value.strip_prefix(&VERSION).filter(|_| is_acl)?.as_chunks();
+    let is_acl = matches!(
+        &xattr.name[..],
+        b"system.posix_acl_access" | b"system.posix_acl_default"
+    );
+    let (entries, rest) = xattr
+        .value
+        .strip_prefix(&VERSION)
+        .filter(|_| is_acl)?
+        .as_chunks();
     rest.is_empty().then_some(entries)
 }
 
@@ -80,28 +102,64 @@ mod tests {
     const NOBODY: u32 = u32::MAX;
 
     fn acl(of: &[(u16, u32)]) -> Xattr {
-        let entry = |(tag, id): &(u16, u32)| [&tag.to_le_bytes()[..], &[4, 0], &id.to_le_bytes()].concat();
+        let entry =
+            |(tag, id): &(u16, u32)| [&tag.to_le_bytes()[..], &[4, 0], &id.to_le_bytes()].concat();
         let value = [VERSION.to_vec(), of.iter().flat_map(entry).collect()].concat();
-        Xattr { name: b"system.posix_acl_access".to_vec().into(), value: value.into() }
+        Xattr {
+            name: b"system.posix_acl_access".to_vec().into(),
+            value: value.into(),
+        }
     }
 
     fn name(kind: AclKind, id: u32, name: &str) -> AclName {
-        AclName { kind, id, name: OwnerName::new(name).unwrap() }
+        AclName {
+            kind,
+            id,
+            name: OwnerName::new(name).unwrap(),
+        }
     }
 
     #[test]
     fn those_whom_an_acl_mentions_have_names_but_root() {
         let mut owners = Owners::knowing(|id| (id != 1001).then(|| format!("n{id}")), |_| None);
-        let full = acl(&[(1, NOBODY), (USER, 0), (USER, 1000), (USER, 1001), (4, 3), (GROUP, 1000), (16, NOBODY), (32, NOBODY)]);
-        let again = Xattr { name: b"system.posix_acl_default".to_vec().into(), ..acl(&[(USER, 1000), (USER, 7)]) };
-        let expected = [name(AclKind::User, 1000, "n1000"), name(AclKind::Group, 1000, "n1000"), name(AclKind::User, 7, "n7")];
-        assert_eq!(names_of(&[full, again], &mut owners).unwrap().as_slice(), expected);
-        let other = Xattr { name: b"user.acl".to_vec().into(), ..acl(&[(USER, 7)]) };
+        let full = acl(&[
+            (1, NOBODY),
+            (USER, 0),
+            (USER, 1000),
+            (USER, 1001),
+            (4, 3),
+            (GROUP, 1000),
+            (16, NOBODY),
+            (32, NOBODY),
+        ]);
+        let again = Xattr {
+            name: b"system.posix_acl_default".to_vec().into(),
+            ..acl(&[(USER, 1000), (USER, 7)])
+        };
+        let expected = [
+            name(AclKind::User, 1000, "n1000"),
+            name(AclKind::Group, 1000, "n1000"),
+            name(AclKind::User, 7, "n7"),
+        ];
+        assert_eq!(
+            names_of(&[full, again], &mut owners).unwrap().as_slice(),
+            expected
+        );
+        let other = Xattr {
+            name: b"user.acl".to_vec().into(),
+            ..acl(&[(USER, 7)])
+        };
         let mut cut = acl(&[(USER, 7)]);
         cut.value.pop();
         assert_eq!(names_of(&[other, cut], &mut owners), None);
         let many: Vec<(u16, u32)> = (1..9000).map(|id| (USER, 2000 + id)).collect();
-        assert_eq!(names_of(&[acl(&many)], &mut owners).unwrap().as_slice().len(), AclNames::MOST);
+        assert_eq!(
+            names_of(&[acl(&many)], &mut owners)
+                .unwrap()
+                .as_slice()
+                .len(),
+            AclNames::MOST
+        );
     }
 
     #[test]
@@ -113,13 +171,42 @@ mod tests {
             _ => None,
         };
         let mut owners = Owners::knowing(|_| None, here);
-        let names = [(AclKind::User, 5, "alice"), (AclKind::User, 6, "unknown"), (AclKind::User, 8, "toor"), (AclKind::Group, 5, "staff")];
-        let names = AclNames::new(names.map(|(kind, id, text)| name(kind, id, text)).to_vec()).unwrap();
-        let sent = acl(&[(1, NOBODY), (USER, 5), (USER, 6), (USER, 7), (USER, 8), (4, 5), (GROUP, 5), (16, NOBODY), (32, NOBODY)]);
-        let other = Xattr { name: b"user.acl".to_vec().into(), ..sent.clone() };
+        let names = [
+            (AclKind::User, 5, "alice"),
+            (AclKind::User, 6, "unknown"),
+            (AclKind::User, 8, "toor"),
+            (AclKind::Group, 5, "staff"),
+        ];
+        let names =
+            AclNames::new(names.map(|(kind, id, text)| name(kind, id, text)).to_vec()).unwrap();
+        let sent = acl(&[
+            (1, NOBODY),
+            (USER, 5),
+            (USER, 6),
+            (USER, 7),
+            (USER, 8),
+            (4, 5),
+            (GROUP, 5),
+            (16, NOBODY),
+            (32, NOBODY),
+        ]);
+        let other = Xattr {
+            name: b"user.acl".to_vec().into(),
+            ..sent.clone()
+        };
         let mut xattrs = [sent, other.clone()];
         make_local(&mut xattrs, &names, &mut owners);
-        let expected = acl(&[(1, NOBODY), (USER, 6), (USER, 7), (USER, 8), (USER, 9), (4, 5), (GROUP, 50), (16, NOBODY), (32, NOBODY)]);
+        let expected = acl(&[
+            (1, NOBODY),
+            (USER, 6),
+            (USER, 7),
+            (USER, 8),
+            (USER, 9),
+            (4, 5),
+            (GROUP, 50),
+            (16, NOBODY),
+            (32, NOBODY),
+        ]);
         assert_eq!(xattrs, [expected, other]);
     }
 }

@@ -57,14 +57,24 @@ impl Receiving {
     pub(crate) const UNHEEDING: usize = 64 << 20;
 
     /// Limits of a client's own tree.
-    pub(crate) const OWN: Self = Self { kept: MOST_CHUNKS as u64, written: MOST_CHUNKS - 1, entries: usize::MAX, told: None };
+    pub(crate) const OWN: Self = Self {
+        kept: MOST_CHUNKS as u64,
+        written: MOST_CHUNKS - 1,
+        entries: usize::MAX,
+        told: None,
+    };
 
     /// Divides a lease; `heeds` is true if the sender honours an announced limit.
     pub(crate) fn within(lease: usize, heeds: bool) -> Self {
         let chunks = (lease / 4 / CHUNK).clamp(LEAST_CHUNKS, MOST_CHUNKS);
         let entries = lease.saturating_sub((2 * chunks - 1) * CHUNK);
         let told = heeds.then(|| entries.saturating_sub(SLACK) as u64);
-        Self { kept: chunks as u64, written: chunks - 1, entries, told }
+        Self {
+            kept: chunks as u64,
+            written: chunks - 1,
+            entries,
+            told,
+        }
     }
 }
 
@@ -74,13 +84,23 @@ impl Sending {
 
     /// Limits of a client's own tree. The messages hold the names of deleted files, about half a
     /// million while the caller reads no entry events.
-    pub(crate) const OWN: Self = Self { given: MOST_CHUNKS, read: MOST_READ, entries: usize::MAX, messages: 64 << 20 };
+    pub(crate) const OWN: Self = Self {
+        given: MOST_CHUNKS,
+        read: MOST_READ,
+        entries: usize::MAX,
+        messages: 64 << 20,
+    };
 
     pub(crate) fn within(lease: usize) -> Self {
         // A file packed into batches is read as a whole.
         let read = (lease as u64 / 4).clamp(PACKED_MOST, MOST_READ);
         let rest = lease.saturating_sub(read as usize);
-        Self { given: (rest / 3 / CHUNK).clamp(LEAST_CHUNKS, MOST_CHUNKS), read, entries: rest / 2, messages: rest / 6 }
+        Self {
+            given: (rest / 3 / CHUNK).clamp(LEAST_CHUNKS, MOST_CHUNKS),
+            read,
+            entries: rest / 2,
+            messages: rest / 6,
+        }
     }
 }
 
@@ -101,11 +121,18 @@ const OF_NAMES: usize = 200;
 /// Returns the memory in bytes that a request occupies while its tree is copied.
 pub(crate) fn of_request(filters: &[String], names: &[nicstripe_proto::Name]) -> usize {
     let filters: usize = filters.iter().map(|filter| filter.len() + 1).sum();
-    let names: usize = names.iter().flat_map(|name| name.components()).map(|component| component.len() + 1).sum();
+    let names: usize = names
+        .iter()
+        .flat_map(|name| name.components())
+        .map(|component| component.len() + 1)
+        .sum();
     filters * OF_FILTERS + names * OF_NAMES
 }
 
-const _: () = assert!(Receiving::LEASE.1 / 2 > SLACK + MOST_PENDING_WEIGHT / 2 && Receiving::UNHEEDING <= MOST_OF_ALL / 4);
+const _: () = assert!(
+    Receiving::LEASE.1 / 2 > SLACK + MOST_PENDING_WEIGHT / 2
+        && Receiving::UNHEEDING <= MOST_OF_ALL / 4
+);
 
 #[cfg(test)]
 mod tests {
@@ -114,18 +141,49 @@ mod tests {
     #[test]
     fn windows_fit_into_their_lease_and_the_largest_are_those_of_a_client() {
         for lease in (Receiving::LEASE.0..=Receiving::LEASE.1).step_by(100_000) {
-            let Receiving { kept, written, entries, told } = Receiving::within(lease, true);
-            assert!((kept as usize + written) * CHUNK + entries <= lease, "{lease}");
-            assert!(kept >= LEAST_CHUNKS as u64 && written >= 1 && told.unwrap() >= SLACK as u64, "{lease}");
+            let Receiving {
+                kept,
+                written,
+                entries,
+                told,
+            } = Receiving::within(lease, true);
+            assert!(
+                (kept as usize + written) * CHUNK + entries <= lease,
+                "{lease}"
+            );
+            assert!(
+                kept >= LEAST_CHUNKS as u64 && written >= 1 && told.unwrap() >= SLACK as u64,
+                "{lease}"
+            );
         }
         for lease in (Sending::LEASE.0..=Sending::LEASE.1).step_by(100_000) {
-            let Sending { given, read, entries, messages } = Sending::within(lease);
-            assert!(given * CHUNK + read as usize + entries + messages <= lease, "{lease}");
-            assert!(given >= LEAST_CHUNKS && read >= PACKED_MOST && entries >= SLACK, "{lease}");
+            let Sending {
+                given,
+                read,
+                entries,
+                messages,
+            } = Sending::within(lease);
+            assert!(
+                given * CHUNK + read as usize + entries + messages <= lease,
+                "{lease}"
+            );
+            assert!(
+                given >= LEAST_CHUNKS && read >= PACKED_MOST && entries >= SLACK,
+                "{lease}"
+            );
         }
-        let (receiving, sending) = (Receiving::within(Receiving::LEASE.1, true), Sending::within(Sending::LEASE.1));
-        assert_eq!((receiving.kept, receiving.written), (Receiving::OWN.kept, Receiving::OWN.written));
-        assert_eq!((sending.given, sending.read), (Sending::OWN.given, Sending::OWN.read));
+        let (receiving, sending) = (
+            Receiving::within(Receiving::LEASE.1, true),
+            Sending::within(Sending::LEASE.1),
+        );
+        assert_eq!(
+            (receiving.kept, receiving.written),
+            (Receiving::OWN.kept, Receiving::OWN.written)
+        );
+        assert_eq!(
+            (sending.given, sending.read),
+            (Sending::OWN.given, Sending::OWN.read)
+        );
         let unheeding = Receiving::within(Receiving::UNHEEDING, false);
         assert!(unheeding.told.is_none() && unheeding.entries >= 3 * MOST_PENDING_WEIGHT - CHUNK);
     }

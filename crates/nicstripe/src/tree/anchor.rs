@@ -48,7 +48,12 @@ impl PartialEq for BeneathRoot {
 impl Base {
     fn open(&self) -> io::Result<OwnedFd> {
         match self {
-            Self::Path(path) => Ok(openat(CWD, path, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
+            Self::Path(path) => Ok(openat(
+                CWD,
+                path,
+                OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?),
             Self::Beneath(root, name) => root.0.locate_directory(name.as_ref()),
         }
     }
@@ -70,7 +75,12 @@ impl Anchor {
     pub(super) fn open(base: Base, follows: bool) -> io::Result<Self> {
         let dir = base.open()?;
         let stat = fstat(&dir)?;
-        Ok(Self { base, follows, identity: (stat.st_dev, stat.st_ino), dir: Mutex::new(Some(Arc::new(dir))) })
+        Ok(Self {
+            base,
+            follows,
+            identity: (stat.st_dev, stat.st_ino),
+            dir: Mutex::new(Some(Arc::new(dir))),
+        })
     }
 
     pub(super) fn base(&self) -> &Base {
@@ -115,7 +125,13 @@ impl Anchor {
             }
             (_, false) => {
                 let path = if path.is_empty() { b"." } else { path };
-                Ok(openat2(&dir, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
+                Ok(openat2(
+                    &dir,
+                    path,
+                    flags,
+                    Mode::empty(),
+                    ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+                )?)
             }
         }
     }
@@ -148,7 +164,13 @@ impl Location {
 
     /// Returns the location of `leaf` in the anchor's directory.
     pub(super) fn beneath_anchor(anchor: Arc<Anchor>, leaf: &[u8]) -> Self {
-        Self { directory: Arc::new(Directory { anchor, path: Vec::new() }), leaf: leaf.into() }
+        Self {
+            directory: Arc::new(Directory {
+                anchor,
+                path: Vec::new(),
+            }),
+            leaf: leaf.into(),
+        }
     }
 
     /// Returns the path relative to the anchor, which is also the path beneath the target.
@@ -163,12 +185,20 @@ impl Location {
     /// Returns the path beneath the target; `None` for the target itself.
     pub(super) fn name(&self) -> Result<Option<Name>, NameError> {
         let path = self.path();
-        if path.is_empty() { Ok(None) } else { Name::parse(&path).map(Some) }
+        if path.is_empty() {
+            Ok(None)
+        } else {
+            Name::parse(&path).map(Some)
+        }
     }
 
     pub(super) fn label(&self) -> String {
         let path = self.path();
-        if path.is_empty() { self.directory.anchor.base.label() } else { escaped(&path) }
+        if path.is_empty() {
+            self.directory.anchor.base.label()
+        } else {
+            escaped(&path)
+        }
     }
 
     pub(super) fn label_of(base: &Base, leaf: &[u8]) -> String {
@@ -181,7 +211,10 @@ impl Location {
 
     /// Returns this location as the directory of others.
     pub(super) fn as_directory(&self) -> Arc<Directory> {
-        Arc::new(Directory { anchor: self.directory.anchor.clone(), path: self.path() })
+        Arc::new(Directory {
+            anchor: self.directory.anchor.clone(),
+            path: self.path(),
+        })
     }
 
     pub(super) fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {

@@ -74,7 +74,10 @@ pub(crate) enum SenderInput {
     /// Open this standalone file, and answer.
     OpenStandalone { id: EntryId, answer: Answer<Source> },
     /// The transfer of this standalone file has ended locally.
-    StandaloneEnded { id: EntryId, result: Result<(), EntryError> },
+    StandaloneEnded {
+        id: EntryId,
+        result: Result<(), EntryError>,
+    },
     /// The receiver has everything in place and durable, and has sent all results. Deletions and
     /// failures arrive without being awaited.
     Committed,
@@ -98,9 +101,17 @@ pub(crate) enum ReceiverInput {
     /// No batch follows.
     End,
     /// Open the target of this standalone file, and answer.
-    OpenStandalone { id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)> },
+    OpenStandalone {
+        id: EntryId,
+        offer: Box<Offer>,
+        options: PutOptions,
+        answer: Answer<(Target, Vec<Subtree>)>,
+    },
     /// The transfer of this standalone file has ended locally: the file is committed, or failed.
-    StandaloneEnded { id: EntryId, result: Result<(), EntryError> },
+    StandaloneEnded {
+        id: EntryId,
+        result: Result<(), EntryError>,
+    },
     /// A job of the receiver is done; boxed because its type is private to the receiver.
     Job(Box<dyn std::any::Any + Send>),
     /// The transfer has ended.
@@ -130,18 +141,29 @@ pub(crate) struct Queued {
 impl Backlog {
     /// Creates a backlog of up to `most` bytes, with or without the names of deleted files.
     pub(crate) fn new(most: usize, names: bool) -> Self {
-        Self { bytes: Arc::default(), most, names }
+        Self {
+            bytes: Arc::default(),
+            most,
+            names,
+        }
     }
 
     /// Queues a message; returns `None` if the backlog is full.
     pub(crate) fn queue(&self, mut message: TreeMessage) -> Option<Queued> {
         let unnamed = match &mut message {
-            TreeMessage::Results { deleted, .. } if !self.names => std::mem::take(deleted).len() as u64,
+            TreeMessage::Results { deleted, .. } if !self.names => {
+                std::mem::take(deleted).len() as u64
+            }
             _ => 0,
         };
         let weight = weight_of(&message);
         let before = self.bytes.fetch_add(weight, Ordering::Relaxed);
-        let queued = Queued { message, deleted: unnamed, weight, backlog: self.clone() };
+        let queued = Queued {
+            message,
+            deleted: unnamed,
+            weight,
+            backlog: self.clone(),
+        };
         if before + weight > self.most {
             queued.take();
             return None;
@@ -162,9 +184,23 @@ impl Queued {
 fn weight_of(message: &TreeMessage) -> usize {
     let parts = match message {
         TreeMessage::Verdicts { verdicts, .. } => verdicts.len(),
-        TreeMessage::Results { done, failed, deleted, .. } => {
-            let failed: usize = failed.iter().map(|failure| size_of::<EntryFailure>() + failure.text.len()).sum();
-            let name = |name: &Name| size_of::<Name>() + name.components().map(|part| size_of::<Vec<u8>>() + part.len()).sum::<usize>();
+        TreeMessage::Results {
+            done,
+            failed,
+            deleted,
+            ..
+        } => {
+            let failed: usize = failed
+                .iter()
+                .map(|failure| size_of::<EntryFailure>() + failure.text.len())
+                .sum();
+            let name = |name: &Name| {
+                size_of::<Name>()
+                    + name
+                        .components()
+                        .map(|part| size_of::<Vec<u8>>() + part.len())
+                        .sum::<usize>()
+            };
             size_of_val(&done[..]) + failed + deleted.iter().map(name).sum::<usize>()
         }
     };
@@ -208,14 +244,26 @@ impl<T> Inputs<T> {
 }
 
 impl SenderRun {
-    pub(crate) fn new(allowance: Sending, run: impl FnOnce(Inputs<SenderInput>, IoPool, Box<dyn SenderChannel>) + Send + 'static) -> Self {
-        Self { allowance, run: Box::new(run) }
+    pub(crate) fn new(
+        allowance: Sending,
+        run: impl FnOnce(Inputs<SenderInput>, IoPool, Box<dyn SenderChannel>) + Send + 'static,
+    ) -> Self {
+        Self {
+            allowance,
+            run: Box::new(run),
+        }
     }
 
-    pub(crate) fn start(self, pool: IoPool, channel: Box<dyn SenderChannel>) -> io::Result<mpsc::Sender<SenderInput>> {
+    pub(crate) fn start(
+        self,
+        pool: IoPool,
+        channel: Box<dyn SenderChannel>,
+    ) -> io::Result<mpsc::Sender<SenderInput>> {
         let inputs = Inputs::new();
         let sender = inputs.sender.clone();
-        thread::Builder::new().name("nicstripe-send".into()).spawn(move || (self.run)(inputs, pool, channel))?;
+        thread::Builder::new()
+            .name("nicstripe-send".into())
+            .spawn(move || (self.run)(inputs, pool, channel))?;
         Ok(sender)
     }
 }
@@ -225,13 +273,22 @@ impl ReceiverRun {
         allowance: Receiving,
         run: impl FnOnce(Inputs<ReceiverInput>, IoPool, Box<dyn ReceiverChannel>) + Send + 'static,
     ) -> Self {
-        Self { allowance, run: Box::new(run) }
+        Self {
+            allowance,
+            run: Box::new(run),
+        }
     }
 
-    pub(crate) fn start(self, pool: IoPool, channel: Box<dyn ReceiverChannel>) -> io::Result<mpsc::Sender<ReceiverInput>> {
+    pub(crate) fn start(
+        self,
+        pool: IoPool,
+        channel: Box<dyn ReceiverChannel>,
+    ) -> io::Result<mpsc::Sender<ReceiverInput>> {
         let inputs = Inputs::new();
         let sender = inputs.sender.clone();
-        thread::Builder::new().name("nicstripe-receive".into()).spawn(move || (self.run)(inputs, pool, channel))?;
+        thread::Builder::new()
+            .name("nicstripe-receive".into())
+            .spawn(move || (self.run)(inputs, pool, channel))?;
         Ok(sender)
     }
 }
@@ -256,9 +313,20 @@ mod tests {
     fn what_a_peer_tells_without_end_is_refused_and_what_is_taken_in_makes_room() {
         let backlog = Backlog::new(64 << 20, true);
         let deleted = vec![Name::parse(b"dir/file").unwrap(); 256];
-        let message = TreeMessage::Results { done: vec![], failed: vec![], deleted, stripped: None };
-        let mut queued: Vec<Queued> = std::iter::from_fn(|| backlog.queue(message.clone())).take(1 << 20).collect();
-        assert!((1000..10_000).contains(&queued.len()), "{} messages", queued.len());
+        let message = TreeMessage::Results {
+            done: vec![],
+            failed: vec![],
+            deleted,
+            stripped: None,
+        };
+        let mut queued: Vec<Queued> = std::iter::from_fn(|| backlog.queue(message.clone()))
+            .take(1 << 20)
+            .collect();
+        assert!(
+            (1000..10_000).contains(&queued.len()),
+            "{} messages",
+            queued.len()
+        );
         assert!(backlog.queue(message.clone()).is_none());
         queued.pop().unwrap().take();
         assert!(backlog.queue(message.clone()).is_some());
@@ -266,13 +334,26 @@ mod tests {
         // A daemon only counts them.
         let nameless = Backlog::new(64 << 20, false);
         let (taken, deleted) = nameless.queue(message).unwrap().take();
-        assert!(deleted == 256 && matches!(taken, TreeMessage::Results { deleted, .. } if deleted.is_empty()));
+        assert!(
+            deleted == 256
+                && matches!(taken, TreeMessage::Results { deleted, .. } if deleted.is_empty())
+        );
     }
 
     #[test]
     fn empty_messages_count_as_well() {
         let backlog = Backlog::new(64 << 20, true);
-        let message = || TreeMessage::Results { done: vec![], failed: vec![], deleted: vec![], stripped: None };
-        assert!(std::iter::from_fn(|| backlog.queue(message())).take(4 << 20).count() < 4 << 20);
+        let message = || TreeMessage::Results {
+            done: vec![],
+            failed: vec![],
+            deleted: vec![],
+            stripped: None,
+        };
+        assert!(
+            std::iter::from_fn(|| backlog.queue(message()))
+                .take(4 << 20)
+                .count()
+                < 4 << 20
+        );
     }
 }

@@ -21,14 +21,19 @@ impl Filters {
     ///
     /// [`FailCode::Refused`] for an invalid pattern.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, FileError> {
-        Self::parse(patterns)?.build().map(Self).map_err(|error| refused("", error))
+        Self::parse(patterns)?
+            .build()
+            .map(Self)
+            .map_err(|error| refused("", error))
     }
 
     /// Parses patterns without compiling them.
     pub(crate) fn parse(patterns: &[String]) -> Result<GitignoreBuilder, FileError> {
         let mut builder = GitignoreBuilder::new("");
         for pattern in patterns {
-            builder.add_line(None, pattern).map_err(|error| refused(pattern, error))?;
+            builder
+                .add_line(None, pattern)
+                .map_err(|error| refused(pattern, error))?;
         }
         Ok(builder)
     }
@@ -38,7 +43,11 @@ impl Filters {
     ///
     /// Callers do not ask about paths in an excluded directory: it is neither entered nor deleted.
     pub(crate) fn excludes(&self, path_beneath_source: &Path, is_directory: bool) -> bool {
-        !path_beneath_source.as_os_str().is_empty() && self.0.matched(path_beneath_source, is_directory).is_ignore()
+        !path_beneath_source.as_os_str().is_empty()
+            && self
+                .0
+                .matched(path_beneath_source, is_directory)
+                .is_ignore()
     }
 }
 
@@ -57,15 +66,22 @@ mod tests {
     fn excluded<'a>(patterns: &[&str], paths: &[&'a str]) -> Vec<&'a str> {
         let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
         let filters = Filters::new(&patterns).unwrap();
-        let is_excluded = |path: &&&str| filters.excludes(Path::new(path.trim_end_matches('/')), path.ends_with('/'));
+        let is_excluded = |path: &&&str| {
+            filters.excludes(Path::new(path.trim_end_matches('/')), path.ends_with('/'))
+        };
         paths.iter().filter(is_excluded).copied().collect()
     }
 
     #[test]
     fn patterns_mean_what_gitignore_says() {
-        let paths = ["a.o", "d/a.o", "d/keep.o", "build/", "build", "d/build/", "top", "d/top", "", "d/e/f"];
+        let paths = [
+            "a.o", "d/a.o", "d/keep.o", "build/", "build", "d/build/", "top", "d/top", "", "d/e/f",
+        ];
         assert_eq!(excluded(&["*.o", "!keep.o"], &paths), ["a.o", "d/a.o"]);
-        assert_eq!(excluded(&["!keep.o", "*.o"], &paths), ["a.o", "d/a.o", "d/keep.o"]);
+        assert_eq!(
+            excluded(&["!keep.o", "*.o"], &paths),
+            ["a.o", "d/a.o", "d/keep.o"]
+        );
         assert_eq!(excluded(&["build/"], &paths), ["build/", "d/build/"]);
         assert_eq!(excluded(&["/top"], &paths), ["top"]);
         assert_eq!(excluded(&["d/**/f"], &paths), ["d/e/f"]);
@@ -83,8 +99,15 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_refused_by_name() {
         let error = Filters::new(&["a".into(), "[z-a]".into()]).unwrap_err();
-        assert_eq!((error.code, error.to_string()), (FailCode::Refused, "cannot use the filter \"[z-a]\"".into()));
+        assert_eq!(
+            (error.code, error.to_string()),
+            (FailCode::Refused, "cannot use the filter \"[z-a]\"".into())
+        );
         let error = Filters::new(&["{\u{1b}[31m\nfaked".into()]).unwrap_err();
-        assert!(!error.one_line().chars().any(char::is_control), "{}", error.one_line());
+        assert!(
+            !error.one_line().chars().any(char::is_control),
+            "{}",
+            error.one_line()
+        );
     }
 }

@@ -9,8 +9,8 @@ use std::{
 use nicstripe_proto::tree::{Node, NodeKind, Owner, Xattr, entry::MOST_XATTR_BYTES};
 use rustix::{
     fs::{
-        FileType, SeekFrom, Stat, fgetxattr, fgetxattr_query, flistxattr, flistxattr_query, lgetxattr, lgetxattr_query, llistxattr,
-        llistxattr_query, major, minor, seek,
+        FileType, SeekFrom, Stat, fgetxattr, fgetxattr_query, flistxattr, flistxattr_query,
+        lgetxattr, lgetxattr_query, llistxattr, llistxattr_query, major, minor, seek,
     },
     io::Errno,
 };
@@ -35,18 +35,26 @@ pub(super) fn node_of(kind: FileType, stat: &Stat) -> Option<Node> {
         FileType::BlockDevice => NodeKind::BlockDevice,
         _ => return None,
     };
-    let (major, minor) = if kind.is_device() { (major(stat.st_rdev), minor(stat.st_rdev)) } else { (0, 0) };
+    let (major, minor) = if kind.is_device() {
+        (major(stat.st_rdev), minor(stat.st_rdev))
+    } else {
+        (0, 0)
+    };
     Some(Node { kind, major, minor })
 }
 
 pub(super) fn owner_of(stat: &Stat) -> Owner {
-    Owner { uid: stat.st_uid, gid: stat.st_gid }
+    Owner {
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    }
 }
 
 /// Returns true if a file uses less storage than its size. Compressing file systems also report
 /// that, without holes.
 pub(super) fn may_have_holes(stat: &Stat) -> bool {
-    stat.st_size as u64 >= FEWEST_SPARSE && (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64
+    stat.st_size as u64 >= FEWEST_SPARSE
+        && (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64
 }
 
 /// Returns true if an open file has a hole before its end.
@@ -63,7 +71,12 @@ pub(super) fn has_hole(file: impl AsFd, stat: &Stat) -> bool {
 pub(super) fn xattrs_of(file: impl AsFd) -> io::Result<Vec<Xattr>> {
     let file = file.as_fd();
     let list = sized(|| flistxattr_query(file), |list| flistxattr(file, list))?;
-    collect(&list, |name| sized(|| fgetxattr_query(file, name), |value| fgetxattr(file, name, value)))
+    collect(&list, |name| {
+        sized(
+            || fgetxattr_query(file, name),
+            |value| fgetxattr(file, name, value),
+        )
+    })
 }
 
 /// Reads the extended attributes of a symbolic link itself.
@@ -77,11 +90,19 @@ pub(super) fn xattrs_of_symlink(dir: impl AsFd, leaf: &[u8]) -> io::Result<Vec<X
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         list => list?,
     };
-    collect(&list, |name| sized(|| lgetxattr_query(&path, name), |value| lgetxattr(&path, name, value)))
+    collect(&list, |name| {
+        sized(
+            || lgetxattr_query(&path, name),
+            |value| lgetxattr(&path, name, value),
+        )
+    })
 }
 
 /// Queries the length, then reads the value.
-fn sized(query: impl Fn() -> Result<usize, Errno>, read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> io::Result<Vec<u8>> {
+fn sized(
+    query: impl Fn() -> Result<usize, Errno>,
+    read: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+) -> io::Result<Vec<u8>> {
     let len = match query() {
         Ok(0) | Err(Errno::NOTSUP) => return Ok(Vec::new()),
         len => len?,
@@ -96,7 +117,10 @@ fn collect(list: &[u8], value_of: impl Fn(&CStr) -> io::Result<Vec<u8>>) -> io::
     let is_root = rustix::process::geteuid().is_root();
     let mut xattrs = Vec::new();
     let mut len = 0;
-    for name in list.split_inclusive(|byte| *byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok()) {
+    for name in list
+        .split_inclusive(|byte| *byte == 0)
+        .filter_map(|name| CStr::from_bytes_with_nul(name).ok())
+    {
         if !can_be_kept(name.to_bytes(), is_root) {
             continue;
         }
@@ -107,9 +131,14 @@ fn collect(list: &[u8], value_of: impl Fn(&CStr) -> io::Result<Vec<u8>>) -> io::
         };
         len += name.to_bytes().len() + value.len();
         if len > MOST_XATTR_BYTES {
-            return Err(io::Error::other(format!("extended attributes exceed the limit of {MOST_XATTR_BYTES} bytes")));
+            return Err(io::Error::other(format!(
+                "extended attributes exceed the limit of {MOST_XATTR_BYTES} bytes"
+            )));
         }
-        xattrs.push(Xattr { name: name.to_bytes().to_vec().into(), value: value.into() });
+        xattrs.push(Xattr {
+            name: name.to_bytes().to_vec().into(),
+            value: value.into(),
+        });
     }
     Ok(xattrs)
 }
@@ -122,7 +151,10 @@ fn can_be_kept(name: &[u8], is_root: bool) -> bool {
     match name.split(|byte| *byte == b'.').next() {
         Some(b"user") => true,
         Some(b"security" | b"trusted") => is_root,
-        _ => matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default"),
+        _ => matches!(
+            name,
+            b"system.posix_acl_access" | b"system.posix_acl_default"
+        ),
     }
 }
 
@@ -137,7 +169,11 @@ mod tests {
     #[test]
     fn attributes_that_mean_something_elsewhere_are_kept() {
         assert!(can_be_kept(b"user.x", false) && can_be_kept(b"system.posix_acl_default", false));
-        assert!(!can_be_kept(b"system.nfs4_acl", true) && !can_be_kept(b"security.selinux", false) && !can_be_kept(b"trusted.x", false));
+        assert!(
+            !can_be_kept(b"system.nfs4_acl", true)
+                && !can_be_kept(b"security.selinux", false)
+                && !can_be_kept(b"trusted.x", false)
+        );
         assert!(can_be_kept(b"security.capability", true));
     }
 
@@ -152,7 +188,13 @@ mod tests {
         found.retain(|xattr| xattr.name.starts_with(b"user."));
         found.sort_by(|a, b| a.name.cmp(&b.name));
         let expected = [(&b"user.a"[..], &b""[..]), (b"user.b", b"two\0three")];
-        assert_eq!(found.iter().map(|xattr| (&xattr.name[..], &xattr.value[..])).collect::<Vec<_>>(), expected);
+        assert_eq!(
+            found
+                .iter()
+                .map(|xattr| (&xattr.name[..], &xattr.value[..]))
+                .collect::<Vec<_>>(),
+            expected
+        );
     }
 
     #[test]
@@ -160,7 +202,10 @@ mod tests {
         let value_of = |_: &CStr| Ok(vec![1; 60_000]);
         assert_eq!(collect(b"user.a\0user.b\0", value_of).unwrap().len(), 2);
         let error = collect(b"user.a\0user.b\0user.c\0", value_of).unwrap_err();
-        assert_eq!(error.to_string(), "extended attributes exceed the limit of 131072 bytes");
+        assert_eq!(
+            error.to_string(),
+            "extended attributes exceed the limit of 131072 bytes"
+        );
     }
 
     #[test]

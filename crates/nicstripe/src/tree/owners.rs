@@ -19,13 +19,33 @@ struct Lookup {
 }
 
 const USERS: Lookup = Lookup {
-    name_of: |uid| User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name),
-    id_of: |name| User::from_name(name).ok().flatten().map(|user| user.uid.as_raw()),
+    name_of: |uid| {
+        User::from_uid(Uid::from_raw(uid))
+            .ok()
+            .flatten()
+            .map(|user| user.name)
+    },
+    id_of: |name| {
+        User::from_name(name)
+            .ok()
+            .flatten()
+            .map(|user| user.uid.as_raw())
+    },
 };
 
 const GROUPS: Lookup = Lookup {
-    name_of: |gid| Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name),
-    id_of: |name| Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw()),
+    name_of: |gid| {
+        Group::from_gid(Gid::from_raw(gid))
+            .ok()
+            .flatten()
+            .map(|group| group.name)
+    },
+    id_of: |name| {
+        Group::from_name(name)
+            .ok()
+            .flatten()
+            .map(|group| group.gid.as_raw())
+    },
 };
 
 pub(super) struct Owners {
@@ -35,27 +55,45 @@ pub(super) struct Owners {
 
 impl Default for Owners {
     fn default() -> Self {
-        Self { users: Kind::of(USERS), groups: Kind::of(GROUPS) }
+        Self {
+            users: Kind::of(USERS),
+            groups: Kind::of(GROUPS),
+        }
     }
 }
 
 impl Owners {
     /// Creates a cache with these lookups instead of the system's.
     #[cfg(test)]
-    pub(super) fn knowing(name_of: fn(u32) -> Option<String>, id_of: fn(&str) -> Option<u32>) -> Self {
+    pub(super) fn knowing(
+        name_of: fn(u32) -> Option<String>,
+        id_of: fn(&str) -> Option<u32>,
+    ) -> Self {
         let [users, groups] = [Lookup { name_of, id_of }; 2].map(Kind::of);
         Self { users, groups }
     }
 
     /// Returns the names to send for an owner; `None` if it has none.
     pub(super) fn names_of(&mut self, owner: Owner) -> Option<OwnerNames> {
-        let names = OwnerNames { user: self.users.name_of(owner.uid), group: self.groups.name_of(owner.gid), acl: None };
+        let names = OwnerNames {
+            user: self.users.name_of(owner.uid),
+            group: self.groups.name_of(owner.gid),
+            acl: None,
+        };
         (names != OwnerNames::default()).then_some(names)
     }
 
     /// Returns the local IDs for the sender's names; keeps the sender's IDs of unknown names.
-    pub(super) fn local(&mut self, owner: Owner, user: Option<OwnerName>, group: Option<OwnerName>) -> Owner {
-        Owner { uid: self.users.local(owner.uid, user), gid: self.groups.local(owner.gid, group) }
+    pub(super) fn local(
+        &mut self,
+        owner: Owner,
+        user: Option<OwnerName>,
+        group: Option<OwnerName>,
+    ) -> Owner {
+        Owner {
+            uid: self.users.local(owner.uid, user),
+            gid: self.groups.local(owner.gid, group),
+        }
     }
 
     /// Returns the name to send for an ID in an ACL.
@@ -83,7 +121,11 @@ struct Kind {
 
 impl Kind {
     fn of(lookup: Lookup) -> Self {
-        Self { lookup, names: HashMap::new(), ids: HashMap::new() }
+        Self {
+            lookup,
+            names: HashMap::new(),
+            ids: HashMap::new(),
+        }
     }
 
     fn name_of(&mut self, id: u32) -> Option<OwnerName> {
@@ -92,23 +134,34 @@ impl Kind {
         }
         // The lookup puts replacement characters into names that are not UTF-8; such a name is
         // useless.
-        let look_up =
-            |id: &u32| (self.lookup.name_of)(*id).filter(|name| !name.contains('\u{fffd}')).and_then(|name| OwnerName::new(&name));
+        let look_up = |id: &u32| {
+            (self.lookup.name_of)(*id)
+                .filter(|name| !name.contains('\u{fffd}'))
+                .and_then(|name| OwnerName::new(&name))
+        };
         remembered(&mut self.names, id, look_up)
     }
 
     /// Returns the local ID. Root is matched by ID alone: no name turns root into another user, or
     /// another user into root.
     fn local(&mut self, id: u32, name: Option<OwnerName>) -> u32 {
-        let Some(name) = name.filter(|_| id != ROOT) else { return id };
-        let found = remembered(&mut self.ids, name, |name| (self.lookup.id_of)(name.as_str()));
+        let Some(name) = name.filter(|_| id != ROOT) else {
+            return id;
+        };
+        let found = remembered(&mut self.ids, name, |name| {
+            (self.lookup.id_of)(name.as_str())
+        });
         found.filter(|found| *found != ROOT).unwrap_or(id)
     }
 }
 
 const ROOT: u32 = 0;
 
-fn remembered<K: Hash + Eq, V: Clone>(known: &mut HashMap<K, V>, key: K, look_up: impl FnOnce(&K) -> V) -> V {
+fn remembered<K: Hash + Eq, V: Clone>(
+    known: &mut HashMap<K, V>,
+    key: K,
+    look_up: impl FnOnce(&K) -> V,
+) -> V {
     if let Some(value) = known.get(&key) {
         return value.clone();
     }
@@ -167,8 +220,20 @@ mod tests {
     fn a_sender_names_whom_it_knows_but_root() {
         let mut owners = Owners::knowing(THERE.name_of, THERE.id_of);
         let mut names_of = |uid, gid| owners.names_of(Owner { uid, gid });
-        assert_eq!(names_of(1000, 7), Some(OwnerNames { user: name("alice"), ..OwnerNames::default() }));
-        assert_eq!(names_of(0, 1000), Some(OwnerNames { group: name("alice"), ..OwnerNames::default() }));
+        assert_eq!(
+            names_of(1000, 7),
+            Some(OwnerNames {
+                user: name("alice"),
+                ..OwnerNames::default()
+            })
+        );
+        assert_eq!(
+            names_of(0, 1000),
+            Some(OwnerNames {
+                group: name("alice"),
+                ..OwnerNames::default()
+            })
+        );
         assert_eq!(names_of(0, 0), None);
         for unsendable in 1001..=1005 {
             assert_eq!(names_of(unsendable, unsendable), None, "{unsendable}");
@@ -186,9 +251,19 @@ mod tests {
             ("nor by another name of root's", 1000, "toor", 1000),
             ("as it is, to the kernel", u32::MAX, "nobody-here", u32::MAX),
         ] {
-            assert_eq!(owners.local(Owner { uid: id, gid: 5 }, name(user), name("staff")), Owner { uid: expected, gid: 50 }, "{why}");
+            assert_eq!(
+                owners.local(Owner { uid: id, gid: 5 }, name(user), name("staff")),
+                Owner {
+                    uid: expected,
+                    gid: 50
+                },
+                "{why}"
+            );
         }
-        assert_eq!(owners.local(Owner { uid: 1000, gid: 5 }, None, None), Owner { uid: 1000, gid: 5 });
+        assert_eq!(
+            owners.local(Owner { uid: 1000, gid: 5 }, None, None),
+            Owner { uid: 1000, gid: 5 }
+        );
     }
 
     #[test]
@@ -207,15 +282,28 @@ mod tests {
             here.local(id, name(&id.to_string()));
             assert!(there.names.len() <= MOST_KNOWN && here.ids.len() <= MOST_KNOWN);
         }
-        assert_eq!((there.name_of(1000), here.local(1000, name("alice"))), (name("alice"), 2000), "evicted, and found again");
+        assert_eq!(
+            (there.name_of(1000), here.local(1000, name("alice"))),
+            (name("alice"), 2000),
+            "evicted, and found again"
+        );
     }
 
     #[test]
     fn this_machine_knows_its_own() {
-        let owner = Owner { uid: u32::MAX - 17, gid: u32::MAX - 17 };
+        let owner = Owner {
+            uid: u32::MAX - 17,
+            gid: u32::MAX - 17,
+        };
         assert_eq!(Owners::default().names_of(owner), None);
         let nobody = (USERS.id_of)("nobody").expect("every machine with a user list has a nobody");
-        assert_eq!(Owners::default().local(owner, name("nobody"), None), Owner { uid: nobody, ..owner });
+        assert_eq!(
+            Owners::default().local(owner, name("nobody"), None),
+            Owner {
+                uid: nobody,
+                ..owner
+            }
+        );
         assert_eq!((USERS.name_of)(nobody).as_deref(), Some("nobody"));
     }
 }

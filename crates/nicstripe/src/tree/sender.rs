@@ -23,7 +23,10 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Name,
     frame::MAX_PAYLOAD,
-    tree::{Content, EntryFailure, EntryId, Reason, Record, Special, TreeMessage, TreeRules, Trouble, Verdict, batch::PIECE_HEADER},
+    tree::{
+        Content, EntryFailure, EntryId, Reason, Record, Special, TreeMessage, TreeRules, Trouble,
+        Verdict, batch::PIECE_HEADER,
+    },
 };
 
 use self::{
@@ -96,7 +99,12 @@ fn run(
         Ok(filters) => filters,
         Err(error) => return outlet.finish(Err(Ended::Failed(error))),
     };
-    let reads = Reads::new(pool, self_handle, request.allow_changing, request.allowance.read);
+    let reads = Reads::new(
+        pool,
+        self_handle,
+        request.allow_changing,
+        request.allowance.read,
+    );
     let memory = outlet.receivers_memory().min(request.allowance.entries);
     let mut sender = Sender::new(request, filters, inputs, reads, outlet, Ledger::new(memory));
     let ended = sender.work();
@@ -141,10 +149,41 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(request: SenderRequest, filters: Filters, inputs: Receiver<SenderInput>, reads: Reads, outlet: Outlet, ledger: Ledger) -> Self {
-        let SenderRequest { sources, rules, recursive, hard_links, one_file_system, files_from, allow_changing, compress, .. } = request;
-        let TreeRules { owners, numeric_ids, xattrs, nodes, .. } = rules;
-        let options = WalkOptions { recursive, owners, numeric_ids, xattrs, nodes, hard_links, one_file_system };
+    fn new(
+        request: SenderRequest,
+        filters: Filters,
+        inputs: Receiver<SenderInput>,
+        reads: Reads,
+        outlet: Outlet,
+        ledger: Ledger,
+    ) -> Self {
+        let SenderRequest {
+            sources,
+            rules,
+            recursive,
+            hard_links,
+            one_file_system,
+            files_from,
+            allow_changing,
+            compress,
+            ..
+        } = request;
+        let TreeRules {
+            owners,
+            numeric_ids,
+            xattrs,
+            nodes,
+            ..
+        } = rules;
+        let options = WalkOptions {
+            recursive,
+            owners,
+            numeric_ids,
+            xattrs,
+            nodes,
+            hard_links,
+            one_file_system,
+        };
         Self {
             walk: Some(Walk::new(options, filters, sources, files_from.as_deref())),
             rules,
@@ -214,7 +253,10 @@ impl Sender {
 
     /// Announces the last batch once nothing can follow it.
     fn flush_last(&mut self) -> Result<(), Ended> {
-        let is_last = self.walk.is_none() && self.outgoing.is_empty() && self.ledger.is_decided() && self.reads.is_empty();
+        let is_last = self.walk.is_none()
+            && self.outgoing.is_empty()
+            && self.ledger.is_decided()
+            && self.reads.is_empty();
         if is_last && !self.is_last_told {
             self.is_last_told = true;
             self.outlet.last()?;
@@ -224,14 +266,19 @@ impl Sender {
 
     /// Walks one step if the receiver keeps up; returns true if it did.
     fn walk_on(&mut self) -> Result<bool, Ended> {
-        let Some(walk) = self.walk.as_mut().filter(|_| self.ledger.has_room() && self.reads.has_room_for_digest()) else {
+        let Some(walk) = self
+            .walk
+            .as_mut()
+            .filter(|_| self.ledger.has_room() && self.reads.has_room_for_digest())
+        else {
             return Ok(false);
         };
         match walk.next() {
             Some(WalkItem::Entry(found)) => self.found(found),
             Some(WalkItem::EndDirectory { id, complete }) => {
                 self.ledger.end_directory(id);
-                self.outgoing.push_back(Outgoing::EndDirectory { id, complete });
+                self.outgoing
+                    .push_back(Outgoing::EndDirectory { id, complete });
             }
             Some(WalkItem::Special { name }) => {
                 self.outlet.special(&name)?;
@@ -241,7 +288,11 @@ impl Sender {
                 let reason = reason(failure.code, &failure.text);
                 let label = name.is_none().then(|| short(&failure.name));
                 self.outlet.fail(name.clone(), failure)?;
-                self.push(&Record::Trouble(Box::new(Trouble { name, reason, label })))?;
+                self.push(&Record::Trouble(Box::new(Trouble {
+                    name,
+                    reason,
+                    label,
+                })))?;
             }
             None => {
                 self.walk = None;
@@ -254,23 +305,43 @@ impl Sender {
     fn found(&mut self, mut found: Box<FoundEntry>) {
         let announced = Announced::of(&mut found);
         self.outlet.found(announced.kind);
-        if let (Content::File { digest, .. }, Some(bytes), true) = (&mut found.entry.content, &announced.content, self.rules.checksum) {
+        if let (Content::File { digest, .. }, Some(bytes), true) = (
+            &mut found.entry.content,
+            &announced.content,
+            self.rules.checksum,
+        ) {
             *digest = Some(Digest(*blake3::hash(bytes).as_bytes()));
         }
-        let needs_digest = self.rules.checksum && announced.kind.is_file() && announced.content.is_none();
+        let needs_digest =
+            self.rules.checksum && announced.kind.is_file() && announced.content.is_none();
         self.ledger.tell(found.entry.id, announced);
         if needs_digest {
-            let FoundEntry { entry, location, identity, .. } = &*found;
-            self.reads.digest(ReadRequest { id: entry.id, location: location.clone(), identity: *identity });
+            let FoundEntry {
+                entry,
+                location,
+                identity,
+                ..
+            } = &*found;
+            self.reads.digest(ReadRequest {
+                id: entry.id,
+                location: location.clone(),
+                identity: *identity,
+            });
         }
-        self.outgoing.push_back(if needs_digest { Outgoing::Undigested(found) } else { Outgoing::Entry(found) });
+        self.outgoing.push_back(if needs_digest {
+            Outgoing::Undigested(found)
+        } else {
+            Outgoing::Entry(found)
+        });
     }
 
     /// Packs the next queued record; returns false if none is ready.
     fn pack_outgoing(&mut self) -> Result<bool, Ended> {
         match self.outgoing.pop_front() {
             None => return Ok(false),
-            Some(Outgoing::EndDirectory { id, complete }) => self.push(&Record::EndDirectory { id, complete })?,
+            Some(Outgoing::EndDirectory { id, complete }) => {
+                self.push(&Record::EndDirectory { id, complete })?
+            }
             Some(Outgoing::Entry(found)) => self.push(&Record::Entry(Box::new(found.entry)))?,
             Some(Outgoing::Undigested(mut found)) => {
                 let Some(reckoned) = self.digests.remove(&found.entry.id) else {
@@ -288,15 +359,25 @@ impl Sender {
 
     fn begin_reads(&mut self) -> Result<(), Ended> {
         let unwanted = self.reads.begin(|id| self.ledger.is_pending(id));
-        unwanted.into_iter().try_for_each(|id| self.push(&Record::Abandoned { id, reason: given_up() }))
+        unwanted.into_iter().try_for_each(|id| {
+            self.push(&Record::Abandoned {
+                id,
+                reason: given_up(),
+            })
+        })
     }
 
     /// Packs a file that was read; returns false if there is none.
     fn pack_content(&mut self) -> Result<bool, Ended> {
-        let Some((id, content)) = self.reads.next() else { return Ok(false) };
+        let Some((id, content)) = self.reads.next() else {
+            return Ok(false);
+        };
         match content {
             Err(error) => self.abandon(id, error.code, error.one_line())?,
-            Ok(_) if !self.ledger.is_pending(id) => self.push(&Record::Abandoned { id, reason: given_up() })?,
+            Ok(_) if !self.ledger.is_pending(id) => self.push(&Record::Abandoned {
+                id,
+                reason: given_up(),
+            })?,
             Ok(bytes) => self.send_content(id, &bytes)?,
         }
         Ok(true)
@@ -322,7 +403,12 @@ impl Sender {
             }
             let end = bytes.len().min(offset + self.outlet.room() - PIECE_HEADER);
             let last = end == bytes.len();
-            self.push(&Record::Piece { id, offset: offset as u64, last, bytes: &bytes[offset..end] })?;
+            self.push(&Record::Piece {
+                id,
+                offset: offset as u64,
+                last,
+                bytes: &bytes[offset..end],
+            })?;
             if last {
                 return Ok(());
             }
@@ -357,15 +443,22 @@ impl Sender {
     fn abandon(&mut self, id: EntryId, code: FailCode, text: String) -> Result<(), Ended> {
         if let Some(pending) = self.ledger.end(id) {
             self.outlet.will_not_be_sent(&pending.announced);
-            self.outlet.failed(Some(&pending.announced), code, text.clone())?;
+            self.outlet
+                .failed(Some(&pending.announced), code, text.clone())?;
         }
-        self.push(&Record::Abandoned { id, reason: reason(code, &text) })
+        self.push(&Record::Abandoned {
+            id,
+            reason: reason(code, &text),
+        })
     }
 }
 
 /// Builds a reason, with its text cut to the length limit of a record.
 fn reason(code: FailCode, text: &str) -> Reason {
-    Reason { code, text: short(text) }
+    Reason {
+        code,
+        text: short(text),
+    }
 }
 
 fn short(text: &str) -> String {

@@ -17,7 +17,10 @@ use nicstripe_proto::{
 use super::{
     EntryOutcome, TreeReport,
     allowance::{Receiving, Sending},
-    channel::{Backlog, ReceiverChannel, ReceiverInput, SenderChannel, SenderInput, TreeChannel, WalkProgress},
+    channel::{
+        Backlog, ReceiverChannel, ReceiverInput, SenderChannel, SenderInput, TreeChannel,
+        WalkProgress,
+    },
     filter::Filters,
     receiver::ReceiverRequest,
     sender::SenderRequest,
@@ -85,7 +88,9 @@ impl Back {
 
 impl ReceiverChannel for Back {
     fn send(&mut self, message: TreeMessage) -> bool {
-        self.say(SenderInput::Message(Backlog::new(64 << 20, true).queue(message).unwrap()))
+        self.say(SenderInput::Message(
+            Backlog::new(64 << 20, true).queue(message).unwrap(),
+        ))
     }
 
     fn consumed(&mut self) -> bool {
@@ -107,7 +112,11 @@ impl TreeChannel for Back {
     }
 
     fn finish(self: Box<Self>, result: Result<TreeReport>) {
-        self.say(if result.is_ok() { SenderInput::Committed } else { SenderInput::Stop });
+        self.say(if result.is_ok() {
+            SenderInput::Committed
+        } else {
+            SenderInput::Stop
+        });
         drop(self.done.send(result));
     }
 }
@@ -119,9 +128,18 @@ fn copy(source: &Path, target: &Path, rules: &TreeRules) -> TreeReport {
 }
 
 /// Like `copy`, within memory limits for both ends.
-fn copy_within(source: &Path, target: &Path, rules: &TreeRules, receiving: Receiving, sending: Sending) -> TreeReport {
+fn copy_within(
+    source: &Path,
+    target: &Path,
+    rules: &TreeRules,
+    receiving: Receiving,
+    sending: Sending,
+) -> TreeReport {
     let pool = IoPool::start().unwrap();
-    let (sender, filters) = (Arc::new(OnceLock::new()), Filters::new(&rules.filters).unwrap());
+    let (sender, filters) = (
+        Arc::new(OnceLock::new()),
+        Filters::new(&rules.filters).unwrap(),
+    );
     let (done, here) = mpsc::channel();
     let request = ReceiverRequest {
         root: Arc::new(Root::open(target).unwrap()),
@@ -136,18 +154,45 @@ fn copy_within(source: &Path, target: &Path, rules: &TreeRules, receiving: Recei
         excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
         allowance: receiving,
     };
-    let receiver = request.into_run(()).start(pool.clone(), Box::new(Back { sender: sender.clone(), done })).unwrap();
+    let receiver = request
+        .into_run(())
+        .start(
+            pool.clone(),
+            Box::new(Back {
+                sender: sender.clone(),
+                done,
+            }),
+        )
+        .unwrap();
 
     let (done, there) = mpsc::channel();
     let sources = vec![SendSource::Path(source.join(""))];
-    let request =
-        SenderRequest { sources, rules: rules.clone(), recursive: true, hard_links: true, allowance: sending, ..SenderRequest::default() };
-    let channel = Box::new(There { memory: receiving.told, buffers: BufferPool::default(), receiver, done });
-    sender.set(request.into_run(()).start(pool, channel).unwrap()).ok().unwrap();
+    let request = SenderRequest {
+        sources,
+        rules: rules.clone(),
+        recursive: true,
+        hard_links: true,
+        allowance: sending,
+        ..SenderRequest::default()
+    };
+    let channel = Box::new(There {
+        memory: receiving.told,
+        buffers: BufferPool::default(),
+        receiver,
+        done,
+    });
+    sender
+        .set(request.into_run(()).start(pool, channel).unwrap())
+        .ok()
+        .unwrap();
 
     let sent = there.recv_timeout(DEADLINE).unwrap().unwrap();
     let received = here.recv_timeout(DEADLINE).unwrap().unwrap();
-    let common = |report: TreeReport| TreeReport { special: 0, failures: Vec::new(), ..report };
+    let common = |report: TreeReport| TreeReport {
+        special: 0,
+        failures: Vec::new(),
+        ..report
+    };
     assert_eq!(common(sent.clone()), common(received));
     sent
 }
@@ -163,7 +208,11 @@ fn all_in(dir: &Path) -> BTreeMap<String, (String, u32, i64, u64)> {
         let meta = fs::symlink_metadata(&path).unwrap();
         let content = match meta.file_type() {
             kind if kind.is_dir() => {
-                left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+                left.extend(
+                    fs::read_dir(&path)
+                        .unwrap()
+                        .map(|entry| entry.unwrap().path()),
+                );
                 "a directory".into()
             }
             kind if kind.is_symlink() => format!("to {:?}", fs::read_link(&path).unwrap()),
@@ -184,7 +233,11 @@ fn plant(dir: &Path) {
         for (name, size) in [("none", 0), ("few", index), ("many", 5000 * index)] {
             fs::write(sub.join(name), vec![index as u8; size]).unwrap();
         }
-        fs::set_permissions(sub.join("few"), fs::Permissions::from_mode(0o600 | index as u32)).unwrap();
+        fs::set_permissions(
+            sub.join("few"),
+            fs::Permissions::from_mode(0o600 | index as u32),
+        )
+        .unwrap();
         fs::hard_link(sub.join("few"), sub.join("also")).unwrap();
         symlink("few", sub.join("link")).unwrap();
     }
@@ -194,12 +247,17 @@ fn plant(dir: &Path) {
 fn ground() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let [source, target] = ["source", "target"].map(|name| dir.path().join(name));
-    [&source, &target].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+    [&source, &target]
+        .into_iter()
+        .for_each(|path| fs::create_dir(path).unwrap());
     (dir, source, target)
 }
 
 fn keeping() -> TreeRules {
-    TreeRules { modes: true, ..TreeRules::default() }
+    TreeRules {
+        modes: true,
+        ..TreeRules::default()
+    }
 }
 
 #[test]
@@ -207,11 +265,31 @@ fn a_tree_is_the_same_there_and_copied_again_nothing_is_sent() {
     let (_dir, source, target) = ground();
     plant(&source);
     let first = copy(&source, &target, &keeping());
-    assert_eq!((first.files, first.directories, first.symlinks, first.hard_links), (120, 43, 40, 40));
+    assert_eq!(
+        (
+            first.files,
+            first.directories,
+            first.symlinks,
+            first.hard_links
+        ),
+        (120, 43, 40, 40)
+    );
     assert_eq!(all_in(&source), all_in(&target));
-    for rules in [keeping(), TreeRules { checksum: true, delete: true, replace: true, ..keeping() }] {
+    for rules in [
+        keeping(),
+        TreeRules {
+            checksum: true,
+            delete: true,
+            replace: true,
+            ..keeping()
+        },
+    ] {
         let again = copy(&source, &target, &rules);
-        let expected = TreeReport { unchanged: 160, hard_links: 40, ..TreeReport::default() };
+        let expected = TreeReport {
+            unchanged: 160,
+            hard_links: 40,
+            ..TreeReport::default()
+        };
         assert_eq!(again, expected);
     }
     assert_eq!(all_in(&source), all_in(&target));
@@ -221,7 +299,12 @@ fn a_tree_is_the_same_there_and_copied_again_nothing_is_sent() {
 fn a_dry_run_reports_what_a_run_then_does() {
     let (_dir, source, target) = ground();
     plant(&source);
-    let rules = TreeRules { delete: true, replace: true, filters: vec!["e2*".into()], ..keeping() };
+    let rules = TreeRules {
+        delete: true,
+        replace: true,
+        filters: vec!["e2*".into()],
+        ..keeping()
+    };
     for change in 0..3 {
         match change {
             0 => {}
@@ -237,14 +320,25 @@ fn a_dry_run_reports_what_a_run_then_does() {
             }
         }
         let before = all_in(&target);
-        let dry = copy(&source, &target, &TreeRules { dry_run: true, ..rules.clone() });
+        let dry = copy(
+            &source,
+            &target,
+            &TreeRules {
+                dry_run: true,
+                ..rules.clone()
+            },
+        );
         assert_eq!(before, all_in(&target), "{change}");
         let run = copy(&source, &target, &rules);
         assert_eq!(dry, run, "{change}");
         assert_eq!(run.failed, 0, "{change}");
         assert!(change == 0 || run.deleted > 0, "{change} {run:?}");
     }
-    assert!(target.join("d2/e2-is-left-out").exists() && !target.join("d0/surplus").exists() && !target.join("late").exists());
+    assert!(
+        target.join("d2/e2-is-left-out").exists()
+            && !target.join("d0/surplus").exists()
+            && !target.join("late").exists()
+    );
 }
 
 #[test]
@@ -258,8 +352,14 @@ fn what_is_in_the_way_fails_and_both_ends_say_so() {
     let report = copy(&source, &target, &keeping());
     // Directory d0, a file, and a hard link to a file.
     assert_eq!(report.failed, 3, "{report:?}");
-    assert_eq!(fs::read(target.join("d2/e2/few")).unwrap(), b"something else");
-    assert_eq!(fs::read(source.join("d2/e5/many")).unwrap(), fs::read(target.join("d2/e5/many")).unwrap());
+    assert_eq!(
+        fs::read(target.join("d2/e2/few")).unwrap(),
+        b"something else"
+    );
+    assert_eq!(
+        fs::read(source.join("d2/e5/many")).unwrap(),
+        fs::read(target.join("d2/e5/many")).unwrap()
+    );
 }
 
 #[test]
@@ -273,8 +373,18 @@ fn many_directories_of_one_file_each_are_copied_twice() {
     let first = copy(&source, &target, &keeping());
     assert_eq!((first.files, first.directories), (300, 900));
     (0..300).for_each(|index| fs::write(source.join(format!("{index}/a/b/f")), "changed").unwrap());
-    let second = copy(&source, &target, &TreeRules { replace: true, ..keeping() });
-    assert_eq!((second.files, second.directories, second.failed), (300, 0, 0));
+    let second = copy(
+        &source,
+        &target,
+        &TreeRules {
+            replace: true,
+            ..keeping()
+        },
+    );
+    assert_eq!(
+        (second.files, second.directories, second.failed),
+        (300, 0, 0)
+    );
 }
 
 #[test]
@@ -286,8 +396,20 @@ fn a_tree_with_the_least_memory_arrives_whole() {
     let name = |file: usize| format!("{file:0250}");
     (0..files).for_each(|file| fs::write(source.path().join(name(file)), name(file)).unwrap());
     fs::write(source.path().join("large"), vec![7; 3 << 20]).unwrap();
-    let report = copy_within(source.path(), target.path(), &TreeRules::default(), least, Sending::within(Sending::LEASE.0));
+    let report = copy_within(
+        source.path(),
+        target.path(),
+        &TreeRules::default(),
+        least,
+        Sending::within(Sending::LEASE.0),
+    );
     assert_eq!((report.files, report.failed), (files as u64 + 1, 0));
-    assert!((0..files).all(|file| fs::read_to_string(target.path().join(name(file))).unwrap() == name(file)));
-    assert_eq!(fs::read(target.path().join("large")).unwrap(), vec![7; 3 << 20]);
+    assert!(
+        (0..files)
+            .all(|file| fs::read_to_string(target.path().join(name(file))).unwrap() == name(file))
+    );
+    assert_eq!(
+        fs::read(target.path().join("large")).unwrap(),
+        vec![7; 3 << 20]
+    );
 }

@@ -27,7 +27,9 @@ use super::{
     FailedEntry, acl,
     anchor::{Anchor, Directory, Location, path_of_bytes},
     filter::Filters,
-    metadata::{has_hole, may_have_holes, mode_of, node_of, owner_of, xattrs_of, xattrs_of_symlink},
+    metadata::{
+        has_hole, may_have_holes, mode_of, node_of, owner_of, xattrs_of, xattrs_of_symlink,
+    },
     owners::Owners,
 };
 use crate::file::{FileError, Root, identity_of, tells_no_sizes, too_much_made};
@@ -66,7 +68,10 @@ pub(super) enum WalkItem {
     /// A socket, a FIFO or a device.
     Special { name: Name },
     /// An entry that cannot be sent; `name` is `None` if its name cannot be sent either.
-    Failed { name: Option<Name>, failure: FailedEntry },
+    Failed {
+        name: Option<Name>,
+        failure: FailedEntry,
+    },
 }
 
 /// An entry and the sender's state of it.
@@ -147,7 +152,12 @@ struct StatEntry {
 
 impl Walk {
     /// Creates a walk; `files_from` as in [`crate::TreeOptions::files_from`].
-    pub(super) fn new(options: WalkOptions, filters: Filters, sources: Vec<SendSource>, files_from: Option<&[Name]>) -> Self {
+    pub(super) fn new(
+        options: WalkOptions,
+        filters: Filters,
+        sources: Vec<SendSource>,
+        files_from: Option<&[Name]>,
+    ) -> Self {
         let is_merging = sources.len() > 1 && sources.iter().any(enter::means_contents);
         Self {
             options,
@@ -184,26 +194,48 @@ impl Walk {
     }
 
     fn visit(&mut self, leaf: &[u8], selection: Selection) {
-        let Some((parent, dir, directory)) = self.current() else { return };
-        let location = Location { directory, leaf: leaf.into() };
+        let Some((parent, dir, directory)) = self.current() else {
+            return;
+        };
+        let location = Location {
+            directory,
+            leaf: leaf.into(),
+        };
         let name = match location.name() {
             Ok(name) => name,
-            Err(error) => return self.fail_in_level(&location, FailCode::Refused, io::Error::other(error)),
+            Err(error) => {
+                return self.fail_in_level(&location, FailCode::Refused, io::Error::other(error));
+            }
         };
         let is_hidden = location.directory.anchor.base().hides(leaf);
         if is_hidden && matches!(selection, Selection::All) {
             return;
         }
         let stat = match statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW) {
-            _ if is_hidden => return self.fail_in_level(&location, missing(&selection), rustix::io::Errno::NOENT.into()),
+            _ if is_hidden => {
+                return self.fail_in_level(
+                    &location,
+                    missing(&selection),
+                    rustix::io::Errno::NOENT.into(),
+                );
+            }
             Ok(stat) => stat,
             Err(_) if self.is_excluded(&location, false) => return,
             Err(error) => return self.fail_in_level(&location, missing(&selection), error.into()),
         };
-        if self.is_excluded(&location, FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
+        if self.is_excluded(
+            &location,
+            FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+        ) {
             return;
         }
-        let looked = StatEntry { parent: Some(parent), leaf: Name::new([leaf]).ok(), name, location, stat };
+        let looked = StatEntry {
+            parent: Some(parent),
+            leaf: Name::new([leaf]).ok(),
+            name,
+            location,
+            stat,
+        };
         self.classify(looked, &dir, selection);
     }
 
@@ -226,7 +258,9 @@ impl Walk {
                 self.fail_in_level(&looked.location, FailCode::NotAFile, error);
             }
             // Beneath a directory everything has a name.
-            _ => self.found.extend(looked.name.map(|name| WalkItem::Special { name })),
+            _ => self
+                .found
+                .extend(looked.name.map(|name| WalkItem::Special { name })),
         }
     }
 
@@ -242,20 +276,37 @@ impl Walk {
         // Opened only for metadata that `stat` does not give.
         let is_large = stat.st_size as u64 > PACKED_MOST;
         let is_asked = self.options.xattrs || (!is_large && may_have_holes(&stat));
-        let file = is_asked.then(|| self.open_leaf(&looked, dir, FILE)).and_then(Result::ok);
+        let file = is_asked
+            .then(|| self.open_leaf(&looked, dir, FILE))
+            .and_then(Result::ok);
         let xattrs = file.as_ref().map(xattrs_of);
-        let alone = is_large || (may_have_holes(&stat) && file.is_some_and(|file| has_hole(file, &stat)));
+        let alone =
+            is_large || (may_have_holes(&stat) && file.is_some_and(|file| has_hole(file, &stat)));
         self.note_names(&stat, looked.name.clone());
-        self.tell(looked, Content::File { size: stat.st_size as u64, alone, digest: None }, xattrs);
+        self.tell(
+            looked,
+            Content::File {
+                size: stat.st_size as u64,
+                alone,
+                digest: None,
+            },
+            xattrs,
+        );
     }
 
     /// Reads a file that the kernel generates on read (such as /proc): only then is its size known.
     fn find_made_file(&mut self, looked: StatEntry, dir: &OwnedFd) {
-        let opened = self.open_leaf(&looked, dir, FILE).map_err(|error| (code_of(&error), error));
+        let opened = self
+            .open_leaf(&looked, dir, FILE)
+            .map_err(|error| (code_of(&error), error));
         match opened.and_then(|file| read_to_end(file).map_err(|error| (FailCode::Io, error))) {
             Ok(bytes) => {
                 self.note_names(&looked.stat, looked.name.clone());
-                let content = Content::File { size: bytes.len() as u64, alone: false, digest: None };
+                let content = Content::File {
+                    size: bytes.len() as u64,
+                    alone: false,
+                    digest: None,
+                };
                 self.announce_with(looked, content, None, Some(bytes));
             }
             Err((code, error)) => self.fail_in_level(&looked.location, code, error),
@@ -285,7 +336,11 @@ impl Walk {
                 self.note_names(&stat, looked.name.clone());
                 Content::Node(node)
             }
-            (None, None) => return self.found.extend(looked.name.map(|name| WalkItem::Special { name })),
+            (None, None) => {
+                return self
+                    .found
+                    .extend(looked.name.map(|name| WalkItem::Special { name }));
+            }
         };
         self.tell(looked, content, None);
     }
@@ -296,7 +351,14 @@ impl Walk {
         let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
         if let (true, Some(path)) = (self.options.hard_links && names > 1, path) {
             let id = EntryId(self.next_id);
-            self.names_of_files.insert((stat.st_dev, stat.st_ino), FirstName { id, path, left: names - 1 });
+            self.names_of_files.insert(
+                (stat.st_dev, stat.st_ino),
+                FirstName {
+                    id,
+                    path,
+                    left: names - 1,
+                },
+            );
         }
     }
 
@@ -304,7 +366,10 @@ impl Walk {
     fn other_name_of(&mut self, stat: &Stat) -> Option<Content> {
         let key = (stat.st_dev, stat.st_ino);
         let first = self.names_of_files.get_mut(&key)?;
-        let content = Content::HardLink { to: first.id, path: first.path.clone() };
+        let content = Content::HardLink {
+            to: first.id,
+            path: first.path.clone(),
+        };
         first.left = first.left.saturating_sub(1);
         if first.left == 0 {
             self.names_of_files.remove(&key);
@@ -315,15 +380,31 @@ impl Walk {
     fn find_symlink(&mut self, looked: StatEntry, dir: &OwnedFd) {
         match readlinkat(dir, &*looked.location.leaf, Vec::new()) {
             Ok(target) => {
-                let xattrs = self.options.xattrs.then(|| xattrs_of_symlink(dir, &looked.location.leaf));
-                self.tell(looked, Content::Symlink { target: target.into_bytes() }, xattrs);
+                let xattrs = self
+                    .options
+                    .xattrs
+                    .then(|| xattrs_of_symlink(dir, &looked.location.leaf));
+                self.tell(
+                    looked,
+                    Content::Symlink {
+                        target: target.into_bytes(),
+                    },
+                    xattrs,
+                );
             }
-            Err(error) => self.fail_in_level(&looked.location, code_of(&error.into()), error.into()),
+            Err(error) => {
+                self.fail_in_level(&looked.location, code_of(&error.into()), error.into())
+            }
         }
     }
 
     /// Assigns an ID and queues the entry, followed by any failure to read its attributes.
-    fn tell(&mut self, looked: StatEntry, content: Content, xattrs: Option<io::Result<Vec<Xattr>>>) -> EntryId {
+    fn tell(
+        &mut self,
+        looked: StatEntry,
+        content: Content,
+        xattrs: Option<io::Result<Vec<Xattr>>>,
+    ) -> EntryId {
         self.announce_with(looked, content, xattrs, None)
     }
 
@@ -335,31 +416,73 @@ impl Walk {
         xattrs: Option<io::Result<Vec<Xattr>>>,
         bytes: Option<Vec<u8>>,
     ) -> EntryId {
-        let StatEntry { parent, leaf, name, location, stat } = looked;
+        let StatEntry {
+            parent,
+            leaf,
+            name,
+            location,
+            stat,
+        } = looked;
         let id = EntryId(self.next_id);
         self.next_id += 1;
         let identity = identity_of(&stat);
         let (xattrs, failure) = match xattrs.filter(|_| self.options.xattrs).transpose() {
             Ok(xattrs) => (xattrs, None),
-            Err(error) => (None, Some(failure("read the attributes of", &location, FailCode::Io, error))),
+            Err(error) => (
+                None,
+                Some(failure(
+                    "read the attributes of",
+                    &location,
+                    FailCode::Io,
+                    error,
+                )),
+            ),
         };
         let owner = self.options.owners.then(|| owner_of(&stat));
         let owner_names = (!self.options.numeric_ids).then(|| {
             let names = owner.and_then(|owner| self.owners.names_of(owner));
-            let acl = xattrs.as_ref().and_then(|xattrs| acl::names_of(xattrs, &mut self.owners));
-            if acl.is_some() { Some(OwnerNames { acl, ..names.unwrap_or_default() }) } else { names }
+            let acl = xattrs
+                .as_ref()
+                .and_then(|xattrs| acl::names_of(xattrs, &mut self.owners));
+            if acl.is_some() {
+                Some(OwnerNames {
+                    acl,
+                    ..names.unwrap_or_default()
+                })
+            } else {
+                names
+            }
         });
         let owner_names = owner_names.flatten();
         let (mode, mtime) = (mode_of(&stat), identity.mtime);
-        let entry = Entry { id, parent, name: leaf, content, mode, mtime, owner, xattrs, owner_names };
-        self.found.push_back(WalkItem::Entry(Box::new(FoundEntry { entry, location, identity, content: bytes })));
-        self.found.extend(failure.map(|failure| WalkItem::Failed { name, failure }));
+        let entry = Entry {
+            id,
+            parent,
+            name: leaf,
+            content,
+            mode,
+            mtime,
+            owner,
+            xattrs,
+            owner_names,
+        };
+        self.found.push_back(WalkItem::Entry(Box::new(FoundEntry {
+            entry,
+            location,
+            identity,
+            content: bytes,
+        })));
+        self.found
+            .extend(failure.map(|failure| WalkItem::Failed { name, failure }));
         id
     }
 
     fn leave(&mut self) {
         if let Some(level) = self.stack.pop() {
-            self.found.push_back(WalkItem::EndDirectory { id: level.id, complete: level.complete && !self.is_merging });
+            self.found.push_back(WalkItem::EndDirectory {
+                id: level.id,
+                complete: level.complete && !self.is_merging,
+            });
         }
     }
 
@@ -374,7 +497,10 @@ impl Walk {
             Ok(dir) => Some((id, level.dir.insert(Arc::new(dir)).clone(), directory)),
             Err(error) => {
                 level.children = Vec::new().into_iter();
-                let location = Location { directory, leaf: Box::default() };
+                let location = Location {
+                    directory,
+                    leaf: Box::default(),
+                };
                 self.fail_in_level(&location, FailCode::SourceChanged, error);
                 None
             }
@@ -382,14 +508,22 @@ impl Walk {
     }
 
     fn is_excluded(&self, location: &Location, is_directory: bool) -> bool {
-        self.filters.excludes(path_of_bytes(location.path().get(self.skip..).unwrap_or_default()), is_directory)
+        self.filters.excludes(
+            path_of_bytes(location.path().get(self.skip..).unwrap_or_default()),
+            is_directory,
+        )
     }
 
     fn open_leaf(&self, looked: &StatEntry, dir: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
         if looked.location.directory.anchor.follows() {
             return looked.location.open(flags);
         }
-        Ok(openat(dir, &*looked.location.leaf, flags | OFlags::NOFOLLOW, Mode::empty())?)
+        Ok(openat(
+            dir,
+            &*looked.location.leaf,
+            flags | OFlags::NOFOLLOW,
+            Mode::empty(),
+        )?)
     }
 
     /// Queues a failure, and marks its directory as incomplete.
@@ -398,12 +532,22 @@ impl Walk {
             level.complete = false;
         }
         let name = location.name().ok().flatten();
-        self.found.push_back(WalkItem::Failed { name, failure: failure("send", location, code, error) });
+        self.found.push_back(WalkItem::Failed {
+            name,
+            failure: failure("send", location, code, error),
+        });
     }
 
     fn fail_source(&mut self, label: String, code: FailCode, error: io::Error) {
         let text = FileError::new("send", &label, error).one_line();
-        self.found.push_back(WalkItem::Failed { name: None, failure: FailedEntry { name: label, code, text } });
+        self.found.push_back(WalkItem::Failed {
+            name: None,
+            failure: FailedEntry {
+                name: label,
+                code,
+                text,
+            },
+        });
     }
 }
 
@@ -419,9 +563,14 @@ impl Iterator for Walk {
 }
 
 /// Non-blocking, so that a file replaced by a FIFO does not block `open`.
-const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+const FILE: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
 
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
 
 /// Reads a file whose reported size is meaningless; fails if it is no longer a regular file.
 fn read_to_end(file: OwnedFd) -> io::Result<Vec<u8>> {
@@ -430,8 +579,14 @@ fn read_to_end(file: OwnedFd) -> io::Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     // One page beyond the limit: some files in /proc accept no other lengths.
-    File::from(file).take(PACKED_MOST + 4096).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > PACKED_MOST { Err(too_much_made()) } else { Ok(bytes) }
+    File::from(file)
+        .take(PACKED_MOST + 4096)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > PACKED_MOST {
+        Err(too_much_made())
+    } else {
+        Ok(bytes)
+    }
 }
 
 fn reopen(directory: &Directory, identity: (u64, u64)) -> io::Result<OwnedFd> {
@@ -443,7 +598,12 @@ fn reopen(directory: &Directory, identity: (u64, u64)) -> io::Result<OwnedFd> {
     Ok(dir)
 }
 
-fn failure(operation: &'static str, location: &Location, code: FailCode, error: io::Error) -> FailedEntry {
+fn failure(
+    operation: &'static str,
+    location: &Location,
+    code: FailCode,
+    error: io::Error,
+) -> FailedEntry {
     let name = location.label();
     let text = FileError::new(operation, &name, error).one_line();
     FailedEntry { name, code, text }
@@ -461,7 +621,9 @@ fn missing(selection: &Selection) -> FailCode {
 pub(super) fn code_of(error: &io::Error) -> FailCode {
     use rustix::io::Errno;
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::INVAL | Errno::NXIO) => FailCode::SourceChanged,
+        Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::INVAL | Errno::NXIO) => {
+            FailCode::SourceChanged
+        }
         _ => FailCode::Io,
     }
 }

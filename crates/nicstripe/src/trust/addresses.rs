@@ -35,7 +35,10 @@ impl AddressBook {
     /// Returns the known addresses of a peer, most recent first.
     pub(crate) fn of(&self, key: &PublicKey) -> Vec<SeenAt> {
         let lines = read(&self.path).unwrap_or_default();
-        lines.into_iter().find(|line| line.key == *key).map_or_else(Vec::new, |line| line.addresses)
+        lines
+            .into_iter()
+            .find(|line| line.key == *key)
+            .map_or_else(Vec::new, |line| line.addresses)
     }
 
     /// Records that a peer has proved its key at an address. Writes only if it is not the most
@@ -47,7 +50,13 @@ impl AddressBook {
         let _lock = lock_folder_of(&self.path)?;
         let mut lines = read(&self.path).unwrap_or_default();
         let at = lines.iter().position(|line| line.key == *key);
-        let mut line = at.map_or_else(|| Line { key: *key, addresses: Vec::new() }, |at| lines.remove(at));
+        let mut line = at.map_or_else(
+            || Line {
+                key: *key,
+                addresses: Vec::new(),
+            },
+            |at| lines.remove(at),
+        );
         line.addresses.retain(|known| *known != address);
         line.addresses.insert(0, address);
         line.addresses.truncate(MOST_ADDRESSES);
@@ -71,7 +80,10 @@ impl SeenAt {
             Some((address, interface)) => (address, Some(interface.to_owned())),
             None => (text, None),
         };
-        Some(Self { address: address.parse().ok()?, interface })
+        Some(Self {
+            address: address.parse().ok()?,
+            interface,
+        })
     }
 
     fn to_text(&self) -> String {
@@ -91,8 +103,16 @@ struct Line {
 impl Line {
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
-        let key = format!("{} {}", words.next()?, words.next()?).parse().ok()?;
-        Some(Self { key, addresses: words.filter_map(SeenAt::parse).take(MOST_ADDRESSES).collect() })
+        let key = format!("{} {}", words.next()?, words.next()?)
+            .parse()
+            .ok()?;
+        Some(Self {
+            key,
+            addresses: words
+                .filter_map(SeenAt::parse)
+                .take(MOST_ADDRESSES)
+                .collect(),
+        })
     }
 
     fn to_text(&self) -> String {
@@ -104,7 +124,11 @@ impl Line {
 /// Skips invalid lines.
 fn read(path: &Path) -> Result<Vec<Line>, FileError> {
     let bytes = read_guarded(path, MAX_FILE)?;
-    Ok(String::from_utf8_lossy(&bytes).lines().filter_map(Line::parse).take(MOST_PEERS).collect())
+    Ok(String::from_utf8_lossy(&bytes)
+        .lines()
+        .filter_map(Line::parse)
+        .take(MOST_PEERS)
+        .collect())
 }
 
 /// Most peers kept, the most recently met ones.
@@ -143,7 +167,10 @@ mod tests {
         }
         book.note(&key(2), seen("fe80::2%eth1")).unwrap();
         book.note(&key(1), seen("10.0.0.4")).unwrap();
-        assert_eq!(book.of(&key(1)), ["10.0.0.4", "10.0.0.6", "10.0.0.5", "10.0.0.3"].map(seen));
+        assert_eq!(
+            book.of(&key(1)),
+            ["10.0.0.4", "10.0.0.6", "10.0.0.5", "10.0.0.3"].map(seen)
+        );
         assert_eq!(book.of(&key(2)), [seen("fe80::2%eth1")]);
         let mode = fs::metadata(&book.path).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o600);
@@ -153,20 +180,37 @@ mod tests {
     fn the_file_is_bounded_and_keeps_who_was_met_last() {
         let folder = private_folder();
         let book = AddressBook::at(folder.path().join("addresses"));
-        let full: String = (0..MOST_PEERS).map(|number| format!("{} 10.0.0.1\n", key(u16::try_from(number).unwrap()))).collect();
+        let full: String = (0..MOST_PEERS)
+            .map(|number| format!("{} 10.0.0.1\n", key(u16::try_from(number).unwrap())))
+            .collect();
         fs::write(&book.path, &full).unwrap();
         fs::set_permissions(&book.path, fs::Permissions::from_mode(0o600)).unwrap();
         book.note(&key(1000), seen("10.0.0.2")).unwrap();
         assert_eq!(read(&book.path).unwrap().len(), MOST_PEERS);
-        assert_eq!((book.of(&key(1000)).len(), book.of(&key(0)).len(), book.of(&key(255)).len()), (1, 1, 0));
-        assert!(full.len() + 3 * MOST_PEERS * 64 < MAX_FILE, "{}", full.len());
+        assert_eq!(
+            (
+                book.of(&key(1000)).len(),
+                book.of(&key(0)).len(),
+                book.of(&key(255)).len()
+            ),
+            (1, 1, 0)
+        );
+        assert!(
+            full.len() + 3 * MOST_PEERS * 64 < MAX_FILE,
+            "{}",
+            full.len()
+        );
     }
 
     #[test]
     fn what_others_could_write_or_nobody_can_read_counts_as_empty() {
         let folder = private_folder();
         let book = AddressBook::at(folder.path().join("addresses"));
-        fs::write(&book.path, format!("garbage\n{} nowhere 10.0.0.1\n\u{fffd}\n", key(1))).unwrap();
+        fs::write(
+            &book.path,
+            format!("garbage\n{} nowhere 10.0.0.1\n\u{fffd}\n", key(1)),
+        )
+        .unwrap();
         fs::set_permissions(&book.path, fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(book.of(&key(1)), [seen("10.0.0.1")]);
         fs::set_permissions(&book.path, fs::Permissions::from_mode(0o666)).unwrap();

@@ -2,7 +2,9 @@
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use super::private_group::is_private_group;
@@ -40,7 +42,9 @@ pub enum FileError {
         expected: &'static str,
     },
     /// Another user owns a trusted file.
-    #[error("{path:?} belongs to user {owner}, who could change it: expected this user or root (chown)")]
+    #[error(
+        "{path:?} belongs to user {owner}, who could change it: expected this user or root (chown)"
+    )]
     Owner {
         /// Path of the file or its folder.
         path: PathBuf,
@@ -60,20 +64,25 @@ pub enum FileError {
 impl FileError {
     /// Returns true if the file does not exist.
     pub fn is_missing(&self) -> bool {
-        self.io().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+        self.io()
+            .is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     /// Returns the underlying system error, if any.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io { source, .. } => Some(source),
-            Self::NotRegular { .. } | Self::Permissions { .. } | Self::Owner { .. } | Self::TooLong { .. } => None,
+            Self::NotRegular { .. }
+            | Self::Permissions { .. }
+            | Self::Owner { .. }
+            | Self::TooLong { .. } => None,
         }
     }
 
     /// Returns true if a new file was not created because its name is taken.
     pub(super) fn is_taken(&self) -> bool {
-        self.io().is_some_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
+        self.io()
+            .is_some_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
     }
 }
 
@@ -120,7 +129,8 @@ pub(super) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), FileError
 pub(super) fn lock_folder_of(path: &Path) -> Result<File, FileError> {
     let folder = make_folder(path)?;
     let open = File::open(&folder).map_err(failed("open", &folder))?;
-    rustix::fs::flock(&open, rustix::fs::FlockOperation::LockExclusive).map_err(|error| failed("lock", &folder)(error.into()))?;
+    rustix::fs::flock(&open, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| failed("lock", &folder)(error.into()))?;
     Ok(open)
 }
 
@@ -131,9 +141,21 @@ struct Danger {
     expected: &'static str,
 }
 
-const SECRET: Danger = Danger { bits: 0o077, what: "read or change", expected: "0600 (chmod 600)" };
-const TRUSTED: Danger = Danger { bits: 0o022, what: "change", expected: "at most 0644 (chmod go-w)" };
-const FOLDER: Danger = Danger { bits: 0o022, what: "replace files in", expected: "at most 0755 (chmod go-w)" };
+const SECRET: Danger = Danger {
+    bits: 0o077,
+    what: "read or change",
+    expected: "0600 (chmod 600)",
+};
+const TRUSTED: Danger = Danger {
+    bits: 0o022,
+    what: "change",
+    expected: "at most 0644 (chmod go-w)",
+};
+const FOLDER: Danger = Danger {
+    bits: 0o022,
+    what: "replace files in",
+    expected: "at most 0755 (chmod go-w)",
+};
 
 impl Danger {
     /// Checks a file or folder that was opened or looked up at `path`.
@@ -141,14 +163,24 @@ impl Danger {
         let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
         let user = rustix::process::geteuid();
         if !user.is_root() && owner != user.as_raw() && owner != 0 {
-            return Err(FileError::Owner { path: path.to_owned(), owner });
+            return Err(FileError::Owner {
+                path: path.to_owned(),
+                owner,
+            });
         }
         // For a secret, no group access is acceptable.
-        let is_harmless = |bits: u32| self.bits == 0o022 && bits == 0o020 && is_private_group(metadata.gid(), owner);
+        let is_harmless = |bits: u32| {
+            self.bits == 0o022 && bits == 0o020 && is_private_group(metadata.gid(), owner)
+        };
         match mode & self.bits {
             0 => Ok(()),
             bits if is_harmless(bits) => Ok(()),
-            _ => Err(FileError::Permissions { path: path.to_owned(), mode, danger: self.what, expected: self.expected }),
+            _ => Err(FileError::Permissions {
+                path: path.to_owned(),
+                mode,
+                danger: self.what,
+                expected: self.expected,
+            }),
         }
     }
 }
@@ -172,18 +204,29 @@ const STICKY: u32 = 0o1000;
 fn read(path: &Path, limit: usize, danger: &Danger) -> Result<Vec<u8>, FileError> {
     // Non-blocking, so that a pipe is rejected below instead of blocking here.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed("open", path))?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .map_err(failed("open", path))?;
     let metadata = file.metadata().map_err(failed("examine", path))?;
     if !metadata.is_file() {
-        return Err(FileError::NotRegular { path: path.to_owned() });
+        return Err(FileError::NotRegular {
+            path: path.to_owned(),
+        });
     }
     danger.check(path, &metadata)?;
     check_folders(path)?;
     // One allocation of the final size, so that a growing buffer leaves no copies of a secret.
     let mut bytes = Vec::with_capacity(limit + 1);
-    file.take(limit as u64 + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
+    file.take(limit as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed("read", path))?;
     if bytes.len() > limit {
-        return Err(FileError::TooLong { path: path.to_owned(), limit });
+        return Err(FileError::TooLong {
+            path: path.to_owned(),
+            limit,
+        });
     }
     Ok(bytes)
 }
@@ -201,8 +244,11 @@ impl Temporary {
         let mut file = options.open(&path).map_err(failed("create", &path))?;
         let temporary = Self { path };
         // Independent of the umask.
-        file.set_permissions(Permissions::from_mode(0o600)).map_err(failed("set the mode of", &temporary.path))?;
-        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("write", &temporary.path))?;
+        file.set_permissions(Permissions::from_mode(0o600))
+            .map_err(failed("set the mode of", &temporary.path))?;
+        file.write_all(bytes)
+            .and_then(|()| file.sync_all())
+            .map_err(failed("write", &temporary.path))?;
         Ok(temporary)
     }
 }
@@ -216,31 +262,50 @@ impl Drop for Temporary {
 
 fn unique_name() -> io::Result<String> {
     let mut random = [0; 8];
-    aws_lc_rs::rand::fill(&mut random).map_err(|_| io::Error::other("the system provides no random numbers"))?;
-    Ok(format!(".nicstripe-{:016x}.tmp", u64::from_be_bytes(random)))
+    aws_lc_rs::rand::fill(&mut random)
+        .map_err(|_| io::Error::other("the system provides no random numbers"))?;
+    Ok(format!(
+        ".nicstripe-{:016x}.tmp",
+        u64::from_be_bytes(random)
+    ))
 }
 
 fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 fn make_folder(path: &Path) -> Result<PathBuf, FileError> {
     let folder = folder_of(path);
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed("create folder", folder))?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(failed("create folder", folder))?;
     Ok(folder.to_owned())
 }
 
 fn sync(folder: &Path) -> Result<(), FileError> {
-    File::open(folder).and_then(|open| open.sync_all()).map_err(failed("sync folder", folder))
+    File::open(folder)
+        .and_then(|open| open.sync_all())
+        .map_err(failed("sync folder", folder))
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
-    move |source| FileError::Io { action, path, source }
+    move |source| FileError::Io {
+        action,
+        path,
+        source,
+    }
 }
 
 /// Returns a folder of mode 0700 whatever the umask, for tests.
 #[cfg(test)]
 pub(crate) fn private_folder() -> tempfile::TempDir {
-    tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().expect("temporary folder for a test")
+    tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()
+        .expect("temporary folder for a test")
 }

@@ -26,7 +26,10 @@ impl Home {
     /// ```
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         let config = folder.into();
-        Self { state: config.clone(), config }
+        Self {
+            state: config.clone(),
+            config,
+        }
     }
 
     /// Uses separate folders.
@@ -36,7 +39,10 @@ impl Home {
     /// assert_eq!(home.state(), std::path::Path::new("/var/lib/backup-tool"));
     /// ```
     pub fn new(config: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
-        Self { config: config.into(), state: state.into() }
+        Self {
+            config: config.into(),
+            state: state.into(),
+        }
     }
 
     /// Finds the user's folders from the process's environment; see [`Home::from_vars`].
@@ -64,7 +70,11 @@ impl Home {
     /// # Ok::<(), nicstripe::trust::HomeError>(())
     /// ```
     pub fn from_vars(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, HomeError> {
-        let path = |name: &str| lookup(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let path = |name: &str| {
+            lookup(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
         let absolute = |variable: &'static str, path: PathBuf| match path.is_absolute() {
             true => Ok(path),
             false => Err(HomeError::Relative { variable, path }),
@@ -72,14 +82,19 @@ impl Home {
         if let Some(folder) = path(HOME_VARIABLE) {
             return Ok(Self::at(absolute(HOME_VARIABLE, folder)?));
         }
-        let folder = |variable: &str, default: &str| match path(variable).filter(|path| path.is_absolute()) {
+        let folder = |variable: &str, default: &str| match path(variable)
+            .filter(|path| path.is_absolute())
+        {
             Some(base) => Ok(base.join(NAME)),
             None => {
                 let home = path("HOME").ok_or(HomeError::Unknown)?;
                 Ok(absolute("HOME", home)?.join(default).join(NAME))
             }
         };
-        Ok(Self { config: folder("XDG_CONFIG_HOME", ".config")?, state: folder("XDG_STATE_HOME", ".local/state")? })
+        Ok(Self {
+            config: folder("XDG_CONFIG_HOME", ".config")?,
+            state: folder("XDG_STATE_HOME", ".local/state")?,
+        })
     }
 
     /// Returns the folders of a system-wide daemon, `/etc/nicstripe` and `/var/lib/nicstripe`, if
@@ -93,7 +108,9 @@ impl Home {
     /// ```
     pub fn system() -> Option<Self> {
         let config = Path::new("/etc").join(NAME);
-        config.is_dir().then(|| Self::new(config, Path::new("/var/lib").join(NAME)))
+        config
+            .is_dir()
+            .then(|| Self::new(config, Path::new("/var/lib").join(NAME)))
     }
 
     /// Returns a path of this installation that a directory contains.
@@ -115,7 +132,13 @@ impl Home {
 
     /// Like [`Home::found_in`], for a directory's device and inode.
     pub(crate) fn found_in_inode(&self, directory: (u64, u64)) -> io::Result<Option<PathBuf>> {
-        for place in [self.config.clone(), self.state.clone(), self.identity_file(), self.peers_file(), self.config_file()] {
+        for place in [
+            self.config.clone(),
+            self.state.clone(),
+            self.identity_file(),
+            self.peers_file(),
+            self.config_file(),
+        ] {
             if leads_through(&std::path::absolute(&place)?, directory)? {
                 return Ok(Some(place));
             }
@@ -162,7 +185,12 @@ impl Home {
 /// Returns true if a directory is an ancestor of a path, as written or with its symbolic links
 /// resolved. Skips missing ancestors.
 fn leads_through(path: &Path, directory: (u64, u64)) -> io::Result<bool> {
-    let is_missing = |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+    let is_missing = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+        )
+    };
     for ancestor in path.ancestors() {
         let real = match fs::canonicalize(ancestor) {
             Ok(real) => real,
@@ -206,12 +234,21 @@ mod tests {
     use super::*;
 
     fn home(variables: &[(&str, &str)]) -> Result<Home, HomeError> {
-        Home::from_vars(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        Home::from_vars(|name| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.into())
+        })
     }
 
     #[test]
     fn one_variable_moves_everything() {
-        let found = home(&[("NICSTRIPE_HOME", "/n"), ("HOME", "/home/me"), ("XDG_CONFIG_HOME", "/c")]);
+        let found = home(&[
+            ("NICSTRIPE_HOME", "/n"),
+            ("HOME", "/home/me"),
+            ("XDG_CONFIG_HOME", "/c"),
+        ]);
         assert_eq!(found, Ok(Home::at("/n")));
         assert_eq!(Home::at("/n").identity_file(), Path::new("/n/identity"));
         assert_eq!(Home::at("/n").peers_file(), Path::new("/n/peers"));
@@ -219,10 +256,24 @@ mod tests {
 
     #[test]
     fn otherwise_the_xdg_folders_count_and_relative_or_empty_ones_do_not() {
-        let usual = Ok(Home::new("/home/me/.config/nicstripe", "/home/me/.local/state/nicstripe"));
+        let usual = Ok(Home::new(
+            "/home/me/.config/nicstripe",
+            "/home/me/.local/state/nicstripe",
+        ));
         assert_eq!(home(&[("HOME", "/home/me")]), usual);
-        assert_eq!(home(&[("HOME", "/home/me"), ("XDG_CONFIG_HOME", "c"), ("XDG_STATE_HOME", ""), ("NICSTRIPE_HOME", "")]), usual);
-        assert_eq!(home(&[("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "/s")]), Ok(Home::new("/c/nicstripe", "/s/nicstripe")));
+        assert_eq!(
+            home(&[
+                ("HOME", "/home/me"),
+                ("XDG_CONFIG_HOME", "c"),
+                ("XDG_STATE_HOME", ""),
+                ("NICSTRIPE_HOME", "")
+            ]),
+            usual
+        );
+        assert_eq!(
+            home(&[("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "/s")]),
+            Ok(Home::new("/c/nicstripe", "/s/nicstripe"))
+        );
     }
 
     #[test]
@@ -231,11 +282,17 @@ mod tests {
         let outer = outer.path();
         fs::create_dir_all(outer.join("me/.config")).unwrap();
         fs::create_dir_all(outer.join("me/shared")).unwrap();
-        let home = Home::new(outer.join("me/.config/nicstripe"), elsewhere.path().join("state"));
+        let home = Home::new(
+            outer.join("me/.config/nicstripe"),
+            elsewhere.path().join("state"),
+        );
         let found = |home: &Home, directory: &Path| home.found_in(directory).unwrap().is_some();
         std::os::unix::fs::symlink(outer.join("me"), outer.join("alias")).unwrap();
         for directory in ["", "me", "alias", "me/.config", "me/shared/.."] {
-            assert!(found(&home, &outer.join(directory)), "{directory}, where the folder does not exist yet");
+            assert!(
+                found(&home, &outer.join(directory)),
+                "{directory}, where the folder does not exist yet"
+            );
         }
         assert!(found(&home, elsewhere.path()) && !found(&home, &outer.join("me/shared")));
         // A folder reached through a symbolic link counts as well.
@@ -248,8 +305,18 @@ mod tests {
     #[test]
     fn without_an_absolute_home_there_is_none() {
         assert_eq!(home(&[]), Err(HomeError::Unknown));
-        assert_eq!(home(&[("HOME", "me")]), Err(HomeError::Relative { variable: "HOME", path: "me".into() }));
-        let error = home(&[("NICSTRIPE_HOME", "n"), ("HOME", "/home/me")]).map_err(|error| error.to_string());
-        assert_eq!(error, Err("NICSTRIPE_HOME is \"n\": expected an absolute path".to_owned()));
+        assert_eq!(
+            home(&[("HOME", "me")]),
+            Err(HomeError::Relative {
+                variable: "HOME",
+                path: "me".into()
+            })
+        );
+        let error = home(&[("NICSTRIPE_HOME", "n"), ("HOME", "/home/me")])
+            .map_err(|error| error.to_string());
+        assert_eq!(
+            error,
+            Err("NICSTRIPE_HOME is \"n\": expected an absolute path".to_owned())
+        );
     }
 }

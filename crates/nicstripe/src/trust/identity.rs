@@ -51,7 +51,9 @@ impl Identity {
     /// ```
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
         let text = Secret(file::read_private(path, MAX_FILE)?);
-        let malformed = || IdentityError::Malformed { path: path.to_owned() };
+        let malformed = || IdentityError::Malformed {
+            path: path.to_owned(),
+        };
         let der = PrivatePkcs8KeyDer::from_pem_slice(&text.0).map_err(|_| malformed())?;
         let der = Secret(der.secret_pkcs8_der().to_vec());
         Self::from_der(&der.0, path)
@@ -100,18 +102,30 @@ impl Identity {
     }
 
     fn from_der(der: &[u8], path: &Path) -> Result<Self, IdentityError> {
-        let malformed = || IdentityError::Malformed { path: path.to_owned() };
+        let malformed = || IdentityError::Malformed {
+            path: path.to_owned(),
+        };
         let pair = Ed25519KeyPair::from_pkcs8(der).map_err(|_| malformed())?;
-        let public = pair.public_key().as_ref().try_into().map(PublicKey::from_bytes).map_err(|_| malformed())?;
+        let public = pair
+            .public_key()
+            .as_ref()
+            .try_into()
+            .map(PublicKey::from_bytes)
+            .map_err(|_| malformed())?;
         let signer = any_eddsa_type(&PrivatePkcs8KeyDer::from(der)).map_err(|_| malformed())?;
         let spki = CertificateDer::from(public.to_spki().to_vec());
-        Ok(Self { public, certified: Arc::new(CertifiedKey::new(vec![spki], signer)) })
+        Ok(Self {
+            public,
+            certified: Arc::new(CertifiedKey::new(vec![spki], signer)),
+        })
     }
 }
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("public", &self.public).finish_non_exhaustive()
+        f.debug_struct("Identity")
+            .field("public", &self.public)
+            .finish_non_exhaustive()
     }
 }
 
@@ -193,20 +207,42 @@ mod tests {
     fn the_first_use_makes_a_private_file_and_later_ones_read_it() {
         let (_folder, path) = folder();
         let made = Identity::load_or_create(&path).unwrap();
-        assert_eq!(Identity::load_or_create(&path).unwrap().public_key(), made.public_key());
-        assert_eq!(Identity::load(&path).unwrap().public_key(), made.public_key());
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
-        assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o7777, 0o700);
+        assert_eq!(
+            Identity::load_or_create(&path).unwrap().public_key(),
+            made.public_key()
+        );
+        assert_eq!(
+            Identity::load(&path).unwrap().public_key(),
+            made.public_key()
+        );
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
+            0o600
+        );
+        assert_eq!(
+            fs::metadata(path.parent().unwrap())
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o7777,
+            0o700
+        );
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("-----BEGIN PRIVATE KEY-----\n") && text.len() == 119, "{} bytes", text.len());
+        assert!(
+            text.starts_with("-----BEGIN PRIVATE KEY-----\n") && text.len() == 119,
+            "{} bytes",
+            text.len()
+        );
     }
 
     #[test]
     fn whoever_comes_at_the_same_time_gets_the_same_key() {
         let (_folder, path) = folder();
         let keys: Vec<PublicKey> = std::thread::scope(|scope| {
-            let all: Vec<_> = (0..8).map(|_| scope.spawn(|| Identity::load_or_create(&path).unwrap().public_key())).collect();
+            let all: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| Identity::load_or_create(&path).unwrap().public_key()))
+                .collect();
             all.into_iter().map(|one| one.join().unwrap()).collect()
         });
         assert!(keys.iter().all(|key| *key == keys[0]));
@@ -219,7 +255,12 @@ mod tests {
         for mode in [0o640, 0o604, 0o660] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let error = Identity::load_or_create(&path).unwrap_err().to_string();
-            assert!(error.ends_with(&format!("mode {mode:04o}, others could read or change it: expected 0600 (chmod 600)")), "{error}");
+            assert!(
+                error.ends_with(&format!(
+                    "mode {mode:04o}, others could read or change it: expected 0600 (chmod 600)"
+                )),
+                "{error}"
+            );
         }
     }
 
@@ -234,23 +275,47 @@ mod tests {
         for text in ["", "hello", &good[..80], &other] {
             fs::write(&path, text).unwrap();
             let error = Identity::load_or_create(&path).unwrap_err().to_string();
-            assert!(error.ends_with("is not an identity: expected an Ed25519 private key, PKCS#8 in PEM"), "{error}");
+            assert!(
+                error.ends_with(
+                    "is not an identity: expected an Ed25519 private key, PKCS#8 in PEM"
+                ),
+                "{error}"
+            );
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
         fs::write(&path, vec![b'x'; MAX_FILE + 1]).unwrap();
-        assert!(matches!(Identity::load(&path), Err(IdentityError::File(FileError::TooLong { .. }))));
+        assert!(matches!(
+            Identity::load(&path),
+            Err(IdentityError::File(FileError::TooLong { .. }))
+        ));
     }
 
     #[test]
     fn only_a_regular_file_is_read() {
         let (folder, _) = folder();
         let pipe = folder.path().join("pipe");
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        assert!(matches!(Identity::load(&pipe), Err(IdentityError::File(FileError::NotRegular { .. }))));
-        assert!(matches!(Identity::load(folder.path()), Err(IdentityError::File(FileError::NotRegular { .. }))));
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
+        assert!(matches!(
+            Identity::load(&pipe),
+            Err(IdentityError::File(FileError::NotRegular { .. }))
+        ));
+        assert!(matches!(
+            Identity::load(folder.path()),
+            Err(IdentityError::File(FileError::NotRegular { .. }))
+        ));
         let socket = folder.path().join("socket");
         let _listener = UnixListener::bind(&socket).unwrap();
-        assert!(matches!(Identity::load_or_create(&socket), Err(IdentityError::File(FileError::Io { action: "open", .. }))));
+        assert!(matches!(
+            Identity::load_or_create(&socket),
+            Err(IdentityError::File(FileError::Io { action: "open", .. }))
+        ));
     }
 
     #[test]
@@ -258,7 +323,10 @@ mod tests {
         let der = new_key().unwrap();
         let identity = Identity::from_der(&der, Path::new("x")).unwrap();
         let shown = format!("{identity:?}");
-        assert!(shown.contains(&format!("{:?}", identity.public_key())), "{shown}");
+        assert!(
+            shown.contains(&format!("{:?}", identity.public_key())),
+            "{shown}"
+        );
         // RFC 8410: the last 32 bytes of the short form are the seed.
         let seed = STANDARD.encode(&der[der.len() - 32..]);
         assert!(!shown.contains(&seed[..40]));

@@ -22,7 +22,11 @@ impl PublicKey {
     /// ```
     pub fn trust_command(&self, name: &str) -> String {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:%@".contains(c);
-        let name = if name.is_empty() || !name.chars().all(is_plain) { "NAME" } else { name };
+        let name = if name.is_empty() || !name.chars().all(is_plain) {
+            "NAME"
+        } else {
+            name
+        };
         format!("nicstripe trust add '{self}' --name {name}")
     }
 
@@ -51,7 +55,10 @@ impl PublicKey {
     /// assert_eq!(nicstripe::trust::PublicKey::from_bytes([7; 32]).fingerprint(), "BwcH-BwcH-BwcH");
     /// ```
     pub fn fingerprint(&self) -> String {
-        let text = STANDARD.encode(&self.0[..9]).replace('+', "_").replace('/', ".");
+        let text = STANDARD
+            .encode(&self.0[..9])
+            .replace('+', "_")
+            .replace('/', ".");
         format!("{}-{}-{}", &text[..4], &text[4..8], &text[8..])
     }
 
@@ -71,7 +78,9 @@ impl PublicKey {
 
     /// Parses the second word of a key's text form.
     pub(super) fn from_base64(text: &str) -> Result<Self, KeyError> {
-        let wrong = || KeyError::Base64 { text: shorten(text) };
+        let wrong = || KeyError::Base64 {
+            text: shorten(text),
+        };
         let bytes = STANDARD.decode(text).map_err(|_| wrong())?;
         bytes.try_into().map(Self).map_err(|_| wrong())
     }
@@ -96,7 +105,9 @@ impl FromStr for PublicKey {
         let line: PublicLine = text.parse()?;
         match line.comment {
             None => Ok(line.key),
-            Some(comment) => Err(KeyError::Trailing { text: shorten(&comment) }),
+            Some(comment) => Err(KeyError::Trailing {
+                text: shorten(&comment),
+            }),
         }
     }
 }
@@ -122,10 +133,20 @@ impl PublicLine {
     /// assert_eq!(line.to_string(), "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop");
     /// ```
     pub fn new(key: PublicKey, comment: &str) -> Self {
-        let clean: String = comment.trim().chars().map(|c| if is_hidden(c) { '_' } else { c }).collect();
-        let end = (0..=MAX_COMMENT.min(clean.len())).rev().find(|end| clean.is_char_boundary(*end)).unwrap_or(0);
+        let clean: String = comment
+            .trim()
+            .chars()
+            .map(|c| if is_hidden(c) { '_' } else { c })
+            .collect();
+        let end = (0..=MAX_COMMENT.min(clean.len()))
+            .rev()
+            .find(|end| clean.is_char_boundary(*end))
+            .unwrap_or(0);
         let comment = clean[..end].trim_end();
-        Self { key, comment: (!comment.is_empty()).then(|| comment.to_owned()) }
+        Self {
+            key,
+            comment: (!comment.is_empty()).then(|| comment.to_owned()),
+        }
     }
 
     /// Builds the comment `user@host` from the user's name, if known, and this machine's host name.
@@ -163,16 +184,23 @@ impl FromStr for PublicLine {
         let line = line.trim();
         let (kind, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
         if kind != PublicKey::KIND {
-            return Err(KeyError::Kind { text: shorten(kind) });
+            return Err(KeyError::Kind {
+                text: shorten(kind),
+            });
         }
         let rest = rest.trim_start();
         let (key, comment) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
         let key = PublicKey::from_base64(key)?;
         let comment = comment.trim();
         if comment.len() > MAX_COMMENT || comment.chars().any(is_hidden) {
-            return Err(KeyError::Comment { text: shorten(comment) });
+            return Err(KeyError::Comment {
+                text: shorten(comment),
+            });
         }
-        Ok(Self { key, comment: (!comment.is_empty()).then(|| comment.to_owned()) })
+        Ok(Self {
+            key,
+            comment: (!comment.is_empty()).then(|| comment.to_owned()),
+        })
     }
 }
 
@@ -181,7 +209,10 @@ impl FromStr for PublicLine {
 #[non_exhaustive]
 pub enum KeyError {
     /// The first word is not the supported key type.
-    #[error("a public key begins with \"{}\", not with \"{text}\"", PublicKey::KIND)]
+    #[error(
+        "a public key begins with \"{}\", not with \"{text}\"",
+        PublicKey::KIND
+    )]
     Kind {
         /// Word found, shortened and escaped.
         text: String,
@@ -199,7 +230,9 @@ pub enum KeyError {
         text: String,
     },
     /// The comment is too long or not printable.
-    #[error("comment \"{text}\" is not allowed: expected at most {MAX_COMMENT} bytes without control characters")]
+    #[error(
+        "comment \"{text}\" is not allowed: expected at most {MAX_COMMENT} bytes without control characters"
+    )]
     Comment {
         /// Text found, shortened and escaped.
         text: String,
@@ -209,12 +242,17 @@ pub enum KeyError {
 /// Returns true for characters that a terminal does not show as themselves: control characters and
 /// bidirectional overrides (Unicode TR 9).
 pub(super) fn is_hidden(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
 /// Prepares text for an error message: escaped, at most 48 characters.
 pub(super) fn shorten(text: &str) -> String {
-    let mut shown: String = text.chars().take(MAX_SHOWN).flat_map(|c| c.escape_debug()).collect();
+    let mut shown: String = text
+        .chars()
+        .take(MAX_SHOWN)
+        .flat_map(|c| c.escape_debug())
+        .collect();
     if text.chars().nth(MAX_SHOWN).is_some() {
         shown.push('…');
     }
@@ -226,7 +264,9 @@ const MAX_SHOWN: usize = 48;
 const MAX_COMMENT: usize = 255;
 const SPKI_LEN: usize = 44;
 /// SEQUENCE { SEQUENCE { OID 1.3.101.112 }, BIT STRING of 32 bytes } (RFC 8410, section 4).
-const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+const SPKI_PREFIX: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
 
 #[cfg(test)]
 mod tests {
@@ -259,7 +299,10 @@ mod tests {
     #[test]
     fn other_texts_are_refused_with_what_was_expected() {
         let said = |text: &str| text.parse::<PublicKey>().unwrap_err().to_string();
-        assert_eq!(said("ssh-ed25519 AAAA"), "a public key begins with \"nicstripe-ed25519\", not with \"ssh-ed25519\"");
+        assert_eq!(
+            said("ssh-ed25519 AAAA"),
+            "a public key begins with \"nicstripe-ed25519\", not with \"ssh-ed25519\""
+        );
         assert!(said("nicstripe-ed25519 AAAA").contains("\"AAAA\" is not a key"));
         assert!(said("nicstripe-ed25519").contains("\"\" is not a key"));
         assert!(said(&format!("{LINE} more")).contains("unexpected \"more\" after the key"));
@@ -271,7 +314,10 @@ mod tests {
 
     #[test]
     fn a_comment_is_made_harmless() {
-        assert_eq!(PublicLine::new(key(), "a\nb\u{202e}").comment.as_deref(), Some("a_b_"));
+        assert_eq!(
+            PublicLine::new(key(), "a\nb\u{202e}").comment.as_deref(),
+            Some("a_b_")
+        );
         assert_eq!(PublicLine::new(key(), "  ").comment, None);
         let long = PublicLine::new(key(), &"ä".repeat(200));
         assert_eq!(long.comment.as_ref().map(String::len), Some(254));

@@ -68,20 +68,32 @@ impl FromStr for DialTarget {
     type Err = LineError;
 
     fn from_str(text: &str) -> Result<Self, LineError> {
-        let parts = text.rsplit_once(':').filter(|(host, port)| is_host(host) && port.parse::<u16>().is_ok_and(|port| port > 0));
+        let parts = text
+            .rsplit_once(':')
+            .filter(|(host, port)| is_host(host) && port.parse::<u16>().is_ok_and(|port| port > 0));
         match parts {
-            Some((_, port)) if !port.starts_with(['+', '0']) && text.len() <= MAX_TARGET => Ok(Self(text.to_owned())),
-            _ => Err(LineError::Dial { text: shorten(text) }),
+            Some((_, port)) if !port.starts_with(['+', '0']) && text.len() <= MAX_TARGET => {
+                Ok(Self(text.to_owned()))
+            }
+            _ => Err(LineError::Dial {
+                text: shorten(text),
+            }),
         }
     }
 }
 
 /// Returns true if the text may be a host name or address; colons require brackets.
 fn is_host(text: &str) -> bool {
-    let inside = text.strip_prefix('[').map_or(Some(text), |rest| rest.strip_suffix(']'));
+    let inside = text
+        .strip_prefix('[')
+        .map_or(Some(text), |rest| rest.strip_suffix(']'));
     let is_bracketed = text.starts_with('[');
-    let bad = |c: char| c.is_whitespace() || is_hidden(c) || matches!(c, '[' | ']' | '*' | '/' | '"' | ',');
-    inside.is_some_and(|host| !host.is_empty() && !host.contains(bad) && (is_bracketed || !host.contains(':')))
+    let bad = |c: char| {
+        c.is_whitespace() || is_hidden(c) || matches!(c, '[' | ']' | '*' | '/' | '"' | ',')
+    };
+    inside.is_some_and(|host| {
+        !host.is_empty() && !host.contains(bad) && (is_bracketed || !host.contains(':'))
+    })
 }
 
 /// Write access of a peer.
@@ -119,8 +131,14 @@ impl FromStr for PeerName {
 
     fn from_str(word: &str) -> Result<Self, LineError> {
         let bad = |c: char| c.is_whitespace() || is_hidden(c);
-        if word.is_empty() || word.len() > MAX_NAME || word.starts_with('#') || word.chars().any(bad) {
-            return Err(LineError::Name { text: shorten(word) });
+        if word.is_empty()
+            || word.len() > MAX_NAME
+            || word.starts_with('#')
+            || word.chars().any(bad)
+        {
+            return Err(LineError::Name {
+                text: shorten(word),
+            });
         }
         Ok(Self(word.to_owned()))
     }
@@ -154,7 +172,10 @@ impl FromStr for Peer {
             }
         };
         if kind != PublicKey::KIND {
-            return Err(KeyError::Kind { text: shorten(kind) }.into());
+            return Err(KeyError::Kind {
+                text: shorten(kind),
+            }
+            .into());
         }
         let (key, rest) = split_word(rest)?;
         let key = PublicKey::from_base64(key)?;
@@ -168,17 +189,26 @@ impl FromStr for Peer {
 
 impl fmt::Display for PeerOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let root = self.root.as_ref().map(|root| format!("{ROOT}={}", quote(&root.to_string_lossy())));
+        let root = self
+            .root
+            .as_ref()
+            .map(|root| format!("{ROOT}={}", quote(&root.to_string_lossy())));
         let access = match self.access {
             Access::Full => None,
             Access::AppendOnly => Some(APPEND_ONLY.to_owned()),
             Access::ReadOnly => Some(READ_ONLY.to_owned()),
         };
-        let rate = self.rate.map(|rate| format!("{RATE}={}", rate.bits_per_second()));
+        let rate = self
+            .rate
+            .map(|rate| format!("{RATE}={}", rate.bits_per_second()));
         let no_bench = self.no_bench.then(|| NO_BENCH.to_owned());
         let special_modes = self.special_modes.then(|| SPECIAL_MODES.to_owned());
         let dial = self.dial.iter().map(|target| format!("{DIAL}={target}"));
-        let words: Vec<String> = [root, access, rate, no_bench, special_modes].into_iter().flatten().chain(dial).collect();
+        let words: Vec<String> = [root, access, rate, no_bench, special_modes]
+            .into_iter()
+            .flatten()
+            .chain(dial)
+            .collect();
         f.write_str(&words.join(","))
     }
 }
@@ -190,9 +220,13 @@ impl FromStr for PeerOptions {
         let mut options = Self::unrestricted();
         let mut seen: Vec<&str> = Vec::new();
         for word in split_options(text) {
-            let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+            let (name, value) = word
+                .split_once('=')
+                .map_or((word, None), |(name, value)| (name, Some(value)));
             if name != DIAL && seen.contains(&name) {
-                return Err(LineError::Twice { option: shorten(name) });
+                return Err(LineError::Twice {
+                    option: shorten(name),
+                });
             }
             seen.push(name);
             options.set(name, value, word)?;
@@ -211,13 +245,27 @@ impl PeerOptions {
     /// assert_eq!(reader.to_string(), "read-only");
     /// ```
     pub fn unrestricted() -> Self {
-        Self { root: None, access: Access::Full, rate: None, no_bench: false, special_modes: false, dial: Vec::new() }
+        Self {
+            root: None,
+            access: Access::Full,
+            rate: None,
+            no_bench: false,
+            special_modes: false,
+            dial: Vec::new(),
+        }
     }
 
     /// Returns true if these rights include all of `others`. Rights with different roots never
     /// include each other.
     pub(crate) fn include(&self, others: &Self) -> bool {
-        let Self { root, access, rate, no_bench, special_modes, dial } = self;
+        let Self {
+            root,
+            access,
+            rate,
+            no_bench,
+            special_modes,
+            dial,
+        } = self;
         *root == others.root
             && *access <= others.access
             && rate.is_none_or(|rate| others.rate.is_some_and(|others| rate >= others))
@@ -235,14 +283,20 @@ impl PeerOptions {
             (NO_BENCH, None) => self.no_bench = true,
             (SPECIAL_MODES, None) => self.special_modes = true,
             (DIAL, Some(value)) => self.allow_dial(unquote(value)?.parse()?)?,
-            _ => return Err(LineError::Option { text: shorten(word) }),
+            _ => {
+                return Err(LineError::Option {
+                    text: shorten(word),
+                });
+            }
         }
         Ok(())
     }
 
     fn allow_dial(&mut self, target: DialTarget) -> Result<(), LineError> {
         if self.dial.contains(&target) {
-            return Err(LineError::Twice { option: shorten(&format!("{DIAL}={target}")) });
+            return Err(LineError::Twice {
+                option: shorten(&format!("{DIAL}={target}")),
+            });
         }
         self.dial.push(target);
         Ok(())
@@ -288,7 +342,9 @@ pub enum LineError {
         text: String,
     },
     /// The value of `rate` is not a rate.
-    #[error("rate \"{text}\" is not allowed: expected digits and an optional K, M, G or T, in bits per second, at least 1")]
+    #[error(
+        "rate \"{text}\" is not allowed: expected digits and an optional K, M, G or T, in bits per second, at least 1"
+    )]
     Rate {
         /// The value, shortened and escaped.
         text: String,
@@ -300,13 +356,17 @@ pub enum LineError {
         text: String,
     },
     /// A quote is not closed, or does not end its value.
-    #[error("unbalanced quote in \"{text}\": expected \"…\" around a whole value, with \\\" and \\\\ inside")]
+    #[error(
+        "unbalanced quote in \"{text}\": expected \"…\" around a whole value, with \\\" and \\\\ inside"
+    )]
     Quote {
         /// The text from the quote on, shortened and escaped.
         text: String,
     },
     /// The name is not one printable word.
-    #[error("name \"{text}\" is not allowed: expected one word of at most {MAX_NAME} bytes, not beginning with #")]
+    #[error(
+        "name \"{text}\" is not allowed: expected one word of at most {MAX_NAME} bytes, not beginning with #"
+    )]
     Name {
         /// The name, shortened and escaped.
         text: String,
@@ -316,7 +376,9 @@ pub enum LineError {
 /// Splits the first word off a line; blanks in quotes belong to the word.
 fn split_word(line: &str) -> Result<(&str, &str), LineError> {
     let line = line.trim_start();
-    let end = find_outside_quotes(line, char::is_whitespace).ok_or_else(|| LineError::Quote { text: shorten(line) })?;
+    let end = find_outside_quotes(line, char::is_whitespace).ok_or_else(|| LineError::Quote {
+        text: shorten(line),
+    })?;
     Ok(line.split_at(end))
 }
 
@@ -356,9 +418,15 @@ fn quote(value: &str) -> String {
 }
 
 fn unquote(value: &str) -> Result<String, LineError> {
-    let wrong = || LineError::Quote { text: shorten(value) };
+    let wrong = || LineError::Quote {
+        text: shorten(value),
+    };
     let Some(inside) = value.strip_prefix('"') else {
-        return if value.contains('"') { Err(wrong()) } else { Ok(value.to_owned()) };
+        return if value.contains('"') {
+            Err(wrong())
+        } else {
+            Ok(value.to_owned())
+        };
     };
     let mut plain = String::new();
     let mut rest = inside.chars();
@@ -366,7 +434,11 @@ fn unquote(value: &str) -> Result<String, LineError> {
         match rest.next().ok_or_else(wrong)? {
             '"' if rest.as_str().is_empty() => return Ok(plain),
             '"' => return Err(wrong()),
-            '\\' => plain.push(rest.next().filter(|c| matches!(c, '"' | '\\')).ok_or_else(wrong)?),
+            '\\' => plain.push(
+                rest.next()
+                    .filter(|c| matches!(c, '"' | '\\'))
+                    .ok_or_else(wrong)?,
+            ),
             c => plain.push(c),
         }
     }
@@ -378,7 +450,9 @@ fn parse_root(value: &str) -> Result<PathBuf, LineError> {
     // With such a character the file could not be read again.
     match root.is_absolute() && !text.chars().any(is_hidden) {
         true => Ok(root),
-        false => Err(LineError::Root { text: shorten(&text) }),
+        false => Err(LineError::Root {
+            text: shorten(&text),
+        }),
     }
 }
 
@@ -390,9 +464,17 @@ fn parse_rate(text: &str) -> Result<BitRate, LineError> {
         Some(b'T' | b't') => (&text[..text.len() - 1], 1_000_000_000_000),
         _ => (text, 1),
     };
-    let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse::<u64>().ok()).flatten();
-    let rate = number.and_then(|number| number.checked_mul(unit)).filter(|rate| *rate > 0);
-    rate.map(BitRate).ok_or_else(|| LineError::Rate { text: shorten(text) })
+    let number = digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| digits.parse::<u64>().ok())
+        .flatten();
+    let rate = number
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|rate| *rate > 0);
+    rate.map(BitRate).ok_or_else(|| LineError::Rate {
+        text: shorten(text),
+    })
 }
 
 const ROOT: &str = "root";
@@ -438,7 +520,11 @@ mod tests {
             ("dial=a:1,dial=b:2", "dial=b:2", true),
         ];
         for (line, others, expected) in table {
-            assert_eq!(include(line, others), expected, "{line:?} includes {others:?}");
+            assert_eq!(
+                include(line, others),
+                expected,
+                "{line:?} includes {others:?}"
+            );
         }
     }
 
@@ -451,12 +537,18 @@ mod tests {
 
     #[test]
     fn a_line_is_options_key_and_name() {
-        let read = peer(&format!("  root=/srv/backup,append-only,rate=500M\t{KEY}  nas ")).unwrap();
+        let read = peer(&format!(
+            "  root=/srv/backup,append-only,rate=500M\t{KEY}  nas "
+        ))
+        .unwrap();
         assert_eq!(read.options.root.as_deref(), Some("/srv/backup".as_ref()));
         assert_eq!(read.options.access, Access::AppendOnly);
         assert_eq!(read.options.rate, Some(BitRate::from_mbit(500)));
         assert_eq!(read.name.as_ref().map(PeerName::as_str), Some("nas"));
-        assert_eq!(read.to_string(), format!("root=/srv/backup,append-only,rate=500000000 {KEY} nas"));
+        assert_eq!(
+            read.to_string(),
+            format!("root=/srv/backup,append-only,rate=500000000 {KEY} nas")
+        );
         assert_eq!(peer(KEY).unwrap().to_string(), KEY);
     }
 
@@ -466,8 +558,14 @@ mod tests {
         assert_eq!(read.root.as_deref(), Some(r#"/a b,c"d\e"#.as_ref()));
         assert_eq!(options(&read.to_string()), read);
         assert_eq!(options(r#"rate="2G""#).rate, Some(BitRate::from_gbit(2)));
-        assert!(!PeerOptions::unrestricted().special_modes && options("special-modes,append-only").special_modes);
-        assert_eq!(options("special-modes,append-only").to_string(), "append-only,special-modes");
+        assert!(
+            !PeerOptions::unrestricted().special_modes
+                && options("special-modes,append-only").special_modes
+        );
+        assert_eq!(
+            options("special-modes,append-only").to_string(),
+            "append-only,special-modes"
+        );
     }
 
     #[test]
@@ -480,13 +578,28 @@ mod tests {
             ("read-only, KEY", "unknown option \"\""),
             ("read-only=yes KEY", "unknown option \"read-only=yes\""),
             ("root KEY", "unknown option \"root\""),
-            ("read-only,read-only KEY", "option \"read-only\" is given twice"),
+            (
+                "read-only,read-only KEY",
+                "option \"read-only\" is given twice",
+            ),
             ("rate=1,rate=2 KEY", "option \"rate\" is given twice"),
-            ("read-only,append-only KEY", "read-only and append-only exclude each other"),
-            ("root=srv KEY", "root \"srv\" is not allowed: expected an absolute path"),
+            (
+                "read-only,append-only KEY",
+                "read-only and append-only exclude each other",
+            ),
+            (
+                "root=srv KEY",
+                "root \"srv\" is not allowed: expected an absolute path",
+            ),
             ("root= KEY", "root \"\" is not allowed"),
-            ("root=/a\u{202e}b KEY", "root \"/a\\u{202e}b\" is not allowed"),
-            ("rate=0 KEY", "rate \"0\" is not allowed: expected digits and an optional K, M, G or T"),
+            (
+                "root=/a\u{202e}b KEY",
+                "root \"/a\\u{202e}b\" is not allowed",
+            ),
+            (
+                "rate=0 KEY",
+                "rate \"0\" is not allowed: expected digits and an optional K, M, G or T",
+            ),
             ("rate=+1 KEY", "rate \"+1\" is not allowed"),
             ("rate=99999999T KEY", "rate \"99999999T\" is not allowed"),
             ("rate=M KEY", "rate \"M\" is not allowed"),
@@ -497,7 +610,10 @@ mod tests {
             ("KEY two words", "name \"two words\" is not allowed"),
             ("KEY #remark", "name \"#remark\" is not allowed"),
             ("KEY \u{202e}", "name \"\\u{202e}\" is not allowed"),
-            ("read-only", "a public key begins with \"nicstripe-ed25519\", not with \"\""),
+            (
+                "read-only",
+                "a public key begins with \"nicstripe-ed25519\", not with \"\"",
+            ),
             ("read-only ssh-ed25519 AAAA", "not with \"ssh-ed25519\""),
             ("nicstripe-ed25519 AAAA", "\"AAAA\" is not a key"),
         ] {

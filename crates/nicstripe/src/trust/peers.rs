@@ -72,7 +72,10 @@ impl Peers {
     /// Peers::edit("/etc/backup-tool/peers".as_ref(), |peers| peers.add(&line, None))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn edit<T>(path: &Path, change: impl FnOnce(&mut Self) -> Result<T, PeersError>) -> Result<T, PeersError> {
+    pub fn edit<T>(
+        path: &Path,
+        change: impl FnOnce(&mut Self) -> Result<T, PeersError>,
+    ) -> Result<T, PeersError> {
         let _lock = file::lock_folder_of(path)?;
         let mut peers = Self::load(path)?;
         let before = peers.to_text();
@@ -96,7 +99,8 @@ impl Peers {
 
     /// Returns the peer with this name.
     pub fn by_name(&self, name: &str) -> Option<&Peer> {
-        self.iter().find(|peer| peer.name.as_ref().is_some_and(|own| own.as_str() == name))
+        self.iter()
+            .find(|peer| peer.name.as_ref().is_some_and(|own| own.as_str() == name))
     }
 
     /// Trusts a key with all rights; [`Peers::set_options`] restricts them.
@@ -116,18 +120,29 @@ impl Peers {
     /// # Ok::<(), nicstripe::trust::PeersError>(())
     /// ```
     pub fn add(&mut self, line: &PublicLine, name: Option<&str>) -> Result<Added, PeersError> {
-        let given = name.map(str::parse).transpose().map_err(PeersError::Value)?;
+        let given = name
+            .map(str::parse)
+            .transpose()
+            .map_err(PeersError::Value)?;
         let index = self.index_of(&line.key);
         let known = index.and_then(|index| self.lines[index].peer.clone());
         let fallback = || match &known {
             Some(peer) if peer.name.is_some() => peer.name.clone(),
-            _ => line.comment.as_ref().and_then(|comment| comment.parse().ok()),
+            _ => line
+                .comment
+                .as_ref()
+                .and_then(|comment| comment.parse().ok()),
         };
         let name: Option<PeerName> = given.or_else(fallback);
         self.check_free(name.as_ref(), &line.key)?;
 
-        let peer =
-            Peer { key: line.key, name, options: known.as_ref().map_or_else(PeerOptions::unrestricted, |peer| peer.options.clone()) };
+        let peer = Peer {
+            key: line.key,
+            name,
+            options: known
+                .as_ref()
+                .map_or_else(PeerOptions::unrestricted, |peer| peer.options.clone()),
+        };
         match (index, known) {
             (Some(_), Some(old)) if old == peer => Ok(Added::Unchanged),
             (Some(index), Some(old)) => {
@@ -154,15 +169,26 @@ impl Peers {
     /// # Ok::<(), nicstripe::trust::PeersError>(())
     /// ```
     pub fn set_options(&mut self, key: &PublicKey, options: PeerOptions) -> Result<(), PeersError> {
-        let unknown = || PeersError::Unknown { text: key.to_string() };
+        let unknown = || PeersError::Unknown {
+            text: key.to_string(),
+        };
         // Options not created from text may not survive a round trip, and would then corrupt the
         // file.
         let text = options.to_string();
-        let read: PeerOptions = if text.is_empty() { PeerOptions::unrestricted() } else { text.parse().map_err(PeersError::Value)? };
+        let read: PeerOptions = if text.is_empty() {
+            PeerOptions::unrestricted()
+        } else {
+            text.parse().map_err(PeersError::Value)?
+        };
         if read != options {
-            return Err(PeersError::Value(LineError::Root { text: shorten(&text) }));
+            return Err(PeersError::Value(LineError::Root {
+                text: shorten(&text),
+            }));
         }
-        let line = self.index_of(key).map(|index| &mut self.lines[index]).ok_or_else(unknown)?;
+        let line = self
+            .index_of(key)
+            .map(|index| &mut self.lines[index])
+            .ok_or_else(unknown)?;
         let mut peer = line.peer.clone().ok_or_else(unknown)?;
         if peer.options != options {
             peer.options = options;
@@ -177,7 +203,9 @@ impl Peers {
     /// [fingerprint](PublicKey::fingerprint). Errors: no such peer.
     pub fn remove(&mut self, which: &str) -> Result<Peer, PeersError> {
         let which = which.trim();
-        let unknown = || PeersError::Unknown { text: shorten(which) };
+        let unknown = || PeersError::Unknown {
+            text: shorten(which),
+        };
         let key = self.resolve(which).ok_or_else(unknown)?;
         let index = self.index_of(&key).ok_or_else(unknown)?;
         self.lines.remove(index).peer.ok_or_else(unknown)
@@ -187,7 +215,11 @@ impl Peers {
         if let Some(peer) = self.by_name(which) {
             return Some(peer.key);
         }
-        if let Some(key) = which.parse().ok().or_else(|| PublicKey::from_base64(which).ok()) {
+        if let Some(key) = which
+            .parse()
+            .ok()
+            .or_else(|| PublicKey::from_base64(which).ok())
+        {
             return Some(key);
         }
         let mut alike = self.iter().filter(|peer| peer.key.fingerprint() == which);
@@ -196,14 +228,19 @@ impl Peers {
     }
 
     fn index_of(&self, key: &PublicKey) -> Option<usize> {
-        self.lines.iter().position(|line| line.peer.as_ref().is_some_and(|peer| peer.key == *key))
+        self.lines
+            .iter()
+            .position(|line| line.peer.as_ref().is_some_and(|peer| peer.key == *key))
     }
 
     fn check_free(&self, name: Option<&PeerName>, key: &PublicKey) -> Result<(), PeersError> {
         match name.and_then(|name| self.by_name(name.as_str())) {
             Some(other) if other.key != *key => {
                 let name = name.map(ToString::to_string).unwrap_or_default();
-                Err(PeersError::NameTaken { name, fingerprint: other.key.fingerprint() })
+                Err(PeersError::NameTaken {
+                    name,
+                    fingerprint: other.key.fingerprint(),
+                })
             }
             _ => Ok(()),
         }
@@ -216,14 +253,20 @@ impl Peers {
             return Ok(peers);
         }
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
-            let line = peers.parse_line(line).map_err(|problem| PeersError::Line { path: path.to_owned(), line: index + 1, problem })?;
+            let line = peers.parse_line(line).map_err(|problem| PeersError::Line {
+                path: path.to_owned(),
+                line: index + 1,
+                problem,
+            })?;
             peers.lines.push(line);
         }
         Ok(peers)
     }
 
     fn parse_line(&self, bytes: &[u8]) -> Result<Line, LineProblem> {
-        let text = str::from_utf8(bytes).map_err(|_| LineProblem::NotText)?.to_owned();
+        let text = str::from_utf8(bytes)
+            .map_err(|_| LineProblem::NotText)?
+            .to_owned();
         let content = text.trim();
         if content.is_empty() || content.starts_with('#') {
             return Ok(Line { text, peer: None });
@@ -234,22 +277,35 @@ impl Peers {
         }
         let peer: Peer = content.parse()?;
         if self.find(&peer.key).is_some() {
-            return Err(LineProblem::KeyTwice { fingerprint: peer.key.fingerprint() });
+            return Err(LineProblem::KeyTwice {
+                fingerprint: peer.key.fingerprint(),
+            });
         }
         match &peer.name {
-            Some(name) if self.by_name(name.as_str()).is_some() => Err(LineProblem::NameTwice { name: name.to_string() }),
-            _ => Ok(Line { text, peer: Some(peer) }),
+            Some(name) if self.by_name(name.as_str()).is_some() => Err(LineProblem::NameTwice {
+                name: name.to_string(),
+            }),
+            _ => Ok(Line {
+                text,
+                peer: Some(peer),
+            }),
         }
     }
 
     pub(crate) fn to_text(&self) -> String {
-        self.lines.iter().map(|line| format!("{}\n", line.text)).collect()
+        self.lines
+            .iter()
+            .map(|line| format!("{}\n", line.text))
+            .collect()
     }
 }
 
 impl Line {
     fn of(peer: Peer) -> Self {
-        Self { text: peer.to_string(), peer: Some(peer) }
+        Self {
+            text: peer.to_string(),
+            peer: Some(peer),
+        }
     }
 }
 

@@ -10,7 +10,10 @@ use nix::unistd::{Gid, Group, Uid, User};
 ///
 /// Returns `false` if a lookup fails.
 pub(super) fn is_private_group(gid: u32, uid: u32) -> bool {
-    let (user, group) = (User::from_uid(Uid::from_raw(uid)), Group::from_gid(Gid::from_raw(gid)));
+    let (user, group) = (
+        User::from_uid(Uid::from_raw(uid)),
+        Group::from_gid(Gid::from_raw(gid)),
+    );
     match (user, group, fs::read_to_string(USERS)) {
         (Ok(Some(user)), Ok(Some(group)), Ok(users)) => is_private(&user, &group, &users),
         _ => false,
@@ -23,7 +26,10 @@ fn is_private(user: &User, group: &Group, users: &str) -> bool {
     user.gid == group.gid
         && user.name == group.name
         && group.mem.iter().all(|member| *member == user.name)
-        && users.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).all(|line| is_of_another_group(line, user))
+        && users
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .all(|line| is_of_another_group(line, user))
 }
 
 /// Returns true if a line of the user database is the user's own or has another primary group.
@@ -64,11 +70,36 @@ mod tests {
         assert!(is_private(&user(1000), &group("me", 1000, &[]), PASSWD));
         assert!(is_private(&user(1000), &group("me", 1000, &["me"]), PASSWD));
         for (why, user, group, users) in [
-            ("it has another member", user(1000), group("me", 1000, &["me", "you"]), PASSWD.to_owned()),
-            ("it is not the primary one", user(1000), group("me", 1001, &[]), PASSWD.to_owned()),
-            ("its name differs from the user's", user(1000), group("users", 1000, &[]), PASSWD.to_owned()),
-            ("it is another user's primary one", user(1000), group("me", 1000, &[]), format!("{PASSWD}x:x:7:1000::/:/bin/sh\n")),
-            ("a line cannot be read", user(1000), group("me", 1000, &[]), format!("{PASSWD}+::::::\n")),
+            (
+                "it has another member",
+                user(1000),
+                group("me", 1000, &["me", "you"]),
+                PASSWD.to_owned(),
+            ),
+            (
+                "it is not the primary one",
+                user(1000),
+                group("me", 1001, &[]),
+                PASSWD.to_owned(),
+            ),
+            (
+                "its name differs from the user's",
+                user(1000),
+                group("users", 1000, &[]),
+                PASSWD.to_owned(),
+            ),
+            (
+                "it is another user's primary one",
+                user(1000),
+                group("me", 1000, &[]),
+                format!("{PASSWD}x:x:7:1000::/:/bin/sh\n"),
+            ),
+            (
+                "a line cannot be read",
+                user(1000),
+                group("me", 1000, &[]),
+                format!("{PASSWD}+::::::\n"),
+            ),
         ] {
             assert!(!is_private(&user, &group, &users), "{why}");
         }

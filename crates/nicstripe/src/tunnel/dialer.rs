@@ -31,14 +31,27 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     pub(crate) fn new(peer: String, allowed: Vec<DialTarget>, descriptors: Quota) -> Self {
-        let records = Mutex::new(TokenBucket::new(MOST_RECORDS, RECORDS_PER_SECOND, Instant::now()));
-        Self { peer, allowed, attempts: Semaphore::new(MOST_ATTEMPTS), records, descriptors }
+        let records = Mutex::new(TokenBucket::new(
+            MOST_RECORDS,
+            RECORDS_PER_SECOND,
+            Instant::now(),
+        ));
+        Self {
+            peer,
+            allowed,
+            attempts: Semaphore::new(MOST_ATTEMPTS),
+            records,
+            descriptors,
+        }
     }
 
     /// Connects a tunnel to its target and relays until one of them ends.
     pub(crate) async fn serve(self: Arc<Self>, tunnel: Tunnel, target: String) {
         let Some(_lease) = self.descriptors.try_lease(1) else {
-            return tunnel.refuse(TargetRefusal::TooMany, "limit of connections and open files for this key reached");
+            return tunnel.refuse(
+                TargetRefusal::TooMany,
+                "limit of connections and open files for this key reached",
+            );
         };
         let connected = {
             let Ok(_permit) = self.attempts.try_acquire() else {
@@ -71,18 +84,34 @@ impl Dialer {
 
     async fn connect(&self, target: &str) -> Result<TcpStream, (TargetRefusal, String)> {
         // Compared literally before any lookup, so that the resolver cannot widen the permission.
-        if !self.allowed.iter().any(|allowed| allowed.as_str() == target) {
-            return Err((TargetRefusal::NotAllowed, "not permitted for this machine's key".into()));
+        if !self
+            .allowed
+            .iter()
+            .any(|allowed| allowed.as_str() == target)
+        {
+            return Err((
+                TargetRefusal::NotAllowed,
+                "not permitted for this machine's key".into(),
+            ));
         }
         let deadline = Instant::now() + DIAL_TIMEOUT;
         let late = || io::Error::from(io::ErrorKind::TimedOut);
-        let unresolved = |error: io::Error| (TargetRefusal::Unresolved, format!("cannot resolve its name: {error}"));
-        let found = timeout(DIAL_TIMEOUT, lookup_host(target)).await.map_err(|_| unresolved(late()))?.map_err(unresolved)?;
+        let unresolved = |error: io::Error| {
+            (
+                TargetRefusal::Unresolved,
+                format!("cannot resolve its name: {error}"),
+            )
+        };
+        let found = timeout(DIAL_TIMEOUT, lookup_host(target))
+            .await
+            .map_err(|_| unresolved(late()))?
+            .map_err(unresolved)?;
         let addresses: Vec<SocketAddr> = found.collect();
         let mut failure = late();
         for (tried, address) in addresses.iter().enumerate() {
             // Divides the remaining time among the remaining addresses.
-            let left = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
+            let left = deadline.saturating_duration_since(Instant::now())
+                / (addresses.len() - tried) as u32;
             match timeout(left, TcpStream::connect(address)).await {
                 Ok(Ok(tcp)) => {
                     // Interactive use: keystrokes must not wait for Nagle's algorithm.
@@ -97,7 +126,10 @@ impl Dialer {
     }
 
     fn may_record(&self) -> bool {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
+        self.records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(Instant::now())
     }
 }
 

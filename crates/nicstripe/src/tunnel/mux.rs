@@ -29,7 +29,11 @@ pub(crate) trait BatchSender: Send {
     fn acquire(&self) -> impl Future<Output = Option<Self::Permit>> + Send;
     fn buffer(&self) -> ChunkBuffer;
     /// Sends a batch; false if the transfer has ended.
-    fn send_with(&mut self, permit: Self::Permit, batch: ChunkBuffer) -> impl Future<Output = bool> + Send;
+    fn send_with(
+        &mut self,
+        permit: Self::Permit,
+        batch: ChunkBuffer,
+    ) -> impl Future<Output = bool> + Send;
 }
 
 pub(crate) struct TunnelMux {
@@ -93,7 +97,11 @@ impl TunnelMux {
             has_ended: false,
             under_way: None,
         };
-        Self { state: Mutex::new(state), work: Notify::new(), dialer }
+        Self {
+            state: Mutex::new(state),
+            work: Notify::new(),
+            dialer,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -128,7 +136,9 @@ impl TunnelMux {
                 }
                 self.work.notified().await;
             }
-            let Some(permit) = chunks.acquire().await else { return };
+            let Some(permit) = chunks.acquire().await else {
+                return;
+            };
             let mut buffer = chunks.buffer();
             let len = self.with(|state| state.tunnels.fill(buffer.bytes_mut(MAX_PAYLOAD)));
             buffer.bytes_mut(len);
@@ -160,7 +170,10 @@ impl TunnelMux {
     /// Returns the mux status since the last call.
     pub(crate) fn status(&self) -> MuxStatus {
         let mut state = self.lock();
-        MuxStatus { taken: std::mem::take(&mut state.taken), breach: state.breach.take() }
+        MuxStatus {
+            taken: std::mem::take(&mut state.taken),
+            breach: state.breach.take(),
+        }
     }
 
     /// Ends all tunnels, at the end of the session or of a carrying transfer.
@@ -181,7 +194,12 @@ impl TunnelMux {
     pub(crate) async fn flush(&self) {
         let is_busy = || {
             let state = self.lock();
-            !state.has_ended && (state.tunnels.is_due() || state.under_way.as_ref().is_some_and(|is_under_way| is_under_way()))
+            !state.has_ended
+                && (state.tunnels.is_due()
+                    || state
+                        .under_way
+                        .as_ref()
+                        .is_some_and(|is_under_way| is_under_way()))
         };
         while is_busy() {
             tokio::time::sleep(FLUSH_PAUSE).await;
@@ -195,23 +213,36 @@ impl TunnelMux {
             state.users.insert(conn, User::default());
             Ok(conn)
         });
-        let (host, refused) = (host.to_owned(), |code, why| Error::Target { host: host.to_owned(), target: target.to_owned(), code, why });
+        let (host, refused) = (host.to_owned(), |code, why| Error::Target {
+            host: host.to_owned(),
+            target: target.to_owned(),
+            code,
+            why,
+        });
         let conn = conn.map_err(|error| match error {
-            OpenError::Ended => Error::Ended { host: host.clone(), why: "before the connection began".into() },
+            OpenError::Ended => Error::Ended {
+                host: host.clone(),
+                why: "before the connection began".into(),
+            },
             error => refused(TargetRefusal::TooMany, error.to_string()),
         })?;
         let tunnel = Tunnel::new(self.clone(), conn);
         match std::future::poll_fn(|context| self.poll_answer(conn, context)).await {
             Ok(Ok(())) => Ok(tunnel),
             Ok(Err((code, why))) => Err(refused(code, why)),
-            Err(Broken) => Err(Error::Ended { host, why: "before it answered".into() }),
+            Err(Broken) => Err(Error::Ended {
+                host,
+                why: "before it answered".into(),
+            }),
         }
     }
 
     fn poll_answer(&self, conn: ConnId, context: &Context<'_>) -> Poll<Result<Answer, Broken>> {
         let mut state = self.lock();
         let has_ended = state.has_ended;
-        let Some(user) = state.users.get_mut(&conn) else { return Poll::Ready(Err(Broken)) };
+        let Some(user) = state.users.get_mut(&conn) else {
+            return Poll::Ready(Err(Broken));
+        };
         match user.answer.take() {
             Some(answer) => Poll::Ready(Ok(answer)),
             None if has_ended => Poll::Ready(Err(Broken)),
@@ -230,7 +261,11 @@ impl TunnelMux {
         self.with(|state| state.tunnels.refuse(conn, code, why));
     }
 
-    pub(super) fn poll_room(&self, conn: ConnId, context: &Context<'_>) -> Poll<Result<usize, Broken>> {
+    pub(super) fn poll_room(
+        &self,
+        conn: ConnId,
+        context: &Context<'_>,
+    ) -> Poll<Result<usize, Broken>> {
         let mut state = self.lock();
         match state.tunnels.room(conn) {
             Ok(0) => {
@@ -259,7 +294,12 @@ impl TunnelMux {
         self.with(|state| state.tunnels.finish(conn));
     }
 
-    pub(super) fn poll_peek(&self, conn: ConnId, into: &mut [u8], context: &Context<'_>) -> Poll<Result<usize, Broken>> {
+    pub(super) fn poll_peek(
+        &self,
+        conn: ConnId,
+        into: &mut [u8],
+        context: &Context<'_>,
+    ) -> Poll<Result<usize, Broken>> {
         let mut state = self.lock();
         match state.tunnels.peek(conn, into) {
             Ok(Some(count)) => Poll::Ready(Ok(count)),
@@ -318,7 +358,9 @@ impl State {
                     (conn, true, true)
                 }
             };
-            let Some(user) = self.users.get_mut(&conn) else { continue };
+            let Some(user) = self.users.get_mut(&conn) else {
+                continue;
+            };
             wakers.extend(user.reader.take_if(|_| reads));
             wakers.extend(user.writer.take_if(|_| writes));
             wakers.extend(user.opener.take());
@@ -335,7 +377,9 @@ impl State {
 
 impl fmt::Debug for TunnelMux {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TunnelMux").field("connections", &self.lock().tunnels.len()).finish_non_exhaustive()
+        f.debug_struct("TunnelMux")
+            .field("connections", &self.lock().tunnels.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -56,7 +56,9 @@ impl Tunnel {
     /// direction reports the reason.
     async fn send_from(&self, tcp: &TcpStream) -> io::Result<()> {
         loop {
-            let Ok(room) = poll_fn(|context| self.mux.poll_room(self.conn, context)).await else { return Ok(()) };
+            let Ok(room) = poll_fn(|context| self.mux.poll_room(self.conn, context)).await else {
+                return Ok(());
+            };
             let is_there = poll_fn(|context| match self.mux.poll_gone(self.conn, context) {
                 Poll::Ready(()) => Poll::Ready(Ok(false)),
                 Poll::Pending => tcp.poll_read_ready(context).map_ok(|()| true),
@@ -85,7 +87,11 @@ impl Tunnel {
     async fn receive_into(&self, tcp: &TcpStream) -> io::Result<()> {
         loop {
             let mut one = [0];
-            if poll_fn(|context| self.mux.poll_peek(self.conn, &mut one, context)).await.map_err(gone)? == 0 {
+            if poll_fn(|context| self.mux.poll_peek(self.conn, &mut one, context))
+                .await
+                .map_err(gone)?
+                == 0
+            {
                 // Fails if the program has closed its connection.
                 let _ = SockRef::from(tcp).shutdown(Shutdown::Write);
                 return Ok(());
@@ -93,7 +99,9 @@ impl Tunnel {
             tcp.writable().await?;
             let written: io::Result<usize> = with_scratch(|scratch| {
                 let context = Context::from_waker(std::task::Waker::noop());
-                let Poll::Ready(peeked) = self.mux.poll_peek(self.conn, scratch, &context) else { return Ok(0) };
+                let Poll::Ready(peeked) = self.mux.poll_peek(self.conn, scratch, &context) else {
+                    return Ok(0);
+                };
                 let written = tcp.try_write(&scratch[..peeked.map_err(gone)?])?;
                 self.mux.consume(self.conn, written);
                 Ok(written)
@@ -122,11 +130,19 @@ impl Tunnel {
 }
 
 impl AsyncRead for Tunnel {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        let count = ready!(self.mux.poll_peek(self.conn, buffer.initialize_unfilled(), context)).map_err(gone)?;
+        let count = ready!(
+            self.mux
+                .poll_peek(self.conn, buffer.initialize_unfilled(), context)
+        )
+        .map_err(gone)?;
         self.mux.consume(self.conn, count);
         buffer.advance(count);
         Poll::Ready(Ok(()))
@@ -134,7 +150,11 @@ impl AsyncRead for Tunnel {
 }
 
 impl AsyncWrite for Tunnel {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
@@ -163,7 +183,9 @@ impl Drop for Tunnel {
 
 impl fmt::Debug for Tunnel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tunnel").field("number", &self.conn.0).finish_non_exhaustive()
+        f.debug_struct("Tunnel")
+            .field("number", &self.conn.0)
+            .finish_non_exhaustive()
     }
 }
 

@@ -15,8 +15,18 @@ use crate::{
 const SIZE: usize = (5 << 20) + 77;
 
 fn plan(file: &Path, reverse: bool) -> BenchPlan {
-    let disk = DiskPlan { file: file.to_owned(), name: Some(name("target")), reverse, bytes: 1 << 30 };
-    BenchPlan { disk: Some(disk), repeats: 2..=2, load: Duration::from_millis(300), ..quick(&[]) }
+    let disk = DiskPlan {
+        file: file.to_owned(),
+        name: Some(name("target")),
+        reverse,
+        bytes: 1 << 30,
+    };
+    BenchPlan {
+        disk: Some(disk),
+        repeats: 2..=2,
+        load: Duration::from_millis(300),
+        ..quick(&[])
+    }
 }
 
 async fn bench(served: &Served, plan: BenchPlan) -> (BenchReport, Vec<String>) {
@@ -34,17 +44,38 @@ async fn bench(served: &Served, plan: BenchPlan) -> (BenchReport, Vec<String>) {
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
 }
 
 fn assert_whole(report: &BenchReport, way: Direction) {
     let disk = report.disk.as_ref().unwrap();
-    assert!(report.complete && disk.bytes == SIZE as u64 && disk.way == way, "{disk:#?}");
+    assert!(
+        report.complete && disk.bytes == SIZE as u64 && disk.way == way,
+        "{disk:#?}"
+    );
     for stage in [disk.read, disk.network, disk.write, disk.all] {
-        assert!(stage.is_some_and(|rate| rate.n == 2 && rate.min_bps > 0), "{disk:#?}");
+        assert!(
+            stage.is_some_and(|rate| rate.n == 2 && rate.min_bps > 0),
+            "{disk:#?}"
+        );
     }
-    assert!(disk.narrowest.is_some() && disk.file_systems.client.is_some() && disk.file_systems.daemon.is_some(), "{disk:#?}");
-    assert!(report.summary.sentence.contains("disk to disk, the bottleneck is"), "{}", report.summary.sentence);
+    assert!(
+        disk.narrowest.is_some()
+            && disk.file_systems.client.is_some()
+            && disk.file_systems.daemon.is_some(),
+        "{disk:#?}"
+    );
+    assert!(
+        report
+            .summary
+            .sentence
+            .contains("disk to disk, the bottleneck is"),
+        "{}",
+        report.summary.sentence
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +96,10 @@ async fn what_has_the_name_is_neither_replaced_nor_in_the_way() {
     std::fs::write(served.path("target"), "mine").unwrap();
     let (report, notes) = bench(&served, plan(&source, false)).await;
     assert_whole(&report, Direction::ToDaemon);
-    assert_eq!((notes, names(served.root.path())), (vec![], vec!["target".to_owned()]));
+    assert_eq!(
+        (notes, names(served.root.path())),
+        (vec![], vec!["target".to_owned()])
+    );
     assert_eq!(std::fs::read(served.path("target")).unwrap(), b"mine");
 }
 
@@ -75,7 +109,10 @@ async fn the_reverse_way_reads_there_and_writes_here() {
     std::fs::write(served.path("target"), content(SIZE)).unwrap();
     let (report, notes) = bench(&served, plan(&here.path().join("copy"), true)).await;
     assert_whole(&report, Direction::ToClient);
-    assert_eq!((notes, names(here.path()), names(served.root.path())), (vec![], vec![], vec!["target".to_owned()]));
+    assert_eq!(
+        (notes, names(here.path()), names(served.root.path())),
+        (vec![], vec![], vec!["target".to_owned()])
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,36 +121,92 @@ async fn what_cannot_be_measured_is_noted_and_the_rest_is_measured() {
     let source = here.path().join("source");
     let (report, notes) = bench(&served, plan(&source, false)).await;
     assert!(!report.complete && report.disk.is_none());
-    assert!(notes.iter().any(|note| note.contains("reading the source skipped")), "{notes:?}");
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.contains("reading the source skipped")),
+        "{notes:?}"
+    );
     std::fs::write(&source, content(SIZE)).unwrap();
     let whole = plan(&source, false);
-    let disk = DiskPlan { name: Some(name("no/target")), ..whole.disk.clone().unwrap() };
-    let (report, notes) = bench(&served, BenchPlan { disk: Some(disk), ..whole.clone() }).await;
+    let disk = DiskPlan {
+        name: Some(name("no/target")),
+        ..whole.disk.clone().unwrap()
+    };
+    let (report, notes) = bench(
+        &served,
+        BenchPlan {
+            disk: Some(disk),
+            ..whole.clone()
+        },
+    )
+    .await;
     let found = report.disk.unwrap();
-    assert!(!report.complete && found.read.is_some() && found.network.is_some() && found.write.is_none() && found.narrowest.is_none());
+    assert!(
+        !report.complete
+            && found.read.is_some()
+            && found.network.is_some()
+            && found.write.is_none()
+            && found.narrowest.is_none()
+    );
     assert_eq!(notes.len(), 2, "{notes:?}");
     // The read and write stages move a part of a file, the copy all of it.
-    let disk = DiskPlan { bytes: 1 << 20, ..whole.disk.clone().unwrap() };
-    let (report, notes) = bench(&served, BenchPlan { disk: Some(disk), ..whole }).await;
+    let disk = DiskPlan {
+        bytes: 1 << 20,
+        ..whole.disk.clone().unwrap()
+    };
+    let (report, notes) = bench(
+        &served,
+        BenchPlan {
+            disk: Some(disk),
+            ..whole
+        },
+    )
+    .await;
     let found = report.disk.unwrap();
-    assert!(found.bytes == 1 << 20 && found.write.is_some() && found.all.is_none() && found.narrowest.is_some());
-    assert!(notes.iter().any(|note| note.contains("exceeds the 1048576 bytes")), "{notes:?}");
+    assert!(
+        found.bytes == 1 << 20
+            && found.write.is_some()
+            && found.all.is_none()
+            && found.narrowest.is_some()
+    );
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.contains("exceeds the 1048576 bytes")),
+        "{notes:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stage_that_is_stopped_ends_at_once_and_leaves_nothing() {
     let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
     let source = here.path().join("source");
-    std::fs::File::create(&source).unwrap().set_len(8 << 30).unwrap();
+    std::fs::File::create(&source)
+        .unwrap()
+        .set_len(8 << 30)
+        .unwrap();
     let client = within(served.connect(1)).await.unwrap();
     let whole = plan(&source, false);
-    let disk = DiskPlan { bytes: 8 << 30, ..whole.disk.clone().unwrap() };
-    let mut bench = client.bench(BenchPlan { disk: Some(disk), ..whole.clone() });
-    while !matches!(within(bench.next_event()).await, Some(BenchEvent::Connected { .. })) {}
+    let disk = DiskPlan {
+        bytes: 8 << 30,
+        ..whole.disk.clone().unwrap()
+    };
+    let mut bench = client.bench(BenchPlan {
+        disk: Some(disk),
+        ..whole.clone()
+    });
+    while !matches!(
+        within(bench.next_event()).await,
+        Some(BenchEvent::Connected { .. })
+    ) {}
     tokio::time::sleep(Duration::from_millis(300)).await;
     bench.stop();
     // Takes 100 ms on an idle machine.
-    let report = tokio::time::timeout(Duration::from_secs(5), bench.finish()).await.unwrap().unwrap();
+    let report = tokio::time::timeout(Duration::from_secs(5), bench.finish())
+        .await
+        .unwrap()
+        .unwrap();
     assert!(!report.complete);
     assert_eq!(names(served.root.path()), [""; 0]);
     // No leftover work blocks the next benchmark.

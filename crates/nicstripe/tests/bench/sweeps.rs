@@ -46,24 +46,49 @@ impl SweepRun {
                 _ => {}
             }
         }
-        Self { report: within(bench.finish()).await.unwrap(), notes, points }
+        Self {
+            report: within(bench.finish()).await.unwrap(),
+            notes,
+            points,
+        }
     }
 
     async fn of(kind: SweepKind, links: usize) -> Self {
         let served = Served::start().await;
         let client = within(served.connect(links)).await.unwrap();
         let told = Self::by(&client, sweeping(kind)).await;
-        assert!(client.links().await.is_ok(), "the bench's own session is still there");
-        assert!(told.points.len() >= told.sweep().points.iter().filter(|point| !point.computed).count(), "{:#?}", told.points);
+        assert!(
+            client.links().await.is_ok(),
+            "the bench's own session is still there"
+        );
+        assert!(
+            told.points.len()
+                >= told
+                    .sweep()
+                    .points
+                    .iter()
+                    .filter(|point| !point.computed)
+                    .count(),
+            "{:#?}",
+            told.points
+        );
         told
     }
 
     /// Returns the only sweep and asserts that it is complete, except if time ran out.
     #[track_caller]
     fn sweep(&self) -> &Sweep {
-        let [sweep] = &self.report.sweeps[..] else { panic!("{:#?}", self.report.sweeps) };
-        assert!(!self.report.complete || sweep.stopped != "the time was up", "{sweep:#?}");
-        assert!(!sweep.advice.is_empty() && sweep.points.iter().all(|point| point.rate.median_bps > 0), "{sweep:#?}");
+        let [sweep] = &self.report.sweeps[..] else {
+            panic!("{:#?}", self.report.sweeps)
+        };
+        assert!(
+            !self.report.complete || sweep.stopped != "the time was up",
+            "{sweep:#?}"
+        );
+        assert!(
+            !sweep.advice.is_empty() && sweep.points.iter().all(|point| point.rate.median_bps > 0),
+            "{sweep:#?}"
+        );
         sweep
     }
 }
@@ -76,11 +101,25 @@ fn sizes(sweep: &Sweep) -> Vec<Option<u64>> {
 async fn messages_are_swept_from_a_byte_to_many_and_beside_the_edges_of_segments() {
     let told = SweepRun::of(SweepKind::Message, 1).await;
     let sweep = told.sweep();
-    assert!(sweep.link == Some(1) && sweep.latency_us.is_some() && sweep.half_size_bytes.is_some(), "{sweep:#?}");
+    assert!(
+        sweep.link == Some(1) && sweep.latency_us.is_some() && sweep.half_size_bytes.is_some(),
+        "{sweep:#?}"
+    );
     let sizes = sizes(sweep);
     assert!(sizes.is_sorted() && sizes[0] == Some(1));
-    assert!([65_535, 65_536, 65_537, 1 << 17].iter().all(|size| sizes.contains(&Some(*size))), "also in more than one frame: {sizes:?}");
-    assert!(sweep.points.iter().all(|point| point.time_us.is_some_and(|time| time > 0.0) && point.rate.n >= 3), "{sweep:#?}");
+    assert!(
+        [65_535, 65_536, 65_537, 1 << 17]
+            .iter()
+            .all(|size| sizes.contains(&Some(*size))),
+        "also in more than one frame: {sizes:?}"
+    );
+    assert!(
+        sweep
+            .points
+            .iter()
+            .all(|point| point.time_us.is_some_and(|time| time > 0.0) && point.rate.n >= 3),
+        "{sweep:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,8 +127,16 @@ async fn connections_a_link_are_swept_until_they_bring_nothing() {
     let told = SweepRun::of(SweepKind::Streams, 2).await;
     let sweep = told.sweep();
     let sizes = sizes(sweep);
-    assert!(sizes.len() >= 2 && [1, 2, 4, 8].map(Some).starts_with(&sizes), "{sizes:?}");
-    assert!(sweep.points.iter().all(|point| point.rate.n == 3 && point.cpu_s_per_gbit.is_some() && point.streams.is_none()), "{sweep:#?}");
+    assert!(
+        sizes.len() >= 2 && [1, 2, 4, 8].map(Some).starts_with(&sizes),
+        "{sizes:?}"
+    );
+    assert!(
+        sweep.points.iter().all(|point| point.rate.n == 3
+            && point.cpu_s_per_gbit.is_some()
+            && point.streams.is_none()),
+        "{sweep:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,32 +144,71 @@ async fn buffers_are_swept_beside_what_the_kernel_does_by_itself() {
     let told = SweepRun::of(SweepKind::Buffer, 1).await;
     let sweep = told.sweep();
     let sizes = sizes(sweep);
-    assert!(sizes.len() >= 3 && sizes[..3] == [None, Some(16 << 10), Some(32 << 10)], "{sizes:?}");
+    assert!(
+        sizes.len() >= 3 && sizes[..3] == [None, Some(16 << 10), Some(32 << 10)],
+        "{sizes:?}"
+    );
     assert!(sweep.points[0].got_bytes.is_none(), "it was not queried");
-    let asked = || sweep.points.iter().filter_map(|point| Some((point.size?, point.got_bytes)));
+    let asked = || {
+        sweep
+            .points
+            .iter()
+            .filter_map(|point| Some((point.size?, point.got_bytes)))
+    };
     // Linux allocates twice the requested size, up to its limit.
-    assert!(asked().all(|(size, got)| got.is_some_and(|got| got >= size.min(64 << 10))), "{sweep:#?}");
+    assert!(
+        asked().all(|(size, got)| got.is_some_and(|got| got >= size.min(64 << 10))),
+        "{sweep:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grid_is_swept_from_few_connections_and_small_buffers() {
     let told = SweepRun::of(SweepKind::Grid, 1).await;
     let sweep = told.sweep();
-    let keys: Vec<_> = sweep.points.iter().map(|point| (point.size.unwrap(), point.streams.unwrap())).collect();
+    let keys: Vec<_> = sweep
+        .points
+        .iter()
+        .map(|point| (point.size.unwrap(), point.streams.unwrap()))
+        .collect();
     assert!(keys.is_sorted() && keys[0] == (64 << 10, 1), "{keys:?}");
-    assert!(keys.iter().all(|(_, streams)| [1, 2, 4, 8].contains(streams)));
-    assert!(sweep.top_decile_bps.is_some() && sweep.points.iter().all(|point| point.got_bytes.is_some()), "{sweep:#?}");
+    assert!(
+        keys.iter()
+            .all(|(_, streams)| [1, 2, 4, 8].contains(streams))
+    );
+    assert!(
+        sweep.top_decile_bps.is_some()
+            && sweep.points.iter().all(|point| point.got_bytes.is_some()),
+        "{sweep:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_right_to_set_them_other_sizes_of_packets_are_computed_and_the_reason_is_told() {
+async fn without_the_right_to_set_them_other_sizes_of_packets_are_computed_and_the_reason_is_told()
+{
     let told = SweepRun::of(SweepKind::Mtu, 1).await;
     let sweep = told.sweep();
-    let lo: u64 = fs::read_to_string("/sys/class/net/lo/mtu").unwrap().trim().parse().unwrap();
+    let lo: u64 = fs::read_to_string("/sys/class/net/lo/mtu")
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
     let all: BTreeSet<u64> = [1500, 4000, 9000, lo].into();
     assert_eq!(sizes(sweep), all.into_iter().map(Some).collect::<Vec<_>>());
-    assert!(sweep.points.iter().all(|point| point.computed == (point.size != Some(lo))), "{sweep:#?}");
-    assert!(told.notes.iter().any(|note| note.contains("computed, not measured")), "{:?}", told.notes);
+    assert!(
+        sweep
+            .points
+            .iter()
+            .all(|point| point.computed == (point.size != Some(lo))),
+        "{sweep:#?}"
+    );
+    assert!(
+        told.notes
+            .iter()
+            .any(|note| note.contains("computed, not measured")),
+        "{:?}",
+        told.notes
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,22 +222,56 @@ async fn a_sweep_that_is_stopped_is_in_the_report_with_what_it_has() {
         }
     }
     let report = within(bench.finish()).await.unwrap();
-    assert!(!report.complete && report.sweeps[0].stopped == "interrupted", "{report:#?}");
+    assert!(
+        !report.complete && report.sweeps[0].stopped == "interrupted",
+        "{report:#?}"
+    );
     assert!(report.sweeps[0].points[0].rate.n == 3 && report.sweeps[0].points[0].size == Some(1));
     // The sweep's session has left the daemon, so that the next benchmark does not wait.
     let begun = Instant::now();
-    let told = SweepRun::by(&client, BenchPlan { sweeps: Vec::new(), ..quick(&[Phase::Together]) }).await;
-    assert!(told.report.complete && begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let told = SweepRun::by(
+        &client,
+        BenchPlan {
+            sweeps: Vec::new(),
+            ..quick(&[Phase::Together])
+        },
+    )
+    .await;
+    assert!(
+        told.report.complete && begun.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn points_that_cannot_be_measured_are_told_and_the_bench_goes_on() {
     // The daemon allows no other session besides the benchmark's own.
-    let served = Served::start_within(Limits { sessions_per_peer: 1, ..Limits::default() }).await;
+    let served = Served::start_within(Limits {
+        sessions_per_peer: 1,
+        ..Limits::default()
+    })
+    .await;
     let client = within(served.connect(1)).await.unwrap();
-    let plan = BenchPlan { sweeps: vec![SweepKind::Streams, SweepKind::Message], ..sweeping(SweepKind::Streams) };
+    let plan = BenchPlan {
+        sweeps: vec![SweepKind::Streams, SweepKind::Message],
+        ..sweeping(SweepKind::Streams)
+    };
     let SweepRun { report, notes, .. } = SweepRun::by(&client, plan).await;
-    let kinds: Vec<_> = report.sweeps.iter().map(|sweep| (sweep.kind, sweep.stopped != "points could not be measured")).collect();
-    assert_eq!(kinds, [(SweepKind::Streams, false), (SweepKind::Message, true)]);
-    assert!(!report.complete && notes.iter().any(|note| note.starts_with("1 connections per link could not be measured")), "{notes:?}");
+    let kinds: Vec<_> = report
+        .sweeps
+        .iter()
+        .map(|sweep| (sweep.kind, sweep.stopped != "points could not be measured"))
+        .collect();
+    assert_eq!(
+        kinds,
+        [(SweepKind::Streams, false), (SweepKind::Message, true)]
+    );
+    assert!(
+        !report.complete
+            && notes
+                .iter()
+                .any(|note| note.starts_with("1 connections per link could not be measured")),
+        "{notes:?}"
+    );
 }

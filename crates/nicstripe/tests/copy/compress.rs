@@ -37,19 +37,34 @@ async fn text_shrinks_on_the_wire_there_and_back() {
     let served = Served::start().await;
     let client = within(served.connect_at(2, slow())).await.unwrap();
     let here = tempfile::tempdir().unwrap();
-    let (source, back, bytes) = (here.path().join("source"), here.path().join("back"), text((24 << 20) + 77));
+    let (source, back, bytes) = (
+        here.path().join("source"),
+        here.path().join("back"),
+        text((24 << 20) + 77),
+    );
     std::fs::write(&source, &bytes).unwrap();
-    let there = within(client.put(&source, Some(name("target")), COMPRESS).finish()).await.unwrap();
+    let there = within(client.put(&source, Some(name("target")), COMPRESS).finish())
+        .await
+        .unwrap();
     assert!(std::fs::read(served.path("target")).unwrap() == bytes);
-    let report = within(client.get(name("target"), &back, COMPRESS).finish()).await.unwrap();
+    let report = within(client.get(name("target"), &back, COMPRESS).finish())
+        .await
+        .unwrap();
     assert!(std::fs::read(&back).unwrap() == bytes);
     for report in [there, report] {
         assert_eq!(report.digest, Some(digest(&bytes)));
         // Data sent before the link rates are known is not compressed: 50 ms and the read-ahead.
-        assert!(report.wire_bytes < bytes.len() as u64 * 2 / 3 + report.resent_bytes, "{report:?}");
+        assert!(
+            report.wire_bytes < bytes.len() as u64 * 2 / 3 + report.resent_bytes,
+            "{report:?}"
+        );
         // The interfaces carry the compressed bytes.
         let links: u64 = report.links.iter().map(|link| link.wire_bytes).sum();
-        assert!(links <= report.wire_bytes && links > 0, "{links} of {}", report.wire_bytes);
+        assert!(
+            links <= report.wire_bytes && links > 0,
+            "{links} of {}",
+            report.wire_bytes
+        );
     }
 }
 
@@ -60,7 +75,9 @@ async fn random_bytes_do_not_grow() {
     let here = tempfile::tempdir().unwrap();
     let (source, bytes) = (here.path().join("source"), content(8 << 20));
     std::fs::write(&source, &bytes).unwrap();
-    let report = within(client.put(&source, Some(name("target")), COMPRESS).finish()).await.unwrap();
+    let report = within(client.put(&source, Some(name("target")), COMPRESS).finish())
+        .await
+        .unwrap();
     assert!(std::fs::read(served.path("target")).unwrap() == bytes);
     assert_eq!(report.wire_bytes, bytes.len() as u64 + report.resent_bytes);
 }
@@ -72,7 +89,13 @@ async fn without_being_asked_nothing_is_compressed() {
     let here = tempfile::tempdir().unwrap();
     let source = here.path().join("source");
     std::fs::write(&source, text(8 << 20)).unwrap();
-    let report = within(client.put(&source, Some(name("target")), CopyOptions::default()).finish()).await.unwrap();
+    let report = within(
+        client
+            .put(&source, Some(name("target")), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!(report.wire_bytes, (8 << 20) + report.resent_bytes);
 }
 
@@ -83,10 +106,18 @@ async fn an_interrupted_transfer_of_packed_chunks_goes_on() {
     let (source, bytes) = (here.path().join("source"), text(48 << 20));
     std::fs::write(&source, &bytes).unwrap();
     let client = within(served.connect_at(2, slow())).await.unwrap();
-    assert!(interrupt_at(client.put(&source, Some(name("target")), COMPRESS), 24 << 20).await);
+    assert!(
+        interrupt_at(
+            client.put(&source, Some(name("target")), COMPRESS),
+            24 << 20
+        )
+        .await
+    );
     drop(client);
     let client = within(served.connect_at(2, slow())).await.unwrap();
-    let report = within(client.put(&source, Some(name("target")), COMPRESS).finish()).await.unwrap();
+    let report = within(client.put(&source, Some(name("target")), COMPRESS).finish())
+        .await
+        .unwrap();
     assert!(report.resumed_bytes > 0);
     assert_eq!(report.digest, Some(digest(&bytes)));
     assert!(std::fs::read(served.path("target")).unwrap() == bytes);
@@ -98,8 +129,17 @@ async fn text_that_was_compressed_comes_out_of_a_pipe_as_it_was() {
     let client = within(served.connect_at(2, slow())).await.unwrap();
     let (bytes, sink) = (text((12 << 20) + 77), Sink::default());
     std::fs::write(served.path("file"), &bytes).unwrap();
-    let report = within(client.get_pipe(name("file"), sink.clone(), COMPRESS).finish()).await.unwrap();
+    let report = within(
+        client
+            .get_pipe(name("file"), sink.clone(), COMPRESS)
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!((report.digest, report.failovers), (Some(digest(&bytes)), 0));
     assert!(*sink.bytes.lock().unwrap() == bytes);
-    assert!(report.wire_bytes < bytes.len() as u64 + report.resent_bytes, "{report:?}");
+    assert!(
+        report.wire_bytes < bytes.len() as u64 + report.resent_bytes,
+        "{report:?}"
+    );
 }

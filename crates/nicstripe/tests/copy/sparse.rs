@@ -13,7 +13,8 @@ const MIB: u64 = 1 << 20;
 pub(super) fn sparse(path: &Path, size: u64, data: &[(u64, usize)]) {
     let file = File::create(path).unwrap();
     file.set_len(size).unwrap();
-    data.iter().for_each(|(offset, len)| file.write_all_at(&content(*len), *offset).unwrap());
+    data.iter()
+        .for_each(|(offset, len)| file.write_all_at(&content(*len), *offset).unwrap());
     file.sync_all().unwrap();
 }
 
@@ -30,7 +31,13 @@ pub(super) fn data_map(path: &Path) -> Vec<(u64, u64)> {
 
 /// Data at irregular offsets: within a chunk, across a boundary, whole chunks, and a hole at the
 /// end.
-const DATA: [(u64, usize); 5] = [(0, 4096), (MIB + 8192, 12_288), (2 * MIB - 4096, 8192), (5 * MIB, 3 << 20), (30 * MIB + 4096, 4096)];
+const DATA: [(u64, usize); 5] = [
+    (0, 4096),
+    (MIB + 8192, 12_288),
+    (2 * MIB - 4096, 8192),
+    (5 * MIB, 3 << 20),
+    (30 * MIB + 4096, 4096),
+];
 const SIZE: u64 = 40 * MIB + 5;
 
 fn assert_same(report: &Report, source: &Path, target: &Path) {
@@ -50,8 +57,17 @@ async fn a_sparse_file_has_the_same_holes_there_and_back() {
     let report = put(&client, &source, "target").await.unwrap();
     assert_same(&report, &source, &served.path("target"));
     // Of 161 chunks, 4 hold little data and 12 are full; the zeros of the former are compressed.
-    assert!(report.wire_bytes - report.resent_bytes.min(report.wire_bytes) < 13 * MIB / 4, "{report:?}");
-    let report = within(client.get(name("target"), &back, CopyOptions::default()).finish()).await.unwrap();
+    assert!(
+        report.wire_bytes - report.resent_bytes.min(report.wire_bytes) < 13 * MIB / 4,
+        "{report:?}"
+    );
+    let report = within(
+        client
+            .get(name("target"), &back, CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_same(&report, &source, &back);
     assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
 }
@@ -64,7 +80,18 @@ async fn a_file_without_any_data_arrives_at_once() {
     let source = here.path().join("source");
     for size in [MIB / 4, MIB, 1000 * MIB + 1] {
         sparse(&source, size, &[]);
-        let report = within(client.put(&source, Some(name("target")), CopyOptions { replace: true, ..CopyOptions::default() }).finish());
+        let report = within(
+            client
+                .put(
+                    &source,
+                    Some(name("target")),
+                    CopyOptions {
+                        replace: true,
+                        ..CopyOptions::default()
+                    },
+                )
+                .finish(),
+        );
         let report = report.await.unwrap();
         assert_eq!((report.size, report.wire_bytes), (size, 0));
         assert_eq!(served.path("target").metadata().unwrap().len(), size);
@@ -95,15 +122,29 @@ async fn an_interrupted_sparse_file_goes_on_and_has_the_same_holes() {
     let served = Served::start().await;
     let here = tempfile::tempdir().unwrap();
     let source = here.path().join("source");
-    let data: Vec<(u64, usize)> = (0..20).map(|index| (index * 8 * MIB + 4096, 4 << 20)).collect();
+    let data: Vec<(u64, usize)> = (0..20)
+        .map(|index| (index * 8 * MIB + 4096, 4 << 20))
+        .collect();
     sparse(&source, 400 * MIB, &data);
-    let client = within(served.connect_at(2, Some(BitRate::from_mbit(400)))).await.unwrap();
-    let interrupted = interrupt_at(client.put(&source, Some(name("target")), CopyOptions::default()), 260 * MIB).await;
+    let client = within(served.connect_at(2, Some(BitRate::from_mbit(400))))
+        .await
+        .unwrap();
+    let interrupted = interrupt_at(
+        client.put(&source, Some(name("target")), CopyOptions::default()),
+        260 * MIB,
+    )
+    .await;
     assert!(interrupted, "80 MiB at 400 Mbit/s take 1.7 s");
     drop(client);
     // Leftover storage in place of a hole must not survive.
-    let part = leftovers(served.root.path()).into_iter().find(|name| name.ends_with("part")).unwrap();
-    let part = File::options().write(true).open(served.path(&part)).unwrap();
+    let part = leftovers(served.root.path())
+        .into_iter()
+        .find(|name| name.ends_with("part"))
+        .unwrap();
+    let part = File::options()
+        .write(true)
+        .open(served.path(&part))
+        .unwrap();
     fallocate(&part, FallocateFlags::empty(), 390 * MIB, 4 * MIB).unwrap();
 
     let client = within(served.connect(2)).await.unwrap();
@@ -121,19 +162,45 @@ async fn a_sparse_file_of_a_tree_keeps_its_holes_and_is_compared_in_a_delta() {
     let source = here.path().join("tree/image");
     std::fs::create_dir(here.path().join("tree")).unwrap();
     sparse(&source, SIZE, &DATA);
-    let files = CopyOptions { replace: true, delta: true, compress: true, ..CopyOptions::default() };
-    let options = TreeOptions { recursive: true, files, ..TreeOptions::default() };
-    let copy = || within(client.put_tree(vec![here.path().join("tree")], None, false, options.clone()).finish());
+    let files = CopyOptions {
+        replace: true,
+        delta: true,
+        compress: true,
+        ..CopyOptions::default()
+    };
+    let options = TreeOptions {
+        recursive: true,
+        files,
+        ..TreeOptions::default()
+    };
+    let copy = || {
+        within(
+            client
+                .put_tree(vec![here.path().join("tree")], None, false, options.clone())
+                .finish(),
+        )
+    };
     let target = served.path("tree/image");
     let report = copy().await.unwrap();
-    assert!(report.wire_bytes < 5 * MIB + report.resent_bytes, "{report:?}");
+    assert!(
+        report.wire_bytes < 5 * MIB + report.resent_bytes,
+        "{report:?}"
+    );
     assert!(std::fs::read(&target).unwrap() == std::fs::read(&source).unwrap());
     assert_eq!(data_map(&target), data_map(&source));
 
-    File::options().write(true).open(&source).unwrap().write_all_at(b"changed", 6 * MIB).unwrap();
+    File::options()
+        .write(true)
+        .open(&source)
+        .unwrap()
+        .write_all_at(b"changed", 6 * MIB)
+        .unwrap();
     let report = copy().await.unwrap();
     // One chunk, and the batches of the tree.
-    assert!(report.wire_bytes < MIB / 2 + report.resent_bytes, "{report:?}");
+    assert!(
+        report.wire_bytes < MIB / 2 + report.resent_bytes,
+        "{report:?}"
+    );
     assert!(std::fs::read(&target).unwrap() == std::fs::read(&source).unwrap());
     assert_eq!(data_map(&target), data_map(&source));
 }
@@ -144,9 +211,18 @@ async fn a_sparse_file_goes_into_a_pipe_with_all_its_zeros() {
     let client = within(served.connect(2)).await.unwrap();
     sparse(&served.path("file"), SIZE, &DATA);
     let (bytes, sink) = (std::fs::read(served.path("file")).unwrap(), Sink::default());
-    let report = within(client.get_pipe(name("file"), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
+    let report = within(
+        client
+            .get_pipe(name("file"), sink.clone(), CopyOptions::default())
+            .finish(),
+    )
+    .await
+    .unwrap();
     assert_eq!((report.digest, report.failovers), (Some(digest(&bytes)), 0));
     assert!(*sink.bytes.lock().unwrap() == bytes);
     // Zeros are compressed even without the option.
-    assert!(report.wire_bytes < 5 * MIB + report.resent_bytes, "{report:?}");
+    assert!(
+        report.wire_bytes < 5 * MIB + report.resent_bytes,
+        "{report:?}"
+    );
 }

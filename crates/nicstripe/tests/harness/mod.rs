@@ -5,7 +5,8 @@
 use std::{path::Path, time::Duration};
 
 use nicstripe::{
-    BenchLimits, BitRate, CancellationToken, Client, Daemon, DaemonBuilder, Digest, Error, Limits, Name, Transfer,
+    BenchLimits, BitRate, CancellationToken, Client, Daemon, DaemonBuilder, Digest, Error, Limits,
+    Name, Transfer,
     trust::{Identity, Peers, PublicLine},
 };
 use tempfile::TempDir;
@@ -40,11 +41,16 @@ impl Served {
         Self::start_built(root, |builder| builder.bench(bench).limits(limits)).await
     }
 
-    pub async fn start_built(root: TempDir, built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Self {
+    pub async fn start_built(
+        root: TempDir,
+        built: impl FnOnce(DaemonBuilder) -> DaemonBuilder,
+    ) -> Self {
         let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let trusting = |identity: &Identity, name: &str| {
             let mut peers = Peers::default();
-            peers.add(&PublicLine::new(identity.public_key(), name), Some(name)).unwrap();
+            peers
+                .add(&PublicLine::new(identity.public_key(), name), Some(name))
+                .unwrap();
             peers
         };
         let bound = Daemon::builder()
@@ -57,16 +63,32 @@ impl Served {
         let port = bound.addresses()[0].address.port();
         let shutdown = CancellationToken::new();
         tokio::spawn(bound.run(shutdown.clone()));
-        Self { root, port, client, trusted: trusting(&daemon, "daemon"), shutdown }
+        Self {
+            root,
+            port,
+            client,
+            trusted: trusting(&daemon, "daemon"),
+            shutdown,
+        }
     }
 
     pub async fn connect(&self, links: usize) -> Result<Client, Error> {
         self.connect_at(links, None).await
     }
 
-    pub async fn connect_at(&self, links: usize, bandwidth: Option<BitRate>) -> Result<Client, Error> {
-        let named = (1..=links).map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap()).collect();
-        let builder = Client::builder().identity(self.client.clone()).peers(self.trusted.clone()).port(self.port).links(named);
+    pub async fn connect_at(
+        &self,
+        links: usize,
+        bandwidth: Option<BitRate>,
+    ) -> Result<Client, Error> {
+        let named = (1..=links)
+            .map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap())
+            .collect();
+        let builder = Client::builder()
+            .identity(self.client.clone())
+            .peers(self.trusted.clone())
+            .port(self.port)
+            .links(named);
         builder.bandwidth(bandwidth).connect("127.0.0.1").await
     }
 
@@ -97,12 +119,16 @@ pub fn digest(bytes: &[u8]) -> Digest {
 }
 
 pub fn leftovers(dir: &Path) -> Vec<String> {
-    let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.contains("nicstripe")).collect()
 }
 
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("took longer than a minute")
+    tokio::time::timeout(Duration::from_secs(60), future)
+        .await
+        .expect("took longer than a minute")
 }
 
 /// Interrupts a transfer once `bytes` have moved; returns true if it can be resumed.
@@ -115,5 +141,8 @@ pub async fn interrupt_at(mut transfer: Transfer, bytes: u64) -> bool {
             break;
         }
     }
-    matches!(within(transfer.finish()).await, Err(Error::Cancelled { resumable: true }))
+    matches!(
+        within(transfer.finish()).await,
+        Err(Error::Cancelled { resumable: true })
+    )
 }

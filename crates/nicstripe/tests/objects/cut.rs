@@ -25,7 +25,11 @@ struct Cable {
 
 impl Cable {
     async fn join(from: [u8; 4], to: SocketAddr) -> Self {
-        let mut cable = Self { address: (from, to.port()).into(), to, cut: CancellationToken::new() };
+        let mut cable = Self {
+            address: (from, to.port()).into(),
+            to,
+            cut: CancellationToken::new(),
+        };
         cable.mend().await;
         cable
     }
@@ -43,7 +47,9 @@ impl Cable {
                 };
                 let cut = cut.clone();
                 tokio::spawn(async move {
-                    let Ok(mut far) = TcpStream::connect(to).await else { return };
+                    let Ok(mut far) = TcpStream::connect(to).await else {
+                        return;
+                    };
                     tokio::select! {
                         _ = copy_bidirectional(&mut near, &mut far) => {}
                         () = cut.cancelled() => {}
@@ -66,15 +72,24 @@ impl Cable {
 async fn served() -> (Served, Cable) {
     let root = tempfile::tempdir().unwrap();
     let listen = vec!["127.0.1.1:0".parse().unwrap()];
-    let served = Served::start_built(root, |builder| builder.interfaces(Vec::new()).listen(listen)).await;
+    let served = Served::start_built(root, |builder| {
+        builder.interfaces(Vec::new()).listen(listen)
+    })
+    .await;
     let cable = Cable::join([127, 0, 7, 1], ([127, 0, 1, 1], served.port).into()).await;
     (served, cable)
 }
 
 async fn connect(served: &Served, links: &[&str]) -> Client {
     let links = links.iter().map(|link| link.parse().unwrap()).collect();
-    let builder = Client::builder().identity(served.client.clone()).peers(served.trusted.clone()).port(served.port).links(links);
-    within(builder.patience(PATIENCE).connect("127.0.1.1")).await.unwrap()
+    let builder = Client::builder()
+        .identity(served.client.clone())
+        .peers(served.trusted.clone())
+        .port(served.port)
+        .links(links);
+    within(builder.patience(PATIENCE).connect("127.0.1.1"))
+        .await
+        .unwrap()
 }
 
 /// Patience of the client, longer than any outage in these tests. A daemon that vanishes without a
@@ -142,7 +157,10 @@ async fn everything_goes_on_when_the_only_link_is_mended() {
     assert!(read == bytes);
     within(asking).await.unwrap().unwrap();
     within(writing).await.unwrap().unwrap();
-    assert!(served.path("made/meanwhile").is_dir() && std::fs::read(served.path("new")).unwrap() == bytes);
+    assert!(
+        served.path("made/meanwhile").is_dir()
+            && std::fs::read(served.path("new")).unwrap() == bytes
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,12 +186,19 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
     std::fs::write(served.path("file"), &bytes).unwrap();
     let client = connect(&served, &BOTH[1..]).await;
     let mut reader = within(client.open(&name("file"))).await.unwrap();
-    within(reader.read_exact(&mut vec![0; 2 << 20])).await.unwrap();
+    within(reader.read_exact(&mut vec![0; 2 << 20]))
+        .await
+        .unwrap();
     let mut writer = client.create(&name("new"), CopyOptions::default());
     within(writer.write_all(&bytes[..SIZE / 2])).await.unwrap();
     served.shutdown.cancel();
-    let error = within(reader.read_to_end(&mut Vec::new())).await.unwrap_err();
-    let error = error.get_ref().and_then(|error| error.downcast_ref::<nicstripe::Error>()).unwrap();
+    let error = within(reader.read_to_end(&mut Vec::new()))
+        .await
+        .unwrap_err();
+    let error = error
+        .get_ref()
+        .and_then(|error| error.downcast_ref::<nicstripe::Error>())
+        .unwrap();
     assert!(error.is_retryable(), "{error:?}");
     let error = within(writer.finish()).await.unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
@@ -183,44 +208,98 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
         assert!(error.is_retryable(), "{error:?}");
     }
     // The daemon ends the session before it has cleaned up.
-    let names = || std::fs::read_dir(served.root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let names = || {
+        std::fs::read_dir(served.root.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect::<Vec<_>>()
+    };
     let tidied = async {
         while names() != ["file"] {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(10), tidied).await.is_ok(), "{:?}", names());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(10), tidied)
+            .await
+            .is_ok(),
+        "{:?}",
+        names()
+    );
 }
 
 /// Starts a daemon at that port that runs until it is shut down.
-async fn daemon_at(port: u16, identity: &Identity, client: &Identity, root: &Path) -> (u16, CancellationToken, JoinHandle<()>) {
+async fn daemon_at(
+    port: u16,
+    identity: &Identity,
+    client: &Identity,
+    root: &Path,
+) -> (u16, CancellationToken, JoinHandle<()>) {
     let mut peers = Peers::default();
-    peers.add(&PublicLine::new(client.public_key(), "client"), Some("client")).unwrap();
+    peers
+        .add(
+            &PublicLine::new(client.public_key(), "client"),
+            Some("client"),
+        )
+        .unwrap();
     let listen = vec![([127, 0, 1, 1], port).into()];
-    let builder = Daemon::builder().identity(identity.clone()).peers(peers).root(root.to_owned()).port(port).listen(listen);
+    let builder = Daemon::builder()
+        .identity(identity.clone())
+        .peers(peers)
+        .root(root.to_owned())
+        .port(port)
+        .listen(listen);
     let bound = builder.bind().await.unwrap();
-    let (port, shutdown) = (bound.addresses()[0].address.port(), CancellationToken::new());
+    let (port, shutdown) = (
+        bound.addresses()[0].address.port(),
+        CancellationToken::new(),
+    );
     let until = shutdown.clone();
-    (port, shutdown, tokio::spawn(async move { bound.run(until).await.unwrap() }))
+    (
+        port,
+        shutdown,
+        tokio::spawn(async move { bound.run(until).await.unwrap() }),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_goes_on_where_it_was_when_its_daemon_is_back() {
-    let (root, identity, client) = (tempfile::tempdir().unwrap(), Identity::generate().unwrap(), Identity::generate().unwrap());
+    let (root, identity, client) = (
+        tempfile::tempdir().unwrap(),
+        Identity::generate().unwrap(),
+        Identity::generate().unwrap(),
+    );
     let bytes = content(SIZE);
     std::fs::write(root.path().join("file"), &bytes).unwrap();
     let (port, shutdown, first) = within(daemon_at(0, &identity, &client, root.path())).await;
     let mut trusted = Peers::default();
-    trusted.add(&PublicLine::new(identity.public_key(), "daemon"), Some("daemon")).unwrap();
-    let builder = Client::builder().identity(client.clone()).peers(trusted).port(port).links(vec![BOTH[1].parse().unwrap()]);
-    let connected = within(builder.patience(PATIENCE).connect("127.0.1.1")).await.unwrap();
+    trusted
+        .add(
+            &PublicLine::new(identity.public_key(), "daemon"),
+            Some("daemon"),
+        )
+        .unwrap();
+    let builder = Client::builder()
+        .identity(client.clone())
+        .peers(trusted)
+        .port(port)
+        .links(vec![BOTH[1].parse().unwrap()]);
+    let connected = within(builder.patience(PATIENCE).connect("127.0.1.1"))
+        .await
+        .unwrap();
     let mut reader = within(connected.open(&name("file"))).await.unwrap();
     let mut read = vec![0; 2 << 20];
     within(reader.read_exact(&mut read)).await.unwrap();
     shutdown.cancel();
     within(first).await.unwrap();
     let error = within(reader.read_to_end(&mut read)).await.unwrap_err();
-    assert!(error.get_ref().and_then(|error| error.downcast_ref::<nicstripe::Error>()).unwrap().is_retryable());
+    assert!(
+        error
+            .get_ref()
+            .and_then(|error| error.downcast_ref::<nicstripe::Error>())
+            .unwrap()
+            .is_retryable()
+    );
     assert_eq!(reader.position(), read.len() as u64);
     let (_, _shutdown, _second) = within(daemon_at(port, &identity, &client, root.path())).await;
     within(reader.read_to_end(&mut read)).await.unwrap();

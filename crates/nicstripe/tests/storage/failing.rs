@@ -10,7 +10,10 @@ use std::{
 
 use nicstripe::{
     BitRate, CopyOptions, FailCode, FileError, Name,
-    storage::{FileIdentity, Listed, MemoryStorage, PartRequest, Stat, Storage, StoredFile, StoredPart, Subtree},
+    storage::{
+        FileIdentity, Listed, MemoryStorage, PartRequest, Stat, Storage, StoredFile, StoredPart,
+        Subtree,
+    },
 };
 
 use super::{content, emptied, file, harness, name, put, served_from};
@@ -37,7 +40,11 @@ struct FailingPart(Box<dyn StoredPart>, Arc<Faults>);
 struct FailingFile(Box<dyn StoredFile>, Arc<Faults>);
 
 fn fault(flag: &AtomicBool) -> io::Result<()> {
-    if flag.load(Ordering::Acquire) { Err(io::Error::other("the storage is broken")) } else { Ok(()) }
+    if flag.load(Ordering::Acquire) {
+        Err(io::Error::other("the storage is broken"))
+    } else {
+        Ok(())
+    }
 }
 
 impl Storage for Failing {
@@ -45,12 +52,20 @@ impl Storage for Failing {
         Ok(Box::new(FailingFile(self.0.open(name)?, self.1.clone())))
     }
 
-    fn begin(&self, request: &PartRequest<'_>) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError> {
+    fn begin(
+        &self,
+        request: &PartRequest<'_>,
+    ) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError> {
         let (part, have) = self.0.begin(request)?;
         Ok((Box::new(FailingPart(part, self.1.clone())), have))
     }
 
-    fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<Listed, FileError> {
+    fn list(
+        &self,
+        dir: Option<&Name>,
+        after: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Listed, FileError> {
         self.0.list(dir, after, most)
     }
 
@@ -75,7 +90,10 @@ impl StoredFile for FailingFile {
     fn identity(&self) -> io::Result<FileIdentity> {
         let identity = self.0.identity()?;
         let changed = u64::from(self.1.change.swap(true, Ordering::AcqRel));
-        Ok(FileIdentity { version: identity.version + changed, ..identity })
+        Ok(FileIdentity {
+            version: identity.version + changed,
+            ..identity
+        })
     }
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
@@ -86,7 +104,11 @@ impl StoredFile for FailingFile {
 impl StoredPart for FailingPart {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         fault(&self.1.write)?;
-        if self.1.forget.load(Ordering::Acquire) { Ok(()) } else { self.0.write_all_at(bytes, offset) }
+        if self.1.forget.load(Ordering::Acquire) {
+            Ok(())
+        } else {
+            self.0.write_all_at(bytes, offset)
+        }
     }
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
@@ -99,7 +121,8 @@ impl StoredPart for FailingPart {
     }
 
     fn commit(&self, size: u64) -> Result<(), FileError> {
-        fault(&self.1.commit).map_err(|cause| FileError::new("name", "it", cause).with_code(FailCode::Io))?;
+        fault(&self.1.commit)
+            .map_err(|cause| FileError::new("name", "it", cause).with_code(FailCode::Io))?;
         self.0.commit(size)
     }
 
@@ -118,14 +141,21 @@ async fn whatever_fails_in_a_storage_ends_the_transfer_and_leaves_no_name() {
         let client = within(served.connect(2)).await.unwrap();
         let here = tempfile::tempdir().unwrap();
         let source = file(here.path(), &content(3 << 20));
-        let error = put(&client, &source, "target", CopyOptions::default()).await.unwrap_err();
+        let error = put(&client, &source, "target", CopyOptions::default())
+            .await
+            .unwrap_err();
         assert_eq!(error.fail_code(), Some(FailCode::Io), "{error}");
-        assert!(error.to_string().contains("the storage is broken"), "{error}");
+        assert!(
+            error.to_string().contains("the storage is broken"),
+            "{error}"
+        );
         assert_eq!(storage.0.contents(&name("target")), None);
 
         // Only the transfer failed, not the session.
         of(&storage.1).store(false, Ordering::Release);
-        put(&client, &source, "target", CopyOptions::default()).await.unwrap();
+        put(&client, &source, "target", CopyOptions::default())
+            .await
+            .unwrap();
         assert!(storage.0.contents(&name("target")).unwrap() == content(3 << 20));
         assert_eq!(storage.0.unfinished(), 0);
     }
@@ -136,7 +166,9 @@ async fn what_was_not_synced_is_not_believed_and_goes() {
     let storage = Failing::default();
     storage.1.sync.store(true, Ordering::Release);
     let served = served_from(storage.clone()).await;
-    let client = within(served.connect_at(1, Some(BitRate(400_000_000)))).await.unwrap();
+    let client = within(served.connect_at(1, Some(BitRate(400_000_000))))
+        .await
+        .unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = file(here.path(), &content(200 << 20));
     // A sync comes at intervals of bytes or time, and on interruption.
@@ -155,7 +187,10 @@ async fn a_storage_that_loses_what_was_written_is_found_out_by_reading_back() {
     let client = within(served.connect(1)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = file(here.path(), &content(3 << 20));
-    let verify = CopyOptions { verify: true, ..CopyOptions::default() };
+    let verify = CopyOptions {
+        verify: true,
+        ..CopyOptions::default()
+    };
     let error = put(&client, &source, "target", verify).await.unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::Digest), "{error}");
     emptied(&storage.0).await;
@@ -169,7 +204,17 @@ async fn a_stored_file_that_changes_while_it_is_read_is_not_passed_off_as_one() 
     let served = served_from(storage.clone()).await;
     let client = within(served.connect(1)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
-    let error = within(client.get(name("source"), &here.path().join("back"), CopyOptions::default()).finish()).await.unwrap_err();
+    let error = within(
+        client
+            .get(
+                name("source"),
+                &here.path().join("back"),
+                CopyOptions::default(),
+            )
+            .finish(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::SourceChanged), "{error}");
     assert!(!here.path().join("back").exists());
 }

@@ -12,20 +12,51 @@ async fn names_of_a_storage_are_listed_looked_at_changed_and_removed() {
     let served = served_from(storage.clone()).await;
     let client = within(served.connect(2)).await.unwrap();
     within(client.make_dir(&name("a/b"))).await.unwrap();
-    within(client.write(&name("a/file"), b"12345", CopyOptions::default())).await.unwrap();
-    let with_parents = CopyOptions { parents: true, ..CopyOptions::default() };
-    within(client.write(&name("new/er/file"), b"1", with_parents)).await.unwrap();
+    within(client.write(&name("a/file"), b"12345", CopyOptions::default()))
+        .await
+        .unwrap();
+    let with_parents = CopyOptions {
+        parents: true,
+        ..CopyOptions::default()
+    };
+    within(client.write(&name("new/er/file"), b"1", with_parents))
+        .await
+        .unwrap();
     assert_eq!(storage.contents(&name("new/er/file")).unwrap(), b"1");
 
     let listed = within(client.list(Some(&name("a")))).await.unwrap();
-    let seen: Vec<_> = listed.iter().map(|entry| (entry.name.to_string(), entry.stat.kind)).collect();
-    assert_eq!(seen, [("b".to_owned(), Kind::Dir), ("file".to_owned(), Kind::File)]);
+    let seen: Vec<_> = listed
+        .iter()
+        .map(|entry| (entry.name.to_string(), entry.stat.kind))
+        .collect();
+    assert_eq!(
+        seen,
+        [("b".to_owned(), Kind::Dir), ("file".to_owned(), Kind::File)]
+    );
     assert_eq!(within(client.stat(&name("a/file"))).await.unwrap().size, 5);
-    within(client.rename(&name("a/file"), &name("a/b/moved"), false)).await.unwrap();
-    assert_eq!(within(client.read(&name("a/b/moved"), Some(1..3))).await.unwrap(), b"23");
-    assert_eq!(within(client.remove(&name("a/b"))).await.unwrap_err().fail_code(), Some(FailCode::Exists));
+    within(client.rename(&name("a/file"), &name("a/b/moved"), false))
+        .await
+        .unwrap();
+    assert_eq!(
+        within(client.read(&name("a/b/moved"), Some(1..3)))
+            .await
+            .unwrap(),
+        b"23"
+    );
+    assert_eq!(
+        within(client.remove(&name("a/b")))
+            .await
+            .unwrap_err()
+            .fail_code(),
+        Some(FailCode::Exists)
+    );
     within(client.remove(&name("a/b/moved"))).await.unwrap();
-    assert!(within(client.stat(&name("a/b/moved"))).await.unwrap_err().is_not_found());
+    assert!(
+        within(client.stat(&name("a/b/moved")))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,10 +66,29 @@ async fn names_of_unfinished_copies_are_nobodys_in_a_storage_either() {
     storage.insert(&hidden, b"kept").unwrap();
     let served = served_from(storage.clone()).await;
     let client = within(served.connect(1)).await.unwrap();
-    assert!(within(client.read(&hidden, None)).await.unwrap_err().is_not_found());
-    assert!(within(client.remove(&hidden)).await.unwrap_err().is_not_found());
-    let replace = CopyOptions { replace: true, ..CopyOptions::default() };
-    assert_eq!(within(client.write(&hidden, b"mine", replace)).await.unwrap_err().fail_code(), Some(FailCode::Refused));
+    assert!(
+        within(client.read(&hidden, None))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
+    assert!(
+        within(client.remove(&hidden))
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
+    let replace = CopyOptions {
+        replace: true,
+        ..CopyOptions::default()
+    };
+    assert_eq!(
+        within(client.write(&hidden, b"mine", replace))
+            .await
+            .unwrap_err()
+            .fail_code(),
+        Some(FailCode::Refused)
+    );
     assert_eq!(storage.contents(&hidden).unwrap(), b"kept");
 }
 
@@ -46,12 +96,20 @@ async fn names_of_unfinished_copies_are_nobodys_in_a_storage_either() {
 async fn a_directory_of_ten_thousand_names_comes_page_by_page() {
     let storage = MemoryStorage::new();
     for number in 0..10_000 {
-        storage.insert(&name(&format!("{}-{number}", "x".repeat(number % 200))), b"").unwrap();
+        storage
+            .insert(
+                &name(&format!("{}-{number}", "x".repeat(number % 200))),
+                b"",
+            )
+            .unwrap();
     }
     let served = served_from(storage).await;
     let client = within(served.connect(1)).await.unwrap();
     let listed = within(client.list(None)).await.unwrap();
-    assert!(listed.len() == 10_000 && listed.is_sorted_by(|one, next| one.name.file_name() < next.name.file_name()));
+    assert!(
+        listed.len() == 10_000
+            && listed.is_sorted_by(|one, next| one.name.file_name() < next.name.file_name())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,7 +126,9 @@ async fn readers_and_writers_work_on_a_storage() {
 
     let mut reader = within(client.open(&name("target"))).await.unwrap();
     let mut found = vec![0; 100_000];
-    within(reader.seek(std::io::SeekFrom::Start(4_000_001))).await.unwrap();
+    within(reader.seek(std::io::SeekFrom::Start(4_000_001)))
+        .await
+        .unwrap();
     within(reader.read_exact(&mut found)).await.unwrap();
     assert!(found == bytes[4_000_001..4_100_001]);
 }
@@ -81,14 +141,27 @@ async fn append_only_and_read_only_hold_for_names_of_a_storage() {
     storage_with_lock(&storage, &lock);
     for may_append in [true, false] {
         let files = storage.clone();
-        let built = |builder: nicstripe::DaemonBuilder| builder.storage(files).append_only(may_append).read_only(!may_append);
+        let built = |builder: nicstripe::DaemonBuilder| {
+            builder
+                .storage(files)
+                .append_only(may_append)
+                .read_only(!may_append)
+        };
         let served = Served::start_built(tempfile::tempdir().unwrap(), built).await;
         let client = within(served.connect(1)).await.unwrap();
-        let refused = |result: Result<(), nicstripe::Error>| assert_eq!(result.unwrap_err().fail_code(), Some(FailCode::Refused));
+        let refused = |result: Result<(), nicstripe::Error>| {
+            assert_eq!(result.unwrap_err().fail_code(), Some(FailCode::Refused))
+        };
         refused(within(client.remove(&name("file"))).await);
         refused(within(client.rename(&name("file"), &name("other"), false)).await);
-        assert_eq!(within(client.make_dir(&name("dir"))).await.is_ok(), may_append);
-        assert_eq!(within(client.remove(&name(&lock))).await.is_ok(), may_append);
+        assert_eq!(
+            within(client.make_dir(&name("dir"))).await.is_ok(),
+            may_append
+        );
+        assert_eq!(
+            within(client.remove(&name(&lock))).await.is_ok(),
+            may_append
+        );
     }
 }
 

@@ -14,8 +14,9 @@ use nicstripe::{
 };
 use nicstripe_rustic::Backend;
 use rustic_core::{
-    BackupOptions, CheckOptions, ConfigOptions, Credentials, KeyOptions, LocalDestination, LsOptions, OpenStatus, PathList, Repository,
-    RepositoryBackends, RepositoryOptions, RestoreOptions, SnapshotOptions, repofile::SnapshotFile,
+    BackupOptions, CheckOptions, ConfigOptions, Credentials, KeyOptions, LocalDestination,
+    LsOptions, OpenStatus, PathList, Repository, RepositoryBackends, RepositoryOptions,
+    RestoreOptions, SnapshotOptions, repofile::SnapshotFile,
 };
 use tempfile::TempDir;
 use tokio::{runtime::Runtime, task::JoinHandle};
@@ -57,7 +58,14 @@ impl Served {
 
     fn start(kept: Kept, access: Access) -> Self {
         let (daemon, client) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let mut served = Self { kept, daemon, client, access, port: 0, running: None };
+        let mut served = Self {
+            kept,
+            daemon,
+            client,
+            access,
+            port: 0,
+            running: None,
+        };
         served.resume();
         served
     }
@@ -74,9 +82,17 @@ impl Served {
         let listener = listener.unwrap();
         self.port = listener.local_addr().unwrap().port();
         let mut peers = trusting(&self.client, "client");
-        let options = PeerOptions { access: self.access, ..PeerOptions::unrestricted() };
-        peers.set_options(&self.client.public_key(), options).unwrap();
-        let builder = Daemon::builder().identity(self.daemon.clone()).peers(peers).listeners(vec![listener]);
+        let options = PeerOptions {
+            access: self.access,
+            ..PeerOptions::unrestricted()
+        };
+        peers
+            .set_options(&self.client.public_key(), options)
+            .unwrap();
+        let builder = Daemon::builder()
+            .identity(self.daemon.clone())
+            .peers(peers)
+            .listeners(vec![listener]);
         let builder = match &self.kept {
             Kept::Folder(root) => builder.root(root.path().to_owned()),
             Kept::Memory(storage) => builder.storage(storage.clone()),
@@ -85,7 +101,12 @@ impl Served {
         let (handle, shutdown) = (daemon.handle(), CancellationToken::new());
         let running = daemon.run(shutdown.clone());
         let task = runtime.spawn(async move { running.await.unwrap() });
-        self.running = Some(Running { runtime, handle, shutdown, task });
+        self.running = Some(Running {
+            runtime,
+            handle,
+            shutdown,
+            task,
+        });
     }
 
     /// Shuts the daemon down cleanly, and waits for it.
@@ -126,9 +147,17 @@ impl Served {
         self.backend_built(|builder| builder)
     }
 
-    pub(crate) fn backend_built(&self, built: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Backend {
-        let builder = Client::builder().identity(self.client.clone()).peers(trusting(&self.daemon, "daemon")).port(self.port);
-        Backend::connect(built(builder.patience(AWAY)), "127.0.0.1", Some(name(BASE))).unwrap().patience(AWAY)
+    pub(crate) fn backend_built(
+        &self,
+        built: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Backend {
+        let builder = Client::builder()
+            .identity(self.client.clone())
+            .peers(trusting(&self.daemon, "daemon"))
+            .port(self.port);
+        Backend::connect(built(builder.patience(AWAY)), "127.0.0.1", Some(name(BASE)))
+            .unwrap()
+            .patience(AWAY)
     }
 }
 
@@ -137,7 +166,9 @@ pub(crate) const AWAY: Duration = Duration::from_secs(30);
 
 fn trusting(identity: &Identity, name: &str) -> Peers {
     let mut peers = Peers::default();
-    peers.add(&PublicLine::new(identity.public_key(), name), Some(name)).unwrap();
+    peers
+        .add(&PublicLine::new(identity.public_key(), name), Some(name))
+        .unwrap();
     peers
 }
 
@@ -152,7 +183,11 @@ pub(crate) fn credentials() -> Credentials {
 
 fn closed(backends: impl Into<RepositoryBackends>) -> Repository<()> {
     // A cache would hide reads.
-    Repository::new(&RepositoryOptions::default().no_cache(true), &backends.into()).unwrap()
+    Repository::new(
+        &RepositoryOptions::default().no_cache(true),
+        &backends.into(),
+    )
+    .unwrap()
 }
 
 /// Creates a repository with small packs, to get many of them.
@@ -160,7 +195,9 @@ pub(crate) fn init(backends: impl Into<RepositoryBackends>) -> Repository<OpenSt
     let mut options = ConfigOptions::default();
     options.set_datapack_size = Some("1 MiB".parse().unwrap());
     options.set_datapack_growfactor = Some(0);
-    closed(backends).init(&credentials(), &KeyOptions::default(), &options).unwrap()
+    closed(backends)
+        .init(&credentials(), &KeyOptions::default(), &options)
+        .unwrap()
 }
 
 pub(crate) fn open(backends: impl Into<RepositoryBackends>) -> Repository<OpenStatus> {
@@ -170,15 +207,24 @@ pub(crate) fn open(backends: impl Into<RepositoryBackends>) -> Repository<OpenSt
 pub(crate) fn backup(repository: Repository<OpenStatus>, source: &Path) -> SnapshotFile {
     let mut options = BackupOptions::default();
     options.as_path = Some("source".into());
-    let source = PathList::from_string(source.to_str().unwrap()).unwrap().sanitize().unwrap();
+    let source = PathList::from_string(source.to_str().unwrap())
+        .unwrap()
+        .sanitize()
+        .unwrap();
     let snapshot = SnapshotOptions::default().to_snapshot().unwrap();
-    repository.to_indexed_ids().unwrap().backup(&options, &source, snapshot).unwrap()
+    repository
+        .to_indexed_ids()
+        .unwrap()
+        .backup(&options, &source, snapshot)
+        .unwrap()
 }
 
 /// Reads and verifies the whole repository.
 #[track_caller]
 pub(crate) fn check(repository: &Repository<OpenStatus>) {
-    let found = repository.check(CheckOptions::default().read_data(true)).unwrap();
+    let found = repository
+        .check(CheckOptions::default().read_data(true))
+        .unwrap();
     assert!(found.0.is_empty(), "{found:?}");
 }
 
@@ -186,13 +232,19 @@ pub(crate) fn check(repository: &Repository<OpenStatus>) {
 pub(crate) fn restore(repository: Repository<OpenStatus>) -> TempDir {
     let target = tempfile::tempdir().unwrap();
     let repository = repository.to_indexed().unwrap();
-    let node = repository.node_from_snapshot_path("latest:source", |_| true).unwrap();
+    let node = repository
+        .node_from_snapshot_path("latest:source", |_| true)
+        .unwrap();
     let how = LsOptions::default();
     let entries = || repository.ls(&node, &how).unwrap();
     let destination = LocalDestination::new(target.path().to_str().unwrap(), true, false).unwrap();
     let options = RestoreOptions::default();
-    let plan = repository.prepare_restore(&options, entries(), &destination, false).unwrap();
-    repository.restore(plan, &options, entries(), &destination).unwrap();
+    let plan = repository
+        .prepare_restore(&options, entries(), &destination, false)
+        .unwrap();
+    repository
+        .restore(plan, &options, entries(), &destination)
+        .unwrap();
     target
 }
 
@@ -206,7 +258,10 @@ pub(crate) fn files_beneath(folder: &Path) -> Vec<(PathBuf, u64)> {
             let (path, metadata) = (entry.path(), entry.metadata().unwrap());
             match metadata.is_dir() {
                 true => folders.push(path),
-                false => found.push((path.strip_prefix(folder).unwrap().to_owned(), metadata.len())),
+                false => found.push((
+                    path.strip_prefix(folder).unwrap().to_owned(),
+                    metadata.len(),
+                )),
             }
         }
     }
@@ -219,7 +274,10 @@ pub(crate) fn files_beneath(folder: &Path) -> Vec<(PathBuf, u64)> {
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what} took longer than a minute");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{what} took longer than a minute"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -12,7 +12,10 @@ use crate::{
 };
 
 fn local(folder: &Path) -> RepositoryBackends {
-    RepositoryBackends::new(Arc::new(LocalBackend::new(folder.to_str().unwrap(), []).unwrap()), None)
+    RepositoryBackends::new(
+        Arc::new(LocalBackend::new(folder.to_str().unwrap(), []).unwrap()),
+        None,
+    )
 }
 
 #[test]
@@ -40,7 +43,12 @@ fn what_is_written_by_the_folders_path_is_found_at_the_daemon() {
 
 #[track_caller]
 fn assert_names_are_restics(folder: &Path) {
-    let is_hex = |text: &str, len| text.len() == len && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_hex = |text: &str, len| {
+        text.len() == len
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
     let files = files_beneath(folder);
     for (path, _) in &files {
         let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).collect();
@@ -53,7 +61,10 @@ fn assert_names_are_restics(folder: &Path) {
         assert!(is_restics, "{}", path.display());
     }
     for kind in ["config", "keys", "snapshots", "index", "data"] {
-        assert!(files.iter().any(|(path, _)| path.starts_with(kind)), "{kind}");
+        assert!(
+            files.iter().any(|(path, _)| path.starts_with(kind)),
+            "{kind}"
+        );
     }
     assert_eq!(fs::read_dir(folder.join("data")).unwrap().count(), 256);
     assert!(folder.join("locks").is_dir());
@@ -65,9 +76,18 @@ fn assert_names_are_restics(folder: &Path) {
 fn check_by_restic(folder: &Path) {
     let home = tempfile::tempdir().unwrap();
     let mut restic = Command::new("restic");
-    restic.args(["--no-cache", "--repo"]).arg(folder).args(["check", "--read-data"]);
-    restic.env("RESTIC_PASSWORD", "secret").env("HOME", home.path());
+    restic
+        .args(["--no-cache", "--repo"])
+        .arg(folder)
+        .args(["check", "--read-data"]);
+    restic
+        .env("RESTIC_PASSWORD", "secret")
+        .env("HOME", home.path());
     let Ok(checked) = restic.output() else { return };
     let said = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success() && said.contains("no errors were found"), "{said}\n{}", String::from_utf8_lossy(&checked.stderr));
+    assert!(
+        checked.status.success() && said.contains("no errors were found"),
+        "{said}\n{}",
+        String::from_utf8_lossy(&checked.stderr)
+    );
 }

@@ -52,7 +52,8 @@ fn calls_of_many_threads_wait_for_a_daemon_that_is_away() {
 #[test]
 fn calls_over_a_named_link_wait_for_a_daemon_that_is_away() {
     let served = Served::in_folder(Access::Full);
-    let backend = served.backend_built(|builder| builder.links(vec!["127.0.0.2=127.0.0.1".parse().unwrap()]));
+    let backend =
+        served.backend_built(|builder| builder.links(vec!["127.0.0.2=127.0.0.1".parse().unwrap()]));
     calls_wait(served, &backend);
 }
 
@@ -61,14 +62,24 @@ fn calls_wait(mut served: Served, backend: &Backend) {
     let bytes = |number: u8| content(number.into(), 10_000 * usize::from(number));
     let id = |number: u8| format!("{number:064x}").parse::<Id>().unwrap();
     for number in 0..8 {
-        backend.write_bytes(FileType::Pack, &id(number), false, bytes(number).into()).unwrap();
-        backend.write_bytes(FileType::Index, &id(number), false, bytes(number).into()).unwrap();
+        backend
+            .write_bytes(FileType::Pack, &id(number), false, bytes(number).into())
+            .unwrap();
+        backend
+            .write_bytes(FileType::Index, &id(number), false, bytes(number).into())
+            .unwrap();
     }
     served.stop();
     thread::scope(|threads| {
         for number in 0..8 {
-            threads.spawn(move || assert!(backend.read_full(FileType::Pack, &id(number)).unwrap() == bytes(number)));
-            threads.spawn(move || backend.write_bytes(FileType::Pack, &id(number + 8), false, bytes(number).into()).unwrap());
+            threads.spawn(move || {
+                assert!(backend.read_full(FileType::Pack, &id(number)).unwrap() == bytes(number))
+            });
+            threads.spawn(move || {
+                backend
+                    .write_bytes(FileType::Pack, &id(number + 8), false, bytes(number).into())
+                    .unwrap()
+            });
             threads.spawn(move || backend.remove(FileType::Index, &id(number), false).unwrap());
             threads.spawn(move || assert!(backend.list(FileType::Pack).unwrap().len() >= 8));
         }
@@ -88,8 +99,14 @@ fn a_daemon_that_stays_away_is_waited_for_no_longer_than_was_said() {
     let begun = Instant::now();
     let failure = backend.list(FileType::Snapshot).unwrap_err();
     let took = begun.elapsed();
-    assert!((Duration::from_millis(200)..AWAY / 2).contains(&took), "{took:?}");
-    let source = failure.source().and_then(|source| source.downcast_ref::<Error>()).unwrap();
+    assert!(
+        (Duration::from_millis(200)..AWAY / 2).contains(&took),
+        "{took:?}"
+    );
+    let source = failure
+        .source()
+        .and_then(|source| source.downcast_ref::<Error>())
+        .unwrap();
     assert!(source.is_retryable(), "{source}");
     let log = failure.display_log();
     assert!(log.contains("Cannot list `backup/laptop/snapshots` of the repository `nicstripe:daemon:backup/laptop`"), "{log}");

@@ -40,7 +40,12 @@ pub(crate) fn plant_all(folder: &Path) {
     plant(folder, "program", &content(1, 300_000), 0o755);
     plant(folder, "deep/down/large", &content(2, 4 << 20), 0o640);
     for number in 0..30 {
-        plant(folder, &format!("many/{number}"), &content(100 + number, 9_973 * number as usize), 0o644);
+        plant(
+            folder,
+            &format!("many/{number}"),
+            &content(100 + number, 9_973 * number as usize),
+            0o644,
+        );
     }
     symlink("deep/down/large", folder.join("link")).unwrap();
     fs::set_permissions(folder.join("deep"), Permissions::from_mode(0o750)).unwrap();
@@ -81,7 +86,10 @@ pub(crate) fn read(folder: &Path) -> BTreeMap<PathBuf, Thing> {
 #[track_caller]
 pub(crate) fn assert_same(left: &Path, right: &Path) {
     let (left, right) = (read(left), read(right));
-    assert_eq!(left.keys().collect::<Vec<_>>(), right.keys().collect::<Vec<_>>());
+    assert_eq!(
+        left.keys().collect::<Vec<_>>(),
+        right.keys().collect::<Vec<_>>()
+    );
     for (path, thing) in &left {
         assert!(right.get(path) == Some(thing), "{} differs", path.display());
     }

@@ -19,7 +19,11 @@ fn link(mbit: u64) -> Evidence {
 }
 
 fn busy_core(worst_core: f64, process_cores: f64) -> Processor {
-    Processor { worst_core: Some(worst_core), process_cores: Some(process_cores), ..Processor::default() }
+    Processor {
+        worst_core: Some(worst_core),
+        process_cores: Some(process_cores),
+        ..Processor::default()
+    }
 }
 
 fn limiter(evidence: Evidence) -> Limiter {
@@ -31,116 +35,365 @@ fn a_full_cable_is_a_full_cable_whatever_else_is_busy() {
     assert_eq!(limiter(link(940)), Limiter::Cable);
     assert_eq!(limiter(link(914)), Limiter::Cable);
     assert_ne!(limiter(link(912)), Limiter::Cable);
-    let full = Evidence { sender: busy_core(1.0, 1.0), rwnd_limited: Some(0.5), busy: Some(0.7), ..link(935) };
+    let full = Evidence {
+        sender: busy_core(1.0, 1.0),
+        rwnd_limited: Some(0.5),
+        busy: Some(0.7),
+        ..link(935)
+    };
     assert_eq!(limiter(full), Limiter::Cable);
 }
 
 #[test]
 fn a_sender_that_sleeps_is_starved() {
     // Measured: 2 % busy.
-    assert_eq!(limiter(Evidence { busy: Some(0.02), ..link(20) }), Limiter::Sender);
-    assert_eq!(limiter(Evidence { busy: Some(0.79), ..link(700) }), Limiter::Sender);
-    assert_eq!(limiter(Evidence { busy: Some(0.8), ..link(700) }), Limiter::Unknown);
+    assert_eq!(
+        limiter(Evidence {
+            busy: Some(0.02),
+            ..link(20)
+        }),
+        Limiter::Sender
+    );
+    assert_eq!(
+        limiter(Evidence {
+            busy: Some(0.79),
+            ..link(700)
+        }),
+        Limiter::Sender
+    );
+    assert_eq!(
+        limiter(Evidence {
+            busy: Some(0.8),
+            ..link(700)
+        }),
+        Limiter::Unknown
+    );
 }
 
 #[test]
 fn a_reader_that_is_slow_is_the_receiver() {
     // Measured: 54 % at 390 Mbit/s; the kernel had enlarged its buffer.
-    let grown = Buffer { bytes: 6 << 20, is_fixed: false };
-    let slow = Evidence { rwnd_limited: Some(0.54), ..link(390) };
+    let grown = Buffer {
+        bytes: 6 << 20,
+        is_fixed: false,
+    };
+    let slow = Evidence {
+        rwnd_limited: Some(0.54),
+        ..link(390)
+    };
     assert_eq!(limiter(slow), Limiter::Receiver);
-    assert_eq!(limiter(Evidence { receive_buffer: Some(grown), ..slow }), Limiter::Receiver);
-    let others = Evidence { receiver: busy_core(1.0, 0.2), ..slow };
-    assert_eq!(limiter(others), Limiter::Receiver, "other processes do not count");
-    let ours = of_link(&Evidence { receiver: busy_core(1.0, 0.95), ..slow });
+    assert_eq!(
+        limiter(Evidence {
+            receive_buffer: Some(grown),
+            ..slow
+        }),
+        Limiter::Receiver
+    );
+    let others = Evidence {
+        receiver: busy_core(1.0, 0.2),
+        ..slow
+    };
+    assert_eq!(
+        limiter(others),
+        Limiter::Receiver,
+        "other processes do not count"
+    );
+    let ours = of_link(&Evidence {
+        receiver: busy_core(1.0, 0.95),
+        ..slow
+    });
     assert_eq!((ours.limiter, ours.at), (Limiter::Cpu, Some(End::Receiver)));
 }
 
 #[test]
 fn small_buffers_are_named_whether_asked_for_or_limited() {
-    let held = Evidence { rwnd_limited: Some(1.0), ..link(600) };
+    let held = Evidence {
+        rwnd_limited: Some(1.0),
+        ..link(600)
+    };
     for buffer in [
-        Buffer { bytes: 32 << 10, is_fixed: true },
-        Buffer { bytes: 128 << 10, is_fixed: true },
-        Buffer { bytes: 16 << 10, is_fixed: false },
+        Buffer {
+            bytes: 32 << 10,
+            is_fixed: true,
+        },
+        Buffer {
+            bytes: 128 << 10,
+            is_fixed: true,
+        },
+        Buffer {
+            bytes: 16 << 10,
+            is_fixed: false,
+        },
     ] {
-        assert_eq!(limiter(Evidence { receive_buffer: Some(buffer), ..held }), Limiter::ReceiveBuffer, "{buffer:?}");
+        assert_eq!(
+            limiter(Evidence {
+                receive_buffer: Some(buffer),
+                ..held
+            }),
+            Limiter::ReceiveBuffer,
+            "{buffer:?}"
+        );
     }
-    let held = Evidence { sndbuf_limited: Some(0.3), ..link(600) };
+    let held = Evidence {
+        sndbuf_limited: Some(0.3),
+        ..link(600)
+    };
     assert_eq!(limiter(held), Limiter::SendBuffer);
 }
 
 #[test]
 fn a_send_buffer_that_is_limited_is_named_though_the_kernel_counts_no_time() {
-    let limited = Some(Buffer { bytes: 16 * 1024, is_fixed: false });
-    assert_eq!(limiter(Evidence { send_buffer: limited, ..link(400) }), Limiter::SendBuffer);
-    assert_eq!(limiter(Evidence { send_buffer: limited, busy: Some(0.5), ..link(400) }), Limiter::SendBuffer, "it waits for room");
-    assert_eq!(limiter(Evidence { send_buffer: limited, ..link(930) }), Limiter::Cable, "and is enough here");
-    let far = Evidence { send_buffer: limited, round_trip: Some(Duration::from_millis(10)), ..link(6) };
+    let limited = Some(Buffer {
+        bytes: 16 * 1024,
+        is_fixed: false,
+    });
+    assert_eq!(
+        limiter(Evidence {
+            send_buffer: limited,
+            ..link(400)
+        }),
+        Limiter::SendBuffer
+    );
+    assert_eq!(
+        limiter(Evidence {
+            send_buffer: limited,
+            busy: Some(0.5),
+            ..link(400)
+        }),
+        Limiter::SendBuffer,
+        "it waits for room"
+    );
+    assert_eq!(
+        limiter(Evidence {
+            send_buffer: limited,
+            ..link(930)
+        }),
+        Limiter::Cable,
+        "and is enough here"
+    );
+    let far = Evidence {
+        send_buffer: limited,
+        round_trip: Some(Duration::from_millis(10)),
+        ..link(6)
+    };
     assert_eq!(limiter(far), Limiter::Window);
-    let quota = Processor { throttled: Some(0.3), ..Processor::default() };
-    assert_eq!(limiter(Evidence { send_buffer: limited, receiver: quota, ..link(400) }), Limiter::Cpu);
-    let first = Some(Buffer { bytes: 46_080, is_fixed: false });
-    assert_eq!(limiter(Evidence { send_buffer: first, busy: Some(0.02), ..link(20) }), Limiter::Sender, "it never had to grow");
+    let quota = Processor {
+        throttled: Some(0.3),
+        ..Processor::default()
+    };
+    assert_eq!(
+        limiter(Evidence {
+            send_buffer: limited,
+            receiver: quota,
+            ..link(400)
+        }),
+        Limiter::Cpu
+    );
+    let first = Some(Buffer {
+        bytes: 46_080,
+        is_fixed: false,
+    });
+    assert_eq!(
+        limiter(Evidence {
+            send_buffer: first,
+            busy: Some(0.02),
+            ..link(20)
+        }),
+        Limiter::Sender,
+        "it never had to grow"
+    );
 }
 
 #[test]
 fn a_buffer_that_is_full_all_the_time_is_named() {
     // 100 Mbit/s × 1 ms are 12,500 bytes.
-    let loaded = Evidence { loaded_round_trip: Some(Duration::from_millis(1)), ..link(100) };
+    let loaded = Evidence {
+        loaded_round_trip: Some(Duration::from_millis(1)),
+        ..link(100)
+    };
     let of = |bytes, is_fixed| Some(Buffer { bytes, is_fixed });
-    assert_eq!(limiter(Evidence { send_buffer: of(25_000, true), ..loaded }), Limiter::SendBuffer);
-    assert_eq!(limiter(Evidence { receive_buffer: of(25_000, false), ..loaded }), Limiter::ReceiveBuffer);
-    assert_eq!(limiter(Evidence { send_buffer: of(60_000, false), receive_buffer: of(60_000, false), ..loaded }), Limiter::Unknown);
+    assert_eq!(
+        limiter(Evidence {
+            send_buffer: of(25_000, true),
+            ..loaded
+        }),
+        Limiter::SendBuffer
+    );
+    assert_eq!(
+        limiter(Evidence {
+            receive_buffer: of(25_000, false),
+            ..loaded
+        }),
+        Limiter::ReceiveBuffer
+    );
+    assert_eq!(
+        limiter(Evidence {
+            send_buffer: of(60_000, false),
+            receive_buffer: of(60_000, false),
+            ..loaded
+        }),
+        Limiter::Unknown
+    );
 }
 
 #[test]
 fn a_window_below_bandwidth_times_delay_is_named_where_there_is_delay() {
     // 1.18 MB are in flight at 10 ms; half of 512 KiB is window.
-    let buffer = Some(Buffer { bytes: 512 << 10, is_fixed: true });
-    let far = Evidence { round_trip: Some(Duration::from_millis(10)), ..link(200) };
-    assert_eq!(limiter(Evidence { receive_buffer: buffer, rwnd_limited: Some(0.9), ..far }), Limiter::Window);
-    assert_eq!(limiter(Evidence { send_buffer: buffer, sndbuf_limited: Some(0.9), ..far }), Limiter::Window);
-    assert_eq!(limiter(Evidence { send_buffer: buffer, ..far }), Limiter::Window);
-    let enough = Some(Buffer { bytes: 4 << 20, is_fixed: true });
-    assert_eq!(limiter(Evidence { send_buffer: enough, ..far }), Limiter::Unknown);
+    let buffer = Some(Buffer {
+        bytes: 512 << 10,
+        is_fixed: true,
+    });
+    let far = Evidence {
+        round_trip: Some(Duration::from_millis(10)),
+        ..link(200)
+    };
+    assert_eq!(
+        limiter(Evidence {
+            receive_buffer: buffer,
+            rwnd_limited: Some(0.9),
+            ..far
+        }),
+        Limiter::Window
+    );
+    assert_eq!(
+        limiter(Evidence {
+            send_buffer: buffer,
+            sndbuf_limited: Some(0.9),
+            ..far
+        }),
+        Limiter::Window
+    );
+    assert_eq!(
+        limiter(Evidence {
+            send_buffer: buffer,
+            ..far
+        }),
+        Limiter::Window
+    );
+    let enough = Some(Buffer {
+        bytes: 4 << 20,
+        is_fixed: true,
+    });
+    assert_eq!(
+        limiter(Evidence {
+            send_buffer: enough,
+            ..far
+        }),
+        Limiter::Unknown
+    );
 }
 
 #[test]
 fn a_core_without_time_and_a_quota_are_the_processor() {
-    let found = of_link(&Evidence { sender: busy_core(0.91, 0.5), receiver: busy_core(0.99, 0.5), ..link(600) });
-    assert_eq!((found.limiter, found.at, found.by_quota), (Limiter::Cpu, Some(End::Receiver), false));
-    let throttled = Processor { throttled: Some(0.6), ..Processor::default() };
-    let starving = Processor { process_cores: Some(0.195), quota_cores: Some(0.2), ..Processor::default() };
-    for (sender, receiver, end) in [(throttled, Processor::default(), End::Sender), (Processor::default(), starving, End::Receiver)] {
+    let found = of_link(&Evidence {
+        sender: busy_core(0.91, 0.5),
+        receiver: busy_core(0.99, 0.5),
+        ..link(600)
+    });
+    assert_eq!(
+        (found.limiter, found.at, found.by_quota),
+        (Limiter::Cpu, Some(End::Receiver), false)
+    );
+    let throttled = Processor {
+        throttled: Some(0.6),
+        ..Processor::default()
+    };
+    let starving = Processor {
+        process_cores: Some(0.195),
+        quota_cores: Some(0.2),
+        ..Processor::default()
+    };
+    for (sender, receiver, end) in [
+        (throttled, Processor::default(), End::Sender),
+        (Processor::default(), starving, End::Receiver),
+    ] {
         // It looks like a slow program, at either end.
-        let found = of_link(&Evidence { sender, receiver, busy: Some(0.3), rwnd_limited: Some(0.8), ..link(300) });
-        assert_eq!((found.limiter, found.at, found.by_quota), (Limiter::Cpu, Some(end), true));
+        let found = of_link(&Evidence {
+            sender,
+            receiver,
+            busy: Some(0.3),
+            rwnd_limited: Some(0.8),
+            ..link(300)
+        });
+        assert_eq!(
+            (found.limiter, found.at, found.by_quota),
+            (Limiter::Cpu, Some(end), true)
+        );
     }
 }
 
 #[test]
 fn one_packet_in_a_thousand_is_told_also_at_full_rate() {
     // Measured: cubic carries 931.4 of 941.5 Mbit/s then, and 791.1 at 1 % loss.
-    assert_eq!(limiter(Evidence { loss: Some(0.00095), ..link(931) }), Limiter::Loss);
-    assert_eq!(limiter(Evidence { loss: Some(0.01), ..link(791) }), Limiter::Loss);
-    assert_eq!(limiter(Evidence { loss: Some(0.0001), ..link(925) }), Limiter::Cable);
+    assert_eq!(
+        limiter(Evidence {
+            loss: Some(0.00095),
+            ..link(931)
+        }),
+        Limiter::Loss
+    );
+    assert_eq!(
+        limiter(Evidence {
+            loss: Some(0.01),
+            ..link(791)
+        }),
+        Limiter::Loss
+    );
+    assert_eq!(
+        limiter(Evidence {
+            loss: Some(0.0001),
+            ..link(925)
+        }),
+        Limiter::Cable
+    );
 }
 
 #[test]
 fn what_a_link_loses_only_beside_others_is_what_they_share() {
-    let together = Evidence { alone: Some(BitRate::from_mbit(940)), ..link(657) };
+    let together = Evidence {
+        alone: Some(BitRate::from_mbit(940)),
+        ..link(657)
+    };
     assert_eq!(limiter(together), Limiter::Shared);
-    assert_eq!(limiter(Evidence { loss: Some(0.004), loss_alone: Some(0.0), ..together }), Limiter::Shared);
-    assert_eq!(limiter(Evidence { loss: Some(0.004), loss_alone: Some(0.004), ..together }), Limiter::Loss);
+    assert_eq!(
+        limiter(Evidence {
+            loss: Some(0.004),
+            loss_alone: Some(0.0),
+            ..together
+        }),
+        Limiter::Shared
+    );
+    assert_eq!(
+        limiter(Evidence {
+            loss: Some(0.004),
+            loss_alone: Some(0.004),
+            ..together
+        }),
+        Limiter::Loss
+    );
 }
 
 #[test]
 fn a_link_of_unknown_rate_is_measured_by_what_it_does_alone() {
-    let unknown = Evidence { theory: None, ..link(930) };
+    let unknown = Evidence {
+        theory: None,
+        ..link(930)
+    };
     assert_eq!(limiter(unknown), Limiter::Unknown);
-    assert_eq!(limiter(Evidence { alone: Some(BitRate::from_mbit(940)), ..unknown }), Limiter::Cable);
-    assert_eq!(limiter(Evidence { alone: Some(BitRate::from_mbit(1900)), ..unknown }), Limiter::Shared);
+    assert_eq!(
+        limiter(Evidence {
+            alone: Some(BitRate::from_mbit(940)),
+            ..unknown
+        }),
+        Limiter::Cable
+    );
+    assert_eq!(
+        limiter(Evidence {
+            alone: Some(BitRate::from_mbit(1900)),
+            ..unknown
+        }),
+        Limiter::Shared
+    );
 }
 
 #[test]
@@ -148,10 +401,19 @@ fn nothing_known_is_unknown() {
     assert_eq!(limiter(Evidence::default()), Limiter::Unknown);
 }
 
-const NAMES: Names<'_> = Names { sender: "hostA", receiver: "hostB" };
+const NAMES: Names<'_> = Names {
+    sender: "hostA",
+    receiver: "hostB",
+};
 
 fn finding(name: &str, limiter: Limiter, mbit: u64) -> LinkFinding<'_> {
-    LinkFinding { name, finding: Finding::of(limiter), goodput: BitRate::from_mbit(mbit), expected: Some(THEORY), loss: None }
+    LinkFinding {
+        name,
+        finding: Finding::of(limiter),
+        goodput: BitRate::from_mbit(mbit),
+        expected: Some(THEORY),
+        loss: None,
+    }
 }
 
 fn told(links: &[LinkFinding<'_>]) -> (Limiter, String) {
@@ -161,54 +423,119 @@ fn told(links: &[LinkFinding<'_>]) -> (Limiter, String) {
 
 #[test]
 fn a_shared_bus_names_both_links() {
-    let (limiter, text) = told(&[finding("eth0", Limiter::Shared, 657), finding("eth1", Limiter::Shared, 490)]);
+    let (limiter, text) = told(&[
+        finding("eth0", Limiter::Shared, 657),
+        finding("eth1", Limiter::Shared, 490),
+    ]);
     assert_eq!(limiter, Limiter::Shared);
-    assert_eq!(text, "limited by a resource shared by eth0 and eth1, such as a bus, card or switch: each alone is faster");
+    assert_eq!(
+        text,
+        "limited by a resource shared by eth0 and eth1, such as a bus, card or switch: each alone is faster"
+    );
     let four = ["a", "b", "c", "d"].map(|name| finding(name, Limiter::Shared, 500));
-    let whole = Whole { groups: vec![vec![0, 1], vec![2, 3]], ..of_all(&four).unwrap() };
+    let whole = Whole {
+        groups: vec![vec![0, 1], vec![2, 3]],
+        ..of_all(&four).unwrap()
+    };
     let text = sentence(&whole, &four, NAMES);
-    assert!(text.starts_with("limited by a resource shared by a and b and a resource shared by c and d, such as"), "{text}");
-    let (_, text) = told(&[finding("eth0", Limiter::Cable, 940), finding("eth1", Limiter::Shared, 260)]);
+    assert!(
+        text.starts_with(
+            "limited by a resource shared by a and b and a resource shared by c and d, such as"
+        ),
+        "{text}"
+    );
+    let (_, text) = told(&[
+        finding("eth0", Limiter::Cable, 940),
+        finding("eth1", Limiter::Shared, 260),
+    ]);
     assert!(text.contains("shared by eth0 and eth1"), "{text}");
 }
 
 #[test]
 fn a_slow_line_in_the_set_is_full_and_named() {
-    let slow = LinkFinding { expected: Some(BitRate(94_148_244)), ..finding("eth1", Limiter::Cable, 94) };
+    let slow = LinkFinding {
+        expected: Some(BitRate(94_148_244)),
+        ..finding("eth1", Limiter::Cable, 94)
+    };
     let (limiter, text) = told(&[finding("eth0", Limiter::Cable, 938), slow]);
     assert_eq!(limiter, Limiter::Cable);
-    assert_eq!(text, "limited by the cables, at their full rate; eth1 (94.1 Mbit/s at most) is a slow line");
+    assert_eq!(
+        text,
+        "limited by the cables, at their full rate; eth1 (94.1 Mbit/s at most) is a slow line"
+    );
     assert_eq!(told(&[slow]).1, "limited by the cable, at its full rate");
 }
 
 #[test]
 fn a_bad_link_is_not_hidden_behind_a_good_total() {
-    let slow = LinkFinding { expected: Some(BitRate::from_mbit(9)), loss: Some(0.012), ..finding("eth1", Limiter::Loss, 8) };
+    let slow = LinkFinding {
+        expected: Some(BitRate::from_mbit(9)),
+        loss: Some(0.012),
+        ..finding("eth1", Limiter::Loss, 8)
+    };
     let (limiter, text) = told(&[finding("eth0", Limiter::Cable, 940), slow]);
     assert_eq!(limiter, Limiter::Loss);
-    assert_eq!(text, "limited by lost packets on eth1 (1.20 % of the bytes were retransmitted): try another cable or port");
+    assert_eq!(
+        text,
+        "limited by lost packets on eth1 (1.20 % of the bytes were retransmitted): try another cable or port"
+    );
 }
 
 #[test]
 fn what_costs_most_is_told() {
-    let links = [finding("a", Limiter::Loss, 900), finding("b", Limiter::Receiver, 300), finding("c", Limiter::Loss, 500)];
+    let links = [
+        finding("a", Limiter::Loss, 900),
+        finding("b", Limiter::Receiver, 300),
+        finding("c", Limiter::Loss, 500),
+    ];
     // Loss costs 41 + 441, the receiver 641.
     assert_eq!(told(&links).0, Limiter::Receiver);
-    let links = [finding("a", Limiter::Cable, 941), finding("b", Limiter::Cable, 941), finding("c", Limiter::Unknown, 905)];
-    assert_eq!(told(&links).0, Limiter::Cable, "98.7 % of all, the rest is unknown");
+    let links = [
+        finding("a", Limiter::Cable, 941),
+        finding("b", Limiter::Cable, 941),
+        finding("c", Limiter::Unknown, 905),
+    ];
+    assert_eq!(
+        told(&links).0,
+        Limiter::Cable,
+        "98.7 % of all, the rest is unknown"
+    );
     assert_eq!(of_all(&[]), None);
 }
 
 #[test]
 fn the_machine_that_holds_back_is_named() {
-    let with = |finding: Finding| [LinkFinding { finding, ..finding_of_any() }];
+    let with = |finding: Finding| {
+        [LinkFinding {
+            finding,
+            ..finding_of_any()
+        }]
+    };
     for (found, text) in [
-        (Finding::cpu(End::Sender, false), "limited by the processor of hostA: one core is saturated"),
-        (Finding::cpu(End::Receiver, true), "limited by the CPU quota of a cgroup on hostB"),
-        (Finding::of(Limiter::Sender), "limited by the program on hostA: too little data for eth0"),
-        (Finding::of(Limiter::Receiver), "limited by the program on hostB: reads slower than eth0 can deliver"),
-        (Finding::of(Limiter::ReceiveBuffer), "limited by the receive buffer on hostB: too small for eth0"),
-        (Finding::of(Limiter::SendBuffer), "limited by the send buffer on hostA: too small for eth0"),
+        (
+            Finding::cpu(End::Sender, false),
+            "limited by the processor of hostA: one core is saturated",
+        ),
+        (
+            Finding::cpu(End::Receiver, true),
+            "limited by the CPU quota of a cgroup on hostB",
+        ),
+        (
+            Finding::of(Limiter::Sender),
+            "limited by the program on hostA: too little data for eth0",
+        ),
+        (
+            Finding::of(Limiter::Receiver),
+            "limited by the program on hostB: reads slower than eth0 can deliver",
+        ),
+        (
+            Finding::of(Limiter::ReceiveBuffer),
+            "limited by the receive buffer on hostB: too small for eth0",
+        ),
+        (
+            Finding::of(Limiter::SendBuffer),
+            "limited by the send buffer on hostA: too small for eth0",
+        ),
     ] {
         assert_eq!(told(&with(found)).1, text);
     }
@@ -226,50 +553,73 @@ fn names_are_joined_as_people_join_them() {
 }
 
 fn part() -> impl Strategy<Value = Option<f64>> {
-    option::of(prop_oneof![0.0..2.0f64, Just(f64::NAN), Just(f64::INFINITY)])
+    option::of(prop_oneof![
+        0.0..2.0f64,
+        Just(f64::NAN),
+        Just(f64::INFINITY)
+    ])
 }
 
 fn any_processor() -> impl Strategy<Value = Processor> {
-    (part(), part(), part(), part()).prop_map(|(worst_core, process_cores, throttled, quota_cores)| Processor {
-        worst_core,
-        process_cores,
-        throttled,
-        quota_cores,
-    })
+    (part(), part(), part(), part()).prop_map(
+        |(worst_core, process_cores, throttled, quota_cores)| Processor {
+            worst_core,
+            process_cores,
+            throttled,
+            quota_cores,
+        },
+    )
 }
 
 fn any_evidence() -> impl Strategy<Value = Evidence> {
-    let rates = (any::<u64>(), option::of(any::<u64>()), option::of(any::<u64>()));
+    let rates = (
+        any::<u64>(),
+        option::of(any::<u64>()),
+        option::of(any::<u64>()),
+    );
     let parts = (part(), part(), part(), part(), part());
-    let buffer = || option::of((any::<u64>(), any::<bool>()).prop_map(|(bytes, is_fixed)| Buffer { bytes, is_fixed }));
+    let buffer = || {
+        option::of(
+            (any::<u64>(), any::<bool>()).prop_map(|(bytes, is_fixed)| Buffer { bytes, is_fixed }),
+        )
+    };
     let round_trip = || option::of(any::<u64>().prop_map(Duration::from_micros));
     let round_trips = (round_trip(), round_trip());
-    (rates, parts, any_processor(), any_processor(), buffer(), buffer(), round_trips).prop_map(
-        |(
-            (goodput, theory, alone),
-            (busy, rwnd_limited, sndbuf_limited, loss, loss_alone),
-            sender,
-            receiver,
-            send_buffer,
-            receive_buffer,
-            (round_trip, loaded_round_trip),
-        )| Evidence {
-            goodput: BitRate(goodput),
-            theory: theory.map(BitRate),
-            alone: alone.map(BitRate),
-            busy,
-            rwnd_limited,
-            sndbuf_limited,
-            loss,
-            loss_alone,
-            round_trip,
-            loaded_round_trip,
-            sender,
-            receiver,
-            send_buffer,
-            receive_buffer,
-        },
+    (
+        rates,
+        parts,
+        any_processor(),
+        any_processor(),
+        buffer(),
+        buffer(),
+        round_trips,
     )
+        .prop_map(
+            |(
+                (goodput, theory, alone),
+                (busy, rwnd_limited, sndbuf_limited, loss, loss_alone),
+                sender,
+                receiver,
+                send_buffer,
+                receive_buffer,
+                (round_trip, loaded_round_trip),
+            )| Evidence {
+                goodput: BitRate(goodput),
+                theory: theory.map(BitRate),
+                alone: alone.map(BitRate),
+                busy,
+                rwnd_limited,
+                sndbuf_limited,
+                loss,
+                loss_alone,
+                round_trip,
+                loaded_round_trip,
+                sender,
+                receiver,
+                send_buffer,
+                receive_buffer,
+            },
+        )
 }
 
 proptest! {

@@ -1,6 +1,9 @@
 //! Sweep of socket buffer sizes, compared with the kernel's auto-tuning.
 
-use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized};
+use super::{
+    Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of,
+    plateau, sized,
+};
 use crate::{
     bench::statistics::{as_values, median},
     units::BitRate,
@@ -57,10 +60,22 @@ impl BufferSweep {
     /// Ends at eight times bandwidth × delay, at least 1 MiB to show a cable's plateau; 64 MiB if
     /// unknown.
     pub fn new(bdp_bytes: Option<u64>, allowed: Option<u64>) -> BufferSweep {
-        let wanted = bdp_bytes.map_or(LARGEST, |bdp| bdp.saturating_mul(8).clamp(SUFFICIENT, LARGEST));
+        let wanted = bdp_bytes.map_or(LARGEST, |bdp| {
+            bdp.saturating_mul(8).clamp(SUFFICIENT, LARGEST)
+        });
         let largest = wanted.min(allowed.unwrap_or(u64::MAX)).max(SMALLEST);
-        let sizes = (0..).map(|doublings: u32| SMALLEST << doublings).take_while(|size| *size <= largest).collect();
-        BufferSweep { sizes, bdp_bytes, table: Table::default(), state: State::Upwards(0), has_won: false, stopped: Stopped::Early }
+        let sizes = (0..)
+            .map(|doublings: u32| SMALLEST << doublings)
+            .take_while(|size| *size <= largest)
+            .collect();
+        BufferSweep {
+            sizes,
+            bdp_bytes,
+            table: Table::default(),
+            state: State::Upwards(0),
+            has_won: false,
+            stopped: Stopped::Early,
+        }
     }
 
     /// See [`super::Planner::next`].
@@ -68,17 +83,31 @@ impl BufferSweep {
         let (size, repeat) = match &self.state {
             State::Upwards(index) => {
                 let size = Some(*self.sizes.get(*index)?);
-                let is_kernels_turn = self.table.count((size, None)) == 1 && self.table.count(KERNEL) <= *index;
+                let is_kernels_turn =
+                    self.table.count((size, None)) == 1 && self.table.count(KERNEL) <= *index;
                 let size = size.filter(|_| !is_kernels_turn);
                 (size, self.table.count((size, None)))
             }
             State::Check(check) => {
                 let size = CHECK.get(check.done())?.then_some(check.size);
-                (size, if size.is_some() { check.fixed.len() } else { check.kernel.len() })
+                (
+                    size,
+                    if size.is_some() {
+                        check.fixed.len()
+                    } else {
+                        check.kernel.len()
+                    },
+                )
             }
             State::Ended => return None,
         };
-        Some(Point { size, streams: None, repeat: repeat as u32 + 1, load: Load::Stream, least: LOAD_TIME })
+        Some(Point {
+            size,
+            streams: None,
+            repeat: repeat as u32 + 1,
+            load: Load::Stream,
+            least: LOAD_TIME,
+        })
     }
 
     /// See [`super::Planner::record`].
@@ -92,7 +121,11 @@ impl BufferSweep {
                 }
             }
             State::Check(check) => {
-                let side = if point.size.is_some() { &mut check.fixed } else { &mut check.kernel };
+                let side = if point.size.is_some() {
+                    &mut check.fixed
+                } else {
+                    &mut check.kernel
+                };
                 side.push(measured.rate);
                 if check.done() == CHECK.len() {
                     self.end();
@@ -120,11 +153,15 @@ impl BufferSweep {
     }
 
     fn after_size(&mut self) {
-        let State::Upwards(index) = self.state else { return };
+        let State::Upwards(index) = self.state else {
+            return;
+        };
         if self.is_clamped(index) {
             return self.decide(Stopped::Clamped);
         }
-        let is_confirmed = self.plateau().is_some_and(|(place, _)| place + CONFIRMING <= index);
+        let is_confirmed = self
+            .plateau()
+            .is_some_and(|(place, _)| place + CONFIRMING <= index);
         match is_confirmed {
             true => self.decide(Stopped::Plateau),
             false if index + 1 == self.sizes.len() => self.decide(Stopped::Done),
@@ -135,23 +172,43 @@ impl BufferSweep {
     /// Returns true if the kernel granted less than requested, or no more than for the previous
     /// size.
     fn is_clamped(&self, index: usize) -> bool {
-        let got = |index: usize| self.table.of((Some(self.sizes[index]), None)).and_then(|trials| trials.got_bytes);
+        let got = |index: usize| {
+            self.table
+                .of((Some(self.sizes[index]), None))
+                .and_then(|trials| trials.got_bytes)
+        };
         let before = index.checked_sub(1).and_then(got);
-        got(index).is_some_and(|bytes| bytes < self.sizes[index] || before.is_some_and(|before| bytes <= before))
+        got(index).is_some_and(|bytes| {
+            bytes < self.sizes[index] || before.is_some_and(|before| bytes <= before)
+        })
     }
 
     /// Returns the index and size of the plateau. Returns `None` if the last size is still much
     /// better than the previous one.
     fn plateau(&self) -> Option<(usize, u64)> {
-        let trials: Vec<&Trials> = self.sizes.iter().map_while(|size| self.table.of((Some(*size), None))).collect();
+        let trials: Vec<&Trials> = self
+            .sizes
+            .iter()
+            .map_while(|size| self.table.of((Some(*size), None)))
+            .collect();
         let extents: Vec<f64> = trials.iter().map(|trials| trials.extent()).collect();
         let chance = LEAST_GAIN.max(CHANCE * median(&extents).unwrap_or_default());
-        let gains = |from: &Trials, to: &Trials| to.median() - from.median() >= chance * to.median();
+        let gains =
+            |from: &Trials, to: &Trials| to.median() - from.median() >= chance * to.median();
         let rates: Vec<f64> = trials.iter().map(|trials| trials.median()).collect();
         // Both rules agree if there is no scatter.
-        let place = (0..trials.len()).find(|place| !trials[place + 1..].iter().any(|later| gains(trials[*place], later)));
-        let place = place.zip(plateau(&rates)).map(|(place, least)| place.min(least))?;
-        let is_one = place + 1 < trials.len() || self.stopped == Stopped::Clamped && place > 0 && !gains(trials[place - 1], trials[place]);
+        let place = (0..trials.len()).find(|place| {
+            !trials[place + 1..]
+                .iter()
+                .any(|later| gains(trials[*place], later))
+        });
+        let place = place
+            .zip(plateau(&rates))
+            .map(|(place, least)| place.min(least))?;
+        let is_one = place + 1 < trials.len()
+            || self.stopped == Stopped::Clamped
+                && place > 0
+                && !gains(trials[place - 1], trials[place]);
         is_one.then(|| (place, self.sizes[place]))
     }
 
@@ -159,9 +216,15 @@ impl BufferSweep {
     fn decide(&mut self, stopped: Stopped) {
         self.stopped = stopped;
         let kernel = self.table.median(KERNEL);
-        let better = self.plateau().filter(|(_, size)| kernel > 0.0 && self.table.median((Some(*size), None)) > BETTER * kernel);
+        let better = self.plateau().filter(|(_, size)| {
+            kernel > 0.0 && self.table.median((Some(*size), None)) > BETTER * kernel
+        });
         self.state = match better {
-            Some((_, size)) => State::Check(Check { size, fixed: Vec::new(), kernel: Vec::new() }),
+            Some((_, size)) => State::Check(Check {
+                size,
+                fixed: Vec::new(),
+                kernel: Vec::new(),
+            }),
             None => State::Ended,
         };
     }
@@ -179,18 +242,35 @@ impl BufferSweep {
     }
 
     fn add(&mut self, size: Option<u64>, rates: &[BitRate]) {
-        self.table.0.iter_mut().filter(|trials| trials.key == (size, None)).for_each(|trials| trials.rates.extend(rates));
+        self.table
+            .0
+            .iter_mut()
+            .filter(|trials| trials.key == (size, None))
+            .for_each(|trials| trials.rates.extend(rates));
     }
 
     fn advice(&self, plateau: Option<u64>) -> String {
         let Some(size) = plateau else {
             let largest = self.table.0.iter().filter_map(|trials| trials.key.0).max();
-            return largest.map_or("nothing was measured".into(), |size| format!("the rate still rises at {}", sized(size)));
+            return largest.map_or("nothing was measured".into(), |size| {
+                format!("the rate still rises at {}", sized(size))
+            });
         };
-        let clamp = if self.stopped == Stopped::Clamped { "; larger buffers are denied by net.core.rmem_max, wmem_max" } else { "" };
+        let clamp = if self.stopped == Stopped::Clamped {
+            "; larger buffers are denied by net.core.rmem_max, wmem_max"
+        } else {
+            ""
+        };
         match self.has_won {
-            true => format!("buffers of {} are {:.1} % faster than the kernel's own{clamp}", sized(size), self.gain(size)),
-            false => format!("leave the buffers to the kernel: {} and more are not faster{clamp}", sized(size)),
+            true => format!(
+                "buffers of {} are {:.1} % faster than the kernel's own{clamp}",
+                sized(size),
+                self.gain(size)
+            ),
+            false => format!(
+                "leave the buffers to the kernel: {} and more are not faster{clamp}",
+                sized(size)
+            ),
         }
     }
 

@@ -1,7 +1,10 @@
 //! Sweep of buffer sizes × connections: the oldest way to find a long path's capacity (SLAC's bulk
 //! throughput measurements, 2002).
 
-use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, sized, streams::COUNTS};
+use super::{
+    Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, sized,
+    streams::COUNTS,
+};
 use crate::{
     bench::statistics::{as_values, top_decile},
     units::BitRate,
@@ -35,15 +38,29 @@ enum State {
 impl GridSweep {
     /// Returns the sweep up to `largest` bytes: from 64 KiB by factors of four, at most six sizes.
     pub fn new(largest: u64) -> GridSweep {
-        let sizes = (0..6).map(|step: u32| SMALLEST << (2 * step)).filter(|size| *size <= largest.max(SMALLEST)).collect();
-        GridSweep { sizes, table: Table::default(), state: State::Upwards { column: 0, row: 0 }, failures: 0 }
+        let sizes = (0..6)
+            .map(|step: u32| SMALLEST << (2 * step))
+            .filter(|size| *size <= largest.max(SMALLEST))
+            .collect();
+        GridSweep {
+            sizes,
+            table: Table::default(),
+            state: State::Upwards { column: 0, row: 0 },
+            failures: 0,
+        }
     }
 
     /// See [`super::Planner::next`].
     pub fn next(&self) -> Option<Point> {
         let (size, streams) = self.key()?;
         let repeat = self.table.count((size, streams)) as u32 + 1;
-        Some(Point { size, streams, repeat, load: Load::Stream, least: LOAD_TIME })
+        Some(Point {
+            size,
+            streams,
+            repeat,
+            load: Load::Stream,
+            least: LOAD_TIME,
+        })
     }
 
     /// See [`super::Planner::record`].
@@ -71,10 +88,19 @@ impl GridSweep {
             _ => Stopped::Early,
         };
         let mut outcome = outcome_of(self.table.results(), stopped);
-        let medians: Vec<BitRate> = outcome.points.iter().map(|point| point.rate.median).collect();
-        outcome.top_decile = top_decile(&as_values(&medians)).map(|rate| BitRate(rate.round() as u64));
+        let medians: Vec<BitRate> = outcome
+            .points
+            .iter()
+            .map(|point| point.rate.median)
+            .collect();
+        outcome.top_decile =
+            top_decile(&as_values(&medians)).map(|rate| BitRate(rate.round() as u64));
         // The first of equal points has the smallest settings.
-        let best = outcome.points.iter().rev().max_by_key(|point| point.rate.median);
+        let best = outcome
+            .points
+            .iter()
+            .rev()
+            .max_by_key(|point| point.rate.median);
         outcome.plateau = best.and_then(|point| point.size);
         outcome.advice = match best.map(|point| (point.size, point.streams)) {
             Some((Some(size), Some(streams))) => format!(
@@ -90,7 +116,9 @@ impl GridSweep {
 
     fn key(&self) -> Option<Key> {
         match self.state {
-            State::Upwards { column, row } => Some((Some(*self.sizes.get(row)?), Some(*COUNTS.get(column)?))),
+            State::Upwards { column, row } => {
+                Some((Some(*self.sizes.get(row)?), Some(*COUNTS.get(column)?)))
+            }
             State::Again(place) => self.table.0.get(place).map(|trials| trials.key),
             State::Ended => None,
         }
@@ -98,10 +126,18 @@ impl GridSweep {
 
     fn advance(&mut self, has_failed: bool) {
         self.state = match self.state {
-            State::Upwards { column, row } if !has_failed && row + 1 < self.sizes.len() && !self.is_flat(column, row) => {
-                State::Upwards { column, row: row + 1 }
+            State::Upwards { column, row }
+                if !has_failed && row + 1 < self.sizes.len() && !self.is_flat(column, row) =>
+            {
+                State::Upwards {
+                    column,
+                    row: row + 1,
+                }
             }
-            State::Upwards { column, .. } if column + 1 < COUNTS.len() => State::Upwards { column: column + 1, row: 0 },
+            State::Upwards { column, .. } if column + 1 < COUNTS.len() => State::Upwards {
+                column: column + 1,
+                row: 0,
+            },
             State::Upwards { .. } => State::Again(0),
             State::Again(place) => State::Again(place + 1),
             State::Ended => State::Ended,
@@ -110,13 +146,20 @@ impl GridSweep {
             && place >= self.table.0.len()
         {
             let is_done = self.table.0.iter().all(|trials| trials.count() >= TRIALS);
-            self.state = if is_done || self.table.0.is_empty() { State::Ended } else { State::Again(0) };
+            self.state = if is_done || self.table.0.is_empty() {
+                State::Ended
+            } else {
+                State::Again(0)
+            };
         }
     }
 
     /// Returns true if the last two sizes have brought nothing.
     fn is_flat(&self, column: usize, row: usize) -> bool {
-        let rate = |row: usize| self.table.median((Some(self.sizes[row]), Some(COUNTS[column])));
+        let rate = |row: usize| {
+            self.table
+                .median((Some(self.sizes[row]), Some(COUNTS[column])))
+        };
         row >= 2 && (row - 1..=row).all(|row| rate(row) < rate(row - 1) * (1.0 + LEAST_GAIN))
     }
 }

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use super::{Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized};
+use super::{
+    Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized,
+};
 use crate::{bench::statistics::median, units::BitRate};
 
 /// Sweeps message sizes from 1 byte to 64 MiB: ping-pong up to 64 KiB, one direction above.
@@ -45,7 +47,11 @@ struct Suspect {
 impl MessageSweep {
     /// Returns the sweep over a link with this segment payload (1448 if unknown) and streaming
     /// rate. No larger size begins after `budget` (60 s).
-    pub fn new(segment_bytes: Option<u64>, streaming: Option<BitRate>, budget: Duration) -> MessageSweep {
+    pub fn new(
+        segment_bytes: Option<u64>,
+        streaming: Option<BitRate>,
+        budget: Duration,
+    ) -> MessageSweep {
         MessageSweep {
             sizes: sizes(segment_bytes.unwrap_or(USUAL_SEGMENT)),
             streaming,
@@ -64,11 +70,25 @@ impl MessageSweep {
                 let size = *self.sizes.get(*index)?;
                 (size, self.table.count((Some(size), None)))
             }
-            State::Again(suspects) => suspects.first().map(|suspect| (suspect.size, suspect.trials.count()))?,
+            State::Again(suspects) => suspects
+                .first()
+                .map(|suspect| (suspect.size, suspect.trials.count()))?,
             State::Ended => return None,
         };
-        let load = if size <= LARGEST_PING { Load::PingPong { messages: self.messages() } } else { Load::Messages };
-        Some(Point { size: Some(size), streams: None, repeat: repeat as u32 + 1, load, least: TRIAL_TIME })
+        let load = if size <= LARGEST_PING {
+            Load::PingPong {
+                messages: self.messages(),
+            }
+        } else {
+            Load::Messages
+        };
+        Some(Point {
+            size: Some(size),
+            streams: None,
+            repeat: repeat as u32 + 1,
+            load,
+            least: TRIAL_TIME,
+        })
     }
 
     /// See [`super::Planner::record`].
@@ -80,7 +100,9 @@ impl MessageSweep {
                 self.table.add((Some(size), None), measured);
                 self.after_trial(size, measured);
             }
-            State::Again(suspects) if suspects.first().is_some_and(|suspect| suspect.size == size) => {
+            State::Again(suspects)
+                if suspects.first().is_some_and(|suspect| suspect.size == size) =>
+            {
                 suspects[0].trials.add(measured);
                 self.after_repeat();
             }
@@ -103,14 +125,26 @@ impl MessageSweep {
     /// See [`super::Planner::outcome`].
     pub fn outcome(&self) -> Outcome {
         let points = self.table.results();
-        let good: Vec<(u64, f64)> = self.curve().into_iter().filter(|(size, _)| !self.is_dropout(*size)).collect();
+        let good: Vec<(u64, f64)> = self
+            .curve()
+            .into_iter()
+            .filter(|(size, _)| !self.is_dropout(*size))
+            .collect();
         let rates: Vec<f64> = good.iter().map(|(_, rate)| *rate).collect();
-        let short = points.iter().filter(|point| point.size.is_some_and(|size| size <= SHORT));
-        let times: Vec<f64> = short.filter_map(|point| point.time).map(|time| time.as_secs_f64()).collect();
+        let short = points
+            .iter()
+            .filter(|point| point.size.is_some_and(|size| size <= SHORT));
+        let times: Vec<f64> = short
+            .filter_map(|point| point.time)
+            .map(|time| time.as_secs_f64())
+            .collect();
         let latency = median(&times).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let is_flat = matches!(self.stopped, Stopped::Plateau | Stopped::Done);
         let mut outcome = outcome_of(points, self.stopped);
-        outcome.plateau = plateau(&rates).filter(|_| is_flat).and_then(|place| good.get(place)).map(|(size, _)| *size);
+        outcome.plateau = plateau(&rates)
+            .filter(|_| is_flat)
+            .and_then(|place| good.get(place))
+            .map(|(size, _)| *size);
         outcome.half_size = half_size(&good);
         outcome.latency = latency;
         outcome.advice = advice(&outcome);
@@ -119,8 +153,15 @@ impl MessageSweep {
 
     /// Returns the number of messages that fill one repeat, estimated from the last size.
     fn messages(&self) -> u64 {
-        let last = self.table.0.last().and_then(Trials::time).filter(|time| !time.is_zero());
-        let round_trips = last.map_or(FIRST_MESSAGES, |time| (TRIAL_TIME.as_nanos() / (2 * time.as_nanos()).max(1)) as u64);
+        let last = self
+            .table
+            .0
+            .last()
+            .and_then(Trials::time)
+            .filter(|time| !time.is_zero());
+        let round_trips = last.map_or(FIRST_MESSAGES, |time| {
+            (TRIAL_TIME.as_nanos() / (2 * time.as_nanos()).max(1)) as u64
+        });
         round_trips.clamp(TRIALS as u64, MOST_MESSAGES)
     }
 
@@ -145,12 +186,21 @@ impl MessageSweep {
 
     /// Returns true if the last three doublings have changed nothing, at the streaming rate.
     fn is_flat(&self) -> bool {
-        let doublings: Vec<f64> = self.curve().into_iter().filter(|(size, _)| size.is_power_of_two()).map(|(_, rate)| rate).collect();
-        let Some(from) = doublings.len().checked_sub(FLAT_DOUBLINGS + 1) else { return false };
+        let doublings: Vec<f64> = self
+            .curve()
+            .into_iter()
+            .filter(|(size, _)| size.is_power_of_two())
+            .map(|(_, rate)| rate)
+            .collect();
+        let Some(from) = doublings.len().checked_sub(FLAT_DOUBLINGS + 1) else {
+            return false;
+        };
         let best = doublings.iter().copied().fold(0.0, f64::max);
         let streaming = self.streaming.map_or(best, |rate| rate.0 as f64);
         let last = &doublings[from..];
-        let is_still = last.windows(2).all(|pair| (pair[1] - pair[0]).abs() < FLAT_CHANGE * pair[0]);
+        let is_still = last
+            .windows(2)
+            .all(|pair| (pair[1] - pair[0]).abs() < FLAT_CHANGE * pair[0]);
         is_still && last[FLAT_DOUBLINGS] >= FLAT_RATE * streaming
     }
 
@@ -158,27 +208,65 @@ impl MessageSweep {
     fn retry_suspects(&mut self, stopped: Stopped) {
         self.stopped = stopped;
         let suspects = dropouts(&self.curve()).into_iter().take(MOST_SUSPECTS);
-        self.state = State::Again(suspects.map(|size| Suspect { size, confirmed: 0, trials: of_size(size) }).collect());
+        self.state = State::Again(
+            suspects
+                .map(|size| Suspect {
+                    size,
+                    confirmed: 0,
+                    trials: of_size(size),
+                })
+                .collect(),
+        );
         self.end_if_done();
     }
 
     /// Handles one more repeat of a suspect: a full set clears it, or confirms it once.
     fn after_repeat(&mut self) {
         let curve = self.curve();
-        let State::Again(suspects) = &mut self.state else { return };
-        let Some(suspect) = suspects.first_mut().filter(|suspect| suspect.trials.count() >= TRIALS) else { return };
+        let State::Again(suspects) = &mut self.state else {
+            return;
+        };
+        let Some(suspect) = suspects
+            .first_mut()
+            .filter(|suspect| suspect.trials.count() >= TRIALS)
+        else {
+            return;
+        };
         let set = std::mem::replace(&mut suspect.trials, of_size(suspect.size));
-        let with_it: Vec<(u64, f64)> =
-            curve.into_iter().map(|(size, rate)| (size, if size == suspect.size { set.median() } else { rate })).collect();
+        let with_it: Vec<(u64, f64)> = curve
+            .into_iter()
+            .map(|(size, rate)| {
+                (
+                    size,
+                    if size == suspect.size {
+                        set.median()
+                    } else {
+                        rate
+                    },
+                )
+            })
+            .collect();
         let is_low = dropouts(&with_it).contains(&suspect.size);
         suspect.confirmed += u32::from(is_low);
         if is_low && suspect.confirmed < CONFIRMATIONS {
             return;
         }
         let size = suspects.remove(0).size;
-        if let Some(trials) = self.table.0.iter_mut().find(|trials| trials.key.0 == Some(size)) {
+        if let Some(trials) = self
+            .table
+            .0
+            .iter_mut()
+            .find(|trials| trials.key.0 == Some(size))
+        {
             // The first measurement was disturbed, so the new one replaces it.
-            *trials = if is_low { Trials { dropout: true, ..trials.clone() } } else { set };
+            *trials = if is_low {
+                Trials {
+                    dropout: true,
+                    ..trials.clone()
+                }
+            } else {
+                set
+            };
         }
         self.end_if_done();
     }
@@ -191,26 +279,42 @@ impl MessageSweep {
 
     /// Returns sizes with their medians, ascending.
     fn curve(&self) -> Vec<(u64, f64)> {
-        let mut curve: Vec<(u64, f64)> = self.table.0.iter().filter_map(|trials| Some((trials.key.0?, trials.median()))).collect();
+        let mut curve: Vec<(u64, f64)> = self
+            .table
+            .0
+            .iter()
+            .filter_map(|trials| Some((trials.key.0?, trials.median())))
+            .collect();
         curve.sort_by_key(|(size, _)| *size);
         curve
     }
 
     fn is_dropout(&self, size: u64) -> bool {
-        self.table.of((Some(size), None)).is_some_and(|trials| trials.dropout)
+        self.table
+            .of((Some(size), None))
+            .is_some_and(|trials| trials.dropout)
     }
 }
 
 fn of_size(size: u64) -> Trials {
-    Trials { key: (Some(size), None), ..Trials::default() }
+    Trials {
+        key: (Some(size), None),
+        ..Trials::default()
+    }
 }
 
 /// Powers of two, and the neighbours of segment boundaries and of the largest ping.
 fn sizes(segment: u64) -> Vec<u64> {
     let powers = (0..=LARGEST_SIZE.trailing_zeros()).map(|power| 1 << power);
     let beside = |size: u64| [size.saturating_sub(1), size, size.saturating_add(1)];
-    let edges = [1, 2, 4].into_iter().map(|count: u64| count.saturating_mul(segment)).chain([LARGEST_PING]);
-    let mut sizes: Vec<u64> = powers.chain(edges.flat_map(beside)).filter(|size| (1..=LARGEST_SIZE).contains(size)).collect();
+    let edges = [1, 2, 4]
+        .into_iter()
+        .map(|count: u64| count.saturating_mul(segment))
+        .chain([LARGEST_PING]);
+    let mut sizes: Vec<u64> = powers
+        .chain(edges.flat_map(beside))
+        .filter(|size| (1..=LARGEST_SIZE).contains(size))
+        .collect();
     sizes.sort_unstable();
     sizes.dedup();
     sizes
@@ -221,7 +325,9 @@ fn dropouts(curve: &[(u64, f64)]) -> Vec<u64> {
     let mut found = Vec::new();
     let mut good = 0.0;
     for (place, (size, rate)) in curve.iter().enumerate() {
-        let comes_back = curve[place + 1..].iter().any(|(_, later)| *rate < DROPOUT * later && *later >= DROPOUT * good);
+        let comes_back = curve[place + 1..]
+            .iter()
+            .any(|(_, later)| *rate < DROPOUT * later && *later >= DROPOUT * good);
         if *rate < DROPOUT * good && comes_back {
             found.push(*size);
         } else {
@@ -235,21 +341,44 @@ fn dropouts(curve: &[(u64, f64)]) -> Vec<u64> {
 /// rate.
 fn half_size(curve: &[(u64, f64)]) -> Option<u64> {
     let half = curve.iter().map(|(_, rate)| *rate).fold(0.0, f64::max) / 2.0;
-    let place = curve.iter().position(|(_, rate)| half > 0.0 && *rate >= half)?;
+    let place = curve
+        .iter()
+        .position(|(_, rate)| half > 0.0 && *rate >= half)?;
     let (size, rate) = curve[place];
-    let Some((before, lower)) = place.checked_sub(1).and_then(|before| curve.get(before)).copied() else { return Some(size) };
+    let Some((before, lower)) = place
+        .checked_sub(1)
+        .and_then(|before| curve.get(before))
+        .copied()
+    else {
+        return Some(size);
+    };
     let part = (half - lower) / (rate - lower);
     Some(before + ((size - before) as f64 * part).ceil() as u64)
 }
 
 fn advice(outcome: &Outcome) -> String {
-    let latency = outcome.latency.map(|time| format!("a short message takes {:.1} µs", time.as_secs_f64() * 1e6));
-    let half = outcome.half_size.map(|size| format!("half the full rate needs messages of {}", sized(size)));
-    let full = outcome.plateau.map(|size| format!("the full rate {}", sized(size)));
+    let latency = outcome
+        .latency
+        .map(|time| format!("a short message takes {:.1} µs", time.as_secs_f64() * 1e6));
+    let half = outcome
+        .half_size
+        .map(|size| format!("half the full rate needs messages of {}", sized(size)));
+    let full = outcome
+        .plateau
+        .map(|size| format!("the full rate {}", sized(size)));
     let dropouts = outcome.points.iter().filter(|point| point.dropout).count();
-    let slow = (dropouts > 0).then(|| format!("{dropouts} of {} sizes are slower than their neighbours", outcome.points.len()));
+    let slow = (dropouts > 0).then(|| {
+        format!(
+            "{dropouts} of {} sizes are slower than their neighbours",
+            outcome.points.len()
+        )
+    });
     let parts: Vec<String> = [latency, half, full, slow].into_iter().flatten().collect();
-    if parts.is_empty() { "nothing was measured".into() } else { parts.join(", ") }
+    if parts.is_empty() {
+        "nothing was measured".into()
+    } else {
+        parts.join(", ")
+    }
 }
 
 /// Largest message, far beyond the size at which links reach their full rate.

@@ -17,7 +17,10 @@ mod message;
 mod mtu;
 mod streams;
 
-pub use self::{buffer::BufferSweep, grid::GridSweep, message::MessageSweep, mtu::MtuSweep, streams::StreamSweep};
+pub use self::{
+    buffer::BufferSweep, grid::GridSweep, message::MessageSweep, mtu::MtuSweep,
+    streams::StreamSweep,
+};
 
 /// A point to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,7 +226,8 @@ struct Trials {
 impl Trials {
     fn add(&mut self, measured: Measured) {
         self.rates.push(measured.rate);
-        self.times.extend(measured.time.map(|time| time.as_secs_f64()));
+        self.times
+            .extend(measured.time.map(|time| time.as_secs_f64()));
         self.cpu.extend(measured.cpu_seconds_per_gbit);
         self.fairness.extend(measured.fairness);
         self.got_bytes = measured.got_bytes.or(self.got_bytes);
@@ -241,7 +245,8 @@ impl Trials {
     /// Returns the difference of greatest and least, as a share of the median.
     fn extent(&self) -> f64 {
         let rates = || self.rates.iter().map(|rate| rate.0 as f64);
-        (rates().fold(0.0, f64::max) - rates().fold(f64::INFINITY, f64::min)) / self.median().max(1.0)
+        (rates().fold(0.0, f64::max) - rates().fold(f64::INFINITY, f64::min))
+            / self.median().max(1.0)
     }
 
     fn time(&self) -> Option<Duration> {
@@ -271,7 +276,10 @@ impl Table {
         match self.0.iter_mut().find(|trials| trials.key == key) {
             Some(trials) => trials.add(measured),
             None => {
-                let mut trials = Trials { key, ..Trials::default() };
+                let mut trials = Trials {
+                    key,
+                    ..Trials::default()
+                };
                 trials.add(measured);
                 self.0.push(trials);
             }
@@ -301,11 +309,22 @@ impl Table {
 /// Returns the index of the first value that reaches 98 % of the best; `None` if all are 0.
 fn plateau(rates: &[f64]) -> Option<usize> {
     let best = rates.iter().copied().fold(0.0, f64::max);
-    rates.iter().position(|rate| best > 0.0 && *rate >= PLATEAU * best)
+    rates
+        .iter()
+        .position(|rate| best > 0.0 && *rate >= PLATEAU * best)
 }
 
 fn outcome_of(points: Vec<PointResult>, stopped: Stopped) -> Outcome {
-    Outcome { points, plateau: None, bdp_bytes: None, latency: None, half_size: None, top_decile: None, advice: String::new(), stopped }
+    Outcome {
+        points,
+        plateau: None,
+        bdp_bytes: None,
+        latency: None,
+        half_size: None,
+        top_decile: None,
+        advice: String::new(),
+        stopped,
+    }
 }
 
 /// Formats a size for display: `64 KiB`, `1449 bytes`.

@@ -1,6 +1,9 @@
 //! Sweep of packet sizes.
 
-use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, PointResult, Stopped, TRIALS, Table, outcome_of, plateau};
+use super::{
+    Key, LOAD_TIME, Load, Measured, Outcome, Point, PointResult, Stopped, TRIALS, Table,
+    outcome_of, plateau,
+};
 use crate::{
     bench::{statistics::Spread, theory::Theory},
     units::BitRate,
@@ -26,30 +29,57 @@ impl MtuSweep {
     /// The MTU of `theory` is the smallest of both ends and the path; its line rate does not
     /// matter. `may_set` is true if the local MTU may be lowered.
     pub fn new(theory: Theory, largest: u32, may_set: bool) -> MtuSweep {
-        let mut sizes: Vec<u32> = SIZES.into_iter().filter(|size| *size <= largest).chain([theory.mtu]).collect();
+        let mut sizes: Vec<u32> = SIZES
+            .into_iter()
+            .filter(|size| *size <= largest)
+            .chain([theory.mtu])
+            .collect();
         sizes.sort_unstable();
         sizes.dedup();
-        MtuSweep { sizes, theory, may_set, table: Table::default(), failed: Vec::new() }
+        MtuSweep {
+            sizes,
+            theory,
+            may_set,
+            table: Table::default(),
+            failed: Vec::new(),
+        }
     }
 
     /// See [`super::Planner::next`].
     pub fn next(&self) -> Option<Point> {
-        let open = self.sizes.iter().filter(|size| self.is_measured(**size) && self.table.count(key(**size)) < TRIALS);
+        let open = self
+            .sizes
+            .iter()
+            .filter(|size| self.is_measured(**size) && self.table.count(key(**size)) < TRIALS);
         let size = *open.min_by_key(|size| self.table.count(key(**size)))?;
         let repeat = self.table.count(key(size)) as u32 + 1;
-        Some(Point { size: Some(size.into()), streams: None, repeat, load: Load::Stream, least: LOAD_TIME })
+        Some(Point {
+            size: Some(size.into()),
+            streams: None,
+            repeat,
+            load: Load::Stream,
+            least: LOAD_TIME,
+        })
     }
 
     /// See [`super::Planner::record`].
     pub fn record(&mut self, point: &Point, measured: Measured) {
-        if let Some(size) = self.sizes.iter().find(|size| point.size == Some(u64::from(**size))) {
+        if let Some(size) = self
+            .sizes
+            .iter()
+            .find(|size| point.size == Some(u64::from(**size)))
+        {
             self.table.add(key(*size), measured);
         }
     }
 
     /// See [`super::Planner::fail`]. Skips this size, as the path drops its packets.
     pub fn fail(&mut self, point: &Point) {
-        self.failed.extend(self.sizes.iter().filter(|size| point.size == Some(u64::from(**size))));
+        self.failed.extend(
+            self.sizes
+                .iter()
+                .filter(|size| point.size == Some(u64::from(**size))),
+        );
     }
 
     /// See [`super::Planner::outcome`].
@@ -62,12 +92,17 @@ impl MtuSweep {
             None if points.is_empty() => Stopped::Failed,
             None => Stopped::Done,
         };
-        let measured: Vec<_> =
-            points.iter().filter(|point| !point.computed).map(|point| (point.size, point.rate.median.0 as f64)).collect();
+        let measured: Vec<_> = points
+            .iter()
+            .filter(|point| !point.computed)
+            .map(|point| (point.size, point.rate.median.0 as f64))
+            .collect();
         let rates: Vec<f64> = measured.iter().map(|(_, rate)| *rate).collect();
         let mut outcome = outcome_of(points, stopped);
         // A single size has no plateau, and computed rates always rise.
-        outcome.plateau = plateau(&rates).filter(|_| rates.len() > 1).and_then(|place| measured.get(place)?.0);
+        outcome.plateau = plateau(&rates)
+            .filter(|_| rates.len() > 1)
+            .and_then(|place| measured.get(place)?.0);
         outcome.advice = self.advice(&outcome.points);
         outcome
     }
@@ -86,12 +121,29 @@ impl MtuSweep {
             return None;
         }
         let now = Spread::of(&self.table.of(key(self.theory.mtu))?.rates)?;
-        let part = |mtu: u32| u128::from(Theory { line: WHOLE, mtu, ..self.theory }.goodput().0);
+        let part = |mtu: u32| {
+            u128::from(
+                Theory {
+                    line: WHOLE,
+                    mtu,
+                    ..self.theory
+                }
+                .goodput()
+                .0,
+            )
+        };
         let scaled = |rate: BitRate| {
-            let rate = (u128::from(rate.0) * part(size)).checked_div(part(self.theory.mtu)).unwrap_or_default();
+            let rate = (u128::from(rate.0) * part(size))
+                .checked_div(part(self.theory.mtu))
+                .unwrap_or_default();
             BitRate(u64::try_from(rate).unwrap_or(u64::MAX))
         };
-        let rate = Spread { median: scaled(now.median), min: scaled(now.min), max: scaled(now.max), ..now };
+        let rate = Spread {
+            median: scaled(now.median),
+            min: scaled(now.min),
+            max: scaled(now.max),
+            ..now
+        };
         Some(PointResult {
             size: Some(size.into()),
             streams: None,
@@ -105,32 +157,61 @@ impl MtuSweep {
     }
 
     fn advice(&self, points: &[PointResult]) -> String {
-        let now = points.iter().find(|point| point.size == Some(self.theory.mtu.into()));
+        let now = points
+            .iter()
+            .find(|point| point.size == Some(self.theory.mtu.into()));
         // The first of equal points has the smallest MTU.
-        let best = points.iter().filter(|point| point.rate.median.0 > 0).rev().max_by_key(|point| point.rate.median);
-        let (Some(now), Some(best)) = (now, best) else { return "nothing was measured".into() };
+        let best = points
+            .iter()
+            .filter(|point| point.rate.median.0 > 0)
+            .rev()
+            .max_by_key(|point| point.rate.median);
+        let (Some(now), Some(best)) = (now, best) else {
+            return "nothing was measured".into();
+        };
         let size = best.size.unwrap_or_default();
         let failed: Vec<String> = self.failed.iter().map(ToString::to_string).collect();
-        let lost = if failed.is_empty() { String::new() } else { format!("; packets of {} bytes are dropped", failed.join(", ")) };
+        let lost = if failed.is_empty() {
+            String::new()
+        } else {
+            format!("; packets of {} bytes are dropped", failed.join(", "))
+        };
         let over = gain(now, best);
         if best.size != now.size && over >= WORTH_PERCENT {
             return match best.computed {
-                true => format!("an MTU of {size} would carry {over:.1} % more: computed, as {}{lost}", self.why_computed(size)),
-                false => format!("an MTU of {size} carries {over:.1} % more{}{lost}", processor(now, best)),
+                true => format!(
+                    "an MTU of {size} would carry {over:.1} % more: computed, as {}{lost}",
+                    self.why_computed(size)
+                ),
+                false => format!(
+                    "an MTU of {size} carries {over:.1} % more{}{lost}",
+                    processor(now, best)
+                ),
             };
         }
         // The gain of the current MTU shows against the smallest one measured.
-        match points.iter().find(|point| !point.computed && point.size < now.size) {
+        match points
+            .iter()
+            .find(|point| !point.computed && point.size < now.size)
+        {
             Some(least) if gain(least, now) >= WORTH_PERCENT => {
                 let (less, more) = (least.size.unwrap_or_default(), gain(least, now));
-                format!("the MTU of {} carries {more:.1} % more than one of {less}{}{lost}", self.theory.mtu, processor(least, now))
+                format!(
+                    "the MTU of {} carries {more:.1} % more than one of {less}{}{lost}",
+                    self.theory.mtu,
+                    processor(least, now)
+                )
             }
             _ => format!("no other MTU is faster than {}{lost}", self.theory.mtu),
         }
     }
 
     fn why_computed(&self, size: u64) -> &'static str {
-        if size > self.theory.mtu.into() { "it is not set at both ends and between them" } else { "setting it is not permitted" }
+        if size > self.theory.mtu.into() {
+            "it is not set at both ends and between them"
+        } else {
+            "setting it is not permitted"
+        }
     }
 }
 
@@ -141,8 +222,16 @@ fn gain(from: &PointResult, to: &PointResult) -> f64 {
 
 /// Describes the change of processor time from the first to the second; empty if unknown.
 fn processor(from: &PointResult, to: &PointResult) -> String {
-    let cpu = from.cpu_seconds_per_gbit.zip(to.cpu_seconds_per_gbit).filter(|(before, _)| *before > 0.0);
-    cpu.map_or(String::new(), |(before, after)| format!(" and takes {:.0} % of the processor time", after / before * 100.0))
+    let cpu = from
+        .cpu_seconds_per_gbit
+        .zip(to.cpu_seconds_per_gbit)
+        .filter(|(before, _)| *before > 0.0);
+    cpu.map_or(String::new(), |(before, after)| {
+        format!(
+            " and takes {:.0} % of the processor time",
+            after / before * 100.0
+        )
+    })
 }
 
 fn key(size: u32) -> Key {

@@ -1,6 +1,8 @@
 //! Sweep of connections per link.
 
-use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, plateau};
+use super::{
+    Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, plateau,
+};
 use crate::bench::statistics::median;
 
 /// Sweeps connections per link: 1, 2, 4, 8, three times each, until a doubling brings less than 2 %
@@ -23,12 +25,20 @@ impl StreamSweep {
     pub fn next(&self) -> Option<Point> {
         let streams = *COUNTS.get(self.index).filter(|_| self.stopped.is_none())?;
         let repeat = self.table.count(key(streams)) as u32 + 1;
-        Some(Point { size: None, streams: Some(streams), repeat, load: Load::Stream, least: LOAD_TIME })
+        Some(Point {
+            size: None,
+            streams: Some(streams),
+            repeat,
+            load: Load::Stream,
+            least: LOAD_TIME,
+        })
     }
 
     /// See [`super::Planner::record`].
     pub fn record(&mut self, _point: &Point, measured: Measured) {
-        let Some(streams) = COUNTS.get(self.index).filter(|_| self.stopped.is_none()) else { return };
+        let Some(streams) = COUNTS.get(self.index).filter(|_| self.stopped.is_none()) else {
+            return;
+        };
         self.table.add(key(*streams), measured);
         if self.table.count(key(*streams)) >= TRIALS {
             self.after_count(*streams);
@@ -43,15 +53,22 @@ impl StreamSweep {
     /// See [`super::Planner::outcome`]. The plateau is a number of connections with equal shares.
     pub fn outcome(&self) -> Outcome {
         let mut outcome = outcome_of(self.table.results(), self.stopped.unwrap_or(Stopped::Early));
-        let fair: Vec<u32> = COUNTS.into_iter().take_while(|streams| self.is_fair(*streams)).collect();
-        let rates: Vec<f64> = fair.iter().map(|streams| self.table.median(key(*streams))).collect();
+        let fair: Vec<u32> = COUNTS
+            .into_iter()
+            .take_while(|streams| self.is_fair(*streams))
+            .collect();
+        let rates: Vec<f64> = fair
+            .iter()
+            .map(|streams| self.table.median(key(*streams)))
+            .collect();
         let best = plateau(&rates).and_then(|place| fair.get(place)).copied();
         outcome.plateau = best.map(u64::from);
         outcome.advice = match best {
             None => "nothing was measured".into(),
             Some(1) => "one connection per link is enough".into(),
             Some(streams) => {
-                let gain = (self.table.median(key(streams)) / self.table.median(key(1)) - 1.0) * 100.0;
+                let gain =
+                    (self.table.median(key(streams)) / self.table.median(key(1)) - 1.0) * 100.0;
                 format!("{streams} connections per link carry {gain:.1} % more than one")
             }
         };
@@ -59,7 +76,10 @@ impl StreamSweep {
     }
 
     fn after_count(&mut self, streams: u32) {
-        let before = self.index.checked_sub(1).map(|before| self.table.median(key(COUNTS[before])));
+        let before = self
+            .index
+            .checked_sub(1)
+            .map(|before| self.table.median(key(COUNTS[before])));
         let rate = self.table.median(key(streams));
         self.index += 1;
         self.stopped = match before {
@@ -72,7 +92,9 @@ impl StreamSweep {
 
     /// Returns true if it was measured, and its connections had equal or unknown shares.
     fn is_fair(&self, streams: u32) -> bool {
-        self.table.of(key(streams)).is_some_and(|trials| median(&trials.fairness).is_none_or(|index| index >= FAIR))
+        self.table
+            .of(key(streams))
+            .is_some_and(|trials| median(&trials.fairness).is_none_or(|index| index >= FAIR))
     }
 }
 

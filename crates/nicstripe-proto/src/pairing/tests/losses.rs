@@ -46,10 +46,24 @@ impl Topology {
             Self::OwnSubnets => vec![format!("10.1.{number}.{host}/24")],
             Self::OneSubnet => vec![format!("10.9.0.{host}{number}/24")],
             Self::LinkLocal => vec![format!("fe80::{letter}:{number}/64")],
-            Self::Mixed if number == 0 => vec![format!("10.1.0.{host}/24"), format!("fe80::{letter}:{number}/64")],
-            Self::Mixed => vec![format!("10.9.0.{host}{number}/24"), format!("fe80::{letter}:{number}/64")],
+            Self::Mixed if number == 0 => vec![
+                format!("10.1.0.{host}/24"),
+                format!("fe80::{letter}:{number}/64"),
+            ],
+            Self::Mixed => vec![
+                format!("10.9.0.{host}{number}/24"),
+                format!("fe80::{letter}:{number}/64"),
+            ],
         };
-        let one = |number| interface(&format!("{letter}{number}"), &addresses(number).iter().map(String::as_str).collect::<Vec<_>>());
+        let one = |number| {
+            interface(
+                &format!("{letter}{number}"),
+                &addresses(number)
+                    .iter()
+                    .map(String::as_str)
+                    .collect::<Vec<_>>(),
+            )
+        };
         (0..count).map(one).collect()
     }
 
@@ -95,7 +109,10 @@ struct World {
 
 impl World {
     fn new(topology: Topology, counts: [usize; 2]) -> Self {
-        let (local, remote) = (topology.side("a", 1, counts[0]), topology.side("b", 2, counts[1]));
+        let (local, remote) = (
+            topology.side("a", 1, counts[0]),
+            topology.side("b", 2, counts[1]),
+        );
         #[allow(clippy::disallowed_methods)]
         let now = Instant::now();
         Self {
@@ -115,7 +132,8 @@ impl World {
 
     fn after(&mut self, pause: Duration, what: What) {
         self.count += 1;
-        self.events.push(Reverse((self.now + pause, self.count, what)));
+        self.events
+            .push(Reverse((self.now + pause, self.count, what)));
     }
 
     fn carries(&self, id: CandidateId) -> bool {
@@ -133,7 +151,10 @@ impl World {
         self.probes += begun.len();
         for id in begun {
             let answered = self.carries(id);
-            self.after(if answered { MS } else { PROBE_TIMEOUT }, What::Probed(id, answered));
+            self.after(
+                if answered { MS } else { PROBE_TIMEOUT },
+                What::Probed(id, answered),
+            );
         }
         while let Some(step) = self.planner.poll_step(&[]) {
             match step {
@@ -153,7 +174,11 @@ impl World {
     }
 
     fn connect(&mut self, id: CandidateId) {
-        let (pause, what) = if self.carries(id) { (CONNECT_TIME, What::Connected(id)) } else { (CONNECT_TIMEOUT, What::NotConnected(id)) };
+        let (pause, what) = if self.carries(id) {
+            (CONNECT_TIME, What::Connected(id))
+        } else {
+            (CONNECT_TIMEOUT, What::NotConnected(id))
+        };
         self.after(pause, what);
     }
 
@@ -193,7 +218,11 @@ impl World {
         let start = self.now;
         self.follow();
         while !is_so(self) {
-            let next = self.events.peek().map(|Reverse((at, ..))| *at).filter(|at| *at <= start + time);
+            let next = self
+                .events
+                .peek()
+                .map(|Reverse((at, ..))| *at)
+                .filter(|at| *at <= start + time);
             let Some(next) = next else {
                 self.now = start + time;
                 return None;
@@ -206,7 +235,8 @@ impl World {
                 self.events.pop();
                 self.apply(what);
             }
-            self.events.retain(|Reverse((_, _, what))| *what != What::Tick);
+            self.events
+                .retain(|Reverse((_, _, what))| *what != What::Tick);
             self.follow();
         }
         Some(self.now - start)
@@ -219,19 +249,32 @@ impl World {
             for number in 0..self.alive[side].len() {
                 if ends >> (side * locals + number) & 1 == 1 {
                     self.alive[side][number] = false;
-                    let list = if side == 0 { &mut self.local } else { &mut self.remote };
+                    let list = if side == 0 {
+                        &mut self.local
+                    } else {
+                        &mut self.remote
+                    };
                     list[number].candidate = loss == Loss::Silent;
                 }
             }
         }
-        let dead: Vec<CandidateId> = self.paths.iter().filter(|(id, up)| **up && !self.carries(**id)).map(|(id, _)| *id).collect();
+        let dead: Vec<CandidateId> = self
+            .paths
+            .iter()
+            .filter(|(id, up)| **up && !self.carries(**id))
+            .map(|(id, _)| *id)
+            .collect();
         for id in dead {
             let ours = id.indices()[0] as usize;
             let is_seen = !self.local[ours].candidate;
-            self.after(if is_seen { Duration::ZERO } else { FAIL_AFTER }, What::Silent(id));
+            self.after(
+                if is_seen { Duration::ZERO } else { FAIL_AFTER },
+                What::Silent(id),
+            );
         }
         if loss == Loss::Carrier {
-            self.planner.update(self.local.clone(), self.planner.pairing().remote.clone());
+            self.planner
+                .update(self.local.clone(), self.planner.pairing().remote.clone());
             self.tell();
         }
     }
@@ -244,23 +287,42 @@ impl World {
     }
 
     fn heal(&mut self) {
-        self.alive.iter_mut().flatten().for_each(|alive| *alive = true);
-        self.local.iter_mut().chain(&mut self.remote).for_each(|interface| interface.candidate = true);
-        self.planner.update(self.local.clone(), self.planner.pairing().remote.clone());
+        self.alive
+            .iter_mut()
+            .flatten()
+            .for_each(|alive| *alive = true);
+        self.local
+            .iter_mut()
+            .chain(&mut self.remote)
+            .for_each(|interface| interface.candidate = true);
+        self.planner
+            .update(self.local.clone(), self.planner.pairing().remote.clone());
     }
 
     /// Number of links that carry data.
     fn links(&self) -> usize {
-        self.paths.iter().filter(|(id, up)| **up && self.carries(**id)).count()
+        self.paths
+            .iter()
+            .filter(|(id, up)| **up && self.carries(**id))
+            .count()
     }
 
     /// Upper bound of links between the ends that are alive.
     fn most_links(&self) -> usize {
-        let alive =
-            |side: usize, among: fn(usize) -> bool| (0..self.alive[side].len()).filter(|n| among(*n) && self.alive[side][*n]).count();
+        let alive = |side: usize, among: fn(usize) -> bool| {
+            (0..self.alive[side].len())
+                .filter(|n| among(*n) && self.alive[side][*n])
+                .count()
+        };
         let either = |among| alive(0, among).min(alive(1, among));
         match self.topology {
-            Topology::OwnSubnets => (0..4).filter(|n| [0, 1].iter().all(|side| self.alive[*side].get(*n) == Some(&true))).count(),
+            Topology::OwnSubnets => (0..4)
+                .filter(|n| {
+                    [0, 1]
+                        .iter()
+                        .all(|side| self.alive[*side].get(*n) == Some(&true))
+                })
+                .count(),
             Topology::OneSubnet | Topology::LinkLocal => either(|_| true),
             Topology::Mixed => either(|n| n == 0) + either(|n| n != 0),
         }
@@ -274,7 +336,9 @@ fn joined(topology: Topology, counts: [usize; 2], crossing: usize) -> World {
     let is_wanted = |candidate: &&Candidate| {
         let [ours, theirs] = candidate.id().indices().map(|index| index as usize);
         let shifted = match topology {
-            Topology::Mixed if ours > 0 && counts[1] > 1 => 1 + (ours - 1 + crossing) % (counts[1] - 1),
+            Topology::Mixed if ours > 0 && counts[1] > 1 => {
+                1 + (ours - 1 + crossing) % (counts[1] - 1)
+            }
             Topology::OneSubnet | Topology::LinkLocal => (ours + crossing) % counts[1],
             _ => ours,
         };
@@ -296,11 +360,25 @@ fn joined(topology: Topology, counts: [usize; 2], crossing: usize) -> World {
 
 #[test]
 fn whatever_ends_are_lost_data_flow_again_if_any_pair_can_carry_them() {
-    let topologies = [Topology::OwnSubnets, Topology::OneSubnet, Topology::LinkLocal, Topology::Mixed];
-    let all =
-        std::thread::scope(|scope| topologies.map(|topology| scope.spawn(move || all_subsets(topology))).map(|one| one.join().unwrap()));
-    let Tried { subsets, longest, probes } = all.into_iter().fold(Tried::default(), Tried::and);
-    println!("{subsets} subsets; data again after {longest:?} (carrier, silence) at most; {probes} probes at most");
+    let topologies = [
+        Topology::OwnSubnets,
+        Topology::OneSubnet,
+        Topology::LinkLocal,
+        Topology::Mixed,
+    ];
+    let all = std::thread::scope(|scope| {
+        topologies
+            .map(|topology| scope.spawn(move || all_subsets(topology)))
+            .map(|one| one.join().unwrap())
+    });
+    let Tried {
+        subsets,
+        longest,
+        probes,
+    } = all.into_iter().fold(Tried::default(), Tried::and);
+    println!(
+        "{subsets} subsets; data again after {longest:?} (carrier, silence) at most; {probes} probes at most"
+    );
 }
 
 /// Results over all subsets.
@@ -316,25 +394,46 @@ struct Tried {
 impl Tried {
     fn and(self, other: Self) -> Self {
         let longest = [0, 1].map(|loss: usize| self.longest[loss].max(other.longest[loss]));
-        Self { subsets: self.subsets + other.subsets, longest, probes: self.probes.max(other.probes) }
+        Self {
+            subsets: self.subsets + other.subsets,
+            longest,
+            probes: self.probes.max(other.probes),
+        }
     }
 }
 
 fn all_subsets(topology: Topology) -> Tried {
     let mut tried = Tried::default();
     for (ours, theirs) in (1..=4).flat_map(|ours| (1..=4).map(move |theirs| (ours, theirs))) {
-        for crossing in 0..if topology == Topology::OwnSubnets { 1 } else { theirs } {
+        for crossing in 0..if topology == Topology::OwnSubnets {
+            1
+        } else {
+            theirs
+        } {
             let whole = joined(topology, [ours, theirs], crossing);
-            assert_eq!(whole.links(), whole.most_links(), "{topology:?} {ours}×{theirs}, crossed by {crossing}");
-            for (ends, loss) in (0..1 << (ours + theirs)).flat_map(|ends| [(ends, Loss::Carrier), (ends, Loss::Silent)]) {
-                let case = format!("{topology:?} {ours}×{theirs}, crossed by {crossing}, {loss:?} of {ends:08b}");
+            assert_eq!(
+                whole.links(),
+                whole.most_links(),
+                "{topology:?} {ours}×{theirs}, crossed by {crossing}"
+            );
+            for (ends, loss) in (0..1 << (ours + theirs))
+                .flat_map(|ends| [(ends, Loss::Carrier), (ends, Loss::Silent)])
+            {
+                let case = format!(
+                    "{topology:?} {ours}×{theirs}, crossed by {crossing}, {loss:?} of {ends:08b}"
+                );
                 let mut world = whole.clone();
                 let mut longest = [Duration::ZERO; 2];
                 // Varies the phase of attempts and probes at the heal, so that some of them time
                 // out after it.
                 let pause = Duration::from_millis(3000 + tried.subsets as u64 * 37 % 2000);
-                longest[usize::from(loss == Loss::Silent)] = lose_and_heal(&mut world, ends, loss, pause, &case);
-                tried = tried.and(Tried { subsets: 1, longest, probes: world.probes - whole.probes });
+                longest[usize::from(loss == Loss::Silent)] =
+                    lose_and_heal(&mut world, ends, loss, pause, &case);
+                tried = tried.and(Tried {
+                    subsets: 1,
+                    longest,
+                    probes: world.probes - whole.probes,
+                });
             }
         }
     }
@@ -343,23 +442,41 @@ fn all_subsets(topology: Topology) -> Tried {
 
 /// Returns the time until data flowed again. All usable ends must have links within `pause` after
 /// the loss and after the heal.
-fn lose_and_heal(world: &mut World, ends: u32, loss: Loss, pause: Duration, case: &str) -> Duration {
+fn lose_and_heal(
+    world: &mut World,
+    ends: u32,
+    loss: Loss,
+    pause: Duration,
+    case: &str,
+) -> Duration {
     world.closed = 0;
     world.lose(ends, loss);
     let most = world.most_links();
     let mut taken = Duration::ZERO;
     if most > 0 {
         let bound = Duration::from_secs(if loss == Loss::Carrier { 2 } else { 3 });
-        taken = world.run_until(bound, |world| world.links() > 0).unwrap_or_else(|| panic!("{case}: nothing after {bound:?}"));
+        taken = world
+            .run_until(bound, |world| world.links() > 0)
+            .unwrap_or_else(|| panic!("{case}: nothing after {bound:?}"));
     }
     world.tell();
     world.run_for(pause);
-    assert_eq!((world.links(), world.closed), (most, 0), "{case}: links, and links closed though they carried");
+    assert_eq!(
+        (world.links(), world.closed),
+        (most, 0),
+        "{case}: links, and links closed though they carried"
+    );
     world.heal();
     // The peer sends its interfaces once a link is up.
-    world.run_until(Duration::from_secs(2), |world| world.links() > 0).unwrap_or_else(|| panic!("{case}: not healed"));
+    world
+        .run_until(Duration::from_secs(2), |world| world.links() > 0)
+        .unwrap_or_else(|| panic!("{case}: not healed"));
     world.tell();
     world.run_for(pause);
-    assert_eq!((world.links(), world.closed), (world.most_links(), 0), "{case}: healed");
+    assert_eq!(
+        (world.links(), world.closed),
+        (world.most_links(), 0),
+        "{case}: healed"
+    );
     taken
 }

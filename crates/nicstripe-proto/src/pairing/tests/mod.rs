@@ -16,39 +16,78 @@ const GIGABIT: u64 = 1_000_000_000;
 fn interface(name: &str, addresses: &[&str]) -> PeerInterface {
     let address = |text: &&str| {
         let (ip, len) = text.split_once('/').unwrap();
-        PeerAddress { ip: ip.parse().unwrap(), prefix_len: len.parse().unwrap() }
+        PeerAddress {
+            ip: ip.parse().unwrap(),
+            prefix_len: len.parse().unwrap(),
+        }
     };
-    let index = name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0);
-    PeerInterface { addresses: addresses.iter().map(address).collect(), ..PeerInterface::new(name, index) }
+    let index = name
+        .trim_start_matches(|letter: char| !letter.is_ascii_digit())
+        .parse()
+        .unwrap_or(0);
+    PeerInterface {
+        addresses: addresses.iter().map(address).collect(),
+        ..PeerInterface::new(name, index)
+    }
 }
 
 fn rated(name: &str, line_rate_bps: u64, addresses: &[&str]) -> PeerInterface {
-    PeerInterface { line_rate_bps: Some(line_rate_bps), ..interface(name, addresses) }
+    PeerInterface {
+        line_rate_bps: Some(line_rate_bps),
+        ..interface(name, addresses)
+    }
 }
 
 /// Interfaces `a0`, `a1`, … with only a link-local address.
 fn bare(letter: &str, count: usize) -> Vec<PeerInterface> {
-    (0..count).map(|number| interface(&format!("{letter}{number}"), &[&format!("fe80::{letter}:{number}/64")])).collect()
+    (0..count)
+        .map(|number| {
+            interface(
+                &format!("{letter}{number}"),
+                &[&format!("fe80::{letter}:{number}/64")],
+            )
+        })
+        .collect()
 }
 
 /// `a0` and `a1` with `b0` and `b1`, all in one IPv4 subnet.
 fn one_subnet() -> (Vec<PeerInterface>, Vec<PeerInterface>) {
-    let local = vec![interface("a0", &["10.9.0.11/24"]), interface("a1", &["10.9.0.12/24"])];
-    let remote = vec![interface("b0", &["10.9.0.21/24"]), interface("b1", &["10.9.0.22/24"])];
+    let local = vec![
+        interface("a0", &["10.9.0.11/24"]),
+        interface("a1", &["10.9.0.12/24"]),
+    ];
+    let remote = vec![
+        interface("b0", &["10.9.0.21/24"]),
+        interface("b1", &["10.9.0.22/24"]),
+    ];
     (local, remote)
 }
 
 fn ends(candidates: &[Candidate]) -> Vec<(&str, &str)> {
-    candidates.iter().map(|candidate| (candidate.local.interface.as_str(), candidate.remote.interface.as_str())).collect()
+    candidates
+        .iter()
+        .map(|candidate| {
+            (
+                candidate.local.interface.as_str(),
+                candidate.remote.interface.as_str(),
+            )
+        })
+        .collect()
 }
 
 fn taken(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(ours, theirs)| (ours.to_string(), theirs.to_string())).collect()
+    pairs
+        .iter()
+        .map(|(ours, theirs)| (ours.to_string(), theirs.to_string()))
+        .collect()
 }
 
 /// The best candidate between two interfaces.
 fn between(pairing: &Pairing, ours: &str, theirs: &str, preference: Preference) -> CandidateId {
-    let is_it = |candidate: &&Candidate| ends(std::slice::from_ref(*candidate)) == [(ours, theirs)] && candidate.preference == preference;
+    let is_it = |candidate: &&Candidate| {
+        ends(std::slice::from_ref(*candidate)) == [(ours, theirs)]
+            && candidate.preference == preference
+    };
     pairing.candidates().find(is_it).unwrap().id()
 }
 
@@ -67,7 +106,9 @@ fn probe_all(pairing: &mut Pairing, wiring: &[usize]) -> usize {
         for candidate in wanted {
             probes += 1;
             match wiring.get(candidate.local.index as usize) {
-                Some(&number) if number == candidate.remote.index as usize => pairing.reached(candidate.id()),
+                Some(&number) if number == candidate.remote.index as usize => {
+                    pairing.reached(candidate.id())
+                }
                 _ => pairing.failed(candidate.id(), Failure::Unreachable),
             }
         }

@@ -6,8 +6,15 @@ use super::*;
 
 #[test]
 fn cables_in_separate_subnets_pair_by_subnet() {
-    let local = vec![interface("eth1", &["10.0.1.1/24"]), interface("eth2", &["10.0.2.1/24"])];
-    let remote = vec![interface("enp2", &["10.0.2.2/24"]), interface("enp1", &["10.0.1.2/24"]), interface("enp3", &["192.168.0.2/24"])];
+    let local = vec![
+        interface("eth1", &["10.0.1.1/24"]),
+        interface("eth2", &["10.0.2.1/24"]),
+    ];
+    let remote = vec![
+        interface("enp2", &["10.0.2.2/24"]),
+        interface("enp1", &["10.0.1.2/24"]),
+        interface("enp3", &["192.168.0.2/24"]),
+    ];
     let plan = Pairing::new(local, remote).plan(&[]);
     assert_eq!(ends(&plan), [("eth1", "enp1"), ("eth2", "enp2")]);
 }
@@ -15,28 +22,50 @@ fn cables_in_separate_subnets_pair_by_subnet() {
 #[test]
 fn equal_interfaces_pair_in_their_order() {
     let side = |letter: &str, hosts: std::ops::Range<u32>| -> Vec<PeerInterface> {
-        hosts.map(|host| interface(&format!("{letter}{}", host % 20), &[&format!("10.9.0.{host}/24")])).collect()
+        hosts
+            .map(|host| {
+                interface(
+                    &format!("{letter}{}", host % 20),
+                    &[&format!("10.9.0.{host}/24")],
+                )
+            })
+            .collect()
     };
     // Names would sort a10 before a9; indices do not.
     let plan = Pairing::new(side("a", 8..12), side("b", 28..33)).plan(&[]);
-    assert_eq!(ends(&plan), [("a8", "b8"), ("a9", "b9"), ("a10", "b10"), ("a11", "b11")]);
+    assert_eq!(
+        ends(&plan),
+        [("a8", "b8"), ("a9", "b9"), ("a10", "b10"), ("a11", "b11")]
+    );
 }
 
 #[test]
 fn fast_interfaces_are_not_wasted_on_slow_ones() {
     let (local, remote) = one_subnet();
     let speed = |side: Vec<PeerInterface>, rates: [u64; 2]| -> Vec<PeerInterface> {
-        side.into_iter().zip(rates).map(|(interface, rate)| PeerInterface { line_rate_bps: Some(rate), ..interface }).collect()
+        side.into_iter()
+            .zip(rates)
+            .map(|(interface, rate)| PeerInterface {
+                line_rate_bps: Some(rate),
+                ..interface
+            })
+            .collect()
     };
-    let plan = Pairing::new(speed(local, [10 * GIGABIT, GIGABIT / 10]), speed(remote, [GIGABIT / 10, 10 * GIGABIT])).plan(&[]);
+    let plan = Pairing::new(
+        speed(local, [10 * GIGABIT, GIGABIT / 10]),
+        speed(remote, [GIGABIT / 10, 10 * GIGABIT]),
+    )
+    .plan(&[]);
     assert_eq!(ends(&plan), [("a0", "b1"), ("a1", "b0")]);
 }
 
 #[test]
 fn the_greatest_total_is_taken_where_the_best_pair_would_spoil_it() {
     // a0 with b0 would carry 10 Gbit/s and leave 0.1 to a1; a0 with b1 carries 6 and leaves 10.
-    let local =
-        vec![rated("a0", 10 * GIGABIT, &["10.1.0.1/24", "10.2.0.1/24"]), rated("a1", 10 * GIGABIT, &["10.1.0.2/24", "10.3.0.1/24"])];
+    let local = vec![
+        rated("a0", 10 * GIGABIT, &["10.1.0.1/24", "10.2.0.1/24"]),
+        rated("a1", 10 * GIGABIT, &["10.1.0.2/24", "10.3.0.1/24"]),
+    ];
     let remote = vec![
         rated("b0", 10 * GIGABIT, &["10.1.0.3/24"]),
         rated("b1", 6 * GIGABIT, &["10.2.0.3/24"]),
@@ -48,28 +77,53 @@ fn the_greatest_total_is_taken_where_the_best_pair_would_spoil_it() {
 
 #[test]
 fn of_equal_totals_the_one_with_better_preferences_is_taken() {
-    let local = vec![interface("a0", &["10.9.0.1/24", "fd00:1::1/64", "10.1.0.1/24"]), interface("a1", &["10.9.0.2/24"])];
-    let remote = vec![interface("b0", &["10.9.0.3/24"]), interface("b1", &["10.9.0.4/24", "fd00:1::2/64", "10.1.0.2/24"])];
+    let local = vec![
+        interface("a0", &["10.9.0.1/24", "fd00:1::1/64", "10.1.0.1/24"]),
+        interface("a1", &["10.9.0.2/24"]),
+    ];
+    let remote = vec![
+        interface("b0", &["10.9.0.3/24"]),
+        interface("b1", &["10.9.0.4/24", "fd00:1::2/64", "10.1.0.2/24"]),
+    ];
     let plan = Pairing::new(local, remote).plan(&[]);
     let preferences: Vec<Preference> = plan.iter().map(|candidate| candidate.preference).collect();
     assert_eq!(ends(&plan), [("a0", "b1"), ("a1", "b0")]);
-    assert_eq!(preferences, [Preference::OwnSubnet, Preference::SharedSubnet]);
+    assert_eq!(
+        preferences,
+        [Preference::OwnSubnet, Preference::SharedSubnet]
+    );
 }
 
 #[test]
 fn with_unequal_counts_the_fastest_are_used() {
     let address = |number: usize| format!("10.9.0.{}/24", number + 1);
     let side = |letter: &str, first: usize, rates: &[u64]| -> Vec<PeerInterface> {
-        let one = |(number, rate): (usize, &u64)| rated(&format!("{letter}{number}"), *rate, &[&address(first + number)]);
+        let one = |(number, rate): (usize, &u64)| {
+            rated(
+                &format!("{letter}{number}"),
+                *rate,
+                &[&address(first + number)],
+            )
+        };
         rates.iter().enumerate().map(one).collect()
     };
     let (slow, fast) = (GIGABIT / 10, 10 * GIGABIT);
     let few = side("a", 0, &[GIGABIT, fast]);
     let many = side("b", 100, &[slow, fast, slow, GIGABIT, fast]);
     let plan = Pairing::new(few.clone(), many.clone()).plan(&[]);
-    assert_eq!(plan.iter().filter_map(|candidate| candidate.rate_bps).sum::<u64>(), 11 * GIGABIT);
+    assert_eq!(
+        plan.iter()
+            .filter_map(|candidate| candidate.rate_bps)
+            .sum::<u64>(),
+        11 * GIGABIT
+    );
     let plan = Pairing::new(many, few).plan(&[]);
-    assert_eq!(plan.iter().filter_map(|candidate| candidate.rate_bps).sum::<u64>(), 11 * GIGABIT);
+    assert_eq!(
+        plan.iter()
+            .filter_map(|candidate| candidate.rate_bps)
+            .sum::<u64>(),
+        11 * GIGABIT
+    );
 }
 
 #[test]
@@ -81,17 +135,29 @@ fn a_side_without_interfaces_gets_no_plan() {
 
 #[test]
 fn interfaces_that_are_taken_or_no_candidates_are_left_out() {
-    let local = vec![interface("eth1", &["10.0.1.1/24"]), interface("eth2", &["10.0.2.1/24"])];
-    let mut remote = vec![interface("enp1", &["10.0.1.2/24"]), interface("enp2", &["10.0.2.2/24"])];
+    let local = vec![
+        interface("eth1", &["10.0.1.1/24"]),
+        interface("eth2", &["10.0.2.1/24"]),
+    ];
+    let mut remote = vec![
+        interface("enp1", &["10.0.1.2/24"]),
+        interface("enp2", &["10.0.2.2/24"]),
+    ];
     let plan = Pairing::new(local.clone(), remote.clone()).plan(&taken(&[("eth1", "enp1")]));
     assert_eq!(ends(&plan), [("eth2", "enp2")]);
     remote[1].candidate = false;
-    assert_eq!(ends(&Pairing::new(local, remote).plan(&[])), [("eth1", "enp1")]);
+    assert_eq!(
+        ends(&Pairing::new(local, remote).plan(&[])),
+        [("eth1", "enp1")]
+    );
 }
 
 #[test]
 fn a_cap_lowers_what_an_interface_is_counted_for() {
-    let local = vec![rated("a0", 10 * GIGABIT, &["10.9.0.1/24"]), rated("a1", GIGABIT, &["10.9.0.2/24"])];
+    let local = vec![
+        rated("a0", 10 * GIGABIT, &["10.9.0.1/24"]),
+        rated("a1", GIGABIT, &["10.9.0.2/24"]),
+    ];
     let remote = vec![rated("b0", 10 * GIGABIT, &["10.9.0.3/24"])];
     let mut pairing = Pairing::new(local, remote);
     assert_eq!(ends(&pairing.plan(&[])), [("a0", "b0")]);
@@ -101,8 +167,13 @@ fn a_cap_lowers_what_an_interface_is_counted_for() {
 
 #[test]
 fn an_unknown_rate_counts_as_a_gigabit() {
-    let local = vec![interface("a0", &["10.9.0.1/24"]), rated("a1", GIGABIT + 1, &["10.9.0.2/24"])];
-    let plan = |local: &[PeerInterface]| Pairing::new(local.to_vec(), vec![interface("b0", &["10.9.0.3/24"])]).plan(&[]);
+    let local = vec![
+        interface("a0", &["10.9.0.1/24"]),
+        rated("a1", GIGABIT + 1, &["10.9.0.2/24"]),
+    ];
+    let plan = |local: &[PeerInterface]| {
+        Pairing::new(local.to_vec(), vec![interface("b0", &["10.9.0.3/24"])]).plan(&[])
+    };
     assert_eq!(ends(&plan(&local)), [("a1", "b0")]);
     let slower = [local[0].clone(), rated("a1", GIGABIT - 1, &["10.9.0.2/24"])];
     assert_eq!(ends(&plan(&slower)), [("a0", "b0")]);
@@ -110,28 +181,57 @@ fn an_unknown_rate_counts_as_a_gigabit() {
 
 #[test]
 fn a_family_that_is_not_wanted_is_not_planned() {
-    let side = |name, host| vec![interface(name, &[&format!("10.0.0.{host}/24"), &format!("fd00::{host}/64")])];
+    let side = |name, host| {
+        vec![interface(
+            name,
+            &[&format!("10.0.0.{host}/24"), &format!("fd00::{host}/64")],
+        )]
+    };
     let mut pairing = Pairing::new(side("a0", 1), side("b0", 2));
     pairing.restrict(IpAddr::is_ipv6);
     let plan = pairing.plan(&[]);
-    assert_eq!(plan.iter().map(|candidate| candidate.preference).collect::<Vec<_>>(), [Preference::OwnPrefix]);
+    assert_eq!(
+        plan.iter()
+            .map(|candidate| candidate.preference)
+            .collect::<Vec<_>>(),
+        [Preference::OwnPrefix]
+    );
 }
 
 #[test]
 fn the_most_interfaces_there_can_be_are_paired_in_order() {
     let side = |letter: &str, net: u32| -> Vec<PeerInterface> {
-        (0..MOST_INTERFACES).map(|number| interface(&format!("{letter}{number}"), &[&format!("10.9.{net}.{number}/16")])).collect()
+        (0..MOST_INTERFACES)
+            .map(|number| {
+                interface(
+                    &format!("{letter}{number}"),
+                    &[&format!("10.9.{net}.{number}/16")],
+                )
+            })
+            .collect()
     };
     let plan = Pairing::new(side("a", 1), side("b", 2)).plan(&[]);
     assert_eq!(plan.len(), MOST_INTERFACES);
-    assert!(plan.iter().all(|candidate| candidate.local.index == candidate.remote.index));
+    assert!(
+        plan.iter()
+            .all(|candidate| candidate.local.index == candidate.remote.index)
+    );
 }
 
 #[test]
 fn senseless_rates_are_harmless() {
     for rate in [0, 1 << 62, u64::MAX] {
         let side = |letter: &str, host: u32| -> Vec<PeerInterface> {
-            let one = |net| rated(&format!("{letter}{net}"), rate, &[&format!("10.{net}.0.{host}/24"), &format!("11.0.{host}.{net}/8")]);
+            let one = |net| {
+                rated(
+                    &format!("{letter}{net}"),
+                    rate,
+                    &[
+                        &format!("10.{net}.0.{host}/24"),
+                        &format!("11.0.{host}.{net}/8"),
+                    ],
+                )
+            };
             (0..MOST_INTERFACES).map(one).collect()
         };
         let (local, remote) = (side("a", 1), side("b", 2));
@@ -141,7 +241,17 @@ fn senseless_rates_are_harmless() {
         pairing.cap("a0", 0);
         assert_eq!(pairing.plan(&[]).len(), MOST_INTERFACES);
     }
-    let side = |host| [1, 2].map(|net| rated(&format!("x{net}"), u64::MAX, &[&format!("10.{net}.0.{host}/24")])).to_vec();
+    let side = |host| {
+        [1, 2]
+            .map(|net| {
+                rated(
+                    &format!("x{net}"),
+                    u64::MAX,
+                    &[&format!("10.{net}.0.{host}/24")],
+                )
+            })
+            .to_vec()
+    };
     assert_eq!(Pairing::new(side(1), side(2)).plan(&[]).len(), 2);
 }
 
@@ -150,19 +260,43 @@ fn no_other_plan_is_worth_more() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let (ours, theirs) = (1 + rng.below(4) as usize, 1 + rng.below(4) as usize);
-        let mut pairing = Pairing::new(random_side(&mut rng, "a", ours, 1), random_side(&mut rng, "b", theirs, 101));
+        let mut pairing = Pairing::new(
+            random_side(&mut rng, "a", ours, 1),
+            random_side(&mut rng, "b", theirs, 101),
+        );
         judge_at_random(&mut pairing, &mut rng);
         if rng.below(3) == 0 {
             pairing.cap("a0", GIGABIT / 4);
         }
         let plan = pairing.plan(&[]);
-        let locals: BTreeSet<&str> = plan.iter().map(|candidate| candidate.local.interface.as_str()).collect();
-        let remotes: BTreeSet<&str> = plan.iter().map(|candidate| candidate.remote.interface.as_str()).collect();
-        assert_eq!((locals.len(), remotes.len()), (plan.len(), plan.len()), "seed {seed}");
-        assert!(plan.iter().all(|candidate| may_be_planned(&pairing, candidate)), "seed {seed}");
-        let scores: Vec<Score> = plan.iter().map(|candidate| score(&pairing, candidate)).collect();
+        let locals: BTreeSet<&str> = plan
+            .iter()
+            .map(|candidate| candidate.local.interface.as_str())
+            .collect();
+        let remotes: BTreeSet<&str> = plan
+            .iter()
+            .map(|candidate| candidate.remote.interface.as_str())
+            .collect();
+        assert_eq!(
+            (locals.len(), remotes.len()),
+            (plan.len(), plan.len()),
+            "seed {seed}"
+        );
+        assert!(
+            plan.iter()
+                .all(|candidate| may_be_planned(&pairing, candidate)),
+            "seed {seed}"
+        );
+        let scores: Vec<Score> = plan
+            .iter()
+            .map(|candidate| score(&pairing, candidate))
+            .collect();
         let names: Vec<String> = (0..ours).map(|number| format!("a{number}")).collect();
-        assert_eq!(sum(&scores), best_score(&pairing, &names, &mut Vec::new()), "seed {seed}");
+        assert_eq!(
+            sum(&scores),
+            best_score(&pairing, &names, &mut Vec::new()),
+            "seed {seed}"
+        );
     }
 }
 
@@ -180,7 +314,11 @@ fn random_side(rng: &mut Rng, letter: &str, count: usize, first_host: usize) -> 
         let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
         let rates = [None, Some(GIGABIT / 10), Some(GIGABIT), Some(10 * GIGABIT)];
         let line_rate_bps = rates[rng.below(4) as usize];
-        PeerInterface { line_rate_bps, candidate: rng.below(10) > 0, ..interface(&format!("{letter}{number}"), &addresses) }
+        PeerInterface {
+            line_rate_bps,
+            candidate: rng.below(10) > 0,
+            ..interface(&format!("{letter}{number}"), &addresses)
+        }
     };
     (0..count).map(&mut one).collect()
 }
@@ -201,8 +339,15 @@ fn judge_at_random(pairing: &mut Pairing, rng: &mut Rng) {
 type Score = [i64; 8];
 
 fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
-    let cap = if candidate.local.interface == "a0" { pairing.caps.get("a0").copied() } else { None };
-    let rate = candidate.rate_bps.unwrap_or(GIGABIT).min(cap.unwrap_or(u64::MAX));
+    let cap = if candidate.local.interface == "a0" {
+        pairing.caps.get("a0").copied()
+    } else {
+        None
+    };
+    let rate = candidate
+        .rate_bps
+        .unwrap_or(GIGABIT)
+        .min(cap.unwrap_or(u64::MAX));
     let mut score = [rate as i64, 0, 0, 0, 0, 0, 0, 0];
     score[1] = i64::from(pairing.is_in_use(candidate.id()));
     let place = match candidate.preference {
@@ -212,11 +357,17 @@ fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
         Preference::SharedSubnet => 5,
     };
     score[place] = 1;
-    score[6] = i64::from(matches!(pairing.state(candidate.id()), State::Reached | State::Verified));
-    let (ours, theirs): (BTreeSet<u32>, BTreeSet<u32>) =
-        pairing.candidates().map(|candidate| (candidate.local.index, candidate.remote.index)).unzip();
+    score[6] = i64::from(matches!(
+        pairing.state(candidate.id()),
+        State::Reached | State::Verified
+    ));
+    let (ours, theirs): (BTreeSet<u32>, BTreeSet<u32>) = pairing
+        .candidates()
+        .map(|candidate| (candidate.local.index, candidate.remote.index))
+        .unzip();
     let before = |indices: &BTreeSet<u32>, index| indices.range(..index).count() as i64;
-    score[7] = -(before(&ours, candidate.local.index) - before(&theirs, candidate.remote.index)).pow(2);
+    score[7] =
+        -(before(&ours, candidate.local.index) - before(&theirs, candidate.remote.index)).pow(2);
     score
 }
 
@@ -228,19 +379,28 @@ fn sum(scores: &[Score]) -> Score {
 fn may_be_planned(pairing: &Pairing, candidate: &Candidate) -> bool {
     match pairing.state(candidate.id()) {
         State::Failed(_) => false,
-        State::Untried => candidate.preference != Preference::LinkLocal && !pairing.uses_an_end(candidate),
+        State::Untried => {
+            candidate.preference != Preference::LinkLocal && !pairing.uses_an_end(candidate)
+        }
         State::Reached | State::Verified => true,
     }
 }
 
 /// Tries every pairing of the interfaces `ours` with those of the peer that are not `used`.
 fn best_score(pairing: &Pairing, ours: &[String], used: &mut Vec<String>) -> Score {
-    let Some((first, rest)) = ours.split_first() else { return [0; 8] };
+    let Some((first, rest)) = ours.split_first() else {
+        return [0; 8];
+    };
     let mut best = best_score(pairing, rest, used);
-    for candidate in pairing.candidates().filter(|candidate| candidate.local.interface == *first && may_be_planned(pairing, candidate)) {
+    for candidate in pairing.candidates().filter(|candidate| {
+        candidate.local.interface == *first && may_be_planned(pairing, candidate)
+    }) {
         if !used.contains(&candidate.remote.interface) {
             used.push(candidate.remote.interface.clone());
-            best = best.max(sum(&[score(pairing, candidate), best_score(pairing, rest, used)]));
+            best = best.max(sum(&[
+                score(pairing, candidate),
+                best_score(pairing, rest, used),
+            ]));
             used.pop();
         }
     }

@@ -3,20 +3,30 @@
 use super::*;
 
 fn wrong(arrived: &str) -> Failure {
-    Failure::WrongInterface { arrived: arrived.into() }
+    Failure::WrongInterface {
+        arrived: arrived.into(),
+    }
 }
 
 /// Plans and verifies until nothing changes; `works` returns the outcome of each connection.
 /// Returns the links.
-fn settle(pairing: &mut Pairing, works: impl Fn(&Candidate) -> Result<(), Failure>) -> Vec<Candidate> {
+fn settle(
+    pairing: &mut Pairing,
+    works: impl Fn(&Candidate) -> Result<(), Failure>,
+) -> Vec<Candidate> {
     for _ in 0..100 {
         let plan = pairing.plan(&[]);
-        let untried: Vec<&Candidate> = plan.iter().filter(|candidate| *pairing.state(candidate.id()) != State::Verified).collect();
+        let untried: Vec<&Candidate> = plan
+            .iter()
+            .filter(|candidate| *pairing.state(candidate.id()) != State::Verified)
+            .collect();
         if untried.is_empty() {
             return plan;
         }
-        let verdicts: Vec<(CandidateId, Result<(), Failure>)> =
-            untried.into_iter().map(|candidate| (candidate.id(), works(candidate))).collect();
+        let verdicts: Vec<(CandidateId, Result<(), Failure>)> = untried
+            .into_iter()
+            .map(|candidate| (candidate.id(), works(candidate)))
+            .collect();
         for (id, verdict) in verdicts {
             match verdict {
                 Ok(()) => pairing.verified(id),
@@ -34,7 +44,10 @@ fn bare_cables_are_found_as_they_are_crossed() {
     assert_eq!(probe_all(&mut pairing, &[2, 0, 1]), 9);
     let plan = pairing.plan(&[]);
     assert_eq!(ends(&plan), [("a0", "b2"), ("a1", "b0"), ("a2", "b1")]);
-    assert!(plan.iter().all(|candidate| candidate.preference == Preference::LinkLocal));
+    assert!(
+        plan.iter()
+            .all(|candidate| candidate.preference == Preference::LinkLocal)
+    );
 }
 
 #[test]
@@ -48,7 +61,10 @@ fn a_cable_without_a_partner_is_probed_and_left_out() {
 fn each_interface_is_probed_early_and_each_pair_once() {
     let mut pairing = Pairing::new(bare("a", 40), bare("b", 50));
     let first = pairing.to_probe(&[]);
-    let local: BTreeSet<&str> = first.iter().map(|candidate| candidate.local.interface.as_str()).collect();
+    let local: BTreeSet<&str> = first
+        .iter()
+        .map(|candidate| candidate.local.interface.as_str())
+        .collect();
     assert_eq!((first.len(), local.len()), (MOST_PROBES, 40));
     assert_eq!(probe_all(&mut pairing, &[]), 40 * 50);
 }
@@ -58,14 +74,19 @@ fn interfaces_with_a_verified_link_or_taken_are_not_probed() {
     let mut pairing = Pairing::new(bare("a", 3), bare("b", 3));
     let id = between(&pairing, "a0", "b1", Preference::LinkLocal);
     pairing.verified(id);
-    assert_eq!(ends(&pairing.to_probe(&taken(&[("a1", "b0")]))), [("a2", "b2")]);
+    assert_eq!(
+        ends(&pairing.to_probe(&taken(&[("a1", "b0")]))),
+        [("a2", "b2")]
+    );
 }
 
 #[test]
 fn where_arp_answers_on_the_wrong_interface_link_local_takes_over() {
     let (mut local, mut remote) = one_subnet();
     for (side, letter) in [(&mut local, "a"), (&mut remote, "b")] {
-        side.iter_mut().zip(bare(letter, 2)).for_each(|(interface, bare)| interface.addresses.extend(bare.addresses));
+        side.iter_mut()
+            .zip(bare(letter, 2))
+            .for_each(|(interface, bare)| interface.addresses.extend(bare.addresses));
     }
     let mut pairing = Pairing::new(local, remote);
     // Every IPv4 connection arrives at b1, as measured.
@@ -81,7 +102,10 @@ fn where_arp_answers_on_the_wrong_interface_link_local_takes_over() {
     }
     let links = settle(&mut pairing, works);
     assert_eq!(ends(&links), [("a0", "b0"), ("a1", "b1")]);
-    assert_eq!(links.iter().map(|link| link.preference).collect::<Vec<_>>(), [Preference::LinkLocal, Preference::SharedSubnet]);
+    assert_eq!(
+        links.iter().map(|link| link.preference).collect::<Vec<_>>(),
+        [Preference::LinkLocal, Preference::SharedSubnet]
+    );
 }
 
 #[test]
@@ -93,11 +117,25 @@ fn where_all_ways_fail_nothing_is_planned() {
 
 #[test]
 fn another_way_between_the_same_interfaces_is_tried_when_the_better_one_fails() {
-    let side = |name, host| vec![interface(name, &[&format!("10.0.0.{host}/24"), &format!("fd00::{host}/64")])];
+    let side = |name, host| {
+        vec![interface(
+            name,
+            &[&format!("10.0.0.{host}/24"), &format!("fd00::{host}/64")],
+        )]
+    };
     let mut pairing = Pairing::new(side("a0", 1), side("b0", 2));
     assert_eq!(pairing.plan(&[])[0].preference, Preference::OwnSubnet);
-    let links = settle(&mut pairing, |candidate| if candidate.remote.address.is_ipv4() { Err(Failure::Unreachable) } else { Ok(()) });
-    assert_eq!(links.iter().map(|link| link.preference).collect::<Vec<_>>(), [Preference::OwnPrefix]);
+    let links = settle(&mut pairing, |candidate| {
+        if candidate.remote.address.is_ipv4() {
+            Err(Failure::Unreachable)
+        } else {
+            Ok(())
+        }
+    });
+    assert_eq!(
+        links.iter().map(|link| link.preference).collect::<Vec<_>>(),
+        [Preference::OwnPrefix]
+    );
 }
 
 #[test]
@@ -107,8 +145,16 @@ fn a_link_that_works_is_not_taken_down_for_an_equal_one() {
     let crossed = between(&pairing, "a0", "b1", Preference::SharedSubnet);
     pairing.verified(crossed);
     assert_eq!(ends(&pairing.plan(&[])), [("a0", "b1"), ("a1", "b0")]);
-    let better = |name, host| interface(name, &[&format!("10.9.0.{host}/24"), &format!("10.1.0.{host}/24")]);
-    pairing.update(vec![better("a0", 11), interface("a1", &["10.9.0.12/24"])], vec![better("b0", 21), interface("b1", &["10.9.0.22/24"])]);
+    let better = |name, host| {
+        interface(
+            name,
+            &[&format!("10.9.0.{host}/24"), &format!("10.1.0.{host}/24")],
+        )
+    };
+    pairing.update(
+        vec![better("a0", 11), interface("a1", &["10.9.0.12/24"])],
+        vec![better("b0", 21), interface("b1", &["10.9.0.22/24"])],
+    );
     let own = between(&pairing, "a0", "b0", Preference::OwnSubnet);
     assert_eq!(*pairing.state(own), State::Untried);
     assert!(ends(&pairing.plan(&[])).contains(&("a0", "b1")));
@@ -116,15 +162,23 @@ fn a_link_that_works_is_not_taken_down_for_an_equal_one() {
 
 #[test]
 fn a_link_that_works_gives_way_to_a_greater_total_and_returns_if_that_fails() {
-    let local = vec![rated("a0", 10 * GIGABIT, &["10.9.0.1/24"]), rated("a1", GIGABIT, &["10.9.0.2/24"])];
+    let local = vec![
+        rated("a0", 10 * GIGABIT, &["10.9.0.1/24"]),
+        rated("a1", GIGABIT, &["10.9.0.2/24"]),
+    ];
     let mut remote = vec![rated("b0", GIGABIT, &["10.9.0.3/24"])];
     let mut pairing = Pairing::new(local.clone(), remote.clone());
     let working = between(&pairing, "a0", "b0", Preference::SharedSubnet);
     pairing.verified(working);
     remote.push(rated("b1", 10 * GIGABIT, &["10.9.0.4/24"]));
     pairing.update(local, remote);
-    assert_eq!(ends(&pairing.plan(&[])), [("a0", "b0"), ("a1", "b1")], "an unanswered probe holds no place");
-    let [faster, slower] = [("a0", "b1"), ("a1", "b0")].map(|(ours, theirs)| between(&pairing, ours, theirs, Preference::SharedSubnet));
+    assert_eq!(
+        ends(&pairing.plan(&[])),
+        [("a0", "b0"), ("a1", "b1")],
+        "an unanswered probe holds no place"
+    );
+    let [faster, slower] = [("a0", "b1"), ("a1", "b0")]
+        .map(|(ours, theirs)| between(&pairing, ours, theirs, Preference::SharedSubnet));
     pairing.reached(faster);
     pairing.reached(slower);
     assert_eq!(ends(&pairing.plan(&[])), [("a0", "b1"), ("a1", "b0")]);
@@ -138,7 +192,8 @@ fn of_two_equal_links_that_were_verified_the_older_is_kept() {
     let (local, remote) = one_subnet();
     for (first, second) in [("a0", "a1"), ("a1", "a0")] {
         let mut pairing = Pairing::new(local.clone(), remote[..1].to_vec());
-        let [older, newer] = [first, second].map(|ours| between(&pairing, ours, "b0", Preference::SharedSubnet));
+        let [older, newer] =
+            [first, second].map(|ours| between(&pairing, ours, "b0", Preference::SharedSubnet));
         pairing.verified(older);
         pairing.verified(newer);
         assert_eq!(ends(&pairing.plan(&[])), [(first, "b0")]);
@@ -148,7 +203,14 @@ fn of_two_equal_links_that_were_verified_the_older_is_kept() {
 
 #[test]
 fn the_order_of_interfaces_does_not_depend_on_what_failed() {
-    let remote = (0..3).map(|number| interface(&format!("b{number}"), &[&format!("10.9.0.{}/24", 20 + number)])).collect();
+    let remote = (0..3)
+        .map(|number| {
+            interface(
+                &format!("b{number}"),
+                &[&format!("10.9.0.{}/24", 20 + number)],
+            )
+        })
+        .collect();
     let mut pairing = Pairing::new(one_subnet().0, remote);
     for ours in ["a0", "a1"] {
         let id = between(&pairing, ours, "b0", Preference::SharedSubnet);
@@ -164,7 +226,14 @@ fn the_order_of_interfaces_does_not_depend_on_what_failed() {
 
 #[test]
 fn the_interfaces_that_are_left_pair_in_their_order() {
-    let local = (0..3).map(|number| interface(&format!("a{number}"), &[&format!("10.9.0.{}/24", 10 + number)])).collect();
+    let local = (0..3)
+        .map(|number| {
+            interface(
+                &format!("a{number}"),
+                &[&format!("10.9.0.{}/24", 10 + number)],
+            )
+        })
+        .collect();
     let mut pairing = Pairing::new(local, one_subnet().1);
     for theirs in ["b0", "b1"] {
         let id = between(&pairing, "a0", theirs, Preference::SharedSubnet);
@@ -204,7 +273,10 @@ fn a_cable_plugged_in_later_is_planned_and_the_others_stay() {
     assert_eq!(pairing.plan(&[]), links);
     assert_eq!(ends(&pairing.to_probe(&[])), [("a2", "b2")]);
     probe_all(&mut pairing, &[0, 1, 2]);
-    assert_eq!(ends(&pairing.plan(&[])), [("a0", "b0"), ("a1", "b1"), ("a2", "b2")]);
+    assert_eq!(
+        ends(&pairing.plan(&[])),
+        [("a0", "b0"), ("a1", "b1"), ("a2", "b2")]
+    );
 }
 
 #[test]
@@ -226,15 +298,23 @@ fn an_interface_that_goes_takes_its_verdicts_along() {
 fn what_came_back_is_tried_again_and_the_rest_is_not() {
     type Change = fn(&mut PeerInterface);
     let changes: [(&str, Change); 3] = [
-        ("another address", |interface| interface.addresses.push(PeerAddress { ip: [10, 3, 0, 1].into(), prefix_len: 24 })),
-        ("another line rate", |interface| interface.line_rate_bps = Some(GIGABIT)),
+        ("another address", |interface| {
+            interface.addresses.push(PeerAddress {
+                ip: [10, 3, 0, 1].into(),
+                prefix_len: 24,
+            })
+        }),
+        ("another line rate", |interface| {
+            interface.line_rate_bps = Some(GIGABIT)
+        }),
         ("its carrier again", |interface| interface.candidate = true),
     ];
     for (what, change) in changes {
         let (mut local, remote) = one_subnet();
         let mut pairing = Pairing::new(local.clone(), remote.clone());
         let ids: Vec<CandidateId> = pairing.candidates().map(Candidate::id).collect();
-        ids.iter().for_each(|id| pairing.failed(*id, Failure::Unreachable));
+        ids.iter()
+            .for_each(|id| pairing.failed(*id, Failure::Unreachable));
         pairing.update(local.clone(), remote.clone());
         assert_eq!(pairing.plan(&[]), [], "nothing changed");
         if what == "its carrier again" {
@@ -262,7 +342,12 @@ fn a_subnet_that_is_not_shared_any_more_is_tried_again() {
 
 #[test]
 fn restrictions_and_caps_outlive_changes() {
-    let side = |name, host| vec![interface(name, &[&format!("10.0.0.{host}/24"), &format!("fd00::{host}/64")])];
+    let side = |name, host| {
+        vec![interface(
+            name,
+            &[&format!("10.0.0.{host}/24"), &format!("fd00::{host}/64")],
+        )]
+    };
     let mut pairing = Pairing::new(side("a0", 1), side("b0", 2));
     pairing.restrict(IpAddr::is_ipv6);
     pairing.cap("a0", 5);

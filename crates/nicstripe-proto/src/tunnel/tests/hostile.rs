@@ -29,25 +29,100 @@ const UNKNOWN: ConnId = ConnId(9);
 #[test]
 fn breaches_are_named() {
     let conn = ConnId(0);
-    let open = |conn| Record::Open { conn, window: 1, target: "x:1" };
+    let open = |conn| Record::Open {
+        conn,
+        window: 1,
+        target: "x:1",
+    };
     let unexpected = |what, conn| TunnelError::Unexpected { what, conn };
     assert_eq!(breach(&[open(conn)]), TunnelError::NotNew(0));
-    assert_eq!(breach(&[open(UNKNOWN), open(UNKNOWN)]), TunnelError::NotNew(9));
-    assert_eq!(breach(&[Record::Data { conn: UNKNOWN, bytes: b"x" }]), unexpected("data", 9));
-    assert_eq!(breach(&[Record::End { conn: UNKNOWN }]), unexpected("an end", 9));
-    assert_eq!(breach(&[Record::Reset { conn: UNKNOWN }]), unexpected("a reset", 9));
-    assert_eq!(breach(&[Record::Window { conn: UNKNOWN, bytes: 1 }]), unexpected("a window", 9));
-    assert_eq!(breach(&[Record::Opened { conn, window: 1 }]), unexpected("that it is open", 0));
-    assert_eq!(breach(&[Record::Refused { conn, code: TargetRefusal::TooMany, why: "" }]), unexpected("a refusal", 0));
-    assert_eq!(breach(&[Record::End { conn }, Record::End { conn }]), unexpected("a second end", 0));
-    assert_eq!(breach(&[Record::End { conn }, Record::Data { conn, bytes: b"x" }]), unexpected("data after the end", 0));
-    assert_eq!(breach(&[open(UNKNOWN), Record::Data { conn: UNKNOWN, bytes: b"x" }]), unexpected("data", 9));
-    assert_eq!(breach(&[Record::Window { conn, bytes: MOST_WINDOW }]), TunnelError::TooWide(0));
-    assert_eq!(breach(&[Record::Open { conn: UNKNOWN, window: MOST_WINDOW + 1, target: "x:1" }]), TunnelError::TooWide(9));
+    assert_eq!(
+        breach(&[open(UNKNOWN), open(UNKNOWN)]),
+        TunnelError::NotNew(9)
+    );
+    assert_eq!(
+        breach(&[Record::Data {
+            conn: UNKNOWN,
+            bytes: b"x"
+        }]),
+        unexpected("data", 9)
+    );
+    assert_eq!(
+        breach(&[Record::End { conn: UNKNOWN }]),
+        unexpected("an end", 9)
+    );
+    assert_eq!(
+        breach(&[Record::Reset { conn: UNKNOWN }]),
+        unexpected("a reset", 9)
+    );
+    assert_eq!(
+        breach(&[Record::Window {
+            conn: UNKNOWN,
+            bytes: 1
+        }]),
+        unexpected("a window", 9)
+    );
+    assert_eq!(
+        breach(&[Record::Opened { conn, window: 1 }]),
+        unexpected("that it is open", 0)
+    );
+    assert_eq!(
+        breach(&[Record::Refused {
+            conn,
+            code: TargetRefusal::TooMany,
+            why: ""
+        }]),
+        unexpected("a refusal", 0)
+    );
+    assert_eq!(
+        breach(&[Record::End { conn }, Record::End { conn }]),
+        unexpected("a second end", 0)
+    );
+    assert_eq!(
+        breach(&[Record::End { conn }, Record::Data { conn, bytes: b"x" }]),
+        unexpected("data after the end", 0)
+    );
+    assert_eq!(
+        breach(&[
+            open(UNKNOWN),
+            Record::Data {
+                conn: UNKNOWN,
+                bytes: b"x"
+            }
+        ]),
+        unexpected("data", 9)
+    );
+    assert_eq!(
+        breach(&[Record::Window {
+            conn,
+            bytes: MOST_WINDOW
+        }]),
+        TunnelError::TooWide(0)
+    );
+    assert_eq!(
+        breach(&[Record::Open {
+            conn: UNKNOWN,
+            window: MOST_WINDOW + 1,
+            target: "x:1"
+        }]),
+        TunnelError::TooWide(9)
+    );
     let bytes = vec![0; FIRST_WINDOW as usize + 1];
-    assert_eq!(breach(&[Record::Data { conn, bytes: &bytes }]), TunnelError::Window { conn: 0, len: bytes.len() });
+    assert_eq!(
+        breach(&[Record::Data {
+            conn,
+            bytes: &bytes
+        }]),
+        TunnelError::Window {
+            conn: 0,
+            len: bytes.len()
+        }
+    );
     let mut client = Tunnels::new(Role::Client);
-    assert_eq!(client.handle_batch(&batch(&[open(conn)])), Err(unexpected("an open", 0)));
+    assert_eq!(
+        client.handle_batch(&batch(&[open(conn)])),
+        Err(unexpected("an open", 0))
+    );
 }
 
 #[test]
@@ -55,7 +130,11 @@ fn a_peer_that_opens_without_end_and_takes_no_answer_is_stopped() {
     let mut daemon = Tunnels::new(Role::Daemon);
     let mut result = Ok(());
     for number in 0..100_000 {
-        result = daemon.handle_batch(&batch(&[Record::Open { conn: ConnId(number), window: 1, target: "x:1" }]));
+        result = daemon.handle_batch(&batch(&[Record::Open {
+            conn: ConnId(number),
+            window: 1,
+            target: "x:1",
+        }]));
         if result.is_err() {
             break;
         }
@@ -70,8 +149,26 @@ fn a_peer_that_opens_and_resets_without_end_leaves_nothing() {
     let mut daemon = Tunnels::new(Role::Daemon);
     for number in 0..100_000 {
         let conn = ConnId(number);
-        daemon.handle_batch(&batch(&[Record::Open { conn, window: 1, target: "x:1" }, Record::Reset { conn }])).unwrap();
-        assert_eq!(events(&mut daemon), [TunnelEvent::Asked { conn, target: "x:1".into() }, TunnelEvent::Reset(conn)]);
+        daemon
+            .handle_batch(&batch(&[
+                Record::Open {
+                    conn,
+                    window: 1,
+                    target: "x:1",
+                },
+                Record::Reset { conn },
+            ]))
+            .unwrap();
+        assert_eq!(
+            events(&mut daemon),
+            [
+                TunnelEvent::Asked {
+                    conn,
+                    target: "x:1".into()
+                },
+                TunnelEvent::Reset(conn)
+            ]
+        );
         daemon.close(conn);
     }
     daemon.check();
@@ -84,14 +181,27 @@ fn a_peer_that_fills_every_window_and_is_not_read_has_the_most_and_no_more() {
     let mut sent = 0;
     for number in 0..MOST_CONNECTIONS as u32 {
         let conn = ConnId(number);
-        daemon.handle_batch(&batch(&[Record::Open { conn, window: 1, target: "x:1" }])).unwrap();
+        daemon
+            .handle_batch(&batch(&[Record::Open {
+                conn,
+                window: 1,
+                target: "x:1",
+            }]))
+            .unwrap();
         daemon.accept(conn);
         let mut told = vec![0; 4096];
         let len = daemon.fill(&mut told);
-        let Some(Ok(Record::Opened { window, .. })) = RecordReader::new(&told[..len]).next() else { panic!("no answer") };
+        let Some(Ok(Record::Opened { window, .. })) = RecordReader::new(&told[..len]).next() else {
+            panic!("no answer")
+        };
         let bytes = vec![1; window as usize];
         sent += u64::from(window);
-        daemon.handle_batch(&batch(&[Record::Data { conn, bytes: &bytes }])).unwrap();
+        daemon
+            .handle_batch(&batch(&[Record::Data {
+                conn,
+                bytes: &bytes,
+            }]))
+            .unwrap();
     }
     daemon.check();
     assert_eq!(daemon.buffered_bytes(), sent);

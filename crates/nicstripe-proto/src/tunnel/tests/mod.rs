@@ -22,13 +22,21 @@ const PLACES: usize = 4;
 
 impl Mux {
     pub(super) fn new() -> Self {
-        Self { client: Tunnels::new(Role::Client), daemon: Tunnels::new(Role::Daemon), up: VecDeque::new(), down: VecDeque::new() }
+        Self {
+            client: Tunnels::new(Role::Client),
+            daemon: Tunnels::new(Role::Daemon),
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+        }
     }
 
     /// Sends a batch from each end that has one and is within the limit.
     pub(super) fn send(&mut self, batch: usize) -> bool {
         let mut any = false;
-        for (end, queue) in [(&mut self.client, &mut self.up), (&mut self.daemon, &mut self.down)] {
+        for (end, queue) in [
+            (&mut self.client, &mut self.up),
+            (&mut self.daemon, &mut self.down),
+        ] {
             if end.is_due() && queue.len() < PLACES {
                 let mut bytes = vec![0xee; batch];
                 let len = end.fill(&mut bytes);
@@ -46,8 +54,10 @@ impl Mux {
     pub(super) fn arrive(&mut self) -> bool {
         let (up, down) = (self.up.pop_front(), self.down.pop_front());
         let any = up.is_some() || down.is_some();
-        up.into_iter().for_each(|batch| self.daemon.handle_batch(&batch).unwrap());
-        down.into_iter().for_each(|batch| self.client.handle_batch(&batch).unwrap());
+        up.into_iter()
+            .for_each(|batch| self.daemon.handle_batch(&batch).unwrap());
+        down.into_iter()
+            .for_each(|batch| self.client.handle_batch(&batch).unwrap());
         any
     }
 
@@ -88,7 +98,13 @@ pub(super) fn read(end: &mut Tunnels, conn: ConnId, most: usize) -> (Vec<u8>, bo
 fn bytes_go_both_ways_and_each_way_ends_by_itself() {
     let mut mux = Mux::new();
     let conn = mux.opened();
-    assert_eq!(events(&mut mux.daemon), [TunnelEvent::Asked { conn, target: "host:22".into() }]);
+    assert_eq!(
+        events(&mut mux.daemon),
+        [TunnelEvent::Asked {
+            conn,
+            target: "host:22".into()
+        }]
+    );
     assert_eq!(events(&mut mux.client), [TunnelEvent::Opened(conn)]);
     assert_eq!(mux.client.write(conn, b"question"), Ok(8));
     mux.client.finish(conn);
@@ -96,7 +112,10 @@ fn bytes_go_both_ways_and_each_way_ends_by_itself() {
     assert_eq!(read(&mut mux.daemon, conn, 3), (b"question".to_vec(), true));
     assert_eq!(mux.daemon.write(conn, b"answer"), Ok(6));
     mux.settle();
-    assert_eq!(read(&mut mux.client, conn, 100), (b"answer".to_vec(), false));
+    assert_eq!(
+        read(&mut mux.client, conn, 100),
+        (b"answer".to_vec(), false)
+    );
     mux.daemon.finish(conn);
     mux.settle();
     assert_eq!(read(&mut mux.client, conn, 100), (Vec::new(), true));
@@ -114,7 +133,11 @@ fn a_refusal_says_why_and_leaves_nothing() {
     mux.settle();
     mux.daemon.refuse(conn, TargetRefusal::NotAllowed, "no");
     mux.settle();
-    let refused = TunnelEvent::Refused { conn, code: TargetRefusal::NotAllowed, why: "no".into() };
+    let refused = TunnelEvent::Refused {
+        conn,
+        code: TargetRefusal::NotAllowed,
+        why: "no".into(),
+    };
     assert_eq!(events(&mut mux.client), [refused]);
     mux.client.close(conn);
     assert!(mux.client.is_empty() && mux.daemon.is_empty());
@@ -128,7 +151,10 @@ fn what_was_written_before_a_way_ended_arrives_although_its_writer_is_gone() {
     mux.client.finish(conn);
     mux.client.close(conn);
     mux.settle();
-    assert_eq!(read(&mut mux.daemon, conn, 100), (b"last words".to_vec(), true));
+    assert_eq!(
+        read(&mut mux.daemon, conn, 100),
+        (b"last words".to_vec(), true)
+    );
     assert_eq!(mux.daemon.write(conn, b"too late"), Err(Broken));
     mux.daemon.close(conn);
     assert!(mux.client.is_empty() && mux.daemon.is_empty());
@@ -143,7 +169,10 @@ fn the_end_of_the_mux_takes_what_is_not_whole_and_leaves_what_is() {
     mux.client.write(torn, b"part of it").unwrap();
     mux.settle();
     mux.daemon.end();
-    assert_eq!(read(&mut mux.daemon, whole, 100), (b"all of it".to_vec(), true));
+    assert_eq!(
+        read(&mut mux.daemon, whole, 100),
+        (b"all of it".to_vec(), true)
+    );
     assert_eq!(read(&mut mux.daemon, torn, 100), (Vec::new(), false));
     assert_eq!(mux.daemon.write(torn, b"x"), Err(Broken));
     mux.daemon.close(whole);
@@ -219,13 +248,18 @@ fn a_window_grows_although_the_next_one_is_always_under_way() {
     }
     // The capacity of the mux; a larger window gains nothing.
     let held = mux.daemon.connections[&conn].inbound.held();
-    assert!(held >= (PLACES * crate::frame::MAX_PAYLOAD) as u64, "{held}");
+    assert!(
+        held >= (PLACES * crate::frame::MAX_PAYLOAD) as u64,
+        "{held}"
+    );
 }
 
 #[test]
 fn as_many_connections_as_there_may_be_all_move_and_stay_within_the_bounds() {
     let mut mux = Mux::new();
-    let conns: Vec<ConnId> = (0..MOST_CONNECTIONS).map(|_| mux.client.open("host:22").unwrap()).collect();
+    let conns: Vec<ConnId> = (0..MOST_CONNECTIONS)
+        .map(|_| mux.client.open("host:22").unwrap())
+        .collect();
     assert_eq!(mux.client.open("host:22"), Err(OpenError::TooMany));
     mux.settle();
     conns.iter().for_each(|conn| mux.daemon.accept(*conn));
@@ -239,13 +273,22 @@ fn as_many_connections_as_there_may_be_all_move_and_stay_within_the_bounds() {
         mux.client.check();
         mux.settle();
         mux.daemon.check();
-        assert!(mux.daemon.buffered_bytes() <= MOST_RECEIVED, "round {round}");
+        assert!(
+            mux.daemon.buffered_bytes() <= MOST_RECEIVED,
+            "round {round}"
+        );
         for (conn, moved) in conns.iter().zip(&mut moved) {
             *moved += read(&mut mux.daemon, *conn, 1 << 20).0.len();
         }
         mux.settle();
     }
-    assert!(moved.iter().all(|bytes| *bytes >= 4 * (LEAST_WINDOW as usize / 2)), "{:?}", moved.iter().min());
+    assert!(
+        moved
+            .iter()
+            .all(|bytes| *bytes >= 4 * (LEAST_WINDOW as usize / 2)),
+        "{:?}",
+        moved.iter().min()
+    );
     conns.iter().for_each(|conn| mux.client.close(*conn));
     mux.settle();
     conns.iter().for_each(|conn| mux.daemon.close(*conn));
@@ -263,5 +306,8 @@ fn connections_have_turns_within_a_batch() {
     let last = conns[7];
     mux.send(crate::frame::MAX_PAYLOAD);
     mux.arrive();
-    assert!(!read(&mut mux.daemon, last, 1 << 20).0.is_empty(), "the last tunnel has data in the first batch");
+    assert!(
+        !read(&mut mux.daemon, last, 1 << 20).0.is_empty(),
+        "the last tunnel has data in the first batch"
+    );
 }

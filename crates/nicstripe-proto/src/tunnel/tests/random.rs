@@ -60,7 +60,11 @@ struct World {
 
 impl World {
     fn end(&mut self, end: usize) -> &mut Tunnels {
-        if end == 0 { &mut self.mux.client } else { &mut self.mux.daemon }
+        if end == 0 {
+            &mut self.mux.client
+        } else {
+            &mut self.mux.daemon
+        }
     }
 
     fn take_events(&mut self) {
@@ -69,7 +73,9 @@ impl World {
                 match event {
                     TunnelEvent::Asked { conn, .. } => match self.random.below(8) {
                         0 => {
-                            self.mux.daemon.refuse(conn, TargetRefusal::NotAllowed, "no");
+                            self.mux
+                                .daemon
+                                .refuse(conn, TargetRefusal::NotAllowed, "no");
                             self.life(conn).users[1].has_closed = true;
                         }
                         _ => self.mux.daemon.accept(conn),
@@ -78,10 +84,16 @@ impl World {
                     TunnelEvent::Refused { conn, .. } => {
                         self.mux.client.close(conn);
                         let life = self.life(conn);
-                        life.users.iter_mut().for_each(|user| user.has_closed = true);
+                        life.users
+                            .iter_mut()
+                            .for_each(|user| user.has_closed = true);
                         life.is_over = true;
                     }
-                    TunnelEvent::Reset(conn) => self.life(conn).users.iter_mut().for_each(|user| user.is_broken = true),
+                    TunnelEvent::Reset(conn) => self
+                        .life(conn)
+                        .users
+                        .iter_mut()
+                        .for_each(|user| user.is_broken = true),
                     TunnelEvent::Readable(_) | TunnelEvent::Writable(_) => {}
                 }
             }
@@ -89,7 +101,10 @@ impl World {
     }
 
     fn life(&mut self, conn: ConnId) -> &mut Life {
-        self.lives.iter_mut().find(|life| life.conn == conn).unwrap()
+        self.lives
+            .iter_mut()
+            .find(|life| life.conn == conn)
+            .unwrap()
     }
 
     fn write(&mut self, at: usize, end: usize, most: u64) {
@@ -97,7 +112,9 @@ impl World {
         if user.has_closed || user.has_finished {
             return;
         }
-        let bytes: Vec<u8> = (0..1 + self.random.below(most)).map(|offset| byte(conn, end, user.written + offset)).collect();
+        let bytes: Vec<u8> = (0..1 + self.random.below(most))
+            .map(|offset| byte(conn, end, user.written + offset))
+            .collect();
         if let Ok(count) = self.end(end).write(conn, &bytes) {
             self.lives[at].users[end].written += count as u64;
         }
@@ -113,10 +130,16 @@ impl World {
             Ok(Some(0)) => {
                 let life = &mut self.lives[at];
                 life.users[end].has_seen_end = true;
-                assert!(life.users[1 - end].has_finished && life.users[1 - end].written == user.read, "{life:?}");
+                assert!(
+                    life.users[1 - end].has_finished && life.users[1 - end].written == user.read,
+                    "{life:?}"
+                );
             }
             Ok(Some(count)) => {
-                let right = into[..count].iter().enumerate().all(|(offset, got)| *got == byte(conn, 1 - end, user.read + offset as u64));
+                let right = into[..count]
+                    .iter()
+                    .enumerate()
+                    .all(|(offset, got)| *got == byte(conn, 1 - end, user.read + offset as u64));
                 assert!(right, "{conn:?} at {}", user.read);
                 self.end(end).consume(conn, count);
                 self.lives[at].users[end].read += count as u64;
@@ -145,14 +168,23 @@ impl World {
         match self.random.below(10) {
             0 if self.lives.len() < 60 => {
                 let conn = self.mux.client.open("host:1").unwrap();
-                let mut life = Life { conn, is_open: false, is_over: false, users: Default::default() };
+                let mut life = Life {
+                    conn,
+                    is_open: false,
+                    is_over: false,
+                    users: Default::default(),
+                };
                 for user in &mut life.users {
                     user.pace = [0, 1, 100, 5000, 1 << 20][self.random.below(5) as usize];
                 }
                 self.lives.push(life);
             }
             1 | 2 => {
-                let batch = if self.random.one_in(2) { LEAST_BATCH } else { crate::frame::MAX_PAYLOAD };
+                let batch = if self.random.one_in(2) {
+                    LEAST_BATCH
+                } else {
+                    crate::frame::MAX_PAYLOAD
+                };
                 self.mux.send(batch);
             }
             3 | 4 => {
@@ -161,7 +193,10 @@ impl World {
             }
             _ if self.lives.is_empty() => {}
             kind => {
-                let (at, end) = (self.random.below(self.lives.len() as u64) as usize, self.random.below(2) as usize);
+                let (at, end) = (
+                    self.random.below(self.lives.len() as u64) as usize,
+                    self.random.below(2) as usize,
+                );
                 if !self.lives[at].is_open {
                     if self.random.one_in(50) && !self.lives[at].is_over {
                         self.close(at, 0);
@@ -197,11 +232,21 @@ impl World {
         for _ in 0..20_000 {
             self.mux.settle();
             self.take_events();
-            let before: u64 = self.lives.iter().flat_map(|life| &life.users).map(|user| user.read + u64::from(user.has_seen_end)).sum();
+            let before: u64 = self
+                .lives
+                .iter()
+                .flat_map(|life| &life.users)
+                .map(|user| user.read + u64::from(user.has_seen_end))
+                .sum();
             for at in 0..self.lives.len() {
                 (0..2).for_each(|end| self.read(at, end));
             }
-            let after: u64 = self.lives.iter().flat_map(|life| &life.users).map(|user| user.read + u64::from(user.has_seen_end)).sum();
+            let after: u64 = self
+                .lives
+                .iter()
+                .flat_map(|life| &life.users)
+                .map(|user| user.read + u64::from(user.has_seen_end))
+                .sum();
             if before == after && !self.mux.send(LEAST_BATCH) {
                 break;
             }
@@ -209,7 +254,10 @@ impl World {
         for life in self.lives.iter().filter(|life| life.is_open) {
             for end in 0..2 {
                 let is_whole = life.users[end].has_seen_end;
-                assert!(is_whole || life.users[end].is_broken || life.users[end].has_closed, "{life:?}");
+                assert!(
+                    is_whole || life.users[end].is_broken || life.users[end].has_closed,
+                    "{life:?}"
+                );
             }
         }
         for at in 0..self.lives.len() {
@@ -218,13 +266,25 @@ impl World {
         self.mux.settle();
         self.take_events();
         self.mux.settle();
-        assert!(self.mux.client.is_empty() && self.mux.daemon.is_empty(), "{} {}", self.mux.client.len(), self.mux.daemon.len());
-        assert_eq!((self.mux.client.pool.extra, self.mux.daemon.pool.extra), (0, 0));
+        assert!(
+            self.mux.client.is_empty() && self.mux.daemon.is_empty(),
+            "{} {}",
+            self.mux.client.len(),
+            self.mux.daemon.len()
+        );
+        assert_eq!(
+            (self.mux.client.pool.extra, self.mux.daemon.pool.extra),
+            (0, 0)
+        );
     }
 }
 
 fn live(seed: u64) {
-    let mut world = World { mux: Mux::new(), lives: Vec::new(), random: Random(seed) };
+    let mut world = World {
+        mux: Mux::new(),
+        lives: Vec::new(),
+        random: Random(seed),
+    };
     for step in 0..3000 {
         world.step();
         if step % 64 == 0 {
@@ -237,7 +297,9 @@ fn live(seed: u64) {
 
 #[test]
 fn whatever_connections_do_what_arrives_is_what_was_sent() {
-    let only = std::env::var("NICSTRIPE_SEED").ok().map(|seed| seed.parse().unwrap());
+    let only = std::env::var("NICSTRIPE_SEED")
+        .ok()
+        .map(|seed| seed.parse().unwrap());
     let seeds = only.map_or(0..12, |seed: u64| seed..seed + 1);
     for seed in seeds {
         println!("NICSTRIPE_SEED={seed}");

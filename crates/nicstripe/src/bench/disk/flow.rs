@@ -30,14 +30,26 @@ use crate::{
 /// Updates the report after each stage.
 ///
 /// A stage that fails is noted and skipped from then on.
-pub(in crate::bench) async fn measure(runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
-    let Some(plan) = runner.plan.disk.clone() else { return Ok(()) };
+pub(in crate::bench) async fn measure(
+    runner: &mut Runner,
+    talk: &mut Control,
+) -> Result<(), Error> {
+    let Some(plan) = runner.plan.disk.clone() else {
+        return Ok(());
+    };
     let Some(name) = plan.name.clone().or_else(|| own_name(&plan.file)) else {
         runner.leave_out("the disks", "the file has no valid remote name");
         return Ok(());
     };
-    let mut flow =
-        Flow { copier: None, bytes: plan.bytes, plan, name, rates: Default::default(), left_out: [false; 4], systems: Default::default() };
+    let mut flow = Flow {
+        copier: None,
+        bytes: plan.bytes,
+        plan,
+        name,
+        rates: Default::default(),
+        left_out: [false; 4],
+        systems: Default::default(),
+    };
     let result = flow.rounds(runner, talk).await;
     if let Some(copier) = flow.copier.take() {
         copier.close().await;
@@ -91,7 +103,11 @@ type Measured = Result<BitRate, String>;
 impl Flow {
     /// Returns the minimum repeats of a load, reduced for large files, which take long.
     fn repeats(&self, fewest: u32) -> u32 {
-        if self.bytes > LARGE { fewest.min(MOST_OF_LARGE) } else { fewest }
+        if self.bytes > LARGE {
+            fewest.min(MOST_OF_LARGE)
+        } else {
+            fewest
+        }
     }
 
     async fn rounds(&mut self, runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
@@ -123,7 +139,13 @@ impl Flow {
         Ok(())
     }
 
-    async fn stage(&mut self, stage: Stage, repeat: u32, runner: &Runner, talk: &mut Control) -> Result<Measured, Error> {
+    async fn stage(
+        &mut self,
+        stage: Stage,
+        repeat: u32,
+        runner: &Runner,
+        talk: &mut Control,
+    ) -> Result<Measured, Error> {
         let is_here = (stage == Stage::Read) != self.plan.reverse;
         Ok(match stage {
             Stage::Network => network(self.way(), repeat, runner, talk).await?,
@@ -134,7 +156,11 @@ impl Flow {
     }
 
     fn way(&self) -> Direction {
-        if self.plan.reverse { Direction::ToClient } else { Direction::ToDaemon }
+        if self.plan.reverse {
+            Direction::ToClient
+        } else {
+            Direction::ToDaemon
+        }
     }
 
     async fn here(&mut self, stage: Stage) -> Measured {
@@ -143,21 +169,41 @@ impl Flow {
             Stage::Read => read_stage(&file, bytes, stop),
             _ => write_here(&file, bytes, stop),
         });
-        let moved = done.await.unwrap_or_else(|| Err(super::failed("measure", "internal error")));
+        let moved = done
+            .await
+            .unwrap_or_else(|| Err(super::failed("measure", "internal error")));
         let moved = moved.map_err(|error| crate::error::chain(&error))?;
         self.systems.client.clone_from(&moved.file_system);
         self.take(stage, moved)
     }
 
     async fn there(&mut self, stage: Stage, talk: &mut Control) -> Result<Measured, Error> {
-        let order = DiskOrder { bytes: self.bytes, name: Some(self.name.clone()), number: 0, read: stage == Stage::Read };
-        let DiskDone { bytes, micros, file_system, error, .. } = talk.disk(order, LONGEST).await?;
+        let order = DiskOrder {
+            bytes: self.bytes,
+            name: Some(self.name.clone()),
+            number: 0,
+            read: stage == Stage::Read,
+        };
+        let DiskDone {
+            bytes,
+            micros,
+            file_system,
+            error,
+            ..
+        } = talk.disk(order, LONGEST).await?;
         if let Some(error) = error {
             return Ok(Err(crate::printable(error.as_bytes())));
         }
         let file_system = file_system.map(|name| crate::printable(name.as_bytes()));
         self.systems.daemon.clone_from(&file_system);
-        Ok(self.take(stage, Moved { bytes, elapsed: Duration::from_micros(micros), file_system }))
+        Ok(self.take(
+            stage,
+            Moved {
+                bytes,
+                elapsed: Duration::from_micros(micros),
+                file_system,
+            },
+        ))
     }
 
     fn take(&mut self, stage: Stage, moved: Moved) -> Measured {
@@ -173,25 +219,45 @@ impl Flow {
     /// Runs a copy like the user's, but discards the result.
     async fn copy(&mut self, runner: &Runner) -> Measured {
         let size = std::fs::metadata(&self.plan.file).map(|found| found.len());
-        let is_all = if self.plan.reverse { self.bytes < self.plan.bytes } else { size.is_ok_and(|size| size <= self.bytes) };
+        let is_all = if self.plan.reverse {
+            self.bytes < self.plan.bytes
+        } else {
+            size.is_ok_and(|size| size <= self.bytes)
+        };
         if !is_all {
-            return Err(format!("the file exceeds the {} bytes measured", self.plan.bytes));
+            return Err(format!(
+                "the file exceeds the {} bytes measured",
+                self.plan.bytes
+            ));
         }
         if self.copier.is_none() {
-            self.copier = Some(runner.client.another(None, None).await.map_err(|error| crate::error::chain(&error))?);
+            self.copier = Some(
+                runner
+                    .client
+                    .another(None, None)
+                    .await
+                    .map_err(|error| crate::error::chain(&error))?,
+            );
         }
         let client = self.copier.as_ref().unwrap_or(&runner.client);
         let transfer = match self.plan.reverse {
             true => client.try_get(self.name.clone(), &self.plan.file),
             false => client.try_put(&self.plan.file, Some(self.name.clone())),
         };
-        transfer.finish().await.map(|report| report.goodput()).map_err(|error| crate::error::chain(&error))
+        transfer
+            .finish()
+            .await
+            .map(|report| report.goodput())
+            .map_err(|error| crate::error::chain(&error))
     }
 
     fn report(&self) -> DiskReport {
         let [read, network, write, all] = self.rates.clone().map(spread);
         let stages = [("read", read), ("network", network), ("write", write)];
-        let narrowest = stages.iter().filter_map(|(name, rate)| Some((rate.as_ref()?.median_bps, *name))).min();
+        let narrowest = stages
+            .iter()
+            .filter_map(|(name, rate)| Some((rate.as_ref()?.median_bps, *name)))
+            .min();
         // Needs the rates of all stages.
         let narrowest = narrowest.filter(|_| stages.iter().all(|(_, rate)| rate.is_some()));
         DiskReport {
@@ -211,23 +277,47 @@ impl Flow {
 fn write_here(file: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     let into = file.join(DIRECTORY_NAME);
     let (dir, name) = open_parent(if file.is_dir() { &into } else { file })?;
-    write_stage(WritePlace { dir, name, peer_key: [0; 32] }, bytes, stop)
+    write_stage(
+        WritePlace {
+            dir,
+            name,
+            peer_key: [0; 32],
+        },
+        bytes,
+        stop,
+    )
 }
 
 /// Measures memory to memory over all links.
-async fn network(way: Direction, repeat: u32, runner: &Runner, talk: &mut Control) -> Result<Measured, Error> {
-    let phase = if way == Direction::ToDaemon { Phase::Together } else { Phase::Reverse };
+async fn network(
+    way: Direction,
+    repeat: u32,
+    runner: &Runner,
+    talk: &mut Control,
+) -> Result<Measured, Error> {
+    let phase = if way == Direction::ToDaemon {
+        Phase::Together
+    } else {
+        Phase::Reverse
+    };
     let order = runner.order(phase, repeat, &runner.links.ids());
-    let order = LoadOrder { longest: order.longest.min(NETWORK_TIME), ..order };
+    let order = LoadOrder {
+        longest: order.longest.min(NETWORK_TIME),
+        ..order
+    };
     let loaded = Mutex::new(Loaded::default());
     talk.load(&order, &loaded, &runner.events).await?;
     let loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
     let run = run_of(&order, runner.began.elapsed(), &loaded);
-    Ok(run.map(|run| BitRate(run.total_bps)).ok_or_else(|| "nothing arrived".into()))
+    Ok(run
+        .map(|run| BitRate(run.total_bps))
+        .ok_or_else(|| "nothing arrived".into()))
 }
 
 /// Runs blocking work on a thread; stops it if this future is dropped.
-async fn aside<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Option<T> {
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce(&AtomicBool) -> T + Send + 'static,
+) -> Option<T> {
     let stop = StopOnDrop::default();
     let flag = stop.flag();
     tokio::task::spawn_blocking(move || work(&flag)).await.ok()

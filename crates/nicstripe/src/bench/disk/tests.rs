@@ -9,11 +9,18 @@ fn runs() -> AtomicBool {
 }
 
 fn place<'a>(dir: &Path, name: &'a str) -> WritePlace<'a> {
-    WritePlace { dir: File::open(dir).unwrap().into(), name: OsStr::new(name), peer_key: [7; 32] }
+    WritePlace {
+        dir: File::open(dir).unwrap().into(),
+        name: OsStr::new(name),
+        peer_key: [7; 32],
+    }
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -21,14 +28,19 @@ fn names(dir: &Path) -> Vec<String> {
 /// Returns folders in memory and on the disk of temporary files.
 fn folders() -> Vec<tempfile::TempDir> {
     let memory = tempfile::tempdir_in("/dev/shm");
-    [memory, tempfile::tempdir()].into_iter().filter_map(Result::ok).collect()
+    [memory, tempfile::tempdir()]
+        .into_iter()
+        .filter_map(Result::ok)
+        .collect()
 }
 
 #[test]
 fn what_is_written_is_removed_and_took_some_time() {
     for folder in folders() {
         // The last chunk is short and its length is not a multiple of a sector.
-        let rate = write_stage(place(folder.path(), "target"), 20 * MIB + 1001, &runs()).unwrap().rate();
+        let rate = write_stage(place(folder.path(), "target"), 20 * MIB + 1001, &runs())
+            .unwrap()
+            .rate();
         assert!(rate > BitRate::ZERO && rate < BitRate(u64::MAX), "{rate:?}");
         assert_eq!(names(folder.path()), [""; 0]);
     }
@@ -65,12 +77,37 @@ fn what_is_written_has_no_name_so_that_a_kill_leaves_nothing() {
 #[test]
 fn a_copy_that_was_interrupted_is_not_lost() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut writer, place_of) = (Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap(), || place(folder.path(), "target"));
-    let source = SourceIdentity { size: MIB, inode: 12, ..SourceIdentity::default() };
-    let offer = Offer { transfer: TRANSFER, source, chunk_log2: CHUNK_LOG2, mode: 0o600, kind: None, data: None };
-    let WritePlace { dir, name, peer_key } = place_of();
-    let request =
-        TargetRequest { dir, name, offer: &offer, options: PutOptions::default(), peer_key, journal_id: [9; 16], attributes: None };
+    let (mut writer, place_of) = (
+        Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap(),
+        || place(folder.path(), "target"),
+    );
+    let source = SourceIdentity {
+        size: MIB,
+        inode: 12,
+        ..SourceIdentity::default()
+    };
+    let offer = Offer {
+        transfer: TRANSFER,
+        source,
+        chunk_log2: CHUNK_LOG2,
+        mode: 0o600,
+        kind: None,
+        data: None,
+    };
+    let WritePlace {
+        dir,
+        name,
+        peer_key,
+    } = place_of();
+    let request = TargetRequest {
+        dir,
+        name,
+        offer: &offer,
+        options: PutOptions::default(),
+        peer_key,
+        journal_id: [9; 16],
+        attributes: None,
+    };
     writer.target = Target::open(request).unwrap().0;
     writer.write(&runs()).unwrap();
     drop(writer);
@@ -83,11 +120,33 @@ fn a_copy_that_was_interrupted_is_not_lost() {
 #[test]
 fn a_copy_to_the_same_name_keeps_a_stage_away() {
     let folder = tempfile::tempdir().unwrap();
-    let source = SourceIdentity { size: MIB, inode: 12, ..SourceIdentity::default() };
-    let offer = Offer { transfer: TRANSFER, source, chunk_log2: CHUNK_LOG2, mode: 0o600, kind: None, data: None };
-    let WritePlace { dir, name, peer_key } = place(folder.path(), "target");
-    let request =
-        TargetRequest { dir, name, offer: &offer, options: PutOptions::default(), peer_key, journal_id: [9; 16], attributes: None };
+    let source = SourceIdentity {
+        size: MIB,
+        inode: 12,
+        ..SourceIdentity::default()
+    };
+    let offer = Offer {
+        transfer: TRANSFER,
+        source,
+        chunk_log2: CHUNK_LOG2,
+        mode: 0o600,
+        kind: None,
+        data: None,
+    };
+    let WritePlace {
+        dir,
+        name,
+        peer_key,
+    } = place(folder.path(), "target");
+    let request = TargetRequest {
+        dir,
+        name,
+        offer: &offer,
+        options: PutOptions::default(),
+        peer_key,
+        journal_id: [9; 16],
+        attributes: None,
+    };
     let copy = Target::open(request).unwrap();
     let error = write_stage(place(folder.path(), "target"), MIB, &runs()).unwrap_err();
     assert_eq!(error.code, FailCode::Busy);
@@ -110,13 +169,27 @@ fn a_daemon_reads_and_writes_what_it_is_asked_for() {
     let done = |name, read| serve(&root, [7; 32], &order(name, read), &runs());
     for name in [None, Some("new"), Some("dir"), Some("dir/source")] {
         let done = done(name, false).unwrap();
-        assert!(done.number == 5 && done.bytes == 2 * MIB && done.micros > 0 && done.file_system.is_some(), "{done:?}");
+        assert!(
+            done.number == 5
+                && done.bytes == 2 * MIB
+                && done.micros > 0
+                && done.file_system.is_some(),
+            "{done:?}"
+        );
     }
     assert_eq!(done(Some("dir/source"), true).unwrap().bytes, MIB);
-    for (name, read) in [(None, true), (Some("new"), true), (Some("dir"), true), (Some("no/new"), false)] {
+    for (name, read) in [
+        (None, true),
+        (Some("new"), true),
+        (Some("dir"), true),
+        (Some("no/new"), false),
+    ] {
         done(name, read).unwrap_err();
     }
-    assert_eq!((names(folder.path()), names(&folder.path().join("dir"))), (vec!["dir".to_owned()], vec!["source".to_owned()]));
+    assert_eq!(
+        (names(folder.path()), names(&folder.path().join("dir"))),
+        (vec!["dir".to_owned()], vec!["source".to_owned()])
+    );
 }
 
 #[test]
@@ -161,7 +234,10 @@ fn a_source_is_read_from_its_disk_and_stays_as_it_is() {
         let name = file_system(&File::open(&path).unwrap());
         if name.is_some_and(|name| name == "ext4" || name == "xfs") {
             // Upper bound only: other tests may read as well.
-            assert!(read.is_none_or(|read| read >= 9 * MIB), "{read:?} bytes came from the disk");
+            assert!(
+                read.is_none_or(|read| read >= 9 * MIB),
+                "{read:?} bytes came from the disk"
+            );
         }
         assert!(read_stage(&path, MIB, &runs()).is_ok(), "a part of it");
         assert!(fs::read(&path).unwrap() == bytes);
@@ -171,7 +247,8 @@ fn a_source_is_read_from_its_disk_and_stays_as_it_is() {
 /// Returns the bytes that this process has read from disks; `None` if not reported.
 fn read_from_disks() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/io").ok()?;
-    text.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok())
+    text.lines()
+        .find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok())
 }
 
 #[test]
@@ -185,7 +262,9 @@ fn what_cannot_be_read_is_an_error() {
     }
     let root = Root::open(folder.path()).unwrap();
     fs::write(folder.path().join("file"), "bytes").unwrap();
-    let read = |name: &str| read_stage_beneath(&root, &Name::parse(name.as_bytes()).unwrap(), MIB, &runs());
+    let read = |name: &str| {
+        read_stage_beneath(&root, &Name::parse(name.as_bytes()).unwrap(), MIB, &runs())
+    };
     assert!(read("file").is_ok() && read("missing").is_err());
     symlink("/etc/passwd", folder.path().join("out")).unwrap();
     assert!(read("out").is_err());

@@ -85,7 +85,11 @@ impl Apart {
 
 impl Runner {
     /// Loads all links once with the parameters of a point.
-    pub(super) async fn load_point(&mut self, kind: SweepKind, point: &Point) -> Result<Measured, Error> {
+    pub(super) async fn load_point(
+        &mut self,
+        kind: SweepKind,
+        point: &Point,
+    ) -> Result<Measured, Error> {
         let began = Instant::now();
         let buffer = match kind {
             SweepKind::Buffer | SweepKind::Grid => point.size,
@@ -100,10 +104,22 @@ impl Runner {
         };
         let since = self.began.elapsed();
         let events = self.events.clone();
-        let gone = || Error::Ended { host: String::new(), why: "before the load".into() };
-        let (talk, links) = self.held.apart.as_mut().and_then(|apart| apart.entered.as_mut()).ok_or_else(gone)?;
+        let gone = || Error::Ended {
+            host: String::new(),
+            why: "before the load".into(),
+        };
+        let (talk, links) = self
+            .held
+            .apart
+            .as_mut()
+            .and_then(|apart| apart.entered.as_mut())
+            .ok_or_else(gone)?;
         let (paths, loaded_links) = links.loaded(&links.ids());
-        let order = LoadOrder { paths, links: loaded_links, ..order };
+        let order = LoadOrder {
+            paths,
+            links: loaded_links,
+            ..order
+        };
         let loaded = Mutex::new(Loaded::default());
         let done = talk.load(&order, &loaded, &events).await;
         let loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -112,34 +128,62 @@ impl Runner {
             self.end_apart().await;
             return Err(error);
         }
-        let nothing = || Error::Ended { host: self.client.host().to_owned(), why: "nothing arrived".into() };
-        let run = run_of(&order, since, &loaded).filter(|run| run.total_bps > 0).ok_or_else(nothing)?;
+        let nothing = || Error::Ended {
+            host: self.client.host().to_owned(),
+            why: "nothing arrived".into(),
+        };
+        let run = run_of(&order, since, &loaded)
+            .filter(|run| run.total_bps > 0)
+            .ok_or_else(nothing)?;
         Ok(Measured {
             rate: BitRate(run.total_bps),
             elapsed: began.elapsed(),
             time: None,
             cpu_seconds_per_gbit: cpu_per_gbit(&run),
-            got_bytes: loaded.got_buffer.filter(|_| matches!(kind, SweepKind::Buffer | SweepKind::Grid) && buffer.is_some()),
+            got_bytes: loaded.got_buffer.filter(|_| {
+                matches!(kind, SweepKind::Buffer | SweepKind::Grid) && buffer.is_some()
+            }),
             fairness: fairness(&order, &loaded),
         })
     }
 
     /// Ensures a session for this point: reuses the current one or opens a new one.
-    async fn enter_apart(&mut self, kind: SweepKind, point: &Point, buffer: Option<u64>) -> Result<(), Error> {
+    async fn enter_apart(
+        &mut self,
+        kind: SweepKind,
+        point: &Point,
+        buffer: Option<u64>,
+    ) -> Result<(), Error> {
         let key = (point.size, point.streams);
-        if self.held.apart.as_ref().is_some_and(|apart| apart.key == key && apart.entered.is_some()) {
+        if self
+            .held
+            .apart
+            .as_ref()
+            .is_some_and(|apart| apart.key == key && apart.entered.is_some())
+        {
             return Ok(());
         }
         self.end_apart().await;
-        let mtu = point.size.and_then(|size| u32::try_from(size).ok()).filter(|_| kind == SweepKind::Mtu);
+        let mtu = point
+            .size
+            .and_then(|size| u32::try_from(size).ok())
+            .filter(|_| kind == SweepKind::Mtu);
         if let (Some(packets), Some(mtu)) = (&self.held.packets, mtu) {
             packets.set(mtu).await?;
         }
         // Some cards take their link down to change the MTU.
-        let patience = Instant::now() + if mtu.is_some() { LINKS_BACK } else { Duration::ZERO };
+        let patience = Instant::now()
+            + if mtu.is_some() {
+                LINKS_BACK
+            } else {
+                Duration::ZERO
+            };
         loop {
             let entered = self.try_apart(key, buffer, mtu).await;
-            let is_final = matches!(entered, Ok(()) | Err(Error::Refused { .. } | Error::Full { .. })) || Instant::now() >= patience;
+            let is_final = matches!(
+                entered,
+                Ok(()) | Err(Error::Refused { .. } | Error::Full { .. })
+            ) || Instant::now() >= patience;
             if entered.is_err() {
                 self.end_apart().await;
             }
@@ -150,14 +194,30 @@ impl Runner {
         }
     }
 
-    async fn try_apart(&mut self, key: (Option<u64>, Option<u32>), buffer: Option<u64>, mtu: Option<u32>) -> Result<(), Error> {
-        let (client, streams) = (self.client.clone(), key.1.and_then(|streams| u8::try_from(streams).ok()));
+    async fn try_apart(
+        &mut self,
+        key: (Option<u64>, Option<u32>),
+        buffer: Option<u64>,
+        mtu: Option<u32>,
+    ) -> Result<(), Error> {
+        let (client, streams) = (
+            self.client.clone(),
+            key.1.and_then(|streams| u8::try_from(streams).ok()),
+        );
         let connecting = tokio::spawn(async move { client.another(streams, buffer).await });
-        let apart = self.held.apart.insert(Apart { key, connecting: Some(connecting), client: None, entered: None });
+        let apart = self.held.apart.insert(Apart {
+            key,
+            connecting: Some(connecting),
+            client: None,
+            entered: None,
+        });
         let client = match apart.connecting.as_mut() {
-            Some(connecting) => {
-                connecting.await.unwrap_or_else(|error| Err(Error::System { what: "reconnect", source: std::io::Error::other(error) }))
-            }
+            Some(connecting) => connecting.await.unwrap_or_else(|error| {
+                Err(Error::System {
+                    what: "reconnect",
+                    source: std::io::Error::other(error),
+                })
+            }),
             None => return Ok(()),
         };
         apart.connecting = None;
@@ -167,9 +227,16 @@ impl Runner {
         let links = Links::new(&paths, &there, &there);
         apart.entered = Some((talk, links.clone()));
         has_all(&self.report.links, &links.links)?;
-        let is_narrow = |path: &&BenchPath| path.path_mtu.zip(mtu).is_some_and(|(found, wanted)| found < wanted);
+        let is_narrow = |path: &&BenchPath| {
+            path.path_mtu
+                .zip(mtu)
+                .is_some_and(|(found, wanted)| found < wanted)
+        };
         if let Some(path) = paths.iter().find(is_narrow) {
-            return Err(Error::Link { link: path.link.interface.clone(), why: "packets of that size are dropped on the path".into() });
+            return Err(Error::Link {
+                link: path.link.interface.clone(),
+                why: "packets of that size are dropped on the path".into(),
+            });
         }
         Ok(())
     }
@@ -184,11 +251,19 @@ impl Runner {
 /// Fails unless a session has all links of the benchmark, because its points would not be
 /// comparable.
 fn has_all(wanted: &[BenchLink], found: &[BenchLink]) -> Result<(), Error> {
-    let mut left: Vec<&str> = found.iter().map(|link| link.ends.client.name.as_str()).collect();
+    let mut left: Vec<&str> = found
+        .iter()
+        .map(|link| link.ends.client.name.as_str())
+        .collect();
     for name in wanted.iter().map(|link| link.ends.client.name.as_str()) {
         match left.iter().position(|other| *other == name) {
             Some(place) => _ = left.swap_remove(place),
-            None => return Err(Error::Link { link: name.to_owned(), why: "it did not connect".into() }),
+            None => {
+                return Err(Error::Link {
+                    link: name.to_owned(),
+                    why: "it did not connect".into(),
+                });
+            }
         }
     }
     Ok(())
@@ -203,10 +278,36 @@ fn cpu_per_gbit(run: &Run) -> Option<f64> {
 
 /// Returns Jain's index over the connections of a link, for the link with the lowest index.
 fn fairness(order: &LoadOrder, loaded: &Loaded) -> Option<f64> {
-    let each = (0..order.paths.len()).map(|path| LoadedLink { id: path as u32, paths: vec![path], theory_bps: None });
-    let flows = run_of(&LoadOrder { links: each.collect(), ..order.clone() }, Duration::ZERO, loaded)?.flows;
-    let bytes = |path: usize| flows.iter().filter(|flow| flow.link as usize == path).map(|flow| flow.bytes as f64).sum();
-    let of = |link: &LoadedLink| jain(&link.paths.iter().map(|path| bytes(*path)).collect::<Vec<f64>>());
+    let each = (0..order.paths.len()).map(|path| LoadedLink {
+        id: path as u32,
+        paths: vec![path],
+        theory_bps: None,
+    });
+    let flows = run_of(
+        &LoadOrder {
+            links: each.collect(),
+            ..order.clone()
+        },
+        Duration::ZERO,
+        loaded,
+    )?
+    .flows;
+    let bytes = |path: usize| {
+        flows
+            .iter()
+            .filter(|flow| flow.link as usize == path)
+            .map(|flow| flow.bytes as f64)
+            .sum()
+    };
+    let of = |link: &LoadedLink| {
+        jain(
+            &link
+                .paths
+                .iter()
+                .map(|path| bytes(*path))
+                .collect::<Vec<f64>>(),
+        )
+    };
     order.links.iter().filter_map(of).min_by(f64::total_cmp)
 }
 

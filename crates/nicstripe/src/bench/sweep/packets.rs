@@ -30,17 +30,30 @@ impl Packets {
         let here = interfaces().map_err(|error| crate::error::chain(&error))?;
         let mut found: Vec<(u32, String, u32)> = Vec::new();
         for name in links.iter().map(|link| &link.ends.client.name) {
-            let interface = here.iter().find(|interface| interface.is_called(name)).ok_or_else(|| format!("{name} is gone"))?;
+            let interface = here
+                .iter()
+                .find(|interface| interface.is_called(name))
+                .ok_or_else(|| format!("{name} is gone"))?;
             if !found.iter().any(|(index, ..)| *index == interface.index.0) {
                 found.push((interface.index.0, name.clone(), interface.mtu));
             }
         }
-        let packets = Self { keeper, interfaces: found };
+        let packets = Self {
+            keeper,
+            interfaces: found,
+        };
         // Setting the current value shows if it is permitted.
         for (index, name, mtu) in &packets.interfaces {
-            packets.keeper.set_mtu(*index, *mtu, LONGEST).await.map_err(|error| format!("{name}: {}", crate::error::chain(&error)))?;
+            packets
+                .keeper
+                .set_mtu(*index, *mtu, LONGEST)
+                .await
+                .map_err(|error| format!("{name}: {}", crate::error::chain(&error)))?;
         }
-        packets.restore().await.map_err(|error| crate::error::chain(&error))?;
+        packets
+            .restore()
+            .await
+            .map_err(|error| crate::error::chain(&error))?;
         Ok(packets)
     }
 
@@ -70,7 +83,10 @@ impl Packets {
 }
 
 fn failed(name: &str, error: &nicstripe_link::MtuError) -> Error {
-    Error::Link { link: name.to_owned(), why: crate::error::chain(error) }
+    Error::Link {
+        link: name.to_owned(),
+        why: crate::error::chain(error),
+    }
 }
 
 /// Time after which the helper restores an MTU by itself, much longer than a point takes.

@@ -32,13 +32,21 @@ struct Jobs<T> {
 
 impl<T> RoundRobin<T> {
     pub(super) fn new(most_each: usize) -> Self {
-        Self { owners: BTreeMap::new(), most_each, clock: Duration::ZERO }
+        Self {
+            owners: BTreeMap::new(),
+            most_each,
+            clock: Duration::ZERO,
+        }
     }
 
     /// Queues a job behind those of its owner; returns true if the owner may run another one.
     pub(super) fn push(&mut self, owner: Owner, job: T) -> bool {
         let (clock, most) = (self.clock, self.most_each);
-        let jobs = self.owners.entry(owner).or_insert_with(|| Jobs { waiting: VecDeque::new(), running: 0, had: clock });
+        let jobs = self.owners.entry(owner).or_insert_with(|| Jobs {
+            waiting: VecDeque::new(),
+            running: 0,
+            had: clock,
+        });
         if jobs.is_idle() {
             jobs.had = jobs.had.max(clock);
         }
@@ -49,8 +57,12 @@ impl<T> RoundRobin<T> {
     /// Takes the next job of the owner with the least time; call [`RoundRobin::finish`] when it is done.
     pub(super) fn pop(&mut self) -> Option<(Owner, T)> {
         let most = self.most_each;
-        let ready = self.owners.iter_mut().filter(|(_, jobs)| jobs.may_run(most));
-        let (owner, jobs) = ready.min_by_key(|(_, jobs)| jobs.had + ADVANCE * jobs.running as u32)?;
+        let ready = self
+            .owners
+            .iter_mut()
+            .filter(|(_, jobs)| jobs.may_run(most));
+        let (owner, jobs) =
+            ready.min_by_key(|(_, jobs)| jobs.had + ADVANCE * jobs.running as u32)?;
         let job = jobs.waiting.pop_front()?;
         jobs.running += 1;
         self.clock = self.clock.max(jobs.had);
@@ -59,7 +71,9 @@ impl<T> RoundRobin<T> {
 
     /// Returns true if `pop` would return a job.
     pub(super) fn may_pop(&self) -> bool {
-        self.owners.values().any(|jobs| jobs.may_run(self.most_each))
+        self.owners
+            .values()
+            .any(|jobs| jobs.may_run(self.most_each))
     }
 
     pub(super) fn finish(&mut self, owner: Owner, took: Duration) {
@@ -73,7 +87,8 @@ impl<T> RoundRobin<T> {
             self.clock = Duration::ZERO;
         }
         let clock = self.clock;
-        self.owners.retain(|_, jobs| !jobs.is_idle() || jobs.had > clock);
+        self.owners
+            .retain(|_, jobs| !jobs.is_idle() || jobs.had > clock);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -107,7 +122,9 @@ mod tests {
     fn run(turns: &mut RoundRobin<Duration>, until: Duration) -> BTreeMap<Owner, Duration> {
         let (mut now, mut had) = (Duration::ZERO, BTreeMap::new());
         while now < until {
-            let Some((owner, took)) = turns.pop() else { break };
+            let Some((owner, took)) = turns.pop() else {
+                break;
+            };
             turns.finish(owner, took);
             *had.entry(owner).or_default() += took;
             now += took;

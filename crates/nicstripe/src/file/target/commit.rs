@@ -9,8 +9,8 @@ use std::{
 
 use nicstripe_proto::{Digest, FailCode, Subtree};
 use rustix::fs::{
-    Advice, AtFlags, Mode, RenameFlags, Timespec, Timestamps, fadvise, fchmod, fstat, fsync, futimens, renameat, renameat_with, statat,
-    unlinkat,
+    Advice, AtFlags, Mode, RenameFlags, Timespec, Timestamps, fadvise, fchmod, fstat, fsync,
+    futimens, renameat, renameat_with, statat, unlinkat,
 };
 
 use super::{Syncs, Target, TargetState, final_mode};
@@ -25,7 +25,9 @@ impl Target {
         }
         self.unsynced.store(0, Ordering::Release);
         self.sync_part(*syncs, File::sync_data)?;
-        let Some(journal) = &self.journal else { return Ok(()) };
+        let Some(journal) = &self.journal else {
+            return Ok(());
+        };
         self.is_void.store(false, Ordering::Release);
         journal.append(self.grid, subtrees).map_err(|cause| {
             *syncs = Syncs::Broken;
@@ -47,12 +49,18 @@ impl Target {
     }
 
     /// Syncs the data with `how`, unless an earlier sync failed.
-    fn sync_part(&self, syncs: Syncs, how: impl FnOnce(&File) -> io::Result<()>) -> Result<(), FileError> {
+    fn sync_part(
+        &self,
+        syncs: Syncs,
+        how: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<(), FileError> {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(self.error("sync", io::Error::other("an earlier sync failed")));
         }
         if syncs == Syncs::Broken {
-            return Err(self.error("sync", io::Error::other("its journal could not be written")).resumable());
+            return Err(self
+                .error("sync", io::Error::other("its journal could not be written"))
+                .resumable());
         }
         how(&self.part).map_err(|cause| self.poison(cause))
     }
@@ -64,15 +72,25 @@ impl Target {
             self.sync_last()?;
             return self.settle_name();
         }
-        let kept = |error: FileError| if self.is_resumable() { error.resumable() } else { error };
-        self.punch_written().map_err(|cause| kept(self.error("make a hole in", cause)))?;
+        let kept = |error: FileError| {
+            if self.is_resumable() {
+                error.resumable()
+            } else {
+                error
+            }
+        };
+        self.punch_written()
+            .map_err(|cause| kept(self.error("make a hole in", cause)))?;
         if self.place == TargetState::File {
-            self.part.set_len(self.grid.size).map_err(|cause| kept(self.error("size", cause)))?;
+            self.part
+                .set_len(self.grid.size)
+                .map_err(|cause| kept(self.error("size", cause)))?;
         }
         if self.options.verify {
             self.verify(digest)?;
         }
-        self.set_mode_and_times().map_err(|cause| kept(self.error("set the mode of", cause)))?;
+        self.set_mode_and_times()
+            .map_err(|cause| kept(self.error("set the mode of", cause)))?;
         self.sync_last()?;
         if self.place != TargetState::Part {
             return Ok(());
@@ -80,7 +98,13 @@ impl Target {
         let renamed = if self.options.replace {
             renameat(&self.dir, &self.part_name, &self.dir, &self.name)
         } else {
-            renameat_with(&self.dir, &self.part_name, &self.dir, &self.name, RenameFlags::NOREPLACE)
+            renameat_with(
+                &self.dir,
+                &self.part_name,
+                &self.dir,
+                &self.name,
+                RenameFlags::NOREPLACE,
+            )
         };
         renamed.map_err(|cause| self.error("name", cause.into()))?;
         self.settle_name()
@@ -102,7 +126,10 @@ impl Target {
     /// removes the journal, which can no longer be trusted.
     fn withdraw(&self) {
         let is_ours = || {
-            let (found, ours) = (statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)?, fstat(&self.part)?);
+            let (found, ours) = (
+                statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)?,
+                fstat(&self.part)?,
+            );
             Ok::<_, rustix::io::Errno>((found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino))
         };
         if !self.options.replace && is_ours().unwrap_or(false) {
@@ -125,7 +152,9 @@ impl Target {
 
     /// Returns true if another run can resume from the durable data.
     pub(crate) fn is_resumable(&self) -> bool {
-        !self.is_open_ended() && self.place != TargetState::Unnamed && !self.poisoned.load(Ordering::Acquire)
+        !self.is_open_ended()
+            && self.place != TargetState::Unnamed
+            && !self.poisoned.load(Ordering::Acquire)
     }
 
     fn verify(&self, digest: Digest) -> Result<(), FileError> {
@@ -135,12 +164,23 @@ impl Target {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; VERIFY_LEN];
         let mut offset = 0;
-        let found = self.part.metadata().map_err(|cause| self.error("read back", cause))?.len();
+        let found = self
+            .part
+            .metadata()
+            .map_err(|cause| self.error("read back", cause))?
+            .len();
         // A device may be larger than the file, and its metadata has no length.
-        let size = if self.place == TargetState::Device { self.grid.size } else { found };
+        let size = if self.place == TargetState::Device {
+            self.grid.size
+        } else {
+            found
+        };
         while offset < size {
             let most = (size - offset).min(VERIFY_LEN as u64) as usize;
-            let len = self.part.read_at(&mut buffer[..most], offset).map_err(|cause| self.error("read back", cause))?;
+            let len = self
+                .part
+                .read_at(&mut buffer[..most], offset)
+                .map_err(|cause| self.error("read back", cause))?;
             if len == 0 {
                 return Err(self.error("read back", io::ErrorKind::UnexpectedEof.into()));
             }
@@ -151,13 +191,22 @@ impl Target {
             return Ok(());
         }
         self.discard();
-        Err(self.error("verify", io::Error::other("the disk does not return what was written to it")).with_code(FailCode::Digest))
+        Err(self
+            .error(
+                "verify",
+                io::Error::other("the disk does not return what was written to it"),
+            )
+            .with_code(FailCode::Digest))
     }
 
     fn set_mode_and_times(&self) -> io::Result<()> {
         // A device keeps its mode and times. So does a file written in place, unless the source's
         // were requested.
-        if self.place == TargetState::Device || (self.place == TargetState::File && !self.options.preserve && self.attributes.is_none()) {
+        if self.place == TargetState::Device
+            || (self.place == TargetState::File
+                && !self.options.preserve
+                && self.attributes.is_none())
+        {
             return Ok(());
         }
         if let Some(attributes) = &self.attributes {
@@ -168,8 +217,17 @@ impl Target {
         }
         if self.options.preserve {
             let mtime = self.offer.source.mtime;
-            let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.min(999_999_999).into() };
-            futimens(&self.part, &Timestamps { last_access: mtime, last_modification: mtime })?;
+            let mtime = Timespec {
+                tv_sec: mtime.seconds,
+                tv_nsec: mtime.nanoseconds.min(999_999_999).into(),
+            };
+            futimens(
+                &self.part,
+                &Timestamps {
+                    last_access: mtime,
+                    last_modification: mtime,
+                },
+            )?;
         }
         Ok(())
     }

@@ -24,15 +24,28 @@ impl Named {
     /// Finds a file completed by an earlier attempt of the same peer with the same source. Reads
     /// the whole file.
     pub(super) fn find(request: &TargetRequest<'_>, grid: Grid) -> io::Result<Option<Self>> {
-        if request.options.restart || grid.is_open() || exists(&request.dir, request.name)? != Some(FileType::RegularFile) {
+        if request.options.restart
+            || grid.is_open()
+            || exists(&request.dir, request.name)? != Some(FileType::RegularFile)
+        {
             return Ok(None);
         }
         let journal_name = hidden_name(request.name, &request.peer_key, "journal");
         // If another transfer holds the journal, opening the target reports it later.
-        let Ok(journal) = JournalFile::lock_existing(&request.dir, &journal_name) else { return Ok(None) };
-        let replayed = JournalFile::replay(&journal)?.filter(|replayed| is_same(replayed, grid, request));
-        let Some(replayed) = replayed else { return Ok(None) };
-        if exists(&request.dir, &hidden_name(request.name, &replayed.header.id.0, "part"))?.is_some() {
+        let Ok(journal) = JournalFile::lock_existing(&request.dir, &journal_name) else {
+            return Ok(None);
+        };
+        let replayed =
+            JournalFile::replay(&journal)?.filter(|replayed| is_same(replayed, grid, request));
+        let Some(replayed) = replayed else {
+            return Ok(None);
+        };
+        if exists(
+            &request.dir,
+            &hidden_name(request.name, &replayed.header.id.0, "part"),
+        )?
+        .is_some()
+        {
             return Ok(None);
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -43,7 +56,11 @@ impl Named {
             return Ok(None);
         }
         let have = subtrees_of(&file, grid)?;
-        Ok(Some(Self { file, journal: JournalFile::resume(journal, &replayed)?, have }))
+        Ok(Some(Self {
+            file,
+            journal: JournalFile::resume(journal, &replayed)?,
+            have,
+        }))
     }
 }
 
@@ -53,11 +70,14 @@ fn subtrees_of(file: &File, grid: Grid) -> io::Result<Vec<Subtree>> {
     let mut buffer = vec![0; grid.chunk_size.bytes() as usize];
     for chunk in 0..grid.chunk_count() {
         let chunk = nicstripe_proto::ChunkId(chunk);
-        let Some(Extent { offset, len }) = grid.extent_of(chunk) else { continue };
+        let Some(Extent { offset, len }) = grid.extent_of(chunk) else {
+            continue;
+        };
         let bytes = &mut buffer[..len as usize];
         file.read_exact_at(bytes, offset)?;
         let value = chunk_value(grid, chunk, bytes).map_err(io::Error::other)?;
-        tree.insert(Subtree::of_chunk(chunk, value)).map_err(io::Error::other)?;
+        tree.insert(Subtree::of_chunk(chunk, value))
+            .map_err(io::Error::other)?;
     }
     Ok(tree.subtrees().collect())
 }

@@ -7,8 +7,13 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use nicstripe_proto::{ChainingValue, ChunkId, ChunkSet, Extent, FailCode, Grid, HoleMap, hash_tree::chunk_value};
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, copy_file_range, fallocate, fstat, ioctl_ficlone, openat};
+use nicstripe_proto::{
+    ChainingValue, ChunkId, ChunkSet, Extent, FailCode, Grid, HoleMap, hash_tree::chunk_value,
+};
+use rustix::fs::{
+    FallocateFlags, FileType, Mode, OFlags, copy_file_range, fallocate, fstat, ioctl_ficlone,
+    openat,
+};
 
 use super::{TMPFS_MAGIC, Target, TargetRequest, TargetState};
 use crate::file::{
@@ -45,10 +50,17 @@ pub(super) struct Basis {
 impl Basis {
     /// Opens the existing file for a new or resumed part file. Clones it into a new part file if
     /// the file system supports it.
-    pub(super) fn open(request: &TargetRequest<'_>, grid: Grid, part: &File, is_new: bool) -> Option<Self> {
+    pub(super) fn open(
+        request: &TargetRequest<'_>,
+        grid: Grid,
+        part: &File,
+        is_new: bool,
+    ) -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let old = File::from(openat(&request.dir, request.name, flags, Mode::empty()).ok()?);
-        let stat = fstat(&old).ok().filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)?;
+        let stat = fstat(&old)
+            .ok()
+            .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)?;
         let chunks = chunks_within(grid, stat.st_size as u64);
         if chunks == 0 {
             return None;
@@ -56,12 +68,20 @@ impl Basis {
         let is_clone = is_new && ioctl_ficlone(part, &old).is_ok();
         // A resumed part file may not be a clone, and its own data must stay.
         let can_share = !is_new && can_share(request, &old);
-        Some(Self { copied_from: (!is_clone).then_some(old), can_share, chunks })
+        Some(Self {
+            copied_from: (!is_clone).then_some(old),
+            can_share,
+            chunks,
+        })
     }
 
     /// Uses the target itself, of `size` bytes.
     pub(super) fn of_itself(grid: Grid, size: u64) -> Self {
-        Self { copied_from: None, can_share: false, chunks: chunks_within(grid, size) }
+        Self {
+            copied_from: None,
+            can_share: false,
+            chunks: chunks_within(grid, size),
+        }
     }
 
     pub(super) fn is_clone(&self) -> bool {
@@ -71,7 +91,11 @@ impl Basis {
 
 /// Returns how many chunks of `grid` a file of `size` bytes has completely.
 fn chunks_within(grid: Grid, size: u64) -> u64 {
-    if size >= grid.size { grid.chunk_count() } else { size / grid.chunk_size.bytes() }
+    if size >= grid.size {
+        grid.chunk_count()
+    } else {
+        size / grid.chunk_size.bytes()
+    }
 }
 
 impl Target {
@@ -92,8 +116,14 @@ impl Target {
         }
         if self.holds_old_data() {
             for range in holes.chunks(self.grid).ranges() {
-                for extent in self.spared.durable.gaps(range).filter_map(|gap| self.grid.extent_of_range(gap)) {
-                    make_zeros(&self.part, extent).map_err(|cause| self.error("make a hole in", cause).resumable())?;
+                for extent in self
+                    .spared
+                    .durable
+                    .gaps(range)
+                    .filter_map(|gap| self.grid.extent_of_range(gap))
+                {
+                    make_zeros(&self.part, extent)
+                        .map_err(|cause| self.error("make a hole in", cause).resumable())?;
                 }
             }
         } else {
@@ -118,7 +148,9 @@ impl Target {
             match fallocate(&self.part, FallocateFlags::empty(), offset, len) {
                 Err(rustix::io::Errno::NOSPC) => {
                     let cause = io::Error::other("the disk is full");
-                    return Err(FileError::new("receive", &self.shown, cause).with_code(FailCode::NoSpace));
+                    return Err(
+                        FileError::new("receive", &self.shown, cause).with_code(FailCode::NoSpace)
+                    );
                 }
                 // Not supported by every file system.
                 Err(_) => return Ok(()),
@@ -130,7 +162,12 @@ impl Target {
 
     /// Returns the parts of a chunk to write. Omits those that are holes at the sender, hold zeros,
     /// and already read as zeros.
-    pub(super) fn parts_to_write(&self, chunk: ChunkId, extent: Extent, bytes: &[u8]) -> Vec<Extent> {
+    pub(super) fn parts_to_write(
+        &self,
+        chunk: ChunkId,
+        extent: Extent,
+        bytes: &[u8],
+    ) -> Vec<Extent> {
         let may_leave_out = !self.holds_old_data() && self.spared.basis.is_none();
         match self.spared.holes.get() {
             Some(holes) if may_leave_out => parts_outside(holes, extent, bytes, self.grid.size),
@@ -144,15 +181,35 @@ impl Target {
     /// Marks a chunk whose zeros are holes at the sender; they are punched before the commit.
     fn look_for_holes_in(&self, chunk: ChunkId) {
         if self.awaits_holes() {
-            self.spared.written_whole.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk);
+            self.spared
+                .written_whole
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(chunk);
         }
     }
 
     /// Punches the marked holes, which were written as zeros.
     pub(super) fn punch_written(&self) -> io::Result<()> {
-        let Some(holes) = self.spared.holes.get().filter(|_| self.place != TargetState::Device) else { return Ok(()) };
-        let chunks = std::mem::take(&mut *self.spared.written_whole.lock().unwrap_or_else(PoisonError::into_inner));
-        for extent in chunks.ranges().filter_map(|range| self.grid.extent_of_range(range)) {
+        let Some(holes) = self
+            .spared
+            .holes
+            .get()
+            .filter(|_| self.place != TargetState::Device)
+        else {
+            return Ok(());
+        };
+        let chunks = std::mem::take(
+            &mut *self
+                .spared
+                .written_whole
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        for extent in chunks
+            .ranges()
+            .filter_map(|range| self.grid.extent_of_range(range))
+        {
             for hole in holes.within(extent) {
                 punch_zeros(&self.part, hole, self.grid.size)?;
             }
@@ -162,21 +219,39 @@ impl Target {
 
     /// Reads a chunk of the existing file and copies it to the target; returns `None` if it cannot
     /// be read.
-    pub(crate) fn compare_chunk(&self, chunk: ChunkId, buffer: &mut ChunkBuffer) -> Result<Option<ChainingValue>, FileError> {
-        let Some((basis, extent)) = self.spared.basis.as_ref().zip(self.grid.extent_of(chunk)) else { return Ok(None) };
-        let copied_from = basis.copied_from.as_ref().filter(|_| !self.spared.durable.contains(chunk));
+    pub(crate) fn compare_chunk(
+        &self,
+        chunk: ChunkId,
+        buffer: &mut ChunkBuffer,
+    ) -> Result<Option<ChainingValue>, FileError> {
+        let Some((basis, extent)) = self.spared.basis.as_ref().zip(self.grid.extent_of(chunk))
+        else {
+            return Ok(None);
+        };
+        let copied_from = basis
+            .copied_from
+            .as_ref()
+            .filter(|_| !self.spared.durable.contains(chunk));
         // A shared extent is read from the target, so that a concurrent write to the old file
         // cannot change compared data.
-        let copied_from = copied_from.filter(|old| !(basis.can_share && share(old, &self.part, extent)));
+        let copied_from =
+            copied_from.filter(|old| !(basis.can_share && share(old, &self.part, extent)));
         let bytes = buffer.bytes_mut(extent.len as usize);
-        if let Err(error) = copied_from.unwrap_or(&self.part).read_exact_at(bytes, extent.offset) {
+        if let Err(error) = copied_from
+            .unwrap_or(&self.part)
+            .read_exact_at(bytes, extent.offset)
+        {
             tracing::debug!(chunk = chunk.0, %error, "cannot read existing data");
             return Ok(None);
         }
-        let Ok(value) = chunk_value(self.grid, chunk, bytes) else { return Ok(None) };
+        let Ok(value) = chunk_value(self.grid, chunk, bytes) else {
+            return Ok(None);
+        };
         let parts = match self.spared.holes.get() {
             // A new file reads as zeros where nothing is written.
-            Some(holes) if copied_from.is_some() && self.spared.is_new => parts_outside(holes, extent, bytes, self.grid.size),
+            Some(holes) if copied_from.is_some() && self.spared.is_new => {
+                parts_outside(holes, extent, bytes, self.grid.size)
+            }
             _ => {
                 self.look_for_holes_in(chunk);
                 Vec::from_iter(copied_from.is_some().then_some(extent))
@@ -187,10 +262,16 @@ impl Target {
     }
 
     /// Writes parts of a chunk with these bytes.
-    pub(super) fn store_parts(&self, parts: Vec<Extent>, extent: Extent, bytes: &[u8]) -> Result<(), FileError> {
+    pub(super) fn store_parts(
+        &self,
+        parts: Vec<Extent>,
+        extent: Extent,
+        bytes: &[u8],
+    ) -> Result<(), FileError> {
         for part in parts {
             let bytes = &bytes[(part.offset - extent.offset) as usize..][..part.len as usize];
-            self.store(bytes, part.offset).map_err(|cause| self.error("write", cause).resumable())?;
+            self.store(bytes, part.offset)
+                .map_err(|cause| self.error("write", cause).resumable())?;
         }
         Ok(())
     }
@@ -199,7 +280,8 @@ impl Target {
 /// Returns true if the file system can clone the existing file.
 fn can_share(request: &TargetRequest<'_>, old: &File) -> bool {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    openat(&request.dir, ".", flags, Mode::RUSR | Mode::WUSR).is_ok_and(|probe| ioctl_ficlone(probe, old).is_ok())
+    openat(&request.dir, ".", flags, Mode::RUSR | Mode::WUSR)
+        .is_ok_and(|probe| ioctl_ficlone(probe, old).is_ok())
 }
 
 /// Shares an extent of the old file with the target, in the kernel; returns true if all of it was
@@ -220,11 +302,24 @@ fn share(old: &File, target: &File, extent: Extent) -> bool {
 /// Returns the parts of an extent that are not zeros in holes of a file of `size` bytes.
 fn parts_outside(holes: &HoleMap, extent: Extent, bytes: &[u8], size: u64) -> Vec<Extent> {
     let end = extent.offset + extent.len;
-    let of = |part: &Extent| (part.offset - extent.offset) as usize..(part.offset + part.len - extent.offset) as usize;
-    let blocks = holes.within(extent).filter_map(|hole| whole_blocks(hole, size));
+    let of = |part: &Extent| {
+        (part.offset - extent.offset) as usize..(part.offset + part.len - extent.offset) as usize
+    };
+    let blocks = holes
+        .within(extent)
+        .filter_map(|hole| whole_blocks(hole, size));
     let (mut parts, mut next) = (Vec::new(), extent.offset);
-    for hole in blocks.filter(|hole| is_zeros(&bytes[of(hole)])).chain([Extent { offset: end, len: 0 }]) {
-        parts.extend((next < hole.offset).then(|| Extent { offset: next, len: hole.offset - next }));
+    for hole in blocks
+        .filter(|hole| is_zeros(&bytes[of(hole)]))
+        .chain([Extent {
+            offset: end,
+            len: 0,
+        }])
+    {
+        parts.extend((next < hole.offset).then(|| Extent {
+            offset: next,
+            len: hole.offset - next,
+        }));
         next = hole.offset + hole.len;
     }
     parts
@@ -240,11 +335,33 @@ mod tests {
         let bytes: Vec<u8> = (0..100_000_u32).map(|byte| byte as u8).collect();
         old.write_all_at(&bytes, 0).unwrap();
         new.set_len(100_000).unwrap();
-        assert!(share(&old, &new, Extent { offset: 4096, len: 65_536 }));
+        assert!(share(
+            &old,
+            &new,
+            Extent {
+                offset: 4096,
+                len: 65_536
+            }
+        ));
         let mut found = vec![0; 100_000];
         new.read_exact_at(&mut found, 0).unwrap();
         assert!(found[4096..4096 + 65_536] == bytes[4096..4096 + 65_536]);
-        assert!(found[..4096].iter().chain(&found[4096 + 65_536..]).all(|byte| *byte == 0));
-        assert!(!share(&old, &new, Extent { offset: 98_304, len: 4096 }), "the old file ends before");
+        assert!(
+            found[..4096]
+                .iter()
+                .chain(&found[4096 + 65_536..])
+                .all(|byte| *byte == 0)
+        );
+        assert!(
+            !share(
+                &old,
+                &new,
+                Extent {
+                    offset: 98_304,
+                    len: 4096
+                }
+            ),
+            "the old file ends before"
+        );
     }
 }

@@ -5,8 +5,18 @@ use nicstripe_proto::{ChunkId, hash_tree::chunk_value, journal::SourceIdentity};
 use super::*;
 
 fn offer(size: u64) -> Offer {
-    let source = SourceIdentity { size, ..SourceIdentity::default() };
-    Offer { transfer: nicstripe_proto::TransferId(1), source, chunk_log2: 18, mode: 0o600, kind: None, data: None }
+    let source = SourceIdentity {
+        size,
+        ..SourceIdentity::default()
+    };
+    Offer {
+        transfer: nicstripe_proto::TransferId(1),
+        source,
+        chunk_log2: 18,
+        mode: 0o600,
+        kind: None,
+        data: None,
+    }
 }
 
 fn request<'a>(dir: &Path, offer: &'a Offer) -> TargetRequest<'a> {
@@ -46,7 +56,9 @@ fn what_has_something_durable_stays_for_the_next_transfer() {
     let offer = offer(1 << 20);
     let (target, _) = open(dir.path(), &offer);
     let value = chunk_value(target.grid, ChunkId(0), &[0; 1 << 18]).unwrap();
-    target.sync(vec![Subtree::of_chunk(ChunkId(0), value)]).unwrap();
+    target
+        .sync(vec![Subtree::of_chunk(ChunkId(0), value)])
+        .unwrap();
     drop(target);
     let (target, have) = open(dir.path(), &offer);
     assert_eq!(have.len(), 1);
@@ -71,13 +83,17 @@ fn what_was_discarded_does_not_take_its_successor_along() {
 fn interrupt(dir: &Path) -> [std::path::PathBuf; 2] {
     let (target, _) = open(dir, &offer(1 << 20));
     let value = chunk_value(target.grid, ChunkId(0), &[0; 1 << 18]).unwrap();
-    target.sync(vec![Subtree::of_chunk(ChunkId(0), value)]).unwrap();
+    target
+        .sync(vec![Subtree::of_chunk(ChunkId(0), value)])
+        .unwrap();
     [dir.join(&target.journal_name), dir.join(&target.part_name)]
 }
 
 #[test]
 fn journals_and_part_files_that_others_may_have_written_are_not_used() {
-    let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
+    };
     let link = |path: &Path| std::fs::hard_link(path, path.with_file_name("another")).unwrap();
     let point = |path: &Path| {
         std::fs::rename(path, path.with_file_name("another")).unwrap();
@@ -98,8 +114,17 @@ fn journals_and_part_files_that_others_may_have_written_are_not_used() {
             meddle(&paths[index]);
             let kept = std::fs::read(&paths[index]).unwrap();
             let offer = offer(1 << 20);
-            let (target, have) = Target::open(TargetRequest { journal_id: [8; 16], ..request(dir.path(), &offer) }).unwrap();
-            assert_eq!(!have.is_empty(), is_used, "{what}: {}", paths[index].display());
+            let (target, have) = Target::open(TargetRequest {
+                journal_id: [8; 16],
+                ..request(dir.path(), &offer)
+            })
+            .unwrap();
+            assert_eq!(
+                !have.is_empty(),
+                is_used,
+                "{what}: {}",
+                paths[index].display()
+            );
             target.part.write_all_at(b"new", 0).unwrap();
             if let Ok(another) = std::fs::read(dir.path().join("another")) {
                 assert!(another == kept, "{what}: what the name led to was written");
@@ -114,7 +139,10 @@ fn a_part_file_that_was_cut_short_with_its_final_owner_and_mode_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let [_, part] = interrupt(dir.path());
     std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o664)).unwrap();
-    let offer = Offer { mode: 0o664, ..offer(1 << 20) };
+    let offer = Offer {
+        mode: 0o664,
+        ..offer(1 << 20)
+    };
     let mut request = request(dir.path(), &offer);
     request.options.preserve = true;
     assert_eq!(Target::open(request).unwrap().1.len(), 1);
@@ -130,5 +158,11 @@ fn a_file_that_runs_with_its_owners_rights_loses_them_when_it_is_written_in_plac
     let mut request = request(dir.path(), &offer);
     request.options.in_place = true;
     let (target, _) = Target::open(request).unwrap();
-    assert_eq!((target.place, std::fs::metadata(&path).unwrap().mode() & 0o7777), (TargetState::File, 0o755));
+    assert_eq!(
+        (
+            target.place,
+            std::fs::metadata(&path).unwrap().mode() & 0o7777
+        ),
+        (TargetState::File, 0o755)
+    );
 }

@@ -35,7 +35,16 @@ pub(crate) struct Retries {
 
 impl Retries {
     pub(crate) fn new(host: &str, patience: Duration, events: Option<mpsc::Sender<Event>>) -> Self {
-        Self { host: host.to_owned(), patience, queues: true, events, begun: Instant::now(), cut_since: None, failed: 0, is_told: false }
+        Self {
+            host: host.to_owned(),
+            patience,
+            queues: true,
+            events,
+            begun: Instant::now(),
+            cut_since: None,
+            failed: 0,
+            is_told: false,
+        }
     }
 
     /// Returns the retries with or without the wait for capacity.
@@ -49,8 +58,14 @@ impl Retries {
     ///
     /// Returns `error` if there is to be no further attempt.
     pub(crate) async fn again(&mut self, error: Error) -> Result<(), Error> {
-        let Some(longest) = self.longest_pause(&error, Instant::now()) else { return Err(error) };
-        let most = if let Error::Full { most, .. } = error { most } else { None };
+        let Some(longest) = self.longest_pause(&error, Instant::now()) else {
+            return Err(error);
+        };
+        let most = if let Error::Full { most, .. } = error {
+            most
+        } else {
+            None
+        };
         let mut pause = pause(self.failed, longest, crate::random::random_bytes());
         self.failed += 1;
         let told_in = SILENCE.saturating_sub(self.begun.elapsed());
@@ -70,9 +85,11 @@ impl Retries {
                 self.cut_since = None;
                 (self.begun, self.patience, MOST_FULL_PAUSE)
             }
-            Error::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionReset => {
-                (*self.cut_since.get_or_insert(now), self.patience.min(CUT_PATIENCE), MOST_CUT_PAUSE)
-            }
+            Error::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionReset => (
+                *self.cut_since.get_or_insert(now),
+                self.patience.min(CUT_PATIENCE),
+                MOST_CUT_PAUSE,
+            ),
             _ => return None,
         };
         (now.duration_since(since) < longest).then_some(pause)
@@ -81,7 +98,11 @@ impl Retries {
     fn tell(&mut self, most: Option<u32>) {
         self.is_told = true;
         if let Some(events) = &self.events {
-            let _ = events.try_send(Event::Queued { host: self.host.clone(), since: self.begun.elapsed(), most });
+            let _ = events.try_send(Event::Queued {
+                host: self.host.clone(),
+                since: self.begun.elapsed(),
+                most,
+            });
         }
     }
 }
@@ -120,31 +141,62 @@ mod tests {
     }
 
     fn full() -> Error {
-        Error::Full { host: "nas".into(), most: Some(64) }
+        Error::Full {
+            host: "nas".into(),
+            most: Some(64),
+        }
     }
 
     #[test]
     fn what_is_cut_or_full_is_tried_again_for_a_while_and_nothing_else() {
         let mut retries = Retries::new("nas", Duration::from_secs(60), None);
-        let refused = Error::Connect { address: ([192, 0, 2, 1], 7747).into(), source: io::ErrorKind::ConnectionRefused.into() };
+        let refused = Error::Connect {
+            address: ([192, 0, 2, 1], 7747).into(),
+            source: io::ErrorKind::ConnectionRefused.into(),
+        };
         let begun = retries.begun;
         assert_eq!(retries.longest_pause(&refused, begun), None);
-        assert_eq!(retries.longest_pause(&full(), begun + Duration::from_secs(59)), Some(MOST_FULL_PAUSE));
-        assert_eq!(retries.longest_pause(&full(), begun + Duration::from_secs(60)), None);
+        assert_eq!(
+            retries.longest_pause(&full(), begun + Duration::from_secs(59)),
+            Some(MOST_FULL_PAUSE)
+        );
+        assert_eq!(
+            retries.longest_pause(&full(), begun + Duration::from_secs(60)),
+            None
+        );
         // The 10 s count from the first cut attempt and restart after an answer.
         let begun = begun + Duration::from_secs(20);
         assert_eq!(retries.longest_pause(&cut(), begun), Some(MOST_CUT_PAUSE));
-        assert_eq!(retries.longest_pause(&cut(), begun + Duration::from_secs(9)), Some(MOST_CUT_PAUSE));
-        assert!(retries.longest_pause(&full(), begun + Duration::from_secs(9)).is_some());
-        assert_eq!(retries.longest_pause(&cut(), begun + Duration::from_secs(12)), Some(MOST_CUT_PAUSE));
-        assert_eq!(retries.longest_pause(&cut(), begun + Duration::from_secs(22)), None);
+        assert_eq!(
+            retries.longest_pause(&cut(), begun + Duration::from_secs(9)),
+            Some(MOST_CUT_PAUSE)
+        );
+        assert!(
+            retries
+                .longest_pause(&full(), begun + Duration::from_secs(9))
+                .is_some()
+        );
+        assert_eq!(
+            retries.longest_pause(&cut(), begun + Duration::from_secs(12)),
+            Some(MOST_CUT_PAUSE)
+        );
+        assert_eq!(
+            retries.longest_pause(&cut(), begun + Duration::from_secs(22)),
+            None
+        );
     }
 
     #[test]
     fn pauses_double_up_to_their_longest_and_differ() {
         let longest = |failed| pause(failed, MOST_FULL_PAUSE, [255; 2]);
-        assert_eq!([0, 1, 2, 40].map(longest), [100, 200, 400, 2000].map(Duration::from_millis));
-        assert_eq!(pause(1, MOST_FULL_PAUSE, [0; 2]), Duration::from_millis(100));
+        assert_eq!(
+            [0, 1, 2, 40].map(longest),
+            [100, 200, 400, 2000].map(Duration::from_millis)
+        );
+        assert_eq!(
+            pause(1, MOST_FULL_PAUSE, [0; 2]),
+            Duration::from_millis(100)
+        );
     }
 
     #[tokio::test]
@@ -157,7 +209,10 @@ mod tests {
         for _ in 0..2 {
             retries.again(full()).await.unwrap();
         }
-        assert!(matches!(told.try_recv(), Ok(Event::Queued { most: Some(64), .. })));
+        assert!(matches!(
+            told.try_recv(),
+            Ok(Event::Queued { most: Some(64), .. })
+        ));
         assert!(told.try_recv().is_err());
     }
 }

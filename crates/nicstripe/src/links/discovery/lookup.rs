@@ -38,7 +38,12 @@ impl Lookup<'_> {
 
     /// Asks on every cable, and collects the answers that arrive soon after the first.
     pub(crate) async fn on_cables(&self) -> Result<Vec<SocketAddr>, CableSearch> {
-        let options = SearchOptions { port: self.port, excluded: self.excluded.to_vec(), duration: PATIENCE, ..SearchOptions::default() };
+        let options = SearchOptions {
+            port: self.port,
+            excluded: self.excluded.to_vec(),
+            duration: PATIENCE,
+            ..SearchOptions::default()
+        };
         let search = Search::for_key(self.identity, self.peers, options, Some(self.key));
         let mut search = search.map_err(|error| CableSearch::Unfit(crate::error::chain(&error)))?;
         let Some(first) = search.next().await else {
@@ -47,7 +52,9 @@ impl Lookup<'_> {
                 [] => String::new(),
                 names => format!("; excluded by option: {}", names.join(", ")),
             };
-            return Err(search.obstacle().map_or_else(silence, |error| CableSearch::Unfit(crate::error::chain(&error) + &left_out)));
+            return Err(search.obstacle().map_or_else(silence, |error| {
+                CableSearch::Unfit(crate::error::chain(&error) + &left_out)
+            }));
         };
         let mut heard = vec![first];
         let settled = Instant::now() + SETTLING;
@@ -56,7 +63,10 @@ impl Lookup<'_> {
         }
         let asked = search.interfaces();
         heard.sort_by_key(|heard| asked.iter().position(|name| *name == heard.interface));
-        Ok(heard.into_iter().map(|heard| heard.address.into()).collect())
+        Ok(heard
+            .into_iter()
+            .map(|heard| heard.address.into())
+            .collect())
     }
 }
 
@@ -64,9 +74,13 @@ impl Lookup<'_> {
 pub(crate) type FoundAddresses = (Vec<SocketAddr>, Vec<SocketAddr>);
 
 /// Waits for the system's resolver, with a timeout. Errors: the resolver's message.
-pub(crate) async fn resolved(resolver: impl Future<Output = io::Result<Vec<SocketAddr>>>) -> Result<Vec<SocketAddr>, String> {
+pub(crate) async fn resolved(
+    resolver: impl Future<Output = io::Result<Vec<SocketAddr>>>,
+) -> Result<Vec<SocketAddr>, String> {
     match tokio::time::timeout(RESOLVER_PATIENCE, resolver).await {
-        Ok(found) => found.map_err(|error| error.to_string().trim_start_matches(STD_PREFIX).to_owned()),
+        Ok(found) => {
+            found.map_err(|error| error.to_string().trim_start_matches(STD_PREFIX).to_owned())
+        }
         Err(_) => Err(format!("no answer in {} s", RESOLVER_PATIENCE.as_secs())),
     }
 }
@@ -144,26 +158,51 @@ mod tests {
 
     #[tokio::test]
     async fn a_signed_answer_comes_before_what_the_resolver_says() {
-        assert_eq!(first(ready(Ok(cable())), pending()).await, Ok((cable(), nothing())));
-        assert_eq!(first(later(Ok(cable())), ready(Ok(resolved()))).await, Ok((cable(), resolved())));
+        assert_eq!(
+            first(ready(Ok(cable())), pending()).await,
+            Ok((cable(), nothing()))
+        );
+        assert_eq!(
+            first(later(Ok(cable())), ready(Ok(resolved()))).await,
+            Ok((cable(), resolved()))
+        );
     }
 
     #[tokio::test]
     async fn a_peer_that_is_far_away_is_found_by_the_resolver_soon() {
         let begun = Instant::now();
-        assert_eq!(first(pending(), ready(Ok(resolved()))).await, Ok((nothing(), resolved())));
-        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-        assert_eq!(first(ready(Err("silence")), later(Ok(resolved()))).await, Ok((nothing(), resolved())));
+        assert_eq!(
+            first(pending(), ready(Ok(resolved()))).await,
+            Ok((nothing(), resolved()))
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert_eq!(
+            first(ready(Err("silence")), later(Ok(resolved()))).await,
+            Ok((nothing(), resolved()))
+        );
     }
 
     #[tokio::test]
     async fn a_name_that_only_the_cables_know_is_waited_for() {
-        assert_eq!(first(later(Ok(cable())), ready(Err("unknown"))).await, Ok((cable(), nothing())));
+        assert_eq!(
+            first(later(Ok(cable())), ready(Err("unknown"))).await,
+            Ok((cable(), nothing()))
+        );
     }
 
     #[tokio::test]
     async fn when_neither_knows_both_say_so() {
-        assert_eq!(first(ready(Err("silence")), later(Err("unknown"))).await, Err(("silence", "unknown")));
-        assert_eq!(first(later(Err("silence")), ready(Err("unknown"))).await, Err(("silence", "unknown")));
+        assert_eq!(
+            first(ready(Err("silence")), later(Err("unknown"))).await,
+            Err(("silence", "unknown"))
+        );
+        assert_eq!(
+            first(later(Err("silence")), ready(Err("unknown"))).await,
+            Err(("silence", "unknown"))
+        );
     }
 }

@@ -8,7 +8,8 @@ use std::{
 };
 
 use nicstripe_link::{
-    Interface, InterfaceIndex, InterfaceKind, InterfaceName, multicast_listener, receive_from_neighbour, send_to_neighbour,
+    Interface, InterfaceIndex, InterfaceKind, InterfaceName, multicast_listener,
+    receive_from_neighbour, send_to_neighbour,
 };
 use nicstripe_proto::discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Question, TokenBucket};
 use tokio::{io::Interest, net::UdpSocket};
@@ -58,10 +59,26 @@ struct Membership {
 
 impl Responder {
     pub(crate) fn new(config: ResponderConfig) -> Self {
-        let ResponderConfig { identity, accepts, announce, port, only } = config;
+        let ResponderConfig {
+            identity,
+            accepts,
+            announce,
+            port,
+            only,
+        } = config;
         let host = rustix::system::uname().nodename().to_bytes().to_vec();
-        let voice = Arc::new(Voice { identity, accepts, announce, port, host });
-        Self { voice, only, stations: Vec::new() }
+        let voice = Arc::new(Voice {
+            identity,
+            accepts,
+            announce,
+            port,
+            host,
+        });
+        Self {
+            voice,
+            only,
+            stations: Vec::new(),
+        }
     }
 
     /// Starts listening on new interfaces of this list, and stops on those no longer in it.
@@ -69,16 +86,28 @@ impl Responder {
     /// Logs failures to listen. Must be called within a tokio runtime, at the start and whenever
     /// interfaces or their addresses change.
     pub(crate) fn update(&mut self, interfaces: &[Interface]) {
-        let places: Vec<Membership> = interfaces.iter().filter(|interface| self.serves(interface)).filter_map(place).collect();
-        self.stations.retain(|station| places.contains(&station.place) && !station.task.is_finished());
+        let places: Vec<Membership> = interfaces
+            .iter()
+            .filter(|interface| self.serves(interface))
+            .filter_map(place)
+            .collect();
+        self.stations
+            .retain(|station| places.contains(&station.place) && !station.task.is_finished());
         for place in places {
             if self.stations.iter().any(|station| station.place == place) {
                 continue;
             }
-            let Some(interface) = interfaces.iter().find(|interface| interface.index == place.index) else { continue };
+            let Some(interface) = interfaces
+                .iter()
+                .find(|interface| interface.index == place.index)
+            else {
+                continue;
+            };
             match self.open(interface, place) {
                 Ok(station) => self.stations.push(station),
-                Err(error) => tracing::warn!(interface = %place.name, %error, "cannot answer discovery on this interface"),
+                Err(error) => {
+                    tracing::warn!(interface = %place.name, %error, "cannot answer discovery on this interface")
+                }
             }
         }
     }
@@ -100,7 +129,11 @@ impl Responder {
 }
 
 fn place(interface: &Interface) -> Option<Membership> {
-    Some(Membership { index: interface.index, name: interface.name, address: interface.link_local()? })
+    Some(Membership {
+        index: interface.index,
+        name: interface.name,
+        address: interface.link_local()?,
+    })
 }
 
 async fn answer(voice: Arc<Voice>, place: Membership, socket: UdpSocket) {
@@ -108,17 +141,25 @@ async fn answer(voice: Arc<Voice>, place: Membership, socket: UdpSocket) {
     let mut reading = TokenBucket::new(READ_BURST, READ_PER_SECOND, Instant::now());
     let mut buffer = [0; DATAGRAM_LEN];
     loop {
-        let received = socket.async_io(Interest::READABLE, || receive_from_neighbour(&socket, &mut buffer)).await;
+        let received = socket
+            .async_io(Interest::READABLE, || {
+                receive_from_neighbour(&socket, &mut buffer)
+            })
+            .await;
         let now = Instant::now();
         match received {
             Ok(Some((len, from))) => {
                 let datagram = buffer.get(..len).unwrap_or_default();
-                if let Some(answer) = voice.answer_to(datagram, *from.ip(), place, &mut limiter, now) {
+                if let Some(answer) =
+                    voice.answer_to(datagram, *from.ip(), place, &mut limiter, now)
+                {
                     send(&socket, &answer, place, from);
                 }
             }
             Ok(None) => {}
-            Err(error) => tracing::debug!(interface = %place.name, %error, "cannot receive discovery query"),
+            Err(error) => {
+                tracing::debug!(interface = %place.name, %error, "cannot receive discovery query")
+            }
         }
         // In a flood the kernel drops unread datagrams, which costs less than reading them.
         if !reading.take(now) {
@@ -145,7 +186,10 @@ struct Voice {
 
 impl std::fmt::Debug for Voice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Voice").field("announce", &self.announce).field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("Voice")
+            .field("announce", &self.announce)
+            .field("port", &self.port)
+            .finish_non_exhaustive()
     }
 }
 
@@ -164,7 +208,10 @@ impl Voice {
         let question = Question::decode(datagram)?;
         let key = PublicKey::from_bytes(question.claims().key);
         let ours = self.identity.public_key();
-        if question.claims().address != from || key == ours || !(self.announce || (self.accepts)(&key)) {
+        if question.claims().address != from
+            || key == ours
+            || !(self.announce || (self.accepts)(&key))
+        {
             return None;
         }
         if !limiter.admit(from, now) {
@@ -201,7 +248,11 @@ mod tests {
     const ASKER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
     fn place() -> Membership {
-        Membership { index: InterfaceIndex(3), name: "eth1".parse().unwrap(), address: "fe80::2".parse().unwrap() }
+        Membership {
+            index: InterfaceIndex(3),
+            name: "eth1".parse().unwrap(),
+            address: "fe80::2".parse().unwrap(),
+        }
     }
 
     /// Creates a daemon that trusts `trusted`.
@@ -217,7 +268,11 @@ mod tests {
     }
 
     fn question(asker: &Identity) -> Question {
-        Question { nonce: Nonce(crate::random::random_bytes()), key: *asker.public_key().as_bytes(), address: ASKER }
+        Question {
+            nonce: Nonce(crate::random::random_bytes()),
+            key: *asker.public_key().as_bytes(),
+            address: ASKER,
+        }
     }
 
     fn signed(question: &Question, by: &Identity) -> [u8; DATAGRAM_LEN] {
@@ -238,7 +293,15 @@ mod tests {
         let answer = Answer::decode(&datagram).unwrap().verified(is_by).unwrap();
         assert!(answer.answers(&question));
         assert_eq!(answer.key, *voice.identity.public_key().as_bytes());
-        assert_eq!((answer.port, answer.index, &answer.interface[..], &answer.host[..]), (7747, 3, &b"eth1"[..], &b"nas"[..]));
+        assert_eq!(
+            (
+                answer.port,
+                answer.index,
+                &answer.interface[..],
+                &answer.host[..]
+            ),
+            (7747, 3, &b"eth1"[..], &b"nas"[..])
+        );
         assert_eq!(answer.address, place().address);
     }
 
@@ -254,7 +317,14 @@ mod tests {
     fn a_question_that_its_key_did_not_sign_is_not_answered() {
         let (asker, thief) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         for announce in [false, true] {
-            assert_eq!(answer_of(&voice(&asker, announce), &signed(&question(&asker), &thief), ASKER), None);
+            assert_eq!(
+                answer_of(
+                    &voice(&asker, announce),
+                    &signed(&question(&asker), &thief),
+                    ASKER
+                ),
+                None
+            );
         }
     }
 
@@ -262,14 +332,28 @@ mod tests {
     fn a_question_that_was_overheard_cannot_be_asked_from_elsewhere() {
         let asker = Identity::generate().unwrap();
         let datagram = signed(&question(&asker), &asker);
-        assert_eq!(answer_of(&voice(&asker, false), &datagram, "fe80::bad".parse().unwrap()), None);
+        assert_eq!(
+            answer_of(
+                &voice(&asker, false),
+                &datagram,
+                "fe80::bad".parse().unwrap()
+            ),
+            None
+        );
     }
 
     #[test]
     fn nobody_answers_himself() {
         let asker = Identity::generate().unwrap();
         let voice = voice(&asker, true);
-        assert_eq!(answer_of(&voice, &signed(&question(&voice.identity), &voice.identity), ASKER), None);
+        assert_eq!(
+            answer_of(
+                &voice,
+                &signed(&question(&voice.identity), &voice.identity),
+                ASKER
+            ),
+            None
+        );
     }
 
     #[test]
@@ -279,9 +363,18 @@ mod tests {
         let now = Instant::now();
         let mut limiter = Limiter::new(now);
         let mut ask = |by: &Identity, from: Ipv6Addr, times: usize| {
-            let question = Question { address: from, ..question(by) };
+            let question = Question {
+                address: from,
+                ..question(by)
+            };
             let datagram = signed(&question, by);
-            (0..times).filter(|_| voice.answer_to(&datagram, from, place(), &mut limiter, now).is_some()).count()
+            (0..times)
+                .filter(|_| {
+                    voice
+                        .answer_to(&datagram, from, place(), &mut limiter, now)
+                        .is_some()
+                })
+                .count()
         };
         assert_eq!(ask(&stranger, "fe80::bad".parse().unwrap(), 1000), 0);
         let answered = ask(&asker, "fe80::bad".parse().unwrap(), 1000);

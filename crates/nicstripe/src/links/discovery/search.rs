@@ -8,7 +8,8 @@ use std::{
 };
 
 use nicstripe_link::{
-    Changes, Interface, InterfaceIndex, InterfaceKind, LeftOut, multicast_sender, receive_from_neighbour, send_to_neighbour,
+    Changes, Interface, InterfaceIndex, InterfaceKind, LeftOut, multicast_sender,
+    receive_from_neighbour, send_to_neighbour,
 };
 use nicstripe_proto::{
     discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Nonce, Question},
@@ -44,7 +45,12 @@ pub struct SearchOptions {
 
 impl Default for SearchOptions {
     fn default() -> Self {
-        Self { port: DEFAULT_PORT, duration: Duration::from_secs(2), interfaces: Vec::new(), excluded: Vec::new() }
+        Self {
+            port: DEFAULT_PORT,
+            duration: Duration::from_secs(2),
+            interfaces: Vec::new(),
+            excluded: Vec::new(),
+        }
     }
 }
 
@@ -103,18 +109,34 @@ impl Search {
     /// # Errors
     ///
     /// [`Error::Link`] for a named interface that does not exist or is the loopback.
-    pub fn start(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Self, Error> {
+    pub fn start(
+        identity: &Identity,
+        peers: &Peers,
+        options: SearchOptions,
+    ) -> Result<Self, Error> {
         Self::for_key(identity, peers, options, None)
     }
 
     /// Like `start`, for the owner of one key only.
-    pub(super) fn for_key(identity: &Identity, peers: &Peers, options: SearchOptions, only: Option<PublicKey>) -> Result<Self, Error> {
+    pub(super) fn for_key(
+        identity: &Identity,
+        peers: &Peers,
+        options: SearchOptions,
+        only: Option<PublicKey>,
+    ) -> Result<Self, Error> {
         let here = local::listed()?;
-        options.interfaces.iter().try_for_each(|name| named(&here, name).map(drop))?;
+        options
+            .interfaces
+            .iter()
+            .try_for_each(|name| named(&here, name).map(drop))?;
         let (sender, heard) = mpsc::channel(QUEUE);
         let asked = SearchedInterfaces::default();
         let searcher = Searcher {
-            ear: Arc::new(Ear { identity: identity.clone(), peers: peers.clone(), only }),
+            ear: Arc::new(Ear {
+                identity: identity.clone(),
+                peers: peers.clone(),
+                only,
+            }),
             deadline: Instant::now() + options.duration,
             options: options.clone(),
             asked: asked.clone(),
@@ -122,12 +144,21 @@ impl Search {
             places: Vec::new(),
             tasks: JoinSet::new(),
         };
-        Ok(Self { options, asked, heard, told: Vec::new(), _task: AbortOnDropHandle::new(tokio::spawn(searcher.run())) })
+        Ok(Self {
+            options,
+            asked,
+            heard,
+            told: Vec::new(),
+            _task: AbortOnDropHandle::new(tokio::spawn(searcher.run())),
+        })
     }
 
     /// Returns the interfaces asked on so far. Of those available at the start, cables come first.
     pub fn interfaces(&self) -> Vec<String> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Returns the reason why a named interface, or every interface, could not be asked on. Call it
@@ -135,14 +166,22 @@ impl Search {
     pub fn obstacle(&self) -> Option<Error> {
         let asked = self.interfaces();
         if self.options.interfaces.is_empty() {
-            return asked.is_empty().then_some(Error::NoInterface { why: NO_ADDRESS });
+            return asked
+                .is_empty()
+                .then_some(Error::NoInterface { why: NO_ADDRESS });
         }
         let here = local::listed().ok()?;
         let obstacle = |name: &String| match named(&here, name) {
             Ok(interface) if asked.iter().any(|asked| interface.is_called(asked)) => None,
             Ok(interface) => {
-                let why = interface.usable().err().map_or_else(|| NO_LINK_LOCAL.to_owned(), |reason| reason.to_string());
-                Some(Error::Link { link: name.clone(), why })
+                let why = interface
+                    .usable()
+                    .err()
+                    .map_or_else(|| NO_LINK_LOCAL.to_owned(), |reason| reason.to_string());
+                Some(Error::Link {
+                    link: name.clone(),
+                    why,
+                })
             }
             Err(error) => Some(error),
         };
@@ -179,7 +218,11 @@ impl Search {
 /// # Errors
 ///
 /// As [`Search::start`], and [`Search::obstacle`]. Receiving no answer is not an error.
-pub async fn discover(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Vec<DiscoveredPeer>, Error> {
+pub async fn discover(
+    identity: &Identity,
+    peers: &Peers,
+    options: SearchOptions,
+) -> Result<Vec<DiscoveredPeer>, Error> {
     let mut search = Search::start(identity, peers, options)?;
     let mut all = Vec::new();
     while let Some(heard) = search.next().await {
@@ -191,7 +234,15 @@ pub async fn discover(identity: &Identity, peers: &Peers, options: SearchOptions
     let asked = search.interfaces();
     let place = |heard: &DiscoveredPeer| asked.iter().position(|name| *name == heard.interface);
     // Trusted daemons first, those with a name before the others.
-    all.sort_by_key(|heard| (!heard.trusted, heard.name.is_none(), heard.name.clone(), heard.key, place(heard)));
+    all.sort_by_key(|heard| {
+        (
+            !heard.trusted,
+            heard.name.is_none(),
+            heard.name.clone(),
+            heard.key,
+            place(heard),
+        )
+    });
     Ok(all)
 }
 
@@ -239,11 +290,28 @@ impl Searcher {
             }
             // The address may have vanished since it was listed; its return triggers a
             // notification.
-            let Ok(socket) = multicast_sender(interface, address).and_then(UdpSocket::from_std) else { continue };
+            let Ok(socket) = multicast_sender(interface, address).and_then(UdpSocket::from_std)
+            else {
+                continue;
+            };
             self.places.push(place);
-            let place = SearchInterface { index: interface.index, name: interface.name.to_string(), address };
-            self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(place.name.clone());
-            self.tasks.spawn(ask(self.ear.clone(), place, socket, self.options.port, self.deadline, self.heard.clone()));
+            let place = SearchInterface {
+                index: interface.index,
+                name: interface.name.to_string(),
+                address,
+            };
+            self.asked
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(place.name.clone());
+            self.tasks.spawn(ask(
+                self.ear.clone(),
+                place,
+                socket,
+                self.options.port,
+                self.deadline,
+                self.heard.clone(),
+            ));
         }
     }
 }
@@ -251,19 +319,31 @@ impl Searcher {
 /// Selects the interfaces and source addresses to ask on, cables first.
 fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Interface, Ipv6Addr)> {
     let chosen = |interface: &Interface| match options.interfaces.is_empty() {
-        true => !matches!(interface.candidate(here), Err(LeftOut::PortOf(_) | LeftOut::Loopback)),
+        true => !matches!(
+            interface.candidate(here),
+            Err(LeftOut::PortOf(_) | LeftOut::Loopback)
+        ),
         false => local::is_among(interface, &options.interfaces),
     };
-    let usable = here.iter().filter(|one| one.usable().is_ok() && chosen(one) && !local::is_among(one, &options.excluded));
-    let mut found: Vec<_> = usable.filter_map(|interface| Some((interface, interface.link_local()?))).collect();
+    let usable = here.iter().filter(|one| {
+        one.usable().is_ok() && chosen(one) && !local::is_among(one, &options.excluded)
+    });
+    let mut found: Vec<_> = usable
+        .filter_map(|interface| Some((interface, interface.link_local()?)))
+        .collect();
     found.sort_by_key(|(interface, _)| interface.candidate(here).is_err());
     found
 }
 
 fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> {
-    let refused = |why: String| Error::Link { link: name.to_owned(), why };
+    let refused = |why: String| Error::Link {
+        link: name.to_owned(),
+        why,
+    };
     match here.iter().find(|interface| interface.is_called(name)) {
-        Some(interface) if interface.kind == InterfaceKind::Loopback => Err(refused("both ends are on this machine".into())),
+        Some(interface) if interface.kind == InterfaceKind::Loopback => {
+            Err(refused("both ends are on this machine".into()))
+        }
         Some(interface) => Ok(interface),
         None => Err(refused(local::no_such(here))),
     }
@@ -277,7 +357,14 @@ struct SearchInterface {
 
 /// Asks on one interface and forwards the answers, until the deadline or until the receiver is
 /// dropped.
-async fn ask(ear: Arc<Ear>, place: SearchInterface, socket: UdpSocket, port: u16, deadline: Instant, heard: mpsc::Sender<DiscoveredPeer>) {
+async fn ask(
+    ear: Arc<Ear>,
+    place: SearchInterface,
+    socket: UdpSocket,
+    port: u16,
+    deadline: Instant,
+    heard: mpsc::Sender<DiscoveredPeer>,
+) {
     let mut questions = Questions::new(Instant::now());
     let mut pauses = PAUSES.iter();
     let mut next = Instant::now();
@@ -292,7 +379,9 @@ async fn ask(ear: Arc<Ear>, place: SearchInterface, socket: UdpSocket, port: u16
             }
             received = socket.async_io(Interest::READABLE, || receive_from_neighbour(&socket, &mut buffer)) => received,
         };
-        let Ok(Some((len, from))) = received else { continue };
+        let Ok(Some((len, from))) = received else {
+            continue;
+        };
         let datagram = buffer.get(..len).unwrap_or_default();
         if let Some(one) = ear.heard(datagram, from, &place, &mut questions, Instant::now())
             && heard.send(one).await.is_err()
@@ -302,10 +391,22 @@ async fn ask(ear: Arc<Ear>, place: SearchInterface, socket: UdpSocket, port: u16
     }
 }
 
-fn send_question(ear: &Ear, place: &SearchInterface, socket: &UdpSocket, port: u16, questions: &mut Questions) {
+fn send_question(
+    ear: &Ear,
+    place: &SearchInterface,
+    socket: &UdpSocket,
+    port: u16,
+    questions: &mut Questions,
+) {
     let key = *ear.identity.public_key().as_bytes();
-    let question = Question { nonce: Nonce(crate::random::random_bytes()), key, address: place.address };
-    let Some(datagram) = question.encode(|text| sign(&ear.identity, text)) else { return };
+    let question = Question {
+        nonce: Nonce(crate::random::random_bytes()),
+        key,
+        address: place.address,
+    };
+    let Some(datagram) = question.encode(|text| sign(&ear.identity, text)) else {
+        return;
+    };
     questions.remember(question, Instant::now());
     let group = SocketAddrV6::new(GROUP, port, 0, place.index.0);
     // The cable may just have been unplugged; the next question may succeed.
@@ -324,7 +425,11 @@ struct Questions {
 
 impl Questions {
     fn new(now: Instant) -> Self {
-        Self { asked: VecDeque::new(), friends: Limiter::new(now), strangers: Limiter::new(now) }
+        Self {
+            asked: VecDeque::new(),
+            friends: Limiter::new(now),
+            strangers: Limiter::new(now),
+        }
     }
 
     fn remember(&mut self, question: Question, now: Instant) {
@@ -334,7 +439,10 @@ impl Questions {
 
     /// Returns the time at which the question of this answer was sent.
     fn when(&self, answer: &Answer) -> Option<Instant> {
-        self.asked.iter().find(|(question, _)| answer.answers(question)).map(|(_, at)| *at)
+        self.asked
+            .iter()
+            .find(|(question, _)| answer.answers(question))
+            .map(|(_, at)| *at)
     }
 }
 
@@ -363,7 +471,11 @@ impl Ear {
         }
         let at = questions.when(answer.claims())?;
         let peer = self.peers.find(&key);
-        let limiter = if peer.is_some() { &mut questions.friends } else { &mut questions.strangers };
+        let limiter = if peer.is_some() {
+            &mut questions.friends
+        } else {
+            &mut questions.strangers
+        };
         if !limiter.admit(*from.ip(), now) {
             return None;
         }
@@ -371,7 +483,9 @@ impl Ear {
         Some(DiscoveredPeer {
             key,
             trusted: peer.is_some(),
-            name: peer.and_then(|peer| peer.name.as_ref()).map(ToString::to_string),
+            name: peer
+                .and_then(|peer| peer.name.as_ref())
+                .map(ToString::to_string),
             host_hint: escaped(&answer.host),
             interface: place.name.clone(),
             peer_interface: escaped(&answer.interface),
@@ -408,7 +522,11 @@ mod tests {
     const THEIRS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 
     fn place() -> SearchInterface {
-        SearchInterface { index: InterfaceIndex(7), name: "eth5".into(), address: OURS }
+        SearchInterface {
+            index: InterfaceIndex(7),
+            name: "eth5".into(),
+            address: OURS,
+        }
     }
 
     fn from(ip: Ipv6Addr) -> SocketAddrV6 {
@@ -427,12 +545,30 @@ mod tests {
         let (identity, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let mut peers = Peers::default();
         if trusted {
-            peers.add(&daemon.public_key().to_string().parse().unwrap(), Some("nas")).unwrap();
+            peers
+                .add(
+                    &daemon.public_key().to_string().parse().unwrap(),
+                    Some("nas"),
+                )
+                .unwrap();
         }
-        let question = Question { nonce: Nonce([4; 32]), key: *identity.public_key().as_bytes(), address: OURS };
+        let question = Question {
+            nonce: Nonce([4; 32]),
+            key: *identity.public_key().as_bytes(),
+            address: OURS,
+        };
         let mut questions = Questions::new(Instant::now());
         questions.remember(question.clone(), Instant::now());
-        Scene { ear: Ear { identity, peers, only: None }, daemon, questions, question }
+        Scene {
+            ear: Ear {
+                identity,
+                peers,
+                only: None,
+            },
+            daemon,
+            questions,
+            question,
+        }
     }
 
     impl Scene {
@@ -450,9 +586,20 @@ mod tests {
             }
         }
 
-        fn hear(&mut self, answer: &Answer, signed_by: &Identity, source: Ipv6Addr) -> Option<DiscoveredPeer> {
+        fn hear(
+            &mut self,
+            answer: &Answer,
+            signed_by: &Identity,
+            source: Ipv6Addr,
+        ) -> Option<DiscoveredPeer> {
             let datagram = answer.encode(|text| sign(signed_by, text)).unwrap();
-            self.ear.heard(&datagram, from(source), &place(), &mut self.questions, Instant::now())
+            self.ear.heard(
+                &datagram,
+                from(source),
+                &place(),
+                &mut self.questions,
+                Instant::now(),
+            )
         }
     }
 
@@ -464,8 +611,18 @@ mod tests {
             let heard = scene.hear(&answer, &daemon, THEIRS).unwrap();
             assert_eq!((heard.key, heard.trusted), (daemon.public_key(), trusted));
             assert_eq!(heard.name.as_deref(), trusted.then_some("nas"));
-            assert_eq!(heard.host_hint, "n\\u{1b}s", "an unverified name reaches no terminal unescaped");
-            assert_eq!((heard.interface.as_str(), heard.peer_interface.as_str(), heard.peer_index), ("eth5", "eth1", 3));
+            assert_eq!(
+                heard.host_hint, "n\\u{1b}s",
+                "an unverified name reaches no terminal unescaped"
+            );
+            assert_eq!(
+                (
+                    heard.interface.as_str(),
+                    heard.peer_interface.as_str(),
+                    heard.peer_index
+                ),
+                ("eth5", "eth1", 3)
+            );
             assert_eq!(heard.address, SocketAddrV6::new(THEIRS, 99, 0, 7));
         }
     }
@@ -475,9 +632,18 @@ mod tests {
         let mut scene = scene(true);
         let daemon = scene.daemon.clone();
         for other in [
-            Answer { nonce: Nonce([5; 32]), ..scene.answer() },
-            Answer { asker_key: [6; 32], ..scene.answer() },
-            Answer { asker_address: "fe80::9".parse().unwrap(), ..scene.answer() },
+            Answer {
+                nonce: Nonce([5; 32]),
+                ..scene.answer()
+            },
+            Answer {
+                asker_key: [6; 32],
+                ..scene.answer()
+            },
+            Answer {
+                asker_address: "fe80::9".parse().unwrap(),
+                ..scene.answer()
+            },
         ] {
             assert_eq!(scene.hear(&other, &daemon, THEIRS), None, "{other:?}");
         }
@@ -486,9 +652,21 @@ mod tests {
     #[test]
     fn a_forged_or_moved_answer_is_not_believed() {
         let mut scene = scene(true);
-        let (answer, daemon, thief) = (scene.answer(), scene.daemon.clone(), Identity::generate().unwrap());
-        assert_eq!(scene.hear(&answer, &thief, THEIRS), None, "signed by another");
-        assert_eq!(scene.hear(&answer, &daemon, "fe80::bad".parse().unwrap()), None, "sent from elsewhere");
+        let (answer, daemon, thief) = (
+            scene.answer(),
+            scene.daemon.clone(),
+            Identity::generate().unwrap(),
+        );
+        assert_eq!(
+            scene.hear(&answer, &thief, THEIRS),
+            None,
+            "signed by another"
+        );
+        assert_eq!(
+            scene.hear(&answer, &daemon, "fe80::bad".parse().unwrap()),
+            None,
+            "sent from elsewhere"
+        );
         assert!(scene.hear(&answer, &daemon, THEIRS).is_some());
     }
 
@@ -499,7 +677,10 @@ mod tests {
         scene.ear.only = Some(PublicKey::from_bytes([1; 32]));
         assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
         scene.ear.only = None;
-        let own = Answer { key: *scene.ear.identity.public_key().as_bytes(), ..answer };
+        let own = Answer {
+            key: *scene.ear.identity.public_key().as_bytes(),
+            ..answer
+        };
         let identity = scene.ear.identity.clone();
         assert_eq!(scene.hear(&own, &identity, THEIRS), None);
     }
@@ -508,10 +689,22 @@ mod tests {
     fn strangers_cannot_use_up_what_a_friend_needs() {
         let mut scene = scene(true);
         let stranger = Identity::generate().unwrap();
-        let loud = Answer { key: *stranger.public_key().as_bytes(), ..scene.answer() };
+        let loud = Answer {
+            key: *stranger.public_key().as_bytes(),
+            ..scene.answer()
+        };
         let believed = (0..200_u16).filter(|number| {
             let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 1, 0, *number);
-            scene.hear(&Answer { address, ..loud.clone() }, &stranger, address).is_some()
+            scene
+                .hear(
+                    &Answer {
+                        address,
+                        ..loud.clone()
+                    },
+                    &stranger,
+                    address,
+                )
+                .is_some()
         });
         let believed = believed.count();
         assert!(believed < 200, "{believed} of a flood were checked");
@@ -524,21 +717,29 @@ mod tests {
         let mut scene = scene(true);
         let (answer, daemon) = (scene.answer(), scene.daemon.clone());
         for number in 0..MOST_QUESTIONS {
-            let question = Question { nonce: Nonce([100 + number as u8; 32]), ..scene.question.clone() };
+            let question = Question {
+                nonce: Nonce([100 + number as u8; 32]),
+                ..scene.question.clone()
+            };
             scene.questions.remember(question, Instant::now());
         }
         assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
     }
 
     fn interface(index: u32, name: &str, kind: InterfaceKind, addresses: &[&str]) -> Interface {
-        let addresses = addresses.iter().map(|ip| InterfaceAddress::new(ip.parse().unwrap(), 64));
+        let addresses = addresses
+            .iter()
+            .map(|ip| InterfaceAddress::new(ip.parse().unwrap(), 64));
         let mut interface = Interface::new(InterfaceIndex(index), name.parse().unwrap(), kind);
         interface.addresses = addresses.collect();
         interface
     }
 
     fn asked_on(here: &[Interface], options: &SearchOptions) -> Vec<String> {
-        askable(here, options).iter().map(|(interface, _)| interface.name.to_string()).collect()
+        askable(here, options)
+            .iter()
+            .map(|(interface, _)| interface.name.to_string())
+            .collect()
     }
 
     #[test]
@@ -558,10 +759,16 @@ mod tests {
         ];
         let all = SearchOptions::default();
         assert_eq!(asked_on(&here, &all), ["eth0", "br0", "wlan0"]);
-        let without = SearchOptions { excluded: vec!["eth0".into()], ..all.clone() };
+        let without = SearchOptions {
+            excluded: vec!["eth0".into()],
+            ..all.clone()
+        };
         assert_eq!(asked_on(&here, &without), ["br0", "wlan0"]);
         for (name, expected) in [("wlan0", &["wlan0"][..]), ("unplugged", &[]), ("ipv4", &[])] {
-            let options = SearchOptions { interfaces: vec![name.into()], ..all.clone() };
+            let options = SearchOptions {
+                interfaces: vec![name.into()],
+                ..all.clone()
+            };
             assert_eq!(asked_on(&here, &options), expected, "{name}");
         }
         for (name, why) in [("lo", "this machine"), ("nosuch0", "available: lo, wlan0")] {
@@ -573,10 +780,27 @@ mod tests {
     #[tokio::test]
     async fn a_search_that_could_not_ask_says_why() {
         let (identity, peers) = (Identity::generate().unwrap(), Peers::default());
-        let all: Vec<String> = local::listed().unwrap().iter().map(|interface| interface.name.to_string()).collect();
-        let nowhere = SearchOptions { duration: Duration::from_millis(10), excluded: all, ..SearchOptions::default() };
-        assert!(matches!(discover(&identity, &peers, nowhere.clone()).await, Err(Error::NoInterface { .. })));
-        let loopback = SearchOptions { interfaces: vec!["lo".into()], ..nowhere };
-        assert!(matches!(Search::start(&identity, &peers, loopback), Err(Error::Link { .. })));
+        let all: Vec<String> = local::listed()
+            .unwrap()
+            .iter()
+            .map(|interface| interface.name.to_string())
+            .collect();
+        let nowhere = SearchOptions {
+            duration: Duration::from_millis(10),
+            excluded: all,
+            ..SearchOptions::default()
+        };
+        assert!(matches!(
+            discover(&identity, &peers, nowhere.clone()).await,
+            Err(Error::NoInterface { .. })
+        ));
+        let loopback = SearchOptions {
+            interfaces: vec!["lo".into()],
+            ..nowhere
+        };
+        assert!(matches!(
+            Search::start(&identity, &peers, loopback),
+            Err(Error::Link { .. })
+        ));
     }
 }

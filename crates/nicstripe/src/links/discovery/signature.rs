@@ -8,13 +8,18 @@ use crate::trust::Identity;
 
 /// Signs a text; returns `None` if the key cannot sign, which does not occur with Ed25519.
 pub(super) fn sign(identity: &Identity, text: &[u8]) -> Option<Signature> {
-    let signer = identity.certified_key().key.choose_scheme(&[SignatureScheme::ED25519])?;
+    let signer = identity
+        .certified_key()
+        .key
+        .choose_scheme(&[SignatureScheme::ED25519])?;
     signer.sign(text).ok()?.try_into().ok()
 }
 
 /// Returns true if the owner of `key` made this signature of `text`. Takes about 0.1 ms.
 pub(super) fn is_by(key: &Key, text: &[u8], signature: &Signature) -> bool {
-    UnparsedPublicKey::new(&ED25519, key).verify(text, signature).is_ok()
+    UnparsedPublicKey::new(&ED25519, key)
+        .verify(text, signature)
+        .is_ok()
 }
 
 #[cfg(test)]
@@ -28,10 +33,21 @@ mod tests {
 
     /// Returns the key pair whose private bytes are all `byte`.
     fn identity(byte: u8) -> Identity {
-        let der = [&b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20"[..], &[byte; 32]].concat();
+        let der = [
+            &b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20"[..],
+            &[byte; 32],
+        ]
+        .concat();
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
-        write!(file, "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", STANDARD.encode(der)).unwrap();
+        file.as_file()
+            .set_permissions(std::fs::Permissions::from_mode(0o600))
+            .unwrap();
+        write!(
+            file,
+            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+            STANDARD.encode(der)
+        )
+        .unwrap();
         Identity::load(file.path()).unwrap()
     }
 
@@ -42,16 +58,32 @@ mod tests {
     #[test]
     fn both_messages_are_signed_as_another_implementation_signs_them() {
         let (asker, daemon) = (identity(1), identity(2));
-        let (asker_key, key) = (*asker.public_key().as_bytes(), *daemon.public_key().as_bytes());
-        assert_eq!(hex(&asker_key), "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c");
-        assert_eq!(hex(&key), "8139770ea87d175f56a35466c34c7ecccb8d8a91b4ee37a25df60f5b8fc9b394");
+        let (asker_key, key) = (
+            *asker.public_key().as_bytes(),
+            *daemon.public_key().as_bytes(),
+        );
+        assert_eq!(
+            hex(&asker_key),
+            "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c"
+        );
+        assert_eq!(
+            hex(&key),
+            "8139770ea87d175f56a35466c34c7ecccb8d8a91b4ee37a25df60f5b8fc9b394"
+        );
 
-        let question = Question { nonce: Nonce([0x11; 32]), key: asker_key, address: "fe80::1".parse().unwrap() };
+        let question = Question {
+            nonce: Nonce([0x11; 32]),
+            key: asker_key,
+            address: "fe80::1".parse().unwrap(),
+        };
         let datagram = question.encode(|text| sign(&asker, text)).unwrap();
         let expected = "93c03bdfd293bbb1d2e67e340f2387b8da4b3bdc27f8ae7bfa42604012cae286\
                         a2983d1d30db78e4fd8cb9bce0df836d4b046afff56982cbe9c9e8530f1a0f00";
         assert_eq!(hex(&datagram[224..]), expected);
-        assert_eq!(Question::decode(&datagram).unwrap().verified(is_by), Some(question));
+        assert_eq!(
+            Question::decode(&datagram).unwrap().verified(is_by),
+            Some(question)
+        );
 
         let answer = Answer {
             nonce: Nonce([0x11; 32]),
@@ -68,7 +100,10 @@ mod tests {
         let expected = "a6a95c70ab6397a22e0798d1802da1ce71da389fa6fb4419700d9bfd5c852997\
                         5bdfa38d242e66901f2625d16eb47198396219e84c794527a0c3331836474902";
         assert_eq!(hex(&datagram[224..]), expected);
-        assert_eq!(Answer::decode(&datagram).unwrap().verified(is_by), Some(answer));
+        assert_eq!(
+            Answer::decode(&datagram).unwrap().verified(is_by),
+            Some(answer)
+        );
     }
 
     #[test]
@@ -79,6 +114,9 @@ mod tests {
         assert!(!is_by(ours.public_key().as_bytes(), b"texts", &signature));
         assert!(!is_by(other.public_key().as_bytes(), b"text", &signature));
         assert!(!is_by(ours.public_key().as_bytes(), b"text", &[0; 64]));
-        assert!(!is_by(&[0xff; 32], b"text", &signature), "a key that is not on the curve verifies nothing");
+        assert!(
+            !is_by(&[0xff; 32], b"text", &signature),
+            "a key that is not on the curve verifies nothing"
+        );
     }
 }

@@ -16,9 +16,17 @@ impl LinkerHarness {
         Self::with_streams(local, remote, None)
     }
 
-    fn with_streams(local: Vec<PeerInterface>, remote: Vec<PeerInterface>, streams: Option<u8>) -> Self {
+    fn with_streams(
+        local: Vec<PeerInterface>,
+        remote: Vec<PeerInterface>,
+        streams: Option<u8>,
+    ) -> Self {
         let (sender, inputs) = mpsc::channel(1000);
-        let session = SessionHandle { inputs: sender, presence: Arc::default(), ended: tokio_util::sync::CancellationToken::new() };
+        let session = SessionHandle {
+            inputs: sender,
+            presence: Arc::default(),
+            ended: tokio_util::sync::CancellationToken::new(),
+        };
         let config = LinkerConfig {
             port: 7747,
             family: None,
@@ -42,7 +50,11 @@ impl LinkerHarness {
     }
 
     fn made(&mut self) -> Vec<PathId> {
-        self.commands().into_iter().filter_map(made_by).flatten().collect()
+        self.commands()
+            .into_iter()
+            .filter_map(made_by)
+            .flatten()
+            .collect()
     }
 
     fn commands(&mut self) -> Vec<Command> {
@@ -50,7 +62,9 @@ impl LinkerHarness {
             Input::Command(command) => command,
             other => panic!("{other:?}"),
         };
-        std::iter::from_fn(|| self.inputs.try_recv().ok()).map(command).collect()
+        std::iter::from_fn(|| self.inputs.try_recv().ok())
+            .map(command)
+            .collect()
     }
 
     fn opened(&mut self, path: PathId, verified: Option<bool>) {
@@ -62,7 +76,11 @@ impl LinkerHarness {
     }
 
     fn interfaces(&self) -> Vec<&str> {
-        self.linker.paths.values().map(|linked| linked.plan.interface.as_str()).collect()
+        self.linker
+            .paths
+            .values()
+            .map(|linked| linked.plan.interface.as_str())
+            .collect()
     }
 }
 
@@ -76,20 +94,38 @@ fn made_by(command: Command) -> Option<Vec<PathId>> {
 fn interface(name: &str, index: u32, addresses: &[&str]) -> PeerInterface {
     let address = |text: &&str| {
         let (ip, prefix_len) = text.split_once('/').unwrap();
-        PeerAddress { ip: ip.parse().unwrap(), prefix_len: prefix_len.parse().unwrap() }
+        PeerAddress {
+            ip: ip.parse().unwrap(),
+            prefix_len: prefix_len.parse().unwrap(),
+        }
     };
-    PeerInterface { addresses: addresses.iter().map(address).collect(), line_rate_bps: Some(GBIT), ..PeerInterface::new(name, index) }
+    PeerInterface {
+        addresses: addresses.iter().map(address).collect(),
+        line_rate_bps: Some(GBIT),
+        ..PeerInterface::new(name, index)
+    }
 }
 
 /// Returns two machines with one cable.
 fn cable() -> (Vec<PeerInterface>, Vec<PeerInterface>) {
-    (vec![interface("eth1", 1, &["10.0.1.1/24"])], vec![interface("enp1", 1, &["10.0.1.2/24"])])
+    (
+        vec![interface("eth1", 1, &["10.0.1.1/24"])],
+        vec![interface("enp1", 1, &["10.0.1.2/24"])],
+    )
 }
 
 /// Returns two machines joined by `count` cables that only have link-local IPv6 addresses.
 fn bare(count: u32) -> (Vec<PeerInterface>, Vec<PeerInterface>) {
     let side = |name: &str, host: u32| {
-        (1..=count).map(|index| interface(&format!("{name}{index}"), index, &[&format!("fe80::{host}:{index}/64")])).collect()
+        (1..=count)
+            .map(|index| {
+                interface(
+                    &format!("{name}{index}"),
+                    index,
+                    &[&format!("fe80::{host}:{index}/64")],
+                )
+            })
+            .collect()
     };
     (side("eth", 1), side("enp", 2))
 }
@@ -101,7 +137,10 @@ async fn a_link_whose_line_rate_changes_is_not_made_anew() {
     let made = bench.replan().await;
     assert_eq!(made.len(), 1);
     bench.opened(made[0], Some(true));
-    bench.linker.local = vec![PeerInterface { line_rate_bps: Some(GBIT / 10), ..local[0].clone() }];
+    bench.linker.local = vec![PeerInterface {
+        line_rate_bps: Some(GBIT / 10),
+        ..local[0].clone()
+    }];
     bench.linker.changed();
     bench.linker.replan().await.unwrap();
     assert!(bench.commands().is_empty());
@@ -124,7 +163,11 @@ async fn one_stream_that_does_not_connect_does_not_end_a_link_that_works() {
     let (local, mut remote) = cable();
     remote.push(interface("enp2", 2, &["10.0.2.2/24"]));
     let local = vec![PeerInterface {
-        addresses: [local[0].addresses.clone(), interface("", 0, &["10.0.2.1/24"]).addresses].concat(),
+        addresses: [
+            local[0].addresses.clone(),
+            interface("", 0, &["10.0.2.1/24"]).addresses,
+        ]
+        .concat(),
         ..local[0].clone()
     }];
     let mut bench = LinkerHarness::with_streams(local, remote, Some(2));
@@ -157,7 +200,10 @@ async fn a_link_that_is_made_again_and_again_takes_no_further_numbers() {
     for _ in 0..200 {
         bench.lost(made[0]).await;
         bench.linker.retire(made[0]).await;
-        bench.linker.planner = Planner::new(Pairing::new(bench.linker.local.clone(), bench.linker.remote.clone()));
+        bench.linker.planner = Planner::new(Pairing::new(
+            bench.linker.local.clone(),
+            bench.linker.remote.clone(),
+        ));
         made = bench.replan().await;
         assert_eq!(made, [PathId(1)]);
     }
@@ -172,15 +218,25 @@ async fn a_link_that_never_connected_is_replaced_by_another() {
     bench.lost(first[0]).await;
     bench.linker.replan().await.unwrap();
     let commands = bench.commands();
-    assert!(matches!(&commands[..], [Command::Retire(path), Command::AddPaths(_)] if *path == first[0]), "{commands:?}");
+    assert!(
+        matches!(&commands[..], [Command::Retire(path), Command::AddPaths(_)] if *path == first[0]),
+        "{commands:?}"
+    );
 }
 
 #[tokio::test]
 async fn the_first_contact_is_kept_for_a_path_that_opens_when_it_was_given_up_already() {
     let (local, remote) = cable();
     let mut bench = LinkerHarness::new(local, remote);
-    let first = PathPlan { contact_only: true, ..contact("wlan0", "198.51.100.7", None) };
-    bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
+    let first = PathPlan {
+        contact_only: true,
+        ..contact("wlan0", "198.51.100.7", None)
+    };
+    bench
+        .linker
+        .begin(&first, None, None, Vec::new())
+        .await
+        .unwrap();
     let made = bench.made();
     let kept = bench.linker.paths.remove(&made[0]).unwrap();
     bench.opened(made[0], Some(true));
@@ -189,7 +245,10 @@ async fn the_first_contact_is_kept_for_a_path_that_opens_when_it_was_given_up_al
     bench.linker.paths.insert(made[0], kept);
     bench.opened(made[0], Some(true));
     bench.linker.retire_contact().await;
-    assert!(matches!(&bench.commands()[..], [Command::Retire(FIRST_PATH)]));
+    assert!(matches!(
+        &bench.commands()[..],
+        [Command::Retire(FIRST_PATH)]
+    ));
 }
 
 #[tokio::test]
@@ -206,7 +265,12 @@ async fn where_another_machine_answers_the_path_is_given_up_and_not_planned_agai
 async fn what_a_peer_tells_in_a_flood_is_planned_with_ten_times_a_second() {
     let (local, remote) = cable();
     let mut bench = LinkerHarness::new(local, remote.clone());
-    let told = |number: u32| vec![remote[0].clone(), interface("x", 9, &[&format!("10.7.0.{number}/24")])];
+    let told = |number: u32| {
+        vec![
+            remote[0].clone(),
+            interface("x", 9, &[&format!("10.7.0.{number}/24")]),
+        ]
+    };
     let now = Instant::now();
     bench.linker.on_interfaces_received(told(1), now);
     assert_eq!(bench.linker.apply_told, Some(now), "the first at once");
@@ -216,7 +280,9 @@ async fn what_a_peer_tells_in_a_flood_is_planned_with_ten_times_a_second() {
     assert_eq!(bench.linker.apply_told, Some(now + TOLD_PAUSE));
     bench.linker.apply_interfaces(now + TOLD_PAUSE);
     assert_eq!(bench.linker.remote, told(3));
-    bench.linker.on_interfaces_received(told(3), now + TOLD_PAUSE);
+    bench
+        .linker
+        .on_interfaces_received(told(3), now + TOLD_PAUSE);
     assert_eq!(bench.linker.apply_told, None, "nothing changed");
 }
 
@@ -229,7 +295,9 @@ async fn all_pairs_of_many_bare_cables_are_asked_at_not_only_the_first_64() {
         bench.linker.on_probed(candidate, false);
     }
     let pairing = bench.linker.planner.pairing();
-    let states = pairing.candidates().map(|candidate| pairing.state(candidate.id()));
+    let states = pairing
+        .candidates()
+        .map(|candidate| pairing.state(candidate.id()));
     assert_eq!(states.filter(|state| state.failure().is_some()).count(), 81);
 }
 
@@ -250,11 +318,25 @@ async fn changes_in_quick_succession_do_not_ask_twice() {
 fn with_a_strict_peer() -> LinkerHarness {
     let (mut local, mut remote) = cable();
     local.push(interface("eth2", 2, &["10.0.1.3/24"]));
-    let strict = nicstripe_proto::message::Ipv4Settings { arp_ignore: 0, arp_announce: 0, rp_filter: 1 };
+    let strict = nicstripe_proto::message::Ipv4Settings {
+        arp_ignore: 0,
+        arp_announce: 0,
+        rp_filter: 1,
+    };
     remote[0].settings = Some(strict);
     let mut bench = LinkerHarness::new(local, remote);
-    let plan = PathPlan { contact_only: true, ..contact("eth0", "198.51.100.7", None) };
-    let met = Linked { plan, candidate: None, state: LinkState::Up, opened: true, verified: None, path_mtu: None };
+    let plan = PathPlan {
+        contact_only: true,
+        ..contact("eth0", "198.51.100.7", None)
+    };
+    let met = Linked {
+        plan,
+        candidate: None,
+        state: LinkState::Up,
+        opened: true,
+        verified: None,
+        path_mtu: None,
+    };
     bench.linker.paths.insert(FIRST_PATH, met);
     bench
 }
@@ -266,7 +348,9 @@ async fn an_announced_link_that_is_not_made_is_announced_again_in_the_next_round
         bench.linker.replan().await.unwrap();
         assert!(matches!(&bench.commands()[..], [Command::Expect(_)]));
         bench.linker.connect_awaiting().await;
-        let [path] = bench.made()[..] else { panic!("one path") };
+        let [path] = bench.made()[..] else {
+            panic!("one path")
+        };
         bench.lost(path).await;
         assert!(matches!(&bench.commands()[..], [Command::Retire(retired)] if *retired == path));
         let next_round = bench.linker.planner.poll_timeout().unwrap();
@@ -288,7 +372,8 @@ async fn what_is_not_answered_is_announced_three_times_before_it_is_tried() {
 #[tokio::test]
 async fn without_a_link_nothing_is_announced_and_all_is_tried_at_once() {
     let mut bench = with_a_strict_peer();
-    bench.linker.paths.get_mut(&FIRST_PATH).unwrap().state = LinkState::Down("connection closed".into());
+    bench.linker.paths.get_mut(&FIRST_PATH).unwrap().state =
+        LinkState::Down("connection closed".into());
     assert_eq!(bench.replan().await.len(), 1);
 }
 
@@ -330,10 +415,20 @@ fn contact(interface: &str, remote: &str, peer_interface: Option<&str>) -> PathP
 }
 
 #[tokio::test]
-async fn an_interface_whose_first_contact_goes_to_an_address_the_peer_does_not_know_is_not_used_twice() {
+async fn an_interface_whose_first_contact_goes_to_an_address_the_peer_does_not_know_is_not_used_twice()
+ {
     let (local, remote) = cable();
     let mut bench = LinkerHarness::new(local, remote);
-    bench.linker.begin(&contact("eth1", "198.51.100.7", None), None, None, Vec::new()).await.unwrap();
+    bench
+        .linker
+        .begin(
+            &contact("eth1", "198.51.100.7", None),
+            None,
+            None,
+            Vec::new(),
+        )
+        .await
+        .unwrap();
     assert_eq!(bench.made(), []);
 }
 
@@ -341,17 +436,45 @@ async fn an_interface_whose_first_contact_goes_to_an_address_the_peer_does_not_k
 async fn further_streams_of_the_first_contact_belong_to_its_link() {
     let (local, remote) = cable();
     let mut bench = LinkerHarness::with_streams(local, remote, Some(3));
-    bench.linker.begin(&contact("eth1", "10.0.1.2", Some("enp1")), Some(true), None, Vec::new()).await.unwrap();
+    bench
+        .linker
+        .begin(
+            &contact("eth1", "10.0.1.2", Some("enp1")),
+            Some(true),
+            None,
+            Vec::new(),
+        )
+        .await
+        .unwrap();
     assert_eq!(bench.made().len(), 2);
-    assert!(bench.linker.paths.values().all(|linked| linked.candidate.is_some()));
+    assert!(
+        bench
+            .linker
+            .paths
+            .values()
+            .all(|linked| linked.candidate.is_some())
+    );
 }
 
 #[tokio::test]
 async fn more_named_connections_than_a_session_has_are_an_error() {
     let (local, remote) = cable();
     let mut bench = LinkerHarness::with_streams(local, remote, Some(MOST_STREAMS));
-    let named: Vec<PathPlan> = (1..=4).map(|_| PathPlan { named: true, ..contact("eth1", "10.0.1.2", Some("enp1")) }).collect();
-    let begun = bench.linker.begin(&contact("eth1", "10.0.1.2", Some("enp1")), Some(true), None, named).await;
+    let named: Vec<PathPlan> = (1..=4)
+        .map(|_| PathPlan {
+            named: true,
+            ..contact("eth1", "10.0.1.2", Some("enp1"))
+        })
+        .collect();
+    let begun = bench
+        .linker
+        .begin(
+            &contact("eth1", "10.0.1.2", Some("enp1")),
+            Some(true),
+            None,
+            named,
+        )
+        .await;
     assert!(matches!(begun, Err(Error::Link { .. })), "{begun:?}");
 }
 
@@ -359,12 +482,26 @@ async fn more_named_connections_than_a_session_has_are_an_error() {
 async fn where_only_the_link_that_is_left_out_works_the_session_says_so() {
     let (local, remote) = cable();
     let mut bench = LinkerHarness::new(local, remote);
-    let first = PathPlan { contact_only: true, no_data: true, ..contact("wlan0", "198.51.100.7", None) };
-    bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
+    let first = PathPlan {
+        contact_only: true,
+        no_data: true,
+        ..contact("wlan0", "198.51.100.7", None)
+    };
+    bench
+        .linker
+        .begin(&first, None, None, Vec::new())
+        .await
+        .unwrap();
     let made = bench.made();
-    assert!(bench.linker.given_up().is_none(), "a path is being connected");
+    assert!(
+        bench.linker.given_up().is_none(),
+        "a path is being connected"
+    );
     bench.lost(made[0]).await;
-    assert!(bench.linker.given_up().is_none(), "cables are probed again later");
+    assert!(
+        bench.linker.given_up().is_none(),
+        "cables are probed again later"
+    );
     while let Some(at) = bench.linker.planner.poll_timeout() {
         bench.linker.planner.handle_timeout(&[], at);
         bench.linker.planner.probe(&[], at, |_| true);
@@ -377,8 +514,16 @@ async fn where_only_the_link_that_is_left_out_works_the_session_says_so() {
 async fn a_session_that_has_had_a_link_waits_for_it() {
     let (local, remote) = cable();
     let mut bench = LinkerHarness::new(local, remote);
-    let first = PathPlan { contact_only: true, no_data: true, ..contact("wlan0", "198.51.100.7", None) };
-    bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
+    let first = PathPlan {
+        contact_only: true,
+        no_data: true,
+        ..contact("wlan0", "198.51.100.7", None)
+    };
+    bench
+        .linker
+        .begin(&first, None, None, Vec::new())
+        .await
+        .unwrap();
     let made = bench.made();
     bench.opened(made[0], Some(true));
     bench.linker.paths.remove(&made[0]);
@@ -394,7 +539,14 @@ async fn a_session_that_nobody_holds_any_more_is_ended() {
     let (_news, receiver) = mpsc::channel(1);
     let (survey, requests) = mpsc::channel(1);
     drop(survey);
-    let ran = tokio::time::timeout(Duration::from_secs(10), bench.linker.run(receiver, requests)).await;
+    let ran = tokio::time::timeout(
+        Duration::from_secs(10),
+        bench.linker.run(receiver, requests),
+    )
+    .await;
     assert!(ran.is_ok());
-    assert!(matches!(bench.inputs.recv().await, Some(Input::Command(Command::Close(CloseCode::Done)))));
+    assert!(matches!(
+        bench.inputs.recv().await,
+        Some(Input::Command(Command::Close(CloseCode::Done)))
+    ));
 }

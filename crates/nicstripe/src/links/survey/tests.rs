@@ -25,23 +25,46 @@ impl Scene {
             routes: None,
             connector: None,
         };
-        Self { local, remote, pairing, paths: BTreeMap::new(), config }
+        Self {
+            local,
+            remote,
+            pairing,
+            paths: BTreeMap::new(),
+            config,
+        }
     }
 
     /// Adds an open path from the best candidate between two interfaces.
     fn link(&mut self, path: u16, ours: &str, theirs: &str, verified: Option<bool>) -> &mut Linked {
-        let joins = |candidate: &&Candidate| candidate.local.interface == ours && candidate.remote.interface == theirs;
+        let joins = |candidate: &&Candidate| {
+            candidate.local.interface == ours && candidate.remote.interface == theirs
+        };
         let candidate = self.pairing.candidates().find(joins).unwrap().clone();
         self.pairing.verified(candidate.id());
         let plan = plan(ours, candidate.remote.address, Some(theirs));
-        let linked = Linked { plan, candidate: Some(candidate), state: LinkState::Up, opened: true, verified, path_mtu: None };
+        let linked = Linked {
+            plan,
+            candidate: Some(candidate),
+            state: LinkState::Up,
+            opened: true,
+            verified,
+            path_mtu: None,
+        };
         self.paths.entry(PathId(path)).or_insert(linked)
     }
 
     fn fail(&mut self, ours: &str, theirs: &str, failure: Failure) {
-        let joins = |candidate: &&Candidate| candidate.local.interface == ours && candidate.remote.interface == theirs;
-        let ids: Vec<_> = self.pairing.candidates().filter(joins).map(Candidate::id).collect();
-        ids.into_iter().for_each(|id| self.pairing.failed(id, failure.clone()));
+        let joins = |candidate: &&Candidate| {
+            candidate.local.interface == ours && candidate.remote.interface == theirs
+        };
+        let ids: Vec<_> = self
+            .pairing
+            .candidates()
+            .filter(joins)
+            .map(Candidate::id)
+            .collect();
+        ids.into_iter()
+            .for_each(|id| self.pairing.failed(id, failure.clone()));
     }
 
     fn survey(&self) -> LinkSurvey {
@@ -58,13 +81,20 @@ impl Scene {
 }
 
 fn plan(interface: &str, remote: IpAddr, peer_interface: Option<&str>) -> PathPlan {
-    let capacity = |bps| Capacity { outgoing: Some(BitRate(bps)), incoming: None };
+    let capacity = |bps| Capacity {
+        outgoing: Some(BitRate(bps)),
+        incoming: None,
+    };
     PathPlan {
         interface: interface.into(),
         local: None,
         remote: (remote, 7747).into(),
         peer_interface: peer_interface.map(Into::into),
-        capacity: Capacities { full: capacity(990), narrow: capacity(941), ..Capacities::default() },
+        capacity: Capacities {
+            full: capacity(990),
+            narrow: capacity(941),
+            ..Capacities::default()
+        },
         cap: None,
         named: false,
         contact_only: false,
@@ -75,10 +105,17 @@ fn plan(interface: &str, remote: IpAddr, peer_interface: Option<&str>) -> PathPl
 fn interface(name: &str, index: u32, address: &str) -> PeerInterface {
     let (ip, prefix_len) = address.split_once('/').unwrap();
     PeerInterface {
-        addresses: vec![PeerAddress { ip: ip.parse().unwrap(), prefix_len: prefix_len.parse().unwrap() }],
+        addresses: vec![PeerAddress {
+            ip: ip.parse().unwrap(),
+            prefix_len: prefix_len.parse().unwrap(),
+        }],
         mtu: 9000,
         line_rate_bps: Some(1000),
-        settings: Some(Ipv4Settings { arp_ignore: 0, arp_announce: 0, rp_filter: 0 }),
+        settings: Some(Ipv4Settings {
+            arp_ignore: 0,
+            arp_announce: 0,
+            rp_filter: 0,
+        }),
         ..PeerInterface::new(name, index)
     }
 }
@@ -86,21 +123,35 @@ fn interface(name: &str, index: u32, address: &str) -> PeerInterface {
 /// Returns two cables with separate subnets.
 fn two_cables() -> Scene {
     Scene::new(
-        vec![interface("eth1", 1, "10.0.1.1/24"), interface("eth2", 2, "10.0.2.1/24")],
-        vec![interface("enp1", 1, "10.0.1.2/24"), interface("enp2", 2, "10.0.2.2/24")],
+        vec![
+            interface("eth1", 1, "10.0.1.1/24"),
+            interface("eth2", 2, "10.0.2.1/24"),
+        ],
+        vec![
+            interface("enp1", 1, "10.0.1.2/24"),
+            interface("enp2", 2, "10.0.2.2/24"),
+        ],
     )
 }
 
 /// Returns two cables in one subnet.
 fn one_subnet() -> Scene {
     Scene::new(
-        vec![interface("eth1", 1, "10.9.0.11/24"), interface("eth2", 2, "10.9.0.12/24")],
-        vec![interface("enp1", 1, "10.9.0.21/24"), interface("enp2", 2, "10.9.0.22/24")],
+        vec![
+            interface("eth1", 1, "10.9.0.11/24"),
+            interface("eth2", 2, "10.9.0.12/24"),
+        ],
+        vec![
+            interface("enp1", 1, "10.9.0.21/24"),
+            interface("enp2", 2, "10.9.0.22/24"),
+        ],
     )
 }
 
 fn astray() -> Failure {
-    Failure::WrongInterface { arrived: "enp1".into() }
+    Failure::WrongInterface {
+        arrived: "enp1".into(),
+    }
 }
 
 #[test]
@@ -110,7 +161,10 @@ fn streams_of_one_link_are_one_line_and_verified_together() {
     scene.link(1, "eth1", "enp1", Some(true));
     let survey = scene.survey();
     assert_eq!(survey.links.len(), 1);
-    assert_eq!((survey.links[0].streams, survey.links[0].verified), (2, None));
+    assert_eq!(
+        (survey.links[0].streams, survey.links[0].verified),
+        (2, None)
+    );
 }
 
 #[test]
@@ -129,7 +183,10 @@ fn the_expectation_is_the_sum_of_what_gets_through_and_unknown_if_one_is() {
 fn a_first_contact_is_shown_only_while_it_is_alone() {
     let mut scene = two_cables();
     let contact = Linked {
-        plan: PathPlan { contact_only: true, ..plan("wlan0", "192.0.2.7".parse().unwrap(), None) },
+        plan: PathPlan {
+            contact_only: true,
+            ..plan("wlan0", "192.0.2.7".parse().unwrap(), None)
+        },
         candidate: None,
         state: LinkState::Up,
         opened: true,
@@ -139,7 +196,12 @@ fn a_first_contact_is_shown_only_while_it_is_alone() {
     scene.paths.insert(PathId(0), contact);
     assert_eq!(scene.survey().links[0].reason, LinkReason::Contact);
     scene.link(1, "eth1", "enp1", Some(true));
-    let reasons: Vec<LinkReason> = scene.survey().links.iter().map(|link| link.reason).collect();
+    let reasons: Vec<LinkReason> = scene
+        .survey()
+        .links
+        .iter()
+        .map(|link| link.reason)
+        .collect();
     assert_eq!(reasons, [LinkReason::OwnSubnet]);
 }
 
@@ -147,26 +209,51 @@ fn a_first_contact_is_shown_only_while_it_is_alone() {
 fn what_strays_has_failed_on_both_sides_with_the_reason_and_a_cure_for_both() {
     let mut scene = one_subnet();
     scene.link(0, "eth1", "enp1", Some(true));
-    [("eth1", "enp2"), ("eth2", "enp1"), ("eth2", "enp2")].into_iter().for_each(|(ours, theirs)| scene.fail(ours, theirs, astray()));
+    [("eth1", "enp2"), ("eth2", "enp1"), ("eth2", "enp2")]
+        .into_iter()
+        .for_each(|(ours, theirs)| scene.fail(ours, theirs, astray()));
     let survey = scene.survey();
-    let failed: Vec<(bool, &str)> =
-        survey.unused.iter().filter(|unused| unused.failed).map(|unused| (unused.is_peers, &*unused.interface)).collect();
+    let failed: Vec<(bool, &str)> = survey
+        .unused
+        .iter()
+        .filter(|unused| unused.failed)
+        .map(|unused| (unused.is_peers, &*unused.interface))
+        .collect();
     assert_eq!(failed, [(false, "eth2"), (true, "enp2")]);
     assert!(survey.unused[0].why.contains("enp1"), "{survey:?}");
-    assert_eq!(survey.remedies.iter().map(|remedy| remedy.is_peers).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(
+        survey
+            .remedies
+            .iter()
+            .map(|remedy| remedy.is_peers)
+            .collect::<Vec<_>>(),
+        [true, false]
+    );
 }
 
 #[test]
 fn interfaces_that_no_cable_joins_are_no_failure() {
     let mut scene = Scene::new(
-        vec![interface("eth1", 1, "10.0.1.1/24"), interface("eth2", 2, "fe80::2/64")],
-        vec![interface("enp1", 1, "10.0.1.2/24"), interface("enp2", 2, "fe80::12/64")],
+        vec![
+            interface("eth1", 1, "10.0.1.1/24"),
+            interface("eth2", 2, "fe80::2/64"),
+        ],
+        vec![
+            interface("enp1", 1, "10.0.1.2/24"),
+            interface("enp2", 2, "fe80::12/64"),
+        ],
     );
     scene.link(0, "eth1", "enp1", Some(true));
     scene.fail("eth2", "enp2", Failure::Unreachable);
     let survey = scene.survey();
     assert_eq!(survey.unused.len(), 2);
-    assert!(survey.unused.iter().all(|unused| !unused.failed && unused.why == "no answer"), "{survey:?}");
+    assert!(
+        survey
+            .unused
+            .iter()
+            .all(|unused| !unused.failed && unused.why == "no answer"),
+        "{survey:?}"
+    );
 }
 
 #[test]
@@ -175,24 +262,42 @@ fn nothing_has_failed_where_the_links_were_named() {
     scene.config.automatic = false;
     scene.fail("eth2", "enp2", astray());
     let survey = scene.survey();
-    assert!(survey.unused.iter().all(|unused| !unused.failed && unused.why == "other interfaces were named"), "{survey:?}");
+    assert!(
+        survey
+            .unused
+            .iter()
+            .all(|unused| !unused.failed && unused.why == "other interfaces were named"),
+        "{survey:?}"
+    );
 }
 
 #[test]
 fn a_strict_filter_is_cured_where_it_is() {
     let mut scene = one_subnet();
-    scene.remote.iter_mut().for_each(|interface| interface.settings.as_mut().unwrap().rp_filter = 1);
+    scene
+        .remote
+        .iter_mut()
+        .for_each(|interface| interface.settings.as_mut().unwrap().rp_filter = 1);
     scene.link(0, "eth1", "enp1", Some(true));
     scene.fail("eth2", "enp2", Failure::Unreachable);
     let remedies = scene.survey().remedies;
     let strict = remedies.iter().find(|remedy| remedy.is_peers).unwrap();
-    assert_eq!(strict.problem, "enp2 drops what comes from 10.9.0.12: rp_filter is strict, and its route back is over another interface");
-    assert_eq!(strict.apply, ["ip route add 10.9.0.12/32 dev enp2 scope link"]);
+    assert_eq!(
+        strict.problem,
+        "enp2 drops what comes from 10.9.0.12: rp_filter is strict, and its route back is over another interface"
+    );
+    assert_eq!(
+        strict.apply,
+        ["ip route add 10.9.0.12/32 dev enp2 scope link"]
+    );
 }
 
 #[test]
 fn no_name_from_a_peer_is_a_command() {
-    for bad in ["a;reboot", "$(id)", "a`id`", "a|b", "a&b", "a>b", "-f", "a'b", "a\"b", "a\\b", "a*", "a\nb", "", "ä"] {
+    for bad in [
+        "a;reboot", "$(id)", "a`id`", "a|b", "a&b", "a>b", "-f", "a'b", "a\"b", "a\\b", "a*",
+        "a\nb", "", "ä",
+    ] {
         assert_eq!(plain_name(bad), None, "{bad:?}");
     }
     for good in ["eth1", "enp3s0f1np1", "eth2.5", "br-lan", "wg_0"] {

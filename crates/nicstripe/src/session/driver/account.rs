@@ -66,7 +66,9 @@ impl Account {
     /// Opens the account of a daemon's session. Returns `None` for a client, whose owner receives
     /// events.
     pub(super) fn begin(access: &Access, peer: &str, now: Instant) -> Option<Self> {
-        let Access::Daemon(service) = access else { return None };
+        let Access::Daemon(service) = access else {
+            return None;
+        };
         let meters = service.meters().clone();
         tracing::info!(peer, "session begins");
         Some(Self {
@@ -87,12 +89,28 @@ impl Account {
         })
     }
 
-    pub(super) fn asked(&mut self, transfer: TransferId, name: impl std::fmt::Display, direction: Direction, is_entry: bool) {
-        let job = TransferRecord { name: logged(name).to_string(), direction, is_entry, begun: Instant::now(), sync_begun: None };
+    pub(super) fn asked(
+        &mut self,
+        transfer: TransferId,
+        name: impl std::fmt::Display,
+        direction: Direction,
+        is_entry: bool,
+    ) {
+        let job = TransferRecord {
+            name: logged(name).to_string(),
+            direction,
+            is_entry,
+            begun: Instant::now(),
+            sync_begun: None,
+        };
         if !is_entry {
             self.meters.job_begun();
         }
-        if self.jobs.insert(transfer, job).is_some_and(|before| !before.is_entry) {
+        if self
+            .jobs
+            .insert(transfer, job)
+            .is_some_and(|before| !before.is_entry)
+        {
             self.meters.job_ended();
         }
     }
@@ -102,7 +120,9 @@ impl Account {
         let (what, name) = match ask {
             AskKind::List { .. } | AskKind::Stat { .. } => return,
             AskKind::Remove { name } => ("remove", logged(name).to_string()),
-            AskKind::Rename { from, to, .. } => ("rename", logged(format_args!("{from} -> {to}")).to_string()),
+            AskKind::Rename { from, to, .. } => {
+                ("rename", logged(format_args!("{from} -> {to}")).to_string())
+            }
             AskKind::MakeDir { name } => ("make_dir", logged(name).to_string()),
         };
         if !self.records.take(Instant::now()) {
@@ -120,7 +140,13 @@ impl Account {
 
     /// Records that a transfer begins to move bytes. `name` is the target's name, if only known by
     /// then.
-    pub(super) fn started(&mut self, transfer: TransferId, size: Option<u64>, resumed: u64, name: Option<&str>) {
+    pub(super) fn started(
+        &mut self,
+        transfer: TransferId,
+        size: Option<u64>,
+        resumed: u64,
+        name: Option<&str>,
+    ) {
         // The request may have named the parent directory.
         if let (Some(job), Some(name)) = (self.jobs.get_mut(&transfer), name)
             && job.name.rsplit('/').next() != Some(name)
@@ -130,20 +156,30 @@ impl Account {
         if !self.may_record(transfer) {
             return;
         }
-        let Some(job) = self.jobs.get(&transfer) else { return };
+        let Some(job) = self.jobs.get(&transfer) else {
+            return;
+        };
         let (peer, name, direction) = (&self.peer, &job.name, job.direction.word());
         tracing::info!(peer, transfer = transfer.0, direction, %name, size_bytes = size, resumed_bytes = resumed, "transfer begins");
     }
 
     /// Handles the end of a transfer. Counts each transfer once, even if several errors end it.
-    pub(super) fn ended(&mut self, transfer: TransferId, result: &Result<Outcome, Error>, stats: &TransferStats) {
+    pub(super) fn ended(
+        &mut self,
+        transfer: TransferId,
+        result: &Result<Outcome, Error>,
+        stats: &TransferStats,
+    ) {
         let may_record = self.may_record(transfer);
-        let Some(job) = self.jobs.remove(&transfer) else { return };
+        let Some(job) = self.jobs.remove(&transfer) else {
+            return;
+        };
         if !job.is_entry {
             self.meters.job_ended();
         }
         self.repeated_bytes += stats.repeated_bytes;
-        self.meters.transfer_ended(job.direction, result_word(result));
+        self.meters
+            .transfer_ended(job.direction, result_word(result));
         match result {
             Ok(_) => self.transfers_done += 1,
             Err(_) => self.transfers_failed += 1,
@@ -153,17 +189,37 @@ impl Account {
         }
     }
 
-    fn record_end(&self, transfer: TransferId, job: &TransferRecord, result: &Result<Outcome, Error>, stats: &TransferStats) {
+    fn record_end(
+        &self,
+        transfer: TransferId,
+        job: &TransferRecord,
+        result: &Result<Outcome, Error>,
+        stats: &TransferStats,
+    ) {
         let took = job.begun.elapsed();
-        let (peer, name, direction, links) = (&self.peer, &job.name, job.direction.word(), stats.by_path.len());
-        let (moved_bytes, seconds) = (stats.delivered_bytes, (took.as_secs_f64() * 1e3).round() / 1e3);
+        let (peer, name, direction, links) = (
+            &self.peer,
+            &job.name,
+            job.direction.word(),
+            stats.by_path.len(),
+        );
+        let (moved_bytes, seconds) = (
+            stats.delivered_bytes,
+            (took.as_secs_f64() * 1e3).round() / 1e3,
+        );
         let rate_bps = BitRate::from_bytes_over(moved_bytes, took).0;
         match result {
-            Ok(Outcome { tree: Some(tree), .. }) => tracing::info!(
+            Ok(Outcome {
+                tree: Some(tree), ..
+            }) => tracing::info!(
                 peer, transfer = transfer.0, direction, %name, files = tree.files, size_bytes = tree.bytes, failed_files = tree.failed,
                 moved_bytes, seconds, rate_bps, links, "tree done"
             ),
-            Ok(Outcome { digest: Some(blake3), size, .. }) => tracing::info!(
+            Ok(Outcome {
+                digest: Some(blake3),
+                size,
+                ..
+            }) => tracing::info!(
                 peer, transfer = transfer.0, direction, %name, size_bytes = size, moved_bytes, seconds, rate_bps, links, %blake3,
                 "transfer done"
             ),
@@ -184,7 +240,11 @@ impl Account {
     }
 
     pub(super) fn synced(&mut self, transfer: TransferId) {
-        if let Some(begun) = self.jobs.get_mut(&transfer).and_then(|job| job.sync_begun.take()) {
+        if let Some(begun) = self
+            .jobs
+            .get_mut(&transfer)
+            .and_then(|job| job.sync_begun.take())
+        {
             self.meters.synced(begun.elapsed());
         }
     }
@@ -195,7 +255,10 @@ impl Account {
 
     /// Counts path losses that the session has survived.
     fn count_losses(&mut self) {
-        for (_, loss) in self.lost.extract_if(.., |(at, _)| at.elapsed() >= REPORT_INTERVAL) {
+        for (_, loss) in self
+            .lost
+            .extract_if(.., |(at, _)| at.elapsed() >= REPORT_INTERVAL)
+        {
             self.meters.path_lost(loss);
         }
     }
@@ -211,9 +274,22 @@ impl Account {
     fn closed(&mut self, code: CloseCode, links: usize) {
         let seconds = (self.begun.elapsed().as_secs_f64() * 1e3).round() / 1e3;
         let (peer, reason) = (&self.peer, close_word(code));
-        let InterfaceBytes { received: received_bytes, sent: sent_bytes } = self.moved;
+        let InterfaceBytes {
+            received: received_bytes,
+            sent: sent_bytes,
+        } = self.moved;
         let (transfers_done, transfers_failed) = (self.transfers_done, self.transfers_failed);
-        tracing::info!(peer, reason, seconds, links, received_bytes, sent_bytes, transfers_done, transfers_failed, "session ends");
+        tracing::info!(
+            peer,
+            reason,
+            seconds,
+            links,
+            received_bytes,
+            sent_bytes,
+            transfers_done,
+            transfers_failed,
+            "session ends"
+        );
         self.report_excluded();
     }
 
@@ -233,7 +309,11 @@ impl Account {
 
     fn report_excluded(&mut self) {
         if self.left_out > 0 {
-            tracing::info!(peer = self.peer, records = self.left_out, "log limit reached: transfers not logged");
+            tracing::info!(
+                peer = self.peer,
+                records = self.left_out,
+                "log limit reached: transfers not logged"
+            );
             self.left_out = 0;
         }
     }
@@ -241,7 +321,10 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.jobs.values().filter(|job| !job.is_entry).for_each(|_| self.meters.job_ended());
+        self.jobs
+            .values()
+            .filter(|job| !job.is_entry)
+            .for_each(|_| self.meters.job_ended());
         self.meters.session_ended(self.meter);
     }
 }
@@ -249,14 +332,20 @@ impl Drop for Account {
 impl Driver {
     /// Reports to the metrics once per [`REPORT_INTERVAL`].
     pub(super) fn report_now_and_then(&mut self) {
-        if self.account.as_ref().is_some_and(|account| account.reported_at.elapsed() >= REPORT_INTERVAL) {
+        if self
+            .account
+            .as_ref()
+            .is_some_and(|account| account.reported_at.elapsed() >= REPORT_INTERVAL)
+        {
             self.report();
         }
     }
 
     /// Reports the paths, running transfers and moved bytes to the metrics.
     pub(super) fn report(&mut self) {
-        let Some(account) = &mut self.account else { return };
+        let Some(account) = &mut self.account else {
+            return;
+        };
         let mut paths = PathCounts::default();
         let mut moved: Vec<(String, InterfaceBytes)> = Vec::new();
         for connection in self.connections.values_mut() {
@@ -268,10 +357,22 @@ impl Driver {
             account.moved.sent += bytes.sent;
             moved.push((connection.plan.interface.clone(), bytes));
         }
-        let running: u64 = account.jobs.keys().map(|transfer| self.session.stats(*transfer).repeated_bytes).sum();
+        let running: u64 = account
+            .jobs
+            .keys()
+            .map(|transfer| self.session.stats(*transfer).repeated_bytes)
+            .sum();
         let repeated = account.repeated_bytes + running;
-        let live = Live { paths, transfers: account.jobs.len() as u64 };
-        account.meters.report(account.meter, live, &moved, repeated.saturating_sub(account.reported_bytes));
+        let live = Live {
+            paths,
+            transfers: account.jobs.len() as u64,
+        };
+        account.meters.report(
+            account.meter,
+            live,
+            &moved,
+            repeated.saturating_sub(account.reported_bytes),
+        );
         account.reported_bytes = account.reported_bytes.max(repeated);
         account.count_losses();
         account.reported_at = Instant::now();
@@ -282,17 +383,34 @@ impl Driver {
     /// A client closes its session when it has everything, so the close may overtake the end of its
     /// last transfer.
     pub(super) fn close_account(&mut self, code: CloseCode) {
-        let open = self.account.iter().flat_map(|account| account.jobs.keys().copied()).collect::<Vec<_>>();
+        let open = self
+            .account
+            .iter()
+            .flat_map(|account| account.jobs.keys().copied())
+            .collect::<Vec<_>>();
         for transfer in open {
             let stats = self.session.stats(transfer);
-            let is_whole = stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes >= stats.size;
-            let done = Outcome { digest: None, size: stats.size, tree: None };
+            let is_whole =
+                stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes >= stats.size;
+            let done = Outcome {
+                digest: None,
+                size: stats.size,
+                tree: None,
+            };
             let cancelled = Error::Cancelled { resumable: true };
-            let result = if code == CloseCode::Done && is_whole { Ok(done) } else { Err(cancelled) };
+            let result = if code == CloseCode::Done && is_whole {
+                Ok(done)
+            } else {
+                Err(cancelled)
+            };
             self.account_mut(|account| account.ended(transfer, &result, &stats));
         }
         self.report();
-        let links = self.connections.values().filter(|connection| connection.generation > 0).count();
+        let links = self
+            .connections
+            .values()
+            .filter(|connection| connection.generation > 0)
+            .count();
         if let Some(account) = &mut self.account {
             account.closed(code, links);
         }

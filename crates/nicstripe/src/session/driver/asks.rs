@@ -44,7 +44,10 @@ impl Driver {
                 continue;
             }
             let id = self.asks.next;
-            if !self.session.ask(Ask { id, ask: ask.clone() }) {
+            if !self.session.ask(Ask {
+                id,
+                ask: ask.clone(),
+            }) {
                 self.asks.waiting.push_front((ask, reply));
                 break;
             }
@@ -55,9 +58,16 @@ impl Driver {
 
     /// Client: handles the daemon's answer.
     pub(super) fn on_answered(&mut self, answer: Answer) {
-        let Some(reply) = self.asks.open.remove(&answer.id) else { return };
+        let Some(reply) = self.asks.open.remove(&answer.id) else {
+            return;
+        };
         let result = match answer.answer {
-            AnswerKind::Failed { code, text } => Err(Error::Peer { host: self.config.host.clone(), code, text, resumable: false }),
+            AnswerKind::Failed { code, text } => Err(Error::Peer {
+                host: self.config.host.clone(),
+                code,
+                text,
+                resumable: false,
+            }),
             answer => Ok(answer),
         };
         // Fails if the owner has cancelled the request.
@@ -86,7 +96,9 @@ impl Driver {
     }
 
     fn serve(&self, asks: Vec<Ask>, are_changes: bool) {
-        let Access::Daemon(service) = &self.config.access else { return };
+        let Access::Daemon(service) = &self.config.access else {
+            return;
+        };
         let (service, inputs) = (service.clone(), self.handle.inputs.clone());
         let fault = Fault::of(&inputs);
         let last = asks.len();
@@ -96,7 +108,14 @@ impl Driver {
                 let answer = service.answer(&ask.ask);
                 let ends_changes = are_changes && index + 1 == last;
                 // The session has ended: skip the remaining requests.
-                if inputs.blocking_send(Input::Done { ask, answer, ends_changes }).is_err() {
+                if inputs
+                    .blocking_send(Input::Done {
+                        ask,
+                        answer,
+                        ends_changes,
+                    })
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -114,10 +133,18 @@ impl Driver {
     }
 
     /// Fails all waiting requests and transfers at the end of the session.
-    pub(super) fn end_waiting(waiters: &mut Waiters, asks: &mut Asks, mut why: impl FnMut() -> Error) {
+    pub(super) fn end_waiting(
+        waiters: &mut Waiters,
+        asks: &mut Asks,
+        mut why: impl FnMut() -> Error,
+    ) {
         waiters.end_all(&mut why);
         let Asks { waiting, open, .. } = std::mem::take(asks);
-        for reply in waiting.into_iter().map(|(_, reply)| reply).chain(open.into_values()) {
+        for reply in waiting
+            .into_iter()
+            .map(|(_, reply)| reply)
+            .chain(open.into_values())
+        {
             let _ = reply.send(Err(why()));
         }
     }

@@ -10,8 +10,8 @@ use std::{
 use nicstripe_proto::{
     PathId, Role,
     message::{
-        BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder, MAX_FACTS, PathSample, RunNumber, RunOrder,
-        RunReady, TcpSample,
+        BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder,
+        MAX_FACTS, PathSample, RunNumber, RunOrder, RunReady, TcpSample,
     },
 };
 use tokio::sync::mpsc;
@@ -101,7 +101,12 @@ struct Sampling {
 
 impl SessionBench {
     pub(super) fn next(&self) -> Option<Instant> {
-        self.sampling.as_ref().map(|sampling| sampling.next).into_iter().chain(self.over_at).min()
+        self.sampling
+            .as_ref()
+            .map(|sampling| sampling.next)
+            .into_iter()
+            .chain(self.over_at)
+            .min()
     }
 
     fn tell(&self, news: BenchNews) {
@@ -122,7 +127,8 @@ impl Driver {
                     .filter(|(_, connection)| connection.can_bench())
                     .map(|(id, connection)| connection.bench_path(*id))
                     .collect();
-                self.bench.tell(BenchNews::Paths(paths, self.session.load_gate().latest));
+                self.bench
+                    .tell(BenchNews::Paths(paths, self.session.load_gate().latest));
             }
             BenchCommand::Tell(body) => {
                 match &*body {
@@ -140,9 +146,15 @@ impl Driver {
                 self.session.send_bench_message(*body);
             }
             BenchCommand::Ping { path, order } => {
-                let sent = self.connections.get(&path).is_some_and(|connection| connection.send_bench(Outgoing::Ping(order)));
+                let sent = self
+                    .connections
+                    .get(&path)
+                    .is_some_and(|connection| connection.send_bench(Outgoing::Ping(order)));
                 if !sent {
-                    self.bench.tell(BenchNews::Pinged { path, times: Vec::new() });
+                    self.bench.tell(BenchNews::Pinged {
+                        path,
+                        times: Vec::new(),
+                    });
                 }
             }
         }
@@ -176,20 +188,33 @@ impl Driver {
         }
         if let BenchBody::Admitted(admitted) = body {
             self.bench.over_at = Some(now + Duration::from_secs(admitted.seconds.into()));
-            let names =
-                self.connections.values().map(|connection| connection.plan.interface.clone()).collect::<std::collections::BTreeSet<_>>();
+            let names = self
+                .connections
+                .values()
+                .map(|connection| connection.plan.interface.clone())
+                .collect::<std::collections::BTreeSet<_>>();
             let session = self.handle.clone();
             // A network driver may be slow to answer.
-            self.files.aside(move || send_in_background(&session, BenchBody::Facts(facts(names.into_iter()))));
+            self.files.aside(move || {
+                send_in_background(&session, BenchBody::Facts(facts(names.into_iter())))
+            });
         }
     }
 
     /// Handles a deadline: takes a sample, or ends the run or the benchmark.
     pub(super) fn poll_bench(&mut self, now: Instant) {
         if self.bench.over_at.is_some_and(|at| at <= now) {
-            self.refuse_bench(BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: None });
+            self.refuse_bench(BenchRefused {
+                why: BenchRefusal::TimeOver,
+                retry_after_ms: None,
+            });
         }
-        let Some(Sampling { run, next, ends_at, .. }) = self.bench.sampling.as_ref() else { return };
+        let Some(Sampling {
+            run, next, ends_at, ..
+        }) = self.bench.sampling.as_ref()
+        else {
+            return;
+        };
         if *ends_at <= now && self.config.role == Role::Daemon {
             self.stop_run(*run, now);
         } else if *next <= now {
@@ -202,13 +227,20 @@ impl Driver {
     pub(super) fn release_bench(&mut self, now: Instant) {
         if self.bench.ticket.is_none() || self.session.is_connected() {
             self.bench.alone_since = None;
-        } else if now.saturating_duration_since(*self.bench.alone_since.get_or_insert(now)) >= GONE_AFTER {
-            self.refuse_bench(BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: Some(0) });
+        } else if now.saturating_duration_since(*self.bench.alone_since.get_or_insert(now))
+            >= GONE_AFTER
+        {
+            self.refuse_bench(BenchRefused {
+                why: BenchRefusal::TimeOver,
+                retry_after_ms: Some(0),
+            });
         }
     }
 
     fn on_asked(&mut self, ask: &BenchAsk) {
-        let Access::Daemon(service) = &self.config.access else { return };
+        let Access::Daemon(service) = &self.config.access else {
+            return;
+        };
         match service.ask_bench(ask, self.handle.clone()) {
             Ok(ticket) => self.bench.ticket = Some(ticket),
             Err(refused) => self.refuse_bench(refused),
@@ -221,13 +253,23 @@ impl Driver {
     }
 
     fn leave_bench(&mut self) {
-        (self.bench.ticket, self.bench.over_at, self.bench.sampling, self.bench.disk) = (None, None, None, None);
+        (
+            self.bench.ticket,
+            self.bench.over_at,
+            self.bench.sampling,
+            self.bench.disk,
+        ) = (None, None, None, None);
     }
 
     fn on_run_ordered(&mut self, order: &RunOrder, now: Instant) {
         self.begin_sampling(order, now);
-        let got = order.socket_buffer.map(|bytes| self.set_buffers(order, bytes));
-        let ready = RunReady { run: order.run, ..got.unwrap_or_default() };
+        let got = order
+            .socket_buffer
+            .map(|bytes| self.set_buffers(order, bytes));
+        let ready = RunReady {
+            run: order.run,
+            ..got.unwrap_or_default()
+        };
         self.session.send_bench_message(BenchBody::Ready(ready));
     }
 
@@ -235,12 +277,16 @@ impl Driver {
         self.sample(true, now);
         self.bench.sampling = None;
         self.session.end_run();
-        self.session.send_bench_message(BenchBody::Stopped(RunNumber { run }));
+        self.session
+            .send_bench_message(BenchBody::Stopped(RunNumber { run }));
     }
 
     fn begin_sampling(&mut self, order: &RunOrder, now: Instant) {
         let paths: Vec<PathId> = order.paths.iter().copied().map(PathId).collect();
-        let names = paths.iter().filter_map(|path| self.connections.get(path)).map(|connection| connection.plan.interface.clone());
+        let names = paths
+            .iter()
+            .filter_map(|path| self.connections.get(path))
+            .map(|connection| connection.plan.interface.clone());
         let interval = Duration::from_millis(order.interval_ms.into());
         self.bench.sampling = Some(Sampling {
             run: order.run,
@@ -256,25 +302,47 @@ impl Driver {
     }
 
     fn jobs(&self) -> Option<JobCounts> {
-        let Access::Daemon(service) = &self.config.access else { return None };
+        let Access::Daemon(service) = &self.config.access else {
+            return None;
+        };
         Some(service.meters().jobs())
     }
 
     fn sample(&mut self, last: bool, now: Instant) {
         let jobs = self.jobs();
-        let Some(sampling) = &mut self.bench.sampling else { return };
+        let Some(sampling) = &mut self.bench.sampling else {
+            return;
+        };
         let at = Instant::now();
-        let carried = |path: &PathId| self.connections.get(path).map_or_else(PathSample::default, PathConnection::load_sample);
+        let carried = |path: &PathId| {
+            self.connections
+                .get(path)
+                .map_or_else(PathSample::default, PathConnection::load_sample)
+        };
         let mut paths: Vec<PathSample> = sampling.paths.iter().map(carried).collect();
         let counted: BTreeMap<String, (u64, u64)> = sampling.interfaces.read();
         for (path, sample) in sampling.paths.iter().zip(&mut paths) {
-            let interface = self.connections.get(path).and_then(|connection| counted.get(&connection.plan.interface));
-            (sample.interface_received, sample.interface_sent) =
-                (interface.map(|(received, _)| *received), interface.map(|(_, sent)| *sent));
+            let interface = self
+                .connections
+                .get(path)
+                .and_then(|connection| counted.get(&connection.plan.interface));
+            (sample.interface_received, sample.interface_sent) = (
+                interface.map(|(received, _)| *received),
+                interface.map(|(_, sent)| *sent),
+            );
         }
         let at_us = at.saturating_duration_since(sampling.began).as_micros() as u64;
-        let transfers = jobs.zip(sampling.jobs).map(|(now, before)| u32::try_from(now.since(before)).unwrap_or(u32::MAX));
-        let sample = BenchSample { run: sampling.run, at_us, paths, cpu: sampling.cpu.sample(), last, transfers };
+        let transfers = jobs
+            .zip(sampling.jobs)
+            .map(|(now, before)| u32::try_from(now.since(before)).unwrap_or(u32::MAX));
+        let sample = BenchSample {
+            run: sampling.run,
+            at_us,
+            paths,
+            cpu: sampling.cpu.sample(),
+            last,
+            transfers,
+        };
         // A busy machine skips the samples it missed.
         while sampling.next <= now {
             sampling.next += sampling.interval;
@@ -286,8 +354,13 @@ impl Driver {
     }
 
     fn set_buffers(&self, order: &RunOrder, bytes: u64) -> RunReady {
-        let connections = order.paths.iter().filter_map(|path| self.connections.get(&PathId(*path)));
-        let got: Vec<(u64, u64)> = connections.filter_map(|connection| connection.set_buffers(bytes)).collect();
+        let connections = order
+            .paths
+            .iter()
+            .filter_map(|path| self.connections.get(&PathId(*path)));
+        let got: Vec<(u64, u64)> = connections
+            .filter_map(|connection| connection.set_buffers(bytes))
+            .collect();
         RunReady {
             run: order.run,
             send_buffer: got.iter().map(|(send, _)| *send).min(),
@@ -297,20 +370,24 @@ impl Driver {
 
     /// Runs a disk test with the load of a copy and sends its duration.
     fn on_disk_ordered(&mut self, order: DiskOrder) {
-        let Access::Daemon(service) = &self.config.access else { return };
+        let Access::Daemon(service) = &self.config.access else {
+            return;
+        };
         let (service, session, number) = (service.clone(), self.handle.clone(), order.number);
         let stop = StopOnDrop::default();
         let stopped = stop.flag();
         // Replacing the handle stops a running test.
         self.bench.disk = Some(stop);
         self.files.aside(move || {
-            let done = service.work_for_bench(&order, &stopped).unwrap_or_else(|error| DiskDone {
-                number,
-                bytes: 0,
-                micros: 0,
-                file_system: None,
-                error: Some(shortened(crate::error::chain(&error))),
-            });
+            let done = service
+                .work_for_bench(&order, &stopped)
+                .unwrap_or_else(|error| DiskDone {
+                    number,
+                    bytes: 0,
+                    micros: 0,
+                    file_system: None,
+                    error: Some(shortened(crate::error::chain(&error))),
+                });
             send_in_background(&session, BenchBody::DiskDone(done));
         });
     }
@@ -328,14 +405,23 @@ impl Driver {
 /// Truncates a text to the protocol's limit.
 fn shortened(mut text: String) -> String {
     let most = MAX_FACTS.1.min(text.len());
-    text.truncate((0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0));
+    text.truncate(
+        (0..=most)
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0),
+    );
     text
 }
 
 /// Daemon: sends an answer through the session, from a thread that may block.
 fn send_in_background(session: &SessionHandle, body: BenchBody) {
     let told = crate::session::Command::AnswerBench(body);
-    drop(session.inputs.blocking_send(crate::session::Input::Command(told)));
+    drop(
+        session
+            .inputs
+            .blocking_send(crate::session::Input::Command(told)),
+    );
 }
 
 impl PathConnection {

@@ -29,7 +29,9 @@ use crate::{
         input::{GetInto, Input, PutFrom, StandaloneFiles, TreeOutput, TreeRun},
         open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
         reorder::{REORDER_CHUNKS, ReadItem, ReorderBuffer, Sink, start_writer},
-        retransmit::{ChunkSender, Produced, RETRANSMIT_CHUNKS, RetransmitBuffer, SendWindow, read_pipe},
+        retransmit::{
+            ChunkSender, Produced, RETRANSMIT_CHUNKS, RetransmitBuffer, SendWindow, read_pipe,
+        },
         tree_channel::{ReceiverEnd, SenderEnd, SessionChannel, TransferOwner},
         waiters::Waiter,
     },
@@ -87,8 +89,14 @@ impl TreeThread {
     /// Reports the end of a standalone file to the tree's thread. Ignored if the thread has ended.
     fn standalone_ended(&self, entry: EntryRef, result: Result<(), EntryError>) {
         match self {
-            Self::Sender(sender, _) => drop(sender.send(SenderInput::StandaloneEnded { id: entry.id, result })),
-            Self::Receiver(receiver) => drop(receiver.send(ReceiverInput::StandaloneEnded { id: entry.id, result })),
+            Self::Sender(sender, _) => drop(sender.send(SenderInput::StandaloneEnded {
+                id: entry.id,
+                result,
+            })),
+            Self::Receiver(receiver) => drop(receiver.send(ReceiverInput::StandaloneEnded {
+                id: entry.id,
+                result,
+            })),
         }
     }
 
@@ -110,26 +118,41 @@ impl Driver {
         match from {
             PutFrom::File { source, put } => {
                 self.session.prepare(transfer, source.offering().clone());
-                self.files.insert_source(transfer, source, put.offer.source.size);
+                self.files
+                    .insert_source(transfer, source, put.offer.source.size);
                 self.offer_put(*put);
             }
             PutFrom::Pipe { reader, put } => {
-                self.ends.sources.insert(transfer, PendingSource::Pipe(reader));
+                self.ends
+                    .sources
+                    .insert(transfer, PendingSource::Pipe(reader));
                 self.offer_put(*put);
             }
             PutFrom::Writer { chunks, put } => {
-                self.ends.sources.insert(transfer, PendingSource::Writer(chunks));
+                self.ends
+                    .sources
+                    .insert(transfer, PendingSource::Writer(chunks));
                 self.offer_put(*put);
             }
-            PutFrom::Tree { run, put, standalone } => {
-                self.ends.sources.insert(transfer, PendingSource::Tree(run, Some(standalone)));
+            PutFrom::Tree {
+                run,
+                put,
+                standalone,
+            } => {
+                self.ends
+                    .sources
+                    .insert(transfer, PendingSource::Tree(run, Some(standalone)));
                 self.session.put_tree(*put);
             }
             PutFrom::Entry { entry, options } => {
                 self.ends.entries.insert(transfer, entry);
                 let inputs = self.handle.inputs.clone();
                 self.open_entry_source(entry, move |result| {
-                    drop(inputs.blocking_send(Input::StandaloneOpened { transfer, options, result }));
+                    drop(inputs.blocking_send(Input::StandaloneOpened {
+                        transfer,
+                        options,
+                        result,
+                    }));
                 });
             }
         }
@@ -153,16 +176,30 @@ impl Driver {
                 self.session.get(*get);
             }
             GetInto::Reader { get, reader } => {
-                self.ends.sinks.insert(transfer, PendingSink::Reader(reader));
+                self.ends
+                    .sinks
+                    .insert(transfer, PendingSink::Reader(reader));
                 self.session.get(*get);
             }
-            GetInto::Tree { run, get, standalone } => {
-                self.ends.sinks.insert(transfer, PendingSink::Tree(run, standalone));
+            GetInto::Tree {
+                run,
+                get,
+                standalone,
+            } => {
+                self.ends
+                    .sinks
+                    .insert(transfer, PendingSink::Tree(run, standalone));
                 self.session.get_tree(*get);
             }
-            GetInto::Entry { entry, options, allow_changing } => {
+            GetInto::Entry {
+                entry,
+                options,
+                allow_changing,
+            } => {
                 self.ends.entries.insert(transfer, entry);
-                self.ends.sinks.insert(transfer, PendingSink::Entry(entry, options));
+                self.ends
+                    .sinks
+                    .insert(transfer, PendingSink::Entry(entry, options));
                 self.session.get(Get {
                     transfer,
                     name: entry_name(),
@@ -177,7 +214,12 @@ impl Driver {
     }
 
     /// Offers a standalone file that the tree's sender has opened.
-    pub(super) fn on_standalone_opened(&mut self, transfer: TransferId, options: PutOptions, result: Result<Source, FileError>) {
+    pub(super) fn on_standalone_opened(
+        &mut self,
+        transfer: TransferId,
+        options: PutOptions,
+        result: Result<Source, FileError>,
+    ) {
         match result {
             // The tree has ended meanwhile.
             Ok(_) if !self.waiters.contains(transfer) => {}
@@ -185,9 +227,16 @@ impl Driver {
                 let source = Arc::new(source);
                 let offer = offer_of(transfer, &source);
                 self.session.prepare(transfer, source.offering().clone());
-                self.files.insert_source(transfer, source, offer.source.size);
+                self.files
+                    .insert_source(transfer, source, offer.source.size);
                 let entry = self.ends.entries.get(&transfer).copied();
-                self.offer_put(Put { name: entry_name(), offer, options, into: None, entry });
+                self.offer_put(Put {
+                    name: entry_name(),
+                    offer,
+                    options,
+                    into: None,
+                    entry,
+                });
             }
             // The peer does not know this transfer yet.
             Err(error) => self.end_transfer(transfer, Err(Error::File(error))),
@@ -197,42 +246,70 @@ impl Driver {
     /// Daemon: opens the file that the peer requests.
     pub(super) fn on_get_requested(&mut self, get: Get) {
         let transfer = get.transfer;
-        self.account_mut(|account| account.asked(transfer, &get.name, Direction::Send, get.entry.is_some()));
+        self.account_mut(|account| {
+            account.asked(transfer, &get.name, Direction::Send, get.entry.is_some())
+        });
         match (&self.config.access, get.entry) {
             (Access::Client, _) => self.refuse(transfer, "a client serves no files"),
             (Access::Daemon(service), Some(entry)) => {
-                let Some(TreeThread::Sender(sender, _)) = self.ends.trees.get(&entry.tree) else { return self.fail(transfer, no_tree()) };
+                let Some(TreeThread::Sender(sender, _)) = self.ends.trees.get(&entry.tree) else {
+                    return self.fail(transfer, no_tree());
+                };
                 self.ends.entries.insert(transfer, entry);
-                let (service, sender, session) = (service.clone(), sender.clone(), self.handle.clone());
+                let (service, sender, session) =
+                    (service.clone(), sender.clone(), self.handle.clone());
                 let fault = Fault::of(&session.inputs);
                 tokio::spawn(async move {
                     let _fault = fault;
                     let opened = match service.lease_files(OF_SOURCE, &session).await {
-                        Ok(lease) => ask_for_source(&sender, entry.id).await.map(|source| source.keep(lease)),
+                        Ok(lease) => ask_for_source(&sender, entry.id)
+                            .await
+                            .map(|source| source.keep(lease)),
                         Err(error) => Err(error),
                     };
                     let result = opened.map(|source| {
                         let offer = offer_of(transfer, &source);
                         (Arc::new(source), offer)
                     });
-                    let _ = session.inputs.send(Input::Io(IoResult::SourceOpened { transfer, result })).await;
+                    let _ = session
+                        .inputs
+                        .send(Input::Io(IoResult::SourceOpened { transfer, result }))
+                        .await;
                 });
             }
             (Access::Daemon(service), None) => {
-                let options = ReadOptions { allow_changing: get.allow_changing, compress: get.compress, range: get.range };
-                self.files.open_served(service.clone(), self.handle.clone(), transfer, get.name, options);
+                let options = ReadOptions {
+                    allow_changing: get.allow_changing,
+                    compress: get.compress,
+                    range: get.range,
+                };
+                self.files.open_served(
+                    service.clone(),
+                    self.handle.clone(),
+                    transfer,
+                    get.name,
+                    options,
+                );
             }
         }
     }
 
-    fn open_entry_source(&self, entry: EntryRef, answer: impl FnOnce(Result<Source, FileError>) + Send + 'static) {
+    fn open_entry_source(
+        &self,
+        entry: EntryRef,
+        answer: impl FnOnce(Result<Source, FileError>) + Send + 'static,
+    ) {
         let refused = match self.ends.trees.get(&entry.tree) {
-            Some(TreeThread::Sender(sender, _)) => {
-                sender.send(SenderInput::OpenStandalone { id: entry.id, answer: Box::new(answer) }).err().and_then(|error| match error.0 {
+            Some(TreeThread::Sender(sender, _)) => sender
+                .send(SenderInput::OpenStandalone {
+                    id: entry.id,
+                    answer: Box::new(answer),
+                })
+                .err()
+                .and_then(|error| match error.0 {
                     SenderInput::OpenStandalone { answer, .. } => Some(answer),
                     _ => None,
-                })
-            }
+                }),
             _ => Some(Box::new(answer) as Box<_>),
         };
         if let Some(answer) = refused {
@@ -245,38 +322,73 @@ impl Driver {
         let transfer = offer.transfer;
         let is_tree = offer.kind == Some(OfferKind::Batches);
         match self.ends.sinks.remove(&transfer) {
-            Some(PendingSink::File(wanted)) if !is_tree => self.files.open_local(wanted, offer, crate::random::random_bytes()),
-            Some(PendingSink::Pipe(writer)) if !is_tree => match start_writer(transfer, writer, self.handle.inputs.clone()) {
-                Ok(writer) => {
-                    self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Writer(writer)), offer.source.size);
-                    self.session.accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
-                    self.on_started(transfer, 0, Instant::now());
+            Some(PendingSink::File(wanted)) if !is_tree => {
+                self.files
+                    .open_local(wanted, offer, crate::random::random_bytes())
+            }
+            Some(PendingSink::Pipe(writer)) if !is_tree => {
+                match start_writer(transfer, writer, self.handle.inputs.clone()) {
+                    Ok(writer) => {
+                        self.files.insert_reorder(
+                            transfer,
+                            ReorderBuffer::new(Sink::Writer(writer)),
+                            offer.source.size,
+                        );
+                        self.session
+                            .accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
+                        self.on_started(transfer, 0, Instant::now());
+                    }
+                    Err(error) => self.fail_to_start(transfer, error),
                 }
-                Err(error) => self.fail_to_start(transfer, error),
-            },
+            }
             Some(PendingSink::Reader(reader)) if !is_tree => {
                 // Fails if the reader is gone, which cancels the transfer.
                 let _ = reader.send(ReadItem::Begun(offer.source));
-                self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Reader(reader)), offer.source.size);
-                self.session.accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
+                self.files.insert_reorder(
+                    transfer,
+                    ReorderBuffer::new(Sink::Reader(reader)),
+                    offer.source.size,
+                );
+                self.session
+                    .accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
                 self.on_started(transfer, 0, Instant::now());
             }
             Some(PendingSink::TunnelMux(mux)) if is_tree => self.receive_mux(transfer, mux),
-            Some(PendingSink::Tree(run, standalone)) if is_tree => self.receive_tree(transfer, run, Some(standalone)),
-            Some(PendingSink::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
+            Some(PendingSink::Tree(run, standalone)) if is_tree => {
+                self.receive_tree(transfer, run, Some(standalone))
+            }
+            Some(PendingSink::Entry(entry, options)) if !is_tree => {
+                self.open_entry_target(transfer, entry, offer, options)
+            }
             _ => {
                 let cause = io::Error::other("peer offered another kind than requested");
-                self.fail(transfer, FileError::new("receive", "the requested file", cause).with_code(FailCode::Protocol));
+                self.fail(
+                    transfer,
+                    FileError::new("receive", "the requested file", cause)
+                        .with_code(FailCode::Protocol),
+                );
             }
         }
     }
 
     /// Opens the target of a standalone file: put by the peer (daemon), or offered on request
     /// (client).
-    pub(super) fn open_entry_target(&mut self, transfer: TransferId, entry: EntryRef, offer: Offer, options: PutOptions) {
+    pub(super) fn open_entry_target(
+        &mut self,
+        transfer: TransferId,
+        entry: EntryRef,
+        offer: Offer,
+        options: PutOptions,
+    ) {
         self.ends.entries.insert(transfer, entry);
-        let Some(TreeThread::Receiver(receiver)) = self.ends.trees.get(&entry.tree) else { return self.fail(transfer, no_tree()) };
-        let (receiver, session, fault) = (receiver.clone(), self.handle.clone(), Fault::of(&self.handle.inputs));
+        let Some(TreeThread::Receiver(receiver)) = self.ends.trees.get(&entry.tree) else {
+            return self.fail(transfer, no_tree());
+        };
+        let (receiver, session, fault) = (
+            receiver.clone(),
+            self.handle.clone(),
+            Fault::of(&self.handle.inputs),
+        );
         let attempt = move || ask_for_target(&receiver, entry.id, offer.clone(), options);
         let service = match &self.config.access {
             Access::Daemon(service) => Some(service.clone()),
@@ -298,24 +410,37 @@ impl Driver {
                 None => attempt().await.map(|(target, have)| (target.into(), have)),
             };
             let result = opened.map(|(target, have)| (Arc::new(target), have));
-            let _ = session.inputs.send(Input::Io(IoResult::TargetOpened { transfer, result })).await;
+            let _ = session
+                .inputs
+                .send(Input::Io(IoResult::TargetOpened { transfer, result }))
+                .await;
         });
     }
 
     /// Daemon: prepares to receive a tree that the peer puts.
     pub(super) fn on_tree_put_requested(&mut self, put: PutTree) {
         let transfer = put.transfer;
-        let name = put.target.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string);
+        let name = put
+            .target
+            .as_ref()
+            .map_or_else(|| ".".to_owned(), ToString::to_string);
         self.account_mut(|account| account.asked(transfer, name, Direction::Receive, false));
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client takes no files"),
             Access::Daemon(service) => {
-                let (service, inputs, fault) = (service.clone(), self.handle.inputs.clone(), Fault::of(&self.handle.inputs));
+                let (service, inputs, fault) = (
+                    service.clone(),
+                    self.handle.inputs.clone(),
+                    Fault::of(&self.handle.inputs),
+                );
                 let session = self.handle.clone();
                 tokio::spawn(async move {
                     let _fault = fault;
                     service.earlier_sessions_ended(&session).await;
-                    let result = service.receive_tree(put, &session).await.map(TreeRun::Receiver);
+                    let result = service
+                        .receive_tree(put, &session)
+                        .await
+                        .map(TreeRun::Receiver);
                     let _ = inputs.send(Input::TreeReady { transfer, result }).await;
                 });
             }
@@ -323,15 +448,28 @@ impl Driver {
     }
 
     /// Daemon: starts a tree that the peer puts or gets, now that it is admitted.
-    pub(super) fn on_tree_ready(&mut self, transfer: TransferId, result: Result<TreeRun, FileError>) {
+    pub(super) fn on_tree_ready(
+        &mut self,
+        transfer: TransferId,
+        result: Result<TreeRun, FileError>,
+    ) {
         match result {
             // The peer may have cancelled it meanwhile.
             Ok(_) if !self.session.is_under_way(transfer) => {}
             Ok(TreeRun::Receiver(run)) => self.receive_tree(transfer, run, None),
             Ok(TreeRun::Sender(run)) => {
-                self.ends.sources.insert(transfer, PendingSource::Tree(run, None));
+                self.ends
+                    .sources
+                    .insert(transfer, PendingSource::Tree(run, None));
                 let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Batches));
-                let offer = Offer { transfer, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None };
+                let offer = Offer {
+                    transfer,
+                    source,
+                    chunk_log2: ChunkSize::DEFAULT.log2(),
+                    mode: 0,
+                    kind,
+                    data: None,
+                };
                 let offered = self.session.offer(offer);
                 debug_assert!(offered.is_ok(), "{offered:?}");
             }
@@ -342,30 +480,57 @@ impl Driver {
     /// Daemon: prepares to send the trees that the peer requests.
     pub(super) fn on_tree_requested(&mut self, get: GetTree) {
         let transfer = get.transfer;
-        let names = get.sources.iter().map(|source| source.name.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string));
+        let names = get.sources.iter().map(|source| {
+            source
+                .name
+                .as_ref()
+                .map_or_else(|| ".".to_owned(), ToString::to_string)
+        });
         let names = names.take(MOST_NAMED).collect::<Vec<_>>().join(" ");
         self.account_mut(|account| account.asked(transfer, names, Direction::Send, false));
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client serves no files"),
             Access::Daemon(service) => {
-                let (service, session, fault) = (service.clone(), self.handle.clone(), Fault::of(&self.handle.inputs));
+                let (service, session, fault) = (
+                    service.clone(),
+                    self.handle.clone(),
+                    Fault::of(&self.handle.inputs),
+                );
                 tokio::spawn(async move {
                     let _fault = fault;
                     let result = service.send_tree(get, &session).await.map(TreeRun::Sender);
-                    let _ = session.inputs.send(Input::TreeReady { transfer, result }).await;
+                    let _ = session
+                        .inputs
+                        .send(Input::TreeReady { transfer, result })
+                        .await;
                 });
             }
         }
     }
 
-    fn receive_tree(&mut self, transfer: TransferId, run: ReceiverRun, standalone: Option<StandaloneFiles>) {
+    fn receive_tree(
+        &mut self,
+        transfer: TransferId,
+        run: ReceiverRun,
+        standalone: Option<StandaloneFiles>,
+    ) {
         let channel = self.tree_channel(transfer, standalone, ReceiverEnd);
         let allowance = run.allowance;
         match run.start(self.config.pool.clone(), channel) {
             Ok(inputs) => {
-                self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::Tree(inputs.clone())), 0);
-                self.ends.trees.insert(transfer, TreeThread::Receiver(inputs));
-                let how = Acceptance { room: Some(allowance.kept), memory: allowance.told, ..Acceptance::default() };
+                self.files.insert_reorder(
+                    transfer,
+                    ReorderBuffer::new(Sink::Tree(inputs.clone())),
+                    0,
+                );
+                self.ends
+                    .trees
+                    .insert(transfer, TreeThread::Receiver(inputs));
+                let how = Acceptance {
+                    room: Some(allowance.kept),
+                    memory: allowance.told,
+                    ..Acceptance::default()
+                };
                 self.session.accept_with(transfer, Vec::new(), how);
                 self.on_started(transfer, 0, Instant::now());
             }
@@ -377,10 +542,22 @@ impl Driver {
     ///
     /// `memory` is the receiver's memory for entries of a tree, if announced.
     pub(super) fn start_source(&mut self, transfer: TransferId, memory: Option<u64>) {
-        let Some(start) = self.ends.sources.remove(&transfer) else { return };
-        let window = SendWindow::new(if let PendingSource::Tree(run, _) = &start { run.allowance.given } else { RETRANSMIT_CHUNKS });
-        let chunks = ChunkSender::new(transfer, self.handle.inputs.clone(), self.config.buffers.clone(), window.clone());
-        self.files.insert_retransmit(transfer, RetransmitBuffer::new(window));
+        let Some(start) = self.ends.sources.remove(&transfer) else {
+            return;
+        };
+        let window = SendWindow::new(if let PendingSource::Tree(run, _) = &start {
+            run.allowance.given
+        } else {
+            RETRANSMIT_CHUNKS
+        });
+        let chunks = ChunkSender::new(
+            transfer,
+            self.handle.inputs.clone(),
+            self.config.buffers.clone(),
+            window.clone(),
+        );
+        self.files
+            .insert_retransmit(transfer, RetransmitBuffer::new(window));
         let started = match start {
             PendingSource::Pipe(reader) => read_pipe(chunks, reader),
             PendingSource::Writer(writer) => {
@@ -397,7 +574,8 @@ impl Driver {
                 let backlog = Backlog::new(run.allowance.messages, standalone.is_some());
                 let channel = self.tree_channel(transfer, standalone, SenderEnd { chunks, memory });
                 let thread = |inputs| TreeThread::Sender(inputs, backlog);
-                run.start(self.config.pool.clone(), channel).map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
+                run.start(self.config.pool.clone(), channel)
+                    .map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
             }
         };
         if let Err(error) = started {
@@ -405,17 +583,38 @@ impl Driver {
         }
     }
 
-    fn tree_channel<T>(&self, transfer: TransferId, standalone: Option<StandaloneFiles>, end: T) -> Box<SessionChannel<T>> {
-        let owner = standalone.map(|standalone| TransferOwner { events: self.waiters.events(transfer), standalone });
+    fn tree_channel<T>(
+        &self,
+        transfer: TransferId,
+        standalone: Option<StandaloneFiles>,
+        end: T,
+    ) -> Box<SessionChannel<T>> {
+        let owner = standalone.map(|standalone| TransferOwner {
+            events: self.waiters.events(transfer),
+            standalone,
+        });
         let (_running, _fault) = (self.threads.token(), Fault::of(&self.handle.inputs));
-        Box::new(SessionChannel { transfer, inputs: self.handle.inputs.clone(), owner, _running, _fault, end })
+        Box::new(SessionChannel {
+            transfer,
+            inputs: self.handle.inputs.clone(),
+            owner,
+            _running,
+            _fault,
+            end,
+        })
     }
 
     pub(super) fn on_produced(&mut self, transfer: TransferId, produced: Produced) {
         match produced {
             Produced::Chunk(chunk) => {
-                let number = self.session.give(transfer, chunk.buffer.bytes().len() as u32, chunk.value, chunk.last);
-                if let (Some(buffer), Some(number)) = (self.files.retransmit_mut(transfer), number) {
+                let number = self.session.give(
+                    transfer,
+                    chunk.buffer.bytes().len() as u32,
+                    chunk.value,
+                    chunk.last,
+                );
+                if let (Some(buffer), Some(number)) = (self.files.retransmit_mut(transfer), number)
+                {
                     buffer.chunks.insert(number, chunk);
                 }
             }
@@ -431,8 +630,14 @@ impl Driver {
             TreeOutput::Finished(Err(error)) => self.fail(transfer, error),
             TreeOutput::Finished(Ok(report)) => {
                 self.ends.reports.insert(transfer, report);
-                if matches!(self.ends.trees.get(&transfer), Some(TreeThread::Receiver(_))) {
-                    self.session.committed(Committed { transfer, digest: NO_DIGEST });
+                if matches!(
+                    self.ends.trees.get(&transfer),
+                    Some(TreeThread::Receiver(_))
+                ) {
+                    self.session.committed(Committed {
+                        transfer,
+                        digest: NO_DIGEST,
+                    });
                 }
                 self.on_committed(transfer, NO_DIGEST);
             }
@@ -451,7 +656,9 @@ impl Driver {
 
     /// Passes a message of a tree's receiver to its local sender.
     pub(super) fn on_tree_message(&mut self, transfer: TransferId, message: TreeMessage) {
-        let Some(TreeThread::Sender(sender, backlog)) = self.ends.trees.get(&transfer) else { return };
+        let Some(TreeThread::Sender(sender, backlog)) = self.ends.trees.get(&transfer) else {
+            return;
+        };
         match backlog.queue(message) {
             // A thread that has ended has reported why.
             Some(queued) => drop(sender.send(SenderInput::Message(queued))),
@@ -468,7 +675,9 @@ impl Driver {
         }
         self.fail_orphans(transfer);
         self.forget_mux(transfer);
-        let Some(entry) = self.ends.entries.remove(&transfer) else { return };
+        let Some(entry) = self.ends.entries.remove(&transfer) else {
+            return;
+        };
         if let Some(tree) = self.ends.trees.get(&entry.tree) {
             tree.standalone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
         }
@@ -476,10 +685,22 @@ impl Driver {
 
     /// Fails the standalone files of a tree that has ended. A tree that succeeds has none left.
     fn fail_orphans(&mut self, tree: TransferId) {
-        let orphans: Vec<TransferId> = self.ends.entries.iter().filter(|(_, entry)| entry.tree == tree).map(|(id, _)| *id).collect();
+        let orphans: Vec<TransferId> = self
+            .ends
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.tree == tree)
+            .map(|(id, _)| *id)
+            .collect();
         for orphan in orphans {
-            let error = FileError::new("copy", "an entry", io::Error::other("its tree has ended")).with_code(FailCode::Cancelled);
-            self.session.fail(failure(orphan, FailCode::Cancelled, crate::error::chain(&error), true));
+            let error = FileError::new("copy", "an entry", io::Error::other("its tree has ended"))
+                .with_code(FailCode::Cancelled);
+            self.session.fail(failure(
+                orphan,
+                FailCode::Cancelled,
+                crate::error::chain(&error),
+                true,
+            ));
             self.fail_locally(orphan, Error::File(error));
         }
     }
@@ -489,25 +710,47 @@ impl Driver {
     }
 
     pub(super) fn stop_trees(&mut self) {
-        std::mem::take(&mut self.ends.trees).values().for_each(TreeThread::stop);
+        std::mem::take(&mut self.ends.trees)
+            .values()
+            .for_each(TreeThread::stop);
         self.ends.sources.clear();
         self.ends.sinks.clear();
     }
 
     /// Starts the tunnel multiplexer when the peer accepts `out` and offers `back`.
-    pub(super) fn await_mux(&mut self, out: Option<TransferId>, back: Option<TransferId>, mux: &Arc<TunnelMux>) {
-        out.into_iter().for_each(|transfer| drop(self.ends.sources.insert(transfer, PendingSource::TunnelMux(mux.clone()))));
-        back.into_iter().for_each(|transfer| drop(self.ends.sinks.insert(transfer, PendingSink::TunnelMux(mux.clone()))));
+    pub(super) fn await_mux(
+        &mut self,
+        out: Option<TransferId>,
+        back: Option<TransferId>,
+        mux: &Arc<TunnelMux>,
+    ) {
+        out.into_iter().for_each(|transfer| {
+            drop(
+                self.ends
+                    .sources
+                    .insert(transfer, PendingSource::TunnelMux(mux.clone())),
+            )
+        });
+        back.into_iter().for_each(|transfer| {
+            drop(
+                self.ends
+                    .sinks
+                    .insert(transfer, PendingSink::TunnelMux(mux.clone())),
+            )
+        });
     }
 
     pub(super) fn receive_mux(&mut self, transfer: TransferId, mux: Arc<TunnelMux>) {
-        self.files.insert_reorder(transfer, ReorderBuffer::new(Sink::TunnelMux(mux)), 0);
-        self.session.accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
+        self.files
+            .insert_reorder(transfer, ReorderBuffer::new(Sink::TunnelMux(mux)), 0);
+        self.session
+            .accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
     }
 
     /// Rejects a request that this end never serves. No local owner waits for it.
     pub(super) fn refuse(&mut self, transfer: TransferId, why: &str) {
-        self.session.fail(failure(transfer, FailCode::Refused, why, false));
+        self.session
+            .fail(failure(transfer, FailCode::Refused, why, false));
     }
 }
 
@@ -515,7 +758,10 @@ impl Driver {
 const MOST_NAMED: usize = 8;
 
 fn entry_error(error: &Error) -> EntryError {
-    EntryError { code: error.fail_code().unwrap_or(FailCode::Io), text: crate::error::chain(error) }
+    EntryError {
+        code: error.fail_code().unwrap_or(FailCode::Io),
+        text: crate::error::chain(error),
+    }
 }
 
 fn flooded() -> FileError {
@@ -534,11 +780,19 @@ fn ask_for_target(
     // Fails if the session has ended.
     let answer = Box::new(move |result| drop(reply.send(result)));
     // A thread that has ended drops the request and its reply channel.
-    let _ = receiver.send(ReceiverInput::OpenStandalone { id, offer: Box::new(offer), options, answer });
+    let _ = receiver.send(ReceiverInput::OpenStandalone {
+        id,
+        offer: Box::new(offer),
+        options,
+        answer,
+    });
     async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
 }
 
-fn ask_for_source(sender: &threads::Sender<SenderInput>, id: EntryId) -> impl Future<Output = Result<Source, FileError>> + use<> {
+fn ask_for_source(
+    sender: &threads::Sender<SenderInput>,
+    id: EntryId,
+) -> impl Future<Output = Result<Source, FileError>> + use<> {
     let (reply, opened) = oneshot::channel();
     let answer = Box::new(move |result| drop(reply.send(result)));
     // A thread that has ended drops the request and its reply channel.
@@ -547,7 +801,12 @@ fn ask_for_source(sender: &threads::Sender<SenderInput>, id: EntryId) -> impl Fu
 }
 
 fn no_tree() -> FileError {
-    FileError::new("copy", "an entry", io::Error::other("its tree is not in progress")).with_code(FailCode::Protocol)
+    FileError::new(
+        "copy",
+        "an entry",
+        io::Error::other("its tree is not in progress"),
+    )
+    .with_code(FailCode::Protocol)
 }
 
 /// Returns the placeholder name of an entry that its tree locates.

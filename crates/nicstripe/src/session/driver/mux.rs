@@ -36,22 +36,43 @@ impl Driver {
             return mux.end();
         }
         self.await_mux(Some(asked.up), Some(asked.down), &mux);
-        self.mux = Some(MuxEnds { transfers: [asked.up, asked.down], mux });
+        self.mux = Some(MuxEnds {
+            transfers: [asked.up, asked.down],
+            mux,
+        });
         self.session.open_tunnels(asked);
     }
 
     /// Daemon: accepts the client's multiplexer. Destinations are checked per tunnel.
     pub(super) fn on_tunnels_requested(&mut self, asked: Asked) {
-        let Access::Daemon(service) = &self.config.access else { return };
+        let Access::Daemon(service) = &self.config.access else {
+            return;
+        };
         if self.mux.is_some() {
-            return [asked.up, asked.down].into_iter().for_each(|transfer| self.refuse(transfer, "tunnel multiplexer exists already"));
+            return [asked.up, asked.down]
+                .into_iter()
+                .for_each(|transfer| self.refuse(transfer, "tunnel multiplexer exists already"));
         }
-        let mux = TunnelMux::of_daemon(Arc::new(Dialer::new(self.config.host.clone(), service.dial_targets().to_vec(), service.files())));
-        self.mux = Some(MuxEnds { transfers: [asked.up, asked.down], mux: mux.clone() });
+        let mux = TunnelMux::of_daemon(Arc::new(Dialer::new(
+            self.config.host.clone(),
+            service.dial_targets().to_vec(),
+            service.files(),
+        )));
+        self.mux = Some(MuxEnds {
+            transfers: [asked.up, asked.down],
+            mux: mux.clone(),
+        });
         self.await_mux(Some(asked.down), None, &mux);
         self.receive_mux(asked.up, mux);
         let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Batches));
-        let offer = Offer { transfer: asked.down, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None };
+        let offer = Offer {
+            transfer: asked.down,
+            source,
+            chunk_log2: ChunkSize::DEFAULT.log2(),
+            mode: 0,
+            kind,
+            data: None,
+        };
         let offered = self.session.offer(offer);
         debug_assert!(offered.is_ok(), "{offered:?}");
     }
@@ -59,7 +80,13 @@ impl Driver {
     /// Reports consumed batches to the peer. Ends the multiplexer if the peer violated its
     /// protocol.
     pub(super) fn poll_mux(&mut self, transfer: TransferId) {
-        let Some(ends) = self.mux.as_ref().filter(|ends| ends.transfers.contains(&transfer)) else { return };
+        let Some(ends) = self
+            .mux
+            .as_ref()
+            .filter(|ends| ends.transfers.contains(&transfer))
+        else {
+            return;
+        };
         let status = ends.mux.status();
         let has_ended = ends.mux.has_ended();
         if status.taken > 0 {
@@ -75,8 +102,15 @@ impl Driver {
 
     /// Ends the multiplexer if one of its two transfers has ended.
     pub(super) fn forget_mux(&mut self, transfer: TransferId) {
-        if self.mux.as_ref().is_some_and(|ends| ends.transfers.contains(&transfer)) {
-            self.end_mux(FailCode::Cancelled, "other direction of the tunnel multiplexer has ended");
+        if self
+            .mux
+            .as_ref()
+            .is_some_and(|ends| ends.transfers.contains(&transfer))
+        {
+            self.end_mux(
+                FailCode::Cancelled,
+                "other direction of the tunnel multiplexer has ended",
+            );
         }
     }
 
@@ -86,7 +120,8 @@ impl Driver {
         ends.end();
         for transfer in transfers {
             self.session.fail(failure(transfer, code, why, false));
-            let error = FileError::new("carry", "tunnels", io::Error::other(why.to_owned())).with_code(code);
+            let error = FileError::new("carry", "tunnels", io::Error::other(why.to_owned()))
+                .with_code(code);
             self.end_transfer(transfer, Err(Error::File(error)));
         }
     }
@@ -110,12 +145,20 @@ mod tests {
     async fn a_waiter_for_a_mux_hears_that_its_chunks_have_no_sender_left() {
         let mux = TunnelMux::of_client();
         let (inputs, _session) = mpsc::channel(1);
-        let pump = tokio::spawn(mux.clone().pump(ChunkSender::new(TransferId(1), inputs, BufferPool::default(), SendWindow::new(1))));
+        let pump = tokio::spawn(mux.clone().pump(ChunkSender::new(
+            TransferId(1),
+            inputs,
+            BufferPool::default(),
+            SendWindow::new(1),
+        )));
         let waiting = tokio::spawn(async move { mux.open("peer", "127.0.0.1:1").await });
         tokio::task::yield_now().await;
         // Simulates a panic in it.
         pump.abort();
-        let opened = timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap();
+        let opened = timeout(Duration::from_secs(5), waiting)
+            .await
+            .unwrap()
+            .unwrap();
         assert!(matches!(opened, Err(Error::Ended { .. })), "{opened:?}");
     }
 }

@@ -22,7 +22,11 @@ use crate::{
 impl Driver {
     /// Adds a path. A retired path with the same number is reused and keeps its byte counts.
     pub(super) fn add_connection(&mut self, path: PathId, plan: PathPlan) {
-        let Some(connection) = self.connections.get_mut(&path).filter(|connection| connection.retired) else {
+        let Some(connection) = self
+            .connections
+            .get_mut(&path)
+            .filter(|connection| connection.retired)
+        else {
             self.connections.insert(path, PathConnection::new(plan));
             return;
         };
@@ -36,30 +40,57 @@ impl Driver {
     }
 
     pub(super) fn connect(&mut self, path: PathId) {
-        let (Some(connector), Some(connection)) = (&self.config.connector, self.connections.get_mut(&path)) else { return };
-        if connection.retired || connection.is_open() || std::mem::replace(&mut connection.connecting, true) {
+        let (Some(connector), Some(connection)) =
+            (&self.config.connector, self.connections.get_mut(&path))
+        else {
+            return;
+        };
+        if connection.retired
+            || connection.is_open()
+            || std::mem::replace(&mut connection.connecting, true)
+        {
             return;
         }
-        let (connector, plan, inputs) = (connector.clone(), connection.plan.clone(), self.handle.inputs.clone());
+        let (connector, plan, inputs) = (
+            connector.clone(),
+            connection.plan.clone(),
+            self.handle.inputs.clone(),
+        );
         let (first, fault) = (connection.generation == 0, Fault::of(&inputs));
         tokio::spawn(async move {
             let _fault = fault;
             let input = match connector.join(path, &plan, first).await {
-                Ok(established) => Input::Connected { path, plan: None, established: Box::new(established) },
-                Err((loss, error)) => Input::NotConnected { path, loss, error: Box::new(error) },
+                Ok(established) => Input::Connected {
+                    path,
+                    plan: None,
+                    established: Box::new(established),
+                },
+                Err((loss, error)) => Input::NotConnected {
+                    path,
+                    loss,
+                    error: Box::new(error),
+                },
             };
             let _ = inputs.send(input).await;
         });
     }
 
-    pub(super) fn on_connected(&mut self, path: PathId, plan: Option<PathPlan>, established: Established, now: Instant) {
+    pub(super) fn on_connected(
+        &mut self,
+        path: PathId,
+        plan: Option<PathPlan>,
+        established: Established,
+        now: Instant,
+    ) {
         if let Some(plan) = plan {
             match self.connections.get_mut(&path) {
                 Some(connection) => connection.plan = plan,
                 None => _ = self.connections.insert(path, PathConnection::new(plan)),
             }
         }
-        let Some(connection) = self.connections.get_mut(&path) else { return };
+        let Some(connection) = self.connections.get_mut(&path) else {
+            return;
+        };
         connection.connecting = false;
         // A path retired meanwhile may be added again later.
         if connection.retired {
@@ -71,22 +102,57 @@ impl Driver {
         (connection.verified, connection.path_mtu) = (established.verified, established.path_mtu);
         connection.plan.local = established.local.or(connection.plan.local);
         let (outgoing, queue) = PathConnection::queue();
-        let sink = PathSink { path, generation: connection.generation, inputs: self.handle.inputs.clone() };
-        let loads = Loads { gate: self.bench.gate.clone(), counters: connection.load_counters.clone() };
-        let task = self.streams.spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, loads, sink).run());
+        let sink = PathSink {
+            path,
+            generation: connection.generation,
+            inputs: self.handle.inputs.clone(),
+        };
+        let loads = Loads {
+            gate: self.bench.gate.clone(),
+            counters: connection.load_counters.clone(),
+        };
+        let task = self.streams.spawn(
+            Stream::new(
+                established.greeted,
+                self.config.buffers.clone(),
+                queue,
+                loads,
+                sink,
+            )
+            .run(),
+        );
         connection.open(outgoing, task.abort_handle(), established.probe);
         self.session.handle_path_open(path, now);
         drop(established.arriving);
-        let cap = self.connections.get(&path).and_then(|connection| connection.plan.cap);
+        let cap = self
+            .connections
+            .get(&path)
+            .and_then(|connection| connection.plan.cap);
         self.session.limit_path(path, cap, now);
-        if self.connections.get(&path).is_some_and(|connection| connection.plan.no_data) {
+        if self
+            .connections
+            .get(&path)
+            .is_some_and(|connection| connection.plan.no_data)
+        {
             self.session.exclude_from_data(path);
         }
-        self.plan(LinkNews::Opened { path, verified: established.verified, path_mtu: established.path_mtu });
+        self.plan(LinkNews::Opened {
+            path,
+            verified: established.verified,
+            path_mtu: established.path_mtu,
+        });
     }
 
-    pub(super) fn on_not_connected(&mut self, path: PathId, loss: PathLoss, error: Error, now: Instant) {
-        let Some(connection) = self.connections.get_mut(&path) else { return };
+    pub(super) fn on_not_connected(
+        &mut self,
+        path: PathId,
+        loss: PathLoss,
+        error: Error,
+        now: Instant,
+    ) {
+        let Some(connection) = self.connections.get_mut(&path) else {
+            return;
+        };
         connection.connecting = false;
         let reason = crate::error::chain(&error);
         let first = connection.generation == 0;
@@ -98,13 +164,24 @@ impl Driver {
         if let Some(arrived) = stray(&error, self.session.is_connected()) {
             self.report_link(path, LinkState::LeftOut(reason.clone()));
             self.retire(path, loss, now);
-            self.plan(LinkNews::Astray { path, arrived, why: reason });
-        } else if matches!(error, Error::Refused { .. } | Error::Untrusted { .. } | Error::UntrustedPeer { .. }) {
+            self.plan(LinkNews::Astray {
+                path,
+                arrived,
+                why: reason,
+            });
+        } else if matches!(
+            error,
+            Error::Refused { .. } | Error::Untrusted { .. } | Error::UntrustedPeer { .. }
+        ) {
             // The daemon has restarted and forgotten the session. The owner creates a new one.
             let host = self.config.host.clone();
             self.give_up(Error::Ended { host, why: reason });
         } else {
-            let state = if first { LinkState::LeftOut(reason.clone()) } else { LinkState::Down(reason.clone()) };
+            let state = if first {
+                LinkState::LeftOut(reason.clone())
+            } else {
+                LinkState::Down(reason.clone())
+            };
             // A link already reported as lost gains nothing from a timeout.
             if first || !is_unanswered(&error) || !matches!(connection.state, LinkState::Down(_)) {
                 self.report_link(path, state);
@@ -115,12 +192,18 @@ impl Driver {
     }
 
     pub(super) fn on_carrier(&mut self, interface: &str, up: bool, now: Instant) {
-        let on_it = |(path, connection): (&PathId, &PathConnection)| (connection.plan.interface == interface).then_some(*path);
+        let on_it = |(path, connection): (&PathId, &PathConnection)| {
+            (connection.plan.interface == interface).then_some(*path)
+        };
         let paths: Vec<PathId> = self.connections.iter().filter_map(on_it).collect();
         for path in paths {
             if !up {
                 self.lose(path, PathLoss::CarrierLost, now);
-            } else if self.connections.get(&path).is_some_and(|connection| !connection.is_open() && !connection.retired) {
+            } else if self
+                .connections
+                .get(&path)
+                .is_some_and(|connection| !connection.is_open() && !connection.retired)
+            {
                 self.connect(path);
             }
         }
@@ -151,14 +234,18 @@ impl Driver {
                 }
                 self.on_incoming(path, header, buffer, incoming, now);
             }
-            StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
+            StreamEvent::Flushed(chunks) => {
+                (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path))
+            }
             StreamEvent::Pinged(times) => self.on_pinged(path, times),
             StreamEvent::Ended(end) => {
                 // Ends a pending round-trip measurement.
                 self.on_pinged(path, Vec::new());
                 let loss = match &end {
                     StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
-                    StreamEnd::Load(_) | StreamEnd::Flood => return self.on_misbehaved(path, &end, now),
+                    StreamEnd::Load(_) | StreamEnd::Flood => {
+                        return self.on_misbehaved(path, &end, now);
+                    }
                     // The TCP checksum matched, but TLS authentication failed: the data was altered
                     // in transit.
                     StreamEnd::Tls(error) if error.tells_of_damage() => PathLoss::Damaged,
@@ -172,7 +259,12 @@ impl Driver {
         }
     }
 
-    pub(super) fn on_misbehaved(&mut self, path: PathId, error: &dyn std::error::Error, now: Instant) {
+    pub(super) fn on_misbehaved(
+        &mut self,
+        path: PathId,
+        error: &dyn std::error::Error,
+        now: Instant,
+    ) {
         tracing::warn!(path = path.0, error = %logged_error(error), peer = self.config.host, "peer misbehaved");
         self.on_breach(path, PathLoss::Protocol, crate::error::chain(error), now);
     }
@@ -185,7 +277,10 @@ impl Driver {
         if self.breaches >= MOST_BREACHES
             && let Some(connection) = self.connections.get(&path)
         {
-            self.give_up(Error::Protocol { address: connection.plan.remote, why });
+            self.give_up(Error::Protocol {
+                address: connection.plan.remote,
+                why,
+            });
         }
     }
 
@@ -200,24 +295,40 @@ impl Driver {
         if let Some(connection) = self.connections.get_mut(&path) {
             connection.close();
         }
-        self.plan(LinkNews::Lost { path, why: loss_text(loss).into() });
+        self.plan(LinkNews::Lost {
+            path,
+            why: loss_text(loss).into(),
+        });
     }
 
     /// Retires a path permanently, after flushing its queue.
     pub(super) fn retire(&mut self, path: PathId, loss: PathLoss, now: Instant) {
-        let Some(connection) = self.connections.get_mut(&path).filter(|connection| !connection.retired) else { return };
+        let Some(connection) = self
+            .connections
+            .get_mut(&path)
+            .filter(|connection| !connection.retired)
+        else {
+            return;
+        };
         connection.retired = true;
         connection.release();
         self.session.retire_path(path, loss, now);
     }
 
     pub(super) fn on_damaged(&self, path: PathId, times: u32, pause: Duration) {
-        let Some(connection) = self.connections.get(&path) else { return };
+        let Some(connection) = self.connections.get(&path) else {
+            return;
+        };
         let seconds = pause.as_secs();
         tracing::warn!(interface = %connection.plan.interface, times, seconds, "link delivered damaged data: not used for some seconds");
     }
 
-    pub(super) fn on_path_changed(&mut self, path: PathId, state: PathState, loss: Option<PathLoss>) {
+    pub(super) fn on_path_changed(
+        &mut self,
+        path: PathId,
+        state: PathState,
+        loss: Option<PathLoss>,
+    ) {
         let state = match (state, loss) {
             (PathState::Open, _) => LinkState::Up,
             (PathState::Suspect, _) => LinkState::Suspect,
@@ -234,14 +345,19 @@ impl Driver {
             _ => return,
         };
         // A failed reconnect must not replace the reason for the loss.
-        let is_down = self.connections.get(&path).is_some_and(|connection| matches!(connection.state, LinkState::Down(_)));
+        let is_down = self
+            .connections
+            .get(&path)
+            .is_some_and(|connection| matches!(connection.state, LinkState::Down(_)));
         if !(is_down && loss == Some(PathLoss::Unreachable)) {
             self.report_link(path, state);
         }
     }
 
     pub(super) fn report_link(&mut self, path: PathId, state: LinkState) {
-        let Some(connection) = self.connections.get_mut(&path) else { return };
+        let Some(connection) = self.connections.get_mut(&path) else {
+            return;
+        };
         if connection.retired || connection.state == state {
             return;
         }
@@ -271,7 +387,14 @@ struct PathSink {
 
 impl EventSink for PathSink {
     async fn deliver(&mut self, events: Vec<StreamEvent>) -> bool {
-        self.inputs.send(Input::Stream { path: self.path, generation: self.generation, events }).await.is_ok()
+        self.inputs
+            .send(Input::Stream {
+                path: self.path,
+                generation: self.generation,
+                events,
+            })
+            .await
+            .is_ok()
     }
 }
 
@@ -303,8 +426,16 @@ fn log_link(peer: &str, connection: &PathConnection, state: &LinkState) {
 
 /// Returns true if a connection attempt failed without any answer of the peer.
 fn is_unanswered(error: &Error) -> bool {
-    use std::io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
-    let kinds = [AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut];
+    use std::io::ErrorKind::{
+        AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut,
+    };
+    let kinds = [
+        AddrNotAvailable,
+        HostUnreachable,
+        NetworkDown,
+        NetworkUnreachable,
+        TimedOut,
+    ];
     matches!(error, Error::Connect { source, .. } if kinds.contains(&source.kind()))
 }
 
@@ -329,16 +460,33 @@ mod tests {
     #[test]
     fn another_machine_at_one_address_costs_a_path_and_not_the_session() {
         let key = Identity::generate().unwrap().public_key();
-        let error = Error::UntrustedPeer { host: "nas".into(), key };
+        let error = Error::UntrustedPeer {
+            host: "nas".into(),
+            key,
+        };
         assert_eq!(stray(&error, true), Some(None));
-        assert_eq!(stray(&error, false), None, "without a path left, the peer itself has changed");
-        let refused = Error::Refused { host: "nas".into(), why: "it does not know the session".into() };
-        assert_eq!(stray(&refused, true), None, "a restarted daemon does not know the session");
+        assert_eq!(
+            stray(&error, false),
+            None,
+            "without a path left, the peer itself has changed"
+        );
+        let refused = Error::Refused {
+            host: "nas".into(),
+            why: "it does not know the session".into(),
+        };
+        assert_eq!(
+            stray(&refused, true),
+            None,
+            "a restarted daemon does not know the session"
+        );
     }
 
     #[test]
     fn a_wrong_interface_is_named() {
-        let error = Error::Astray { aimed_at: "enp2".into(), arrived: "enp1".into() };
+        let error = Error::Astray {
+            aimed_at: "enp2".into(),
+            arrived: "enp1".into(),
+        };
         assert_eq!(stray(&error, true), Some(Some("enp1".into())));
     }
 }

@@ -8,7 +8,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Acceptance, ChainingValue, ChunkId, DataHeader, Digest, FailCode, Incoming, Offer, PathError, PathId, PathLoss, Subtree, TransferId,
+    Acceptance, ChainingValue, ChunkId, DataHeader, Digest, FailCode, Incoming, Offer, PathError,
+    PathId, PathLoss, Subtree, TransferId,
     message::{CloseCode, Committed, Put},
     session::failure,
 };
@@ -38,33 +39,71 @@ impl Driver {
     /// Handles the result of an I/O job. An error ends the transfer.
     fn take_work(&mut self, done: IoResult, now: Instant) -> (TransferId, Result<(), FileError>) {
         match done {
-            IoResult::SourceOpened { transfer, result } => {
-                (transfer, result.map(|(source, offer)| self.on_source_opened(transfer, source, offer)))
-            }
-            IoResult::TargetOpened { transfer, result } => {
-                (transfer, result.map(|(target, have)| self.on_target_opened(transfer, target, have, now)))
-            }
-            IoResult::Read { path, transfer, chunk, result } => {
-                (transfer, result.map(|(value, buffer)| self.on_read(path, transfer, chunk, value, buffer, now)))
-            }
-            IoResult::Hashed { transfer, chunk, result } => {
+            IoResult::SourceOpened { transfer, result } => (
+                transfer,
+                result.map(|(source, offer)| self.on_source_opened(transfer, source, offer)),
+            ),
+            IoResult::TargetOpened { transfer, result } => (
+                transfer,
+                result.map(|(target, have)| self.on_target_opened(transfer, target, have, now)),
+            ),
+            IoResult::Read {
+                path,
+                transfer,
+                chunk,
+                result,
+            } => (
+                transfer,
+                result
+                    .map(|(value, buffer)| self.on_read(path, transfer, chunk, value, buffer, now)),
+            ),
+            IoResult::Hashed {
+                transfer,
+                chunk,
+                result,
+            } => {
                 self.hashing -= 1;
-                (transfer, result.map(|value| self.session.handle_chunk_hashed(transfer, chunk, value)))
+                (
+                    transfer,
+                    result.map(|value| self.session.handle_chunk_hashed(transfer, chunk, value)),
+                )
             }
             IoResult::ZerosHashed { transfer, result } => {
                 self.zeroing -= 1;
-                (transfer, result.map(|subtree| self.session.handle_zeros_hashed(transfer, subtree, now)))
+                (
+                    transfer,
+                    result.map(|subtree| self.session.handle_zeros_hashed(transfer, subtree, now)),
+                )
             }
-            IoResult::HolesMade { transfer, result } => (transfer, result.map(|()| self.session.handle_holes_made(transfer))),
-            IoResult::Compared { transfer, chunk, result } => {
+            IoResult::HolesMade { transfer, result } => (
+                transfer,
+                result.map(|()| self.session.handle_holes_made(transfer)),
+            ),
+            IoResult::Compared {
+                transfer,
+                chunk,
+                result,
+            } => {
                 self.comparing -= 1;
-                (transfer, result.map(|value| self.session.handle_compared(transfer, chunk, value)))
+                (
+                    transfer,
+                    result.map(|value| self.session.handle_compared(transfer, chunk, value)),
+                )
             }
-            IoResult::Written { path, header, result } => {
+            IoResult::Written {
+                path,
+                header,
+                result,
+            } => {
                 self.on_written(path, &header, result, now);
                 (header.transfer, Ok(()))
             }
-            IoResult::Verified { path, header, buffer, result } => {
+            IoResult::Verified {
+                path,
+                header,
+                buffer,
+                result,
+            } => {
                 if self.on_written(path, &header, result, now)
                     && let Some(reorder) = self.files.reorder_mut(header.transfer)
                 {
@@ -75,18 +114,33 @@ impl Driver {
             }
             IoResult::Drained { transfer, result } => {
                 let digest = result.and_then(|()| self.files.ending(transfer));
-                (transfer, digest.map(|digest| self.on_in_place(transfer, digest)))
+                (
+                    transfer,
+                    digest.map(|digest| self.on_in_place(transfer, digest)),
+                )
             }
             IoResult::Synced { transfer, result } => {
                 self.account_mut(|account| account.synced(transfer));
-                (transfer, result.map(|()| self.session.handle_synced(transfer, now)))
+                (
+                    transfer,
+                    result.map(|()| self.session.handle_synced(transfer, now)),
+                )
             }
-            IoResult::Checked { transfer, result } => (transfer, result.map(|()| self.complete(transfer))),
+            IoResult::Checked { transfer, result } => {
+                (transfer, result.map(|()| self.complete(transfer)))
+            }
             IoResult::Flushed { transfer, error } => {
                 self.end_transfer(transfer, Err(*error));
                 (transfer, Ok(()))
             }
-            IoResult::Committed { transfer, digest, result } => (transfer, result.map(|()| self.on_in_place(transfer, digest))),
+            IoResult::Committed {
+                transfer,
+                digest,
+                result,
+            } => (
+                transfer,
+                result.map(|()| self.on_in_place(transfer, digest)),
+            ),
         }
     }
 
@@ -96,26 +150,53 @@ impl Driver {
             return;
         }
         self.session.prepare(transfer, source.offering().clone());
-        self.files.insert_source(transfer, source, offer.source.size);
+        self.files
+            .insert_source(transfer, source, offer.source.size);
         let offered = self.session.offer(offer);
         debug_assert!(offered.is_ok(), "{offered:?}");
     }
 
-    fn on_target_opened(&mut self, transfer: TransferId, target: Arc<Target>, have: Vec<Subtree>, now: Instant) {
+    fn on_target_opened(
+        &mut self,
+        transfer: TransferId,
+        target: Arc<Target>,
+        have: Vec<Subtree>,
+        now: Instant,
+    ) {
         if !self.session.is_under_way(transfer) {
             return;
         }
-        let how = Acceptance { room: None, holes: target.awaits_holes(), delta: target.delta(), ..Acceptance::default() };
+        let how = Acceptance {
+            room: None,
+            holes: target.awaits_holes(),
+            delta: target.delta(),
+            ..Acceptance::default()
+        };
         self.files.insert_target(transfer, target);
         self.session.accept_with(transfer, have, how);
         let resumed = self.session.stats(transfer).resumed_bytes;
         self.on_started(transfer, resumed, now);
     }
 
-    fn on_read(&mut self, path: PathId, transfer: TransferId, chunk: ChunkId, value: ChainingValue, buffer: ChunkBuffer, now: Instant) {
-        if let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) {
+    fn on_read(
+        &mut self,
+        path: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+        value: ChainingValue,
+        buffer: ChunkBuffer,
+        now: Instant,
+    ) {
+        if let Some(header) = self
+            .session
+            .handle_chunk_read(path, transfer, chunk, value, now)
+        {
             let len = buffer.bytes().len() as u32;
-            let header = if len < header.len { header.packed(len) } else { header };
+            let header = if len < header.len {
+                header.packed(len)
+            } else {
+                header
+            };
             self.send_chunk(path, header, Arc::new(buffer), now);
         }
     }
@@ -135,7 +216,11 @@ impl Driver {
 
     /// Sends the receiver the sender's completion.
     pub(super) fn complete(&mut self, transfer: TransferId) {
-        let streams = self.connections.iter().map(|(id, connection)| connection.stream_report(*id, self.session.path(*id))).collect();
+        let streams = self
+            .connections
+            .iter()
+            .map(|(id, connection)| connection.stream_report(*id, self.session.path(*id)))
+            .collect();
         self.session.complete(transfer, streams);
     }
 
@@ -161,7 +246,10 @@ impl Driver {
     /// Retries the copies of a chunk that waited for the outcome of a write.
     pub(super) fn retry_later(&mut self, transfer: TransferId, chunk: ChunkId, now: Instant) {
         let is_of = |header: &DataHeader| header.transfer == transfer && header.chunk == chunk;
-        let waited: Vec<_> = self.later.extract_if(.., |(_, header, _)| is_of(header)).collect();
+        let waited: Vec<_> = self
+            .later
+            .extract_if(.., |(_, header, _)| is_of(header))
+            .collect();
         for (path, header, buffer) in waited {
             let incoming = self.session.handle_chunk_again(path, &header, now);
             self.on_incoming(path, header, buffer, incoming, now);
@@ -169,7 +257,13 @@ impl Driver {
     }
 
     /// Returns true if the chunk is new. One held in memory then enters the reorder buffer.
-    pub(super) fn on_written(&mut self, path: PathId, header: &DataHeader, result: Result<(), WriteError>, now: Instant) -> bool {
+    pub(super) fn on_written(
+        &mut self,
+        path: PathId,
+        header: &DataHeader,
+        result: Result<(), WriteError>,
+        now: Instant,
+    ) -> bool {
         match result {
             Ok(()) => {
                 let is_news = self.session.handle_chunk_written(path, header, now);
@@ -180,23 +274,43 @@ impl Driver {
                 return is_news;
             }
             Err(WriteError::Damaged) => {
-                tracing::warn!(path = path.0, chunk = header.chunk.0, "chunk damaged in transit");
+                tracing::warn!(
+                    path = path.0,
+                    chunk = header.chunk.0,
+                    "chunk damaged in transit"
+                );
                 self.account_mut(|account| account.corrupt_chunk());
-                self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
+                self.session
+                    .handle_chunk_damaged(path, header.transfer, header.chunk);
                 self.retry_later(header.transfer, header.chunk, now);
-                self.on_breach(path, PathLoss::Damaged, "chunk does not match its hash".into(), now);
+                self.on_breach(
+                    path,
+                    PathLoss::Damaged,
+                    "chunk does not match its hash".into(),
+                    now,
+                );
             }
             Err(WriteError::File(error)) => {
-                self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
+                self.session
+                    .handle_chunk_unwritten(path, header.transfer, header.chunk);
                 self.fail(header.transfer, error);
             }
         }
         false
     }
 
-    pub(super) fn send_chunk(&mut self, path: PathId, header: DataHeader, buffer: Arc<ChunkBuffer>, now: Instant) {
+    pub(super) fn send_chunk(
+        &mut self,
+        path: PathId,
+        header: DataHeader,
+        buffer: Arc<ChunkBuffer>,
+        now: Instant,
+    ) {
         self.waiters.on_wire(path, &header);
-        let sent = self.connections.get_mut(&path).is_some_and(|connection| connection.send_chunk(header, buffer));
+        let sent = self
+            .connections
+            .get_mut(&path)
+            .is_some_and(|connection| connection.send_chunk(header, buffer));
         if !sent {
             self.lose(path, PathLoss::Reset, now);
         }
@@ -204,19 +318,28 @@ impl Driver {
 
     pub(super) fn on_put_requested(&mut self, put: Put) {
         let transfer = put.offer.transfer;
-        self.account_mut(|account| account.asked(transfer, &put.name, Direction::Receive, put.entry.is_some()));
+        self.account_mut(|account| {
+            account.asked(transfer, &put.name, Direction::Receive, put.entry.is_some())
+        });
         if let (Some(entry), Access::Daemon(_)) = (put.entry, &self.config.access) {
             return self.open_entry_target(transfer, entry, put.offer, put.options);
         }
         match &self.config.access {
             Access::Daemon(service) => {
-                let (service, session, fault) = (service.clone(), self.handle.clone(), Fault::of(&self.handle.inputs));
+                let (service, session, fault) = (
+                    service.clone(),
+                    self.handle.clone(),
+                    Fault::of(&self.handle.inputs),
+                );
                 // Async, not on the I/O threads: waits until an earlier session of this peer
                 // releases the file.
                 tokio::spawn(async move {
                     let _fault = fault;
                     let result = service.open_target(put, &session).await;
-                    let _ = session.inputs.send(Input::Io(IoResult::TargetOpened { transfer, result })).await;
+                    let _ = session
+                        .inputs
+                        .send(Input::Io(IoResult::TargetOpened { transfer, result }))
+                        .await;
                 });
             }
             Access::Client => self.refuse(transfer, "a client takes no files"),
@@ -225,15 +348,22 @@ impl Driver {
 
     pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
         self.account_started(transfer, resumed);
-        let Some(size) = self.files.size(transfer) else { return };
-        let is_sized = self.files.retransmit_mut(transfer).is_none() && !self.ends.is_tree(transfer);
+        let Some(size) = self.files.size(transfer) else {
+            return;
+        };
+        let is_sized =
+            self.files.retransmit_mut(transfer).is_none() && !self.ends.is_tree(transfer);
         self.waiters.started(transfer, size, is_sized, resumed, now);
     }
 
     fn account_started(&mut self, transfer: TransferId, resumed: u64) {
-        let is_sized = self.files.retransmit_mut(transfer).is_none() && !self.ends.is_tree(transfer);
+        let is_sized =
+            self.files.retransmit_mut(transfer).is_none() && !self.ends.is_tree(transfer);
         let size = self.files.size(transfer).filter(|_| is_sized);
-        let name = self.files.target(transfer).map(|target| target.shown().to_owned());
+        let name = self
+            .files
+            .target(transfer)
+            .map(|target| target.shown().to_owned());
         self.account_mut(|account| account.started(transfer, size, resumed, name.as_deref()));
     }
 
@@ -244,9 +374,17 @@ impl Driver {
         match (&tree, digest) {
             _ if self.account.is_some() => {}
             (Some(tree), _) => {
-                tracing::info!(transfer = transfer.0, files = tree.files, bytes = tree.bytes, failed = tree.failed, "tree done");
+                tracing::info!(
+                    transfer = transfer.0,
+                    files = tree.files,
+                    bytes = tree.bytes,
+                    failed = tree.failed,
+                    "tree done"
+                );
             }
-            (None, Some(digest)) => tracing::info!(transfer = transfer.0, size, %digest, "file committed"),
+            (None, Some(digest)) => {
+                tracing::info!(transfer = transfer.0, size, %digest, "file committed")
+            }
             (None, None) => {}
         }
         let size = tree.as_ref().map_or(size, |tree| tree.bytes);
@@ -260,7 +398,13 @@ impl Driver {
 
     /// Fails a transfer because the system refused a thread.
     pub(super) fn fail_to_start(&mut self, transfer: TransferId, source: io::Error) {
-        self.fail_by(transfer, Error::System { what: "start a thread", source });
+        self.fail_by(
+            transfer,
+            Error::System {
+                what: "start a thread",
+                source,
+            },
+        );
     }
 
     fn fail_by(&mut self, transfer: TransferId, error: Error) {
@@ -269,7 +413,12 @@ impl Driver {
             tracing::info!(transfer = transfer.0, error = %logged(crate::error::chain(&error)), "transfer failed");
         }
         let code = error.fail_code().unwrap_or(FailCode::Io);
-        self.session.fail(failure(transfer, code, crate::error::chain(&error), error.is_resumable()));
+        self.session.fail(failure(
+            transfer,
+            code,
+            crate::error::chain(&error),
+            error.is_resumable(),
+        ));
         self.end_transfer(transfer, Err(error));
     }
 
@@ -280,29 +429,51 @@ impl Driver {
             self.files.discard_unfinishable(transfer);
         }
         self.files.remove(transfer);
-        for (path, header, _) in self.later.extract_if(.., |(_, header, _)| header.transfer == transfer) {
-            self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
+        for (path, header, _) in self
+            .later
+            .extract_if(.., |(_, header, _)| header.transfer == transfer)
+        {
+            self.session
+                .handle_chunk_unwritten(path, header.transfer, header.chunk);
         }
         self.forget_ends(transfer, &result);
         if self.waiters.has_moved_for(transfer, TIME_TO_CONNECT) {
             self.leave_out_late_links();
         }
-        let Self { waiters, connections, session, .. } = self;
-        waiters.end(transfer, result, &stats, |tally| tally.closed(connections, session));
+        let Self {
+            waiters,
+            connections,
+            session,
+            ..
+        } = self;
+        waiters.end(transfer, result, &stats, |tally| {
+            tally.closed(connections, session)
+        });
     }
 
     /// Reports requested links that had time to connect and did not, even if the transfer
     /// succeeded.
     fn leave_out_late_links(&mut self) {
-        let never = |(path, connection): (&PathId, &PathConnection)| (connection.plan.named && connection.generation == 0).then_some(*path);
-        for path in self.connections.iter().filter_map(never).collect::<Vec<_>>() {
-            self.report_link(path, LinkState::LeftOut("still connecting when the transfer ended".into()));
+        let never = |(path, connection): (&PathId, &PathConnection)| {
+            (connection.plan.named && connection.generation == 0).then_some(*path)
+        };
+        for path in self
+            .connections
+            .iter()
+            .filter_map(never)
+            .collect::<Vec<_>>()
+        {
+            self.report_link(
+                path,
+                LinkState::LeftOut("still connecting when the transfer ended".into()),
+            );
         }
     }
 
     pub(super) fn cancel(&mut self, transfer: TransferId) {
         if self.waiters.contains(transfer) {
-            self.session.fail(failure(transfer, FailCode::Cancelled, "interrupted", true));
+            self.session
+                .fail(failure(transfer, FailCode::Cancelled, "interrupted", true));
             self.fail_locally(transfer, Error::Cancelled { resumable: true });
         }
     }
@@ -310,12 +481,19 @@ impl Driver {
     /// Ends a transfer that failed elsewhere. First syncs what was written, so that a retry can
     /// resume.
     pub(super) fn fail_locally(&mut self, transfer: TransferId, error: Error) {
-        let target = self.files.target(transfer).filter(|target| target.is_resumable()).cloned();
+        let target = self
+            .files
+            .target(transfer)
+            .filter(|target| target.is_resumable())
+            .cloned();
         match target.zip(self.session.take_unsynced(transfer)) {
             Some((target, subtrees)) => self.files.run(move || {
                 // Data that cannot be synced is retransmitted on resume.
                 let _ = target.sync(subtrees);
-                IoResult::Flushed { transfer, error: Box::new(error) }
+                IoResult::Flushed {
+                    transfer,
+                    error: Box::new(error),
+                }
             }),
             None => self.end_transfer(transfer, Err(error)),
         }
@@ -327,28 +505,41 @@ impl Driver {
         let (host, why) = (self.config.host.clone(), crate::error::chain(&error));
         let mut error = Some(error);
         Self::end_waiting(&mut self.waiters, &mut self.asks, || {
-            error.take().unwrap_or_else(|| Error::Ended { host: host.clone(), why: why.clone() })
+            error.take().unwrap_or_else(|| Error::Ended {
+                host: host.clone(),
+                why: why.clone(),
+            })
         });
     }
 
     pub(super) fn report_progress(&mut self) {
         let now = Instant::now();
-        if let Some(since) = self.session.alone_since().filter(|_| !self.session.is_connected() && !self.waiters.is_empty()) {
-            self.config.audience.tell(&Event::Waiting { since: now.saturating_duration_since(since) });
+        if let Some(since) = self
+            .session
+            .alone_since()
+            .filter(|_| !self.session.is_connected() && !self.waiters.is_empty())
+        {
+            self.config.audience.tell(&Event::Waiting {
+                since: now.saturating_duration_since(since),
+            });
         }
-        self.waiters.report_progress(now, &self.session, &self.connections);
+        self.waiters
+            .report_progress(now, &self.session, &self.connections);
     }
 
     /// Waits for outstanding I/O jobs, then syncs what was written.
     pub(super) async fn settle(&mut self) {
         for transfer in self.files.targets() {
-            let Some(target) = self.files.target(transfer).cloned() else { continue };
+            let Some(target) = self.files.target(transfer).cloned() else {
+                continue;
+            };
             let mut held: VecDeque<Input> = VecDeque::new();
             let mut quiet_since = Instant::now();
             // Two handles are the session's and this one; others belong to running jobs. A job
             // drops its handle after it has reported.
             while Arc::strong_count(&target) > 2 && quiet_since.elapsed() < LONGEST_JOB {
-                if let Ok(Some(input)) = tokio::time::timeout(LETTING_GO, self.inputs.recv()).await {
+                if let Ok(Some(input)) = tokio::time::timeout(LETTING_GO, self.inputs.recv()).await
+                {
                     held.push_back(input);
                     quiet_since = Instant::now();
                 }
@@ -358,12 +549,18 @@ impl Driver {
             }
             let now = Instant::now();
             for input in held {
-                if let Input::Io(done @ (IoResult::Written { .. } | IoResult::Synced { .. })) = input {
+                if let Input::Io(done @ (IoResult::Written { .. } | IoResult::Synced { .. })) =
+                    input
+                {
                     self.on_io(done, now);
                 }
             }
             self.files.discard_unfinishable(transfer);
-            if let Some(subtrees) = self.session.take_unsynced(transfer).filter(|_| target.is_resumable()) {
+            if let Some(subtrees) = self
+                .session
+                .take_unsynced(transfer)
+                .filter(|_| target.is_resumable())
+            {
                 self.config.pool.call(move || target.sync(subtrees)).await;
             }
             self.files.remove(transfer);

@@ -18,7 +18,10 @@ pub(super) struct Space {
 
 impl Space {
     pub(super) fn of(most: u64) -> Self {
-        Self { most, used: AtomicU64::new(0) }
+        Self {
+            most,
+            used: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn used(&self) -> u64 {
@@ -31,13 +34,20 @@ impl Space {
         if bytes <= free {
             return Ok(());
         }
-        Err(io::Error::new(io::ErrorKind::StorageFull, format!("{bytes} bytes needed, {free} free")))
+        Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!("{bytes} bytes needed, {free} free"),
+        ))
     }
 
     fn take(&self, bytes: u64) -> io::Result<()> {
         let fits = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.most);
-        let taken = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits);
-        taken.map(drop).map_err(|_| io::Error::new(io::ErrorKind::StorageFull, "the storage is full"))
+        let taken = self
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits);
+        taken
+            .map(drop)
+            .map_err(|_| io::Error::new(io::ErrorKind::StorageFull, "the storage is full"))
     }
 
     fn release(&self, bytes: u64) {
@@ -57,7 +67,11 @@ pub(super) struct Blocks {
 
 impl Blocks {
     pub(super) fn new(space: Arc<Space>) -> Self {
-        Self { blocks: BTreeMap::new(), bytes: 0, space }
+        Self {
+            blocks: BTreeMap::new(),
+            bytes: 0,
+            space,
+        }
     }
 
     /// Returns the memory used, in bytes.
@@ -72,7 +86,8 @@ impl Blocks {
     }
 
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        pieces(offset, bytes.len()).try_for_each(|piece| self.write_piece(&piece, bytes[piece.range()].to_vec()))
+        pieces(offset, bytes.len())
+            .try_for_each(|piece| self.write_piece(&piece, bytes[piece.range()].to_vec()))
     }
 
     /// Like [`write`](Self::write), but copies outside the lock, so that concurrent writers do not
@@ -80,7 +95,10 @@ impl Blocks {
     pub(super) fn write_shared(shared: &Mutex<Self>, bytes: &[u8], offset: u64) -> io::Result<()> {
         pieces(offset, bytes.len()).try_for_each(|piece| {
             let copied = bytes[piece.range()].to_vec();
-            shared.lock().unwrap_or_else(PoisonError::into_inner).write_piece(&piece, copied)
+            shared
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .write_piece(&piece, copied)
         })
     }
 
@@ -103,7 +121,11 @@ impl Blocks {
     pub(super) fn read(&self, bytes: &mut [u8], offset: u64) {
         for piece in pieces(offset, bytes.len()) {
             let to = &mut bytes[piece.range()];
-            let block = self.blocks.get(&piece.block).and_then(|block| block.get(piece.within..)).unwrap_or_default();
+            let block = self
+                .blocks
+                .get(&piece.block)
+                .and_then(|block| block.get(piece.within..))
+                .unwrap_or_default();
             let there = block.len().min(to.len());
             to[..there].copy_from_slice(&block[..there]);
             to[there..].fill(0);
@@ -139,7 +161,12 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
     std::iter::from_fn(move || {
         let at = offset + from as u64;
         let within = (at % BLOCK) as usize;
-        let piece = Piece { block: at / BLOCK, within, from, len: (BLOCK as usize - within).min(len - from) };
+        let piece = Piece {
+            block: at / BLOCK,
+            within,
+            from,
+            len: (BLOCK as usize - within).min(len - from),
+        };
         from += piece.len;
         (piece.len > 0).then_some(piece)
     })

@@ -49,15 +49,26 @@ enum Node {
 
 impl Default for Dir {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), modified: SystemTime::now() }
+        Self {
+            entries: BTreeMap::new(),
+            modified: SystemTime::now(),
+        }
     }
 }
 
 impl Node {
     fn stat(&self) -> Stat {
         match self {
-            Self::File(content) => Stat { kind: Kind::File, size: content.size, modified: content.modified },
-            Self::Dir(dir) => Stat { kind: Kind::Dir, size: 0, modified: dir.modified },
+            Self::File(content) => Stat {
+                kind: Kind::File,
+                size: content.size,
+                modified: content.modified,
+            },
+            Self::Dir(dir) => Stat {
+                kind: Kind::Dir,
+                size: 0,
+                modified: dir.modified,
+            },
         }
     }
 }
@@ -77,22 +88,39 @@ impl Tree {
             Some(Node::Dir(_)) => Err(not_a_file("replace", name)),
             Some(Node::File(_)) if !replace => Err(exists("replace", name)),
             Some(Node::File(_)) => Ok(()),
-            None => self.parent(name).map(drop).ok_or_else(|| missing("open the directory of", name)),
+            None => self
+                .parent(name)
+                .map(drop)
+                .ok_or_else(|| missing("open the directory of", name)),
         }
     }
 
-    pub(super) fn put(&mut self, name: &Name, content: Content, replace: bool) -> Result<(), FileError> {
+    pub(super) fn put(
+        &mut self,
+        name: &Name,
+        content: Content,
+        replace: bool,
+    ) -> Result<(), FileError> {
         self.check_free(name, replace)?;
-        let parent = self.parent_mut(name).ok_or_else(|| missing("open the directory of", name))?;
+        let parent = self
+            .parent_mut(name)
+            .ok_or_else(|| missing("open the directory of", name))?;
         parent.insert(name.file_name(), Node::File(Arc::new(content)));
         Ok(())
     }
 
     pub(super) fn stat(&self, name: &Name) -> Result<Stat, FileError> {
-        self.find(name).map(Node::stat).ok_or_else(|| missing("stat", name))
+        self.find(name)
+            .map(Node::stat)
+            .ok_or_else(|| missing("stat", name))
     }
 
-    pub(super) fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<Listed, FileError> {
+    pub(super) fn list(
+        &self,
+        dir: Option<&Name>,
+        after: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Listed, FileError> {
         let found = match dir {
             None => &self.0,
             Some(name) => match self.find(name) {
@@ -106,7 +134,11 @@ impl Tree {
         };
         let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut entries = found.entries.range::<[u8], _>((behind, Bound::Unbounded));
-        let listed = entries.by_ref().take(most).map(|(name, node)| (name.clone(), node.stat())).collect();
+        let listed = entries
+            .by_ref()
+            .take(most)
+            .map(|(name, node)| (name.clone(), node.stat()))
+            .collect();
         Ok((listed, entries.next().is_some()))
     }
 
@@ -125,18 +157,36 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn rename(&mut self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
-        let is_dir = matches!(self.find(from).ok_or_else(|| missing("rename", from))?, Node::Dir(_));
+    pub(super) fn rename(
+        &mut self,
+        from: &Name,
+        to: &Name,
+        replace: bool,
+    ) -> Result<(), FileError> {
+        let is_dir = matches!(
+            self.find(from).ok_or_else(|| missing("rename", from))?,
+            Node::Dir(_)
+        );
         if from == to {
             return Ok(());
         }
         self.check_free(to, replace && !is_dir)?;
-        let is_beneath =
-            to.components().zip(from.components()).all(|(to, from)| to == from) && to.components().len() > from.components().len();
+        let is_beneath = to
+            .components()
+            .zip(from.components())
+            .all(|(to, from)| to == from)
+            && to.components().len() > from.components().len();
         if is_dir && is_beneath {
-            return Err(FileError::new("rename", from, io::Error::other("the new name is inside it")).with_code(FailCode::Refused));
+            return Err(FileError::new(
+                "rename",
+                from,
+                io::Error::other("the new name is inside it"),
+            )
+            .with_code(FailCode::Refused));
         }
-        let node = self.parent_mut(from).and_then(|parent| parent.take(from.file_name()));
+        let node = self
+            .parent_mut(from)
+            .and_then(|parent| parent.take(from.file_name()));
         if let (Some(node), Some(parent)) = (node, self.parent_mut(to)) {
             parent.insert(to.file_name(), node);
         }
@@ -173,9 +223,11 @@ impl Tree {
     fn parent_mut(&mut self, name: &Name) -> Option<&mut Dir> {
         let mut above = name.components();
         above.next_back();
-        above.try_fold(&mut self.0, |dir, component| match dir.entries.get_mut(component) {
-            Some(Node::Dir(next)) => Some(next),
-            _ => None,
+        above.try_fold(&mut self.0, |dir, component| {
+            match dir.entries.get_mut(component) {
+                Some(Node::Dir(next)) => Some(next),
+                _ => None,
+            }
         })
     }
 }
@@ -193,13 +245,26 @@ impl Dir {
 }
 
 fn missing(operation: &'static str, name: &Name) -> FileError {
-    FileError::new(operation, name, io::Error::new(io::ErrorKind::NotFound, "no such file or directory"))
+    FileError::new(
+        operation,
+        name,
+        io::Error::new(io::ErrorKind::NotFound, "no such file or directory"),
+    )
 }
 
 fn exists(operation: &'static str, name: &Name) -> FileError {
-    FileError::new(operation, name, io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists"))
+    FileError::new(
+        operation,
+        name,
+        io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists"),
+    )
 }
 
 fn not_a_file(operation: &'static str, name: &Name) -> FileError {
-    FileError::new(operation, name, io::Error::new(io::ErrorKind::IsADirectory, "it is a directory")).with_code(FailCode::NotAFile)
+    FileError::new(
+        operation,
+        name,
+        io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"),
+    )
+    .with_code(FailCode::NotAFile)
 }

@@ -13,7 +13,10 @@ fn both_ends_know_each_other_and_share_a_secret_of_this_connection() {
     let mut bindings = Vec::new();
     for _ in 0..2 {
         let mut pair = Pair::new(&cast.client_tls(), &cast.server_tls());
-        assert_eq!((pair.client.peer_key(), pair.client.binding()), (None, None));
+        assert_eq!(
+            (pair.client.peer_key(), pair.client.binding()),
+            (None, None)
+        );
         pair.server_reads().unwrap();
         pair.client_reads().unwrap();
         assert!(!pair.client.is_confirmed());
@@ -21,7 +24,10 @@ fn both_ends_know_each_other_and_share_a_secret_of_this_connection() {
         assert!(pair.server.is_confirmed());
         assert_eq!(pair.client.peer_key(), Some(cast.server.public_key()));
         assert_eq!(pair.server.peer_key(), Some(cast.client.public_key()));
-        assert_eq!(pair.client.binding().unwrap(), pair.server.binding().unwrap());
+        assert_eq!(
+            pair.client.binding().unwrap(),
+            pair.server.binding().unwrap()
+        );
         bindings.push(pair.client.binding().unwrap());
     }
     assert_ne!(bindings[0], bindings[1]);
@@ -35,11 +41,23 @@ fn a_client_with_another_key_is_refused_and_told() {
     pair.server_reads().unwrap();
     pair.client_reads().unwrap();
     let at_server = pair.server_reads().unwrap_err();
-    assert!(matches!(at_server, TlsError::UntrustedKey(key) if key == stranger.public_key()), "{at_server:?}");
+    assert!(
+        matches!(at_server, TlsError::UntrustedKey(key) if key == stranger.public_key()),
+        "{at_server:?}"
+    );
     assert!(matches!(pair.client.on_end(), TlsError::ClosedAtKey(None)));
     let at_client = pair.client_reads().unwrap_err();
-    assert!(matches!(at_client, TlsError::KeyRefused(AlertDescription::CertificateUnknown)), "{at_client:?}");
-    assert_eq!(at_client.to_string(), "peer rejected our key (alert certificate_unknown)");
+    assert!(
+        matches!(
+            at_client,
+            TlsError::KeyRefused(AlertDescription::CertificateUnknown)
+        ),
+        "{at_client:?}"
+    );
+    assert_eq!(
+        at_client.to_string(),
+        "peer rejected our key (alert certificate_unknown)"
+    );
 }
 
 #[test]
@@ -50,19 +68,36 @@ fn a_server_with_another_key_is_refused_and_told() {
     pair.server_reads().unwrap();
     assert!(matches!(pair.server.on_end(), TlsError::ClosedAtKey(None)));
     let at_client = pair.client_reads().unwrap_err();
-    assert!(matches!(at_client, TlsError::UntrustedKey(key) if key == stranger.public_key()), "{at_client:?}");
+    assert!(
+        matches!(at_client, TlsError::UntrustedKey(key) if key == stranger.public_key()),
+        "{at_client:?}"
+    );
     let at_server = pair.server_reads().unwrap_err();
-    assert!(matches!(at_server, TlsError::KeyRefused(AlertDescription::CertificateUnknown)), "{at_server:?}");
+    assert!(
+        matches!(
+            at_server,
+            TlsError::KeyRefused(AlertDescription::CertificateUnknown)
+        ),
+        "{at_server:?}"
+    );
 }
 
 #[test]
 fn an_alert_from_whoever_is_on_the_way_is_no_verdict_on_our_key() {
     let cast = Cast::new();
-    for alert in [AlertDescription::CertificateUnknown, AlertDescription::AccessDenied] {
+    for alert in [
+        AlertDescription::CertificateUnknown,
+        AlertDescription::AccessDenied,
+    ] {
         // In plaintext, before the server has proved anything.
         let mut pair = Pair::new(&cast.client_tls(), &cast.server_tls());
-        let error = pair.client_reads_instead(&[21, 3, 3, 0, 2, 2, alert.into()]).unwrap_err();
-        assert!(matches!(error, TlsError::Alert(told) if told == alert), "{error:?}");
+        let error = pair
+            .client_reads_instead(&[21, 3, 3, 0, 2, 2, alert.into()])
+            .unwrap_err();
+        assert!(
+            matches!(error, TlsError::Alert(told) if told == alert),
+            "{error:?}"
+        );
     }
 }
 
@@ -77,14 +112,20 @@ fn a_client_without_a_key_is_refused() {
     let error = pair.server_reads().unwrap_err();
     assert!(matches!(error, TlsError::NoKey), "{error:?}");
     let told = pair.client_reads().unwrap_err();
-    assert!(matches!(told, TlsError::Alert(AlertDescription::CertificateRequired)), "{told:?}");
+    assert!(
+        matches!(told, TlsError::Alert(AlertDescription::CertificateRequired)),
+        "{told:?}"
+    );
 }
 
 #[test]
 fn a_client_that_wants_certificates_is_refused() {
     let cast = Cast::new();
     let mut client = cast.client_tls();
-    client.0.dangerous().set_certificate_verifier(Arc::new(WantsCertificates));
+    client
+        .0
+        .dangerous()
+        .set_certificate_verifier(Arc::new(WantsCertificates));
     let mut pair = Pair::new(&client, &cast.server_tls());
     assert!(matches!(pair.server_reads(), Err(TlsError::Handshake(_))));
 }
@@ -92,7 +133,11 @@ fn a_client_that_wants_certificates_is_refused() {
 #[test]
 fn only_our_protocol_is_spoken_and_only_its_other_versions_are_answered() {
     let cast = Cast::new();
-    for (names, answered) in [(&[b"h2".to_vec()][..], false), (&[], false), (&[b"h2".to_vec(), b"nicstripe/2".to_vec()], true)] {
+    for (names, answered) in [
+        (&[b"h2".to_vec()][..], false),
+        (&[], false),
+        (&[b"h2".to_vec(), b"nicstripe/2".to_vec()], true),
+    ] {
         let mut client = cast.client_tls();
         client.0.alpn_protocols = names.to_vec();
         let mut pair = Pair::new(&client, &cast.server_tls());
@@ -119,18 +164,34 @@ fn a_server_that_ignores_the_protocol_name_is_refused() {
 #[test]
 fn tls_1_2_and_garbage_are_met_with_silence() {
     let cast = Cast::new();
-    for (bytes, name) in
-        [(&tls12_hello()[..], "TLS 1.2"), (b"GET / HTTP/1.1\r\n\r\n", "HTTP"), (&[22, 3, 1, 0, 4, 1, 0, 0, 0], "empty hello")]
-    {
+    for (bytes, name) in [
+        (&tls12_hello()[..], "TLS 1.2"),
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP"),
+        (&[22, 3, 1, 0, 4, 1, 0, 0, 0], "empty hello"),
+    ] {
         let mut pair = Pair::new(&cast.client_tls(), &cast.server_tls());
         let error = pair.server_reads_instead(bytes).unwrap_err();
-        assert!(matches!(error, TlsError::Handshake(_) | TlsError::NotTls(_)), "{name}: {error:?}");
+        assert!(
+            matches!(error, TlsError::Handshake(_) | TlsError::NotTls(_)),
+            "{name}: {error:?}"
+        );
         assert!(pair.to_client.is_empty(), "{name} was answered");
-        assert!(matches!(pair.server_reads_instead(bytes), Err(TlsError::Unusable(_))), "{name}");
+        assert!(
+            matches!(pair.server_reads_instead(bytes), Err(TlsError::Unusable(_))),
+            "{name}"
+        );
     }
     let mut pair = Pair::new(&cast.client_tls(), &cast.server_tls());
-    let error = read(&mut pair.client, &mut filled(b"SSH-2.0-OpenSSH_9.9\r\n"), &mut pair.to_server).unwrap_err();
-    assert!(matches!(error, TlsError::NotTls(RecordError::NotTls(b'S', b'S'))), "{error:?}");
+    let error = read(
+        &mut pair.client,
+        &mut filled(b"SSH-2.0-OpenSSH_9.9\r\n"),
+        &mut pair.to_server,
+    )
+    .unwrap_err();
+    assert!(
+        matches!(error, TlsError::NotTls(RecordError::NotTls(b'S', b'S'))),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -148,7 +209,8 @@ fn a_handshake_in_single_bytes_is_a_handshake() {
 fn no_changed_byte_of_a_handshake_goes_unnoticed() {
     let cast = Cast::new();
     let (client, server) = (cast.client_tls(), cast.server_tls());
-    let lengths: [usize; 3] = std::array::from_fn(|flight| flight_to(&client, &server, flight).1.len());
+    let lengths: [usize; 3] =
+        std::array::from_fn(|flight| flight_to(&client, &server, flight).1.len());
     for (flight, len) in lengths.into_iter().enumerate() {
         // All bytes of a long key share behave alike, so only some are tried.
         for at in (0..len).filter(|at| len < 400 || at % 7 == 0 || *at < 120 || len - at < 320) {
@@ -184,7 +246,10 @@ fn a_message_in_many_records_is_one_message() {
     let cast = Cast::new();
     let mut pair = Pair::new(&cast.client_tls(), &cast.server_tls());
     let hello = pair.to_server.pending()[5..].to_vec();
-    let records: Vec<u8> = hello.chunks(100).flat_map(|part| [&[22, 3, 1, 0, part.len() as u8], part].concat()).collect();
+    let records: Vec<u8> = hello
+        .chunks(100)
+        .flat_map(|part| [&[22, 3, 1, 0, part.len() as u8], part].concat())
+        .collect();
     pair.to_server = filled(&records);
     trickle(&mut pair.server, &mut pair.to_server, &mut pair.to_client);
     pair.client_reads().unwrap();
@@ -209,7 +274,9 @@ fn no_bytes_of_a_peer_make_us_panic() {
         let cut = usize::from(dice[11]) * bytes.len() / 256;
         let mut waiting = filled(&bytes[..cut]);
         if read(tls, &mut waiting, out).is_ok() {
-            waiting.spare(bytes.len() - cut).copy_from_slice(&bytes[cut..]);
+            waiting
+                .spare(bytes.len() - cut)
+                .copy_from_slice(&bytes[cut..]);
             waiting.commit(bytes.len() - cut);
             let _ = read(tls, &mut waiting, out);
         }
@@ -219,7 +286,12 @@ fn no_bytes_of_a_peer_make_us_panic() {
 #[test]
 fn the_weaker_processor_chooses_the_cipher() {
     let cast = Cast::new();
-    for (client_aes, server_aes, chacha) in [(true, true, false), (false, true, true), (true, false, true), (false, false, true)] {
+    for (client_aes, server_aes, chacha) in [
+        (true, true, false),
+        (false, true, true),
+        (true, false, true),
+        (false, false, true),
+    ] {
         let client = ClientTls::with_aes(&cast.client, only(cast.server.public_key()), client_aes);
         let server = ServerTls::with_aes(&cast.server, only(cast.client.public_key()), server_aes);
         let mut pair = Pair::new(&client, &server);
@@ -229,9 +301,14 @@ fn the_weaker_processor_chooses_the_cipher() {
         let suite = &pair.to_client.pending()[76..78];
         assert_eq!(suite, if chacha { [0x13, 0x03] } else { [0x13, 0x02] });
         pair.client_reads().unwrap();
-        pair.client.send(&[&noise(40_000)], &mut pair.to_server).unwrap();
+        pair.client
+            .send(&[&noise(40_000)], &mut pair.to_server)
+            .unwrap();
         assert_eq!(pair.server_reads().unwrap(), noise(40_000));
-        assert_eq!(pair.client.binding().unwrap(), pair.server.binding().unwrap());
+        assert_eq!(
+            pair.client.binding().unwrap(),
+            pair.server.binding().unwrap()
+        );
     }
 }
 
@@ -255,7 +332,11 @@ fn flight_to(client: &ClientTls, server: &ServerTls, flight: usize) -> (Pair, Ve
     if flight > 1 {
         pair.client_reads().unwrap();
     }
-    let waiting = if flight == 1 { &pair.to_client } else { &pair.to_server };
+    let waiting = if flight == 1 {
+        &pair.to_client
+    } else {
+        &pair.to_server
+    };
     let bytes = waiting.pending().to_vec();
     (pair, bytes)
 }
@@ -292,7 +373,11 @@ fn damage(bytes: &mut Vec<u8>, dice: &[u8]) {
             bytes.splice(at..at, [bytes[0], 3, 3, rest[0], rest[1]]);
             bytes[3..5].copy_from_slice(&((at - 5) as u16).to_be_bytes());
         }
-        _ => bytes.iter_mut().skip(at).step_by(1 + usize::from(dice[3])).for_each(|byte| *byte ^= dice[4]),
+        _ => bytes
+            .iter_mut()
+            .skip(at)
+            .step_by(1 + usize::from(dice[3]))
+            .for_each(|byte| *byte ^= dice[4]),
     }
     // Occasionally another message type.
     if let Some(kind) = bytes.get_mut(5) {
@@ -307,7 +392,9 @@ fn trickle(tls: &mut Tls, incoming: &mut SendBuffer, out: &mut SendBuffer) {
     let mut waiting = Vec::new();
     for byte in bytes {
         waiting.push(byte);
-        let received = tls.receive::<TlsError>(&mut waiting, out, &mut |_| Ok(())).unwrap();
+        let received = tls
+            .receive::<TlsError>(&mut waiting, out, &mut |_| Ok(()))
+            .unwrap();
         waiting.drain(..received.discard);
     }
 }
@@ -336,7 +423,11 @@ fn tls12_hello() -> Vec<u8> {
 struct NoKey;
 
 impl rustls::client::ResolvesClientCert for NoKey {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<rustls::sign::CertifiedKey>> {
+    fn resolve(
+        &self,
+        _: &[&[u8]],
+        _: &[SignatureScheme],
+    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
         None
     }
 

@@ -26,12 +26,21 @@ impl Mixed {
     fn with_their_client() -> Self {
         let cast = Cast::new();
         let ours = Tls::server(&cast.server_tls()).unwrap();
-        let theirs = ClientConnection::new(Arc::new(cast.client_tls().0), "nicstripe".try_into().unwrap()).unwrap();
+        let theirs = ClientConnection::new(
+            Arc::new(cast.client_tls().0),
+            "nicstripe".try_into().unwrap(),
+        )
+        .unwrap();
         Self::open(ours, theirs.into(), SendBuffer::with_capacity(64))
     }
 
     fn open(ours: Tls, theirs: Connection, to_theirs: SendBuffer) -> Self {
-        let mut mixed = Self { ours, theirs, to_theirs, to_ours: SendBuffer::with_capacity(64) };
+        let mut mixed = Self {
+            ours,
+            theirs,
+            to_theirs,
+            to_ours: SendBuffer::with_capacity(64),
+        };
         for _ in 0..3 {
             mixed.theirs_reads();
             mixed.ours_reads();
@@ -58,7 +67,10 @@ impl Mixed {
             let state = self.theirs.process_new_packets().unwrap();
             let start = plaintext.len();
             plaintext.resize(start + state.plaintext_bytes_to_read(), 0);
-            self.theirs.reader().read_exact(&mut plaintext[start..]).unwrap();
+            self.theirs
+                .reader()
+                .read_exact(&mut plaintext[start..])
+                .unwrap();
         }
         self.to_theirs.clear();
         plaintext
@@ -97,7 +109,10 @@ fn rustls_follows_our_key_renewals_and_we_follow_its() {
 #[test]
 fn our_exporter_is_that_of_rustls() {
     for mixed in [Mixed::with_their_server(), Mixed::with_their_client()] {
-        let theirs = mixed.theirs.export_keying_material([0; 32], BINDING_LABEL, None).unwrap();
+        let theirs = mixed
+            .theirs
+            .export_keying_material([0; 32], BINDING_LABEL, None)
+            .unwrap();
         assert_eq!(mixed.ours.binding(), Some(theirs));
     }
 }
@@ -108,11 +123,20 @@ fn rustls_understands_our_close_and_we_its() {
         mixed.ours.close(&mut mixed.to_theirs).unwrap();
         let mut bytes = mixed.to_theirs.pending();
         mixed.theirs.read_tls(&mut bytes).unwrap();
-        assert!(mixed.theirs.process_new_packets().unwrap().peer_has_closed());
+        assert!(
+            mixed
+                .theirs
+                .process_new_packets()
+                .unwrap()
+                .peer_has_closed()
+        );
         mixed.theirs.send_close_notify();
         let mut bytes = Vec::new();
         mixed.theirs.write_tls(&mut bytes).unwrap();
-        let received = mixed.ours.receive::<TlsError>(&mut bytes, &mut mixed.to_theirs, &mut |_| Ok(())).unwrap();
+        let received = mixed
+            .ours
+            .receive::<TlsError>(&mut bytes, &mut mixed.to_theirs, &mut |_| Ok(()))
+            .unwrap();
         assert!(received.peer_closed);
     }
 }

@@ -21,7 +21,10 @@ struct Cast {
 
 impl Cast {
     fn new() -> Self {
-        Self { client: Identity::generate().unwrap(), server: Identity::generate().unwrap() }
+        Self {
+            client: Identity::generate().unwrap(),
+            server: Identity::generate().unwrap(),
+        }
     }
 
     fn client_tls(&self) -> ClientTls {
@@ -49,7 +52,12 @@ impl Pair {
     fn new(client: &ClientTls, server: &ServerTls) -> Self {
         let mut to_server = SendBuffer::with_capacity(64);
         let client = Tls::client(client, &mut to_server).unwrap();
-        Self { client, server: Tls::server(server).unwrap(), to_server, to_client: SendBuffer::with_capacity(64) }
+        Self {
+            client,
+            server: Tls::server(server).unwrap(),
+            to_server,
+            to_client: SendBuffer::with_capacity(64),
+        }
     }
 
     /// Creates a pair with a complete handshake.
@@ -88,7 +96,11 @@ impl Pair {
 }
 
 /// Passes all incoming bytes to `tls`, and returns the plaintext.
-fn read(tls: &mut Tls, incoming: &mut SendBuffer, out: &mut SendBuffer) -> Result<Vec<u8>, TlsError> {
+fn read(
+    tls: &mut Tls,
+    incoming: &mut SendBuffer,
+    out: &mut SendBuffer,
+) -> Result<Vec<u8>, TlsError> {
     let mut bytes = incoming.pending().to_vec();
     let mut plaintext = Vec::new();
     let mut start = 0;
@@ -117,7 +129,9 @@ fn noise(len: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {
         // Knuth's MMIX constants.
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
     (0..len).map(|_| next()).collect()

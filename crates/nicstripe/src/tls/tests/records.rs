@@ -10,12 +10,19 @@ use super::*;
 fn slices_of_any_size_arrive_as_one_run_of_bytes() {
     let mut pair = Pair::open();
     let data = noise(200_000);
-    let cuts = [0, 0, 1, 33, 33, 16_384, 32_768, 32_769, 131_104, 199_999, 200_000];
+    let cuts = [
+        0, 0, 1, 33, 33, 16_384, 32_768, 32_769, 131_104, 199_999, 200_000,
+    ];
     let slices: Vec<&[u8]> = cuts.windows(2).map(|cut| &data[cut[0]..cut[1]]).collect();
     pair.client.send(&slices, &mut pair.to_server).unwrap();
-    assert_eq!(pair.to_server.len(), data.len() + data.len().div_ceil(MAX_PLAINTEXT) * RECORD_OVERHEAD);
+    assert_eq!(
+        pair.to_server.len(),
+        data.len() + data.len().div_ceil(MAX_PLAINTEXT) * RECORD_OVERHEAD
+    );
     assert_eq!(pair.server_reads().unwrap(), data);
-    pair.server.send(&[&[], &data[..1], &[]], &mut pair.to_client).unwrap();
+    pair.server
+        .send(&[&[], &data[..1], &[]], &mut pair.to_client)
+        .unwrap();
     pair.server.send(&[], &mut pair.to_client).unwrap();
     assert_eq!(pair.to_client.len(), 1 + RECORD_OVERHEAD);
     assert_eq!(pair.client_reads().unwrap(), data[..1]);
@@ -24,15 +31,21 @@ fn slices_of_any_size_arrive_as_one_run_of_bytes() {
 #[test]
 fn a_record_waits_for_its_last_byte() {
     let mut pair = Pair::open();
-    pair.client.send(&[&noise(20_000)], &mut pair.to_server).unwrap();
+    pair.client
+        .send(&[&noise(20_000)], &mut pair.to_server)
+        .unwrap();
     let mut bytes = pair.to_server.pending().to_vec();
     let (mut end, mut start, mut plaintext) = (0, 0, Vec::new());
     while end < bytes.len() {
         end = (end + 777).min(bytes.len());
-        let received = pair.server.receive::<TlsError>(&mut bytes[start..end], &mut pair.to_client, &mut |part| {
-            plaintext.extend_from_slice(part);
-            Ok(())
-        });
+        let received = pair.server.receive::<TlsError>(
+            &mut bytes[start..end],
+            &mut pair.to_client,
+            &mut |part| {
+                plaintext.extend_from_slice(part);
+                Ok(())
+            },
+        );
         let received = received.unwrap();
         assert!(received.discard == 0 || received.plaintext + RECORD_OVERHEAD == received.discard);
         start += received.discard;
@@ -52,7 +65,10 @@ fn keys_are_renewed_in_both_directions_while_data_flows() {
         // one.
         let records = 10 + if round == 0 { 3 } else { 4 };
         let extra = pair.to_server.len() - data.len() - 10 * RECORD_OVERHEAD;
-        assert!(extra / (5 + RECORD_OVERHEAD) + 10 <= records && extra > 0, "{extra}");
+        assert!(
+            extra / (5 + RECORD_OVERHEAD) + 10 <= records && extra > 0,
+            "{extra}"
+        );
         assert_eq!(pair.server_reads().unwrap(), data);
         pair.server.send(&[&data], &mut pair.to_client).unwrap();
         assert_eq!(pair.client_reads().unwrap(), data);
@@ -64,13 +80,22 @@ fn a_request_to_renew_keys_is_answered_at_once() {
     let mut pair = Pair::open();
     // `key_update` with update_requested. The sender must then use its next key, which
     // `send_record` does not do.
-    pair.client.send_record(ContentType::Handshake, &[24, 0, 0, 1, 1], &mut pair.to_server);
+    pair.client.send_record(
+        ContentType::Handshake,
+        &[24, 0, 0, 1, 1],
+        &mut pair.to_server,
+    );
     pair.server_reads().unwrap();
     assert_eq!(pair.to_client.len(), 5 + RECORD_OVERHEAD);
     pair.server.send(&[b"after"], &mut pair.to_client).unwrap();
     assert_eq!(pair.client_reads().unwrap(), b"after");
-    pair.client.send(&[b"with the old key"], &mut pair.to_server).unwrap();
-    assert!(matches!(pair.server_reads(), Err(TlsError::Record(RecordError::Forged))));
+    pair.client
+        .send(&[b"with the old key"], &mut pair.to_server)
+        .unwrap();
+    assert!(matches!(
+        pair.server_reads(),
+        Err(TlsError::Record(RecordError::Forged))
+    ));
 }
 
 #[test]
@@ -111,7 +136,9 @@ fn a_changed_repeated_or_missing_record_ends_the_connection() {
     let changes: [(&str, Change); 5] = [
         ("changed", |bytes, _| bytes[50] ^= 1),
         ("type changed", |bytes, _| bytes[0] = 22),
-        ("repeated", |bytes, record| bytes.copy_within(..record, record)),
+        ("repeated", |bytes, record| {
+            bytes.copy_within(..record, record)
+        }),
         ("missing", |bytes, record| drop(bytes.drain(..record))),
         ("swapped", |bytes, record| bytes.rotate_left(record)),
     ];
@@ -123,20 +150,48 @@ fn a_changed_repeated_or_missing_record_ends_the_connection() {
         let mut bytes = pair.to_server.pending().to_vec();
         change(&mut bytes, record);
         let error = pair.server_reads_instead(&bytes).unwrap_err();
-        assert!(matches!(error, TlsError::Record(RecordError::Forged | RecordError::Unprotected(22))), "{name}: {error:?}");
+        assert!(
+            matches!(
+                error,
+                TlsError::Record(RecordError::Forged | RecordError::Unprotected(22))
+            ),
+            "{name}: {error:?}"
+        );
         let told = pair.client_reads().unwrap_err();
-        assert!(matches!(told, TlsError::Alert(AlertDescription::BadRecordMac | AlertDescription::UnexpectedMessage)), "{name}: {told:?}");
-        assert!(matches!(pair.server.send(&[b"x"], &mut pair.to_client), Err(TlsError::Unusable(_))));
-        assert!(matches!(pair.server_reads_instead(&bytes), Err(TlsError::Unusable(_))));
+        assert!(
+            matches!(
+                told,
+                TlsError::Alert(
+                    AlertDescription::BadRecordMac | AlertDescription::UnexpectedMessage
+                )
+            ),
+            "{name}: {told:?}"
+        );
+        assert!(matches!(
+            pair.server.send(&[b"x"], &mut pair.to_client),
+            Err(TlsError::Unusable(_))
+        ));
+        assert!(matches!(
+            pair.server_reads_instead(&bytes),
+            Err(TlsError::Unusable(_))
+        ));
     }
 }
 
 #[test]
 fn lengths_beyond_the_limit_are_refused_before_the_bytes_are_there() {
     let mut pair = Pair::open();
-    let error = pair.server_reads_instead(&[23, 3, 3, 0x41, 0x01]).unwrap_err();
-    assert!(matches!(error, TlsError::Record(RecordError::TooLong(16_641))), "{error:?}");
-    assert!(matches!(pair.client_reads(), Err(TlsError::Alert(AlertDescription::RecordOverflow))));
+    let error = pair
+        .server_reads_instead(&[23, 3, 3, 0x41, 0x01])
+        .unwrap_err();
+    assert!(
+        matches!(error, TlsError::Record(RecordError::TooLong(16_641))),
+        "{error:?}"
+    );
+    assert!(matches!(
+        pair.client_reads(),
+        Err(TlsError::Alert(AlertDescription::RecordOverflow))
+    ));
 }
 
 #[test]
@@ -149,10 +204,16 @@ fn close_is_a_word_and_an_end_without_it_is_a_cut() {
     pair.client.close(&mut pair.to_server).unwrap();
     pair.client.close(&mut pair.to_server).unwrap();
     assert_eq!(pair.to_server.len(), 2 + RECORD_OVERHEAD);
-    assert!(matches!(pair.client.send(&[b"more"], &mut pair.to_server), Err(TlsError::Unusable(_))));
+    assert!(matches!(
+        pair.client.send(&[b"more"], &mut pair.to_server),
+        Err(TlsError::Unusable(_))
+    ));
     let mut bytes = pair.to_server.pending().to_vec();
     bytes.extend(b"trailing bytes of any kind");
-    let received = pair.server.receive::<TlsError>(&mut bytes, &mut pair.to_client, &mut |_| Ok(())).unwrap();
+    let received = pair
+        .server
+        .receive::<TlsError>(&mut bytes, &mut pair.to_client, &mut |_| Ok(()))
+        .unwrap();
     assert!(received.peer_closed);
     assert_eq!(received.discard, bytes.len());
     // The other direction is still open (RFC 8446, section 6.1).
@@ -169,14 +230,35 @@ fn alerts_other_messages_and_idle_talk_end_the_connection() {
         }
         pair.server_reads().map(drop)
     };
-    assert!(matches!(told(ContentType::Alert, &[2, 80], 1), Err(TlsError::Alert(AlertDescription::InternalError))));
-    assert!(matches!(told(ContentType::Alert, &[2], 1), Err(TlsError::Unexpected(_))));
-    assert!(matches!(told(ContentType::Handshake, &[4, 0, 0, 0], 1), Err(TlsError::Unexpected(_))));
-    assert!(matches!(told(ContentType::Handshake, &[24, 0, 0, 1, 2], 1), Err(TlsError::Unexpected(_))));
-    assert!(matches!(told(ContentType::ChangeCipherSpec, &[1], 1), Err(TlsError::Unexpected(_))));
-    assert!(matches!(told(ContentType::from(0), &[], 1), Err(TlsError::Record(RecordError::Untyped))));
+    assert!(matches!(
+        told(ContentType::Alert, &[2, 80], 1),
+        Err(TlsError::Alert(AlertDescription::InternalError))
+    ));
+    assert!(matches!(
+        told(ContentType::Alert, &[2], 1),
+        Err(TlsError::Unexpected(_))
+    ));
+    assert!(matches!(
+        told(ContentType::Handshake, &[4, 0, 0, 0], 1),
+        Err(TlsError::Unexpected(_))
+    ));
+    assert!(matches!(
+        told(ContentType::Handshake, &[24, 0, 0, 1, 2], 1),
+        Err(TlsError::Unexpected(_))
+    ));
+    assert!(matches!(
+        told(ContentType::ChangeCipherSpec, &[1], 1),
+        Err(TlsError::Unexpected(_))
+    ));
+    assert!(matches!(
+        told(ContentType::from(0), &[], 1),
+        Err(TlsError::Record(RecordError::Untyped))
+    ));
     assert!(told(ContentType::ApplicationData, &[], 32).is_ok());
-    assert!(matches!(told(ContentType::ApplicationData, &[], 33), Err(TlsError::Unexpected(_))));
+    assert!(matches!(
+        told(ContentType::ApplicationData, &[], 33),
+        Err(TlsError::Unexpected(_))
+    ));
     assert!(told(ContentType::Alert, &[1, 90], 1).is_ok());
 }
 
@@ -184,24 +266,34 @@ fn alerts_other_messages_and_idle_talk_end_the_connection() {
 fn a_clients_key_is_accepted_by_the_first_word() {
     let mut pair = Pair::open();
     assert!(!pair.client.is_confirmed());
-    pair.server.send(&[b"welcome"], &mut pair.to_client).unwrap();
+    pair.server
+        .send(&[b"welcome"], &mut pair.to_client)
+        .unwrap();
     pair.client_reads().unwrap();
     assert!(pair.client.is_confirmed());
     // Later the same alert has another meaning.
-    pair.server.send_record(ContentType::Alert, &[2, 49], &mut pair.to_client);
-    assert!(matches!(pair.client_reads(), Err(TlsError::Alert(AlertDescription::AccessDenied))));
+    pair.server
+        .send_record(ContentType::Alert, &[2, 49], &mut pair.to_client);
+    assert!(matches!(
+        pair.client_reads(),
+        Err(TlsError::Alert(AlertDescription::AccessDenied))
+    ));
 }
 
 #[test]
 fn an_error_of_the_sink_ends_the_connection() {
     let mut pair = Pair::open();
-    pair.client.send(&[&noise(50_000)], &mut pair.to_server).unwrap();
+    pair.client
+        .send(&[&noise(50_000)], &mut pair.to_server)
+        .unwrap();
     let mut bytes = pair.to_server.pending().to_vec();
     let mut calls = 0;
-    let result = pair.server.receive(&mut bytes, &mut pair.to_client, &mut |_| {
-        calls += 1;
-        Err(TlsError::TimedOut)
-    });
+    let result = pair
+        .server
+        .receive(&mut bytes, &mut pair.to_client, &mut |_| {
+            calls += 1;
+            Err(TlsError::TimedOut)
+        });
     assert!(matches!(result, Err(TlsError::TimedOut)));
     assert_eq!(calls, 1);
     assert!(matches!(pair.server_reads(), Err(TlsError::Unusable(_))));

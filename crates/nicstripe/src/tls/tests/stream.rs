@@ -30,7 +30,9 @@ async fn what_comes_with_the_end_of_the_handshake_is_not_left_waiting() {
     let mut bytes = Vec::new();
     while client.peer_key().is_none() {
         raw.read_buf(&mut bytes).await.unwrap();
-        let received = client.receive::<TlsError>(&mut bytes, &mut out, &mut |_| Ok(())).unwrap();
+        let received = client
+            .receive::<TlsError>(&mut bytes, &mut out, &mut |_| Ok(()))
+            .unwrap();
         bytes.drain(..received.discard);
     }
     // The last handshake message and the first data in one segment.
@@ -46,7 +48,11 @@ async fn a_refused_client_learns_why_at_its_first_read() {
     for sends_first in [false, true] {
         let (tcp, other) = tcp_pair().await;
         let tls = cast.server_tls();
-        let server = tokio::spawn(async move { TlsStream::accept(tcp, &tls, soon(), ready(())).await.map(drop) });
+        let server = tokio::spawn(async move {
+            TlsStream::accept(tcp, &tls, soon(), ready(()))
+                .await
+                .map(drop)
+        });
         let tls = ClientTls::new(&stranger, only(cast.server.public_key()));
         let mut client = TlsStream::connect(other, &tls, soon()).await.unwrap();
         if sends_first {
@@ -56,7 +62,10 @@ async fn a_refused_client_learns_why_at_its_first_read() {
         let error = receive(&mut client, 1).await.unwrap_err();
         assert!(matches!(error, TlsError::KeyRefused(_)), "{error:?}");
         let error = server.await.unwrap().unwrap_err();
-        assert!(matches!(error, TlsError::UntrustedKey(key) if key == stranger.public_key()), "{error:?}");
+        assert!(
+            matches!(error, TlsError::UntrustedKey(key) if key == stranger.public_key()),
+            "{error:?}"
+        );
     }
 }
 
@@ -67,22 +76,34 @@ async fn a_server_that_vanishes_at_our_key_has_not_judged_it() {
         let (tcp, raw) = tcp_pair().await;
         let tls = cast.server_tls();
         let server = tokio::spawn(async move { hang_up_after_its_flight(raw, &tls, reset).await });
-        let mut client = TlsStream::connect(tcp, &cast.client_tls(), soon()).await.unwrap();
+        let mut client = TlsStream::connect(tcp, &cast.client_tls(), soon())
+            .await
+            .unwrap();
         server.await.unwrap();
         let error = receive(&mut client, 1).await.unwrap_err();
-        assert!(matches!(&error, TlsError::ClosedAtKey(cause) if cause.is_some() == reset), "{error:?}");
+        assert!(
+            matches!(&error, TlsError::ClosedAtKey(cause) if cause.is_some() == reset),
+            "{error:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn strangers_get_no_byte_and_no_time() {
     let cast = Cast::new();
-    for (words, ends) in [(&b"GET / HTTP/1.0\r\n\r\n"[..], true), (b"", false), (&[22, 3, 1, 0x20, 0], false)] {
+    for (words, ends) in [
+        (&b"GET / HTTP/1.0\r\n\r\n"[..], true),
+        (b"", false),
+        (&[22, 3, 1, 0x20, 0], false),
+    ] {
         let (tcp, mut raw) = tcp_pair().await;
         raw.write_all(words).await.unwrap();
         let start = Instant::now();
         let deadline = start + Duration::from_millis(200);
-        let error = TlsStream::accept(tcp, &cast.server_tls(), deadline, ready(())).await.map(drop).unwrap_err();
+        let error = TlsStream::accept(tcp, &cast.server_tls(), deadline, ready(()))
+            .await
+            .map(drop)
+            .unwrap_err();
         assert_eq!(matches!(error, TlsError::NotTls(_)), ends, "{error:?}");
         assert_eq!(matches!(error, TlsError::TimedOut), !ends, "{error:?}");
         // 200 ms, plus slack for a busy machine.
@@ -99,9 +120,14 @@ async fn a_stranger_cannot_make_us_keep_much() {
     let cast = Cast::new();
     let (tcp, mut raw) = tcp_pair().await;
     // A record of maximal length; only its first half arrives.
-    raw.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xf0]).await.unwrap();
+    raw.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xf0])
+        .await
+        .unwrap();
     raw.write_all(&[0; 8192]).await.unwrap();
-    let error = TlsStream::accept(tcp, &cast.server_tls(), soon(), ready(())).await.map(drop).unwrap_err();
+    let error = TlsStream::accept(tcp, &cast.server_tls(), soon(), ready(()))
+        .await
+        .map(drop)
+        .unwrap_err();
     assert!(matches!(error, TlsError::Unexpected(_)), "{error:?}");
 }
 
@@ -155,7 +181,10 @@ async fn queued_and_total_sent_account_for_every_byte() {
     while client.queued() > 0 {
         client.ready(false, true).await.unwrap();
         client.try_flush().unwrap();
-        assert_eq!(client.total_sent() - handshake, (queued - client.queued()) as u64);
+        assert_eq!(
+            client.total_sent() - handshake,
+            (queued - client.queued()) as u64
+        );
         let progress = server.try_receive::<TlsError>(|_| Ok(())).unwrap();
         assert!(progress.received <= RECEIVE_BUFFER);
     }
@@ -170,7 +199,10 @@ async fn readiness_ends_when_everything_is_read() {
     let waited = tokio::time::timeout(Duration::from_millis(50), server.ready(true, false)).await;
     assert!(waited.is_err(), "ready for nothing");
     let progress = server.try_receive::<TlsError>(|_| Ok(())).unwrap();
-    assert_eq!((progress.received, progress.plaintext, progress.drained), (0, 0, true));
+    assert_eq!(
+        (progress.received, progress.plaintext, progress.drained),
+        (0, 0, true)
+    );
 }
 
 async fn tcp_pair() -> (TcpStream, TcpStream) {
@@ -183,8 +215,10 @@ async fn tcp_pair() -> (TcpStream, TcpStream) {
 async fn connected(cast: &Cast) -> (TlsStream, TlsStream) {
     let (client, server) = tcp_pair().await;
     let (client_tls, server_tls) = (cast.client_tls(), cast.server_tls());
-    let (client, server) =
-        tokio::join!(TlsStream::connect(client, &client_tls, soon()), TlsStream::accept(server, &server_tls, soon(), ready(())));
+    let (client, server) = tokio::join!(
+        TlsStream::connect(client, &client_tls, soon()),
+        TlsStream::accept(server, &server_tls, soon(), ready(()))
+    );
     let (client, server) = (client.unwrap(), server.unwrap());
     assert_eq!(client.peer_key().unwrap(), cast.server.public_key());
     assert_eq!(server.peer_key().unwrap(), cast.client.public_key());
@@ -238,7 +272,10 @@ async fn exchange(mut stream: TlsStream, data: &[u8]) -> Vec<u8> {
             stream.queue(&[header, body]).unwrap();
             left = rest;
         }
-        let ready = stream.ready(received.len() < data.len(), stream.queued() > 0).await.unwrap();
+        let ready = stream
+            .ready(received.len() < data.len(), stream.queued() > 0)
+            .await
+            .unwrap();
         if ready.is_readable() {
             let progress = stream.try_receive::<TlsError>(|part| {
                 received.extend_from_slice(part);
@@ -256,10 +293,16 @@ async fn exchange(mut stream: TlsStream, data: &[u8]) -> Vec<u8> {
 /// Answers the first message as a server does, waits for the client's key, and closes: with FIN, or
 /// with a reset.
 async fn hang_up_after_its_flight(mut tcp: TcpStream, tls: &ServerTls, reset: bool) {
-    let (mut tls, mut out, mut bytes) = (Tls::server(tls).unwrap(), SendBuffer::with_capacity(64), Vec::new());
+    let (mut tls, mut out, mut bytes) = (
+        Tls::server(tls).unwrap(),
+        SendBuffer::with_capacity(64),
+        Vec::new(),
+    );
     while out.is_empty() {
         tcp.read_buf(&mut bytes).await.unwrap();
-        let received = tls.receive::<TlsError>(&mut bytes, &mut out, &mut |_| Ok(())).unwrap();
+        let received = tls
+            .receive::<TlsError>(&mut bytes, &mut out, &mut |_| Ok(()))
+            .unwrap();
         bytes.drain(..received.discard);
     }
     tcp.write_all(out.pending()).await.unwrap();

@@ -40,7 +40,13 @@ impl CommitGroup {
     /// Returns the time left to wait for more files; `None` if there are none.
     pub(super) fn patience(&self) -> Option<Duration> {
         let is_full = self.bytes >= MOST_BYTES || self.parts.len() >= MOST_FILES;
-        self.since.map(|since| if is_full { Duration::ZERO } else { LONGEST.saturating_sub(since.elapsed()) })
+        self.since.map(|since| {
+            if is_full {
+                Duration::ZERO
+            } else {
+                LONGEST.saturating_sub(since.elapsed())
+            }
+        })
     }
 
     pub(super) fn take(&mut self) -> Vec<(EntryId, Arc<Part>)> {
@@ -88,7 +94,9 @@ fn sync(parts: &[(EntryId, Arc<Part>)]) -> io::Result<()> {
         let device = part.place.device().unwrap_or_default();
         devices.entry(device).or_insert(&part.place);
     }
-    devices.into_values().try_for_each(|place| sync_file_system(&*place.open_to_sync()?))
+    devices
+        .into_values()
+        .try_for_each(|place| sync_file_system(&*place.open_to_sync()?))
 }
 
 /// Syncs the file system of a directory. A tmpfs has nothing to sync.

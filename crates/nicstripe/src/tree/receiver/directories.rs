@@ -71,14 +71,28 @@ pub(super) enum Spot {
 impl Receiver {
     /// Finds the destination of an entry; ends the transfer if the sender breaks the protocol.
     pub(super) fn locate(&mut self, entry: &Entry) -> Result<Spot, Halt> {
-        let Some(parent) = entry.parent else { return self.locate_top(entry) };
-        let Some(name) = &entry.name else { return Err(Halt::protocol("peer sent an entry without a name in a directory")) };
-        let directory = self.directories.get(&parent).filter(|directory| directory.ended.is_none());
+        let Some(parent) = entry.parent else {
+            return self.locate_top(entry);
+        };
+        let Some(name) = &entry.name else {
+            return Err(Halt::protocol(
+                "peer sent an entry without a name in a directory",
+            ));
+        };
+        let directory = self
+            .directories
+            .get(&parent)
+            .filter(|directory| directory.ended.is_none());
         let Some(directory) = directory else {
-            return Err(Halt::protocol(format!("peer sent an entry in entry {}, which is not an open directory", parent.0)));
+            return Err(Halt::protocol(format!(
+                "peer sent an entry in entry {}, which is not an open directory",
+                parent.0
+            )));
         };
         if name.components().len() != 1 {
-            return Err(Halt::protocol("peer sent an entry name with several components"));
+            return Err(Halt::protocol(
+                "peer sent an entry name with several components",
+            ));
         }
         match &directory.place {
             Some(place) => {
@@ -95,8 +109,16 @@ impl Receiver {
     }
 
     fn locate_top(&mut self, entry: &Entry) -> Result<Spot, Halt> {
-        if entry.name.as_ref().map_or(entry.content != Content::Directory, |name| name.components().len() != 1) {
-            return Err(Halt::protocol("peer sent a top-level entry without a valid name"));
+        if entry
+            .name
+            .as_ref()
+            .map_or(entry.content != Content::Directory, |name| {
+                name.components().len() != 1
+            })
+        {
+            return Err(Halt::protocol(
+                "peer sent a top-level entry without a valid name",
+            ));
         }
         let announced = entry.name.as_ref().map(|name| name.file_name().to_vec());
         let top = match self.top.take() {
@@ -104,9 +126,16 @@ impl Receiver {
             None => self.prepare()?,
         };
         let top = self.top.insert(top);
-        let leaf = |name: OsString| Leaf { place: top.place.clone(), name, announced: announced.clone(), is_source: true };
+        let leaf = |name: OsString| Leaf {
+            place: top.place.clone(),
+            name,
+            announced: announced.clone(),
+            is_source: true,
+        };
         match (&mut top.own, &announced) {
-            (Some((_, Some(_))), _) => Err(Halt::protocol("peer sent several top-level entries, expected one")),
+            (Some((_, Some(_))), _) => Err(Halt::protocol(
+                "peer sent several top-level entries, expected one",
+            )),
             (Some((own, first)), _) => {
                 *first = Some(announced.clone());
                 let leaf = leaf(own.clone());
@@ -126,19 +155,37 @@ impl Receiver {
             Some(name) if self.request.as_name && !root.is_directory(name) => {
                 let own = Some((OsStr::from_bytes(name.file_name()).to_owned(), None));
                 let count = name.components().len() - 1;
-                let parent = if count == 0 { None } else { Name::new(name.components().take(count)).ok() };
-                self.open_or_make(parent.as_ref()).map(|(ground, is_new)| (ground, is_new, own))
+                let parent = if count == 0 {
+                    None
+                } else {
+                    Name::new(name.components().take(count)).ok()
+                };
+                self.open_or_make(parent.as_ref())
+                    .map(|(ground, is_new)| (ground, is_new, own))
             }
-            _ => self.open_or_make(target.as_ref()).map(|(ground, is_new)| (ground, is_new, None)),
+            _ => self
+                .open_or_make(target.as_ref())
+                .map(|(ground, is_new)| (ground, is_new, None)),
         };
-        let shown = || target.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
-        let (ground, is_new, own) = opened.map_err(|error| Halt::Failed(FileError::new("open directory", shown(), error)))?;
+        let shown = || {
+            target
+                .as_ref()
+                .map_or_else(|| ".".to_owned(), Name::to_string)
+        };
+        let (ground, is_new, own) = opened
+            .map_err(|error| Halt::Failed(FileError::new("open directory", shown(), error)))?;
         let place = TreeDir::ground(&ground, false);
         if self.request.rules.delete {
             self.announced.enter(&place);
         }
         self.note_device(&place);
-        Ok(Top { ground, place, own, is_new, announced: HashSet::new() })
+        Ok(Top {
+            ground,
+            place,
+            own,
+            is_new,
+            announced: HashSet::new(),
+        })
     }
 
     fn open_or_make(&self, name: Option<&Name>) -> io::Result<(Arc<RootDir>, bool)> {
@@ -148,7 +195,10 @@ impl Receiver {
                     return Ok((RootDir::new(None), true));
                 }
                 name.map_or(Ok(()), |name| self.request.root.make_directory(name))?;
-                Ok((RootDir::new(Some(self.request.root.open_directory(name)?)), true))
+                Ok((
+                    RootDir::new(Some(self.request.root.open_directory(name)?)),
+                    true,
+                ))
             }
             opened => Ok((RootDir::new(Some(opened?)), false)),
         }
@@ -157,7 +207,12 @@ impl Receiver {
     /// Rejects names reserved for partial files, and paths that are too long.
     fn allow(&self, leaf: Leaf) -> Spot {
         let shown = leaf.shown();
-        let refused = |text: &str| Some(leaf.error("receive", io::Error::other(text.to_owned())).with_code(FailCode::Refused));
+        let refused = |text: &str| {
+            Some(
+                leaf.error("receive", io::Error::other(text.to_owned()))
+                    .with_code(FailCode::Refused),
+            )
+        };
         let error = if is_hidden_name(leaf.name.as_bytes()) {
             refused("names like this are reserved for partial files")
         } else if !leaf.place.has_room_for(&leaf.name) {
@@ -180,11 +235,16 @@ impl Receiver {
             self.announced.insert(&leaf.place, &leaf.name);
         }
         match (entry.parent, &mut self.top) {
-            (Some(parent), _) => self.directories.get(&parent).is_some_and(|parent| parent.is_shared),
+            (Some(parent), _) => self
+                .directories
+                .get(&parent)
+                .is_some_and(|parent| parent.is_shared),
             (None, Some(top)) => {
                 let name = entry.name.as_ref().map(|name| name.file_name().to_vec());
-                let is_mixed =
-                    !top.announced.is_empty() && (name.is_none() || top.announced.contains(&None) || top.announced.contains(&name));
+                let is_mixed = !top.announced.is_empty()
+                    && (name.is_none()
+                        || top.announced.contains(&None)
+                        || top.announced.contains(&name));
                 // Only deletion needs the names.
                 if self.request.rules.delete {
                     top.announced.insert(name);
@@ -199,7 +259,11 @@ impl Receiver {
     pub(super) fn on_whole(&mut self, entry: Entry) -> Result<(), Halt> {
         let is_shared = self.note_announced(&entry, None);
         let Some(top) = &self.top else { return Ok(()) };
-        let verdict = if top.is_new { Verdict::Create } else { Verdict::Same };
+        let verdict = if top.is_new {
+            Verdict::Create
+        } else {
+            Verdict::Same
+        };
         let place = TreeDir::ground(&top.ground, true);
         self.enter(entry, place, verdict, is_shared)
     }
@@ -211,14 +275,27 @@ impl Receiver {
             Ok(existing) => existing,
             Err(error) => return self.refuse(entry, shown, leaf.error("look for", error)),
         };
-        let verdict = decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing));
+        let verdict = decide(
+            &self.request.rules,
+            &entry,
+            existing.as_ref().map(|(existing, _)| existing),
+        );
         if verdict == Verdict::Exists {
             self.out.decide(entry.id, verdict);
             self.block(&entry, verdict);
-            return self.out.note_failure(shown, FailCode::NotAFile, cannot_make_directory(&leaf.text()));
+            return self.out.note_failure(
+                shown,
+                FailCode::NotAFile,
+                cannot_make_directory(&leaf.text()),
+            );
         }
         // Paths that are too long were rejected before.
-        let Some(place) = leaf.place.child(&leaf.name, leaf.announced.as_deref(), leaf.is_source) else { return Ok(()) };
+        let Some(place) = leaf
+            .place
+            .child(&leaf.name, leaf.announced.as_deref(), leaf.is_source)
+        else {
+            return Ok(());
+        };
         match self.make(&entry, &leaf, &place, verdict) {
             Ok(()) => self.enter(entry, place, verdict, is_shared),
             Err(error) => self.refuse(entry, shown, leaf.error("make directory", error)),
@@ -226,25 +303,44 @@ impl Receiver {
     }
 
     /// Creates a directory, or makes the existing one writable.
-    fn make(&self, entry: &Entry, leaf: &Leaf, place: &Arc<TreeDir>, verdict: Verdict) -> io::Result<()> {
+    fn make(
+        &self,
+        entry: &Entry,
+        leaf: &Leaf,
+        place: &Arc<TreeDir>,
+        verdict: Verdict,
+    ) -> io::Result<()> {
         if self.request.rules.dry_run {
             return Ok(());
         }
         if verdict == Verdict::Create {
-            mkdirat(&*leaf.place.open()?, &leaf.name, Mode::from_raw_mode(FILL_BITS | (entry.mode & 0o777)))?;
+            mkdirat(
+                &*leaf.place.open()?,
+                &leaf.name,
+                Mode::from_raw_mode(FILL_BITS | (entry.mode & 0o777)),
+            )?;
         }
         let dir = place.open()?;
         let stat = fstat(&*dir)?;
         let may_change = self.request.rules.modes && !self.request.append_only;
         if verdict == Verdict::Same && may_change && stat.st_mode & FILL_BITS != FILL_BITS {
             // If this is not permitted, writing into the directory fails later.
-            let _ = fchmod(&*dir, Mode::from_raw_mode(stat.st_mode & 0o7777 | FILL_BITS));
+            let _ = fchmod(
+                &*dir,
+                Mode::from_raw_mode(stat.st_mode & 0o7777 | FILL_BITS),
+            );
         }
         Ok(())
     }
 
     /// Opens a directory for entries.
-    fn enter(&mut self, entry: Entry, place: Arc<TreeDir>, verdict: Verdict, is_shared: bool) -> Result<(), Halt> {
+    fn enter(
+        &mut self,
+        entry: Entry,
+        place: Arc<TreeDir>,
+        verdict: Verdict,
+        is_shared: bool,
+    ) -> Result<(), Halt> {
         self.note_device(&place);
         self.out.decide(entry.id, verdict);
         if self.request.rules.delete {
@@ -252,7 +348,17 @@ impl Receiver {
         }
         let attributes = self.directory_attributes(&entry, verdict);
         let (parent, place, footprint) = (entry.parent, Some(place), entry.footprint());
-        let directory = Directory { parent, place, verdict, attributes, footprint, pending: 0, ended: None, failed: false, is_shared };
+        let directory = Directory {
+            parent,
+            place,
+            verdict,
+            attributes,
+            footprint,
+            pending: 0,
+            ended: None,
+            failed: false,
+            is_shared,
+        };
         self.insert(entry.id, directory)
     }
 
@@ -265,7 +371,8 @@ impl Receiver {
         if verdict == Verdict::Create {
             // A set-group-ID parent passes its group on, if the sender's mode bits are not
             // requested.
-            Attributes::of_new(entry, rules, self.umask).privileged(rules.modes && self.request.privileged)
+            Attributes::of_new(entry, rules, self.umask)
+                .privileged(rules.modes && self.request.privileged)
         } else if self.request.append_only {
             Attributes::default()
         } else {
@@ -275,9 +382,19 @@ impl Receiver {
 
     /// Records a directory that nothing can be received into.
     pub(super) fn block(&mut self, entry: &Entry, verdict: Verdict) {
-        let (parent, attributes, footprint) = (entry.parent, Attributes::default(), ENTRY_FOOTPRINT);
-        let directory =
-            Directory { parent, place: None, verdict, attributes, footprint, pending: 0, ended: None, failed: true, is_shared: true };
+        let (parent, attributes, footprint) =
+            (entry.parent, Attributes::default(), ENTRY_FOOTPRINT);
+        let directory = Directory {
+            parent,
+            place: None,
+            verdict,
+            attributes,
+            footprint,
+            pending: 0,
+            ended: None,
+            failed: true,
+            is_shared: true,
+        };
         self.footprint += footprint;
         self.open_directories += 1;
         self.directories.insert(entry.id, directory);
@@ -289,7 +406,9 @@ impl Receiver {
         self.open_directories += 1;
         self.directories.insert(id, directory);
         if self.open_directories > MOST_OPEN_DIRECTORIES || self.weight > MOST_WEIGHT {
-            return Err(Halt::protocol("peer exceeded the limit of open directories or attributes"));
+            return Err(Halt::protocol(
+                "peer exceeded the limit of open directories or attributes",
+            ));
         }
         Ok(())
     }
@@ -303,8 +422,15 @@ impl Receiver {
     }
 
     pub(super) fn on_end_directory(&mut self, id: EntryId, complete: bool) -> Result<(), Halt> {
-        let Some(directory) = self.directories.get_mut(&id).filter(|directory| directory.ended.is_none()) else {
-            return Err(Halt::protocol(format!("peer ended entry {}, which is not an open directory", id.0)));
+        let Some(directory) = self
+            .directories
+            .get_mut(&id)
+            .filter(|directory| directory.ended.is_none())
+        else {
+            return Err(Halt::protocol(format!(
+                "peer ended entry {}, which is not an open directory",
+                id.0
+            )));
         };
         directory.ended = Some(complete);
         self.open_directories -= 1;
@@ -325,11 +451,14 @@ impl Receiver {
     fn finish_directories(&mut self, first: EntryId) -> Result<(), Halt> {
         let mut next = Some(first);
         while let Some(id) = next {
-            let is_done = |directory: &Directory| directory.ended.is_some() && directory.pending == 0;
+            let is_done =
+                |directory: &Directory| directory.ended.is_some() && directory.pending == 0;
             if !self.directories.get(&id).is_some_and(is_done) {
                 return Ok(());
             }
-            let Some(directory) = self.directories.remove(&id) else { return Ok(()) };
+            let Some(directory) = self.directories.remove(&id) else {
+                return Ok(());
+            };
             next = directory.parent;
             let failed = self.finish_directory(id, directory)?;
             if let Some(parent) = next.and_then(|parent| self.directories.get_mut(&parent)) {
@@ -344,12 +473,16 @@ impl Receiver {
     fn finish_directory(&mut self, id: EntryId, directory: Directory) -> Result<bool, Halt> {
         self.weight -= directory.attributes.weight();
         self.footprint -= directory.footprint;
-        let Some(place) = &directory.place else { return Ok(true) };
+        let Some(place) = &directory.place else {
+            return Ok(true);
+        };
         let is_searched = directory.verdict == Verdict::Same && directory.ended == Some(true);
         let rules = &self.request.rules;
         if rules.delete {
-            if is_searched && !directory.failed && !directory.is_shared && !self.request.append_only {
-                Deleter::new(&self.request.excludes, &mut self.out, rules.dry_run).run(place, &self.announced)?;
+            if is_searched && !directory.failed && !directory.is_shared && !self.request.append_only
+            {
+                Deleter::new(&self.request.excludes, &mut self.out, rules.dry_run)
+                    .run(place, &self.announced)?;
             }
             self.announced.leave(place);
         }
@@ -358,8 +491,14 @@ impl Receiver {
         if !self.request.rules.dry_run
             && let Err(error) = self.set_directory_attributes(place, &directory.attributes)
         {
-            let name = shown.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
-            self.out.fail(is_new.then_some(id), shown, &FileError::new("set the attributes of", name, error))?;
+            let name = shown
+                .as_ref()
+                .map_or_else(|| ".".to_owned(), Name::to_string);
+            self.out.fail(
+                is_new.then_some(id),
+                shown,
+                &FileError::new("set the attributes of", name, error),
+            )?;
             return Ok(true);
         }
         if !is_new {
@@ -370,11 +509,21 @@ impl Receiver {
             self.out.done(id);
         }
         self.out.report.directories += 1;
-        self.out.tell(shown, EntryOutcome::Copied { verdict: Verdict::Create, bytes: 0 })?;
+        self.out.tell(
+            shown,
+            EntryOutcome::Copied {
+                verdict: Verdict::Create,
+                bytes: 0,
+            },
+        )?;
         Ok(false)
     }
 
-    fn set_directory_attributes(&self, place: &Arc<TreeDir>, attributes: &Attributes) -> io::Result<()> {
+    fn set_directory_attributes(
+        &self,
+        place: &Arc<TreeDir>,
+        attributes: &Attributes,
+    ) -> io::Result<()> {
         let dir = place.open()?;
         if attributes.xattrs.is_none() && !attributes.differ(&fstat(&*dir)?) {
             return Ok(());
@@ -386,7 +535,10 @@ impl Receiver {
     /// it.
     pub(super) fn local_path(&self, path: &Name) -> Option<(std::path::PathBuf, OsString)> {
         let top = self.top.as_ref()?;
-        let mut components: Vec<OsString> = path.components().map(|component| OsStr::from_bytes(component).to_owned()).collect();
+        let mut components: Vec<OsString> = path
+            .components()
+            .map(|component| OsStr::from_bytes(component).to_owned())
+            .collect();
         match &top.own {
             Some((own, Some(Some(_)))) => *components.first_mut()? = own.clone(),
             Some((own, _)) => components.insert(0, own.clone()),
@@ -399,7 +551,9 @@ impl Receiver {
     pub(super) fn look(&self, leaf: &Leaf) -> io::Result<Option<(Existing, Stat)>> {
         match leaf.place.open() {
             // A dry run has not created the directory.
-            Err(error) if self.request.rules.dry_run && error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if self.request.rules.dry_run && error.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
             dir => super::files::look_at(&*dir?, &leaf.name),
         }
     }

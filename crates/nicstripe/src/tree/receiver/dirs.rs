@@ -32,15 +32,25 @@ pub(super) struct RootDir {
 impl RootDir {
     /// Wraps a directory that was opened for reading.
     pub(super) fn new(dir: Option<OwnedFd>) -> Arc<Self> {
-        Arc::new(Self { dir: dir.map(Arc::new), seed: RandomState::new(), open: Mutex::new(Some(VecDeque::new())) })
+        Arc::new(Self {
+            dir: dir.map(Arc::new),
+            seed: RandomState::new(),
+            open: Mutex::new(Some(VecDeque::new())),
+        })
     }
 
     pub(super) fn dir(&self) -> io::Result<Arc<OwnedFd>> {
-        self.dir.clone().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.dir
+            .clone()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     pub(super) fn open_directory(&self, path: &Path) -> io::Result<OwnedFd> {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = self.dir()?;
         openat2(&dir, path, flags, Mode::empty(), CONFINED).map_err(|error| match error {
@@ -54,7 +64,11 @@ impl RootDir {
         let mut kept = lock(&self.open);
         let Some(open) = &mut *kept else { return };
         open.push_back(place.clone());
-        let oldest = if open.len() > most_directories(MOST_OPEN) { open.pop_front() } else { None };
+        let oldest = if open.len() > most_directories(MOST_OPEN) {
+            open.pop_front()
+        } else {
+            None
+        };
         drop(kept);
         // Not under the queue's lock: lock order is a place, then the queue.
         if let Some(oldest) = oldest {
@@ -65,7 +79,9 @@ impl RootDir {
     /// Closes all directories and keeps no more, which breaks the reference cycle with the places.
     pub(super) fn close_all(&self) {
         let open = lock(&self.open).take();
-        open.iter().flatten().for_each(|place| lock(&place.state).dir = None);
+        open.iter()
+            .flatten()
+            .for_each(|place| lock(&place.state).dir = None);
     }
 }
 
@@ -112,7 +128,12 @@ impl TreeDir {
 
     /// Returns a directory in this one; `None` if its path exceeds the limits of a
     /// [`nicstripe_proto::Name`].
-    pub(super) fn child(self: &Arc<Self>, name: &OsStr, announced: Option<&[u8]>, is_source: bool) -> Option<Arc<Self>> {
+    pub(super) fn child(
+        self: &Arc<Self>,
+        name: &OsStr,
+        announced: Option<&[u8]>,
+        is_source: bool,
+    ) -> Option<Arc<Self>> {
         let (depth, len) = (self.depth + 1, self.len + name.len() + 1);
         let place = || Self {
             ground: self.ground.clone(),
@@ -134,7 +155,11 @@ impl TreeDir {
     }
 
     pub(super) fn path(&self) -> PathBuf {
-        let mut path = self.parent.as_ref().map(|parent| parent.path()).unwrap_or_default();
+        let mut path = self
+            .parent
+            .as_ref()
+            .map(|parent| parent.path())
+            .unwrap_or_default();
         if !self.name.is_empty() {
             path.push(&self.name);
         }
@@ -143,7 +168,11 @@ impl TreeDir {
 
     /// Returns the sender's components of its path, outermost first.
     pub(super) fn announced(&self) -> Vec<&[u8]> {
-        let mut announced = self.parent.as_ref().map(|parent| parent.announced()).unwrap_or_default();
+        let mut announced = self
+            .parent
+            .as_ref()
+            .map(|parent| parent.announced())
+            .unwrap_or_default();
         announced.extend(self.announced.as_deref());
         announced
     }
@@ -211,7 +240,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Stays beneath the directory and follows no symbolic link.
-const CONFINED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+const CONFINED: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
 
 /// Most directories kept open, given 2048 descriptors or more.
 const MOST_OPEN: usize = 128;

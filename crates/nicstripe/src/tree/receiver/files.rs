@@ -16,7 +16,9 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Offer, Subtree,
     message::PutOptions,
-    tree::{Content, ENTRY_FOOTPRINT, Entry, EntryId, Existing, PACKED_MOST, Reason, Verdict, decide},
+    tree::{
+        Content, ENTRY_FOOTPRINT, Entry, EntryId, Existing, PACKED_MOST, Reason, Verdict, decide,
+    },
 };
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, readlinkat, statat},
@@ -87,23 +89,44 @@ impl IncomingFile {
 
 impl Receiver {
     pub(super) fn on_file(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
-        let Content::File { size, alone, digest } = &entry.content else { return Ok(()) };
+        let Content::File {
+            size,
+            alone,
+            digest,
+        } = &entry.content
+        else {
+            return Ok(());
+        };
         if !alone && *size > PACKED_MOST {
-            return Err(Halt::protocol(format!("peer packed a file of {size} bytes, limit is {PACKED_MOST}")));
+            return Err(Halt::protocol(format!(
+                "peer packed a file of {size} bytes, limit is {PACKED_MOST}"
+            )));
         }
         let existing = match self.look(&leaf) {
             Ok(existing) => existing,
             Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
         };
-        let is_alike = matches!(&existing, Some((Existing::File { size: found, .. }, _)) if found == size);
+        let is_alike =
+            matches!(&existing, Some((Existing::File { size: found, .. }, _)) if found == size);
         if self.request.rules.checksum && digest.is_some() && is_alike {
             self.keep_entry(entry.weight(), entry.footprint())?;
             self.busy_names.insert(leaf.key());
             self.to_hash.push_back(entry.id);
-            self.undecided.insert(entry.id, Candidate { entry, leaf, existing });
+            self.undecided.insert(
+                entry.id,
+                Candidate {
+                    entry,
+                    leaf,
+                    existing,
+                },
+            );
             return Ok(());
         }
-        self.decide_file(Candidate { entry, leaf, existing })
+        self.decide_file(Candidate {
+            entry,
+            leaf,
+            existing,
+        })
     }
 
     /// Starts hashing existing files, up to the limit.
@@ -111,17 +134,34 @@ impl Receiver {
         while self.hashing < MOST_HASHING
             && let Some(id) = self.to_hash.pop_front()
         {
-            let Some(Candidate { leaf, existing: Some((_, stat)), .. }) = self.undecided.get(&id) else { continue };
+            let Some(Candidate {
+                leaf,
+                existing: Some((_, stat)),
+                ..
+            }) = self.undecided.get(&id)
+            else {
+                continue;
+            };
             let (place, name, size) = (leaf.place.clone(), leaf.name.clone(), stat.st_size as u64);
             let is_stopped = self.is_stopped.clone();
             self.hashing += 1;
-            self.run(move || Completion::Hashed(id, place.open().and_then(|dir| digest_of(&dir, &name, size, &is_stopped)).ok()));
+            self.run(move || {
+                Completion::Hashed(
+                    id,
+                    place
+                        .open()
+                        .and_then(|dir| digest_of(&dir, &name, size, &is_stopped))
+                        .ok(),
+                )
+            });
         }
     }
 
     pub(super) fn on_hashed(&mut self, id: EntryId, digest: Option<Digest>) -> Result<(), Halt> {
         self.hashing -= 1;
-        let Some(mut candidate) = self.undecided.remove(&id) else { return Ok(()) };
+        let Some(mut candidate) = self.undecided.remove(&id) else {
+            return Ok(());
+        };
         self.weight -= candidate.entry.weight();
         self.footprint -= candidate.entry.footprint();
         self.busy_names.remove(&candidate.leaf.key());
@@ -133,14 +173,26 @@ impl Receiver {
     }
 
     fn decide_file(&mut self, candidate: Candidate) -> Result<(), Halt> {
-        let Candidate { entry, leaf, existing } = candidate;
-        let verdict = decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing));
+        let Candidate {
+            entry,
+            leaf,
+            existing,
+        } = candidate;
+        let verdict = decide(
+            &self.request.rules,
+            &entry,
+            existing.as_ref().map(|(existing, _)| existing),
+        );
         match verdict {
             Verdict::Same => {
                 if let Some((_, stat)) = &existing
                     && let Err(error) = self.keep(&entry, &leaf, stat)
                 {
-                    return self.refuse(entry, leaf.shown(), leaf.error("set the attributes of", error));
+                    return self.refuse(
+                        entry,
+                        leaf.shown(),
+                        leaf.error("set the attributes of", error),
+                    );
                 }
                 self.forget_earlier(&entry, &leaf);
                 self.out.report.unchanged += 1;
@@ -171,7 +223,9 @@ impl Receiver {
 
     /// Sets the attributes that differ of a file with the same content.
     fn keep(&self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
-        let attributes = Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum).privileged(self.request.privileged);
+        let attributes =
+            Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum)
+                .privileged(self.request.privileged);
         let is_asked = attributes.xattrs.is_some() || attributes.differ(stat);
         if !is_asked || self.request.append_only || self.request.rules.dry_run {
             return Ok(());
@@ -181,15 +235,27 @@ impl Receiver {
     }
 
     /// Returns the reason to reject a wanted file or link: no right to replace, or no space.
-    pub(super) fn objection(&mut self, entry: &Entry, leaf: &Leaf, verdict: Verdict) -> Option<FileError> {
+    pub(super) fn objection(
+        &mut self,
+        entry: &Entry,
+        leaf: &Leaf,
+        verdict: Verdict,
+    ) -> Option<FileError> {
         if verdict == Verdict::Replace && self.request.append_only {
-            let cause = io::Error::new(io::ErrorKind::PermissionDenied, "this peer may only add files");
+            let cause = io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "this peer may only add files",
+            );
             return Some(leaf.error("replace", cause).with_code(FailCode::Refused));
         }
         if self.is_full
             && let Content::File { size, .. } = entry.content
         {
-            let free = leaf.place.open().and_then(|dir| Ok(fstatvfs(&*dir)?)).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+            let free = leaf
+                .place
+                .open()
+                .and_then(|dir| Ok(fstatvfs(&*dir)?))
+                .map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
             if free <= size {
                 return Some(leaf.error("receive", io::ErrorKind::StorageFull.into()));
             }
@@ -202,7 +268,8 @@ impl Receiver {
     pub(super) fn skip(&mut self, entry: Entry, leaf: &Leaf, verdict: Verdict) -> Result<(), Halt> {
         self.out.decide(entry.id, verdict);
         self.note_skipped(&entry);
-        self.out.tell(leaf.shown(), EntryOutcome::Skipped(verdict))?;
+        self.out
+            .tell(leaf.shown(), EntryOutcome::Skipped(verdict))?;
         self.settle(entry.parent, false)
     }
 
@@ -213,18 +280,25 @@ impl Receiver {
         self.note_skipped(&entry);
         self.note_failed(&entry);
         let cause = io::Error::new(io::ErrorKind::AlreadyExists, "it exists and differs");
-        self.out.note_failure(leaf.shown(), FailCode::Exists, leaf.error("replace", cause).one_line())?;
+        self.out.note_failure(
+            leaf.shown(),
+            FailCode::Exists,
+            leaf.error("replace", cause).one_line(),
+        )?;
         self.settle(entry.parent, true)
     }
 
     fn want(&mut self, entry: Entry, leaf: Leaf, verdict: Verdict) -> Result<(), Halt> {
-        let Content::File { size, alone, .. } = entry.content else { return Ok(()) };
+        let Content::File { size, alone, .. } = entry.content else {
+            return Ok(());
+        };
         self.out.decide(entry.id, verdict);
         if self.request.rules.dry_run {
             self.note_copied(&leaf, verdict, size)?;
             return self.settle(entry.parent, false);
         }
-        let attributes = Attributes::of_new(&entry, &self.request.rules, self.umask).privileged(self.request.privileged);
+        let attributes = Attributes::of_new(&entry, &self.request.rules, self.umask)
+            .privileged(self.request.privileged);
         let (weight, footprint) = (attributes.weight(), entry.footprint());
         self.keep_entry(weight, footprint)?;
         self.busy_names.insert(leaf.key());
@@ -232,7 +306,13 @@ impl Receiver {
             Delivery::Standalone(attributes)
         } else {
             let hidden = hidden_name(&leaf.name, &self.request.peer_key, "part");
-            let part = Part::new(leaf.place.clone(), leaf.name.clone(), hidden, verdict == Verdict::Replace, attributes);
+            let part = Part::new(
+                leaf.place.clone(),
+                leaf.name.clone(),
+                hidden,
+                verdict == Verdict::Replace,
+                attributes,
+            );
             Delivery::Packed {
                 part: Arc::new(part),
                 offset: 0,
@@ -242,38 +322,97 @@ impl Receiver {
                 is_abandoned: false,
             }
         };
-        self.files.insert(entry.id, IncomingFile { leaf, parent: entry.parent, size, verdict, way, weight, footprint, is_coming: !alone });
+        self.files.insert(
+            entry.id,
+            IncomingFile {
+                leaf,
+                parent: entry.parent,
+                size,
+                verdict,
+                way,
+                weight,
+                footprint,
+                is_coming: !alone,
+            },
+        );
         self.coming += usize::from(!alone);
-        if alone { self.out.start_standalone(entry.id, size) } else { Ok(()) }
+        if alone {
+            self.out.start_standalone(entry.id, size)
+        } else {
+            Ok(())
+        }
     }
 
     /// Accounts for an entry; fails if too many attributes are pending.
     fn keep_entry(&mut self, weight: usize, footprint: usize) -> Result<(), Halt> {
         self.weight += weight;
         self.footprint += footprint;
-        if self.weight > MOST_WEIGHT { Err(Halt::protocol("peer exceeded the limit of pending attributes")) } else { Ok(()) }
+        if self.weight > MOST_WEIGHT {
+            Err(Halt::protocol(
+                "peer exceeded the limit of pending attributes",
+            ))
+        } else {
+            Ok(())
+        }
     }
 
     fn note_copied(&mut self, leaf: &Leaf, verdict: Verdict, size: u64) -> Result<(), Halt> {
         self.out.report.files += 1;
         self.out.report.bytes = self.out.report.bytes.saturating_add(size);
         self.out.progress.files_done += 1;
-        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: size })
+        self.out.tell(
+            leaf.shown(),
+            EntryOutcome::Copied {
+                verdict,
+                bytes: size,
+            },
+        )
     }
 
-    pub(super) fn on_piece(&mut self, id: EntryId, at: u64, last: bool, batch: &Arc<Batch>, range: Range<usize>) -> Result<(), Halt> {
+    pub(super) fn on_piece(
+        &mut self,
+        id: EntryId,
+        at: u64,
+        last: bool,
+        batch: &Arc<Batch>,
+        range: Range<usize>,
+    ) -> Result<(), Halt> {
         let end = at.checked_add(range.len() as u64);
-        let Some(file) = self.files.get_mut(&id) else { return self.on_dropped_piece(id, end, last) };
-        let size = file.size;
-        let Delivery::Packed { part, offset, is_whole, is_busy, queue, is_abandoned } = &mut file.way else {
-            return Err(Halt::protocol(format!("peer sent data of entry {}, which is a standalone file", id.0)));
+        let Some(file) = self.files.get_mut(&id) else {
+            return self.on_dropped_piece(id, end, last);
         };
-        let is_next = at == *offset && !*is_whole && !*is_abandoned && (!range.is_empty() || size == 0);
+        let size = file.size;
+        let Delivery::Packed {
+            part,
+            offset,
+            is_whole,
+            is_busy,
+            queue,
+            is_abandoned,
+        } = &mut file.way
+        else {
+            return Err(Halt::protocol(format!(
+                "peer sent data of entry {}, which is a standalone file",
+                id.0
+            )));
+        };
+        let is_next =
+            at == *offset && !*is_whole && !*is_abandoned && (!range.is_empty() || size == 0);
         let Some(end) = end.filter(|end| is_next && *end <= size && last == (*end == size)) else {
-            return Err(Halt::protocol(format!("peer sent data of entry {} out of order", id.0)));
+            return Err(Halt::protocol(format!(
+                "peer sent data of entry {} out of order",
+                id.0
+            )));
         };
         (*offset, *is_whole) = (end, last);
-        let piece = Piece { id, part: part.clone(), offset: at, last, batch: batch.clone(), range };
+        let piece = Piece {
+            id,
+            part: part.clone(),
+            offset: at,
+            last,
+            batch: batch.clone(),
+            range,
+        };
         if *is_busy {
             queue.push_back(piece);
         } else {
@@ -292,7 +431,10 @@ impl Receiver {
                 }
                 Ok(())
             }
-            _ => Err(Halt::protocol(format!("peer sent data of entry {}, which was not requested", id.0))),
+            _ => Err(Halt::protocol(format!(
+                "peer sent data of entry {}, which was not requested",
+                id.0
+            ))),
         }
     }
 
@@ -305,8 +447,19 @@ impl Receiver {
     pub(super) fn on_wrote(&mut self, pieces: Vec<Wrote>) -> Result<(), Halt> {
         self.writing.finished();
         for Wrote { id, last, result } in pieces {
-            let Some(file) = self.files.get_mut(&id) else { continue };
-            let Delivery::Packed { part, is_busy, queue, is_abandoned, .. } = &mut file.way else { continue };
+            let Some(file) = self.files.get_mut(&id) else {
+                continue;
+            };
+            let Delivery::Packed {
+                part,
+                is_busy,
+                queue,
+                is_abandoned,
+                ..
+            } = &mut file.way
+            else {
+                continue;
+            };
             *is_busy = false;
             if *is_abandoned {
                 part.discard();
@@ -358,18 +511,30 @@ impl Receiver {
     }
 
     fn finish_file(&mut self, id: EntryId) -> Result<(), Halt> {
-        let Some(file) = self.forget(id) else { return Ok(()) };
+        let Some(file) = self.forget(id) else {
+            return Ok(());
+        };
         self.out.done(id);
         self.note_copied(&file.leaf, file.verdict, file.size)?;
         self.resume_links(id)?;
         self.settle(file.parent, false)
     }
 
-    fn fail_file(&mut self, id: EntryId, operation: &'static str, error: io::Error) -> Result<(), Halt> {
-        let Some(file) = self.forget(id) else { return Ok(()) };
+    fn fail_file(
+        &mut self,
+        id: EntryId,
+        operation: &'static str,
+        error: io::Error,
+    ) -> Result<(), Halt> {
+        let Some(file) = self.forget(id) else {
+            return Ok(());
+        };
         let error = file.leaf.error(operation, error);
         self.is_full |= error.code == FailCode::NoSpace;
-        if let Delivery::Packed { is_whole: false, .. } = file.way {
+        if let Delivery::Packed {
+            is_whole: false, ..
+        } = file.way
+        {
             self.dropped.insert(id, file.size);
         }
         self.failed.insert(id);
@@ -384,17 +549,33 @@ impl Receiver {
             return Ok(());
         }
         let Some(file) = self.files.get_mut(&id) else {
-            return Err(Halt::protocol(format!("peer abandoned entry {}, which was not requested", id.0)));
+            return Err(Halt::protocol(format!(
+                "peer abandoned entry {}, which was not requested",
+                id.0
+            )));
         };
         let (leaf, parent) = (file.leaf.clone(), file.parent);
         match &mut file.way {
             Delivery::Packed { is_whole: true, .. } => {
-                return Err(Halt::protocol(format!("peer abandoned entry {} after its last data", id.0)));
+                return Err(Halt::protocol(format!(
+                    "peer abandoned entry {} after its last data",
+                    id.0
+                )));
             }
-            Delivery::Packed { is_abandoned: true, .. } => {
-                return Err(Halt::protocol(format!("peer abandoned entry {} twice", id.0)));
+            Delivery::Packed {
+                is_abandoned: true, ..
+            } => {
+                return Err(Halt::protocol(format!(
+                    "peer abandoned entry {} twice",
+                    id.0
+                )));
             }
-            Delivery::Packed { is_busy: true, is_abandoned, queue, .. } => {
+            Delivery::Packed {
+                is_busy: true,
+                is_abandoned,
+                queue,
+                ..
+            } => {
                 queue.clear();
                 *is_abandoned = true;
             }
@@ -404,41 +585,98 @@ impl Receiver {
             }
         }
         self.failed.insert(id);
-        self.out.note_failure(leaf.shown(), reason.code, announced(reason))?;
+        self.out
+            .note_failure(leaf.shown(), reason.code, announced(reason))?;
         self.resume_links(id)?;
         self.settle(parent, true)
     }
 
     /// Opens the target of a standalone file on an I/O thread, and answers.
-    pub(super) fn open_standalone(&self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
-        let refused = |text| FileError::new("receive", "a file", io::Error::other(text)).with_code(FailCode::Protocol);
-        let Some(IncomingFile { leaf, verdict, way: Delivery::Standalone(attributes), .. }) = self.files.get(&id) else {
-            return answer(Err(refused(format!("entry {} is not a requested standalone file", id.0))));
+    pub(super) fn open_standalone(
+        &self,
+        id: EntryId,
+        offer: Box<Offer>,
+        options: PutOptions,
+        answer: Answer<(Target, Vec<Subtree>)>,
+    ) {
+        let refused = |text| {
+            FileError::new("receive", "a file", io::Error::other(text))
+                .with_code(FailCode::Protocol)
+        };
+        let Some(IncomingFile {
+            leaf,
+            verdict,
+            way: Delivery::Standalone(attributes),
+            ..
+        }) = self.files.get(&id)
+        else {
+            return answer(Err(refused(format!(
+                "entry {} is not a requested standalone file",
+                id.0
+            ))));
         };
         let leaf = leaf.clone();
         // The sender may allow a changed file: its current modification time belongs to the
         // content.
-        let attributes = Attributes { mtime: Some(offer.source.mtime), ..attributes.clone() };
+        let attributes = Attributes {
+            mtime: Some(offer.source.mtime),
+            ..attributes.clone()
+        };
         let replace = *verdict == Verdict::Replace;
-        let options = PutOptions { replace, delta: replace && options.delta, in_place: replace && options.in_place, ..options };
+        let options = PutOptions {
+            replace,
+            delta: replace && options.delta,
+            in_place: replace && options.in_place,
+            ..options
+        };
         let peer_key = self.request.peer_key;
         self.pool.run(move || {
-            let dir = leaf.place.open().and_then(|dir| dir.try_clone()).map_err(|error| leaf.error("open the directory of", error));
+            let dir = leaf
+                .place
+                .open()
+                .and_then(|dir| dir.try_clone())
+                .map_err(|error| leaf.error("open the directory of", error));
             let (name, journal_id) = (&*leaf.name, crate::random::random_bytes());
-            let open =
-                |dir| Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: Some(attributes) });
+            let open = |dir| {
+                Target::open(TargetRequest {
+                    dir,
+                    name,
+                    offer: &offer,
+                    options,
+                    peer_key,
+                    journal_id,
+                    attributes: Some(attributes),
+                })
+            };
             answer(dir.and_then(open));
         });
     }
 
-    pub(super) fn on_standalone_ended(&mut self, id: EntryId, result: Result<(), EntryError>) -> Result<(), Halt> {
-        if !matches!(self.files.get(&id), Some(IncomingFile { way: Delivery::Standalone(_), .. })) {
+    pub(super) fn on_standalone_ended(
+        &mut self,
+        id: EntryId,
+        result: Result<(), EntryError>,
+    ) -> Result<(), Halt> {
+        if !matches!(
+            self.files.get(&id),
+            Some(IncomingFile {
+                way: Delivery::Standalone(_),
+                ..
+            })
+        ) {
             return Ok(());
         }
-        let Err(EntryError { code, text }) = result else { return self.finish_file(id) };
-        let Some(file) = self.forget(id) else { return Ok(()) };
+        let Err(EntryError { code, text }) = result else {
+            return self.finish_file(id);
+        };
+        let Some(file) = self.forget(id) else {
+            return Ok(());
+        };
         self.failed.insert(id);
-        let error = file.leaf.error("receive", io::Error::other(text)).with_code(code);
+        let error = file
+            .leaf
+            .error("receive", io::Error::other(text))
+            .with_code(code);
         self.out.fail(Some(id), file.leaf.shown(), &error)?;
         self.resume_links(id)?;
         self.settle(file.parent, true)
@@ -452,7 +690,11 @@ pub(super) fn look_at(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<(Existin
         stat => stat?,
     };
     let existing = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Existing::File { size: stat.st_size as u64, mtime: mtime_of(&stat), digest: None },
+        FileType::RegularFile => Existing::File {
+            size: stat.st_size as u64,
+            mtime: mtime_of(&stat),
+            digest: None,
+        },
         FileType::Directory => Existing::Directory,
         FileType::Symlink => Existing::Symlink(readlinkat(dir, name, Vec::new())?.into_bytes()),
         kind => node_of(kind, &stat).map_or(Existing::Other, Existing::Node),
@@ -472,7 +714,12 @@ fn open_same(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<File> {
 }
 
 /// Returns the BLAKE3 digest of a file of `size` bytes; stops early if the tree was stopped.
-fn digest_of(dir: &OwnedFd, name: &OsStr, size: u64, is_stopped: &AtomicBool) -> io::Result<Digest> {
+fn digest_of(
+    dir: &OwnedFd,
+    name: &OsStr,
+    size: u64,
+    is_stopped: &AtomicBool,
+) -> io::Result<Digest> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
@@ -484,7 +731,9 @@ fn digest_of(dir: &OwnedFd, name: &OsStr, size: u64, is_stopped: &AtomicBool) ->
     loop {
         match file.read(&mut buffer)? {
             0 => return Ok(Digest(*hasher.finalize().as_bytes())),
-            _ if is_stopped.load(Ordering::Relaxed) => return Err(io::ErrorKind::Interrupted.into()),
+            _ if is_stopped.load(Ordering::Relaxed) => {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             len => hasher.update(&buffer[..len]),
         };
     }
@@ -497,4 +746,5 @@ const MOST_HASHING: usize = 16;
 const HASH_LEN: usize = 256 * 1024;
 
 // A hash table that has just grown has room for twice its entries.
-const _: () = assert!(2 * size_of::<(EntryId, IncomingFile)>() + size_of::<Part>() <= ENTRY_FOOTPRINT);
+const _: () =
+    assert!(2 * size_of::<(EntryId, IncomingFile)>() + size_of::<Part>() <= ENTRY_FOOTPRINT);

@@ -35,12 +35,21 @@ pub(super) struct Link {
 }
 
 impl Receiver {
-    pub(super) fn on_symlink(&mut self, entry: Entry, leaf: Leaf, target: &[u8]) -> Result<(), Halt> {
+    pub(super) fn on_symlink(
+        &mut self,
+        entry: Entry,
+        leaf: Leaf,
+        target: &[u8],
+    ) -> Result<(), Halt> {
         let existing = match self.look(&leaf) {
             Ok(existing) => existing,
             Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
         };
-        let verdict = match decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing)) {
+        let verdict = match decide(
+            &self.request.rules,
+            &entry,
+            existing.as_ref().map(|(existing, _)| existing),
+        ) {
             Verdict::Exists => return self.leave(entry, &leaf),
             Verdict::Same => {
                 self.out.report.unchanged += 1;
@@ -51,7 +60,10 @@ impl Receiver {
         let objection = self.objection(&entry, &leaf, verdict);
         let error = match objection {
             None if self.request.rules.dry_run => None,
-            None => self.link_symbolically(&entry, &leaf, target, verdict).err().map(|error| leaf.error("make symbolic link", error)),
+            None => self
+                .link_symbolically(&entry, &leaf, target, verdict)
+                .err()
+                .map(|error| leaf.error("make symbolic link", error)),
             objection => objection,
         };
         if let Some(error) = error {
@@ -62,18 +74,32 @@ impl Receiver {
         if !self.request.rules.dry_run {
             self.out.done(entry.id);
         }
-        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
+        self.out
+            .tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
         self.settle(entry.parent, false)
     }
 
-    fn link_symbolically(&self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
+    fn link_symbolically(
+        &self,
+        entry: &Entry,
+        leaf: &Leaf,
+        target: &[u8],
+        verdict: Verdict,
+    ) -> io::Result<()> {
         let dir = leaf.place.open()?;
         let target = OsStr::from_bytes(target);
-        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask).privileged(self.request.privileged);
+        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask)
+            .privileged(self.request.privileged);
         let make = |hidden: &OsStr| symlinkat(target, &dir, hidden);
         // New links too: a link with its name but not its time would count as the same in the next
         // run.
-        self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, |hidden| attributes.apply_to_link(&dir, hidden))
+        self.put_in_place(
+            &dir,
+            &leaf.name,
+            verdict == Verdict::Replace,
+            make,
+            |hidden| attributes.apply_to_link(&dir, hidden),
+        )
     }
 
     /// Creates a file under a hidden name and renames it; replaces an existing file only if
@@ -89,10 +115,18 @@ impl Receiver {
         let hidden = hidden_name(name, &self.request.peer_key, "part");
         match make(&hidden) {
             // Left by an attempt that was killed.
-            Err(Errno::EXIST) => unlinkat(dir, &hidden, AtFlags::empty()).and_then(|()| make(&hidden))?,
+            Err(Errno::EXIST) => {
+                unlinkat(dir, &hidden, AtFlags::empty()).and_then(|()| make(&hidden))?
+            }
             made => made?,
         }
-        let rename = || if replace { Ok(renameat(dir, &hidden, dir, name)?) } else { rename_to_free(dir, &hidden, name) };
+        let rename = || {
+            if replace {
+                Ok(renameat(dir, &hidden, dir, name)?)
+            } else {
+                rename_to_free(dir, &hidden, name)
+            }
+        };
         let renamed = prepare(&hidden).and_then(|()| rename());
         // Needed even after a successful rename: renaming one hard link onto another of the same
         // file keeps both.
@@ -100,14 +134,33 @@ impl Receiver {
         renamed
     }
 
-    pub(super) fn on_hard_link(&mut self, entry: Entry, leaf: Leaf, to: EntryId, path: Name) -> Result<(), Halt> {
+    pub(super) fn on_hard_link(
+        &mut self,
+        entry: Entry,
+        leaf: Leaf,
+        to: EntryId,
+        path: Name,
+    ) -> Result<(), Halt> {
         if to.0 >= entry.id.0 {
-            return Err(Halt::protocol(format!("peer sent a link to entry {}, which was not announced", to.0)));
+            return Err(Halt::protocol(format!(
+                "peer sent a link to entry {}, which was not announced",
+                to.0
+            )));
         }
         // A link shares the attributes of its file.
-        let entry = Entry { xattrs: None, ..entry };
+        let entry = Entry {
+            xattrs: None,
+            ..entry
+        };
         let footprint = entry.footprint();
-        self.continue_link(Link { entry, leaf, to, path, footprint, verdict: None })
+        self.continue_link(Link {
+            entry,
+            leaf,
+            to,
+            path,
+            footprint,
+            verdict: None,
+        })
     }
 
     /// Resumes the links to a file that was decided, is in place, or failed.
@@ -126,7 +179,10 @@ impl Receiver {
             return Ok(());
         }
         if self.failed.contains(&link.to) {
-            let error = link.leaf.error("link", io::Error::other("its target failed")).with_code(FailCode::Refused);
+            let error = link
+                .leaf
+                .error("link", io::Error::other("its target failed"))
+                .with_code(FailCode::Refused);
             return self.end_link(link, Err(error));
         }
         if !self.files.contains_key(&link.to) && !self.request.rules.dry_run {
@@ -141,8 +197,15 @@ impl Receiver {
                 return self.end_link(link, Err(error));
             }
         };
-        let is_same = self.request.rules.dry_run && self.find_file(&link.path).is_ok_and(|(.., file)| is_same(existing.as_ref(), &file));
-        let verdict = if is_same { Verdict::Same } else { self.link_verdict(existing.as_ref()) };
+        let is_same = self.request.rules.dry_run
+            && self
+                .find_file(&link.path)
+                .is_ok_and(|(.., file)| is_same(existing.as_ref(), &file));
+        let verdict = if is_same {
+            Verdict::Same
+        } else {
+            self.link_verdict(existing.as_ref())
+        };
         if self.request.rules.dry_run || !verdict.is_wanted() {
             return self.end_link(link, Ok(verdict));
         }
@@ -175,8 +238,14 @@ impl Receiver {
         let made = self.try_link(&link);
         let result = match made {
             Ok(verdict) if verdict == Verdict::Replace && self.request.append_only => {
-                let cause = io::Error::new(io::ErrorKind::PermissionDenied, "this peer may only add files");
-                Err(link.leaf.error("replace", cause).with_code(FailCode::Refused))
+                let cause = io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    "this peer may only add files",
+                );
+                Err(link
+                    .leaf
+                    .error("replace", cause)
+                    .with_code(FailCode::Refused))
             }
             made => made.map_err(|error| link.leaf.error("link", error)),
         };
@@ -205,11 +274,14 @@ impl Receiver {
     /// Returns the directory, name and metadata of a file of the tree.
     fn find_file(&self, path: &Name) -> io::Result<(Arc<OwnedFd>, OsString, Stat)> {
         check_sought(path)?;
-        let (Some(top), Some((parent, name))) = (&self.top, self.local_path(path)) else { return Err(io::ErrorKind::NotFound.into()) };
+        let (Some(top), Some((parent, name))) = (&self.top, self.local_path(path)) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
         let dir = top.ground.open_directory(&parent)?;
         let stat = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
-        let is_node = node_of(kind, &stat).is_some_and(|node| self.request.rules.nodes && self.may_have(node.kind));
+        let is_node = node_of(kind, &stat)
+            .is_some_and(|node| self.request.rules.nodes && self.may_have(node.kind));
         if kind != FileType::RegularFile && !is_node {
             return Err(io::Error::other("its target is not a regular file"));
         }
@@ -217,7 +289,12 @@ impl Receiver {
     }
 
     fn end_link(&mut self, link: Link, result: Result<Verdict, FileError>) -> Result<(), Halt> {
-        let Link { entry, leaf, verdict: announced, .. } = link;
+        let Link {
+            entry,
+            leaf,
+            verdict: announced,
+            ..
+        } = link;
         let verdict = match (result, announced) {
             (Err(error), None) => return self.refuse(entry, leaf.shown(), error),
             (Err(error), Some(_)) => {
@@ -227,8 +304,10 @@ impl Receiver {
             // The verdict was "wanted", so the link needs a result even if another process created
             // it meanwhile.
             (Ok(Verdict::Exists), Some(_)) => {
-                let cause = io::Error::new(io::ErrorKind::AlreadyExists, "its name was taken meanwhile");
-                self.out.fail(Some(entry.id), leaf.shown(), &leaf.error("link", cause))?;
+                let cause =
+                    io::Error::new(io::ErrorKind::AlreadyExists, "its name was taken meanwhile");
+                self.out
+                    .fail(Some(entry.id), leaf.shown(), &leaf.error("link", cause))?;
                 return self.settle(entry.parent, true);
             }
             (Ok(_), Some(announced)) => announced,
@@ -245,7 +324,8 @@ impl Receiver {
         if !self.request.rules.dry_run {
             self.out.done(entry.id);
         }
-        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
+        self.out
+            .tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
         self.settle(entry.parent, false)
     }
 }

@@ -46,7 +46,8 @@ use nicstripe_proto::{
     Digest, FailCode, Name,
     name::escaped,
     tree::{
-        BatchReader, Content, Entry, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, OwnerNames, Record, TreeRules, Verdict,
+        BatchReader, Content, Entry, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED,
+        OwnerNames, Record, TreeRules, Verdict,
     },
 };
 
@@ -136,14 +137,20 @@ enum Halt {
 impl Halt {
     /// Creates the error for a protocol violation by the peer.
     fn protocol(what: impl Into<String>) -> Self {
-        Self::Failed(FileError::new("receive", "the tree", io::Error::other(what.into())).with_code(FailCode::Protocol))
+        Self::Failed(
+            FileError::new("receive", "the tree", io::Error::other(what.into()))
+                .with_code(FailCode::Protocol),
+        )
     }
 
     fn into_error(self) -> FileError {
         match self {
-            Self::Stopped => {
-                FileError::new("receive", "the tree", io::Error::other("the transfer was stopped")).with_code(FailCode::Cancelled)
-            }
+            Self::Stopped => FileError::new(
+                "receive",
+                "the tree",
+                io::Error::other("the transfer was stopped"),
+            )
+            .with_code(FailCode::Cancelled),
             Self::Failed(error) => error,
         }
     }
@@ -209,8 +216,17 @@ struct Receiver {
 }
 
 impl Receiver {
-    fn new(request: ReceiverRequest, jobs: mpsc::Sender<ReceiverInput>, pool: IoPool, channel: Box<dyn ReceiverChannel>) -> Self {
-        let out = Outbox::new(channel, request.list, request.allowance.entries / SHARE_OF_SPECIALS);
+    fn new(
+        request: ReceiverRequest,
+        jobs: mpsc::Sender<ReceiverInput>,
+        pool: IoPool,
+        channel: Box<dyn ReceiverChannel>,
+    ) -> Self {
+        let out = Outbox::new(
+            channel,
+            request.list,
+            request.allowance.entries / SHARE_OF_SPECIALS,
+        );
         Self {
             request,
             umask: umask(),
@@ -251,7 +267,9 @@ impl Receiver {
             let patience = self.patience();
             let input = match patience {
                 Some(patience) => inputs.recv_timeout(patience),
-                None => inputs.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+                None => inputs
+                    .recv()
+                    .map_err(|_| mpsc::RecvTimeoutError::Disconnected),
             };
             let is_quiet = matches!(input, Err(mpsc::RecvTimeoutError::Timeout));
             match input {
@@ -276,7 +294,11 @@ impl Receiver {
             return None;
         }
         let patience = self.commit_group.patience()?;
-        Some(if self.is_idle() { patience.min(IDLE_COMMIT) } else { patience })
+        Some(if self.is_idle() {
+            patience.min(IDLE_COMMIT)
+        } else {
+            patience
+        })
     }
 
     /// Returns true if the only small files in progress wait for a group commit.
@@ -286,14 +308,21 @@ impl Receiver {
 
     fn handle(&mut self, input: ReceiverInput) -> Result<(), Halt> {
         match input {
-            ReceiverInput::Batch(_) | ReceiverInput::End if self.has_ended => Err(Halt::protocol("peer sent a batch after the last")),
+            ReceiverInput::Batch(_) | ReceiverInput::End if self.has_ended => {
+                Err(Halt::protocol("peer sent a batch after the last"))
+            }
             ReceiverInput::Batch(batch) => self.on_batch(batch),
             ReceiverInput::End => {
                 self.has_ended = true;
                 self.out.progress.complete = true;
                 Ok(())
             }
-            ReceiverInput::OpenStandalone { id, offer, options, answer } => {
+            ReceiverInput::OpenStandalone {
+                id,
+                offer,
+                options,
+                answer,
+            } => {
                 self.open_standalone(id, offer, options, answer);
                 Ok(())
             }
@@ -318,8 +347,9 @@ impl Receiver {
     fn turn(&mut self, is_quiet: bool) -> Result<(), Halt> {
         self.hash_more();
         self.write_more();
-        let is_due =
-            self.commit_group.patience().is_some_and(|patience| patience.is_zero() || is_quiet || (self.has_ended && self.is_idle()));
+        let is_due = self.commit_group.patience().is_some_and(|patience| {
+            patience.is_zero() || is_quiet || (self.has_ended && self.is_idle())
+        });
         if is_due && !self.is_committing {
             self.commit_batch();
         }
@@ -342,7 +372,12 @@ impl Receiver {
                     }
                     self.on_end_directory(id, complete)?;
                 }
-                Record::Piece { id, offset, last, bytes } => {
+                Record::Piece {
+                    id,
+                    offset,
+                    last,
+                    bytes,
+                } => {
                     let start = bytes.as_ptr() as usize - batch.bytes().as_ptr() as usize;
                     self.on_piece(id, offset, last, &batch, start..start + bytes.len())?;
                 }
@@ -357,7 +392,10 @@ impl Receiver {
 
     fn on_entry(&mut self, mut entry: Entry) -> Result<(), Halt> {
         if entry.id.0 != self.next {
-            return Err(Halt::protocol(format!("peer sent entry {}, expected {}", entry.id.0, self.next)));
+            return Err(Halt::protocol(format!(
+                "peer sent entry {}, expected {}",
+                entry.id.0, self.next
+            )));
         }
         // Twice the limit of a correct sender, as verdicts may still be in flight to it.
         let pending = self.files.len() + self.waiting_links + self.directories.len();
@@ -371,8 +409,15 @@ impl Receiver {
             self.out.progress.bytes = self.out.progress.bytes.saturating_add(size);
         }
         self.own_by_name(&mut entry);
-        if self.request.promised.as_mut().is_some_and(|promised| !promised.announced(&entry, &self.request.excludes)) {
-            return Err(Halt::protocol("peer sent a top-level entry that was not requested"));
+        if self
+            .request
+            .promised
+            .as_mut()
+            .is_some_and(|promised| !promised.announced(&entry, &self.request.excludes))
+        {
+            return Err(Halt::protocol(
+                "peer sent a top-level entry that was not requested",
+            ));
         }
         let spot = self.locate(&entry)?;
         self.out.expect_verdict();
@@ -382,14 +427,19 @@ impl Receiver {
         {
             self.out.stripped();
         }
-        if let Some(parent) = entry.parent.and_then(|parent| self.directories.get_mut(&parent)) {
+        if let Some(parent) = entry
+            .parent
+            .and_then(|parent| self.directories.get_mut(&parent))
+        {
             parent.pending += 1;
         }
         match spot {
             Spot::Blocked => self.pass_over(entry),
             Spot::Refused(shown, error) => self.refuse(entry, shown, error),
             Spot::Whole => self.on_whole(entry),
-            Spot::Leaf(leaf) if entry.content == Content::Directory => self.on_directory(entry, leaf),
+            Spot::Leaf(leaf) if entry.content == Content::Directory => {
+                self.on_directory(entry, leaf)
+            }
             Spot::Leaf(leaf) => self.on_leaf(entry, leaf),
         }
     }
@@ -401,16 +451,24 @@ impl Receiver {
             return Ok(());
         }
         let most = self.request.allowance.entries >> 20;
-        Err(Halt::protocol(format!("peer exceeded the limit of pending entries: they exceed {most} MiB of memory")))
+        Err(Halt::protocol(format!(
+            "peer exceeded the limit of pending entries: they exceed {most} MiB of memory"
+        )))
     }
 
     /// Replaces IDs of the owner and in ACLs by local ones. Drops the names, so that they take no
     /// memory while the entry waits.
     fn own_by_name(&mut self, entry: &mut Entry) {
         let rules = &self.request.rules;
-        let Some(OwnerNames { user, group, acl }) = entry.owner_names.take().filter(|_| !rules.numeric_ids) else { return };
+        let Some(OwnerNames { user, group, acl }) =
+            entry.owner_names.take().filter(|_| !rules.numeric_ids)
+        else {
+            return;
+        };
         if rules.owners {
-            entry.owner = entry.owner.map(|owner| self.owners.local(owner, user, group));
+            entry.owner = entry
+                .owner
+                .map(|owner| self.owners.local(owner, user, group));
         }
         if let (Some(xattrs), Some(names), true) = (&mut entry.xattrs, acl, rules.xattrs) {
             acl::make_local(xattrs, &names, &mut self.owners);
@@ -420,7 +478,12 @@ impl Receiver {
     fn on_leaf(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
         self.note_announced(&entry, Some(&leaf));
         if self.busy_names.contains(&leaf.key()) {
-            let error = leaf.error("receive", io::Error::other("a file of this name is being received")).with_code(FailCode::Busy);
+            let error = leaf
+                .error(
+                    "receive",
+                    io::Error::other("a file of this name is being received"),
+                )
+                .with_code(FailCode::Busy);
             return self.refuse(entry, leaf.shown(), error);
         }
         match entry.content.clone() {
@@ -439,7 +502,11 @@ impl Receiver {
         self.note_skipped(&entry);
         self.note_failed(&entry);
         self.out.fail(Some(entry.id), shown, &error)?;
-        if entry.content == Content::Directory { Ok(()) } else { self.settle(entry.parent, true) }
+        if entry.content == Content::Directory {
+            Ok(())
+        } else {
+            self.settle(entry.parent, true)
+        }
     }
 
     /// Skips an entry in a directory that cannot be received; the directory's failure was reported.
@@ -472,17 +539,23 @@ impl Receiver {
     fn run(&self, job: impl FnOnce() -> Completion + Send + 'static) {
         let jobs = self.jobs.clone();
         // Sending fails once the receiver is gone; the result is then not needed.
-        self.pool.run(move || drop(jobs.send(ReceiverInput::Job(Box::new(job())))));
+        self.pool
+            .run(move || drop(jobs.send(ReceiverInput::Job(Box::new(job())))));
     }
 
     fn is_done(&self) -> Result<bool, Halt> {
-        let is_working = self.hashing > 0 || !self.undecided.is_empty() || self.writing.is_busy() || self.is_committing;
+        let is_working = self.hashing > 0
+            || !self.undecided.is_empty()
+            || self.writing.is_busy()
+            || self.is_committing;
         if !self.has_ended || is_working || !self.commit_group.is_empty() {
             return Ok(false);
         }
         if self.coming > 0 || self.open_directories > 0 {
             let (files, directories) = (self.coming, self.open_directories);
-            let what = format!("peer ended the tree, but {files} files and {directories} directories are unfinished");
+            let what = format!(
+                "peer ended the tree, but {files} files and {directories} directories are unfinished"
+            );
             return Err(Halt::protocol(what));
         }
         Ok(self.files.is_empty() && self.directories.is_empty() && self.waiting_links == 0)
@@ -492,9 +565,9 @@ impl Receiver {
     /// notice.
     fn check_promised(&self) -> Result<(), Halt> {
         match self.request.promised.as_ref().and_then(Promised::missing) {
-            Some(missing) if self.out.report.failed == 0 => {
-                Err(Halt::protocol(format!("peer ended the tree without \"{missing}\", which was requested")))
-            }
+            Some(missing) if self.out.report.failed == 0 => Err(Halt::protocol(format!(
+                "peer ended the tree without \"{missing}\", which was requested"
+            ))),
             _ => Ok(()),
         }
     }
@@ -509,7 +582,10 @@ impl Receiver {
         if self.request.rules.dry_run {
             return Ok(());
         }
-        let synced = self.devices.values().try_for_each(|place| commit_group::sync_file_system(&*place.open_to_sync()?));
+        let synced = self
+            .devices
+            .values()
+            .try_for_each(|place| commit_group::sync_file_system(&*place.open_to_sync()?));
         synced.map_err(|error| Halt::Failed(FileError::new("sync", "the tree", error)))
     }
 
@@ -519,7 +595,9 @@ impl Receiver {
         self.writing.forget_waiting();
         while self.hashing > 0 || self.writing.is_busy() || self.is_committing {
             let Ok(input) = inputs.recv() else { break };
-            let ReceiverInput::Job(job) = input else { continue };
+            let ReceiverInput::Job(job) = input else {
+                continue;
+            };
             match job.downcast().map(|job| *job) {
                 Ok(Completion::Hashed(..)) => self.hashing -= 1,
                 Ok(Completion::Wrote(_)) => self.writing.finished(),
@@ -528,7 +606,10 @@ impl Receiver {
             }
         }
         self.files.values().for_each(IncomingFile::discard);
-        self.commit_group.take().into_iter().for_each(|(_, part)| part.discard());
+        self.commit_group
+            .take()
+            .into_iter()
+            .for_each(|(_, part)| part.discard());
     }
 
     fn close(self, result: Result<(), FileError>) {
@@ -553,12 +634,21 @@ struct Leaf {
 impl Leaf {
     /// Returns the path beneath the target; `None` for the target itself.
     fn shown(&self) -> Option<Name> {
-        Name::new(self.place.announced().into_iter().chain(self.announced.as_deref())).ok()
+        Name::new(
+            self.place
+                .announced()
+                .into_iter()
+                .chain(self.announced.as_deref()),
+        )
+        .ok()
     }
 
     /// Returns the path beneath the target for display.
     fn text(&self) -> String {
-        self.shown().map_or_else(|| escaped(self.name.as_encoded_bytes()), |name| name.to_string())
+        self.shown().map_or_else(
+            || escaped(self.name.as_encoded_bytes()),
+            |name| name.to_string(),
+        )
     }
 
     fn error(&self, operation: &'static str, error: io::Error) -> FileError {

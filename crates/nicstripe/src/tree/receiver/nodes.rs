@@ -12,7 +12,9 @@ impl Receiver {
     /// Creates a node, if its sender has the right to.
     pub(super) fn on_node(&mut self, entry: Entry, leaf: Leaf, node: Node) -> Result<(), Halt> {
         if !self.request.rules.nodes {
-            return Err(Halt::protocol("peer sent a FIFO, socket or device, which was not requested"));
+            return Err(Halt::protocol(
+                "peer sent a FIFO, socket or device, which was not requested",
+            ));
         }
         let existing = match self.look(&leaf) {
             Ok(existing) => existing,
@@ -21,13 +23,21 @@ impl Receiver {
         if !self.may_have(node.kind) {
             return self.leave_out(&entry, &leaf);
         }
-        let verdict = match decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing)) {
+        let verdict = match decide(
+            &self.request.rules,
+            &entry,
+            existing.as_ref().map(|(existing, _)| existing),
+        ) {
             Verdict::Exists => return self.leave(entry, &leaf),
             Verdict::Same => {
                 if let Some((_, stat)) = existing
                     && let Err(error) = self.keep_node(&entry, &leaf, &stat)
                 {
-                    return self.refuse(entry, leaf.shown(), leaf.error("set the attributes of", error));
+                    return self.refuse(
+                        entry,
+                        leaf.shown(),
+                        leaf.error("set the attributes of", error),
+                    );
                 }
                 self.out.report.unchanged += 1;
                 return self.skip(entry, &leaf, Verdict::Same);
@@ -36,7 +46,10 @@ impl Receiver {
         };
         let error = match self.objection(&entry, &leaf, verdict) {
             None if self.request.rules.dry_run => None,
-            None => self.make_node(&entry, &leaf, node, verdict).err().map(|error| leaf.error("make", error)),
+            None => self
+                .make_node(&entry, &leaf, node, verdict)
+                .err()
+                .map(|error| leaf.error("make", error)),
             objection => objection,
         };
         if let Some(error) = error {
@@ -47,7 +60,8 @@ impl Receiver {
         if !self.request.rules.dry_run {
             self.out.done(entry.id);
         }
-        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
+        self.out
+            .tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
         self.settle(entry.parent, false)
     }
 
@@ -66,18 +80,39 @@ impl Receiver {
         self.settle(entry.parent, false)
     }
 
-    fn make_node(&self, entry: &Entry, leaf: &Leaf, node: Node, verdict: Verdict) -> io::Result<()> {
+    fn make_node(
+        &self,
+        entry: &Entry,
+        leaf: &Leaf,
+        node: Node,
+        verdict: Verdict,
+    ) -> io::Result<()> {
         let dir = leaf.place.open()?;
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
-        let device = if node.kind.is_device() { makedev(node.major, node.minor) } else { 0 };
+        let device = if node.kind.is_device() {
+            makedev(node.major, node.minor)
+        } else {
+            0
+        };
         // Owner access only, until the owner is set.
-        let make = |hidden: &OsStr| mknodat(&dir, hidden, file_type_of(node.kind), Mode::RUSR | Mode::WUSR, device);
+        let make = |hidden: &OsStr| {
+            mknodat(
+                &dir,
+                hidden,
+                file_type_of(node.kind),
+                Mode::RUSR | Mode::WUSR,
+                device,
+            )
+        };
         let prepare = |hidden: &OsStr| attributes.apply_to_node(&open_node(&dir, hidden)?);
         self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, prepare)
     }
 
     fn keep_node(&self, entry: &Entry, leaf: &Leaf, found: &Stat) -> io::Result<()> {
-        let attributes = Attributes { xattrs: None, ..Attributes::of_same(entry, &self.request.rules, true) };
+        let attributes = Attributes {
+            xattrs: None,
+            ..Attributes::of_same(entry, &self.request.rules, true)
+        };
         if !attributes.differ(found) || self.request.append_only || self.request.rules.dry_run {
             return Ok(());
         }
@@ -92,7 +127,12 @@ impl Receiver {
 
 /// Opens a node with `O_PATH`: a FIFO does not block, and no driver is called.
 fn open_node(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
-    let node = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let node = openat(
+        dir,
+        name,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     Ok(node)
 }
 

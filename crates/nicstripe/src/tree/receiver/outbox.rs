@@ -46,7 +46,11 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// Creates an empty outbox; names of special files may take `most_special_bytes`.
-    pub(super) fn new(channel: Box<dyn ReceiverChannel>, list: bool, most_special_bytes: usize) -> Self {
+    pub(super) fn new(
+        channel: Box<dyn ReceiverChannel>,
+        list: bool,
+        most_special_bytes: usize,
+    ) -> Self {
         Self {
             channel,
             list,
@@ -82,7 +86,9 @@ impl Outbox {
     }
 
     pub(super) fn decide(&mut self, id: EntryId, verdict: Verdict) {
-        let index = id.0.checked_sub(self.first_untold).and_then(|index| usize::try_from(index).ok());
+        let index =
+            id.0.checked_sub(self.first_untold)
+                .and_then(|index| usize::try_from(index).ok());
         if let Some(slot) = index.and_then(|index| self.verdicts.get_mut(index)) {
             *slot = Some(verdict);
         }
@@ -93,36 +99,72 @@ impl Outbox {
     }
 
     /// Queues a failure; `id` is `None` if the sender expects no result for it.
-    pub(super) fn fail(&mut self, id: Option<EntryId>, name: Option<Name>, error: &FileError) -> Result<(), Halt> {
+    pub(super) fn fail(
+        &mut self,
+        id: Option<EntryId>,
+        name: Option<Name>,
+        error: &FileError,
+    ) -> Result<(), Halt> {
         let text = cut(error.one_line());
         self.failed_bytes += size_of::<EntryFailure>() + text.len();
-        self.failed.push(EntryFailure { id, code: error.code, text: text.clone() });
+        self.failed.push(EntryFailure {
+            id,
+            code: error.code,
+            text: text.clone(),
+        });
         self.note_failure(name, error.code, text)
     }
 
     /// Counts a failure that the sender already knows.
-    pub(super) fn note_failure(&mut self, name: Option<Name>, code: FailCode, text: String) -> Result<(), Halt> {
+    pub(super) fn note_failure(
+        &mut self,
+        name: Option<Name>,
+        code: FailCode,
+        text: String,
+    ) -> Result<(), Halt> {
         let shown = name.as_ref().map(Name::to_string).unwrap_or_default();
         self.note(shown, name, code, text)
     }
 
     /// Counts a file that the sender cannot send.
     pub(super) fn trouble(&mut self, trouble: Trouble) -> Result<(), Halt> {
-        let Trouble { name, reason, label } = trouble;
+        let Trouble {
+            name,
+            reason,
+            label,
+        } = trouble;
         let label = || label.map(|label| cut(printable(label.as_bytes())));
-        let shown = name.as_ref().map(Name::to_string).or_else(label).unwrap_or_default();
+        let shown = name
+            .as_ref()
+            .map(Name::to_string)
+            .or_else(label)
+            .unwrap_or_default();
         self.note(shown, name, reason.code, announced(&reason))
     }
 
-    fn note(&mut self, shown: String, name: Option<Name>, code: FailCode, text: String) -> Result<(), Halt> {
-        self.report.fail(FailedEntry { name: shown, code, text: text.clone() });
+    fn note(
+        &mut self,
+        shown: String,
+        name: Option<Name>,
+        code: FailCode,
+        text: String,
+    ) -> Result<(), Halt> {
+        self.report.fail(FailedEntry {
+            name: shown,
+            code,
+            text: text.clone(),
+        });
         self.tell(name, EntryOutcome::Failed { code, text })
     }
 
     /// Records a special file of the sender that is not copied.
     pub(super) fn special(&mut self, name: Name) -> Result<(), Halt> {
         self.report.special += 1;
-        let bytes = SPECIAL_BYTES + name.components().map(|component| component.len() + COMPONENT_BYTES).sum::<usize>();
+        let bytes = SPECIAL_BYTES
+            + name
+                .components()
+                .map(|component| component.len() + COMPONENT_BYTES)
+                .sum::<usize>();
         if self.special_bytes <= self.most_special_bytes && self.specials.insert(name.clone()) {
             self.special_bytes += bytes;
         }
@@ -145,7 +187,11 @@ impl Outbox {
         self.report.deleted += 1;
         self.deleted.push(name.clone());
         self.tell(Some(name), EntryOutcome::Deleted)?;
-        if self.deleted.len() >= MOST_UNTOLD_DELETED { self.flush() } else { Ok(()) }
+        if self.deleted.len() >= MOST_UNTOLD_DELETED {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// Reports the outcome of an entry to the local user.
@@ -170,7 +216,10 @@ impl Outbox {
     pub(super) fn flush(&mut self) -> Result<(), Halt> {
         self.flush_verdicts()?;
         self.flush_results()?;
-        if self.progress_told.is_none_or(|announced| announced.elapsed() >= PROGRESS_PAUSE) {
+        if self
+            .progress_told
+            .is_none_or(|announced| announced.elapsed() >= PROGRESS_PAUSE)
+        {
             self.report_progress()?;
         }
         Ok(())
@@ -182,10 +231,17 @@ impl Outbox {
     }
 
     fn flush_verdicts(&mut self) -> Result<(), Halt> {
-        let count = self.verdicts.iter().take_while(|verdict| verdict.is_some()).count();
+        let count = self
+            .verdicts
+            .iter()
+            .take_while(|verdict| verdict.is_some())
+            .count();
         let verdicts: Vec<Verdict> = self.verdicts.drain(..count).flatten().collect();
         for part in verdicts.chunks(MOST_VERDICTS) {
-            let message = TreeMessage::Verdicts { first: EntryId(self.first_untold), verdicts: part.to_vec() };
+            let message = TreeMessage::Verdicts {
+                first: EntryId(self.first_untold),
+                verdicts: part.to_vec(),
+            };
             self.first_untold += part.len() as u64;
             go_on(self.channel.send(message))?;
         }
@@ -194,34 +250,57 @@ impl Outbox {
 
     fn flush_results(&mut self) -> Result<(), Halt> {
         let first_untold = self.first_untold;
-        let (mut done, later): (Vec<u64>, Vec<u64>) = std::mem::take(&mut self.done).into_iter().partition(|id| *id < first_untold);
+        let (mut done, later): (Vec<u64>, Vec<u64>) = std::mem::take(&mut self.done)
+            .into_iter()
+            .partition(|id| *id < first_untold);
         self.done = later;
         done.sort_unstable();
         let is_known = |failure: &EntryFailure| failure.id.is_none_or(|id| id.0 < first_untold);
-        let (failed, later) = std::mem::take(&mut self.failed).into_iter().partition(is_known);
+        let (failed, later) = std::mem::take(&mut self.failed)
+            .into_iter()
+            .partition(is_known);
         self.failed = later;
-        self.failed_bytes = self.failed.iter().map(|failure| size_of::<EntryFailure>() + failure.text.len()).sum();
+        self.failed_bytes = self
+            .failed
+            .iter()
+            .map(|failure| size_of::<EntryFailure>() + failure.text.len())
+            .sum();
 
         let mut message = Results::default();
         for (first, count) in ranges(&done) {
-            self.add(&mut message, RANGE_LEN, |message| message.done.push((EntryId(first), count)))?;
+            self.add(&mut message, RANGE_LEN, |message| {
+                message.done.push((EntryId(first), count))
+            })?;
         }
         for failure in Vec::into_iter(failed) {
-            self.add(&mut message, failure.text.len() + FAILURE_LEN, |message| message.failed.push(failure))?;
+            self.add(&mut message, failure.text.len() + FAILURE_LEN, |message| {
+                message.failed.push(failure)
+            })?;
         }
         for name in std::mem::take(&mut self.deleted) {
-            let len = name.components().map(|component| component.len() + COMPONENT_LEN).sum::<usize>() + COMPONENT_LEN;
+            let len = name
+                .components()
+                .map(|component| component.len() + COMPONENT_LEN)
+                .sum::<usize>()
+                + COMPONENT_LEN;
             self.add(&mut message, len, |message| message.deleted.push(name))?;
         }
         let stripped = std::mem::take(&mut self.stripped);
         if stripped > 0 {
-            self.add(&mut message, NUMBER_LEN, |message| message.stripped = Some(stripped))?;
+            self.add(&mut message, NUMBER_LEN, |message| {
+                message.stripped = Some(stripped)
+            })?;
         }
         self.send_results(&mut message)
     }
 
     /// Adds `len` bytes to a message; sends it first if they do not fit.
-    fn add(&mut self, message: &mut Results, len: usize, put: impl FnOnce(&mut Results)) -> Result<(), Halt> {
+    fn add(
+        &mut self,
+        message: &mut Results,
+        len: usize,
+        put: impl FnOnce(&mut Results),
+    ) -> Result<(), Halt> {
         if message.len + len > MOST_MESSAGE - MESSAGE_LEN {
             self.send_results(message)?;
         }
@@ -231,11 +310,22 @@ impl Outbox {
     }
 
     fn send_results(&mut self, message: &mut Results) -> Result<(), Halt> {
-        let Results { len, done, failed, deleted, stripped } = std::mem::take(message);
+        let Results {
+            len,
+            done,
+            failed,
+            deleted,
+            stripped,
+        } = std::mem::take(message);
         if len == 0 {
             return Ok(());
         }
-        go_on(self.channel.send(TreeMessage::Results { done, failed, deleted, stripped }))
+        go_on(self.channel.send(TreeMessage::Results {
+            done,
+            failed,
+            deleted,
+            stripped,
+        }))
     }
 
     pub(super) fn finish(self, result: Result<(), FileError>) {
@@ -274,7 +364,10 @@ fn ranges(sorted: &[u64]) -> Vec<(u64, u64)> {
 /// Cuts a text to [`MOST_TEXT`] bytes, at a character.
 fn cut(mut text: String) -> String {
     if text.len() > MOST_TEXT {
-        let end = (0..=MOST_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        let end = (0..=MOST_TEXT)
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or_default();
         text.truncate(end);
     }
     text

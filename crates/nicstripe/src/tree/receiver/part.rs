@@ -9,7 +9,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, RenameFlags, fstat, fsync, linkat, openat, renameat, renameat_with, statat, unlinkat},
+    fs::{
+        AtFlags, Mode, OFlags, RenameFlags, fstat, fsync, linkat, openat, renameat, renameat_with,
+        statat, unlinkat,
+    },
     io::Errno,
 };
 
@@ -30,20 +33,42 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) fn new(place: Arc<TreeDir>, name: OsString, hidden: OsString, replace: bool, attributes: Attributes) -> Self {
-        Self { place, name, hidden, replace, attributes, identity: Mutex::default() }
+    pub(super) fn new(
+        place: Arc<TreeDir>,
+        name: OsString,
+        hidden: OsString,
+        replace: bool,
+        attributes: Attributes,
+    ) -> Self {
+        Self {
+            place,
+            name,
+            hidden,
+            replace,
+            attributes,
+            identity: Mutex::default(),
+        }
     }
 
     /// Writes a piece; the first creates the file, the last sets its attributes.
     pub(super) fn write(&self, offset: u64, bytes: &[u8], last: bool) -> io::Result<()> {
         let dir = self.place.open()?;
-        let file = if offset == 0 { self.create(&dir)? } else { self.reopen(&dir, OFlags::WRONLY)? };
+        let file = if offset == 0 {
+            self.create(&dir)?
+        } else {
+            self.reopen(&dir, OFlags::WRONLY)?
+        };
         file.write_all_at(bytes, offset)?;
-        if last { self.attributes.apply(&file) } else { Ok(()) }
+        if last {
+            self.attributes.apply(&file)
+        } else {
+            Ok(())
+        }
     }
 
     fn create(&self, dir: &OwnedFd) -> io::Result<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || openat(dir, &self.hidden, flags, Mode::RUSR | Mode::WUSR);
         let file = match open() {
             // Left by an attempt that was killed.
@@ -54,14 +79,24 @@ impl Part {
             other => other?,
         };
         let stat = fstat(&file)?;
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some((stat.st_dev, stat.st_ino));
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((stat.st_dev, stat.st_ino));
         Ok(file.into())
     }
 
     fn reopen(&self, dir: &OwnedFd, access: OFlags) -> io::Result<File> {
-        let file = openat(dir, &self.hidden, access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+        let file = openat(
+            dir,
+            &self.hidden,
+            access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         let stat = fstat(&file)?;
-        if self.identity() == Some((stat.st_dev, stat.st_ino)) { Ok(file.into()) } else { Err(taken()) }
+        if self.identity() == Some((stat.st_dev, stat.st_ino)) {
+            Ok(file.into())
+        } else {
+            Err(taken())
+        }
     }
 
     fn identity(&self) -> Option<(u64, u64)> {
@@ -84,7 +119,11 @@ impl Part {
         if !self.is_there(&dir) {
             return Err(taken());
         }
-        if self.replace { Ok(renameat(&dir, &self.hidden, &dir, &self.name)?) } else { rename_to_free(&dir, &self.hidden, &self.name) }
+        if self.replace {
+            Ok(renameat(&dir, &self.hidden, &dir, &self.name)?)
+        } else {
+            rename_to_free(&dir, &self.hidden, &self.name)
+        }
     }
 
     pub(super) fn discard(&self) {

@@ -53,8 +53,18 @@ struct Entered {
 impl Promised {
     pub(crate) fn new(sources: &[TreeSource], walk: &WalkRules) -> Self {
         let source = |source: &TreeSource| {
-            let top = source.name.as_ref().filter(|_| !source.content).map(|name| name.file_name().to_vec());
-            Source { top, label: source.name.as_ref().map_or_else(|| ".".to_owned(), Name::to_string) }
+            let top = source
+                .name
+                .as_ref()
+                .filter(|_| !source.content)
+                .map(|name| name.file_name().to_vec());
+            Source {
+                top,
+                label: source
+                    .name
+                    .as_ref()
+                    .map_or_else(|| ".".to_owned(), Name::to_string),
+            }
         };
         Self {
             sources: sources.iter().map(source).collect(),
@@ -72,20 +82,38 @@ impl Promised {
         let own = entry.name.as_ref().map(Name::file_name);
         let (path, selection) = match entry.parent {
             None => {
-                let Some(index) = self.sources.iter().position(|source| source.top.as_deref() == own) else { return false };
+                let Some(index) = self
+                    .sources
+                    .iter()
+                    .position(|source| source.top.as_deref() == own)
+                else {
+                    return false;
+                };
                 self.sources.remove(index);
                 (PathBuf::new(), self.selection.clone())
             }
             Some(parent) => {
-                let (Some(directory), Some(own)) = (self.directories.get_mut(&parent), own) else { return true };
-                let Some(selection) = directory.listed.child(own) else { return true };
+                let (Some(directory), Some(own)) = (self.directories.get_mut(&parent), own) else {
+                    return true;
+                };
+                let Some(selection) = directory.listed.child(own) else {
+                    return true;
+                };
                 directory.seen.insert(own.into());
                 (directory.path.join(OsStr::from_bytes(own)), selection)
             }
         };
         let is_directory = entry.content == Content::Directory;
-        if let Selection::Listed(listed) = if is_directory { selection.within(self.recursive) } else { selection } {
-            let entered = Entered { path, listed, seen: HashSet::new() };
+        if let Selection::Listed(listed) = if is_directory {
+            selection.within(self.recursive)
+        } else {
+            selection
+        } {
+            let entered = Entered {
+                path,
+                listed,
+                seen: HashSet::new(),
+            };
             if is_directory {
                 self.directories.insert(entry.id, entered);
             } else {
@@ -96,9 +124,13 @@ impl Promised {
     }
 
     pub(super) fn ended(&mut self, id: EntryId, excludes: &Excludes) {
-        let Some(directory) = self.directories.remove(&id) else { return };
+        let Some(directory) = self.directories.remove(&id) else {
+            return;
+        };
         // The sender does not enter other file systems, and only the sender knows their boundaries.
-        let is_left_out = self.one_file_system && !directory.path.as_os_str().is_empty() && directory.seen.is_empty();
+        let is_left_out = self.one_file_system
+            && !directory.path.as_os_str().is_empty()
+            && directory.seen.is_empty();
         if !is_left_out {
             self.check(&directory, excludes);
         }
@@ -106,16 +138,28 @@ impl Promised {
 
     /// Finds a listed name that was neither announced nor excluded by the local filters.
     fn check(&mut self, directory: &Entered, excludes: &Excludes) {
-        let is_excluded = |path: &Path| [false, true].into_iter().any(|is_directory| excludes(path, is_directory));
+        let is_excluded = |path: &Path| {
+            [false, true]
+                .into_iter()
+                .any(|is_directory| excludes(path, is_directory))
+        };
         if self.missing.is_none() {
-            let unseen = directory.listed.children().filter(|(own, _)| !directory.seen.contains(own));
+            let unseen = directory
+                .listed
+                .children()
+                .filter(|(own, _)| !directory.seen.contains(own));
             let mut paths = unseen.map(|(own, _)| directory.path.join(OsStr::from_bytes(&own)));
-            self.missing = paths.find(|path| !is_excluded(path)).map(|path| escaped(path.as_os_str().as_bytes()));
+            self.missing = paths
+                .find(|path| !is_excluded(path))
+                .map(|path| escaped(path.as_os_str().as_bytes()));
         }
     }
 
     /// Returns the first source not announced, otherwise the first missing listed name.
     pub(super) fn missing(&self) -> Option<&str> {
-        self.sources.first().map(|source| source.label.as_str()).or(self.missing.as_deref())
+        self.sources
+            .first()
+            .map(|source| source.label.as_str())
+            .or(self.missing.as_deref())
     }
 }

@@ -16,7 +16,9 @@ use std::{
 };
 
 use nicstripe_proto::{Name, name::MAX_COMPONENTS};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat, unlinkat,
+};
 
 use super::{Excludes, Halt, dirs::TreeDir, outbox::Outbox};
 use crate::file::{FileError, is_hidden_name};
@@ -38,7 +40,9 @@ impl ToldNames {
     }
 
     fn contains(&self, place: &TreeDir, name: &OsStr) -> bool {
-        self.0.get(&place.key()).is_none_or(|(_, names)| names.contains(&place.key_of(name)))
+        self.0
+            .get(&place.key())
+            .is_none_or(|(_, names)| names.contains(&place.key_of(name)))
     }
 
     /// Ends one use of a directory.
@@ -63,7 +67,12 @@ pub(super) struct Deleter<'a> {
 
 impl<'a> Deleter<'a> {
     pub(super) fn new(excludes: &'a Excludes, out: &'a mut Outbox, dry_run: bool) -> Self {
-        Self { excludes, out, dry_run, device: 0 }
+        Self {
+            excludes,
+            out,
+            dry_run,
+            device: 0,
+        }
     }
 
     /// Deletes the files in a directory that were not announced.
@@ -77,7 +86,9 @@ impl<'a> Deleter<'a> {
             Ok(listed) => listed,
             Err(error) => return self.fail("list", &shown, error),
         };
-        let surplus = names.into_iter().filter(|name| !announced.contains(place, name));
+        let surplus = names
+            .into_iter()
+            .filter(|name| !announced.contains(place, name));
         let beneath = place.path_beneath_source();
         for name in surplus {
             self.delete(&dir, &name, &beneath.join(&name), &with(&shown, &name))?;
@@ -86,7 +97,13 @@ impl<'a> Deleter<'a> {
     }
 
     /// Deletes one file or directory; returns true if it is gone, or would be in a dry run.
-    fn delete(&mut self, dir: &OwnedFd, name: &OsStr, beneath: &Path, shown: &[Vec<u8>]) -> Result<bool, Halt> {
+    fn delete(
+        &mut self,
+        dir: &OwnedFd,
+        name: &OsStr,
+        beneath: &Path,
+        shown: &[Vec<u8>],
+    ) -> Result<bool, Halt> {
         let kind = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if stat.st_dev != self.device => return Ok(false),
             Ok(stat) => FileType::from_raw_mode(stat.st_mode),
@@ -94,16 +111,28 @@ impl<'a> Deleter<'a> {
             Err(error) => return self.fail("delete", shown, error.into()).map(|()| false),
         };
         let is_directory = kind == FileType::Directory;
-        let is_special = || Name::new(shown.iter().cloned()).is_ok_and(|name| self.out.is_special(&name));
-        if is_hidden_name(name.as_bytes()) || (self.excludes)(beneath, is_directory) || is_special() {
+        let is_special =
+            || Name::new(shown.iter().cloned()).is_ok_and(|name| self.out.is_special(&name));
+        if is_hidden_name(name.as_bytes()) || (self.excludes)(beneath, is_directory) || is_special()
+        {
             return Ok(false);
         }
         if is_directory && !self.empty(dir, name, beneath, shown)? {
             return Ok(false);
         }
-        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        match if self.dry_run { Ok(()) } else { unlinkat(dir, name, flags) } {
-            Ok(()) => Name::new(shown.iter().cloned()).map_or(Ok(()), |name| self.out.deleted(name)).map(|()| true),
+        let flags = if is_directory {
+            AtFlags::REMOVEDIR
+        } else {
+            AtFlags::empty()
+        };
+        match if self.dry_run {
+            Ok(())
+        } else {
+            unlinkat(dir, name, flags)
+        } {
+            Ok(()) => Name::new(shown.iter().cloned())
+                .map_or(Ok(()), |name| self.out.deleted(name))
+                .map(|()| true),
             // A file was created in it meanwhile: not surplus.
             Err(rustix::io::Errno::NOTEMPTY) => Ok(false),
             Err(error) => self.fail("delete", shown, error.into()).map(|()| false),
@@ -111,12 +140,23 @@ impl<'a> Deleter<'a> {
     }
 
     /// Empties a surplus directory; returns true if nothing in it stays.
-    fn empty(&mut self, dir: &OwnedFd, name: &OsStr, beneath: &Path, shown: &[Vec<u8>]) -> Result<bool, Halt> {
+    fn empty(
+        &mut self,
+        dir: &OwnedFd,
+        name: &OsStr,
+        beneath: &Path,
+        shown: &[Vec<u8>],
+    ) -> Result<bool, Halt> {
         if shown.len() >= MAX_COMPONENTS {
-            return self.fail("delete", shown, io::Error::other("nested too deep")).map(|()| false);
+            return self
+                .fail("delete", shown, io::Error::other("nested too deep"))
+                .map(|()| false);
         }
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let resolve = ResolveFlags::BENEATH
+            | ResolveFlags::NO_SYMLINKS
+            | ResolveFlags::NO_MAGICLINKS
+            | ResolveFlags::NO_XDEV;
         let listed = openat2(dir, name, flags, Mode::empty(), resolve).map_err(io::Error::from);
         let (names, dir) = match listed.and_then(|dir| Ok((names_in(&dir)?, dir))) {
             Ok(listed) => listed,
@@ -129,15 +169,27 @@ impl<'a> Deleter<'a> {
         Ok(is_empty)
     }
 
-    fn fail(&mut self, operation: &'static str, shown: &[Vec<u8>], error: io::Error) -> Result<(), Halt> {
+    fn fail(
+        &mut self,
+        operation: &'static str,
+        shown: &[Vec<u8>],
+        error: io::Error,
+    ) -> Result<(), Halt> {
         let name = Name::new(shown.iter().cloned()).ok();
-        let shown = name.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
-        self.out.fail(None, name, &FileError::new(operation, shown, error))
+        let shown = name
+            .as_ref()
+            .map_or_else(|| ".".to_owned(), Name::to_string);
+        self.out
+            .fail(None, name, &FileError::new(operation, shown, error))
     }
 }
 
 fn with(shown: &[Vec<u8>], name: &OsStr) -> Vec<Vec<u8>> {
-    shown.iter().cloned().chain([name.as_bytes().to_vec()]).collect()
+    shown
+        .iter()
+        .cloned()
+        .chain([name.as_bytes().to_vec()])
+        .collect()
 }
 
 /// Returns all names in a directory. Collected first, because deleting while reading makes some

@@ -46,7 +46,11 @@ pub(super) struct Piece {
 
 impl Piece {
     fn write(&self) -> io::Result<()> {
-        let bytes = self.batch.bytes().get(self.range.clone()).unwrap_or_default();
+        let bytes = self
+            .batch
+            .bytes()
+            .get(self.range.clone())
+            .unwrap_or_default();
         self.part.write(self.offset, bytes, self.last)
     }
 }
@@ -65,7 +69,10 @@ impl Writing {
     /// Wraps a batch, which counts as held until all its pieces are written.
     pub(super) fn begin(&self, buffer: ChunkBuffer) -> Arc<Batch> {
         self.held.fetch_add(1, Ordering::AcqRel);
-        Arc::new(Batch { buffer, held: self.held.clone() })
+        Arc::new(Batch {
+            buffer,
+            held: self.held.clone(),
+        })
     }
 
     /// Returns the number of batches in memory.
@@ -132,7 +139,11 @@ pub(super) fn write(group: Vec<Piece>) -> Vec<Wrote> {
         if result.is_err() {
             piece.part.discard();
         }
-        Wrote { id: piece.id, last: piece.last, result }
+        Wrote {
+            id: piece.id,
+            last: piece.last,
+            result,
+        }
     };
     group.into_iter().map(write).collect()
 }

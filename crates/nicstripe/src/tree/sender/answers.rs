@@ -27,11 +27,21 @@ impl Sender {
     fn take_message(&mut self, message: TreeMessage) -> Result<(), Ended> {
         match message {
             TreeMessage::Verdicts { first, verdicts } => self.take_verdicts(first, &verdicts),
-            TreeMessage::Results { done, failed, deleted, stripped } => {
+            TreeMessage::Results {
+                done,
+                failed,
+                deleted,
+                stripped,
+            } => {
                 self.outlet.stripped(stripped.unwrap_or_default());
-                done.into_iter().try_for_each(|(first, count)| self.take_done(first, count))?;
-                failed.iter().try_for_each(|failure| self.take_failure(failure))?;
-                deleted.iter().try_for_each(|name| self.outlet.deleted(name))
+                done.into_iter()
+                    .try_for_each(|(first, count)| self.take_done(first, count))?;
+                failed
+                    .iter()
+                    .try_for_each(|failure| self.take_failure(failure))?;
+                deleted
+                    .iter()
+                    .try_for_each(|name| self.outlet.deleted(name))
             }
         }
     }
@@ -55,7 +65,12 @@ impl Sender {
         Ok(())
     }
 
-    fn take_verdict(&mut self, id: EntryId, announced: Announced, verdict: Verdict) -> Result<(), Ended> {
+    fn take_verdict(
+        &mut self,
+        id: EntryId,
+        announced: Announced,
+        verdict: Verdict,
+    ) -> Result<(), Ended> {
         match verdict {
             Verdict::Create | Verdict::Replace if self.rules.dry_run => {
                 self.ledger.resolve(id, &announced);
@@ -95,23 +110,41 @@ impl Sender {
     }
 
     /// Sends or starts a wanted file; other entries only wait for their result.
-    fn wanted(&mut self, id: EntryId, mut announced: Announced, verdict: Verdict) -> Result<(), Ended> {
-        let (kind, location, content, is_failed) =
-            (announced.kind, announced.location.clone(), announced.content.take(), announced.is_failed());
+    fn wanted(
+        &mut self,
+        id: EntryId,
+        mut announced: Announced,
+        verdict: Verdict,
+    ) -> Result<(), Ended> {
+        let (kind, location, content, is_failed) = (
+            announced.kind,
+            announced.location.clone(),
+            announced.content.take(),
+            announced.is_failed(),
+        );
         self.ledger.wait_for_result(id, announced, verdict);
         match kind {
             Kind::File { alone: true, .. } if is_failed => Ok(()),
-            Kind::File { alone: true, size, .. } => {
+            Kind::File {
+                alone: true, size, ..
+            } => {
                 self.ledger.started_standalone(id);
                 self.outlet.start_standalone(id, size)
             }
-            Kind::File { .. } if is_failed => self.push(&Record::Abandoned { id, reason: given_up() }),
+            Kind::File { .. } if is_failed => self.push(&Record::Abandoned {
+                id,
+                reason: given_up(),
+            }),
             // Empty when the walk saw it: nothing to read.
             Kind::File { size: 0, .. } => self.send_content(id, &[]),
             Kind::File { identity, .. } => match content {
                 Some(bytes) => self.send_content(id, &bytes),
                 None => {
-                    self.reads.want(ReadRequest { id, location, identity });
+                    self.reads.want(ReadRequest {
+                        id,
+                        location,
+                        identity,
+                    });
                     Ok(())
                 }
             },
@@ -129,7 +162,9 @@ impl Sender {
     }
 
     fn take_failure(&mut self, failure: &EntryFailure) -> Result<(), Ended> {
-        let Some(id) = failure.id else { return self.outlet.failed_there(None, failure) };
+        let Some(id) = failure.id else {
+            return self.outlet.failed_there(None, failure);
+        };
         match self.ledger.failed(id).map_err(protocol)? {
             Some(announced) => self.outlet.failed_there(Some(&announced), failure),
             None => Ok(()),
@@ -149,22 +184,57 @@ impl Sender {
     }
 
     fn open_standalone(&mut self, id: EntryId, answer: Answer<Source>) -> Result<(), Ended> {
-        let Some(Announced { kind: Kind::File { alone: true, identity, .. }, location, .. }) = self.ledger.announced(id) else {
-            let error = io::Error::other(format!("peer requested entry {}, which is not a standalone file", id.0));
-            answer(Err(FileError::new("send", "the tree", error).with_code(FailCode::Protocol)));
+        let Some(Announced {
+            kind:
+                Kind::File {
+                    alone: true,
+                    identity,
+                    ..
+                },
+            location,
+            ..
+        }) = self.ledger.announced(id)
+        else {
+            let error = io::Error::other(format!(
+                "peer requested entry {}, which is not a standalone file",
+                id.0
+            ));
+            answer(Err(
+                FileError::new("send", "the tree", error).with_code(FailCode::Protocol)
+            ));
             return Ok(());
         };
-        let options = ReadOptions { allow_changing: self.allow_changing, compress: self.compress, range: None };
-        let result = open_standalone(&ReadRequest { id, location: location.clone(), identity: *identity }, options);
-        let failure = result.as_ref().err().map(|error| EntryError { code: error.code, text: error.one_line() });
+        let options = ReadOptions {
+            allow_changing: self.allow_changing,
+            compress: self.compress,
+            range: None,
+        };
+        let result = open_standalone(
+            &ReadRequest {
+                id,
+                location: location.clone(),
+                identity: *identity,
+            },
+            options,
+        );
+        let failure = result.as_ref().err().map(|error| EntryError {
+            code: error.code,
+            text: error.one_line(),
+        });
         answer(result);
         failure.map_or(Ok(()), |failure| self.standalone_ended(id, Err(failure)))
     }
 
-    fn standalone_ended(&mut self, id: EntryId, result: Result<(), EntryError>) -> Result<(), Ended> {
+    fn standalone_ended(
+        &mut self,
+        id: EntryId,
+        result: Result<(), EntryError>,
+    ) -> Result<(), Ended> {
         self.ledger.standalone_end(id);
         match result {
-            Err(failure) if self.ledger.is_pending(id) => self.abandon(id, failure.code, failure.text),
+            Err(failure) if self.ledger.is_pending(id) => {
+                self.abandon(id, failure.code, failure.text)
+            }
             Err(_) => Ok(()),
             Ok(()) => {
                 self.ledger.gone(id);

@@ -26,7 +26,11 @@ pub(super) struct Announced {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
-    File { size: u64, alone: bool, identity: SourceIdentity },
+    File {
+        size: u64,
+        alone: bool,
+        identity: SourceIdentity,
+    },
     Directory,
     Symlink,
     HardLink,
@@ -50,7 +54,11 @@ impl Announced {
     /// Creates the state of an entry; takes the content that the walk has read.
     pub(super) fn of(found: &mut FoundEntry) -> Self {
         let kind = match found.entry.content {
-            Content::File { size, alone, .. } => Kind::File { size, alone, identity: found.identity },
+            Content::File { size, alone, .. } => Kind::File {
+                size,
+                alone,
+                identity: found.identity,
+            },
             Content::Directory => Kind::Directory,
             Content::Symlink { .. } => Kind::Symlink,
             Content::HardLink { .. } => Kind::HardLink,
@@ -58,7 +66,15 @@ impl Announced {
         };
         let (location, content) = (found.location.clone(), found.content.take());
         let (weight, footprint) = (found.entry.weight(), found.entry.footprint());
-        Self { kind, location, parent: found.entry.parent, weight, footprint, content, is_failed: false }
+        Self {
+            kind,
+            location,
+            parent: found.entry.parent,
+            weight,
+            footprint,
+            content,
+            is_failed: false,
+        }
     }
 
     /// Returns the bytes of buffered content.
@@ -138,13 +154,20 @@ struct Unsettled {
 impl Ledger {
     /// Creates an empty ledger that limits the entries to `most_footprint` bytes of memory.
     pub(super) fn new(most_footprint: usize) -> Self {
-        Self { most_footprint, ..Self::default() }
+        Self {
+            most_footprint,
+            ..Self::default()
+        }
     }
 
     /// Returns true if another entry may be announced.
     pub(super) fn has_room(&self) -> bool {
-        let is_heavy = self.weight >= MOST_PENDING_WEIGHT || self.footprint >= self.most_footprint || self.kept >= MOST_KEPT;
-        self.undecided.len() < MOST_UNDECIDED && self.others + self.directories.len() < MOST_PENDING && !is_heavy
+        let is_heavy = self.weight >= MOST_PENDING_WEIGHT
+            || self.footprint >= self.most_footprint
+            || self.kept >= MOST_KEPT;
+        self.undecided.len() < MOST_UNDECIDED
+            && self.others + self.directories.len() < MOST_PENDING
+            && !is_heavy
     }
 
     pub(super) fn without_result(&self) -> Option<EntryId> {
@@ -158,12 +181,30 @@ impl Ledger {
     }
 
     pub(super) fn tell(&mut self, id: EntryId, announced: Announced) {
-        if let Some(parent) = announced.parent.and_then(|parent| self.directories.get_mut(&parent)) {
+        if let Some(parent) = announced
+            .parent
+            .and_then(|parent| self.directories.get_mut(&parent))
+        {
             parent.children += 1;
         }
         if announced.kind == Kind::Directory {
-            let Announced { parent, weight, footprint, .. } = announced;
-            self.directories.insert(id, Unsettled { parent, weight, footprint, children: 0, is_ended: false, is_resolved: false });
+            let Announced {
+                parent,
+                weight,
+                footprint,
+                ..
+            } = announced;
+            self.directories.insert(
+                id,
+                Unsettled {
+                    parent,
+                    weight,
+                    footprint,
+                    children: 0,
+                    is_ended: false,
+                    is_resolved: false,
+                },
+            );
         } else {
             self.others += 1;
             self.weight += announced.weight;
@@ -190,12 +231,18 @@ impl Ledger {
     /// Removes the next undecided entry; the peer claims that its ID is `id`.
     pub(super) fn decide(&mut self, id: EntryId) -> Result<Announced, LedgerError> {
         if id.0 != self.first_undecided {
-            return Err(LedgerError::Order { found: id.0, expected: self.first_undecided });
+            return Err(LedgerError::Order {
+                found: id.0,
+                expected: self.first_undecided,
+            });
         }
         if id.0 >= self.unsent {
             return Err(LedgerError::Unsent(id.0));
         }
-        let announced = self.undecided.pop_front().ok_or(LedgerError::Unsent(id.0))?;
+        let announced = self
+            .undecided
+            .pop_front()
+            .ok_or(LedgerError::Unsent(id.0))?;
         self.first_undecided += 1;
         self.kept -= announced.kept();
         Ok(announced)
@@ -207,7 +254,17 @@ impl Ledger {
             self.resolve(id, &announced);
         } else {
             let has_gone = !announced.kind.is_file();
-            self.pending.insert(id, Pending { announced: Announced { content: None, ..announced }, verdict, has_gone });
+            self.pending.insert(
+                id,
+                Pending {
+                    announced: Announced {
+                        content: None,
+                        ..announced
+                    },
+                    verdict,
+                    has_gone,
+                },
+            );
         }
     }
 
@@ -234,11 +291,15 @@ impl Ledger {
     fn settle_directories(&mut self, first: Option<EntryId>) {
         let mut next = first;
         while let Some(id) = next {
-            let is_settled = |directory: &Unsettled| directory.is_ended && directory.is_resolved && directory.children == 0;
+            let is_settled = |directory: &Unsettled| {
+                directory.is_ended && directory.is_resolved && directory.children == 0
+            };
             if !self.directories.get(&id).is_some_and(is_settled) {
                 return;
             }
-            let Some(settled) = self.directories.remove(&id) else { return };
+            let Some(settled) = self.directories.remove(&id) else {
+                return;
+            };
             self.weight -= settled.weight;
             self.footprint -= settled.footprint;
             next = settled.parent;
@@ -267,7 +328,10 @@ impl Ledger {
     pub(super) fn announced(&self, id: EntryId) -> Option<&Announced> {
         match self.pending.get(&id) {
             Some(pending) => Some(&pending.announced),
-            None => id.0.checked_sub(self.first_undecided).and_then(|at| self.undecided.get(at as usize)),
+            None => {
+                id.0.checked_sub(self.first_undecided)
+                    .and_then(|at| self.undecided.get(at as usize))
+            }
         }
     }
 
@@ -286,9 +350,15 @@ impl Ledger {
     /// Ends the entries of a range that the peer reports as in place. Skips those that ended before
     /// or await no result.
     pub(super) fn done(&mut self, first: EntryId, count: u64) -> Result<Vec<Pending>, LedgerError> {
-        let end = first.0.checked_add(count).filter(|end| *end <= self.first_undecided).ok_or(LedgerError::Result(first.0))?;
+        let end = first
+            .0
+            .checked_add(count)
+            .filter(|end| *end <= self.first_undecided)
+            .ok_or(LedgerError::Result(first.0))?;
         let of_range = self.pending.range(first..EntryId(end));
-        let ids: Vec<EntryId> = of_range.map(|(id, pending)| pending.may_be_done(*id).map(|()| *id)).collect::<Result<_, _>>()?;
+        let ids: Vec<EntryId> = of_range
+            .map(|(id, pending)| pending.may_be_done(*id).map(|()| *id))
+            .collect::<Result<_, _>>()?;
         Ok(ids.into_iter().filter_map(|id| self.end(id)).collect())
     }
 
@@ -298,7 +368,10 @@ impl Ledger {
         if id.0 >= self.unsent {
             return Err(LedgerError::Result(id.0));
         }
-        if let Some(announced) = id.0.checked_sub(self.first_undecided).and_then(|at| self.undecided.get_mut(at as usize)) {
+        if let Some(announced) =
+            id.0.checked_sub(self.first_undecided)
+                .and_then(|at| self.undecided.get_mut(at as usize))
+        {
             let is_first = !std::mem::replace(&mut announced.is_failed, true);
             return Ok(is_first.then(|| announced.clone()));
         }
@@ -338,21 +411,50 @@ mod tests {
 
     fn announced(id: u64, content: Content, parent: Option<u64>) -> Announced {
         let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
-        let xattr = Xattr { name: b"user.x".to_vec().into(), value: vec![0; 128 << 10].into() };
+        let xattr = Xattr {
+            name: b"user.x".to_vec().into(),
+            value: vec![0; 128 << 10].into(),
+        };
         let (id, parent, identity) = (EntryId(id), parent.map(EntryId), SourceIdentity::default());
         let (mtime, xattrs) = (identity.mtime, Some(vec![xattr]));
-        let entry = Entry { id, parent, name: None, content, mode: 0, mtime, owner: None, xattrs, owner_names: None };
-        Announced::of(&mut FoundEntry { entry, location: Location::of_anchor(anchor), identity, content: None })
+        let entry = Entry {
+            id,
+            parent,
+            name: None,
+            content,
+            mode: 0,
+            mtime,
+            owner: None,
+            xattrs,
+            owner_names: None,
+        };
+        Announced::of(&mut FoundEntry {
+            entry,
+            location: Location::of_anchor(anchor),
+            identity,
+            content: None,
+        })
     }
 
     #[test]
-    fn a_walk_waits_while_entries_without_results_have_many_attributes_but_never_for_open_directories() {
+    fn a_walk_waits_while_entries_without_results_have_many_attributes_but_never_for_open_directories()
+     {
         let mut ledger = Ledger::new(usize::MAX);
         for id in 0..200 {
-            ledger.tell(EntryId(id), announced(id, Content::Directory, id.checked_sub(1)));
+            ledger.tell(
+                EntryId(id),
+                announced(id, Content::Directory, id.checked_sub(1)),
+            );
         }
-        assert!(ledger.has_room(), "they can only end when the walk continues");
-        let file = || Content::File { size: 1, alone: false, digest: None };
+        assert!(
+            ledger.has_room(),
+            "they can only end when the walk continues"
+        );
+        let file = || Content::File {
+            size: 1,
+            alone: false,
+            digest: None,
+        };
         let files = (200..).take_while(|id| {
             let has_room = ledger.has_room();
             if has_room {
@@ -368,18 +470,41 @@ mod tests {
             ledger.resolve(id, &announced);
         }
         assert!(ledger.has_room());
-        (0..200).rev().for_each(|id| ledger.end_directory(EntryId(id)));
-        assert_eq!((ledger.weight + ledger.footprint, ledger.others, ledger.directories.len()), (0, 0, 0));
+        (0..200)
+            .rev()
+            .for_each(|id| ledger.end_directory(EntryId(id)));
+        assert_eq!(
+            (
+                ledger.weight + ledger.footprint,
+                ledger.others,
+                ledger.directories.len()
+            ),
+            (0, 0, 0)
+        );
     }
 
     #[test]
     fn a_small_file_is_done_only_when_it_was_sent() {
         let mut ledger = Ledger::new(usize::MAX);
-        ledger.tell(EntryId(0), announced(0, Content::File { size: 1, alone: false, digest: None }, None));
+        ledger.tell(
+            EntryId(0),
+            announced(
+                0,
+                Content::File {
+                    size: 1,
+                    alone: false,
+                    digest: None,
+                },
+                None,
+            ),
+        );
         ledger.sent(EntryId(0));
         let announced = ledger.decide(EntryId(0)).unwrap();
         ledger.wait_for_result(EntryId(0), announced, Verdict::Create);
-        assert_eq!(ledger.done(EntryId(0), 1).unwrap_err(), LedgerError::Unfinished(0));
+        assert_eq!(
+            ledger.done(EntryId(0), 1).unwrap_err(),
+            LedgerError::Unfinished(0)
+        );
         ledger.gone(EntryId(0));
         assert_eq!(ledger.done(EntryId(0), 1).unwrap().len(), 1);
     }
@@ -387,8 +512,19 @@ mod tests {
     #[test]
     fn a_walk_waits_while_entries_without_results_fill_the_receivers_memory() {
         let mut ledger = Ledger::new(64 << 10);
-        let file =
-            |id| Announced { weight: 0, footprint: 4 << 10, ..announced(id, Content::File { size: 1, alone: false, digest: None }, None) };
+        let file = |id| Announced {
+            weight: 0,
+            footprint: 4 << 10,
+            ..announced(
+                id,
+                Content::File {
+                    size: 1,
+                    alone: false,
+                    digest: None,
+                },
+                None,
+            )
+        };
         let files = (0..100)
             .take_while(|id| {
                 ledger.has_room() && {
@@ -401,7 +537,10 @@ mod tests {
         ledger.sent(EntryId(files - 1));
         let first = ledger.decide(EntryId(0)).unwrap();
         ledger.wait_for_result(EntryId(0), first, Verdict::Create);
-        assert!(!ledger.has_room(), "it awaits its result in the receiver's memory");
+        assert!(
+            !ledger.has_room(),
+            "it awaits its result in the receiver's memory"
+        );
         ledger.gone(EntryId(0));
         ledger.done(EntryId(0), 1).unwrap();
         assert!(ledger.has_room());

@@ -42,12 +42,26 @@ pub(super) struct Outlet {
 impl Outlet {
     pub(super) fn new(channel: Box<dyn SenderChannel>, list: bool, is_dry_run: bool) -> Self {
         let (report, progress) = (TreeReport::default(), WalkProgress::default());
-        Self { channel, batch: None, batch_begun: Instant::now(), list, is_dry_run, report, progress, is_told: true, told_at: None }
+        Self {
+            channel,
+            batch: None,
+            batch_begun: Instant::now(),
+            list,
+            is_dry_run,
+            report,
+            progress,
+            is_told: true,
+            told_at: None,
+        }
     }
 
     /// Returns the receiver's memory for entries in bytes; unlimited if not announced.
     pub(super) fn receivers_memory(&self) -> usize {
-        self.channel.receivers_memory().map_or(usize::MAX, |memory| usize::try_from(memory).unwrap_or(usize::MAX))
+        self.channel
+            .receivers_memory()
+            .map_or(usize::MAX, |memory| {
+                usize::try_from(memory).unwrap_or(usize::MAX)
+            })
     }
 
     /// Adds a record to the batch; returns false if it does not fit.
@@ -69,7 +83,10 @@ impl Outlet {
 
     /// Returns the age of the batch; `None` if it is empty.
     pub(super) fn batch_age(&self) -> Option<Duration> {
-        self.batch.as_ref().filter(|(_, len)| *len > 0).map(|_| self.batch_begun.elapsed())
+        self.batch
+            .as_ref()
+            .filter(|(_, len)| *len > 0)
+            .map(|_| self.batch_begun.elapsed())
     }
 
     pub(super) fn flush(&mut self) -> Result<(), Ended> {
@@ -106,7 +123,11 @@ impl Outlet {
     /// Counts a special file that is not copied.
     pub(super) fn special(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.special += 1;
-        if self.list { still(self.channel.tell(name, EntryOutcome::Special)) } else { Ok(()) }
+        if self.list {
+            still(self.channel.tell(name, EntryOutcome::Special))
+        } else {
+            Ok(())
+        }
     }
 
     /// Counts a device that the receiver does not create.
@@ -165,20 +186,37 @@ impl Outlet {
     }
 
     /// Counts a failure at the receiver; escapes the peer's text.
-    pub(super) fn failed_there(&mut self, announced: Option<&Announced>, failure: &EntryFailure) -> Result<(), Ended> {
+    pub(super) fn failed_there(
+        &mut self,
+        announced: Option<&Announced>,
+        failure: &EntryFailure,
+    ) -> Result<(), Ended> {
         let text: String = failure.text.chars().take(MOST_TEXT).collect();
         self.failed(announced, failure.code, printable(text.as_bytes()))
     }
 
     /// Counts a failed entry; `text` is escaped.
-    pub(super) fn failed(&mut self, announced: Option<&Announced>, code: FailCode, text: String) -> Result<(), Ended> {
-        let name = announced.map(|announced| announced.location.label()).unwrap_or_default();
-        self.fail(announced.and_then(|announced| announced.location.name().ok().flatten()), FailedEntry { name, code, text })
+    pub(super) fn failed(
+        &mut self,
+        announced: Option<&Announced>,
+        code: FailCode,
+        text: String,
+    ) -> Result<(), Ended> {
+        let name = announced
+            .map(|announced| announced.location.label())
+            .unwrap_or_default();
+        self.fail(
+            announced.and_then(|announced| announced.location.name().ok().flatten()),
+            FailedEntry { name, code, text },
+        )
     }
 
     /// Counts a failure, and reports it if it has a name.
     pub(super) fn fail(&mut self, name: Option<Name>, failure: FailedEntry) -> Result<(), Ended> {
-        let outcome = self.list.then(|| EntryOutcome::Failed { code: failure.code, text: failure.text.clone() });
+        let outcome = self.list.then(|| EntryOutcome::Failed {
+            code: failure.code,
+            text: failure.text.clone(),
+        });
         self.report.fail(failure);
         match (name, outcome) {
             (Some(name), Some(outcome)) => still(self.channel.tell(&name, outcome)),
@@ -194,7 +232,11 @@ impl Outlet {
     /// Counts a deletion at the receiver, or what would be one in a dry run.
     pub(super) fn deleted(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.deleted += 1;
-        if self.list { still(self.channel.tell(name, EntryOutcome::Deleted)) } else { Ok(()) }
+        if self.list {
+            still(self.channel.tell(name, EntryOutcome::Deleted))
+        } else {
+            Ok(())
+        }
     }
 
     fn tell(&mut self, announced: &Announced, outcome: EntryOutcome) -> Result<(), Ended> {
@@ -209,7 +251,9 @@ impl Outlet {
         if self.is_told {
             return Ok(None);
         }
-        let wait = self.told_at.map_or(Duration::ZERO, |at| PROGRESS_PAUSE.saturating_sub(at.elapsed()));
+        let wait = self.told_at.map_or(Duration::ZERO, |at| {
+            PROGRESS_PAUSE.saturating_sub(at.elapsed())
+        });
         if !wait.is_zero() {
             return Ok(Some(wait));
         }

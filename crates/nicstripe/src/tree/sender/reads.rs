@@ -40,8 +40,15 @@ pub(super) struct ReadRequest {
 }
 
 pub(super) enum Done {
-    Content { id: EntryId, size: u64, content: Result<Vec<u8>, FileError> },
-    Digest { id: EntryId, digest: Option<Digest> },
+    Content {
+        id: EntryId,
+        size: u64,
+        content: Result<Vec<u8>, FileError>,
+    },
+    Digest {
+        id: EntryId,
+        digest: Option<Digest>,
+    },
 }
 
 /// Read jobs on the I/O threads; dropping this cancels those not begun.
@@ -60,9 +67,25 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    pub(super) fn new(pool: IoPool, done: mpsc::Sender<SenderInput>, allow_changing: bool, most_bytes: u64) -> Self {
+    pub(super) fn new(
+        pool: IoPool,
+        done: mpsc::Sender<SenderInput>,
+        allow_changing: bool,
+        most_bytes: u64,
+    ) -> Self {
         let (waiting, ready) = (VecDeque::new(), VecDeque::new());
-        Self { pool, done, stopped: Arc::default(), allow_changing, most_bytes, waiting, ready, files: 0, bytes: 0, digests: 0 }
+        Self {
+            pool,
+            done,
+            stopped: Arc::default(),
+            allow_changing,
+            most_bytes,
+            waiting,
+            ready,
+            files: 0,
+            bytes: 0,
+            digests: 0,
+        }
     }
 
     /// Returns true if nothing waits to be read or packed.
@@ -90,7 +113,9 @@ impl Reads {
             if self.files >= MOST_READS || (self.files > 0 && self.bytes + size > self.most_bytes) {
                 break;
             }
-            let Some(wanted) = self.waiting.pop_front() else { break };
+            let Some(wanted) = self.waiting.pop_front() else {
+                break;
+            };
             if !is_wanted(wanted.id) {
                 unwanted.push(wanted.id);
                 continue;
@@ -102,12 +127,17 @@ impl Reads {
     }
 
     fn read(&self, wanted: ReadRequest) {
-        let (done, stopped, allow_changing) = (self.done.clone(), self.stopped.clone(), self.allow_changing);
+        let (done, stopped, allow_changing) =
+            (self.done.clone(), self.stopped.clone(), self.allow_changing);
         self.pool.run(move || {
             if !stopped.load(Ordering::Relaxed) {
                 let content = read(&wanted, allow_changing);
                 // Fails if the sender has ended; then the content is not needed.
-                let _ = done.send(SenderInput::Job(Box::new(Done::Content { id: wanted.id, size: wanted.identity.size, content })));
+                let _ = done.send(SenderInput::Job(Box::new(Done::Content {
+                    id: wanted.id,
+                    size: wanted.identity.size,
+                    content,
+                })));
             }
         });
     }
@@ -127,7 +157,13 @@ impl Reads {
     pub(super) fn digest(&mut self, wanted: ReadRequest) {
         self.digests += 1;
         let (pool, done, stopped) = (self.pool.clone(), self.done.clone(), self.stopped.clone());
-        let digesting = Digesting { wanted, allow_changing: self.allow_changing, file: None, hasher: blake3::Hasher::new(), offset: 0 };
+        let digesting = Digesting {
+            wanted,
+            allow_changing: self.allow_changing,
+            file: None,
+            hasher: blake3::Hasher::new(),
+            offset: 0,
+        };
         self.pool.run(move || digesting.turn(pool, done, stopped));
     }
 
@@ -163,7 +199,10 @@ impl Digesting {
             // content fails again.
             Err(_) => None,
         };
-        let _ = done.send(SenderInput::Job(Box::new(Done::Digest { id: self.wanted.id, digest })));
+        let _ = done.send(SenderInput::Job(Box::new(Done::Digest {
+            id: self.wanted.id,
+            digest,
+        })));
     }
 
     /// Hashes the next turn; returns true at the end of the file.
@@ -177,7 +216,8 @@ impl Digesting {
         let mut buffer = vec![0; DIGEST_BUFFER.min((end - self.offset) as usize)];
         while self.offset < end {
             let len = buffer.len().min((end - self.offset) as usize);
-            file.read_exact_at(&mut buffer[..len], self.offset).map_err(|error| unread(&self.wanted, error))?;
+            file.read_exact_at(&mut buffer[..len], self.offset)
+                .map_err(|error| unread(&self.wanted, error))?;
             self.hasher.update(&buffer[..len]);
             self.offset += len as u64;
         }
@@ -185,15 +225,23 @@ impl Digesting {
     }
 }
 
-pub(super) fn open_standalone(wanted: &ReadRequest, options: ReadOptions) -> Result<Source, FileError> {
-    Source::of(open(wanted, options.allow_changing)?, wanted.location.label(), options)
+pub(super) fn open_standalone(
+    wanted: &ReadRequest,
+    options: ReadOptions,
+) -> Result<Source, FileError> {
+    Source::of(
+        open(wanted, options.allow_changing)?,
+        wanted.location.label(),
+        options,
+    )
 }
 
 /// Reads a whole file; fails if it is not the file the walk saw, before or after.
 fn read(wanted: &ReadRequest, allow_changing: bool) -> Result<Vec<u8>, FileError> {
     let file = open(wanted, allow_changing)?;
     let mut bytes = vec![0; wanted.identity.size as usize];
-    file.read_exact_at(&mut bytes, 0).map_err(|error| unread(wanted, error))?;
+    file.read_exact_at(&mut bytes, 0)
+        .map_err(|error| unread(wanted, error))?;
     check(wanted, &file, allow_changing)?;
     Ok(bytes)
 }
@@ -210,7 +258,9 @@ fn open(wanted: &ReadRequest, allow_changing: bool) -> Result<File, FileError> {
 
 fn check(wanted: &ReadRequest, file: &File, allow_changing: bool) -> Result<(), FileError> {
     let label = || wanted.location.label();
-    let changed = |error: io::Error| FileError::new("send", label(), error).with_code(FailCode::SourceChanged);
+    let changed = |error: io::Error| {
+        FileError::new("send", label(), error).with_code(FailCode::SourceChanged)
+    };
     let stat = fstat(file).map_err(|error| FileError::new("stat", label(), error.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(changed(io::Error::other("it is no longer a regular file")));
@@ -218,7 +268,10 @@ fn check(wanted: &ReadRequest, file: &File, allow_changing: bool) -> Result<(), 
     if allow_changing {
         return Ok(());
     }
-    wanted.identity.check(&identity_of(&stat)).map_err(|error| changed(io::Error::other(error)))
+    wanted
+        .identity
+        .check(&identity_of(&stat))
+        .map_err(|error| changed(io::Error::other(error)))
 }
 
 fn unread(wanted: &ReadRequest, error: io::Error) -> FileError {
@@ -233,7 +286,10 @@ fn unread(wanted: &ReadRequest, error: io::Error) -> FileError {
 }
 
 /// Non-blocking, so that a file replaced by a FIFO does not block `open`.
-const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW);
+const FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::NOFOLLOW);
 
 #[cfg(test)]
 mod tests {
@@ -245,7 +301,14 @@ mod tests {
     fn wanted(id: u64, size: u64) -> ReadRequest {
         let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
         let location = Location::beneath_anchor(anchor, b"nicstripe does not exist");
-        ReadRequest { id: EntryId(id), location, identity: SourceIdentity { size, ..SourceIdentity::default() } }
+        ReadRequest {
+            id: EntryId(id),
+            location,
+            identity: SourceIdentity {
+                size,
+                ..SourceIdentity::default()
+            },
+        }
     }
 
     #[test]
@@ -256,8 +319,12 @@ mod tests {
         assert!(reads.begin(|_| true).is_empty());
         assert_eq!((reads.files as u64, reads.bytes), (MOST >> 20, MOST));
         for _ in 0..100 {
-            let Ok(SenderInput::Job(job)) = jobs.recv() else { panic!("no job") };
-            let Done::Content { id, size, content } = *job.downcast().unwrap() else { panic!("no content") };
+            let Ok(SenderInput::Job(job)) = jobs.recv() else {
+                panic!("no job")
+            };
+            let Done::Content { id, size, content } = *job.downcast().unwrap() else {
+                panic!("no content")
+            };
             assert_eq!(content.as_ref().unwrap_err().code, FailCode::SourceChanged);
             reads.arrived(id, size, content);
             assert!(reads.next().is_some());

@@ -15,7 +15,11 @@ impl Walk {
         match self.anchor(base.clone(), false) {
             Ok(anchor) if contents => self.begin_contents(anchor),
             Ok(anchor) => self.begin_named(anchor, &leaf),
-            Err(error) => self.fail_source(Location::label_of(&base, &leaf), code_of_source(&error), error),
+            Err(error) => self.fail_source(
+                Location::label_of(&base, &leaf),
+                code_of_source(&error),
+                error,
+            ),
         }
     }
 
@@ -27,9 +31,16 @@ impl Walk {
             Err(error) => return self.fail_source(label, FailCode::Io, error),
         };
         match fstat(&*dir) {
-            Ok(stat) => {
-                self.begin_with(StatEntry { parent: None, leaf: None, name: None, location: Location::of_anchor(anchor), stat }, &dir)
-            }
+            Ok(stat) => self.begin_with(
+                StatEntry {
+                    parent: None,
+                    leaf: None,
+                    name: None,
+                    location: Location::of_anchor(anchor),
+                    stat,
+                },
+                &dir,
+            ),
             Err(error) => self.fail_source(label, FailCode::Io, error.into()),
         }
     }
@@ -46,16 +57,28 @@ impl Walk {
         }
     }
 
-    fn look_at_source(&mut self, anchor: Arc<Anchor>, leaf: &[u8]) -> Result<(), (FailCode, io::Error)> {
+    fn look_at_source(
+        &mut self,
+        anchor: Arc<Anchor>,
+        leaf: &[u8],
+    ) -> Result<(), (FailCode, io::Error)> {
         let failed = |error: io::Error| (code_of_source(&error), error);
-        let name = Name::new([leaf]).map_err(|error| (FailCode::Refused, io::Error::other(error)))?;
+        let name =
+            Name::new([leaf]).map_err(|error| (FailCode::Refused, io::Error::other(error)))?;
         if anchor.base().hides(leaf) {
             return Err(failed(rustix::io::Errno::NOENT.into()));
         }
         let dir = anchor.dir().map_err(failed)?;
-        let stat = statat(&*dir, leaf, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| failed(error.into()))?;
+        let stat =
+            statat(&*dir, leaf, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| failed(error.into()))?;
         let mut location = Location::beneath_anchor(anchor, leaf);
-        let mut looked = StatEntry { parent: None, leaf: Some(name.clone()), name: Some(name), location: location.clone(), stat };
+        let mut looked = StatEntry {
+            parent: None,
+            leaf: Some(name.clone()),
+            name: Some(name),
+            location: location.clone(),
+            stat,
+        };
         if let Some((anchor, stat)) = self.followed(&location, &stat) {
             location = Location::beneath_anchor(anchor, leaf);
             (looked.location, looked.stat) = (location, stat);
@@ -79,7 +102,9 @@ impl Walk {
         if self.options.recursive || FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             return None;
         }
-        let anchor = self.anchor(location.directory.anchor.base().clone(), true).ok()?;
+        let anchor = self
+            .anchor(location.directory.anchor.base().clone(), true)
+            .ok()?;
         let file = anchor.open_at(&location.leaf, OFlags::PATH).ok()?;
         let stat = fstat(&file).ok()?;
         (FileType::from_raw_mode(stat.st_mode) != FileType::Directory).then_some((anchor, stat))
@@ -87,14 +112,21 @@ impl Walk {
 
     /// Opens the directory of a source, or reuses that of the previous source.
     fn anchor(&mut self, base: Base, follows: bool) -> io::Result<Arc<Anchor>> {
-        if let Some(anchor) = self.last_anchor.as_ref().filter(|anchor| *anchor.base() == base && anchor.follows() == follows) {
+        if let Some(anchor) = self
+            .last_anchor
+            .as_ref()
+            .filter(|anchor| *anchor.base() == base && anchor.follows() == follows)
+        {
             return Ok(anchor.clone());
         }
         let anchor = Arc::new(Anchor::open(base, follows)?);
         self.last_anchor = Some(anchor.clone());
         self.open_anchors.push_back(Arc::downgrade(&anchor));
         if self.open_anchors.len() > most_directories(MOST_OPEN_ANCHORS)
-            && let Some(oldest) = self.open_anchors.pop_front().and_then(|oldest| oldest.upgrade())
+            && let Some(oldest) = self
+                .open_anchors
+                .pop_front()
+                .and_then(|oldest| oldest.upgrade())
         {
             oldest.release();
         }
@@ -104,18 +136,31 @@ impl Walk {
     pub(super) fn enter(&mut self, looked: StatEntry, dir: &OwnedFd, selection: Selection) {
         if self.options.one_file_system && looked.stat.st_dev != self.device {
             let id = self.tell(looked, Content::Directory, None);
-            return self.found.push_back(WalkItem::EndDirectory { id, complete: false });
+            return self.found.push_back(WalkItem::EndDirectory {
+                id,
+                complete: false,
+            });
         }
         match self.open_directory(&looked, dir) {
-            Ok((dir, stat)) => self.descend(StatEntry { stat, ..looked }, dir, selection.within(self.options.recursive)),
+            Ok((dir, stat)) => self.descend(
+                StatEntry { stat, ..looked },
+                dir,
+                selection.within(self.options.recursive),
+            ),
             Err(error) if code_of(&error) == FailCode::SourceChanged => {
                 self.fail_in_level(&looked.location, FailCode::SourceChanged, error);
             }
             Err(error) => {
-                let (name, failure) = (looked.name.clone(), failure("read", &looked.location, FailCode::Io, error));
+                let (name, failure) = (
+                    looked.name.clone(),
+                    failure("read", &looked.location, FailCode::Io, error),
+                );
                 let id = self.tell(looked, Content::Directory, None);
                 self.found.push_back(WalkItem::Failed { name, failure });
-                self.found.push_back(WalkItem::EndDirectory { id, complete: false });
+                self.found.push_back(WalkItem::EndDirectory {
+                    id,
+                    complete: false,
+                });
             }
         }
     }
@@ -123,7 +168,12 @@ impl Walk {
     fn open_directory(&self, looked: &StatEntry, dir: &OwnedFd) -> io::Result<(OwnedFd, Stat)> {
         let opened = match looked.location.leaf.is_empty() {
             true => looked.location.open(DIRECTORY)?,
-            false => openat(dir, &*looked.location.leaf, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?,
+            false => openat(
+                dir,
+                &*looked.location.leaf,
+                DIRECTORY | OFlags::NOFOLLOW,
+                Mode::empty(),
+            )?,
         };
         let stat = fstat(&opened)?;
         Ok((opened, stat))
@@ -131,7 +181,14 @@ impl Walk {
 
     fn descend(&mut self, looked: StatEntry, dir: OwnedFd, selection: Selection) {
         let (children, mut complete, error) = match selection {
-            Selection::Listed(listed) => (listed.children().map(|(leaf, selection)| Child { leaf, selection }).collect(), false, None),
+            Selection::Listed(listed) => (
+                listed
+                    .children()
+                    .map(|(leaf, selection)| Child { leaf, selection })
+                    .collect(),
+                false,
+                None,
+            ),
             Selection::All => {
                 let (children, error) = children_of(&dir);
                 (children, error.is_none(), error)
@@ -142,11 +199,25 @@ impl Walk {
         let id = self.tell(looked, Content::Directory, xattrs);
         if let Some(error) = error {
             complete = false;
-            self.found.push_back(WalkItem::Failed { name, failure: failure("read", &location, FailCode::Io, error) });
+            self.found.push_back(WalkItem::Failed {
+                name,
+                failure: failure("read", &location, FailCode::Io, error),
+            });
         }
         let (identity, directory) = ((stat.st_dev, stat.st_ino), location.as_directory());
-        self.stack.push(Level { id, directory, dir: Some(Arc::new(dir)), identity, children: children.into_iter(), complete });
-        if let Some(above) = self.stack.len().checked_sub(most_directories(MOST_OPEN_LEVELS) + 1) {
+        self.stack.push(Level {
+            id,
+            directory,
+            dir: Some(Arc::new(dir)),
+            identity,
+            children: children.into_iter(),
+            complete,
+        });
+        if let Some(above) = self
+            .stack
+            .len()
+            .checked_sub(most_directories(MOST_OPEN_LEVELS) + 1)
+        {
             self.stack[above].dir = None;
         }
     }
@@ -161,7 +232,10 @@ fn children_of(dir: &OwnedFd) -> (Vec<Child>, Option<io::Error>) {
             for entry in entries {
                 match entry {
                     Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => {}
-                    Ok(entry) => children.push(Child { leaf: entry.file_name().to_bytes().into(), selection: Selection::All }),
+                    Ok(entry) => children.push(Child {
+                        leaf: entry.file_name().to_bytes().into(),
+                        selection: Selection::All,
+                    }),
                     Err(error) => failed = Some(error.into()),
                 }
             }
@@ -175,7 +249,9 @@ fn children_of(dir: &OwnedFd) -> (Vec<Child>, Option<io::Error>) {
 /// Returns true if the contents of a source are selected, not the directory itself.
 pub(super) fn means_contents(source: &SendSource) -> bool {
     match source {
-        SendSource::Path(path) => matches!(split(path.as_os_str().as_bytes()).1, b"" | b"." | b".."),
+        SendSource::Path(path) => {
+            matches!(split(path.as_os_str().as_bytes()).1, b"" | b"." | b"..")
+        }
         SendSource::Beneath { name, contents, .. } => *contents || name.is_none(),
     }
 }
@@ -189,19 +265,27 @@ fn place_of(source: SendSource, contents: bool) -> (Base, Box<[u8]>) {
             let parent = if parent.is_empty() { b"." } else { parent };
             (Base::Path(path_of_bytes(parent).to_owned()), leaf.into())
         }
-        SendSource::Beneath { root, name, .. } if contents => (Base::Beneath(BeneathRoot(root), name), Box::default()),
+        SendSource::Beneath { root, name, .. } if contents => {
+            (Base::Beneath(BeneathRoot(root), name), Box::default())
+        }
         SendSource::Beneath { root, name, .. } => {
             let leaf = name.as_ref().map_or(&[][..], Name::file_name).into();
             let components = name.iter().flat_map(Name::components);
             let above = name.as_ref().map_or(0, |name| name.components().len() - 1);
-            (Base::Beneath(BeneathRoot(root), Name::new(components.take(above)).ok()), leaf)
+            (
+                Base::Beneath(BeneathRoot(root), Name::new(components.take(above)).ok()),
+                leaf,
+            )
         }
     }
 }
 
 /// Splits a path after its last slash.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    let at = path
+        .iter()
+        .rposition(|byte| *byte == b'/')
+        .map_or(0, |at| at + 1);
     path.split_at(at)
 }
 

@@ -27,7 +27,9 @@ impl Selection {
         let Some(names) = names else { return Self::All };
         let mut root = Building::default();
         for name in names {
-            let node = name.components().fold(&mut root, |node, component| node.children.entry(component.into()).or_default());
+            let node = name.components().fold(&mut root, |node, component| {
+                node.children.entry(component.into()).or_default()
+            });
             node.is_meant = true;
         }
         Self::Listed(Arc::new(root.built()))
@@ -67,7 +69,9 @@ impl Listed {
 
     /// Returns the sorted names in the directory with their selections.
     pub(in crate::tree) fn children(&self) -> impl Iterator<Item = (Box<[u8]>, Selection)> {
-        self.children.iter().map(|(name, listed)| (name.clone(), Selection::Listed(listed.clone())))
+        self.children
+            .iter()
+            .map(|(name, listed)| (name.clone(), Selection::Listed(listed.clone())))
     }
 }
 
@@ -80,7 +84,14 @@ struct Building {
 
 impl Building {
     fn built(self) -> Listed {
-        let children = self.children.into_iter().map(|(name, child)| (name, Arc::new(child.built()))).collect();
-        Listed { is_meant: self.is_meant, children }
+        let children = self
+            .children
+            .into_iter()
+            .map(|(name, child)| (name, Arc::new(child.built())))
+            .collect();
+        Listed {
+            is_meant: self.is_meant,
+            children,
+        }
     }
 }

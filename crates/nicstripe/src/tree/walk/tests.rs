@@ -33,13 +33,19 @@ fn lines(walk: Walk) -> Vec<String> {
             paths.insert(found.entry.id, path.clone());
             match found.entry.content {
                 Content::Directory => format!("d {path}"),
-                Content::File { size, alone, .. } => format!("f {path} {size}{}", if alone { " alone" } else { "" }),
+                Content::File { size, alone, .. } => {
+                    format!("f {path} {size}{}", if alone { " alone" } else { "" })
+                }
                 Content::Symlink { target } => format!("l {path} {}", escape(&target)),
                 Content::Node(node) => format!("n {path} {:?}", node.kind),
                 Content::HardLink { to, path: first } => format!("h {path} {} {first}", paths[&to]),
             }
         }
-        WalkItem::EndDirectory { id, complete } => format!("e {}{}", paths[&id], if complete { "" } else { " incomplete" }),
+        WalkItem::EndDirectory { id, complete } => format!(
+            "e {}{}",
+            paths[&id],
+            if complete { "" } else { " incomplete" }
+        ),
         WalkItem::Special { name } => format!("special {name}"),
         WalkItem::Failed { failure, .. } => format!("! {} {:?}", failure.name, failure.code),
     })
@@ -50,11 +56,29 @@ fn escape(bytes: &[u8]) -> String {
     nicstripe_proto::name::escaped(bytes)
 }
 
-fn walk_of(sources: &[&Path], options: WalkOptions, filters: &[&str], files_from: Option<&[&str]>) -> Vec<String> {
+fn walk_of(
+    sources: &[&Path],
+    options: WalkOptions,
+    filters: &[&str],
+    files_from: Option<&[&str]>,
+) -> Vec<String> {
     let filters: Vec<String> = filters.iter().map(ToString::to_string).collect();
-    let names: Option<Vec<Name>> = files_from.map(|names| names.iter().map(|name| Name::parse(name.as_bytes()).unwrap()).collect());
-    let sources = sources.iter().map(|path| SendSource::Path(path.to_path_buf())).collect();
-    lines(Walk::new(options, Filters::new(&filters).unwrap(), sources, names.as_deref()))
+    let names: Option<Vec<Name>> = files_from.map(|names| {
+        names
+            .iter()
+            .map(|name| Name::parse(name.as_bytes()).unwrap())
+            .collect()
+    });
+    let sources = sources
+        .iter()
+        .map(|path| SendSource::Path(path.to_path_buf()))
+        .collect();
+    lines(Walk::new(
+        options,
+        Filters::new(&filters).unwrap(),
+        sources,
+        names.as_deref(),
+    ))
 }
 
 fn contents(path: &Path) -> PathBuf {
@@ -77,9 +101,31 @@ fn tree() -> TempDir {
 fn a_named_source_goes_with_its_name_and_with_a_slash_only_what_is_in_it() {
     let dir = tree();
     let t = dir.path().join("t");
-    let named = ["d t", "f t/a 3", "d t/d", "d t/d/e", "f t/d/e/y 0", "e t/d/e", "f t/d/x 1", "e t/d", "l t/z a", "e t"];
+    let named = [
+        "d t",
+        "f t/a 3",
+        "d t/d",
+        "d t/d/e",
+        "f t/d/e/y 0",
+        "e t/d/e",
+        "f t/d/x 1",
+        "e t/d",
+        "l t/z a",
+        "e t",
+    ];
     assert_eq!(walk_of(&[&t], RECURSIVE, &[], None), named);
-    let within = ["d ", "f a 3", "d d", "d d/e", "f d/e/y 0", "e d/e", "f d/x 1", "e d", "l z a", "e "];
+    let within = [
+        "d ",
+        "f a 3",
+        "d d",
+        "d d/e",
+        "f d/e/y 0",
+        "e d/e",
+        "f d/x 1",
+        "e d",
+        "l z a",
+        "e ",
+    ];
     assert_eq!(walk_of(&[&contents(&t)], RECURSIVE, &[], None), within);
     assert_eq!(walk_of(&[&t.join(".")], RECURSIVE, &[], None), within);
 }
@@ -88,18 +134,40 @@ fn a_named_source_goes_with_its_name_and_with_a_slash_only_what_is_in_it() {
 fn entries_are_numbered_in_order_and_know_their_parents() {
     let dir = tree();
     let sources = vec![SendSource::Path(dir.path().join("t"))];
-    let walk = Walk::new(WalkOptions { owners: true, ..RECURSIVE }, Filters::new(&[]).unwrap(), sources, None);
+    let walk = Walk::new(
+        WalkOptions {
+            owners: true,
+            ..RECURSIVE
+        },
+        Filters::new(&[]).unwrap(),
+        sources,
+        None,
+    );
     let entries: Vec<Entry> = walk
         .filter_map(|found| match found {
             WalkItem::Entry(found) => Some(found.entry),
             _ => None,
         })
         .collect();
-    assert!(entries.iter().enumerate().all(|(index, entry)| entry.id == EntryId(index as u64)));
-    let parents: Vec<Option<u64>> = entries.iter().map(|entry| entry.parent.map(|parent| parent.0)).collect();
-    assert_eq!(parents, [None, Some(0), Some(0), Some(2), Some(3), Some(2), Some(0)]);
+    assert!(
+        entries
+            .iter()
+            .enumerate()
+            .all(|(index, entry)| entry.id == EntryId(index as u64))
+    );
+    let parents: Vec<Option<u64>> = entries
+        .iter()
+        .map(|entry| entry.parent.map(|parent| parent.0))
+        .collect();
+    assert_eq!(
+        parents,
+        [None, Some(0), Some(0), Some(2), Some(3), Some(2), Some(0)]
+    );
     let stat = rustix::fs::stat(dir.path().join("t/a")).unwrap();
-    assert_eq!((entries[1].mode, entries[1].mtime), (stat.st_mode & 0o7777, identity_of(&stat).mtime));
+    assert_eq!(
+        (entries[1].mode, entries[1].mtime),
+        (stat.st_mode & 0o7777, identity_of(&stat).mtime)
+    );
     assert_eq!(entries[1].owner, Some(owner_of(&stat)));
 }
 
@@ -108,10 +176,24 @@ fn without_recursion_files_are_sent_and_links_to_files_are_followed() {
     let dir = tree();
     let t = dir.path().join("t");
     symlink("d", t.join("to-d")).unwrap();
-    let sources = [&t.join("a"), &t.join("z"), &t.join("d"), &t.join("to-d"), &t.join("missing")];
-    let found = walk_of(&sources.map(PathBuf::as_path), WalkOptions::default(), &[], None);
+    let sources = [
+        &t.join("a"),
+        &t.join("z"),
+        &t.join("d"),
+        &t.join("to-d"),
+        &t.join("missing"),
+    ];
+    let found = walk_of(
+        &sources.map(PathBuf::as_path),
+        WalkOptions::default(),
+        &[],
+        None,
+    );
     let missing = format!("! {} NotFound", t.join("missing").display());
-    assert_eq!(found, ["f a 3", "f z 3", "! d NotAFile", "l to-d d", &missing]);
+    assert_eq!(
+        found,
+        ["f a 3", "f z 3", "! d NotAFile", "l to-d d", &missing]
+    );
 }
 
 #[test]
@@ -120,7 +202,10 @@ fn a_link_that_is_typed_is_copied_as_a_link_unless_a_slash_follows() {
     let link = dir.path().join("link");
     symlink("t/d", &link).unwrap();
     assert_eq!(walk_of(&[&link], RECURSIVE, &[], None), ["l link t/d"]);
-    assert_eq!(walk_of(&[&contents(&link)], RECURSIVE, &[], None), ["d ", "d e", "f e/y 0", "e e", "f x 1", "e "]);
+    assert_eq!(
+        walk_of(&[&contents(&link)], RECURSIVE, &[], None),
+        ["d ", "d e", "f e/y 0", "e e", "f x 1", "e "]
+    );
 }
 
 #[test]
@@ -129,27 +214,56 @@ fn sources_of_one_name_or_in_one_directory_do_not_delete_each_others_files() {
     let (a, b) = (dir.path().join("t/d"), dir.path().join("d"));
     fs::create_dir(&b).unwrap();
     let found = walk_of(&[&a, &b], RECURSIVE, &[], None);
-    assert_eq!(found[..found.len() - 1], ["d d", "d d/e", "f d/e/y 0", "e d/e", "f d/x 1", "e d"]);
+    assert_eq!(
+        found[..found.len() - 1],
+        ["d d", "d d/e", "f d/e/y 0", "e d/e", "f d/x 1", "e d"]
+    );
     assert_eq!(found.last().unwrap(), &format!("! {} Exists", b.display()));
     let merged = walk_of(&[&contents(&a), &b], RECURSIVE, &[], None);
-    assert_eq!(merged, ["d ", "d e", "f e/y 0", "e e incomplete", "f x 1", "e  incomplete", "d d", "e d incomplete"]);
+    assert_eq!(
+        merged,
+        [
+            "d ",
+            "d e",
+            "f e/y 0",
+            "e e incomplete",
+            "f x 1",
+            "e  incomplete",
+            "d d",
+            "e d incomplete"
+        ]
+    );
 }
 
 #[test]
 fn what_a_filter_leaves_out_is_not_entered() {
     let dir = tree();
     let t = dir.path().join("t");
-    assert_eq!(walk_of(&[&t], RECURSIVE, &["d/"], None), ["d t", "f t/a 3", "l t/z a", "e t"]);
+    assert_eq!(
+        walk_of(&[&t], RECURSIVE, &["d/"], None),
+        ["d t", "f t/a 3", "l t/z a", "e t"]
+    );
     // Anchored at the source, not at the target.
-    assert_eq!(walk_of(&[&t], RECURSIVE, &["/d/e", "/t", "a", "z"], None), ["d t", "d t/d", "f t/d/x 1", "e t/d", "e t"]);
-    assert_eq!(walk_of(&[&t], RECURSIVE, &["*", "!a"], None), ["d t", "f t/a 3", "e t"]);
+    assert_eq!(
+        walk_of(&[&t], RECURSIVE, &["/d/e", "/t", "a", "z"], None),
+        ["d t", "d t/d", "f t/d/x 1", "e t/d", "e t"]
+    );
+    assert_eq!(
+        walk_of(&[&t], RECURSIVE, &["*", "!a"], None),
+        ["d t", "f t/a 3", "e t"]
+    );
 }
 
 #[test]
 fn of_a_list_only_what_is_on_it_is_walked_and_what_leads_there() {
     let dir = tree();
     let t = contents(&dir.path().join("t"));
-    let listed = walk_of(&[&t], WalkOptions::default(), &[], Some(&["d/e/y", "a", "a/b", "d/missing"]));
+    let listed = walk_of(
+        &[&t],
+        WalkOptions::default(),
+        &[],
+        Some(&["d/e/y", "a", "a/b", "d/missing"]),
+    );
     assert_eq!(
         listed,
         [
@@ -166,11 +280,25 @@ fn of_a_list_only_what_is_on_it_is_walked_and_what_leads_there() {
         ]
     );
     let whole = walk_of(&[&t], RECURSIVE, &[], Some(&["d/e"]));
-    assert_eq!(whole, ["d ", "d d", "d d/e", "f d/e/y 0", "e d/e", "e d incomplete", "e  incomplete"]);
+    assert_eq!(
+        whole,
+        [
+            "d ",
+            "d d",
+            "d d/e",
+            "f d/e/y 0",
+            "e d/e",
+            "e d incomplete",
+            "e  incomplete"
+        ]
+    );
     let itself = walk_of(&[&t], WalkOptions::default(), &[], Some(&["d"]));
     assert_eq!(itself, ["d ", "d d", "e d incomplete", "e  incomplete"]);
     let through_file = walk_of(&[&t], RECURSIVE, &[], Some(&["a/b", "z/b"]));
-    assert_eq!(through_file, ["d ", "! a NotFound", "! z NotFound", "e  incomplete"]);
+    assert_eq!(
+        through_file,
+        ["d ", "! a NotFound", "! z NotFound", "e  incomplete"]
+    );
 }
 
 #[test]
@@ -179,10 +307,24 @@ fn names_of_one_file_are_told_as_such_if_asked() {
     let t = dir.path().join("t");
     fs::hard_link(t.join("a"), t.join("d/b")).unwrap();
     fs::hard_link(t.join("a"), dir.path().join("outside")).unwrap();
-    let found = walk_of(&[&t], WalkOptions { hard_links: true, ..RECURSIVE }, &["e", "z", "x"], None);
-    assert_eq!(found, ["d t", "f t/a 3", "d t/d", "h t/d/b t/a t/a", "e t/d", "e t"]);
+    let found = walk_of(
+        &[&t],
+        WalkOptions {
+            hard_links: true,
+            ..RECURSIVE
+        },
+        &["e", "z", "x"],
+        None,
+    );
+    assert_eq!(
+        found,
+        ["d t", "f t/a 3", "d t/d", "h t/d/b t/a t/a", "e t/d", "e t"]
+    );
     let separate = walk_of(&[&t], RECURSIVE, &["e", "z", "x"], None);
-    assert_eq!(separate, ["d t", "f t/a 3", "d t/d", "f t/d/b 3", "e t/d", "e t"]);
+    assert_eq!(
+        separate,
+        ["d t", "f t/a 3", "d t/d", "f t/d/b 3", "e t/d", "e t"]
+    );
 }
 
 #[test]
@@ -190,12 +332,18 @@ fn special_files_are_counted_in_a_tree_and_refused_as_sources() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    assert_eq!(walk_of(&[&contents(dir.path())], RECURSIVE, &[], None), ["d ", "special s", "e "]);
+    assert_eq!(
+        walk_of(&[&contents(dir.path())], RECURSIVE, &[], None),
+        ["d ", "special s", "e "]
+    );
     assert_eq!(walk_of(&[&socket], RECURSIVE, &[], None), ["! s NotAFile"]);
     let link = dir.path().join("to-s");
     symlink("s", &link).unwrap();
     assert_eq!(walk_of(&[&link], RECURSIVE, &[], None), ["l to-s s"]);
-    assert_eq!(walk_of(&[&link], WalkOptions::default(), &[], None), ["! to-s NotAFile"]);
+    assert_eq!(
+        walk_of(&[&link], WalkOptions::default(), &[], None),
+        ["! to-s NotAFile"]
+    );
 }
 
 #[test]
@@ -214,9 +362,24 @@ fn names_of_any_bytes_travel_and_places_that_are_too_long_do_not() {
         here = openat(&here, &long, DIRECTORY, Mode::empty()).unwrap();
     }
     let found = walk_of(&[&contents(dir.path())], RECURSIVE, &[], None);
-    assert_eq!(found.iter().filter(|line| line.starts_with("d ")).count(), 17);
-    assert_eq!(found.iter().filter(|line| line.starts_with("! ") && line.ends_with("Refused")).count(), 1);
-    assert_eq!(found.iter().filter(|line| line.ends_with(" incomplete")).count(), 1);
+    assert_eq!(
+        found.iter().filter(|line| line.starts_with("d ")).count(),
+        17
+    );
+    assert_eq!(
+        found
+            .iter()
+            .filter(|line| line.starts_with("! ") && line.ends_with("Refused"))
+            .count(),
+        1
+    );
+    assert_eq!(
+        found
+            .iter()
+            .filter(|line| line.ends_with(" incomplete"))
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -229,8 +392,15 @@ fn a_tree_deeper_than_what_is_held_open_is_walked_to_its_ends() {
         fs::write(path.join("z"), "z").unwrap();
     }
     let found = walk_of(&[&contents(dir.path())], RECURSIVE, &[], None);
-    assert_eq!(found.iter().filter(|line| line.starts_with("f ")).count(), MOST_OPEN_LEVELS + 20);
-    assert!(!found.iter().any(|line| line.starts_with('!') || line.ends_with("incomplete")));
+    assert_eq!(
+        found.iter().filter(|line| line.starts_with("f ")).count(),
+        MOST_OPEN_LEVELS + 20
+    );
+    assert!(
+        !found
+            .iter()
+            .any(|line| line.starts_with('!') || line.ends_with("incomplete"))
+    );
 }
 
 #[test]
@@ -244,7 +414,10 @@ fn a_directory_that_was_replaced_meanwhile_is_told_as_changed() {
     fs::write(dir.path().join("d/z"), "z").unwrap();
     let sources = vec![SendSource::Path(contents(dir.path()))];
     let mut walk = Walk::new(RECURSIVE, Filters::new(&[]).unwrap(), sources, None);
-    let deepest = walk.by_ref().filter(|found| matches!(found, WalkItem::Entry(_))).nth(MOST_OPEN_LEVELS + 1);
+    let deepest = walk
+        .by_ref()
+        .filter(|found| matches!(found, WalkItem::Entry(_)))
+        .nth(MOST_OPEN_LEVELS + 1);
     assert!(deepest.is_some());
     fs::rename(dir.path().join("d"), dir.path().join("moved")).unwrap();
     symlink("moved", dir.path().join("d")).unwrap();
@@ -271,7 +444,10 @@ fn a_directory_that_cannot_be_read_is_told_and_not_complete() {
     fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
     let found = without_capabilities(|| walk_of(&[&t], RECURSIVE, &["z"], None));
     fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-    assert_eq!(found, ["d ", "f a 3", "d d", "! d Io", "e d incomplete", "e "]);
+    assert_eq!(
+        found,
+        ["d ", "f a 3", "d d", "! d Io", "e d incomplete", "e "]
+    );
 }
 
 /// Runs in a thread without capabilities, so that permission bits apply even to root.
@@ -279,7 +455,15 @@ fn without_capabilities<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     let none = CapabilitySet::empty();
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).unwrap();
+            set_capabilities(
+                None,
+                CapabilitySets {
+                    effective: none,
+                    permitted: none,
+                    inheritable: none,
+                },
+            )
+            .unwrap();
             run()
         });
         thread.join().unwrap()
@@ -293,20 +477,47 @@ fn large_files_and_files_with_holes_go_alone() {
     fs::write(dir.path().join("large"), vec![1; most as usize + 1]).unwrap();
     fs::write(dir.path().join("most"), vec![1; most as usize]).unwrap();
     fs::write(dir.path().join("small"), "s").unwrap();
-    File::create(dir.path().join("sparse")).unwrap().set_len(1 << 20).unwrap();
-    File::create(dir.path().join("tiny")).unwrap().set_len(4096).unwrap();
+    File::create(dir.path().join("sparse"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    File::create(dir.path().join("tiny"))
+        .unwrap()
+        .set_len(4096)
+        .unwrap();
     let found = walk_of(&[&contents(dir.path())], RECURSIVE, &[], None);
-    assert_eq!(found, ["d ", "f large 4194305 alone", "f most 4194304", "f small 1", "f sparse 1048576 alone", "f tiny 4096", "e "]);
+    assert_eq!(
+        found,
+        [
+            "d ",
+            "f large 4194305 alone",
+            "f most 4194304",
+            "f small 1",
+            "f sparse 1048576 alone",
+            "f tiny 4096",
+            "e "
+        ]
+    );
 }
 
 #[test]
 fn files_whose_sizes_say_nothing_are_read_by_the_walk() {
     let sources = vec![SendSource::Path("/proc/sys/kernel/ostype".into())];
-    let found: Vec<WalkItem> = Walk::new(RECURSIVE, Filters::new(&[]).unwrap(), sources, None).collect();
-    let [WalkItem::Entry(found)] = &found[..] else { panic!("{found:?}") };
+    let found: Vec<WalkItem> =
+        Walk::new(RECURSIVE, Filters::new(&[]).unwrap(), sources, None).collect();
+    let [WalkItem::Entry(found)] = &found[..] else {
+        panic!("{found:?}")
+    };
     assert_eq!(
         (&found.entry.content, found.content.as_deref()),
-        (&Content::File { size: 6, alone: false, digest: None }, Some(&b"Linux\n"[..]))
+        (
+            &Content::File {
+                size: 6,
+                alone: false,
+                digest: None
+            },
+            Some(&b"Linux\n"[..])
+        )
     );
 }
 
@@ -315,7 +526,15 @@ fn other_file_systems_are_told_as_empty_directories_if_asked() {
     // /proc is another file system; the walk stops at it because of the option.
     let sources = vec![SendSource::Path("/".into())];
     let filters = ["/*".to_string(), "!/proc".to_string()];
-    let walk = Walk::new(WalkOptions { one_file_system: true, ..RECURSIVE }, Filters::new(&filters).unwrap(), sources, None);
+    let walk = Walk::new(
+        WalkOptions {
+            one_file_system: true,
+            ..RECURSIVE
+        },
+        Filters::new(&filters).unwrap(),
+        sources,
+        None,
+    );
     assert_eq!(lines(walk), ["d ", "d proc", "e proc incomplete", "e "]);
 }
 
@@ -327,15 +546,33 @@ fn of_a_daemons_root_what_is_asked_for_is_walked_and_links_out_of_it_are_refused
     let root = Arc::new(Root::open(dir.path()).unwrap());
     let beneath = |name: &str, contents: bool, options: WalkOptions| {
         let name = (!name.is_empty()).then(|| Name::parse(name.as_bytes()).unwrap());
-        let source = SendSource::Beneath { root: root.clone(), name, contents };
-        lines(Walk::new(options, Filters::new(&[]).unwrap(), vec![source], None))
+        let source = SendSource::Beneath {
+            root: root.clone(),
+            name,
+            contents,
+        };
+        lines(Walk::new(
+            options,
+            Filters::new(&[]).unwrap(),
+            vec![source],
+            None,
+        ))
     };
-    assert_eq!(beneath("t/d", false, RECURSIVE), ["d d", "d d/e", "f d/e/y 0", "e d/e", "f d/x 1", "e d"]);
-    assert_eq!(beneath("inside", true, RECURSIVE), ["d ", "d e", "f e/y 0", "e e", "f x 1", "e "]);
+    assert_eq!(
+        beneath("t/d", false, RECURSIVE),
+        ["d d", "d d/e", "f d/e/y 0", "e d/e", "f d/x 1", "e d"]
+    );
+    assert_eq!(
+        beneath("inside", true, RECURSIVE),
+        ["d ", "d e", "f e/y 0", "e e", "f x 1", "e "]
+    );
     assert_eq!(beneath("inside/x", false, RECURSIVE), ["f x 1"]);
     assert_eq!(beneath("t/z", false, WalkOptions::default()), ["f z 3"]);
     assert_eq!(beneath("outside", true, RECURSIVE), ["! outside Refused"]);
-    assert_eq!(beneath("outside/passwd", false, RECURSIVE), ["! outside/passwd Refused"]);
+    assert_eq!(
+        beneath("outside/passwd", false, RECURSIVE),
+        ["! outside/passwd Refused"]
+    );
     assert_eq!(beneath("outside", false, RECURSIVE), ["l outside /etc"]);
     assert!(beneath("", false, RECURSIVE).contains(&"f t/a 3".into()));
 }
@@ -347,17 +584,31 @@ fn extended_attributes_come_with_their_entries() {
     let file = File::open(&path).unwrap();
     rustix::fs::fsetxattr(&file, "user.n", b"v", rustix::fs::XattrFlags::empty())
         .expect("temporary files are on a file system with extended attributes");
-    let options = WalkOptions { xattrs: true, ..RECURSIVE };
-    let walk = Walk::new(options, Filters::new(&[]).unwrap(), vec![SendSource::Path(dir.path().join("t"))], None);
+    let options = WalkOptions {
+        xattrs: true,
+        ..RECURSIVE
+    };
+    let walk = Walk::new(
+        options,
+        Filters::new(&[]).unwrap(),
+        vec![SendSource::Path(dir.path().join("t"))],
+        None,
+    );
     let xattrs: Vec<_> = walk
         .filter_map(|found| match found {
-            WalkItem::Entry(found) => Some((escape(&found.location.path()), found.entry.xattrs.unwrap())),
+            WalkItem::Entry(found) => {
+                Some((escape(&found.location.path()), found.entry.xattrs.unwrap()))
+            }
             _ => None,
         })
         .collect();
     assert_eq!(xattrs.len(), 7);
     let of_a = xattrs.iter().find(|(path, _)| path == "t/a").unwrap();
-    assert!(of_a.1.iter().any(|xattr| xattr.name[..] == *b"user.n" && xattr.value[..] == *b"v"));
+    assert!(
+        of_a.1
+            .iter()
+            .any(|xattr| xattr.name[..] == *b"user.n" && xattr.value[..] == *b"v")
+    );
 }
 
 #[test]
@@ -369,13 +620,38 @@ fn owners_have_names_unless_numbers_are_kept() {
         lchown(&path, Some(1234), Some(1234)).unwrap();
     }
     let uid = fs::metadata(&path).unwrap().uid();
-    for (owners, numeric_ids, expected) in [(true, false, Some("alice")), (true, true, None), (false, false, None)] {
-        let options = WalkOptions { owners, numeric_ids, ..RECURSIVE };
-        let mut walk = Walk::new(options, Filters::new(&[]).unwrap(), vec![SendSource::Path(path.clone())], None);
+    for (owners, numeric_ids, expected) in [
+        (true, false, Some("alice")),
+        (true, true, None),
+        (false, false, None),
+    ] {
+        let options = WalkOptions {
+            owners,
+            numeric_ids,
+            ..RECURSIVE
+        };
+        let mut walk = Walk::new(
+            options,
+            Filters::new(&[]).unwrap(),
+            vec![SendSource::Path(path.clone())],
+            None,
+        );
         walk.owners = Owners::knowing(|_| Some("alice".into()), |_| None);
-        let entry = walk.find_map(|found| if let WalkItem::Entry(found) = found { Some(found.entry) } else { None }).unwrap();
+        let entry = walk
+            .find_map(|found| {
+                if let WalkItem::Entry(found) = found {
+                    Some(found.entry)
+                } else {
+                    None
+                }
+            })
+            .unwrap();
         assert_eq!(entry.owner.map(|owner| owner.uid), owners.then_some(uid));
         let user = entry.owner_names.and_then(|names| names.user);
-        assert_eq!(user.as_ref().map(OwnerName::as_str), expected, "{numeric_ids}");
+        assert_eq!(
+            user.as_ref().map(OwnerName::as_str),
+            expected,
+            "{numeric_ids}"
+        );
     }
 }

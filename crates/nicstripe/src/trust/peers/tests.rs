@@ -32,8 +32,14 @@ fn comments_blank_lines_and_untouched_lines_survive_an_edit() {
     let first = format!("# ours\n\n  read-only   {}   nas\n#end\n", line(1, ""));
     fs::write(&path, &first).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(Peers::edit(&path, |peers| peers.add(&line(2, "me@box"), None)).unwrap(), Added::New);
-    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{first}{}\n", line(2, "me@box")));
+    assert_eq!(
+        Peers::edit(&path, |peers| peers.add(&line(2, "me@box"), None)).unwrap(),
+        Added::New
+    );
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        format!("{first}{}\n", line(2, "me@box"))
+    );
     Peers::edit(&path, |peers| peers.remove("me@box")).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), first);
 }
@@ -42,7 +48,10 @@ fn comments_blank_lines_and_untouched_lines_survive_an_edit() {
 fn an_edited_file_is_private_and_nothing_else_is_left_in_its_folder() {
     let (folder, path) = folder();
     Peers::edit(&path, |peers| peers.add(&line(1, ""), Some("nas"))).unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
+        0o600
+    );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
@@ -52,7 +61,9 @@ fn edits_at_the_same_time_are_all_kept() {
     std::thread::scope(|scope| {
         for seed in 0..8 {
             let path = &path;
-            scope.spawn(move || Peers::edit(path, |peers| peers.add(&line(seed, ""), None)).unwrap());
+            scope.spawn(move || {
+                Peers::edit(path, |peers| peers.add(&line(seed, ""), None)).unwrap()
+            });
         }
     });
     assert_eq!(Peers::load(&path).unwrap().iter().count(), 8);
@@ -65,18 +76,30 @@ fn a_failed_edit_changes_nothing() {
         peers.add(&line(1, ""), None)?;
         peers.remove("nobody")
     });
-    assert_eq!(failed.unwrap_err().to_string(), "no peer \"nobody\": expected a name, key or fingerprint from the peers file");
+    assert_eq!(
+        failed.unwrap_err().to_string(),
+        "no peer \"nobody\": expected a name, key or fingerprint from the peers file"
+    );
     assert!(!path.exists());
 }
 
 #[test]
 fn a_key_added_twice_takes_the_new_name_and_keeps_its_rights() {
     let mut peers = parse(&format!("read-only {} nas\n", line(1, ""))).unwrap();
-    assert_eq!(peers.add(&line(1, "other@comment"), None).unwrap(), Added::Unchanged);
+    assert_eq!(
+        peers.add(&line(1, "other@comment"), None).unwrap(),
+        Added::Unchanged
+    );
     let from = Some("nas".parse().unwrap());
-    assert_eq!(peers.add(&line(1, ""), Some("store")).unwrap(), Added::Renamed { from });
+    assert_eq!(
+        peers.add(&line(1, ""), Some("store")).unwrap(),
+        Added::Renamed { from }
+    );
     assert_eq!(peers.iter().count(), 1);
-    assert_eq!(peers.by_name("store").unwrap().options.access, Access::ReadOnly);
+    assert_eq!(
+        peers.by_name("store").unwrap().options.access,
+        Access::ReadOnly
+    );
     assert!(peers.by_name("nas").is_none());
 }
 
@@ -85,9 +108,18 @@ fn a_name_belongs_to_one_key() {
     let mut peers = Peers::default();
     peers.add(&line(1, ""), Some("nas")).unwrap();
     let error = peers.add(&line(2, ""), Some("nas")).unwrap_err();
-    assert_eq!(error.to_string(), "name \"nas\" belongs to another key, AQEB-AQEB-AQEB: expected a unique name");
-    assert!(matches!(peers.add(&line(2, "nas"), None), Err(PeersError::NameTaken { .. })));
-    assert!(matches!(peers.add(&line(2, ""), Some("two words")), Err(PeersError::Value(LineError::Name { .. }))));
+    assert_eq!(
+        error.to_string(),
+        "name \"nas\" belongs to another key, AQEB-AQEB-AQEB: expected a unique name"
+    );
+    assert!(matches!(
+        peers.add(&line(2, "nas"), None),
+        Err(PeersError::NameTaken { .. })
+    ));
+    assert!(matches!(
+        peers.add(&line(2, ""), Some("two words")),
+        Err(PeersError::Value(LineError::Name { .. }))
+    ));
     assert!(peers.find(&line(2, "").key).is_none());
 }
 
@@ -109,12 +141,26 @@ fn a_peer_is_removed_by_name_key_or_fingerprint() {
 fn rights_are_changed_in_place() {
     let mut peers = parse(&format!("{} nas\n# end\n", line(1, ""))).unwrap();
     let options: PeerOptions = "root=/srv,append-only".parse().unwrap();
-    peers.set_options(&line(1, "").key, options.clone()).unwrap();
-    assert_eq!(peers.to_text(), format!("root=/srv,append-only {} nas\n# end\n", line(1, "")));
-    assert!(matches!(peers.set_options(&line(2, "").key, options), Err(PeersError::Unknown { .. })));
+    peers
+        .set_options(&line(1, "").key, options.clone())
+        .unwrap();
+    assert_eq!(
+        peers.to_text(),
+        format!("root=/srv,append-only {} nas\n# end\n", line(1, ""))
+    );
+    assert!(matches!(
+        peers.set_options(&line(2, "").key, options),
+        Err(PeersError::Unknown { .. })
+    ));
     for root in ["relative", "/line\nbreak"] {
-        let options = PeerOptions { root: Some(root.into()), ..PeerOptions::unrestricted() };
-        assert!(matches!(peers.set_options(&line(1, "").key, options), Err(PeersError::Value(LineError::Root { .. }))));
+        let options = PeerOptions {
+            root: Some(root.into()),
+            ..PeerOptions::unrestricted()
+        };
+        assert!(matches!(
+            peers.set_options(&line(1, "").key, options),
+            Err(PeersError::Value(LineError::Root { .. }))
+        ));
     }
 }
 
@@ -123,22 +169,45 @@ fn one_bad_line_spoils_the_file_and_is_named() {
     let good = line(1, "nas").to_string();
     let error = |text: &str| parse(text).unwrap_err().to_string();
     let unknown = error(&format!("# x\n{good}\nreadonly {}\n", line(2, "")));
-    assert!(unknown.starts_with("\"/etc/peers\", line 3: unknown option \"readonly\": expected root=DIR"), "{unknown}");
+    assert!(
+        unknown
+            .starts_with("\"/etc/peers\", line 3: unknown option \"readonly\": expected root=DIR"),
+        "{unknown}"
+    );
     let twice = error(&format!("{good}\nread-only {good}\n"));
-    assert_eq!(twice, "\"/etc/peers\", line 2: key AQEB-AQEB-AQEB is a duplicate: expected one line per key");
-    assert!(error(&format!("{good}\n{} nas\n", line(2, ""))).contains("line 2: name \"nas\" is a duplicate"));
-    assert!(error(&format!("{good}\r\n# x\rread-only\n{}\u{7}\n", line(2, ""))).contains("line 3: control characters"));
-    assert!(Peers::parse(Path::new("p"), b"# \xff\n").unwrap_err().to_string().ends_with("line 1: not UTF-8 text"));
+    assert_eq!(
+        twice,
+        "\"/etc/peers\", line 2: key AQEB-AQEB-AQEB is a duplicate: expected one line per key"
+    );
+    assert!(
+        error(&format!("{good}\n{} nas\n", line(2, "")))
+            .contains("line 2: name \"nas\" is a duplicate")
+    );
+    assert!(
+        error(&format!("{good}\r\n# x\rread-only\n{}\u{7}\n", line(2, "")))
+            .contains("line 3: control characters")
+    );
+    assert!(
+        Peers::parse(Path::new("p"), b"# \xff\n")
+            .unwrap_err()
+            .to_string()
+            .ends_with("line 1: not UTF-8 text")
+    );
 }
 
 #[test]
 fn a_file_that_others_can_change_is_refused() {
     let (_folder, path) = folder();
-    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let set =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     fs::write(&path, "").unwrap();
     set(&path, 0o666);
     let error = Peers::load(&path).unwrap_err().to_string();
-    assert!(error.ends_with("has mode 0666, others could change it: expected at most 0644 (chmod go-w)"), "{error}");
+    assert!(
+        error
+            .ends_with("has mode 0666, others could change it: expected at most 0644 (chmod go-w)"),
+        "{error}"
+    );
     set(&path, 0o644);
     assert!(Peers::load(&path).is_ok());
 }
@@ -146,7 +215,8 @@ fn a_file_that_others_can_change_is_refused() {
 #[test]
 fn a_file_that_others_can_replace_is_refused() {
     let (_folder, path) = folder();
-    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let set =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     fs::write(&path, "").unwrap();
     set(&path, 0o644);
     let elsewhere = private_folder();
@@ -158,5 +228,8 @@ fn a_file_that_others_can_replace_is_refused() {
         assert!(error.ends_with("has mode 0777, others could replace files in it: expected at most 0755 (chmod go-w)"), "{error}");
     }
     set(path.parent().unwrap(), 0o1777);
-    assert!(Peers::load(&path).is_ok() && Peers::load(&linked).is_ok(), "as in /tmp");
+    assert!(
+        Peers::load(&path).is_ok() && Peers::load(&linked).is_ok(),
+        "as in /tmp"
+    );
 }

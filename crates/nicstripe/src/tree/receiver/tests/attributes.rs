@@ -19,16 +19,29 @@ fn modes_are_those_of_the_sender_or_less_the_mask() {
     let mask = crate::file::umask();
     for modes in [true, false] {
         let ground = RootDir::new();
-        let mut sending = ground.start(TreeRules { modes, ..TreeRules::default() });
-        let entry = Entry { mode: 0o1777, ..sending.plain(None, "d", Content::Directory) };
+        let mut sending = ground.start(TreeRules {
+            modes,
+            ..TreeRules::default()
+        });
+        let entry = Entry {
+            mode: 0o1777,
+            ..sending.plain(None, "d", Content::Directory)
+        };
         let directory = sending.tell(entry);
-        let entry = Entry { mode: 0o466, ..sending.plain(Some(directory), "f", file(1)) };
+        let entry = Entry {
+            mode: 0o466,
+            ..sending.plain(Some(directory), "f", file(1))
+        };
         let id = sending.tell(entry);
         sending.end(directory);
         sending.content(id, b"x");
         sending.report();
         let mode = |path: &str| fs::metadata(ground.at(path)).unwrap().mode() & 0o7777;
-        let expected = if modes { (0o1777, 0o466) } else { (0o777 & !mask, 0o466 & !mask) };
+        let expected = if modes {
+            (0o1777, 0o466)
+        } else {
+            (0o777 & !mask, 0o466 & !mask)
+        };
         assert_eq!((mode("d"), mode("d/f")), expected);
     }
 }
@@ -39,16 +52,35 @@ fn attributes_of_what_is_the_same_are_set() {
     fs::create_dir(ground.at("d")).unwrap();
     fs::write(ground.at("d/f"), "x").unwrap();
     set_mtime(&ground.at("d/f"), MTIME);
-    let mut sending = ground.start(TreeRules { modes: true, ..TreeRules::default() });
-    let entry = Entry { mode: 0o500, ..sending.plain(None, "d", Content::Directory) };
+    let mut sending = ground.start(TreeRules {
+        modes: true,
+        ..TreeRules::default()
+    });
+    let entry = Entry {
+        mode: 0o500,
+        ..sending.plain(None, "d", Content::Directory)
+    };
     let directory = sending.tell(entry);
-    let entry = Entry { mode: 0o400, ..sending.plain(Some(directory), "f", file(1)) };
+    let entry = Entry {
+        mode: 0o400,
+        ..sending.plain(Some(directory), "f", file(1))
+    };
     let id = sending.tell(entry);
     sending.end(directory);
     sending.report();
-    assert_eq!((sending.verdict(directory), sending.verdict(id)), (Verdict::Same, Verdict::Same));
+    assert_eq!(
+        (sending.verdict(directory), sending.verdict(id)),
+        (Verdict::Same, Verdict::Same)
+    );
     let [directory, inside] = ["d", "d/f"].map(|path| fs::metadata(ground.at(path)).unwrap());
-    assert_eq!((directory.mode() & 0o7777, inside.mode() & 0o7777, directory.mtime()), (0o500, 0o400, MTIME.seconds));
+    assert_eq!(
+        (
+            directory.mode() & 0o7777,
+            inside.mode() & 0o7777,
+            directory.mtime()
+        ),
+        (0o500, 0o400, MTIME.seconds)
+    );
 }
 
 #[test]
@@ -56,13 +88,29 @@ fn extended_attributes_are_kept_and_others_removed() {
     let ground = RootDir::new();
     fs::write(ground.at("same"), "x").unwrap();
     set_mtime(&ground.at("same"), MTIME);
-    let set = |path: &Path, name: &str| rustix::fs::setxattr(path, name, b"old", rustix::fs::XattrFlags::empty());
-    set(&ground.at("same"), "user.gone").expect("temporary files are on a file system with extended attributes");
-    let xattr = |name: &[u8]| Xattr { name: name.to_vec().into(), value: b"value".to_vec().into() };
-    let xattrs = Some(vec![xattr(b"user.kept"), xattr(b"security.nicstripe"), xattr(b"trusted.nicstripe")]);
-    let mut sending = ground.start(TreeRules { xattrs: true, ..TreeRules::default() });
+    let set = |path: &Path, name: &str| {
+        rustix::fs::setxattr(path, name, b"old", rustix::fs::XattrFlags::empty())
+    };
+    set(&ground.at("same"), "user.gone")
+        .expect("temporary files are on a file system with extended attributes");
+    let xattr = |name: &[u8]| Xattr {
+        name: name.to_vec().into(),
+        value: b"value".to_vec().into(),
+    };
+    let xattrs = Some(vec![
+        xattr(b"user.kept"),
+        xattr(b"security.nicstripe"),
+        xattr(b"trusted.nicstripe"),
+    ]);
+    let mut sending = ground.start(TreeRules {
+        xattrs: true,
+        ..TreeRules::default()
+    });
     for own in ["same", "new"] {
-        let entry = Entry { xattrs: xattrs.clone(), ..sending.plain(None, own, file(1)) };
+        let entry = Entry {
+            xattrs: xattrs.clone(),
+            ..sending.plain(None, own, file(1))
+        };
         sending.tell(entry);
     }
     sending.content(EntryId(1), b"x");
@@ -75,7 +123,10 @@ fn extended_attributes_are_kept_and_others_removed() {
 }
 
 fn start_without_privilege(ground: &RootDir, rules: TreeRules) -> Sending {
-    Sending::start(ReceiverRequest { privileged: false, ..ground.request(rules) })
+    Sending::start(ReceiverRequest {
+        privileged: false,
+        ..ground.request(rules)
+    })
 }
 
 #[test]
@@ -83,7 +134,9 @@ fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_
     let is_root = rustix::process::geteuid().is_root();
     for modes in [true, false] {
         let ground = RootDir::new();
-        let mode = |path: &str, mode| fs::set_permissions(ground.at(path), fs::Permissions::from_mode(mode)).unwrap();
+        let mode = |path: &str, mode| {
+            fs::set_permissions(ground.at(path), fs::Permissions::from_mode(mode)).unwrap()
+        };
         for dir in ["plain", "shared"] {
             fs::create_dir(ground.at(dir)).unwrap();
         }
@@ -92,17 +145,40 @@ fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_
         set_mtime(&ground.at("plain/there"), MTIME);
         mode("plain/there", 0o4711);
         let owner = is_root.then_some(Owner { uid: 0, gid: 0 });
-        let mut sending = start_without_privilege(&ground, TreeRules { modes, owners: is_root, ..TreeRules::default() });
+        let mut sending = start_without_privilege(
+            &ground,
+            TreeRules {
+                modes,
+                owners: is_root,
+                ..TreeRules::default()
+            },
+        );
         for (dir, bits) in [("plain", 0o2755), ("shared", 0o755)] {
-            let entry = Entry { mode: bits, owner, ..sending.plain(None, dir, Content::Directory) };
+            let entry = Entry {
+                mode: bits,
+                owner,
+                ..sending.plain(None, dir, Content::Directory)
+            };
             let id = sending.tell(entry);
-            let entry = Entry { mode: 0o7755, owner, ..sending.plain(Some(id), "new", Content::Directory) };
+            let entry = Entry {
+                mode: 0o7755,
+                owner,
+                ..sending.plain(Some(id), "new", Content::Directory)
+            };
             let new = sending.tell(entry);
             sending.end(new);
-            let entry = Entry { mode: 0o6755, owner, ..sending.plain(Some(id), "file", file(1)) };
+            let entry = Entry {
+                mode: 0o6755,
+                owner,
+                ..sending.plain(Some(id), "file", file(1))
+            };
             let file = sending.tell(entry);
             if dir == "plain" {
-                let entry = Entry { mode: 0o4755, owner, ..sending.plain(Some(id), "there", super::harness::file(1)) };
+                let entry = Entry {
+                    mode: 0o4755,
+                    owner,
+                    ..sending.plain(Some(id), "there", super::harness::file(1))
+                };
                 sending.tell(entry);
             }
             sending.end(id);
@@ -110,11 +186,21 @@ fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_
         }
         let report = sending.report();
         // Both new directories and their files, the existing directory and the existing file.
-        assert_eq!((report.stripped, report.failed), (if modes { 6 } else { 0 }, 0));
+        assert_eq!(
+            (report.stripped, report.failed),
+            (if modes { 6 } else { 0 }, 0)
+        );
         let bits = |path: &str| fs::metadata(ground.at(path)).unwrap().mode() & 0o7000;
         let sticky = if modes { 0o1000 } else { 0 };
-        assert_eq!((bits("plain"), bits("plain/new"), bits("plain/file")), (0, sticky, 0));
-        assert_eq!((bits("shared"), bits("shared/new"), bits("shared/file")), (0o2000, 0o2000 | sticky, 0), "handed down");
+        assert_eq!(
+            (bits("plain"), bits("plain/new"), bits("plain/file")),
+            (0, sticky, 0)
+        );
+        assert_eq!(
+            (bits("shared"), bits("shared/new"), bits("shared/file")),
+            (0o2000, 0o2000 | sticky, 0),
+            "handed down"
+        );
         assert_eq!(bits("plain/there"), 0o4000, "it was there before");
     }
 }

@@ -18,8 +18,8 @@ use nicstripe_proto::{
     frame::MAX_PAYLOAD,
     journal::Timestamp,
     tree::{
-        BatchWriter, Content, Entry, EntryFailure, EntryId, Record, TreeMessage, TreeRules, Verdict, batch::RECORD_HEADER,
-        message::MOST_MESSAGE,
+        BatchWriter, Content, Entry, EntryFailure, EntryId, Record, TreeMessage, TreeRules,
+        Verdict, batch::RECORD_HEADER, message::MOST_MESSAGE,
     },
 };
 
@@ -112,7 +112,11 @@ impl RootDir {
 
     /// Uses memory (/dev/shm) if available, so that hundreds of small trees do not wait for a disk.
     pub(super) fn quick() -> Self {
-        Self::within(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
+        Self::within(
+            tempfile::tempdir_in("/dev/shm")
+                .or_else(|_| tempfile::tempdir())
+                .unwrap(),
+        )
     }
 
     fn within(outer: tempfile::TempDir) -> Self {
@@ -160,8 +164,13 @@ impl RootDir {
     pub(super) fn snapshot(&self) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         note(&self.outside(), &mut found);
-        let names = fs::read_dir(self.outer.path()).unwrap().map(|entry| entry.unwrap().file_name());
-        found.insert("names".into(), format!("{:?}", names.collect::<BTreeSet<_>>()));
+        let names = fs::read_dir(self.outer.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        found.insert(
+            "names".into(),
+            format!("{:?}", names.collect::<BTreeSet<_>>()),
+        );
         found
     }
 
@@ -169,29 +178,60 @@ impl RootDir {
     pub(super) fn names(&self) -> Vec<String> {
         let mut found = BTreeMap::new();
         note(&self.root(), &mut found);
-        let relative = |path: PathBuf| path.strip_prefix(self.root()).unwrap().to_string_lossy().into_owned();
-        found.into_keys().map(relative).filter(|name| !name.is_empty()).collect()
+        let relative = |path: PathBuf| {
+            path.strip_prefix(self.root())
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        };
+        found
+            .into_keys()
+            .map(relative)
+            .filter(|name| !name.is_empty())
+            .collect()
     }
 }
 
 fn note(path: &Path, found: &mut BTreeMap<PathBuf, String>) {
     let meta = fs::symlink_metadata(path).unwrap();
-    let content = if meta.is_file() { String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned() } else { String::new() };
-    let facts = (meta.mode(), meta.uid(), meta.mtime(), meta.mtime_nsec(), meta.nlink(), content);
+    let content = if meta.is_file() {
+        String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+    } else {
+        String::new()
+    };
+    let facts = (
+        meta.mode(),
+        meta.uid(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.nlink(),
+        content,
+    );
     found.insert(path.to_owned(), format!("{facts:?}"));
     if meta.is_dir() {
-        fs::read_dir(path).unwrap().for_each(|entry| note(&entry.unwrap().path(), found));
+        fs::read_dir(path)
+            .unwrap()
+            .for_each(|entry| note(&entry.unwrap().path(), found));
     }
 }
 
-pub(super) const MTIME: Timestamp = Timestamp { seconds: 1_500_000_000, nanoseconds: 123_456_789 };
+pub(super) const MTIME: Timestamp = Timestamp {
+    seconds: 1_500_000_000,
+    nanoseconds: 123_456_789,
+};
 
 pub(super) fn file(size: usize) -> Content {
-    Content::File { size: size as u64, alone: false, digest: None }
+    Content::File {
+        size: size as u64,
+        alone: false,
+        digest: None,
+    }
 }
 
 pub(super) fn symlink(target: &str) -> Content {
-    Content::Symlink { target: target.as_bytes().to_vec() }
+    Content::Symlink {
+        target: target.as_bytes().to_vec(),
+    }
 }
 
 pub(super) fn name(path: &str) -> Name {
@@ -203,7 +243,15 @@ impl Sending {
         let (inputs, receiver) = mpsc::channel();
         let (channel, told) = mpsc::channel();
         let (pool, handle) = (IoPool::start().unwrap(), inputs.clone());
-        std::thread::spawn(move || run(request, receiver, handle, pool, Box::new(FakeChannel(channel))));
+        std::thread::spawn(move || {
+            run(
+                request,
+                receiver,
+                handle,
+                pool,
+                Box::new(FakeChannel(channel)),
+            )
+        });
         Self {
             inputs,
             told,
@@ -227,17 +275,35 @@ impl Sending {
     /// Returns an entry with default metadata.
     pub(super) fn plain(&self, parent: Option<EntryId>, own: &str, content: Content) -> Entry {
         let name = (!own.is_empty()).then(|| name(own));
-        Entry { id: EntryId(self.next), parent, name, content, mode: 0o644, mtime: MTIME, owner: None, xattrs: None, owner_names: None }
+        Entry {
+            id: EntryId(self.next),
+            parent,
+            name,
+            content,
+            mode: 0o644,
+            mtime: MTIME,
+            owner: None,
+            xattrs: None,
+            owner_names: None,
+        }
     }
 
     /// Announces an entry; an empty name means none.
-    pub(super) fn entry(&mut self, parent: Option<EntryId>, name: &str, content: Content) -> EntryId {
+    pub(super) fn entry(
+        &mut self,
+        parent: Option<EntryId>,
+        name: &str,
+        content: Content,
+    ) -> EntryId {
         let entry = self.plain(parent, name, content);
         self.tell(entry)
     }
 
     pub(super) fn directory(&mut self, parent: Option<EntryId>, name: &str) -> EntryId {
-        let entry = Entry { mode: 0o755, ..self.plain(parent, name, Content::Directory) };
+        let entry = Entry {
+            mode: 0o755,
+            ..self.plain(parent, name, Content::Directory)
+        };
         self.tell(entry)
     }
 
@@ -253,7 +319,12 @@ impl Sending {
     }
 
     pub(super) fn piece(&mut self, id: EntryId, offset: u64, last: bool, bytes: &[u8]) {
-        self.push(&Record::Piece { id, offset, last, bytes });
+        self.push(&Record::Piece {
+            id,
+            offset,
+            last,
+            bytes,
+        });
     }
 
     pub(super) fn content(&mut self, id: EntryId, bytes: &[u8]) {
@@ -280,14 +351,40 @@ impl Sending {
     }
 
     /// Encodes an entry with a name that a correct sender cannot produce.
-    pub(super) fn raw(&mut self, id: u64, parent: Option<u64>, components: &[&[u8]], content: &RawContent) {
-        let name = Some(RawName(components.iter().map(|component| component.to_vec()).collect()));
-        let body = minicbor::to_vec(RawEntry { id, parent, name, content: content.clone(), mode: 0o6777, mtime: MTIME }).unwrap();
+    pub(super) fn raw(
+        &mut self,
+        id: u64,
+        parent: Option<u64>,
+        components: &[&[u8]],
+        content: &RawContent,
+    ) {
+        let name = Some(RawName(
+            components
+                .iter()
+                .map(|component| component.to_vec())
+                .collect(),
+        ));
+        let body = minicbor::to_vec(RawEntry {
+            id,
+            parent,
+            name,
+            content: content.clone(),
+            mode: 0o6777,
+            mtime: MTIME,
+        })
+        .unwrap();
         if RECORD_HEADER + body.len() > self.buffer.len() - self.len {
             self.flush();
         }
-        let header: Vec<u8> =
-            [&[1u8, 0, 0, 0][..], &(body.len() as u32).to_le_bytes(), &id.to_le_bytes()].into_iter().flatten().copied().collect();
+        let header: Vec<u8> = [
+            &[1u8, 0, 0, 0][..],
+            &(body.len() as u32).to_le_bytes(),
+            &id.to_le_bytes(),
+        ]
+        .into_iter()
+        .flatten()
+        .copied()
+        .collect();
         for bytes in [header, body] {
             self.buffer[self.len..self.len + bytes.len()].copy_from_slice(&bytes);
             self.len += bytes.len();
@@ -330,15 +427,30 @@ impl Sending {
                 assert_eq!(first.0, self.verdicts.len() as u64, "verdicts have a gap");
                 self.verdicts.extend((first.0..).zip(verdicts));
             }
-            ChannelCall::Message(TreeMessage::Results { done, failed, deleted, .. }) => {
+            ChannelCall::Message(TreeMessage::Results {
+                done,
+                failed,
+                deleted,
+                ..
+            }) => {
                 for (first, count) in done {
                     for id in first.0..first.0 + count {
-                        assert!(self.verdicts[&id].is_wanted(), "entry {id} was not requested and has a result");
+                        assert!(
+                            self.verdicts[&id].is_wanted(),
+                            "entry {id} was not requested and has a result"
+                        );
                         assert!(self.done.insert(id), "entry {id} has two results");
                     }
                 }
-                let known = |failure: &EntryFailure| failure.id.is_none_or(|id| self.verdicts.contains_key(&id.0));
-                assert!(failed.iter().all(known), "a result arrived before the verdict");
+                let known = |failure: &EntryFailure| {
+                    failure
+                        .id
+                        .is_none_or(|id| self.verdicts.contains_key(&id.0))
+                };
+                assert!(
+                    failed.iter().all(known),
+                    "a result arrived before the verdict"
+                );
                 self.failed.extend(failed);
                 self.deleted.extend(deleted.iter().map(Name::to_string));
             }
@@ -362,8 +474,16 @@ impl Sending {
 
     /// Waits for a successful end.
     pub(super) fn report(&mut self) -> TreeReport {
-        let report = self.wait().as_ref().map_err(FileError::one_line).unwrap().clone();
-        assert_eq!(self.consumed, self.batches, "not all batches were processed");
+        let report = self
+            .wait()
+            .as_ref()
+            .map_err(FileError::one_line)
+            .unwrap()
+            .clone();
+        assert_eq!(
+            self.consumed, self.batches,
+            "not all batches were processed"
+        );
         report
     }
 
@@ -424,7 +544,15 @@ pub(super) enum RawContent {
 pub(super) struct RawName(pub(super) Vec<Vec<u8>>);
 
 impl<C> Encode<C> for RawName {
-    fn encode<W: encode::Write>(&self, e: &mut Encoder<W>, c: &mut C) -> Result<(), encode::Error<W::Error>> {
-        self.0.iter().map(|component| ByteVec::from(component.clone())).collect::<Vec<_>>().encode(e, c)
+    fn encode<W: encode::Write>(
+        &self,
+        e: &mut Encoder<W>,
+        c: &mut C,
+    ) -> Result<(), encode::Error<W::Error>> {
+        self.0
+            .iter()
+            .map(|component| ByteVec::from(component.clone()))
+            .collect::<Vec<_>>()
+            .encode(e, c)
     }
 }

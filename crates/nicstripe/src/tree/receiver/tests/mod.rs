@@ -31,12 +31,20 @@ use crate::{
 };
 
 fn replacing() -> TreeRules {
-    TreeRules { replace: true, ..TreeRules::default() }
+    TreeRules {
+        replace: true,
+        ..TreeRules::default()
+    }
 }
 
 fn set_mtime(path: &Path, mtime: Timestamp) {
     let time = UNIX_EPOCH + Duration::new(mtime.seconds as u64, mtime.nanoseconds);
-    fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
 }
 
 /// Sends a tree with every kind of entry, and two names for one file.
@@ -48,7 +56,14 @@ fn send_all(sending: &mut Sending) -> Vec<EntryId> {
     let large = sending.entry(Some(sub), "large", file(700_000));
     sending.end(sub);
     let symbolic = sending.entry(Some(top), "symbolic", symlink("../nowhere"));
-    let hard = sending.entry(Some(top), "hard", Content::HardLink { to: large, path: name("top/sub/large") });
+    let hard = sending.entry(
+        Some(top),
+        "hard",
+        Content::HardLink {
+            to: large,
+            path: name("top/sub/large"),
+        },
+    );
     sending.end(top);
     sending.decide();
     if sending.verdict(small).is_wanted() {
@@ -66,24 +81,79 @@ fn large_content() -> Vec<u8> {
 #[test]
 fn a_tree_arrives_with_all_that_is_in_it() {
     let ground = RootDir::new();
-    let mut sending = ground.start(TreeRules { modes: true, ..TreeRules::default() });
+    let mut sending = ground.start(TreeRules {
+        modes: true,
+        ..TreeRules::default()
+    });
     let ids = send_all(&mut sending);
     let report = sending.report();
 
-    assert_eq!((report.files, report.bytes, report.directories, report.symlinks, report.hard_links), (3, 700_005, 2, 1, 1));
+    assert_eq!(
+        (
+            report.files,
+            report.bytes,
+            report.directories,
+            report.symlinks,
+            report.hard_links
+        ),
+        (3, 700_005, 2, 1, 1)
+    );
     assert_eq!((report.failed, report.unchanged), (0, 0));
-    assert!(ids.iter().all(|id| sending.verdict(*id) == Verdict::Create && sending.done.contains(&id.0)));
-    assert_eq!(ground.names(), ["top", "top/empty", "top/hard", "top/small", "top/sub", "top/sub/large", "top/symbolic"]);
-    assert_eq!(fs::read(ground.at("top/sub/large")).unwrap(), large_content());
-    let [large, hard] = ["top/sub/large", "top/hard"].map(|path| fs::metadata(ground.at(path)).unwrap());
-    assert_eq!((large.ino(), large.mode() & 0o7777, large.mtime(), large.mtime_nsec()), (hard.ino(), 0o644, MTIME.seconds, 123_456_789));
+    assert!(
+        ids.iter()
+            .all(|id| sending.verdict(*id) == Verdict::Create && sending.done.contains(&id.0))
+    );
+    assert_eq!(
+        ground.names(),
+        [
+            "top",
+            "top/empty",
+            "top/hard",
+            "top/small",
+            "top/sub",
+            "top/sub/large",
+            "top/symbolic"
+        ]
+    );
+    assert_eq!(
+        fs::read(ground.at("top/sub/large")).unwrap(),
+        large_content()
+    );
+    let [large, hard] =
+        ["top/sub/large", "top/hard"].map(|path| fs::metadata(ground.at(path)).unwrap());
+    assert_eq!(
+        (
+            large.ino(),
+            large.mode() & 0o7777,
+            large.mtime(),
+            large.mtime_nsec()
+        ),
+        (hard.ino(), 0o644, MTIME.seconds, 123_456_789)
+    );
     for directory in ["top", "top/sub"] {
         let meta = fs::metadata(ground.at(directory)).unwrap();
-        assert_eq!((meta.mode() & 0o7777, meta.mtime()), (0o755, MTIME.seconds), "{directory}");
+        assert_eq!(
+            (meta.mode() & 0o7777, meta.mtime()),
+            (0o755, MTIME.seconds),
+            "{directory}"
+        );
     }
     let link = fs::symlink_metadata(ground.at("top/symbolic")).unwrap();
-    assert_eq!((link.mtime(), fs::read_link(ground.at("top/symbolic")).unwrap().to_str()), (MTIME.seconds, Some("../nowhere")));
-    assert_eq!((sending.progress.files, sending.progress.files_done, sending.progress.complete), (3, 3, true));
+    assert_eq!(
+        (
+            link.mtime(),
+            fs::read_link(ground.at("top/symbolic")).unwrap().to_str()
+        ),
+        (MTIME.seconds, Some("../nowhere"))
+    );
+    assert_eq!(
+        (
+            sending.progress.files,
+            sending.progress.files_done,
+            sending.progress.complete
+        ),
+        (3, 3, true)
+    );
     assert_eq!(sending.listed.len(), 7);
 }
 
@@ -97,17 +167,39 @@ fn what_is_there_already_is_not_wanted_again() {
     let mut sending = ground.start(TreeRules::default());
     let ids = send_all(&mut sending);
     let report = sending.report();
-    assert!(ids.iter().all(|id| sending.verdict(*id) == Verdict::Same), "{:?}", sending.verdicts);
-    assert_eq!((report.files, report.unchanged, report.hard_links, report.directories, report.failed), (0, 4, 1, 0, 0));
+    assert!(
+        ids.iter().all(|id| sending.verdict(*id) == Verdict::Same),
+        "{:?}",
+        sending.verdicts
+    );
+    assert_eq!(
+        (
+            report.files,
+            report.unchanged,
+            report.hard_links,
+            report.directories,
+            report.failed
+        ),
+        (0, 4, 1, 0, 0)
+    );
     assert!(sending.done.is_empty() && sending.failed.is_empty());
     assert_eq!(sending.progress.skipped_bytes, 700_005);
 }
 
 #[test]
 fn what_differs_is_replaced_only_if_that_is_asked_for() {
-    let newer = Timestamp { seconds: MTIME.seconds + 1, nanoseconds: 0 };
-    let older = Timestamp { seconds: MTIME.seconds - 1, nanoseconds: 0 };
-    let update = || TreeRules { update: true, ..TreeRules::default() };
+    let newer = Timestamp {
+        seconds: MTIME.seconds + 1,
+        nanoseconds: 0,
+    };
+    let older = Timestamp {
+        seconds: MTIME.seconds - 1,
+        nanoseconds: 0,
+    };
+    let update = || TreeRules {
+        update: true,
+        ..TreeRules::default()
+    };
     for (rules, mtime, expected) in [
         (TreeRules::default(), older, Verdict::Exists),
         (replacing(), newer, Verdict::Replace),
@@ -126,8 +218,18 @@ fn what_differs_is_replaced_only_if_that_is_asked_for() {
         }
         let report = sending.report();
         let content = if expected.is_wanted() { "new" } else { "old" };
-        assert_eq!(fs::read_to_string(ground.at("a")).unwrap(), content, "{expected:?}");
-        assert_eq!((report.failed, report.newer), (u64::from(expected == Verdict::Exists), u64::from(expected == Verdict::Newer)));
+        assert_eq!(
+            fs::read_to_string(ground.at("a")).unwrap(),
+            content,
+            "{expected:?}"
+        );
+        assert_eq!(
+            (report.failed, report.newer),
+            (
+                u64::from(expected == Verdict::Exists),
+                u64::from(expected == Verdict::Newer)
+            )
+        );
         assert_eq!(ground.names(), ["a"]);
     }
 }
@@ -138,16 +240,37 @@ fn files_of_one_digest_are_the_same_and_get_the_time() {
     for (path, content) in [("same", "abc"), ("other", "xyz")] {
         fs::write(ground.at(path), content).unwrap();
     }
-    let mut sending = ground.start(TreeRules { checksum: true, replace: true, ..TreeRules::default() });
-    let content = |bytes: &[u8]| Content::File { size: 3, alone: false, digest: Some(Digest(*blake3::hash(bytes).as_bytes())) };
+    let mut sending = ground.start(TreeRules {
+        checksum: true,
+        replace: true,
+        ..TreeRules::default()
+    });
+    let content = |bytes: &[u8]| Content::File {
+        size: 3,
+        alone: false,
+        digest: Some(Digest(*blake3::hash(bytes).as_bytes())),
+    };
     let same = sending.entry(None, "same", content(b"abc"));
-    let link = sending.entry(None, "link", Content::HardLink { to: same, path: name("same") });
+    let link = sending.entry(
+        None,
+        "link",
+        Content::HardLink {
+            to: same,
+            path: name("same"),
+        },
+    );
     let other = sending.entry(None, "other", content(b"abc"));
     sending.decide();
-    assert_eq!([same, link, other].map(|id| sending.verdict(id)), [Verdict::Same, Verdict::Create, Verdict::Replace]);
+    assert_eq!(
+        [same, link, other].map(|id| sending.verdict(id)),
+        [Verdict::Same, Verdict::Create, Verdict::Replace]
+    );
     sending.content(other, b"abc");
     sending.report();
-    assert_eq!(fs::metadata(ground.at("same")).unwrap().mtime(), MTIME.seconds);
+    assert_eq!(
+        fs::metadata(ground.at("same")).unwrap().mtime(),
+        MTIME.seconds
+    );
     assert_eq!(fs::metadata(ground.at("same")).unwrap().nlink(), 2);
     assert_eq!(fs::read_to_string(ground.at("other")).unwrap(), "abc");
 }
@@ -175,17 +298,39 @@ fn a_target_is_a_place_or_a_name() {
         fs::create_dir(ground.at("there")).unwrap();
         std::os::unix::fs::symlink("there", ground.at("inner")).unwrap();
         let target_name = (!target.is_empty()).then(|| name(target));
-        let mut sending = Sending::start(ReceiverRequest { target: target_name, as_name, ..ground.request(TreeRules::default()) });
+        let mut sending = Sending::start(ReceiverRequest {
+            target: target_name,
+            as_name,
+            ..ground.request(TreeRules::default())
+        });
         let top = sending.directory(None, own);
         let id = sending.entry(Some(top), "f", file(1));
-        let path = if own.is_empty() { "f".to_owned() } else { format!("{own}/f") };
-        let link = sending.entry(Some(top), "g", Content::HardLink { to: id, path: name(&path) });
+        let path = if own.is_empty() {
+            "f".to_owned()
+        } else {
+            format!("{own}/f")
+        };
+        let link = sending.entry(
+            Some(top),
+            "g",
+            Content::HardLink {
+                to: id,
+                path: name(&path),
+            },
+        );
         sending.end(top);
         sending.content(id, b"x");
         sending.report();
         assert!(sending.done.contains(&link.0));
-        assert!(ground.at(expected).join("f").is_file() && ground.at(expected).join("g").is_file(), "{target:?} {as_name} {own:?}");
-        assert!(sending.listed.iter().any(|(name, _)| *name == path), "{:?}", sending.listed);
+        assert!(
+            ground.at(expected).join("f").is_file() && ground.at(expected).join("g").is_file(),
+            "{target:?} {as_name} {own:?}"
+        );
+        assert!(
+            sending.listed.iter().any(|(name, _)| *name == path),
+            "{:?}",
+            sending.listed
+        );
     }
 }
 
@@ -193,12 +338,22 @@ fn a_target_is_a_place_or_a_name() {
 fn a_file_that_is_the_target_is_replaced_under_its_own_name() {
     let ground = RootDir::new();
     fs::write(ground.at("name"), "old").unwrap();
-    let request = ReceiverRequest { target: Some(name("name")), as_name: true, ..ground.request(replacing()) };
+    let request = ReceiverRequest {
+        target: Some(name("name")),
+        as_name: true,
+        ..ground.request(replacing())
+    };
     let mut sending = Sending::start(request);
     let id = sending.entry(None, "other", file(3));
     sending.content(id, b"new");
     sending.report();
-    assert_eq!((ground.names(), fs::read_to_string(ground.at("name")).unwrap().as_str()), (vec!["name".to_owned()], "new"));
+    assert_eq!(
+        (
+            ground.names(),
+            fs::read_to_string(ground.at("name")).unwrap().as_str()
+        ),
+        (vec!["name".to_owned()], "new")
+    );
 }
 
 #[test]
@@ -210,26 +365,58 @@ fn a_peer_that_may_only_add_changes_nothing() {
         set_mtime(&ground.at(path), MTIME);
     }
     fs::set_permissions(ground.at("d"), fs::Permissions::from_mode(0o711)).unwrap();
-    let rules = TreeRules { modes: true, delete: true, ..replacing() };
-    let mut sending = Sending::start(ReceiverRequest { append_only: true, ..ground.request(rules) });
+    let rules = TreeRules {
+        modes: true,
+        delete: true,
+        ..replacing()
+    };
+    let mut sending = Sending::start(ReceiverRequest {
+        append_only: true,
+        ..ground.request(rules)
+    });
     let directory = sending.directory(None, "d");
     let same = sending.entry(Some(directory), "same", file(1));
     let differs = sending.entry(Some(directory), "differs", file(2));
-    let linked = sending.entry(Some(directory), "surplus", Content::HardLink { to: same, path: name("d/same") });
+    let linked = sending.entry(
+        Some(directory),
+        "surplus",
+        Content::HardLink {
+            to: same,
+            path: name("d/same"),
+        },
+    );
     let pointed = sending.entry(Some(directory), "differs", symlink("same"));
     let new = sending.entry(Some(directory), "new", file(1));
     sending.end(directory);
     sending.decide();
     let verdicts = [same, differs, linked, pointed, new].map(|id| sending.verdict(id));
-    assert_eq!(verdicts, [Verdict::Same, Verdict::Refused, Verdict::Refused, Verdict::Refused, Verdict::Create]);
+    assert_eq!(
+        verdicts,
+        [
+            Verdict::Same,
+            Verdict::Refused,
+            Verdict::Refused,
+            Verdict::Refused,
+            Verdict::Create
+        ]
+    );
     sending.content(new, b"n");
     let report = sending.report();
     assert_eq!((report.failed, report.deleted, report.files), (3, 0, 1));
-    assert!(sending.failed.iter().all(|failure| failure.code == FailCode::Refused));
+    assert!(
+        sending
+            .failed
+            .iter()
+            .all(|failure| failure.code == FailCode::Refused)
+    );
     assert_eq!(fs::metadata(ground.at("d")).unwrap().mode() & 0o7777, 0o711);
     for path in ["d/same", "d/differs", "d/surplus"] {
         let meta = fs::metadata(ground.at(path)).unwrap();
-        assert_eq!((meta.len(), meta.nlink(), meta.mode() & 0o7777), (1, 1, 0o666 & !crate::file::umask()), "{path}");
+        assert_eq!(
+            (meta.len(), meta.nlink(), meta.mode() & 0o7777),
+            (1, 1, 0o666 & !crate::file::umask()),
+            "{path}"
+        );
     }
 }
 
@@ -239,66 +426,177 @@ fn a_dry_run_decides_and_changes_nothing() {
     fs::create_dir(ground.at("top")).unwrap();
     fs::write(ground.at("top/surplus"), "x").unwrap();
     fs::write(ground.at("top/small"), "differs").unwrap();
-    let before = (ground.names(), fs::metadata(ground.at("top")).unwrap().mtime());
-    let mut sending = ground.start(TreeRules { dry_run: true, delete: true, ..replacing() });
+    let before = (
+        ground.names(),
+        fs::metadata(ground.at("top")).unwrap().mtime(),
+    );
+    let mut sending = ground.start(TreeRules {
+        dry_run: true,
+        delete: true,
+        ..replacing()
+    });
     let top = sending.directory(None, "top");
     let small = sending.entry(Some(top), "small", file(5));
     let sub = sending.directory(Some(top), "sub");
     let inner = sending.entry(Some(sub), "inner", file(7));
-    let hard = sending.entry(Some(sub), "hard", Content::HardLink { to: inner, path: name("top/sub/inner") });
-    let alone = sending.entry(Some(sub), "alone", Content::File { size: 1 << 40, alone: true, digest: None });
+    let hard = sending.entry(
+        Some(sub),
+        "hard",
+        Content::HardLink {
+            to: inner,
+            path: name("top/sub/inner"),
+        },
+    );
+    let alone = sending.entry(
+        Some(sub),
+        "alone",
+        Content::File {
+            size: 1 << 40,
+            alone: true,
+            digest: None,
+        },
+    );
     let symbolic = sending.entry(Some(sub), "symbolic", symlink("x"));
     sending.end(sub);
     sending.end(top);
     let report = sending.report();
-    assert_eq!([top, small, sub].map(|id| sending.verdict(id)), [Verdict::Same, Verdict::Replace, Verdict::Create]);
-    assert!([inner, hard, alone, symbolic].iter().all(|id| sending.verdict(*id) == Verdict::Create));
-    assert_eq!((report.files, report.directories, report.symlinks, report.hard_links, report.deleted), (3, 1, 1, 1, 1));
-    assert_eq!((sending.deleted.clone(), sending.done.len(), sending.alone.len()), (vec!["top/surplus".to_owned()], 0, 0));
-    assert_eq!((ground.names(), fs::metadata(ground.at("top")).unwrap().mtime()), before);
+    assert_eq!(
+        [top, small, sub].map(|id| sending.verdict(id)),
+        [Verdict::Same, Verdict::Replace, Verdict::Create]
+    );
+    assert!(
+        [inner, hard, alone, symbolic]
+            .iter()
+            .all(|id| sending.verdict(*id) == Verdict::Create)
+    );
+    assert_eq!(
+        (
+            report.files,
+            report.directories,
+            report.symlinks,
+            report.hard_links,
+            report.deleted
+        ),
+        (3, 1, 1, 1, 1)
+    );
+    assert_eq!(
+        (
+            sending.deleted.clone(),
+            sending.done.len(),
+            sending.alone.len()
+        ),
+        (vec!["top/surplus".to_owned()], 0, 0)
+    );
+    assert_eq!(
+        (
+            ground.names(),
+            fs::metadata(ground.at("top")).unwrap().mtime()
+        ),
+        before
+    );
 }
 
 #[test]
 fn a_dry_run_makes_no_target() {
     let ground = RootDir::new();
     for as_name in [true, false] {
-        let rules = TreeRules { dry_run: true, ..TreeRules::default() };
-        let request = ReceiverRequest { target: Some(name("a/b")), as_name, ..ground.request(rules) };
+        let rules = TreeRules {
+            dry_run: true,
+            ..TreeRules::default()
+        };
+        let request = ReceiverRequest {
+            target: Some(name("a/b")),
+            as_name,
+            ..ground.request(rules)
+        };
         let mut sending = Sending::start(request);
         let top = sending.directory(None, "top");
         let inner = sending.entry(Some(top), "f", file(1));
         sending.end(top);
         sending.report();
-        assert_eq!((sending.verdict(top), sending.verdict(inner)), (Verdict::Create, Verdict::Create));
+        assert_eq!(
+            (sending.verdict(top), sending.verdict(inner)),
+            (Verdict::Create, Verdict::Create)
+        );
         assert!(ground.names().is_empty());
     }
 }
 
 fn offer(size: u64) -> Offer {
-    let source = SourceIdentity { size, mtime: MTIME, ..SourceIdentity::default() };
-    Offer { transfer: TransferId(9), source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0o600, kind: None, data: None }
+    let source = SourceIdentity {
+        size,
+        mtime: MTIME,
+        ..SourceIdentity::default()
+    };
+    Offer {
+        transfer: TransferId(9),
+        source,
+        chunk_log2: ChunkSize::DEFAULT.log2(),
+        mode: 0o600,
+        kind: None,
+        data: None,
+    }
 }
 
 /// Opens the target of a standalone file, as a session does.
-fn open_standalone(sending: &Sending, id: EntryId, size: u64) -> Result<crate::file::Target, crate::file::FileError> {
+fn open_standalone(
+    sending: &Sending,
+    id: EntryId,
+    size: u64,
+) -> Result<crate::file::Target, crate::file::FileError> {
     let (answer, opened) = std::sync::mpsc::channel();
     let answer = Box::new(move |result: Result<_, _>| answer.send(result).unwrap());
     let (offer, options) = (Box::new(offer(size)), PutOptions::default());
-    sending.inputs.send(ReceiverInput::OpenStandalone { id, offer, options, answer }).unwrap();
-    opened.recv_timeout(Duration::from_secs(20)).unwrap().map(|(target, _)| target)
+    sending
+        .inputs
+        .send(ReceiverInput::OpenStandalone {
+            id,
+            offer,
+            options,
+            answer,
+        })
+        .unwrap();
+    opened
+        .recv_timeout(Duration::from_secs(20))
+        .unwrap()
+        .map(|(target, _)| target)
 }
 
 #[test]
 fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
     let ground = RootDir::new();
     fs::write(ground.at("alone"), "old").unwrap();
-    let mut sending = ground.start(TreeRules { modes: true, ..replacing() });
-    let content = || Content::File { size: 5, alone: true, digest: None };
-    let entry = Entry { mode: 0o751, ..sending.plain(None, "alone", content()) };
+    let mut sending = ground.start(TreeRules {
+        modes: true,
+        ..replacing()
+    });
+    let content = || Content::File {
+        size: 5,
+        alone: true,
+        digest: None,
+    };
+    let entry = Entry {
+        mode: 0o751,
+        ..sending.plain(None, "alone", content())
+    };
     let id = sending.tell(entry);
-    let link = sending.entry(None, "link", Content::HardLink { to: id, path: name("alone") });
+    let link = sending.entry(
+        None,
+        "link",
+        Content::HardLink {
+            to: id,
+            path: name("alone"),
+        },
+    );
     let failing = sending.entry(None, "failing", content());
-    let orphan = sending.entry(None, "orphan", Content::HardLink { to: failing, path: name("failing") });
+    let orphan = sending.entry(
+        None,
+        "orphan",
+        Content::HardLink {
+            to: failing,
+            path: name("failing"),
+        },
+    );
     sending.decide();
     assert_eq!(sending.alone, [id, failing]);
     assert!(open_standalone(&sending, link, 5).is_err());
@@ -309,21 +607,59 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
     buffer.bytes_mut(5).copy_from_slice(b"alone");
     let chunk = nicstripe_proto::ChunkId(0);
     let value = chunk_value(grid, chunk, b"alone").unwrap();
-    let header = DataHeader { transfer: TransferId(9), chunk, value, len: 5, raw_len: 0, last: true };
-    target.write_chunk(Arrived { path: PathId(0), header, buffer }, |_, result| result.unwrap());
-    target.commit(Digest(*blake3::hash(b"alone").as_bytes())).unwrap();
-    sending.inputs.send(ReceiverInput::StandaloneEnded { id, result: Ok(()) }).unwrap();
-    let error = EntryError { code: FailCode::SourceChanged, text: "it changed".into() };
-    sending.inputs.send(ReceiverInput::StandaloneEnded { id: failing, result: Err(error) }).unwrap();
+    let header = DataHeader {
+        transfer: TransferId(9),
+        chunk,
+        value,
+        len: 5,
+        raw_len: 0,
+        last: true,
+    };
+    target.write_chunk(
+        Arrived {
+            path: PathId(0),
+            header,
+            buffer,
+        },
+        |_, result| result.unwrap(),
+    );
+    target
+        .commit(Digest(*blake3::hash(b"alone").as_bytes()))
+        .unwrap();
+    sending
+        .inputs
+        .send(ReceiverInput::StandaloneEnded { id, result: Ok(()) })
+        .unwrap();
+    let error = EntryError {
+        code: FailCode::SourceChanged,
+        text: "it changed".into(),
+    };
+    sending
+        .inputs
+        .send(ReceiverInput::StandaloneEnded {
+            id: failing,
+            result: Err(error),
+        })
+        .unwrap();
 
     let report = sending.report();
     assert_eq!((report.files, report.hard_links, report.failed), (1, 1, 2));
     assert_eq!(
-        sending.failed.iter().map(|failure| (failure.id, failure.code)).collect::<Vec<_>>(),
-        [(Some(failing), FailCode::SourceChanged), (Some(orphan), FailCode::Refused)]
+        sending
+            .failed
+            .iter()
+            .map(|failure| (failure.id, failure.code))
+            .collect::<Vec<_>>(),
+        [
+            (Some(failing), FailCode::SourceChanged),
+            (Some(orphan), FailCode::Refused)
+        ]
     );
     let meta = fs::metadata(ground.at("link")).unwrap();
-    assert_eq!((meta.len(), meta.mode() & 0o7777, meta.mtime(), meta.nlink()), (5, 0o751, MTIME.seconds, 2));
+    assert_eq!(
+        (meta.len(), meta.mode() & 0o7777, meta.mtime(), meta.nlink()),
+        (5, 0o751, MTIME.seconds, 2)
+    );
 }
 
 #[test]
@@ -337,31 +673,67 @@ fn a_stop_leaves_nothing_half_written() {
     sending.content(second, b"x");
     sending.flush();
     sending.inputs.send(ReceiverInput::Stop).unwrap();
-    assert_eq!(sending.wait().as_ref().unwrap_err().code, FailCode::Cancelled);
-    assert!(ground.names().iter().all(|name| name == "second"), "{:?}", ground.names());
+    assert_eq!(
+        sending.wait().as_ref().unwrap_err().code,
+        FailCode::Cancelled
+    );
+    assert!(
+        ground.names().iter().all(|name| name == "second"),
+        "{:?}",
+        ground.names()
+    );
 }
 
 #[test]
 fn what_the_sender_cannot_send_is_told_here_too() {
     let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
-    let reason = Reason { code: FailCode::Io, text: "no\u{1b}[31m".into() };
-    sending.push(&Record::Trouble(Box::new(Trouble { name: Some(name("a/b")), reason, label: None })));
-    let reason = Reason { code: FailCode::NotFound, text: "gone".into() };
-    sending.push(&Record::Trouble(Box::new(Trouble { name: None, reason, label: Some("/away\u{1b}".into()) })));
+    let reason = Reason {
+        code: FailCode::Io,
+        text: "no\u{1b}[31m".into(),
+    };
+    sending.push(&Record::Trouble(Box::new(Trouble {
+        name: Some(name("a/b")),
+        reason,
+        label: None,
+    })));
+    let reason = Reason {
+        code: FailCode::NotFound,
+        text: "gone".into(),
+    };
+    sending.push(&Record::Trouble(Box::new(Trouble {
+        name: None,
+        reason,
+        label: Some("/away\u{1b}".into()),
+    })));
     let report = sending.report();
     assert_eq!(report.failures[1].name, "/away\\u{1b}");
-    let failed = EntryOutcome::Failed { code: FailCode::Io, text: "no\\u{1b}[31m".into() };
-    assert_eq!((report.failed, sending.listed.as_slice(), sending.failed.len()), (2, &[("a/b".to_owned(), failed)][..], 0));
+    let failed = EntryOutcome::Failed {
+        code: FailCode::Io,
+        text: "no\\u{1b}[31m".into(),
+    };
+    assert_eq!(
+        (
+            report.failed,
+            sending.listed.as_slice(),
+            sending.failed.len()
+        ),
+        (2, &[("a/b".to_owned(), failed)][..], 0)
+    );
 }
 
 #[test]
 fn what_is_not_copied_is_counted_and_told_here_too() {
     let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
-    sending.push(&Record::Special(Box::new(Special { name: name("a/socket") })));
+    sending.push(&Record::Special(Box::new(Special {
+        name: name("a/socket"),
+    })));
     assert_eq!(sending.report().special, 1);
-    assert_eq!(sending.listed, [("a/socket".to_owned(), EntryOutcome::Special)]);
+    assert_eq!(
+        sending.listed,
+        [("a/socket".to_owned(), EntryOutcome::Special)]
+    );
 }
 
 #[test]
@@ -369,8 +741,16 @@ fn an_abandoned_file_fails_and_the_rest_arrives() {
     let ground = RootDir::new();
     let mut sending = ground.start(TreeRules::default());
     let directory = sending.directory(None, "d");
-    let [begun, not_begun, whole] = ["begun", "not_begun", "whole"].map(|own| sending.entry(Some(directory), own, file(500_000)));
-    let link = sending.entry(Some(directory), "link", Content::HardLink { to: begun, path: name("d/begun") });
+    let [begun, not_begun, whole] = ["begun", "not_begun", "whole"]
+        .map(|own| sending.entry(Some(directory), own, file(500_000)));
+    let link = sending.entry(
+        Some(directory),
+        "link",
+        Content::HardLink {
+            to: begun,
+            path: name("d/begun"),
+        },
+    );
     sending.end(directory);
     sending.decide();
     sending.piece(begun, 0, false, &[1; 100_000]);
@@ -382,7 +762,14 @@ fn an_abandoned_file_fails_and_the_rest_arrives() {
     let report = sending.report();
     assert_eq!((report.files, report.failed, report.directories), (1, 3, 1));
     assert!(sending.done.contains(&directory.0));
-    assert_eq!(sending.failed.iter().map(|failure| failure.id).collect::<Vec<_>>(), [Some(link)]);
+    assert_eq!(
+        sending
+            .failed
+            .iter()
+            .map(|failure| failure.id)
+            .collect::<Vec<_>>(),
+        [Some(link)]
+    );
     assert_eq!(ground.names(), ["d", "d/whole"]);
 }
 
@@ -396,7 +783,13 @@ fn a_name_that_is_taken_meanwhile_fails_and_stays() {
     sending.content(id, b"new");
     assert_eq!(sending.report().failed, 1);
     assert_eq!(sending.failed[0].code, FailCode::Exists);
-    assert_eq!((fs::read_to_string(ground.at("f")).unwrap().as_str(), ground.names().len()), ("mine", 1));
+    assert_eq!(
+        (
+            fs::read_to_string(ground.at("f")).unwrap().as_str(),
+            ground.names().len()
+        ),
+        ("mine", 1)
+    );
 }
 
 #[test]
@@ -408,7 +801,13 @@ fn what_a_killed_attempt_left_is_no_obstacle() {
     let id = sending.entry(None, "f", file(3));
     sending.content(id, b"new");
     sending.report();
-    assert_eq!((ground.names(), fs::read_to_string(ground.at("f")).unwrap().as_str()), (vec!["f".to_owned()], "new"));
+    assert_eq!(
+        (
+            ground.names(),
+            fs::read_to_string(ground.at("f")).unwrap().as_str()
+        ),
+        (vec!["f".to_owned()], "new")
+    );
 }
 
 #[test]
@@ -424,7 +823,10 @@ fn what_is_in_the_way_of_a_directory_is_one_failure_whatever_was_to_go_into_it()
     let beside = sending.entry(None, "beside", file(1));
     sending.content(beside, b"x");
     let report = sending.report();
-    assert_eq!([directory, sub, inner].map(|id| sending.verdict(id)), [Verdict::Exists, Verdict::Blocked, Verdict::Blocked]);
+    assert_eq!(
+        [directory, sub, inner].map(|id| sending.verdict(id)),
+        [Verdict::Exists, Verdict::Blocked, Verdict::Blocked]
+    );
     assert_eq!((report.failed, report.files), (1, 1));
     assert_eq!(ground.names(), ["beside", "d"]);
 }
@@ -437,7 +839,9 @@ fn batches_are_consumed_while_thousands_of_files_are_written() {
     let content = [3; 3_000];
     let top = sending.directory(None, "top");
     while left > 0 {
-        let ids: Vec<EntryId> = (0..1000).map(|index| sending.entry(Some(top), &format!("f{left}-{index}"), file(content.len()))).collect();
+        let ids: Vec<EntryId> = (0..1000)
+            .map(|index| sending.entry(Some(top), &format!("f{left}-{index}"), file(content.len())))
+            .collect();
         left -= ids.len();
         sending.decide();
         ids.into_iter().for_each(|id| sending.content(id, &content));
@@ -445,11 +849,22 @@ fn batches_are_consumed_while_thousands_of_files_are_written() {
     sending.end(top);
     let report = sending.report();
     assert_eq!(
-        (report.files, report.bytes, sending.listed.iter().filter(|(_, outcome)| is_copied(outcome)).count()),
+        (
+            report.files,
+            report.bytes,
+            sending
+                .listed
+                .iter()
+                .filter(|(_, outcome)| is_copied(outcome))
+                .count()
+        ),
         (6_000, 18_000_000, 6_001)
     );
     let mut bytes = [0; 3_000];
-    fs::File::open(ground.at("top/f1000-999")).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+    fs::File::open(ground.at("top/f1000-999"))
+        .unwrap()
+        .read_exact_at(&mut bytes, 0)
+        .unwrap();
     assert_eq!(bytes, content);
 }
 
@@ -465,9 +880,14 @@ fn a_full_disk_fails_what_does_not_fit() {
     let disk = tempfile::tempdir_in(std::env::var_os("NICSTRIPE_SMALL_DISK").unwrap()).unwrap();
     let ground = RootDir::new();
     let root = std::sync::Arc::new(crate::file::Root::open(disk.path()).unwrap());
-    let mut sending = Sending::start(ReceiverRequest { root, ..ground.request(TreeRules::default()) });
+    let mut sending = Sending::start(ReceiverRequest {
+        root,
+        ..ground.request(TreeRules::default())
+    });
     let content = vec![5; 1 << 20];
-    let ids: Vec<EntryId> = (0..32).map(|index| sending.entry(None, &format!("f{index}"), file(content.len()))).collect();
+    let ids: Vec<EntryId> = (0..32)
+        .map(|index| sending.entry(None, &format!("f{index}"), file(content.len())))
+        .collect();
     sending.decide();
     for id in ids {
         sending.content(id, &content);
@@ -477,11 +897,28 @@ fn a_full_disk_fails_what_does_not_fit() {
     let report = sending.report();
     assert!(report.failed > 0 && report.files > 0);
     assert_eq!(report.files + report.failed, 33);
-    assert!(sending.failed.iter().all(|failure| failure.code == FailCode::NoSpace), "{:?}", sending.failed);
+    assert!(
+        sending
+            .failed
+            .iter()
+            .all(|failure| failure.code == FailCode::NoSpace),
+        "{:?}",
+        sending.failed
+    );
     assert_eq!(sending.verdict(late), Verdict::Refused);
-    assert!(fs::read_dir(disk.path()).unwrap().all(|entry| entry.unwrap().metadata().unwrap().len() == 1 << 20));
+    assert!(
+        fs::read_dir(disk.path())
+            .unwrap()
+            .all(|entry| entry.unwrap().metadata().unwrap().len() == 1 << 20)
+    );
 }
 
 fn abandoned(id: EntryId) -> Record<'static> {
-    Record::Abandoned { id, reason: Reason { code: FailCode::SourceChanged, text: "it changed".into() } }
+    Record::Abandoned {
+        id,
+        reason: Reason {
+            code: FailCode::SourceChanged,
+            text: "it changed".into(),
+        },
+    }
 }

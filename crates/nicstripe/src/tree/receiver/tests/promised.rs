@@ -23,15 +23,27 @@ struct Request {
 
 impl Request {
     fn start(&self, ground: &RootDir) -> Sending {
-        let source = |text: &&str| TreeSource { name: Some(name(text.trim_end_matches('/'))), content: text.ends_with('/') };
+        let source = |text: &&str| TreeSource {
+            name: Some(name(text.trim_end_matches('/'))),
+            content: text.ends_with('/'),
+        };
         let sources: Vec<TreeSource> = self.sources.iter().map(source).collect();
         let walk = WalkRules {
             recursive: self.recursive,
             one_file_system: self.one_file_system,
-            only: self.listed.map(|listed| listed.iter().map(|text| name(text)).collect()),
+            only: self
+                .listed
+                .map(|listed| listed.iter().map(|text| name(text)).collect()),
             ..WalkRules::default()
         };
-        let filters = Filters::new(&self.filters.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+        let filters = Filters::new(
+            &self
+                .filters
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+        )
+        .unwrap();
         Sending::start(ReceiverRequest {
             promised: Some(Promised::new(&sources, &walk)),
             excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
@@ -47,8 +59,14 @@ fn announce(sending: &mut Sending, paths: &[&str]) {
     for path in paths {
         let mut names: Vec<&str> = path.split('/').collect();
         let own = names.pop().unwrap();
-        let shared = open.iter().zip(&names).take_while(|((known, _), name)| known == *name).count();
-        open.drain(shared..).rev().for_each(|(_, id)| sending.end(id));
+        let shared = open
+            .iter()
+            .zip(&names)
+            .take_while(|((known, _), name)| known == *name)
+            .count();
+        open.drain(shared..)
+            .rev()
+            .for_each(|(_, id)| sending.end(id));
         for &name in &names[shared..] {
             let id = sending.directory(open.last().map(|(_, id)| *id), name);
             open.push((name, id));
@@ -65,8 +83,16 @@ fn announce(sending: &mut Sending, paths: &[&str]) {
 type Case = (Request, &'static [&'static str], Option<&'static str>);
 
 fn cases() -> Vec<Case> {
-    let sources = |sources| Request { sources, recursive: true, ..Request::default() };
-    let listed = |listed| Request { sources: &["s"], listed: Some(listed), ..Request::default() };
+    let sources = |sources| Request {
+        sources,
+        recursive: true,
+        ..Request::default()
+    };
+    let listed = |listed| Request {
+        sources: &["s"],
+        listed: Some(listed),
+        ..Request::default()
+    };
     vec![
         (sources(&["top/a", "top/b"]), &["a", "b"], None),
         (sources(&["top/a", "top/b"]), &["b", "a"], None),
@@ -75,27 +101,102 @@ fn cases() -> Vec<Case> {
         (sources(&["top/a/"]), &[], Some("top/a")),
         (sources(&["top/a/"]), &["/f"], None),
         (sources(&["top/a/", "top/b/"]), &["/f"], Some("top/b")),
-        (listed(&["a", "d/b", "d/e/c"]), &["s/a", "s/d/b", "s/d/e/c"], None),
-        (listed(&["a", "d/b", "d/e/c"]), &["s/d/b", "s/d/e/c"], Some("a")),
-        (listed(&["a", "d/b", "d/e/c"]), &["s/a", "s/d/b", "s/d/e/"], Some("d/e/c")),
+        (
+            listed(&["a", "d/b", "d/e/c"]),
+            &["s/a", "s/d/b", "s/d/e/c"],
+            None,
+        ),
+        (
+            listed(&["a", "d/b", "d/e/c"]),
+            &["s/d/b", "s/d/e/c"],
+            Some("a"),
+        ),
+        (
+            listed(&["a", "d/b", "d/e/c"]),
+            &["s/a", "s/d/b", "s/d/e/"],
+            Some("d/e/c"),
+        ),
         (listed(&["a", "d/b", "d/e/c"]), &["s/a"], Some("d")),
         (listed(&["a", "d/b"]), &["s/a", "s/d"], Some("d/b")),
         (listed(&["a"]), &["s"], Some("a")),
         (listed(&["d", "d/b"]), &["s/d/"], Some("d/b")),
         (listed(&[]), &["s/"], None),
         // A listed directory comes with everything in it, which the receiver cannot know.
-        (Request { recursive: true, ..listed(&["d", "d/b"]) }, &["s/d/x"], None),
+        (
+            Request {
+                recursive: true,
+                ..listed(&["d", "d/b"])
+            },
+            &["s/d/x"],
+            None,
+        ),
         // Two sources, each with all listed names.
-        (Request { sources: &["s", "t"], ..listed(&["a"]) }, &["s/a", "t/a"], None),
-        (Request { sources: &["s", "t"], ..listed(&["a"]) }, &["s/a", "t/"], Some("a")),
+        (
+            Request {
+                sources: &["s", "t"],
+                ..listed(&["a"])
+            },
+            &["s/a", "t/a"],
+            None,
+        ),
+        (
+            Request {
+                sources: &["s", "t"],
+                ..listed(&["a"])
+            },
+            &["s/a", "t/"],
+            Some("a"),
+        ),
         // Filters of the client itself.
-        (Request { filters: &["*.o"], ..listed(&["a.o", "b"]) }, &["s/b"], None),
-        (Request { filters: &["d/"], ..listed(&["d/a", "b"]) }, &["s/b"], None),
-        (Request { filters: &["*.o"], ..listed(&["a.o", "b"]) }, &["s/"], Some("b")),
+        (
+            Request {
+                filters: &["*.o"],
+                ..listed(&["a.o", "b"])
+            },
+            &["s/b"],
+            None,
+        ),
+        (
+            Request {
+                filters: &["d/"],
+                ..listed(&["d/a", "b"])
+            },
+            &["s/b"],
+            None,
+        ),
+        (
+            Request {
+                filters: &["*.o"],
+                ..listed(&["a.o", "b"])
+            },
+            &["s/"],
+            Some("b"),
+        ),
         // A directory on another file system is not entered.
-        (Request { one_file_system: true, ..listed(&["d/b"]) }, &["s/d/"], None),
-        (Request { one_file_system: true, ..listed(&["b"]) }, &["s/"], Some("b")),
-        (Request { one_file_system: true, ..listed(&["d/b", "d/c"]) }, &["s/d/b"], Some("d/c")),
+        (
+            Request {
+                one_file_system: true,
+                ..listed(&["d/b"])
+            },
+            &["s/d/"],
+            None,
+        ),
+        (
+            Request {
+                one_file_system: true,
+                ..listed(&["b"])
+            },
+            &["s/"],
+            Some("b"),
+        ),
+        (
+            Request {
+                one_file_system: true,
+                ..listed(&["d/b", "d/c"])
+            },
+            &["s/d/b"],
+            Some("d/c"),
+        ),
     ]
 }
 
@@ -109,7 +210,10 @@ fn a_sender_that_leaves_out_what_was_asked_for_is_found_out() {
             None => assert_eq!(sending.report().failed, 0, "case {index}"),
             Some(missing) => {
                 let text = sending.breach();
-                assert!(text.contains(&format!("without \"{missing}\", which was requested")), "case {index}: {text}");
+                assert!(
+                    text.contains(&format!("without \"{missing}\", which was requested")),
+                    "case {index}: {text}"
+                );
             }
         }
     }
@@ -118,10 +222,21 @@ fn a_sender_that_leaves_out_what_was_asked_for_is_found_out() {
 #[test]
 fn a_source_that_the_sender_cannot_read_is_told_once() {
     let ground = RootDir::quick();
-    let mut sending = Request { sources: &["a", "b"], ..Request::default() }.start(&ground);
+    let mut sending = Request {
+        sources: &["a", "b"],
+        ..Request::default()
+    }
+    .start(&ground);
     announce(&mut sending, &["a"]);
-    let reason = Reason { code: FailCode::NotFound, text: "no such file".into() };
-    sending.push(&Record::Trouble(Box::new(Trouble { name: None, reason, label: Some("b".into()) })));
+    let reason = Reason {
+        code: FailCode::NotFound,
+        text: "no such file".into(),
+    };
+    sending.push(&Record::Trouble(Box::new(Trouble {
+        name: None,
+        reason,
+        label: Some("b".into()),
+    })));
     assert_eq!(sending.report().failed, 1);
 }
 
@@ -129,7 +244,11 @@ fn a_source_that_the_sender_cannot_read_is_told_once() {
 fn a_client_gets_only_what_it_asked_for_and_only_once() {
     for second in [".bashrc", "asked"] {
         let ground = RootDir::new();
-        let mut sending = Request { sources: &["asked"], ..Request::default() }.start(&ground);
+        let mut sending = Request {
+            sources: &["asked"],
+            ..Request::default()
+        }
+        .start(&ground);
         sending.entry(None, "asked", symlink("x"));
         sending.entry(None, second, file(1));
         assert!(sending.breach().contains("not requested"));

@@ -16,8 +16,16 @@ use nicstripe_proto::tree::{Content, EntryId, TreeRules};
 use super::harness::{RootDir, Sending, file, name, symlink};
 
 /// Swaps continuously until stopped; returns the number of swaps.
-fn race(ground: &RootDir, stop: &Arc<AtomicBool>, swaps: &Arc<AtomicU64>) -> thread::JoinHandle<()> {
-    let (victim, aside, link) = (ground.at("d/victim"), ground.at("d/aside"), ground.at("d/link"));
+fn race(
+    ground: &RootDir,
+    stop: &Arc<AtomicBool>,
+    swaps: &Arc<AtomicU64>,
+) -> thread::JoinHandle<()> {
+    let (victim, aside, link) = (
+        ground.at("d/victim"),
+        ground.at("d/aside"),
+        ground.at("d/link"),
+    );
     let outside = ground.outside().join("dir");
     let (stop, swaps) = (stop.clone(), swaps.clone());
     thread::spawn(move || {
@@ -45,10 +53,24 @@ fn send(sending: &mut Sending, round: u64) {
     }
     ids.push(sending.entry(Some(victim), "secret", file(3)));
     sending.entry(Some(victim), "symbolic", symlink(&format!("round{round}")));
-    sending.entry(Some(victim), "hard", Content::HardLink { to: ids[0], path: name("d/victim/f0") });
+    sending.entry(
+        Some(victim),
+        "hard",
+        Content::HardLink {
+            to: ids[0],
+            path: name("d/victim/f0"),
+        },
+    );
     sending.decide();
-    let wanted: Vec<EntryId> =
-        ids.into_iter().filter(|id| sending.verdicts.get(&id.0).is_some_and(|verdict| verdict.is_wanted())).collect();
+    let wanted: Vec<EntryId> = ids
+        .into_iter()
+        .filter(|id| {
+            sending
+                .verdicts
+                .get(&id.0)
+                .is_some_and(|verdict| verdict.is_wanted())
+        })
+        .collect();
     for id in wanted {
         sending.content(id, b"bad");
     }
@@ -61,26 +83,45 @@ fn send(sending: &mut Sending, round: u64) {
 /// `NICSTRIPE_RACE_SECONDS` makes it longer.
 #[test]
 fn no_race_leads_out() {
-    let seconds = std::env::var("NICSTRIPE_RACE_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(3);
+    let seconds = std::env::var("NICSTRIPE_RACE_SECONDS")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(3);
     let ground = RootDir::quick();
     fs::create_dir_all(ground.at("d/victim")).unwrap();
     fs::create_dir(ground.outside().join("dir/inner")).unwrap();
     let before = ground.snapshot();
-    let (stop, swaps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (stop, swaps) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
     let racer = race(&ground, &stop, &swaps);
     let started = Instant::now();
     let (mut rounds, mut written) = (0, 0);
     while started.elapsed() < Duration::from_secs(seconds) {
-        let rules = TreeRules { replace: true, delete: true, modes: true, ..TreeRules::default() };
+        let rules = TreeRules {
+            replace: true,
+            delete: true,
+            modes: true,
+            ..TreeRules::default()
+        };
         let mut sending = ground.start(rules);
         send(&mut sending, rounds);
         rounds += 1;
         written += sending.done.len();
-        assert_eq!(ground.snapshot(), before, "after {rounds} rounds and {} swaps", swaps.load(Ordering::Relaxed));
+        assert_eq!(
+            ground.snapshot(),
+            before,
+            "after {rounds} rounds and {} swaps",
+            swaps.load(Ordering::Relaxed)
+        );
     }
     stop.store(true, Ordering::Relaxed);
     racer.join().unwrap();
     let swaps = swaps.load(Ordering::Relaxed);
     println!("{rounds} trees, {written} entries written, {swaps} swaps in {seconds} s");
-    assert!(written > 0 && swaps > 100, "no race: {written} entries written, {swaps} swaps");
+    assert!(
+        written > 0 && swaps > 100,
+        "no race: {written} entries written, {swaps} swaps"
+    );
 }

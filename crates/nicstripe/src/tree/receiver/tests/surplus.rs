@@ -16,9 +16,16 @@ fn with_surplus() -> RootDir {
     for directory in ["d/gone/deep/deeper", "d/kept", "d/mixed", "beside"] {
         fs::create_dir_all(ground.at(directory)).unwrap();
     }
-    for path in
-        ["d/gone/deep/f", "d/told", "d/surplus", "d/mixed/x.log", "d/mixed/y", "d/x.log", "d/.f.01234567.nicstripe-part", "beside/f"]
-    {
+    for path in [
+        "d/gone/deep/f",
+        "d/told",
+        "d/surplus",
+        "d/mixed/x.log",
+        "d/mixed/y",
+        "d/x.log",
+        "d/.f.01234567.nicstripe-part",
+        "beside/f",
+    ] {
         fs::write(ground.at(path), "x").unwrap();
     }
     std::os::unix::fs::symlink(ground.outside().join("dir"), ground.at("d/link")).unwrap();
@@ -29,9 +36,16 @@ fn with_surplus() -> RootDir {
 fn what_the_sender_does_not_have_is_deleted() {
     let ground = with_surplus();
     let before = ground.snapshot();
-    let excludes = Box::new(|path: &Path, _| path.extension().is_some_and(|extension| extension == "log"));
-    let rules = TreeRules { delete: true, ..replacing() };
-    let mut sending = Sending::start(ReceiverRequest { excludes, ..ground.request(rules) });
+    let excludes =
+        Box::new(|path: &Path, _| path.extension().is_some_and(|extension| extension == "log"));
+    let rules = TreeRules {
+        delete: true,
+        ..replacing()
+    };
+    let mut sending = Sending::start(ReceiverRequest {
+        excludes,
+        ..ground.request(rules)
+    });
     let directory = sending.directory(None, "d");
     let told = sending.entry(Some(directory), "told", file(1));
     let kept = sending.directory(Some(directory), "kept");
@@ -40,11 +54,32 @@ fn what_the_sender_does_not_have_is_deleted() {
     sending.decide();
     sending.content(told, b"y");
     let report = sending.report();
-    let left = ["beside", "beside/f", "d", "d/.f.01234567.nicstripe-part", "d/kept", "d/mixed", "d/mixed/x.log", "d/told", "d/x.log"];
+    let left = [
+        "beside",
+        "beside/f",
+        "d",
+        "d/.f.01234567.nicstripe-part",
+        "d/kept",
+        "d/mixed",
+        "d/mixed/x.log",
+        "d/told",
+        "d/x.log",
+    ];
     assert_eq!(ground.names(), left);
     let mut deleted = sending.deleted.clone();
     deleted.sort();
-    assert_eq!(deleted, ["d/gone", "d/gone/deep", "d/gone/deep/deeper", "d/gone/deep/f", "d/link", "d/mixed/y", "d/surplus"]);
+    assert_eq!(
+        deleted,
+        [
+            "d/gone",
+            "d/gone/deep",
+            "d/gone/deep/deeper",
+            "d/gone/deep/f",
+            "d/link",
+            "d/mixed/y",
+            "d/surplus"
+        ]
+    );
     assert_eq!((report.deleted, report.failed), (7, 0));
     assert_eq!(ground.snapshot(), before);
     assert_eq!(fs::metadata(ground.at("d")).unwrap().mtime(), MTIME.seconds);
@@ -55,13 +90,19 @@ fn nothing_is_deleted_where_something_failed_or_could_not_be_read() {
     for complete in [true, false] {
         let ground = with_surplus();
         let before = ground.names();
-        let mut sending = ground.start(TreeRules { delete: true, ..TreeRules::default() });
+        let mut sending = ground.start(TreeRules {
+            delete: true,
+            ..TreeRules::default()
+        });
         let directory = sending.directory(None, "d");
         if complete {
             // Exists, differs, and may not be replaced.
             sending.entry(Some(directory), "told", file(1));
         }
-        sending.push(&Record::EndDirectory { id: directory, complete });
+        sending.push(&Record::EndDirectory {
+            id: directory,
+            complete,
+        });
         assert_eq!(sending.report().deleted, 0);
         assert_eq!(ground.names(), before);
     }
@@ -72,7 +113,10 @@ fn two_sources_in_one_target_are_no_surplus_of_each_other() {
     let ground = RootDir::new();
     fs::create_dir(ground.at("d")).unwrap();
     fs::write(ground.at("old"), "x").unwrap();
-    let mut sending = ground.start(TreeRules { delete: true, ..TreeRules::default() });
+    let mut sending = ground.start(TreeRules {
+        delete: true,
+        ..TreeRules::default()
+    });
     // `cp --delete one/ d other/d host:`, with one/d present.
     let whole = sending.directory(None, "");
     let inner = sending.directory(Some(whole), "d");
