@@ -79,7 +79,7 @@ fn bench(arguments: Arguments) -> Result<()> {
             {
                 Ok(runs) => table.row(row(*way, victim, &arguments.links, &runs)),
                 Err(error) => {
-                    failures.push(format!("{}, {} killed: {error}", way.name(), victim.name()))
+                    failures.push(format!("{}, {} killed: {error}", way.name(), victim.name()));
                 }
             }
         }

@@ -43,10 +43,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     while let Some(event) = bench.next_event().await {
         match event {
             BenchEvent::Waiting { ahead, wait } => {
-                println!("{ahead} queued ahead, for {wait:?} at most")
+                println!("{ahead} queued ahead, for {wait:?} at most");
             }
             BenchEvent::Idle { link, round_trips } => {
-                println!("link {link}: RTT {} us", round_trips.p50_us)
+                println!("link {link}: RTT {} us", round_trips.p50_us);
             }
             BenchEvent::Sample {
                 interval, links, ..
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 interval.bytes, interval.dt_us
             ),
             BenchEvent::RunDone(run) => {
-                println!("{:?} {}: {} bit/s", run.phase, run.repeat, run.total_bps)
+                println!("{:?} {}: {} bit/s", run.phase, run.repeat, run.total_bps);
             }
             BenchEvent::Note(text) => println!("note: {text}"),
             _ => {}

@@ -197,7 +197,7 @@ impl Case {
         };
         match self {
             Self::None | Self::Narrow | Self::Corrupt => {
-                play.rest_on(play.scene.cables.count() as f64)
+                play.rest_on(play.scene.cables.count() as f64);
             }
             Self::Loss => play.rest_on(2.0),
             Self::Cut => at_half(&mut play, |play| Ok(play.scene.lab.cut(1)?), 1.0)?,

@@ -66,7 +66,7 @@ async fn visit(number: usize, from: Ipv4Addr, daemon: SocketAddr, hello: &[u8]) 
         1 => return trickle(tcp, hello).await,
         2 => {
             tcp.write_all(&GARBAGE[number / 4 % GARBAGE.len()].repeat(64))
-                .await?
+                .await?;
         }
         _ => tcp.write_all(hello).await?,
     }

@@ -147,13 +147,13 @@ async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
             put(client, &home.join(SMALL), 1000, |index| {
                 format!("put-{number}-{index}")
             })
-            .await
+            .await;
         }
         Greed::Holes => {
             put(client, &home.join(HOLES), 8, |index| {
                 format!("holes-{number}-{index}")
             })
-            .await
+            .await;
         }
         Greed::Trees => trees(client, number, home).await,
     }

@@ -479,7 +479,7 @@ fn files_beneath(folder: &Path) -> Result<Vec<PathBuf>> {
         match entry.file_type()? {
             kind if kind.is_dir() => files.extend(files_beneath(&entry.path())?),
             kind if kind.is_file() && entry.metadata()?.size() < 1 << 20 => {
-                files.push(entry.path())
+                files.push(entry.path());
             }
             _ => {}
         }

@@ -66,7 +66,7 @@ impl Invocation {
         let mut words = self.words.clone();
         match option.strip_prefix('-').filter(|letter| letter.len() == 1) {
             Some(letter) if words[at] != option => {
-                words[at] = words[at].to_str()?.replacen(letter, "", 1).into()
+                words[at] = words[at].to_str()?.replacen(letter, "", 1).into();
             }
             _ => drop(words.remove(at)),
         }

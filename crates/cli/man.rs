@@ -144,7 +144,7 @@ fn sections_of(help: &str) -> Vec<Section> {
             // Continues the meaning of the row above.
             (4.., Some(Line::Row(_, meaning)), _) => *meaning = format!("{meaning} {text}"),
             (_, _, Some((term, meaning))) => {
-                lines.push(Line::Row(term.to_owned(), meaning.trim_start().to_owned()))
+                lines.push(Line::Row(term.to_owned(), meaning.trim_start().to_owned()));
             }
             _ => lines.push(Line::Plain(text.to_owned())),
         }

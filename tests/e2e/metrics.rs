@@ -102,7 +102,7 @@ impl Page {
                             "two types of {family}"
                         ),
                         "HELP" => {
-                            assert!(helped.insert(family.to_owned()) && what.len() > 5, "{line}")
+                            assert!(helped.insert(family.to_owned()) && what.len() > 5, "{line}");
                         }
                         _ => assert!(family.ends_with(&format!("_{what}")), "{line}"),
                     }

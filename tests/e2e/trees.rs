@@ -242,7 +242,7 @@ fn set_user_id_is_a_peers_to_give_only_with_special_modes() {
         plant(&pair.client.path("src"), "program", b"bytes");
         fs::create_dir(pair.client.path("src/shared")).unwrap();
         let mode = |path: std::path::PathBuf, bits: u32| {
-            fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap()
+            fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
         };
         mode(pair.client.path("src/program"), 0o6755);
         mode(pair.client.path("src/shared"), 0o2775);

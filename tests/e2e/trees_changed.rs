@@ -227,7 +227,7 @@ fn a_file_that_vanishes_before_it_is_read_fails_with_24_and_the_rest_is_copied()
             &pair.client.path("src"),
             &format!("large-{index:02}"),
             content(5 * MIB + index),
-        )
+        );
     });
     let cp = pair.start_cp(&[
         "--bwlimit",

@@ -138,9 +138,9 @@ fn a_cable_that_gets_its_address_later_is_answered_on() {
     introduce(&client, &server);
     let ipv6_on_eth2 = |off: &str| {
         lab.on(Host::B, || {
-            fs::write("/proc/sys/net/ipv6/conf/eth2/disable_ipv6", off).unwrap()
+            fs::write("/proc/sys/net/ipv6/conf/eth2/disable_ipv6", off).unwrap();
         })
-        .unwrap()
+        .unwrap();
     };
     ipv6_on_eth2("1");
     let daemon = Daemon::start(&server, &[]);

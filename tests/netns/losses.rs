@@ -129,7 +129,7 @@ fn runs() -> u32 {
 fn cut(ends: [(Host, usize); 2]) -> impl Fn(&Lab) {
     move |lab| {
         ends.iter()
-            .for_each(|&(host, link)| lab.set_plugged_at(host, link, false).unwrap())
+            .for_each(|&(host, link)| lab.set_plugged_at(host, link, false).unwrap());
     }
 }
 

@@ -61,7 +61,7 @@ fn no_route_goes_to_an_address_that_is_not_a_neighbours() {
         );
         match (offer.split_once('/'), refusal) {
             (Some((address, _)), Some(why)) => {
-                drop(outcome.expect(10).error(&["eth2", address, why]))
+                drop(outcome.expect(10).error(&["eth2", address, why]));
             }
             // The copy works without that cable.
             _ => drop(outcome.expect(0)),

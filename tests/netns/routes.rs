@@ -445,7 +445,7 @@ fn a_proof_arrives_where_the_address_was_learned_at_another_card() {
             })
             .unwrap();
         lab.on(holder, || {
-            kernel_routes::learn(lab.address(peer, 1), lab.interface_index(holder, 0), &other)
+            kernel_routes::learn(lab.address(peer, 1), lab.interface_index(holder, 0), &other);
         })
         .unwrap();
         hosts.client.write("source", content(64 * MIB));

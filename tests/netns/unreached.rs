@@ -165,7 +165,7 @@ impl Scene {
         (0..2).for_each(|link| {
             self.lab
                 .block(link, Direction::AToB, transport, 7747)
-                .unwrap()
+                .unwrap();
         });
     }
 }

@@ -72,7 +72,7 @@ fn links(text: &mut Text, reading: Reading<'_>) {
         text.of_link(
             link.id,
             reading.sent_again(phase, link).map(|(_, part)| part),
-        )
+        );
     });
     text.family(
         "link_rtt_idle_seconds",

@@ -113,7 +113,7 @@ fn folded(line: Line, columns: usize) -> Vec<Line> {
     for part in text.split(gap) {
         match lines.last_mut() {
             Some(last) if last.chars().count() + gap.len() + part.chars().count() <= columns => {
-                *last = format!("{last}{gap}{part}")
+                *last = format!("{last}{gap}{part}");
             }
             Some(_) => lines.push(format!("  {part}")),
             None => lines.push(part.to_owned()),

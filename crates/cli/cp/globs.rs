@@ -46,7 +46,7 @@ pub(super) async fn expand(
                     Some(name) => match one_or_many(client, &name).await? {
                         Expanded::One(name) => expanded.push((Some(name), content)),
                         Expanded::Many(names) => {
-                            expanded.extend(names.into_iter().map(|name| (Some(name), content)))
+                            expanded.extend(names.into_iter().map(|name| (Some(name), content)));
                         }
                     },
                     None => expanded.push((None, content)),

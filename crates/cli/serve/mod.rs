@@ -307,10 +307,10 @@ impl Service<'_> {
                 self.daemon.reload_peers();
                 match self.reload() {
                     Ok(()) => {
-                        tracing::info!(file = self.settings.shown_file(), "configuration reloaded")
+                        tracing::info!(file = self.settings.shown_file(), "configuration reloaded");
                     }
                     Err(failure) => {
-                        tracing::error!(error = %failure.one_line(), "configuration not reloaded, nothing changed")
+                        tracing::error!(error = %failure.one_line(), "configuration not reloaded, nothing changed");
                     }
                 }
                 manager.ready(&self.daemon.metrics());

@@ -51,7 +51,7 @@ impl ServiceManager {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.tell(&[NotifyState::Reloading, now]),
             Err(error) => {
-                tracing::debug!(%error, "cannot notify the service manager of the reload")
+                tracing::debug!(%error, "cannot notify the service manager of the reload");
             }
         }
     }

@@ -101,7 +101,7 @@ fn read_addresses(mut part: &[u8], addresses: &mut Vec<AddressMessage>) -> io::R
             .payload
         {
             NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address)) => {
-                addresses.push(address)
+                addresses.push(address);
             }
             NetlinkPayload::Done(_) => return Ok(true),
             NetlinkPayload::Error(error) => return Err(error.to_io()),

@@ -125,7 +125,7 @@ impl Drop for CpuQuota {
             match fs::remove_dir(&self.folder) {
                 // A process that is about to end is still in the group.
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                    thread::sleep(BETWEEN_REMOVALS)
+                    thread::sleep(BETWEEN_REMOVALS);
                 }
                 _ => break,
             }

@@ -270,7 +270,7 @@ fn lock(path: &Path) -> Result<OwnedFd, LedgerError> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
             Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
-                thread::sleep(LOCK_RETRY)
+                thread::sleep(LOCK_RETRY);
             }
             Err(Errno::WOULDBLOCK) => {
                 return Err(LedgerError::Locked {

@@ -90,7 +90,7 @@ fn steady(paths: u16) -> Steady {
             steady.acknowledge.time(chunks, || {
                 carried
                     .iter()
-                    .for_each(|range| drop(black_box(striper.acknowledge(*range))))
+                    .for_each(|range| drop(black_box(striper.acknowledge(*range))));
             });
         } else {
             let chunks: Vec<ChunkId> = carried.iter().flat_map(|range| range.chunks()).collect();
@@ -98,7 +98,7 @@ fn steady(paths: u16) -> Steady {
             single.time(chunks.len() as u64, || {
                 chunks
                     .iter()
-                    .for_each(|chunk| drop(black_box(striper.acknowledge((*chunk).into()))))
+                    .for_each(|chunk| drop(black_box(striper.acknowledge((*chunk).into()))));
             });
         }
         carried.clear();
@@ -106,7 +106,7 @@ fn steady(paths: u16) -> Steady {
         steady.assign.time(chunks, || {
             carried.extend(
                 (0..paths).filter_map(|path| striper.assign(PathId(path), LARGEST_ASSIGNMENT, now)),
-            )
+            );
         });
     }
     steady

@@ -188,7 +188,7 @@ mod tests {
                 },
                 SIZE,
             )
-            .unwrap()
+            .unwrap();
         });
         map
     }

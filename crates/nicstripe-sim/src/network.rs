@@ -126,7 +126,7 @@ impl<M: Message> Network<M> {
             Fault::Silence(link, from) => self.silence(link, from),
             Fault::Heal(link) => self.heal(link),
             Fault::SetRate(link, from, bits_per_second) => {
-                self.set_rate(link, from, bits_per_second)
+                self.set_rate(link, from, bits_per_second);
             }
         }
     }
@@ -306,7 +306,7 @@ impl<M: Message> Network<M> {
                 );
             }
             Due::Resumes(Route { link, from }) => {
-                self.links[link.0].pipes[from].on_resumes(self.now, &mut self.agenda)
+                self.links[link.0].pipes[from].on_resumes(self.now, &mut self.agenda);
             }
             Due::HandshakeDone(link) => self.on_handshake_done(link),
             Due::Closes {

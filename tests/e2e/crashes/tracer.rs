@@ -301,7 +301,7 @@ impl Tracer {
                 self.threads.insert(thread, Doing::Calling { fails });
             }
             Doing::Calling { fails: Some(errno) } => change(thread, |registers| {
-                registers.rax = (-i64::from(errno as i32)) as u64
+                registers.rax = (-i64::from(errno as i32)) as u64;
             }),
             Doing::Calling { fails: None } => {}
         }
@@ -342,7 +342,7 @@ impl Tracer {
                 return Some(skip(thread, errno));
             }
             Fault::Short if is_it && call.is_write => {
-                change(thread, |registers| registers.rdx = half(registers.rdx))
+                change(thread, |registers| registers.rdx = half(registers.rdx));
             }
             _ => {}
         }

@@ -166,7 +166,7 @@ pub(crate) fn finished_files(root: &Path) -> Vec<PathBuf> {
                 _ if entry.file_name().to_string_lossy().contains("nicstripe") => {}
                 kind if kind.is_dir() => directories.push(entry.path()),
                 kind if kind.is_file() => {
-                    found.push(entry.path().strip_prefix(root).unwrap().to_owned())
+                    found.push(entry.path().strip_prefix(root).unwrap().to_owned());
                 }
                 _ => {}
             }

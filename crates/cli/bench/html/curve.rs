@@ -192,7 +192,7 @@ impl Chart {
                     svg.text("halo", [x, at[1] + 26.0], anchor, text);
                 }
                 _ if point.computed => {
-                    svg.circle("hollow c1", at, 4.5, &format!("{note} (computed)"))
+                    svg.circle("hollow c1", at, 4.5, &format!("{note} (computed)"));
                 }
                 _ => svg.circle("fill c1", at, radius, &note),
             }

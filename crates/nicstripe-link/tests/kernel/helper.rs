@@ -71,7 +71,7 @@ fn adds_and_removes(stage: &Stage, mut helper: RouteHelper) {
         assert_eq!(
             routes.owners(&first).unwrap(),
             [helper.id().unwrap_or(std::process::id())]
-        )
+        );
     });
     assert!(helper.remove(&first).unwrap());
     assert!(!helper.remove(&first).unwrap(), "twice is once");

@@ -106,7 +106,7 @@ impl Namespace {
                 .add(index, ip, prefix_len)
                 .execute()
                 .await
-                .unwrap()
+                .unwrap();
         });
     }
 

@@ -86,7 +86,7 @@ fn an_mtu_is_changed_and_put_back_on_request() {
     };
     assert_eq!(changed(&stage), [expected]);
     mtus(&stage, |mtus| {
-        assert_eq!(mtus.clean().unwrap(), [], "its owner is alive")
+        assert_eq!(mtus.clean().unwrap(), [], "its owner is alive");
     });
     assert!(helper.restore_mtu(a1).unwrap());
     assert!(!helper.restore_mtu(a1).unwrap(), "twice is once");

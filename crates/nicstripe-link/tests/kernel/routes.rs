@@ -273,7 +273,7 @@ fn all_processes_together_have_a_limited_number_of_routes() {
         assert!(matches!(
             routes.add(&second),
             Err(RouteError::TooMany { .. })
-        ))
+        ));
     });
     // Above Linux's maximum process ID.
     fill_with(5_000_000, 1);

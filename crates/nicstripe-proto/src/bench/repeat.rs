@@ -285,7 +285,7 @@ impl Schedule {
                     least: repeats,
                     most: repeats,
                 },
-            )
+            );
         });
     }
 }

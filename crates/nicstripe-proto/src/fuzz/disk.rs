@@ -99,9 +99,9 @@ fn repair_records(journal: &mut [u8]) {
 pub fn extents(data: &[u8]) {
     let mut tape = Tape::new(data);
     if tape.is() {
-        holes(&mut tape)
+        holes(&mut tape);
     } else {
-        chunks(&mut tape)
+        chunks(&mut tape);
     }
 }
 

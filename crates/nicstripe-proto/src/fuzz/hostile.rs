@@ -380,7 +380,7 @@ impl Victim {
                     1 + tape.below(4096) as u32,
                     tape.value(),
                     tape.is(),
-                )
+                );
             }
             6 => self.session.close_source(transfer),
             7 => self.session.taken(transfer, tape.below(8)),
@@ -524,7 +524,7 @@ impl Victim {
         self.said.drain(..).for_each(|body| {
             drop(
                 minicbor::decode::<Message>(&body).expect("an honest session sends valid messages"),
-            )
+            );
         });
     }
 
@@ -588,16 +588,16 @@ impl Victim {
             Event::Connect(path) if tape.is() => self.open(path),
             Event::Connect(path) => {
                 self.session
-                    .handle_path_lost(path, PathLoss::Unreachable, self.now)
+                    .handle_path_lost(path, PathLoss::Unreachable, self.now);
             }
             Event::Disconnect(path) => self.connections[usize::from(path.0)] = None,
             Event::PutRequested(put) => {
-                self.decide(put.offer.transfer, put.offer.data.is_some(), tape)
+                self.decide(put.offer.transfer, put.offer.data.is_some(), tape);
             }
             Event::Offered(offer) => self.decide(offer.transfer, offer.data.is_some(), tape),
             Event::TreePutRequested(put) => {
                 self.session
-                    .accept(put.transfer, Vec::new(), Some(1 + tape.below(64)))
+                    .accept(put.transfer, Vec::new(), Some(1 + tape.below(64)));
             }
             Event::GetRequested(get) => self.serve(get.transfer, false, tape),
             Event::TreeRequested(get) => self.serve(get.transfer, true, tape),
@@ -609,11 +609,11 @@ impl Victim {
             }
             Event::Holes { transfer, .. } => self.session.handle_holes_made(transfer),
             Event::SourceRead { transfer, .. } if tape.byte() < 200 => {
-                self.session.complete(transfer, Vec::new())
+                self.session.complete(transfer, Vec::new());
             }
             Event::SourceRead { transfer, .. } => {
                 self.session
-                    .fail(failure(transfer, FailCode::SourceChanged, "changed", false))
+                    .fail(failure(transfer, FailCode::SourceChanged, "changed", false));
             }
             Event::Commit { transfer, digest } => {
                 assert!(self.committed.insert(transfer), "committed twice");

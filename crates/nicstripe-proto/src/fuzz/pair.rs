@@ -291,7 +291,7 @@ impl Pair {
                 assert!(calls < 50, "timeouts without progress");
                 match self.sides[side].session.poll_timeout() {
                     Some((at, _)) if at <= self.now => {
-                        self.sides[side].session.handle_timeout(self.now)
+                        self.sides[side].session.handle_timeout(self.now);
                     }
                     _ => break,
                 }

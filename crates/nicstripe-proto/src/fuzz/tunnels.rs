@@ -105,7 +105,7 @@ fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
     while let Some(event) = end.poll_event() {
         match event {
             TunnelEvent::Asked { conn, .. } if tape.byte() > 200 => {
-                end.refuse(conn, TargetRefusal::NotAllowed, "no")
+                end.refuse(conn, TargetRefusal::NotAllowed, "no");
             }
             TunnelEvent::Asked { conn, .. } => end.accept(conn),
             TunnelEvent::Refused { conn, .. } => end.close(conn),

@@ -499,7 +499,7 @@ fn the_largest_sample_fits_in_a_message() {
 fn what_spares_bytes_is_pinned_byte_for_byte() {
     let transfer = TransferId(1);
     let pinned = |message: Message, expected: &str| {
-        assert_eq!(hex(&minicbor::to_vec(&message).unwrap()), expected)
+        assert_eq!(hex(&minicbor::to_vec(&message).unwrap()), expected);
     };
     let holes = Holes {
         transfer,

@@ -392,7 +392,7 @@ impl Session {
                 }
             }
             Frame::Heartbeat { sent_us, echo_us } => {
-                self.handle_heartbeat(id, sent_us, echo_us, now)
+                self.handle_heartbeat(id, sent_us, echo_us, now);
             }
             Frame::Close { code } => {
                 if !std::mem::replace(&mut self.peer_closed, true) {

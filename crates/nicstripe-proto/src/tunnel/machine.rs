@@ -286,7 +286,7 @@ impl Tunnels {
             false => {
                 connection
                     .inbound
-                    .on_read(count as u64, connection.unread.len(), &mut self.pool)
+                    .on_read(count as u64, connection.unread.len(), &mut self.pool);
             }
             true => connection
                 .inbound

@@ -30,7 +30,7 @@ fn whatever_happens_what_is_asked_is_answered_once() {
         // More requests than may be open at once.
         let first = 1000 + rng.below(1000) as u32;
         lab.at(ms(rng.below(1_000)), move |lab| {
-            (first..first + 80).for_each(|id| lab.ask(id))
+            (first..first + 80).for_each(|id| lab.ask(id));
         });
         finish(&mut lab);
         let until = lab.net.now() + secs(200);

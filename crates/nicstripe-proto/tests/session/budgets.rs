@@ -75,9 +75,9 @@ fn cut_and_healed_links_and_a_small_budget_deliver() {
             let index = (seed + turn) as usize % 3;
             lab.at(ms(40 * turn + 20), move |lab| {
                 if turn % 2 == 0 {
-                    lab.cut(index)
+                    lab.cut(index);
                 } else {
-                    lab.heal(index)
+                    lab.heal(index);
                 }
             });
         }

@@ -236,7 +236,7 @@ impl Disk {
         };
         let mut bytes = header.encode().to_vec();
         self.journal.iter().for_each(|subtree| {
-            bytes.extend_from_slice(&Record { subtree: *subtree }.encode(JOURNAL))
+            bytes.extend_from_slice(&Record { subtree: *subtree }.encode(JOURNAL));
         });
         bytes.append(&mut tail);
         let replayed = replay(&bytes).unwrap();

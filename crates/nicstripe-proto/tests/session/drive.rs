@@ -217,7 +217,7 @@ impl Lab {
                 content,
             } => self.on_write(end, path, header, grid, content),
             Work::Sync { transfer, .. } if !self.peer_mut(end).disk.can_sync() => {
-                self.fail(end, transfer, FailCode::Io)
+                self.fail(end, transfer, FailCode::Io);
             }
             Work::Sync { transfer, subtrees } => {
                 let peer = self.peer_mut(end);
@@ -232,7 +232,7 @@ impl Lab {
                 }
             }
             Work::Commit { transfer, .. } if !self.peer_mut(end).disk.can_sync() => {
-                self.fail(end, transfer, FailCode::Io)
+                self.fail(end, transfer, FailCode::Io);
             }
             Work::Commit { transfer, digest } => {
                 if self.is_taken(transfer, digest) {
@@ -437,7 +437,7 @@ impl Lab {
                     match self.peer_mut(end).session.poll_transmit(path, now) {
                         Some(Transmit::Frame(frame)) => self.queue_frame(end, path, frame),
                         Some(Transmit::Load(order)) => {
-                            self.peer_mut(end).connections.get_mut(&path).unwrap().load = order
+                            self.peer_mut(end).connections.get_mut(&path).unwrap().load = order;
                         }
                         Some(Transmit::Chunk { transfer, chunk }) => {
                             goes_on = true;
@@ -535,7 +535,7 @@ impl Lab {
             Wanted::GetRequested(get) => self.work(end, Work::OpenSource(get.transfer)),
             Wanted::Superseded { .. } => peer.superseded += 1,
             Wanted::Sync { transfer, subtrees } => {
-                self.work(end, Work::Sync { transfer, subtrees })
+                self.work(end, Work::Sync { transfer, subtrees });
             }
             Wanted::Holes { transfer, holes } => {
                 assert_eq!(holes, self.holes);
@@ -544,7 +544,7 @@ impl Lab {
             Wanted::SourceRead { transfer, .. } => self.work(end, Work::Check(transfer)),
             Wanted::Completed(complete) => peer.completed = Some(complete),
             Wanted::Commit { transfer, digest } => {
-                self.work(end, Work::Commit { transfer, digest })
+                self.work(end, Work::Commit { transfer, digest });
             }
             Wanted::Mismatch {
                 transfer,

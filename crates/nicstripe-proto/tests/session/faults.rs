@@ -56,7 +56,7 @@ fn a_link_that_falls_silent_costs_at_most_one_point_seven_seconds_more() {
                 let mut lab = two_links(direction);
                 let ends = silent.to_vec();
                 lab.at(at, move |lab| {
-                    ends.into_iter().for_each(|end| lab.silence(0, end))
+                    ends.into_iter().for_each(|end| lab.silence(0, end));
                 });
                 let took = lab.run(secs(60));
                 lab.assert_delivered();
@@ -95,7 +95,7 @@ fn a_link_that_was_silent_carries_data_again_within_two_seconds() {
         let mut lab = Lab::scaled(Seed(3), mib(256)).link(1000).link(100);
         lab.start();
         lab.at(ms(500), |lab| {
-            End::BOTH.into_iter().for_each(|end| lab.silence(0, end))
+            End::BOTH.into_iter().for_each(|end| lab.silence(0, end));
         });
         lab.at(heal, |lab| lab.heal_silently(0));
         lab.run(secs(60));
@@ -163,7 +163,7 @@ fn a_disk_that_stalls_kills_no_path_and_memory_stays_bounded() {
         let mut lab = two_links(direction);
         let receiver = direction.sender().other();
         lab.at(secs(1), move |lab| {
-            lab.peer_mut(receiver).disk.stalled_until = secs(31)
+            lab.peer_mut(receiver).disk.stalled_until = secs(31);
         });
         let took = lab.run(secs(60));
         lab.assert_delivered();
@@ -182,7 +182,7 @@ fn a_disk_that_stalls_kills_no_path_and_memory_stays_bounded() {
 fn links_that_flap_while_the_disk_stalls_do_not_fill_the_memory() {
     let mut lab = two_links(Direction::Put);
     lab.at(secs(1), |lab| {
-        lab.peer_mut(End::B).disk.stalled_until = secs(31)
+        lab.peer_mut(End::B).disk.stalled_until = secs(31);
     });
     for second in 2..30 {
         lab.at(secs(second), |lab| lab.cut(0));
@@ -201,7 +201,7 @@ fn links_that_flap_while_the_disk_stalls_do_not_fill_the_memory() {
 fn a_source_disk_that_stalls_kills_no_path() {
     let mut lab = two_links(Direction::Put);
     lab.at(secs(1), |lab| {
-        lab.peer_mut(End::A).disk.stalled_until = secs(31)
+        lab.peer_mut(End::A).disk.stalled_until = secs(31);
     });
     lab.run(secs(60));
     lab.assert_delivered();

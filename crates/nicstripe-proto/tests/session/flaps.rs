@@ -207,7 +207,7 @@ fn a_link_that_damaged_one_chunk_is_used_again_at_once() {
         lab.at(ms(500), |lab| lab.damages.clear());
         lab.damages.clear();
         lab.at(ms(300), |lab| {
-            lab.damage = (600..604).map(nicstripe_proto::ChunkId).collect()
+            lab.damage = (600..604).map(nicstripe_proto::ChunkId).collect();
         });
         let took = lab.run(secs(60));
         lab.assert_delivered();

@@ -492,7 +492,7 @@ fn what_was_read_for_an_earlier_connection_is_not_sent_beyond_the_credit_of_the_
         victim
             .session
             .handle_frame(P, Frame::Credit { frames: 1 }, victim.now)
-            .unwrap()
+            .unwrap();
     };
     victim.session.put(put(T)).unwrap();
     victim.drain();
@@ -633,7 +633,7 @@ fn comparing() -> Victim {
     chunks.into_iter().for_each(|chunk| {
         victim
             .session
-            .handle_compared(T, chunk, Some(ChainingValue([2; 32])))
+            .handle_compared(T, chunk, Some(ChainingValue([2; 32])));
     });
     assert_eq!(victim.session.poll_compare(), Some((T, ChunkId(2))));
     victim.drain();

@@ -632,7 +632,7 @@ fn random_frames_never_panic_and_keep_no_more_than_the_window() {
                         _ => {
                             kept += u64::from(
                                 victim.session.handle_chunk_written(P, &header, victim.now),
-                            )
+                            );
                         }
                     }
                 }

@@ -30,7 +30,7 @@ impl Lab {
                 assert!(session.send_bench_message(BenchBody::Ready(RunReady {
                     run: order.run,
                     ..RunReady::default()
-                })))
+                })));
             }
             BenchBody::Stop(number) => {
                 session.end_run();

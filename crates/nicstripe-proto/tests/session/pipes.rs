@@ -170,7 +170,7 @@ fn a_taker_that_stops_for_half_a_minute_kills_no_path_and_keeps_no_more_than_its
             let receiver = direction.sender().other();
             lab.start();
             lab.at(secs(1), move |lab| {
-                lab.peer_mut(receiver).disk.stalled_until = secs(31)
+                lab.peer_mut(receiver).disk.stalled_until = secs(31);
             });
             let took = lab.run(secs(60));
             lab.assert_delivered();

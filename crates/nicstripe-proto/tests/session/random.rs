@@ -45,7 +45,7 @@ fn whatever_happens_the_file_arrives_once_and_whole() {
 #[test]
 fn whatever_happens_pipes_batches_and_what_is_taken_in_order_arrive_once_and_whole() {
     run_all("whatever_happens_pipes", &LIVE_ONCE_FAILED, SEEDS, |seed| {
-        run(random_live_lab(seed))
+        run(random_live_lab(seed));
     });
 }
 
@@ -195,7 +195,7 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
             lab.at(at, move |lab| {
                 End::BOTH
                     .into_iter()
-                    .for_each(|end| lab.silence(index, end))
+                    .for_each(|end| lab.silence(index, end));
             });
             lab.at(until, move |lab| lab.heal_silently(index));
         }
@@ -207,10 +207,10 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
             let mbit = pick(rng, &[0, 1, 50, 10_000]);
             lab.at(at, move |lab| {
                 lab.net
-                    .set_rate(lab.links[index], end, mbit * 1_000_000 / 64)
+                    .set_rate(lab.links[index], end, mbit * 1_000_000 / 64);
             });
             lab.at(until, move |lab| {
-                lab.net.set_rate(lab.links[index], end, 10_000_000 / 64)
+                lab.net.set_rate(lab.links[index], end, 10_000_000 / 64);
             });
         }
         5 => lab.at(at, move |lab| lab.peer_mut(end).disk.stalled_until = until),
@@ -224,7 +224,7 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
             lab.at(at, move |lab| {
                 End::BOTH
                     .into_iter()
-                    .for_each(|end| lab.net.set_rate(lab.links[index], end, 10_000_000 / 64))
+                    .for_each(|end| lab.net.set_rate(lab.links[index], end, 10_000_000 / 64));
             });
         }
         10 => {
@@ -290,9 +290,9 @@ fn flap(lab: &mut Lab, rng: &mut Rng, mut at: Duration, until: Duration, index: 
         });
         lab.at(at + ms(away), move |lab| {
             if with_carrier {
-                lab.heal(index)
+                lab.heal(index);
             } else {
-                lab.heal_silently(index)
+                lab.heal_silently(index);
             }
         });
         at += ms(away + there);

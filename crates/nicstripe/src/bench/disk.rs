@@ -382,7 +382,7 @@ impl Writer {
                     )),
                     Err(WriteError::File(error)) => progress.error = Some(error),
                     Err(WriteError::Damaged) => {
-                        progress.error = Some(failed("write", "a chunk changed in memory"))
+                        progress.error = Some(failed("write", "a chunk changed in memory"));
                     }
                 }
                 drop(progress);

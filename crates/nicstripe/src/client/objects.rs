@@ -235,7 +235,7 @@ impl Client {
         while let Some(told) = chunks.recv().await {
             match told {
                 Read::Begun(identity) => {
-                    bytes.reserve(identity.size.min(most).min(MOST_RESERVED) as usize)
+                    bytes.reserve(identity.size.min(most).min(MOST_RESERVED) as usize);
                 }
                 Read::Chunk(buffer) => bytes.extend_from_slice(buffer.bytes()),
             }

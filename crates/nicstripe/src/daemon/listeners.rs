@@ -227,7 +227,7 @@ impl Listeners {
                     });
                 }
                 Err(error) => {
-                    tracing::debug!(interface = %place.interface, address = %place.address, %error, "cannot listen")
+                    tracing::debug!(interface = %place.interface, address = %place.address, %error, "cannot listen");
                 }
             }
         }
@@ -403,13 +403,13 @@ fn accept_connection(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, i
             Ok(Ok(())) => {}
             // A client's probe of a cable.
             Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => {
-                tracing::debug!(%remote, "connection closed before the hello")
+                tracing::debug!(%remote, "connection closed before the hello");
             }
             Ok(Err(StreamEnd::Tls(TlsError::UntrustedKey(key)))) => {
-                shared.reject_connection("untrusted_key", remote, &Unknown { key, remote })
+                shared.reject_connection("untrusted_key", remote, &Unknown { key, remote });
             }
             Ok(Err(end)) => {
-                shared.reject_connection(reason_word(&end), remote, &logged_error(&end))
+                shared.reject_connection(reason_word(&end), remote, &logged_error(&end));
             }
             Err(_) => {
                 shared.reject_connection(

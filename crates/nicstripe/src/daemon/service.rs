@@ -464,7 +464,7 @@ impl Service {
                     until: begun + left,
                 }),
                 Err(error) => {
-                    tracing::warn!(%from, interface = %by.name, error = %crate::logged::logged_error(&error), "no host route")
+                    tracing::warn!(%from, interface = %by.name, error = %crate::logged::logged_error(&error), "no host route");
                 }
             }
         }

@@ -46,7 +46,7 @@ impl JournalFile {
                 Ok(file) if is_ours(&file)? => return Ok(file),
                 // Not locked by anyone, or a symbolic link.
                 Ok(_) | Err(Errno::LOOP) => {
-                    unlinkat(dir, name, AtFlags::empty()).map_err(|_| foreign(name))?
+                    unlinkat(dir, name, AtFlags::empty()).map_err(|_| foreign(name))?;
                 }
                 Err(Errno::ACCESS) if exists(dir, name)?.is_some() => return Err(foreign(name)),
                 Err(error) => return Err(error.into()),

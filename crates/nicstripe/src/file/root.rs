@@ -243,7 +243,7 @@ fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
     for component in path.components().rev() {
         match component {
             Component::Normal(_) | Component::ParentDir => {
-                ahead.push(component.as_os_str().to_owned())
+                ahead.push(component.as_os_str().to_owned());
             }
             Component::CurDir => {}
             Component::RootDir | Component::Prefix(_) => return Err(Barred::Outside.into()),

@@ -46,7 +46,7 @@ async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_
         (14, |record, _| record.extend_from_within(..)),
         // Replays a record of an earlier connection in place of this one's.
         (15, |record, kept| {
-            std::mem::swap(record, &mut kept.lock().unwrap())
+            std::mem::swap(record, &mut kept.lock().unwrap());
         }),
         (16, |record, _| record.truncate(record.len() - 1)),
     ];

@@ -122,7 +122,7 @@ async fn a_reader_takes_no_other_part_than_it_asked_for() {
                 |_| AnswerKind::Stat { stat: stat(100) },
                 other.clone(),
             )
-            .await
+            .await;
         };
         let error = against(plain_welcome(), evil, async |client: Client| {
             let mut reader = client.open(&name("a")).await?;

@@ -160,10 +160,10 @@ async fn a_hello_that_is_held_back_until_the_line_is_gone_gets_nothing() {
     let changes: [(&str, Change); 4] = [
         ("the line is removed", |guarded| guarded.allow(None)),
         ("a line cannot be read", |guarded| {
-            guarded.write("read-olny nicstripe-ed25519 AAAA\n")
+            guarded.write("read-olny nicstripe-ed25519 AAAA\n");
         }),
         ("the file is removed", |guarded| {
-            fs::remove_file(guarded.peers()).unwrap()
+            fs::remove_file(guarded.peers()).unwrap();
         }),
         ("the file is a folder", |guarded| {
             fs::remove_file(guarded.peers()).unwrap();

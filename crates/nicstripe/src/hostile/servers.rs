@@ -162,7 +162,7 @@ fn value_of(bytes: &[u8]) -> ChainingValue {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_welcomes_and_says_nothing_is_given_up_after_the_patience_for_none() {
     let (error, left) = get_from(plain_welcome(), async |_: &mut Wire| {
-        tokio::time::sleep(Duration::from_secs(3)).await
+        tokio::time::sleep(Duration::from_secs(3)).await;
     })
     .await;
     assert!(

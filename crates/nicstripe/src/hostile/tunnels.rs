@@ -21,10 +21,10 @@ impl Wire {
         for _ in 0..2 {
             match within(wire.message()).await.unwrap() {
                 Message::Accept(accept) => {
-                    assert!(accept.transfer == UP && accept.window.is_some())
+                    assert!(accept.transfer == UP && accept.window.is_some());
                 }
                 Message::Offer(offer) => {
-                    assert!(offer.transfer == DOWN && offer.kind == Some(OfferKind::Batches))
+                    assert!(offer.transfer == DOWN && offer.kind == Some(OfferKind::Batches));
                 }
                 other => panic!("{other:?}"),
             }

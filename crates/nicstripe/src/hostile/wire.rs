@@ -147,7 +147,7 @@ impl Wire {
                         sent_us: 1,
                         echo_us: sent_us,
                     })
-                    .await?
+                    .await?;
                 }
                 _ => {}
             }

@@ -461,7 +461,7 @@ async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPl
                         interface: Some(plan.interface),
                         source,
                     },
-                )
+                );
             }
         }
     }

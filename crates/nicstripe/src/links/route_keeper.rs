@@ -606,12 +606,12 @@ pub(crate) fn sweep(state_dir: &Path) {
             match routes::clean_by_helper(state_dir) {
                 Some(Ok(_)) => {}
                 _ => {
-                    tracing::debug!(error = %crate::logged::logged_error(&error), "cannot clean up host routes")
+                    tracing::debug!(error = %crate::logged::logged_error(&error), "cannot clean up host routes");
                 }
             }
         }
         Err(error) => {
-            tracing::warn!(error = %crate::logged::logged_error(&error), "cannot remove stale host routes")
+            tracing::warn!(error = %crate::logged::logged_error(&error), "cannot remove stale host routes");
         }
     }
 }

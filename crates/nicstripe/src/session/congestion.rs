@@ -257,7 +257,7 @@ mod tests {
         fn send(&mut self, windows: usize, megabytes: u64, loss: f64, busy: f64) -> Vec<Advice> {
             let bytes = megabytes * 250_000;
             let add = |counter: &mut Option<u64>, bytes: u64| {
-                *counter = counter.map(|before| before + bytes)
+                *counter = counter.map(|before| before + bytes);
             };
             let mut advice = Vec::new();
             for _ in 0..windows {

@@ -228,7 +228,7 @@ impl Driver {
                 established,
             } => self.on_connected(path, plan, *established, now),
             Input::NotConnected { path, loss, error } => {
-                self.on_not_connected(path, loss, *error, now)
+                self.on_not_connected(path, loss, *error, now);
             }
             Input::Stream {
                 path,
@@ -466,7 +466,7 @@ impl Driver {
             SessionEvent::Connect(path) => self.connect(path),
             SessionEvent::Disconnect(path) => self.disconnect(path, PathLoss::Silent),
             SessionEvent::PathChanged { path, state, loss } => {
-                self.on_path_changed(path, state, loss)
+                self.on_path_changed(path, state, loss);
             }
             SessionEvent::Damaged { path, times, pause } => self.on_damaged(path, times, pause),
             SessionEvent::PutRequested(put) => self.on_put_requested(put),
@@ -485,7 +485,7 @@ impl Driver {
             }
             SessionEvent::TunnelsRequested(mux) => self.on_tunnels_requested(mux),
             SessionEvent::TreeMessageReceived { transfer, message } => {
-                self.on_tree_message(transfer, message)
+                self.on_tree_message(transfer, message);
             }
             SessionEvent::Offered(offer) => self.on_offered(offer),
             SessionEvent::Accepted {
@@ -537,7 +537,7 @@ impl Driver {
                 self.end_transfer(transfer, Err(error));
             }
             SessionEvent::Committed { transfer, digest } => {
-                self.on_peer_committed(transfer, digest)
+                self.on_peer_committed(transfer, digest);
             }
             SessionEvent::Failed(fail) => {
                 let error = Error::Peer {

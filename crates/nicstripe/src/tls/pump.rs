@@ -307,7 +307,7 @@ impl Open {
         match (content, body) {
             (ContentType::ApplicationData, _) => {}
             (ContentType::Alert, [_, description]) => {
-                self.receive_alert((*description).into(), is_client)?
+                self.receive_alert((*description).into(), is_client)?;
             }
             (ContentType::Handshake, [24, 0, 0, 1, request @ (0 | 1)]) => {
                 self.opener = self.schedule.next_opener()?;

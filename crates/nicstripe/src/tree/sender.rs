@@ -340,7 +340,7 @@ impl Sender {
         match self.outgoing.pop_front() {
             None => return Ok(false),
             Some(Outgoing::EndDirectory { id, complete }) => {
-                self.push(&Record::EndDirectory { id, complete })?
+                self.push(&Record::EndDirectory { id, complete })?;
             }
             Some(Outgoing::Entry(found)) => self.push(&Record::Entry(Box::new(found.entry)))?,
             Some(Outgoing::Undigested(mut found)) => {

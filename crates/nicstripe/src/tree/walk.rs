@@ -393,7 +393,7 @@ impl Walk {
                 );
             }
             Err(error) => {
-                self.fail_in_level(&looked.location, code_of(&error.into()), error.into())
+                self.fail_in_level(&looked.location, code_of(&error.into()), error.into());
             }
         }
     }

@@ -107,7 +107,7 @@ fn probe_all(pairing: &mut Pairing, wiring: &[usize]) -> usize {
             probes += 1;
             match wiring.get(candidate.local.index as usize) {
                 Some(&number) if number == candidate.remote.index as usize => {
-                    pairing.reached(candidate.id())
+                    pairing.reached(candidate.id());
                 }
                 _ => pairing.failed(candidate.id(), Failure::Unreachable),
             }

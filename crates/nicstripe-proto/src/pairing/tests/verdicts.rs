@@ -302,10 +302,10 @@ fn what_came_back_is_tried_again_and_the_rest_is_not() {
             interface.addresses.push(PeerAddress {
                 ip: [10, 3, 0, 1].into(),
                 prefix_len: 24,
-            })
+            });
         }),
         ("another line rate", |interface| {
-            interface.line_rate_bps = Some(GIGABIT)
+            interface.line_rate_bps = Some(GIGABIT);
         }),
         ("its carrier again", |interface| interface.candidate = true),
     ];

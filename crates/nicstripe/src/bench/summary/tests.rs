@@ -187,7 +187,7 @@ fn a_slow_line_in_the_set_is_full_and_named() {
 fn one_packet_in_a_thousand_lost_is_named_with_its_link() {
     let lossy = |mbit| {
         flow_with(2, mbit, |tcp| {
-            tcp.retransmitted_bytes = tcp.sent_bytes.map(|sent| sent / 1000)
+            tcp.retransmitted_bytes = tcp.sent_bytes.map(|sent| sent / 1000);
         })
     };
     let report = concluded(
@@ -223,7 +223,7 @@ fn one_packet_in_a_thousand_lost_is_named_with_its_link() {
 fn a_slow_receiver_and_a_starved_sender_are_named_with_their_machines() {
     let slow = |id| {
         flow_with(id, 390.0, |tcp| {
-            tcp.rwnd_limited_us = Some(WINDOW_US * 54 / 100)
+            tcp.rwnd_limited_us = Some(WINDOW_US * 54 / 100);
         })
     };
     let found = beside(&[slow(1), slow(2)]).summary;
@@ -249,7 +249,7 @@ fn a_slow_receiver_and_a_starved_sender_are_named_with_their_machines() {
 fn a_small_buffer_is_named_whether_the_kernel_limits_it_or_the_plan() {
     let held = |buffer| {
         flow_with(1, 500.0, move |tcp| {
-            (tcp.rwnd_limited_us, tcp.receive_buffer_bytes) = (Some(WINDOW_US), buffer)
+            (tcp.rwnd_limited_us, tcp.receive_buffer_bytes) = (Some(WINDOW_US), buffer);
         })
     };
     let found = concluded(vec![link(1)], runs(&[], &[held(Some(16_384))])).summary;

@@ -92,7 +92,7 @@ fn interrupt(dir: &Path) -> [std::path::PathBuf; 2] {
 #[test]
 fn journals_and_part_files_that_others_may_have_written_are_not_used() {
     let mode = |path: &Path, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
     let link = |path: &Path| std::fs::hard_link(path, path.with_file_name("another")).unwrap();
     let point = |path: &Path| {

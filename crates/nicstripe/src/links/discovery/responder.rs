@@ -106,7 +106,7 @@ impl Responder {
             match self.open(interface, place) {
                 Ok(station) => self.stations.push(station),
                 Err(error) => {
-                    tracing::warn!(interface = %place.name, %error, "cannot answer discovery on this interface")
+                    tracing::warn!(interface = %place.name, %error, "cannot answer discovery on this interface");
                 }
             }
         }
@@ -158,7 +158,7 @@ async fn answer(voice: Arc<Voice>, place: Membership, socket: UdpSocket) {
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::debug!(interface = %place.name, %error, "cannot receive discovery query")
+                tracing::debug!(interface = %place.name, %error, "cannot receive discovery query");
             }
         }
         // In a flood the kernel drops unread datagrams, which costs less than reading them.

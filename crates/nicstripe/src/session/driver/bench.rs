@@ -196,7 +196,7 @@ impl Driver {
             let session = self.handle.clone();
             // A network driver may be slow to answer.
             self.files.aside(move || {
-                send_in_background(&session, BenchBody::Facts(facts(names.into_iter())))
+                send_in_background(&session, BenchBody::Facts(facts(names.into_iter())));
             });
         }
     }

@@ -247,7 +247,7 @@ impl Driver {
     pub(super) fn on_get_requested(&mut self, get: Get) {
         let transfer = get.transfer;
         self.account_mut(|account| {
-            account.asked(transfer, &get.name, Direction::Send, get.entry.is_some())
+            account.asked(transfer, &get.name, Direction::Send, get.entry.is_some());
         });
         match (&self.config.access, get.entry) {
             (Access::Client, _) => self.refuse(transfer, "a client serves no files"),
@@ -324,7 +324,7 @@ impl Driver {
         match self.ends.sinks.remove(&transfer) {
             Some(PendingSink::File(wanted)) if !is_tree => {
                 self.files
-                    .open_local(wanted, offer, crate::random::random_bytes())
+                    .open_local(wanted, offer, crate::random::random_bytes());
             }
             Some(PendingSink::Pipe(writer)) if !is_tree => {
                 match start_writer(transfer, writer, self.handle.inputs.clone()) {
@@ -355,10 +355,10 @@ impl Driver {
             }
             Some(PendingSink::TunnelMux(mux)) if is_tree => self.receive_mux(transfer, mux),
             Some(PendingSink::Tree(run, standalone)) if is_tree => {
-                self.receive_tree(transfer, run, Some(standalone))
+                self.receive_tree(transfer, run, Some(standalone));
             }
             Some(PendingSink::Entry(entry, options)) if !is_tree => {
-                self.open_entry_target(transfer, entry, offer, options)
+                self.open_entry_target(transfer, entry, offer, options);
             }
             _ => {
                 let cause = io::Error::other("peer offered another kind than requested");
@@ -729,14 +729,14 @@ impl Driver {
                 self.ends
                     .sources
                     .insert(transfer, PendingSource::TunnelMux(mux.clone())),
-            )
+            );
         });
         back.into_iter().for_each(|transfer| {
             drop(
                 self.ends
                     .sinks
                     .insert(transfer, PendingSink::TunnelMux(mux.clone())),
-            )
+            );
         });
     }
 

@@ -235,7 +235,7 @@ impl Driver {
                 self.on_incoming(path, header, buffer, incoming, now);
             }
             StreamEvent::Flushed(chunks) => {
-                (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path))
+                (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path));
             }
             StreamEvent::Pinged(times) => self.on_pinged(path, times),
             StreamEvent::Ended(end) => {

@@ -319,7 +319,7 @@ impl Driver {
     pub(super) fn on_put_requested(&mut self, put: Put) {
         let transfer = put.offer.transfer;
         self.account_mut(|account| {
-            account.asked(transfer, &put.name, Direction::Receive, put.entry.is_some())
+            account.asked(transfer, &put.name, Direction::Receive, put.entry.is_some());
         });
         if let (Some(entry), Access::Daemon(_)) = (put.entry, &self.config.access) {
             return self.open_entry_target(transfer, entry, put.offer, put.options);
@@ -383,7 +383,7 @@ impl Driver {
                 );
             }
             (None, Some(digest)) => {
-                tracing::info!(transfer = transfer.0, size, %digest, "file committed")
+                tracing::info!(transfer = transfer.0, size, %digest, "file committed");
             }
             (None, None) => {}
         }

@@ -137,7 +137,7 @@ fn a_changed_repeated_or_missing_record_ends_the_connection() {
         ("changed", |bytes, _| bytes[50] ^= 1),
         ("type changed", |bytes, _| bytes[0] = 22),
         ("repeated", |bytes, record| {
-            bytes.copy_within(..record, record)
+            bytes.copy_within(..record, record);
         }),
         ("missing", |bytes, record| drop(bytes.drain(..record))),
         ("swapped", |bytes, record| bytes.rotate_left(record)),

@@ -116,7 +116,7 @@ impl Receiver {
         match make(&hidden) {
             // Left by an attempt that was killed.
             Err(Errno::EXIST) => {
-                unlinkat(dir, &hidden, AtFlags::empty()).and_then(|()| make(&hidden))?
+                unlinkat(dir, &hidden, AtFlags::empty()).and_then(|()| make(&hidden))?;
             }
             made => made?,
         }

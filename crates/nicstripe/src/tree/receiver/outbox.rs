@@ -269,12 +269,12 @@ impl Outbox {
         let mut message = Results::default();
         for (first, count) in ranges(&done) {
             self.add(&mut message, RANGE_LEN, |message| {
-                message.done.push((EntryId(first), count))
+                message.done.push((EntryId(first), count));
             })?;
         }
         for failure in Vec::into_iter(failed) {
             self.add(&mut message, failure.text.len() + FAILURE_LEN, |message| {
-                message.failed.push(failure)
+                message.failed.push(failure);
             })?;
         }
         for name in std::mem::take(&mut self.deleted) {
@@ -288,7 +288,7 @@ impl Outbox {
         let stripped = std::mem::take(&mut self.stripped);
         if stripped > 0 {
             self.add(&mut message, NUMBER_LEN, |message| {
-                message.stripped = Some(stripped)
+                message.stripped = Some(stripped);
             })?;
         }
         self.send_results(&mut message)

@@ -701,7 +701,7 @@ fn what_fails_or_differs_at_the_receiver_is_told_with_its_text_escaped() {
 fn a_file_that_failed_at_the_receiver_is_still_ended() {
     let dir = tempfile::tempdir().unwrap();
     (0..300).for_each(|index| {
-        fs::write(dir.path().join(format!("{index}")), pattern(200_000)).unwrap()
+        fs::write(dir.path().join(format!("{index}")), pattern(200_000)).unwrap();
     });
     let mut peer = Peer::start(request(dir.path()));
     peer.take_until(|peer| peer.entries.len() == 301);
@@ -766,7 +766,7 @@ fn a_peer_that_calls_done_what_it_cannot_have_breaks_the_protocol() {
             peer.done(1, 1);
         }),
         ("not requested", |peer| {
-            peer.decide(0, vec![Verdict::Same, Verdict::Newer, Verdict::Newer])
+            peer.decide(0, vec![Verdict::Same, Verdict::Newer, Verdict::Newer]);
         }),
     ];
     for (expected, case) in cases {

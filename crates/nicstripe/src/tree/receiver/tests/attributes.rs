@@ -135,7 +135,7 @@ fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_
     for modes in [true, false] {
         let ground = RootDir::new();
         let mode = |path: &str, mode| {
-            fs::set_permissions(ground.at(path), fs::Permissions::from_mode(mode)).unwrap()
+            fs::set_permissions(ground.at(path), fs::Permissions::from_mode(mode)).unwrap();
         };
         for dir in ["plain", "shared"] {
             fs::create_dir(ground.at(dir)).unwrap();

@@ -250,7 +250,7 @@ impl Sending {
                 handle,
                 pool,
                 Box::new(FakeChannel(channel)),
-            )
+            );
         });
         Self {
             inputs,

@@ -327,13 +327,13 @@ const BREACHES: &[(&str, Breach)] = &[
         s.tell(entry);
     }),
     ("an entry is in one that does not exist", |s| {
-        told(s.entry(Some(EntryId(99)), "x", file(1)))
+        told(s.entry(Some(EntryId(99)), "x", file(1)));
     }),
     ("an entry is in itself", |s| {
-        told(s.directory(Some(EntryId(3)), "x"))
+        told(s.directory(Some(EntryId(3)), "x"));
     }),
     ("an entry is in a file", |s| {
-        told(s.entry(Some(F), "x", file(1)))
+        told(s.entry(Some(F), "x", file(1)));
     }),
     ("an entry is in a directory that has ended", |s| {
         s.end(D);
@@ -344,20 +344,20 @@ const BREACHES: &[(&str, Breach)] = &[
         s.entry(Some(link), "file", file(1));
     }),
     ("an entry in a directory has no name", |s| {
-        told(s.directory(Some(D), ""))
+        told(s.directory(Some(D), ""));
     }),
     ("a file has no name", |s| told(s.entry(None, "", file(1)))),
     ("a symbolic link has no name", |s| {
-        told(s.entry(None, "", symlink("x")))
+        told(s.entry(None, "", symlink("x")));
     }),
     ("a name has two components", |s| {
-        told(s.entry(Some(D), "x/y", file(1)))
+        told(s.entry(Some(D), "x/y", file(1)));
     }),
     ("a top-level name has two components", |s| {
-        told(s.entry(None, "x/y", file(1)))
+        told(s.entry(None, "x/y", file(1)));
     }),
     ("a large file is packed", |s| {
-        told(s.entry(None, "x", file(PACKED_MOST as usize + 1)))
+        told(s.entry(None, "x", file(PACKED_MOST as usize + 1)));
     }),
     ("a link names a later entry", |s| {
         told(s.entry(
@@ -367,7 +367,7 @@ const BREACHES: &[(&str, Breach)] = &[
                 to: EntryId(9),
                 path: name("d/f"),
             },
-        ))
+        ));
     }),
     ("a link names itself", |s| {
         told(s.entry(
@@ -377,7 +377,7 @@ const BREACHES: &[(&str, Breach)] = &[
                 to: EntryId(3),
                 path: name("d/f"),
             },
-        ))
+        ));
     }),
     ("a directory ends twice", |s| {
         s.end(D);
@@ -386,7 +386,7 @@ const BREACHES: &[(&str, Breach)] = &[
     ("a file ends as a directory", |s| s.end(F)),
     ("an unknown entry ends", |s| s.end(EntryId(77))),
     ("data of an unknown entry", |s| {
-        s.piece(EntryId(77), 0, true, b"x")
+        s.piece(EntryId(77), 0, true, b"x");
     }),
     ("data of a directory", |s| s.piece(D, 0, true, b"x")),
     ("a piece leaves a gap", |s| s.piece(F, 1, false, b"x")),
@@ -396,21 +396,21 @@ const BREACHES: &[(&str, Breach)] = &[
     }),
     ("data beyond the end", |s| s.piece(F, 0, true, b"1234567")),
     ("data at an offset that overflows", |s| {
-        s.piece(F, u64::MAX, true, b"12")
+        s.piece(F, u64::MAX, true, b"12");
     }),
     ("data at the end", |s| s.piece(F, 6, true, b"")),
     ("the last data is too early", |s| {
-        s.piece(F, 0, true, b"12345")
+        s.piece(F, 0, true, b"12345");
     }),
     ("the last data is not marked", |s| {
-        s.piece(F, 0, false, b"123456")
+        s.piece(F, 0, false, b"123456");
     }),
     ("data after the last", |s| {
         s.piece(F, 0, true, b"123456");
         s.piece(F, 6, true, b"");
     }),
     ("empty data of a file with content", |s| {
-        s.piece(F, 0, false, b"")
+        s.piece(F, 0, false, b"");
     }),
     ("an empty file arrives twice", |s| {
         s.piece(E, 0, true, b"");
@@ -435,7 +435,7 @@ const BREACHES: &[(&str, Breach)] = &[
     }),
     ("a directory is abandoned", |s| s.push(&abandoned(D))),
     ("an unknown entry is abandoned", |s| {
-        s.push(&abandoned(EntryId(77)))
+        s.push(&abandoned(EntryId(77)));
     }),
     ("a complete file is abandoned", |s| {
         s.piece(F, 0, true, b"123456");
@@ -726,7 +726,7 @@ fn entries_beyond_the_memory_of_their_tree_end_it() {
         );
     };
     flood(sending, &mut |sending, index| {
-        _ = sending.entry(None, &format!("another{}", long(index)), file(1))
+        _ = sending.entry(None, &format!("another{}", long(index)), file(1));
     });
 
     // Links that wait for a file.
@@ -741,7 +741,7 @@ fn entries_beyond_the_memory_of_their_tree_end_it() {
                 to: first,
                 path: path.clone(),
             },
-        )
+        );
     });
 
     // Directories that have ended but wait for a file.
@@ -775,7 +775,7 @@ fn names_of_what_is_not_copied_are_kept_within_the_memory_of_their_tree() {
         (0..specials).for_each(|index| {
             sending.push(&Record::Special(Box::new(Special {
                 name: name(&format!("{index:0100}")),
-            })))
+            })));
         });
         sending.end(top);
         sending.flush();
