@@ -114,7 +114,7 @@ fn a_part_is_fetched_without_the_rest() {
         assert_eq!(
             backend.read_full(FileType::Pack, &id(1)).unwrap().len(),
             16 << 20
-        )
+        );
     });
     assert_eq!(for_all, 16 << 20);
 }

@@ -73,12 +73,12 @@ fn calls_wait(mut served: Served, backend: &Backend) {
     thread::scope(|threads| {
         for number in 0..8 {
             threads.spawn(move || {
-                assert!(backend.read_full(FileType::Pack, &id(number)).unwrap() == bytes(number))
+                assert!(backend.read_full(FileType::Pack, &id(number)).unwrap() == bytes(number));
             });
             threads.spawn(move || {
                 backend
                     .write_bytes(FileType::Pack, &id(number + 8), false, bytes(number).into())
-                    .unwrap()
+                    .unwrap();
             });
             threads.spawn(move || backend.remove(FileType::Index, &id(number), false).unwrap());
             threads.spawn(move || assert!(backend.list(FileType::Pack).unwrap().len() >= 8));
