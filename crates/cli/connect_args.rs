@@ -35,8 +35,8 @@ pub(crate) struct ConnectArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     routes: Routes,
 
-    /// Limit the rate over all links, per second: KiB without a unit, K, M or G for bytes, Mbit or Gbit for bits, 0 for no limit [default:
-    /// no limit]
+    /// Limit the rate over all links, per second: KiB without a unit, K, M or G for bytes, Mbit or
+    /// Gbit for bits, 0 for no limit [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     bwlimit: Option<BitRate>,
 

@@ -23,8 +23,9 @@ use crate::{
 
 /// List the daemons on the cables of this machine, with their keys and cables
 ///
-/// Asks by multicast on each interface; needs no address, name server or privilege. A daemon answers only trusted keys, unless started with
-/// --announce. Every answer is signed and verified. No answer is not an error.
+/// Asks by multicast on each interface; needs no address, name server or privilege. A daemon
+/// answers only trusted keys, unless started with --announce. Every answer is signed and verified.
+/// No answer is not an error.
 #[derive(Debug, Args)]
 pub(crate) struct Discover {
     /// Wait this long for answers: seconds, or with ms, s, m or h
@@ -39,7 +40,8 @@ pub(crate) struct Discover {
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
 
-    /// Print one JSON document on standard output, also after a failure (docs/schema/discover.schema.json)
+    /// Print one JSON document on standard output, also after a failure
+    /// (docs/schema/discover.schema.json)
     #[arg(long)]
     json: bool,
 }

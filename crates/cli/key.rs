@@ -9,8 +9,9 @@ use crate::{failure::Failure, places, stdout, terminal::Terminal};
 
 /// Print this machine's public key as one line, for `nicstripe trust add` on the other machine
 ///
-/// Creates the key at first use. The line is not secret, but send it over a channel that protects it from changes. The private key stays in
-/// the configuration directory, readable by its owner only.
+/// Creates the key at first use. The line is not secret, but send it over a channel that protects
+/// it from changes. The private key stays in the configuration directory, readable by its owner
+/// only.
 #[derive(Debug, Args)]
 pub(crate) struct Key {}
 

@@ -22,9 +22,11 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Show which cables a copy to a machine would use, which not, and why; without HOST, the interfaces of this machine
+/// Show which cables a copy to a machine would use, which not, and why; without HOST, the
+/// interfaces of this machine
 ///
-/// Connects over each link as a copy would, but copies nothing, installs no routes and changes nothing.
+/// Connects over each link as a copy would, but copies nothing, installs no routes and changes
+/// nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Links {
     /// Machine that runs `nicstripe serve`, by name or address

@@ -7,7 +7,8 @@ use clap_mangen::Man as Page;
 
 use crate::{args, failure::Failure, stdout};
 
-/// Print the manual page of nicstripe or of one of its commands, or write all pages into a directory
+/// Print the manual page of nicstripe or of one of its commands, or write all pages into a
+/// directory
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  nicstripe man cp | man -l -\n  nicstripe man --dir /usr/local/share/man/man1"

@@ -19,7 +19,8 @@ pub(crate) struct RoutesArgs {
 enum Action {
     /// Print the routes, one per line: destination, interface, and the processes that use it
     List,
-    /// Remove routes of ended processes, restore changed MTUs, and print both; every start of nicstripe does the same
+    /// Remove routes of ended processes, restore changed MTUs, and print both; every start of
+    /// nicstripe does the same
     Clean,
 }
 

@@ -24,9 +24,10 @@ pub(crate) struct Trust {
 enum Action {
     /// Trust a machine's key
     ///
-    /// Takes effect at once, without a restart of the daemon. Options before the key, separated by commas, restrict the rights of that
-    /// machine here: read-only, append-only, root=DIR, rate=RATE (bits per second, with K, M or G), no-bench, special-modes;
-    /// dial=HOST:PORT, which may be repeated, lets it connect to that service from here (nicstripe dial).
+    /// Takes effect at once, without a restart of the daemon. Options before the key, separated by
+    /// commas, restrict the rights of that machine here: read-only, append-only, root=DIR,
+    /// rate=RATE (bits per second, with K, M or G), no-bench, special-modes; dial=HOST:PORT, which
+    /// may be repeated, lets it connect to that service from here (nicstripe dial).
     Add {
         /// Output of `nicstripe key` on the other machine, as one argument or several
         #[arg(required = true, value_name = "LINE")]

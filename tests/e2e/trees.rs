@@ -30,8 +30,8 @@ fn a_tree_with_everything_in_it_goes_there_and_back_unchanged() {
     assert_same_tree(&source, &pair.client.path("back"), Aspects::ALL);
     for report in [there, back] {
         let tree = &report["tree"];
-        // 5 plain names, one with spaces, one with control characters, 300 small ones, the sparse one;
-        // the two other names of one file are links.
+        // 5 plain names, one with spaces, one with control characters, 300 small ones, the sparse
+        // one; the two other names of one file are links.
         assert_eq!(number(tree, "files"), 308, "{report:#}");
         assert_eq!(number(&report, "files"), 308);
         assert_eq!(

@@ -167,8 +167,8 @@ fn announced(from: Ipv4Addr, interface: u32, socket: &UdpSocket) -> Expected {
     }
 }
 
-/// Announces a connection from the peer's own address and answers with the token received there. The
-/// same message announces another connection that has no proof yet.
+/// Announces a connection from the peer's own address and answers with the token received there.
+/// The same message announces another connection that has no proof yet.
 fn prove(mut wire: Wire, eth2: u32) -> Wire {
     let socket = UdpSocket::bind((OWN, 0)).unwrap();
     socket.set_read_timeout(Some(WAIT)).unwrap();

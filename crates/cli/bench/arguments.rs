@@ -16,9 +16,10 @@ use crate::{
 
 /// Measure the throughput of the cables to a machine, alone and together, and name the bottleneck
 ///
-/// Memory to memory, encrypted, over the links that a copy would use: idle round trips, each link alone, all together, the reverse direction,
-/// and both directions at once, each repeated until the numbers agree. Counts bytes received, by the receiver's clock; the total is the sum of
-/// all links in the same window. Requires `nicstripe serve` on HOST. Short options match iperf3.
+/// Memory to memory, encrypted, over the links that a copy would use: idle round trips, each link
+/// alone, all together, the reverse direction, and both directions at once, each repeated until the
+/// numbers agree. Counts bytes received, by the receiver's clock; the total is the sum of all links
+/// in the same window. Requires `nicstripe serve` on HOST. Short options match iperf3.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "nicstripe bench [OPTIONS] <HOST>\n       nicstripe bench list\n       nicstripe bench compare <A> <B>",
@@ -53,7 +54,8 @@ pub(crate) struct Compare {
     /// Later report, likewise
     pub(crate) b: PathBuf,
 
-    /// Print the second report with its comparison as one JSON document (docs/schema/nicstripe-bench-report-1.json)
+    /// Print the second report with its comparison as one JSON document
+    /// (docs/schema/nicstripe-bench-report-1.json)
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -85,7 +87,8 @@ pub(crate) struct Measure {
     #[arg(long)]
     pub(crate) bidir: bool,
 
-    /// Open N TCP connections per link, also --parallel [default: 1; over a bond, as many as its members need]
+    /// Open N TCP connections per link, also --parallel [default: 1; over a bond, as many as its
+    /// members need]
     #[arg(short = 'P', long, visible_alias = "parallel", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) streams: Option<u8>,
 
@@ -109,8 +112,9 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "KIND")]
     pub(crate) sweep: Vec<Sweep>,
 
-    /// Measure the stages of a copy as well: reading the local FILE, the network, writing to NAME's directory on HOST, and all together; with
-    /// --reverse from HOST to here. Written data is deleted
+    /// Measure the stages of a copy as well: reading the local FILE, the network, writing to NAME's
+    /// directory on HOST, and all together; with --reverse from HOST to here. Written data is
+    /// deleted
     #[arg(long, value_name = "FILE[=NAME]", value_parser = parse_disk)]
     pub(crate) disk: Option<Disk>,
 
@@ -141,12 +145,13 @@ pub(crate) struct Measure {
     #[arg(long)]
     pub(crate) plain: bool,
 
-    /// Print the report as one JSON document on standard output (docs/schema/nicstripe-bench-report-1.json)
+    /// Print the report as one JSON document on standard output
+    /// (docs/schema/nicstripe-bench-report-1.json)
     #[arg(short = 'J', long)]
     pub(crate) json: bool,
 
-    /// Print one JSON event per line while running (docs/schema/nicstripe-bench-event-1.json), and the report as the last line; also
-    /// --json-lines
+    /// Print one JSON event per line while running (docs/schema/nicstripe-bench-event-1.json), and
+    /// the report as the last line; also --json-lines
     #[arg(long, visible_alias = "json-lines", conflicts_with = "json")]
     pub(crate) json_stream: bool,
 
@@ -154,11 +159,13 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Write the report to FILE as metrics for node_exporter's textfile collector (which reads *.prom)
+    /// Write the report to FILE as metrics for node_exporter's textfile collector (which reads
+    /// *.prom)
     #[arg(long, value_name = "FILE")]
     pub(crate) prom: Option<PathBuf>,
 
-    /// Compare with an earlier report: a file written by --json, or an id prefix from `bench list`; exit code 41 if significantly slower
+    /// Compare with an earlier report: a file written by --json, or an id prefix from `bench list`;
+    /// exit code 41 if significantly slower
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
 

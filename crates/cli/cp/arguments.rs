@@ -16,14 +16,16 @@ use crate::{
 
 /// Copy files and trees to or from a machine that runs `nicstripe serve`, over every cable at once
 ///
-/// A file appears under its name only once it has arrived completely, was verified and is on disk. An interrupted copy keeps what it
-/// received: run the same command again to resume. Exit code 0 means verified and durable.
+/// A file appears under its name only once it has arrived completely, was verified and is on disk.
+/// An interrupted copy keeps what it received: run the same command again to resume. Exit code 0
+/// means verified and durable.
 #[derive(Debug, Args)]
 #[command(override_usage = "nicstripe cp [OPTIONS] <SRC>... <DST>", after_help = LOCATIONS, after_long_help = LONG_AFTER)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Cp {
-    /// SRC…: files and directories to copy, local or as HOST:PATH; - is standard input. A trailing slash means the content of the
-    /// directory. DST, the last: a file or directory, local or as HOST:PATH; HOST: and HOST:DIR/ keep names; - is standard output
+    /// SRC…: files and directories to copy, local or as HOST:PATH; - is standard input. A trailing
+    /// slash means the content of the directory. DST, the last: a file or directory, local or as
+    /// HOST:PATH; HOST: and HOST:DIR/ keep names; - is standard output
     // Sources and target share one list, as clap does not allow options between the values of two.
     #[arg(value_name = "PATH", required_unless_present = "human_readable")]
     pub(crate) paths: Vec<OsString>,
@@ -52,8 +54,8 @@ pub(crate) struct Cp {
     #[arg(long)]
     pub(crate) delta: bool,
 
-    /// Like --delta, but write into the existing file, which needs no space for a second one; if interrupted, the file is inconsistent
-    /// until a rerun
+    /// Like --delta, but write into the existing file, which needs no space for a second one; if
+    /// interrupted, the file is inconsistent until a rerun
     #[arg(long)]
     pub(crate) inplace: bool,
 
@@ -76,8 +78,8 @@ pub(crate) struct Cp {
     #[command(flatten)]
     pub(crate) ip_version: IpVersion,
 
-    /// Use only this link; may be repeated. LOCAL and REMOTE are interfaces or addresses, RATE as for --bwlimit [default: every cable that
-    /// reaches the peer]
+    /// Use only this link; may be repeated. LOCAL and REMOTE are interfaces or addresses, RATE as
+    /// for --bwlimit [default: every cable that reaches the peer]
     #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
     pub(crate) link: Vec<LinkRequest>,
 
@@ -85,8 +87,8 @@ pub(crate) struct Cp {
     #[arg(long, value_name = "NAME")]
     pub(crate) exclude_link: Vec<String>,
 
-    /// Open N TCP connections per link; more than 1 helps on lossy paths over long distances [default: 1; over a bond, as many as its
-    /// members need]
+    /// Open N TCP connections per link; more than 1 helps on lossy paths over long distances
+    /// [default: 1; over a bond, as many as its members need]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) streams: Option<u8>,
 
@@ -94,8 +96,8 @@ pub(crate) struct Cp {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) routes: Routes,
 
-    /// Limit the rate over all links, per second: KiB without a unit, K, M or G for bytes, Mbit or Gbit for bits, 0 for no limit [default:
-    /// no limit]
+    /// Limit the rate over all links, per second: KiB without a unit, K, M or G for bytes, Mbit or
+    /// Gbit for bits, 0 for no limit [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub(crate) bwlimit: Option<BitRate>,
 
@@ -107,12 +109,13 @@ pub(crate) struct Cp {
     #[arg(short, long, conflicts_with_all = ["verbose", "stats"])]
     pub(crate) quiet: bool,
 
-    /// Print the action on each file of a tree, the traffic of each link, and a single file's BLAKE3; twice: also skipped files, and unused
-    /// links with the reason
+    /// Print the action on each file of a tree, the traffic of each link, and a single file's
+    /// BLAKE3; twice: also skipped files, and unused links with the reason
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Show progress on standard error: bars on a terminal (auto), elsewhere a line every 10 s (always), or nothing (never)
+    /// Show progress on standard error: bars on a terminal (auto), elsewhere a line every 10 s
+    /// (always), or nothing (never)
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) progress: Progress,
 
@@ -120,15 +123,18 @@ pub(crate) struct Cp {
     #[arg(long)]
     pub(crate) stats: bool,
 
-    /// Print one JSON document on standard output at the end, also after a failure (docs/schema/cp-report.schema.json)
+    /// Print one JSON document on standard output at the end, also after a failure
+    /// (docs/schema/cp-report.schema.json)
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Print one JSON event per line while running (docs/schema/cp-event.schema.json), and the document of --json as the last line
+    /// Print one JSON event per line while running (docs/schema/cp-event.schema.json), and the
+    /// document of --json as the last line
     #[arg(long, conflicts_with = "json")]
     pub(crate) json_stream: bool,
 
-    /// No effect; accepted for rsync compatibility: sizes always have units. Without SRC and DST: print help
+    /// No effect; accepted for rsync compatibility: sizes always have units. Without SRC and DST:
+    /// print help
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
 

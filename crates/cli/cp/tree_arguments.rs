@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::filters::Filters;
 
-/// Options of trees. Each but `-p` makes even one file a tree for the library: it is compared with the existing one.
+/// Options of trees. Each but `-p` makes even one file a tree for the library: it is compared with
+/// the existing one.
 #[derive(Debug, Args)]
 pub(crate) struct TreeArguments {
     /// Copy directories recursively; symbolic links as links, always with modification times
@@ -17,16 +18,18 @@ pub(crate) struct TreeArguments {
     #[arg(short, long)]
     pub(crate) archive: bool,
 
-    /// Preserve owner and group if the receiver may: by name, or by number if the receiver has no such name
+    /// Preserve owner and group if the receiver may: by name, or by number if the receiver has no
+    /// such name
     #[arg(long)]
     pub(crate) owner: bool,
 
-    /// Preserve owner and group, also in ACLs, by number regardless of names; with --owner, -X or -a
+    /// Preserve owner and group, also in ACLs, by number regardless of names; with --owner, -X or
+    /// -a
     #[arg(long)]
     pub(crate) numeric_ids: bool,
 
-    /// Preserve FIFOs, sockets and devices, as rsync's -D (--specials --devices); devices only if the receiver is root and permits this
-    /// peer
+    /// Preserve FIFOs, sockets and devices, as rsync's -D (--specials --devices); devices only if
+    /// the receiver is root and permits this peer
     #[arg(short = 'D', long = "specials", visible_alias = "devices")]
     pub(crate) nodes: bool,
 
@@ -50,7 +53,8 @@ pub(crate) struct TreeArguments {
     #[arg(short, long)]
     pub(crate) update: bool,
 
-    /// Compare files of equal size by BLAKE3, which reads them at both ends [default: by modification time]
+    /// Compare files of equal size by BLAKE3, which reads them at both ends [default: by
+    /// modification time]
     #[arg(short, long)]
     pub(crate) checksum: bool,
 
@@ -62,14 +66,16 @@ pub(crate) struct TreeArguments {
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
 
-    /// Delete from directories of DST what the same directories of SRC lack, except excluded files; needs -r
+    /// Delete from directories of DST what the same directories of SRC lack, except excluded files;
+    /// needs -r
     #[arg(long)]
     pub(crate) delete: bool,
 
     #[command(flatten)]
     pub(crate) filters: Filters,
 
-    /// Copy only the paths listed in FILE, relative to SRC, one per line; - is standard input. SRC is taken as with a trailing slash
+    /// Copy only the paths listed in FILE, relative to SRC, one per line; - is standard input. SRC
+    /// is taken as with a trailing slash
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from: Option<PathBuf>,
 

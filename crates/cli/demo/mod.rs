@@ -39,9 +39,10 @@ use crate::{
 
 /// Copy a file between two hosts inside this machine, over 2 and then 4 gigabit cables
 ///
-/// Needs no setup and leaves nothing behind. The hosts are network namespaces, joined by virtual cables with the rate of gigabit Ethernet;
-/// the daemon and the copy are the commands that two machines would run. If this machine does not allow namespaces, loopback addresses
-/// stand in for cables, without a rate limit.
+/// Needs no setup and leaves nothing behind. The hosts are network namespaces, joined by virtual
+/// cables with the rate of gigabit Ethernet; the daemon and the copy are the commands that two
+/// machines would run. If this machine does not allow namespaces, loopback addresses stand in for
+/// cables, without a rate limit.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Numbers of cables, one copy each, 1 to 16

@@ -13,8 +13,9 @@ use crate::{
 
 /// Serve restic and rustic a repository on a machine that runs `nicstripe serve`
 ///
-/// For restic: restic -o rclone.program=nicstripe -r rclone:HOST:PATH. For rustic: the option rclone-command = "nicstripe serve restic
-/// --addr localhost:0" of the repository rclone:HOST:PATH. The folder has the layout of a local restic repository.
+/// For restic: restic -o rclone.program=nicstripe -r rclone:HOST:PATH. For rustic: the option
+/// rclone-command = "nicstripe serve restic --addr localhost:0" of the repository rclone:HOST:PATH.
+/// The folder has the layout of a local restic repository.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true).args(["stdio", "addr"]))]
 pub(crate) struct Restic {
@@ -26,8 +27,9 @@ pub(crate) struct Restic {
     #[arg(long)]
     pub(super) stdio: bool,
 
-    /// Listen for HTTP at this address; port 0 picks a free one. Requires RCLONE_USER and RCLONE_PASS from the environment, or else a password
-    /// generated for this run and printed on standard output
+    /// Listen for HTTP at this address; port 0 picks a free one. Requires RCLONE_USER and
+    /// RCLONE_PASS from the environment, or else a password generated for this run and printed on
+    /// standard output
     #[arg(long, value_name = "ADDR:PORT")]
     pub(super) addr: Option<String>,
 

@@ -51,9 +51,10 @@ use crate::{
 
 /// Serve a directory to trusted peers, over every cable
 ///
-/// Listens on each interface separately, so that replies leave over the cable of the request. Accepts only keys listed by `nicstripe
-/// trust`, which may change at run time. The first SIGINT or SIGTERM ends copies in order, so that they can resume; the second exits at
-/// once. SIGHUP reloads the configuration file and the peers file, SIGUSR1 prints a status line.
+/// Listens on each interface separately, so that replies leave over the cable of the request.
+/// Accepts only keys listed by `nicstripe trust`, which may change at run time. The first SIGINT or
+/// SIGTERM ends copies in order, so that they can resume; the second exits at once. SIGHUP reloads
+/// the configuration file and the peers file, SIGUSR1 prints a status line.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Serve {
@@ -68,7 +69,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Listen on this address only; may be repeated [default: every address of every interface that is up]
+    /// Listen on this address only; may be repeated [default: every address of every interface that
+    /// is up]
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listen)]
     listen: Vec<Listen>,
 
@@ -88,7 +90,8 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "read_only")]
     append_only: bool,
 
-    /// Install host routes to peers, removed with their session: if their packets would be dropped, always, or never [default: auto]
+    /// Install host routes to peers, removed with their session: if their packets would be dropped,
+    /// always, or never [default: auto]
     #[arg(long, value_name = "WHEN")]
     routes: Option<Routes>,
 
@@ -96,7 +99,8 @@ pub(crate) struct Serve {
     #[arg(long)]
     announce: bool,
 
-    /// Configuration file, overridden by the command line [default: config.toml next to the peers file, if it exists]
+    /// Configuration file, overridden by the command line [default: config.toml next to the peers
+    /// file, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 

@@ -14,8 +14,9 @@ use crate::{
 
 /// Connect standard input and output to a TCP service of a machine, over every cable
 ///
-/// For ssh: ssh -o ProxyCommand='nicstripe dial PEER %h:%p' localhost. The daemon on PEER resolves the service and connects to it; its
-/// peers file must grant this machine exactly dial=HOST:PORT. Ends when both directions have ended.
+/// For ssh: ssh -o ProxyCommand='nicstripe dial PEER %h:%p' localhost. The daemon on PEER resolves
+/// the service and connects to it; its peers file must grant this machine exactly dial=HOST:PORT.
+/// Ends when both directions have ended.
 #[derive(Debug, Args)]
 pub(crate) struct Dial {
     /// Machine that runs `nicstripe serve`, by name or address

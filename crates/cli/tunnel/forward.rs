@@ -20,12 +20,12 @@ use crate::{
 
 /// Forward local ports to TCP services of a machine, over every cable
 ///
-/// For each connection to PORT here, the daemon on PEER connects to HOST:HOSTPORT; its peers file must grant this machine exactly
-/// dial=HOST:HOSTPORT. Runs until interrupted.
+/// For each connection to PORT here, the daemon on PEER connects to HOST:HOSTPORT; its peers file
+/// must grant this machine exactly dial=HOST:HOSTPORT. Runs until interrupted.
 #[derive(Debug, Args)]
 pub(crate) struct Forward {
-    /// Listen on PORT (0: any free one) at 127.0.0.1 or the address BIND, for HOST:HOSTPORT there; may be repeated. Put IPv6 addresses in
-    /// brackets
+    /// Listen on PORT (0: any free one) at 127.0.0.1 or the address BIND, for HOST:HOSTPORT there;
+    /// may be repeated. Put IPv6 addresses in brackets
     #[arg(short = 'L', value_name = "[BIND:]PORT:HOST:HOSTPORT", required = true)]
     forwards: Vec<Spec>,
 

@@ -1,4 +1,5 @@
-//! Delta sender: finds the chunks that are equal at the receiver. Mirror image of [`crate::delta_receiver`].
+//! Delta sender: finds the chunks that are equal at the receiver. Mirror image of
+//! [`crate::delta_receiver`].
 
 use std::collections::BTreeMap;
 

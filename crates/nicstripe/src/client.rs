@@ -46,9 +46,10 @@ use crate::{
 /// Connection to a daemon that files are copied to and from. Cheap to clone; clones share one
 /// session.
 ///
-/// Up to [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) transfers run concurrently. Each has its own events, counters and
-/// result; a failed or cancelled one does not affect the others. Their chunks are sent round-robin,
-/// so that a small transfer does not wait for a large one. Every transfer receives the link events.
+/// Up to [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) transfers run concurrently. Each has its own
+/// events, counters and result; a failed or cancelled one does not affect the others. Their chunks
+/// are sent round-robin, so that a small transfer does not wait for a large one. Every transfer
+/// receives the link events.
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -228,9 +229,9 @@ impl Client {
     }
 
     /// Fetches the file `name` of the daemon's root into a writer, in order. At most
-    /// [`PIPE_WINDOW`](crate::PIPE_WINDOW) received bytes wait for the writer: a slow writer throttles the sender and
-    /// blocks no link. Must be called within a tokio runtime; a dedicated thread writes to the
-    /// writer.
+    /// [`PIPE_WINDOW`](crate::PIPE_WINDOW) received bytes wait for the writer: a slow writer
+    /// throttles the sender and blocks no link. Must be called within a tokio runtime; a dedicated
+    /// thread writes to the writer.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {

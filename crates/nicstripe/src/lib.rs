@@ -237,11 +237,12 @@ pub mod trust;
 mod tunnel;
 
 pub mod discovery {
-    //! Discovery: finds daemons on the cables of this machine, without an address, a name server or any
-    //! setting.
+    //! Discovery: finds daemons on the cables of this machine, without an address, a name server or
+    //! any setting.
     //!
-    //! A [`Search`] sends multicast questions on each interface, and returns each daemon that answered
-    //! as [`DiscoveredPeer`]; [`discover`] collects them all. A running [`Daemon`](crate::Daemon) answers. So
+    //! A [`Search`] sends multicast questions on each interface, and returns each daemon that
+    //! answered as [`DiscoveredPeer`]; [`discover`] collects them all. A running
+    //! [`Daemon`](crate::Daemon) answers. So
     //! [`ClientBuilder::connect`](crate::ClientBuilder::connect) needs only a peer's name.
     //! [`nicstripe_proto::discovery`] defines the messages. Every message is signed, and is ignored
     //! unless its signature is valid.

@@ -9,8 +9,8 @@ pub const DEFAULT_PORT: u16 = 7747;
 /// ends.
 pub const MOST_TRANSFERS: usize = 64;
 
-/// Maximum bytes received but not yet written to the writer of [`Client::get_pipe`](crate::Client::get_pipe): 16 MiB, 13 ms
-/// at 10 Gbit/s.
+/// Maximum bytes received but not yet written to the writer of
+/// [`Client::get_pipe`](crate::Client::get_pipe): 16 MiB, 13 ms at 10 Gbit/s.
 pub const PIPE_WINDOW: u64 = 16 << 20;
 
 /// Options of a file copy.

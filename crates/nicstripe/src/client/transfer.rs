@@ -518,8 +518,8 @@ mod tests {
     }
 
     /// Background: two pairs of interfaces are planned when only one has been probed. Of the four
-    /// candidates, the first is retired as soon as the others answer. It is the only one left when both
-    /// links lose an end.
+    /// candidates, the first is retired as soon as the others answer. It is the only one left when
+    /// both links lose an end.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_path_that_is_given_up_while_it_connects_is_made_when_it_is_planned_again() {
         let stage = Stage::new().await;

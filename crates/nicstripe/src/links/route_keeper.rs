@@ -28,9 +28,9 @@ use crate::{error::Error, session::PathPlan};
 /// Holds the host routes of one session and removes them when dropped. After a kill, the helper or
 /// the next start of any nicstripe process removes them.
 ///
-/// The first route starts the helper, unless it was started [before](Self::start_dedicated). Dropping a
-/// keeper blocks until its routes are removed: milliseconds, or seconds while another process holds
-/// the lock of the route records.
+/// The first route starts the helper, unless it was started [before](Self::start_dedicated).
+/// Dropping a keeper blocks until its routes are removed: milliseconds, or seconds while another
+/// process holds the lock of the route records.
 #[derive(Debug)]
 pub struct RouteKeeper {
     policy: RoutePolicy,

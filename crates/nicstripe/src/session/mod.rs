@@ -2,9 +2,9 @@
 //! commands.
 //!
 //! `nicstripe-proto` makes the decisions, this module carries them out. [`driver`] is the event
-//! loop and [`input`] its inputs. [`open_files`] holds open files, [`retransmit`] and [`reorder`] the retransmit
-//! and reorder buffers of streamed data. [`tree_channel`] connects tree threads, [`path_connection`] holds a path's
-//! connections, [`congestion`] selects their congestion control.
+//! loop and [`input`] its inputs. [`open_files`] holds open files, [`retransmit`] and [`reorder`]
+//! the retransmit and reorder buffers of streamed data. [`tree_channel`] connects tree threads,
+//! [`path_connection`] holds a path's connections, [`congestion`] selects their congestion control.
 
 mod audience;
 mod congestion;

@@ -54,7 +54,8 @@ impl<T> RoundRobin<T> {
         jobs.running < most
     }
 
-    /// Takes the next job of the owner with the least time; call [`RoundRobin::finish`] when it is done.
+    /// Takes the next job of the owner with the least time; call [`RoundRobin::finish`] when it is
+    /// done.
     pub(super) fn pop(&mut self) -> Option<(Owner, T)> {
         let most = self.most_each;
         let ready = self

@@ -2,9 +2,9 @@
 //!
 //! One thread owns all state. It reads batches, examines the place of each entry, and creates
 //! directories and links. Contents are left to the I/O threads, which hash, write and group-commit
-//! small files ([`commit_group`]). A standalone file is opened as a [`Target`](crate::file::Target). No
-//! file gets its final name before its content is durable. The end is reported when everything is
-//! durable.
+//! small files ([`commit_group`]). A standalone file is opened as a
+//! [`Target`](crate::file::Target). No file gets its final name before its content is durable. The
+//! end is reported when everything is durable.
 //!
 //! A peer cannot reach anything outside the target. The kernel opens directories beneath it without
 //! following symbolic links ([`place`]). Every operation on a name takes a single component in an
