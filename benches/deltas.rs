@@ -1,18 +1,17 @@
-//! Savings of `--delta`, `--inplace` and holes: bytes on the cables, by the cables' counters, and
-//! time.
+//! Traffic and time saved by `--delta`, `--inplace` and sparse files, by the cables' counters.
 //!
 //! `cargo bench --bench deltas -- --case delta,inplace,sparse --size 4G --sparse-size 100G --data
 //! 1G --runs 3 --direction put,get`
 //!
-//! | case | the copy | compared |
+//! | case | copy | compared |
 //! | --- | --- | --- |
-//! | delta | `cp --delta` of an image of `--size` over one of which 2 in 100 extents of 256 KiB differ | every byte, and the digest |
+//! | delta | `cp --delta` of an image of `--size` over an older one; 2 of 100 extents of 256 KiB differ | every byte, and the digest |
 //! | inplace | like delta, with `--inplace` | every byte, and the digest |
 //! | sparse | a file of `--sparse-size` with `--data` bytes in extents of 1 MiB, spread evenly | data and the maps of `SEEK_DATA` |
 //!
-//! Source and target are in memory, or in `--disk`. Needs three times `--size`: source, target and
-//! the new target. Bytes on the cables count in both directions, with all headers. Fails if a copy
-//! is wrong, never for speed or bytes.
+//! Source and target are in memory, or in `--disk`. Needs three times `--size`: source, old target
+//! and new target. Traffic is the bytes on the cables in both directions, with all headers. Fails
+//! if a copy is wrong, never for speed or traffic.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -72,7 +71,7 @@ struct Arguments {
     disk: Option<PathBuf>,
 }
 
-/// Measured case.
+/// Kind of copy to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Case {
     Delta,
@@ -117,7 +116,8 @@ fn bench(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// Copies an image over an earlier one.
+/// Measures copies of a changed image over the unchanged one, with `--delta` or `--inplace`.
+/// Returns the table row.
 fn delta(arguments: &Arguments, way: Way, option: &'static str) -> Result<Vec<String>> {
     let place = arguments.place(3 * arguments.size)?;
     let ends = Ends::of(&place, way);
@@ -149,8 +149,8 @@ fn delta(arguments: &Arguments, way: Way, option: &'static str) -> Result<Vec<St
     Ok(row(&case, way, arguments.size, &runs, "≤ 3 %".to_owned()))
 }
 
-/// Changes a page in one of each [`ONE_IN`] extents of a file, and returns the bytes in these
-/// extents.
+/// Changes one page in one of every [`ONE_IN`] extents of a file, and returns the total size of
+/// these extents in bytes.
 fn change(path: &Path) -> Result<u64> {
     let file = File::options().write(true).open(path)?;
     let extents = file.metadata()?.len() / EXTENT;
@@ -170,7 +170,7 @@ fn change(path: &Path) -> Result<u64> {
     Ok(changed)
 }
 
-/// Copies a file that is mostly holes.
+/// Measures copies of a sparse file. Returns the table row.
 fn sparse(arguments: &Arguments, way: Way) -> Result<Vec<String>> {
     let place = arguments.place(3 * arguments.data)?;
     let ends = Ends::of(&place, way);
@@ -211,7 +211,8 @@ fn sparse(arguments: &Arguments, way: Way) -> Result<Vec<String>> {
     ))
 }
 
-/// Returns one page-aligned offset in each of equal parts of the file.
+/// Returns the offsets of the data extents: one per equal part of the file, page-aligned and
+/// pseudo-random within its part.
 fn data_offsets(arguments: &Arguments) -> impl Iterator<Item = u64> + use<> {
     let extents = (arguments.data / DATA_EXTENT).max(1);
     let part = arguments.sparse_size / extents;
@@ -220,7 +221,7 @@ fn data_offsets(arguments: &Arguments) -> impl Iterator<Item = u64> + use<> {
     })
 }
 
-/// Returns the data ranges of a file, start and end.
+/// Returns the data ranges of a sparse file (`SEEK_DATA`, `SEEK_HOLE`) as start and end offsets.
 fn data_map(file: &File) -> Result<Vec<(u64, u64)>> {
     let mut map = Vec::new();
     let mut offset = 0;
@@ -236,11 +237,12 @@ fn data_map(file: &File) -> Result<Vec<(u64, u64)>> {
     }
 }
 
-/// Compares the copy's size, map and data with the source. Outside of the maps both read as zeros.
+/// Compares size, data ranges and data of a copy with the sparse source; `map` has the source's
+/// data ranges.
 ///
 /// # Errors
 ///
-/// A size, map or byte differs.
+/// A size, range or byte differs.
 fn check_sparse(source: &File, map: &[(u64, u64)], copy: &File) -> Result<()> {
     let (size, found) = (source.metadata()?.len(), copy.metadata()?.len());
     if size != found {
@@ -280,7 +282,7 @@ fn check_sparse(source: &File, map: &[(u64, u64)], copy: &File) -> Result<()> {
     Ok(())
 }
 
-/// Source and target paths.
+/// Paths of source and target, and the direction of the copy.
 #[derive(Debug)]
 struct Ends {
     source: PathBuf,
@@ -352,7 +354,7 @@ fn row(case: &str, way: Way, size: u64, runs: &[Measured], bar: String) -> Vec<S
     ]
 }
 
-/// Returns the bytes of one data extent, determined by the number.
+/// Returns 1 MiB of pseudo-random bytes determined by `number`.
 fn content(number: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK];
     Hasher::new()
@@ -362,7 +364,7 @@ fn content(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns a number below `limit`, determined by the seed; 0 if `limit` is 0.
+/// Returns a pseudo-random number below `limit`, determined by the seed; 0 if `limit` is 0.
 fn random(seed: u64, limit: u64) -> u64 {
     let mut bytes = [0; 8];
     Hasher::new()
@@ -377,16 +379,16 @@ const NAME: &str = "image.bin";
 const MIB: f64 = 1_048_576.0;
 const BLOCK: usize = 1 << 20;
 
-/// Unit of comparison and transfer.
+/// Size of the extents that `--delta` compares and transfers, in bytes.
 const EXTENT: u64 = 256 << 10;
 
-/// 2 in 100.
+/// Ratio of all extents to changed ones: 50, which changes 2 %.
 const ONE_IN: u64 = 50;
 
 const PAGE: u64 = 4096;
 
-/// Data extents of the sparse file.
+/// Size of each data extent of the sparse file, in bytes.
 const DATA_EXTENT: u64 = BLOCK as u64;
 
-/// Timeout of a copy.
+/// Timeout of one copy.
 const TIME_LIMIT: Duration = Duration::from_secs(600);

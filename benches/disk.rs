@@ -1,11 +1,12 @@
-//! Real data from disk to disk: a tar of the Rust toolchain, extended with /usr if it is too short.
+//! Copies of real files from disk to disk: a tar of the Rust toolchain, with /usr appended if it is
+//! too short.
 //!
 //! `cargo bench --bench disk -- --size 2G --runs 1 --links 1,2,4 --direction put,get --place
 //! /mnt/disk`
 //!
-//! The file is read from disk, not from the page cache, and the copy is durable when the command
-//! ends. Each copy is compared byte by byte, and with `b3sum` if that is installed. Needs `tar`,
-//! and twice `--size` of disk.
+//! The page cache of the source is dropped before each copy, and the copy is durable when the
+//! command ends. Each copy is compared byte by byte, and with `b3sum` if that is installed. Needs
+//! `tar`, and twice `--size` of disk space.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -97,7 +98,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Creates a tar of `size` bytes. The end is truncated; the data is real nevertheless.
+/// Creates a tar of the Rust toolchain and /usr, truncated to `size` bytes.
 fn archive(path: &Path, size: u64) -> Result<()> {
     let toolchain = Command::new("rustc")
         .args(["--print", "sysroot"])
@@ -116,8 +117,7 @@ fn archive(path: &Path, size: u64) -> Result<()> {
     }
 }
 
-/// Appends the tar of a folder, truncated to `most` bytes, and returns the appended number of
-/// bytes.
+/// Appends a tar of a folder, truncated to `most` bytes, and returns the number of appended bytes.
 fn append_tar(file: &mut File, folder: &Path, most: u64) -> Result<u64> {
     // Its messages about files that change meanwhile, and about its closed output, do not matter.
     let mut tar = Command::new("tar")

@@ -1,17 +1,17 @@
-//! The backup tool of `examples/` with a realistic tree: traffic of a second backup, restore, and
-//! kills.
+//! Test and measurement of the backup tool of `examples/` with a large tree: traffic of a second
+//! backup, restore, and kills.
 //!
 //! `cargo bench --bench backup -- --size 5G --kills 50`
 //!
-//! Two hosts and two gigabit cables; files are in memory. A tree is backed up, one file in a
-//! hundred is rewritten, and it is backed up again and restored. Then, before each kill, one file
-//! in a hundred is rewritten, and the tool, or in each third round its daemon, is killed at a
+//! Two hosts are joined by two gigabit cables; files are in memory. A tree is backed up, one file
+//! in a hundred is rewritten, and it is backed up again and restored. Then, before each kill, one
+//! file in a hundred is rewritten, and the tool, or in each third round its daemon, is killed at a
 //! random moment of the next backup. After each kill the repository must be intact, and a backup
 //! whose daemon was killed must succeed. At the end the last tree is restored from the surviving
 //! repository.
 //!
-//! Fails if anything is wrong, or if the second backup sends more than two percent of the tree, by
-//! the cables' counters.
+//! Fails if a step fails, restored data differs, or the second backup sends more than two percent
+//! of the tree, by the cables' counters.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -95,7 +95,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Two hosts: the tree on one, the repository on the other.
+/// Setup of the bench: source tree on host A, repository on host B.
 struct Bench<'a> {
     stage: Stage<'a>,
     place: &'a Place,
@@ -103,7 +103,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Runs the tool, and adds a row with its result.
+    /// Runs the backup tool with the arguments `words`, and adds a row with time, traffic and last
+    /// line of output to the table.
     fn step(&self, table: &mut Table, name: &str, words: &[&str]) -> Result<Measured> {
         let measured = self
             .stage
@@ -127,7 +128,7 @@ impl Bench<'_> {
         Ok(measured)
     }
 
-    /// Restores the last backup, compares it with the tree, and removes it.
+    /// Restores the latest backup into a temporary folder and compares it with the source tree.
     fn restore(&self, table: &mut Table, name: &str) -> Result<()> {
         let folder = self.place.base().join("restored");
         self.step(
@@ -152,8 +153,8 @@ impl Bench<'_> {
         }
     }
 
-    /// Kills tool or daemon at random moments of backups, and checks the repository after each;
-    /// returns the number of kills that hit.
+    /// Kills the tool or the daemon at random moments of backups, and checks the repository after
+    /// each kill. Returns the number of kills before the backup was complete.
     fn kill_often(&mut self, arguments: &Arguments, whole: Duration) -> Result<u32> {
         let mut hits = 0;
         for round in 0..arguments.kills {
@@ -197,7 +198,7 @@ impl Bench<'_> {
     }
 }
 
-/// Builds the example, because `cargo bench` does not build `examples/`.
+/// Builds the backup example, because `cargo bench` does not build `examples/`.
 fn build_example() -> Result<()> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
@@ -220,15 +221,15 @@ fn build_example() -> Result<()> {
     }
 }
 
-/// Returns the path of the built example.
+/// Returns the path of the backup example's executable.
 fn example() -> PathBuf {
     Path::new(NICSTRIPE)
         .with_file_name("examples")
         .join("backup")
 }
 
-/// Source tree, in the folder of host A.
+/// Name of the source tree in host A's folder.
 const SOURCE: &str = "source";
 
-/// Maximum sent share of the tree after a hundredth of it has changed.
+/// Maximum share of the tree that a second backup may send after one file in a hundred has changed.
 const MOST_AFTER_CHANGE: f64 = 0.02;

@@ -1,4 +1,4 @@
-//! The source tree, and its changes.
+//! Source tree of the backups, and its changes between them.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use blake3::Hasher;
 
 use crate::bench_support::{Result, Shape};
 
-/// A tree of files of 1 MiB.
+/// Source tree of the backups, in files of 1 MiB.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: PathBuf,
@@ -17,7 +17,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Creates it; `size` is rounded down to whole files.
+    /// Creates a tree of `size` bytes in `root`, rounded down to whole files, but at least one.
     pub(crate) fn plant(root: &Path, size: u64) -> Result<Self> {
         let shape = Shape {
             files: (size / FILE).max(1),
@@ -35,12 +35,12 @@ impl Tree {
         &self.root
     }
 
-    /// Returns the bytes of all files.
+    /// Returns the total size of all files in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.shape.files * self.shape.size
     }
 
-    /// Rewrites one file in a hundred with new content; the number selects the files.
+    /// Rewrites one file in a hundred with new content. `number` selects the files and the content.
     pub(crate) fn change(&self, number: u32) -> Result<()> {
         let first = u64::from(number) % PART;
         for index in (first..self.shape.files).step_by(PART as usize) {
@@ -62,15 +62,15 @@ impl Tree {
     }
 }
 
-/// Returns a number determined by seed and round.
+/// Returns a pseudo-random number determined by seed and round.
 pub(crate) fn random(seed: u32, round: u32) -> u32 {
     let hash = blake3::hash(&[seed.to_le_bytes(), round.to_le_bytes()].concat());
     let [a, b, c, d, ..] = *hash.as_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// Bytes of a file.
+/// Size of each file in bytes.
 const FILE: u64 = 1 << 20;
 
-/// One file in this many changes.
+/// Ratio of all files to those that a change rewrites.
 const PART: u64 = 100;

@@ -1,4 +1,4 @@
-//! Impairments of the hosts or of one end of a load, for nicstripe and iperf3 alike.
+//! Impairments of cables, hosts and processes, applied to nicstripe and iperf3 alike.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -11,19 +11,19 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench_support::{Process, Result};
 
-/// Cables and impairments. Data flows from host A to host B.
+/// Cables and impairments of one case. Data flows from host A to host B.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Burden {
     pub(crate) cables: Vec<LinkSpec>,
-    /// Rate limit of all traffic to B over all cables.
+    /// Shared rate limit for all traffic to host B over all cables; `None` for no limit.
     pub(crate) bus: Option<BitRate>,
-    /// Share of frames to B that each cable drops.
+    /// Frame loss probability of each cable in the direction to host B, from 0 to 1.
     pub(crate) loss: f64,
-    /// Host, name, value.
+    /// Kernel parameters: host, name below `/proc/sys`, value.
     pub(crate) sysctls: Vec<(Host, &'static str, &'static str)>,
-    /// End that is stopped most of the time.
+    /// Host whose programs are stopped (SIGSTOP) five sixths of the time.
     pub(crate) stopped: Option<Host>,
-    /// CPU quota of host B's program, in thousandths of a core.
+    /// CPU quota of the programs on host B, in thousandths of a core.
     pub(crate) millicores: Option<u32>,
 }
 
@@ -35,7 +35,7 @@ impl Burden {
         }
     }
 
-    /// Builds hosts and cables.
+    /// Builds a lab with the cables, kernel parameters, bus limit and loss of this case.
     pub(crate) fn lab(&self) -> Result<Lab> {
         let lab = Lab::builder().links(self.cables.iter().copied());
         let lab = self.sysctls.iter().fold(lab, |lab, (host, name, value)| {
@@ -54,7 +54,8 @@ impl Burden {
         Ok(lab)
     }
 
-    /// Limits the CPU of programs on host B, until the quota is dropped.
+    /// Moves the `receivers` into a cgroup with the CPU quota. The limit ends when the returned
+    /// quota is dropped; `None` if the case has no quota.
     pub(crate) fn ration(&self, receivers: &[&Process]) -> Result<Option<CpuQuota>> {
         let Some(millicores) = self.millicores else {
             return Ok(None);
@@ -66,7 +67,8 @@ impl Burden {
         Ok(Some(quota))
     }
 
-    /// Runs an action, and stops one end most of the time if that is part of the burden.
+    /// Runs `action` while the programs of the stopped host, if any, are stopped five sixths of the
+    /// time. `ends` has the processes of host A and host B.
     pub(crate) fn while_stopped<T>(
         &self,
         ends: [&[&Process]; 2],
@@ -89,7 +91,7 @@ impl Burden {
     }
 }
 
-/// Stops and continues processes repeatedly; they run on return.
+/// Alternates SIGCONT and SIGSTOP until `is_over` is set; the processes run on return.
 fn stop_and_go(pids: &[Pid], is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         for (signal, time) in [(Signal::CONT, RUNNING), (Signal::STOP, STOPPED)] {
@@ -107,8 +109,9 @@ fn send(pids: &[Pid], signal: Signal) {
     }
 }
 
-/// In 50 ms a gigabit cable fills a buffer of 6 MiB, and the window stays closed for the rest of
-/// the time. With 150 ms the sender's kernel counted 26 % of the time as limited by the window, too
-/// close to the threshold of 20 %. A silent session becomes suspect after 500 ms.
+/// Time stopped in each cycle. In the 50 ms between, a gigabit cable fills a buffer of 6 MiB, and
+/// the window stays closed for the rest of the cycle. With 150 ms the sender's kernel counted 26 %
+/// of the time as limited by the window, too close to the threshold of 20 %. A silent session
+/// becomes suspect after 500 ms.
 const STOPPED: Duration = Duration::from_millis(250);
 const RUNNING: Duration = Duration::from_millis(50);

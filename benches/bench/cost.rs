@@ -1,4 +1,4 @@
-//! CPU cost of a gigabit on unlimited cables.
+//! CPU time per gigabit, on cables without a rate limit.
 
 use nicstripe_lab::{Host, LinkSpec};
 
@@ -11,7 +11,8 @@ use crate::{
     rig::Rig,
 };
 
-/// Compares encrypted with plain, interleaved.
+/// Compares the CPU time per gigabit of nicstripe, which encrypts, with that of iperf3, which does
+/// not. The two alternate.
 pub(crate) fn unshaped(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let burden = Burden::of([LinkSpec::unshaped()]);
     let mut rounds = Vec::new();

@@ -1,4 +1,4 @@
-//! Results, line by line, with their thresholds.
+//! Table of measured values with their thresholds.
 
 use std::fmt::Debug;
 
@@ -6,7 +6,7 @@ use nicstripe::bench::{BenchReport, Limiter, Run};
 
 use crate::bench_support::{Result, Spread, Table};
 
-/// Lines of all cases.
+/// Measured values of all cases, and failures that make the bench fail.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     rows: Vec<[String; 4]>,
@@ -14,7 +14,8 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Adds a value of several runs, each of which must be within bounds; `bar` describes them.
+    /// Adds a value measured in several runs. A row whose median does not meet `is_met` is marked
+    /// as missed; `bar` is the threshold as text.
     pub(crate) fn value(
         &mut self,
         what: &str,
@@ -26,12 +27,13 @@ impl Findings {
         self.row(what, spread.print(decimals), bar, is_met(spread.median()));
     }
 
-    /// Adds a value without a threshold.
+    /// Adds a row without a threshold.
     pub(crate) fn note(&mut self, what: &str, value: String) {
         self.row(what, value, "", true);
     }
 
-    /// Adds the expected bottleneck and those diagnosed, run by run.
+    /// Adds the number of runs whose diagnosed bottleneck (`found`) is one of `expected`. The row
+    /// is marked as missed unless all are.
     pub(crate) fn named(&mut self, what: &str, expected: &[Limiter], found: &[Option<Limiter>]) {
         let right = found
             .iter()
@@ -50,7 +52,8 @@ impl Findings {
         self.row(what, value, &names.join(" or "), right == found.len());
     }
 
-    /// Adds the number of times that a condition held.
+    /// Adds the number of times that a condition held, `right` out of `of`. The row is marked as
+    /// missed unless they are equal.
     pub(crate) fn count(&mut self, what: &str, right: usize, of: usize) {
         self.row(what, format!("{right} of {of}"), "all", right == of);
     }
@@ -62,14 +65,15 @@ impl Findings {
             .push([what.to_owned(), value, bar.to_owned(), mark.to_owned()]);
     }
 
-    /// Adds a failure that does not depend on the speed of the machine.
+    /// Adds a failure that makes the bench fail. For errors only, never for speed.
     pub(crate) fn fail(&mut self, failure: impl Into<String>) {
         let failure = failure.into();
         eprintln!("{failure}");
         self.failures.push(failure);
     }
 
-    /// Checks that a report is consistent.
+    /// Adds a failure if a report is inconsistent: flows do not add up to their run's total, it is
+    /// incomplete, or a flow has an unknown link.
     pub(crate) fn check(&mut self, report: &BenchReport) {
         let wrong: Vec<&Run> = report.runs.iter().filter(|run| !adds_up(run)).collect();
         if let Some(run) = wrong.first() {
@@ -92,7 +96,7 @@ impl Findings {
         }
     }
 
-    /// Adds the result of a case.
+    /// Adds a failure if the measurement of a case returned an error.
     pub(crate) fn end_of(&mut self, case: impl Debug, outcome: Result<()>) {
         if let Err(error) = outcome {
             self.fail(format!("{case:?}: {error}"));
@@ -116,7 +120,7 @@ impl Findings {
     }
 }
 
-/// Returns true if the bytes of a run's flows add up to its total, within a rounding error of 1
+/// Returns true if the bytes of a run's flows match its total rate, within a rounding error of 1
 /// bit/s.
 fn adds_up(run: &Run) -> bool {
     let bytes: u64 = run.flows.iter().map(|flow| flow.bytes).sum();
@@ -124,7 +128,7 @@ fn adds_up(run: &Run) -> bool {
     u128::from(run.total_bps).abs_diff(rate) <= 1
 }
 
-/// Returns a limiter as named in the report.
+/// Returns the name of a limiter in the JSON report; `none` if there is no limiter.
 fn name(limiter: &impl serde::Serialize) -> String {
     serde_json::to_value(limiter)
         .ok()

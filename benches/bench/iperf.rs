@@ -1,4 +1,4 @@
-//! iperf3 over several cables, which takes one server and one client per cable.
+//! iperf3 over several cables, with one server and one client process per cable.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,16 @@ use crate::{
     burden::Burden,
 };
 
-/// Results of the processes of one load.
+/// Result of one iperf3 measurement over one or more cables.
 #[derive(Debug)]
 pub(crate) struct Load {
-    /// Rate of each cable by its receiver, in bits a second.
+    /// Received rate of each cable in bits per second.
     pub(crate) rates: Vec<f64>,
-    /// Retransmitted segments of all processes.
+    /// Number of TCP segments that all senders retransmitted.
     pub(crate) retransmits: u64,
-    /// CPU time of all processes.
+    /// CPU time of all clients and servers.
     pub(crate) cpu: Duration,
-    /// Bytes that the cables delivered, headers included.
+    /// Bytes received on all cables in both directions, headers included.
     pub(crate) carried: u64,
 }
 
@@ -28,14 +28,14 @@ impl Load {
         self.rates.iter().sum()
     }
 
-    /// Returns the CPU seconds per gigabit on the cables.
+    /// Returns CPU seconds per gigabit that the cables carried.
     pub(crate) fn cpu_per_gbit(&self) -> f64 {
         self.cpu.as_secs_f64() / (self.carried as f64 * 8.0 / 1e9)
     }
 }
 
-/// Loads these cables concurrently for `seconds`, after one second of warm-up. Data flows from host
-/// `from`.
+/// Runs iperf3 on the cables `links` concurrently for `seconds`, after one second of warm-up. Data
+/// flows from host `from` to the other.
 pub(crate) fn load(
     lab: &Lab,
     burden: &Burden,
@@ -119,7 +119,7 @@ pub(crate) fn load(
     Ok(load)
 }
 
-/// Returns the bytes that all cables delivered to both hosts.
+/// Returns the bytes received on all cables by both hosts since the lab was built.
 pub(crate) fn carried(lab: &Lab) -> Result<u64> {
     Ok(lab
         .counters()?
@@ -132,5 +132,5 @@ fn port(link: usize) -> u16 {
     5201 + u16::try_from(link).unwrap_or(0)
 }
 
-/// Extra time for the start and end of a load.
+/// Time allowed for the start and end of iperf3, in addition to the measured seconds.
 const GRACE: Duration = Duration::from_secs(30);

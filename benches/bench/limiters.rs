@@ -1,4 +1,4 @@
-//! Diagnosed bottlenecks against known ones.
+//! Cases with a known bottleneck, which `nicstripe bench` must diagnose.
 
 use std::time::Duration;
 
@@ -51,11 +51,12 @@ pub(crate) fn starved_sender(
     .map(drop)
 }
 
-/// Limits the buffers with the kernel's own maxima, which also bound programs that set none.
+/// Limits the receive buffer, then the send buffer, to 16 KiB by `tcp_rmem` and `tcp_wmem`, which
+/// also bound programs that set no size.
 ///
 /// The kernel may report no limited time for a send buffer (`tcp_cwnd_validate` counts only while
 /// nothing is unsent, which Nagle's algorithm prevents; measured with iperf3: 0 of 3.8 s). The
-/// diagnosis therefore uses its content: less than bandwidth × delay.
+/// diagnosis therefore uses the buffer's content: less than bandwidth × delay.
 pub(crate) fn small_buffer(
     settings: &Settings,
     place: &Place,
@@ -99,8 +100,10 @@ pub(crate) fn cpu(settings: &Settings, place: &Place, findings: &mut Findings) -
     .map(drop)
 }
 
-/// Drops frames. On a short cable TCP hides all but 1 % of the loss, and the cable is full. On a
-/// long one it cannot: Mathis's bound is 44 Mbit/s.
+/// Measures with 0.1 % frame loss.
+///
+/// With a short RTT, TCP recovers from the loss at a cost of 1 %, and the cable is full. With an
+/// RTT of 10 ms it cannot: the Mathis equation gives 44 Mbit/s.
 pub(crate) fn loss(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let short = Burden {
         loss: LOSS,
@@ -136,7 +139,8 @@ pub(crate) fn loss(settings: &Settings, place: &Place, findings: &mut Findings) 
     .map(drop)
 }
 
-/// Adds delay. A long cable is no bottleneck with today's default buffers, but is with older ones.
+/// Measures with an RTT of 10 ms: the cable is full with today's default buffers, but not with
+/// older defaults of 256 KiB.
 pub(crate) fn delay(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let long = Burden::of([gigabit_of_10_ms()]);
     let of_theory = theory(&long);
@@ -176,7 +180,7 @@ pub(crate) fn delay(settings: &Settings, place: &Place, findings: &mut Findings)
     plateau(&long, settings, place, findings)
 }
 
-/// Sweeps the buffers; the plateau must start at bandwidth × delay.
+/// Sweeps the buffer size. The plateau must start within a factor of two of bandwidth × delay.
 fn plateau(
     burden: &Burden,
     settings: &Settings,
@@ -218,7 +222,8 @@ fn plateau(
     Ok(())
 }
 
-/// Fails if a cable that is not full is named.
+/// Adds a failure for each round that names the cable as the limiter although its efficiency is
+/// below [`FULL`].
 fn check_full(rounds: &[(Benched, Load)], findings: &mut Findings) {
     for (bench, _) in rounds {
         let summary = &bench.report.summary;
@@ -235,7 +240,7 @@ fn check_full(rounds: &[(Benched, Load)], findings: &mut Findings) {
     }
 }
 
-/// A burden, and the acceptable diagnoses.
+/// Impairments with the diagnoses that are acceptable under them.
 struct Trial {
     what: &'static str,
     burden: Burden,
@@ -243,7 +248,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// Runs nicstripe and iperf3 alternately, each time between new hosts.
+    /// Measures nicstripe and iperf3 alternately, each round in a new lab, and adds their results.
     fn run(
         &self,
         settings: &Settings,
@@ -291,8 +296,8 @@ fn gigabit_of_10_ms() -> LinkSpec {
 
 const LOSS: f64 = 0.001;
 
-/// Share of its theory above which a cable counts as full.
+/// Efficiency (goodput divided by theory) from which a cable counts as full.
 const FULL: f64 = 0.97;
 
-/// Delay with which 16 KiB carry at most 65 Mbit/s.
+/// One-way delay with which a window of 16 KiB allows at most 65 Mbit/s.
 const ONE_WAY: Duration = Duration::from_millis(1);

@@ -1,31 +1,33 @@
-//! `nicstripe bench` against known values: iperf3 on the same cables, theory, and injected faults.
+//! Results of `nicstripe bench` compared with known values: iperf3 on the same cables, theory, and
+//! injected faults.
 //!
 //! `cargo bench --bench bench -- --case
 //! equal,shared,slow-receiver,starved-sender,small-buffer,cpu,mixed,loss,delay,jumbo,unshaped,regression`
 //!
 //! | case | scenario | threshold |
 //! | --- | --- | --- |
-//! | equal | 1, 2 and 4 gigabit cables, both ways | total within 1 % of iperf3's and 2 % of theory; the links' bytes are the total's |
-//! | shared | 2 gigabit cables behind a bus of 1.2 Gbit/s | alone ≥ 99 % of theory, scaling 0.61 ± 0.03, `shared` named |
+//! | equal | 1, 2 and 4 gigabit cables, both directions | total within 1 % of iperf3's and 2 % of theory; the links' bytes add up to the total |
+//! | shared | 2 gigabit cables behind a bus of 1.2 Gbit/s | each alone ≥ 99 % of theory, scaling 0.61 ± 0.03, `shared` named |
 //! | slow-receiver | the daemon is stopped five sixths of the time (SIGSTOP) | `receiver` named |
 //! | starved-sender | the client is stopped five sixths of the time | `sender` named |
-//! | small-buffer | a round trip of 2 ms; `tcp_rmem` of the receiver, then `tcp_wmem` of the sender ends at 16 KiB | `receive_buffer`, `send_buffer` named, or `window` |
+//! | small-buffer | RTT 2 ms; maximum of the receiver's `tcp_rmem`, then of the sender's `tcp_wmem`, is 16 KiB | `receive_buffer`, `send_buffer` named, or `window` |
 //! | cpu | the daemon has a quota of `--millicores` | `cpu` named |
 //! | mixed | cables of 1000 and 100 Mbit/s | each within 2 % of theory, `cable` named |
-//! | loss | 0.1 % of the frames are lost; then also with a round trip of 10 ms | `loss` named, or `cable` from 97 % of theory |
-//! | delay | a round trip of 10 ms; then with windows of 256 KiB; then a sweep of buffers | ≥ 97 %, `cable`; `window`; plateau within one doubling of bandwidth × delay |
-//! | jumbo | 2 gigabit cables, MTU 9000; a sweep of messages | 990 Mbit/s ± 1 % each; no size slower than a smaller one except for dropouts |
-//! | unshaped | one cable without a rate | CPU time of both ends per Gbit ≤ 2 × that of iperf3 |
-//! | regression | `--noise` benches against a report of the same cable, then one of a cable that is 10 % slower | none exits 41, the last does |
+//! | loss | 0.1 % of the frames are lost; then also with an RTT of 10 ms | `loss` named, or `cable` from 97 % of theory |
+//! | delay | RTT 10 ms; then with windows of 256 KiB; then a sweep of buffer sizes | ≥ 97 %, `cable`; `window`; plateau within a factor of two of bandwidth × delay |
+//! | jumbo | 2 gigabit cables, MTU 9000; a sweep of message sizes | 990 Mbit/s ± 1 % each; no size slower than a smaller one except for dropouts |
+//! | unshaped | one cable without a rate limit | CPU time of both ends per Gbit ≤ 2 × that of iperf3 |
+//! | regression | `--noise` benches against a report of the same cable, then one of a cable that is 10 % slower | only the last exits with 41 |
 //!
 //! iperf3 runs as one process per cable and end, each client bound to its device, all concurrently.
-//! It runs after each bench of nicstripe, under the same burden, so that other load on the machine
-//! affects both. Its rate is the receiver's, without the first second. CPU time is that of the
-//! processes, from `/proc/PID/stat` after their end (equal to getrusage, truncated to 10 ms),
+//! It runs after each bench of nicstripe, with the same impairments, so that other load on the
+//! machine affects both. Its rate is the receiver's, without the first second. CPU time is that of
+//! the processes, from `/proc/PID/stat` after their exit (equal to getrusage, truncated to 10 ms),
 //! divided by the cables' counters, so that no program's own figures are compared.
 //!
-//! With `--recorded FILE` nicstripe does not run; the file has its output. A missed threshold is
-//! marked; the bench fails if a report is inconsistent, or an exit code differs from the manual.
+//! With `--recorded FILE` nicstripe does not run; its report is read from the file. A missed
+//! threshold is marked; the bench fails if a report is inconsistent, or an exit code differs from
+//! the manual.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -56,7 +58,7 @@ struct Arguments {
     settings: Settings,
 }
 
-/// Number and length of the benches.
+/// Options that set the number and length of the measurements.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
     /// Benches of each case

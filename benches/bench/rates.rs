@@ -1,4 +1,4 @@
-//! Rates of nicstripe, against iperf3 on the same cables and against theory.
+//! Rates of `nicstripe bench`, compared with iperf3 on the same cables and with theory.
 
 use nicstripe::bench::{BenchReport, Limiter, SweepKind, SweepPoint};
 use nicstripe_lab::{BitRate, Host, LinkSpec};
@@ -12,7 +12,8 @@ use crate::{
     rig::{Benched, Rig},
 };
 
-/// Measures equal cables, in both directions.
+/// Measures the total rate of equal gigabit cables in both directions, for each number in
+/// `--links`.
 pub(crate) fn equal(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     for count in &settings.links {
         let burden = Burden::of(vec![LinkSpec::gigabit(); usize::from(*count)]);
@@ -29,7 +30,7 @@ pub(crate) fn equal(settings: &Settings, place: &Place, findings: &mut Findings)
     Ok(())
 }
 
-/// Measures two cables whose frames to the receiver share a bus.
+/// Measures two gigabit cables behind a shared bus of 1.2 Gbit/s.
 pub(crate) fn shared(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let burden = Burden {
         bus: Some(BUS),
@@ -89,7 +90,7 @@ pub(crate) fn shared(settings: &Settings, place: &Place, findings: &mut Findings
     Ok(())
 }
 
-/// Measures a cable of 100 Mbit/s together with one of a gigabit.
+/// Measures a cable of 1000 Mbit/s together with one of 100 Mbit/s.
 pub(crate) fn mixed(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let burden = Burden::of([LinkSpec::gigabit(), LinkSpec::mbit(100)]);
     let rig = Rig::build(&burden, settings, place)?;
@@ -103,7 +104,7 @@ pub(crate) fn mixed(settings: &Settings, place: &Place, findings: &mut Findings)
     Ok(())
 }
 
-/// Measures packets of 9000 bytes.
+/// Measures two gigabit cables with an MTU of 9000 bytes, and sweeps the message size.
 pub(crate) fn jumbo(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let burden = Burden::of([LinkSpec::gigabit().with_mtu(9000); 2]);
     let rig = Rig::build(&burden, settings, place)?;
@@ -124,7 +125,7 @@ pub(crate) fn jumbo(settings: &Settings, place: &Place, findings: &mut Findings)
     Ok(())
 }
 
-/// Returns the points of a sweep; none if it did not run.
+/// Returns the points of a report's sweep; empty if the sweep did not run.
 pub(crate) fn points(report: &BenchReport, kind: SweepKind) -> &[SweepPoint] {
     report
         .sweeps
@@ -133,7 +134,8 @@ pub(crate) fn points(report: &BenchReport, kind: SweepKind) -> &[SweepPoint] {
         .map_or(&[], |sweep| &sweep.points)
 }
 
-/// Runs a bench and checks its report.
+/// Runs `nicstripe bench` with the arguments `words`. Adds a failure if its report is inconsistent
+/// or its exit code is not 0.
 pub(crate) fn bench(rig: &Rig<'_>, findings: &mut Findings, words: &[&str]) -> Result<Benched> {
     let benched = rig.bench(words)?;
     findings.check(&benched.report);
@@ -146,7 +148,8 @@ pub(crate) fn bench(rig: &Rig<'_>, findings: &mut Findings, words: &[&str]) -> R
     Ok(benched)
 }
 
-/// Runs nicstripe and iperf3 alternately; iperf3 runs one load in each direction.
+/// Runs nicstripe and iperf3 alternately. Each round has one bench of nicstripe and one iperf3
+/// measurement in each direction.
 fn rounds(
     rig: &Rig<'_>,
     settings: &Settings,
@@ -166,7 +169,7 @@ fn rounds(
 type Round = (Benched, [Load; 2]);
 type Rate = fn(&Round) -> f64;
 
-/// Returns the name of each direction, with nicstripe's and iperf3's rate.
+/// Returns both directions: name, rate of nicstripe and rate of iperf3 in bits per second.
 fn ways() -> [(&'static str, Rate, Rate); 2] {
     let to: (_, Rate, Rate) = (
         "to the daemon",
@@ -181,7 +184,7 @@ fn ways() -> [(&'static str, Rate, Rate); 2] {
     [to, from]
 }
 
-/// A total, and its reference values.
+/// Name and theoretical goodput of a measured total.
 struct Compared {
     what: String,
     theory: f64,
@@ -217,7 +220,8 @@ impl Compared {
     }
 }
 
-/// Checks each cable's part of the total, which must be within `percent` of its theory.
+/// Adds the rate of each cable within the total; it must be within `percent` of the cable's
+/// theoretical goodput.
 fn of_each_link(
     case: &str,
     burden: &Burden,
@@ -251,11 +255,11 @@ fn of_each_link(
     }
 }
 
-/// Counts the points that are as fast as the fastest before them, within 5 %, or are marked as
+/// Counts the points of a sweep that reach 95 % of the fastest point before them, or are marked as
 /// dropouts.
 ///
-/// The required rate is at most the cable's: its shaper has a burst of 256 KiB, so that messages up
-/// to that size exceed the line rate.
+/// The required rate is capped at the cable's goodput: its shaper has a burst of 256 KiB, so that
+/// messages up to that size exceed the line rate.
 fn rises(points: &[SweepPoint], cable: f64) -> usize {
     let mut most: f64 = 0.0;
     let mut right = 0;
@@ -276,6 +280,6 @@ pub(crate) fn theory(burden: &Burden) -> f64 {
         .sum()
 }
 
-/// Rate of frames with their header: 1147.7 Mbit/s of payload, and 0.61 of the capacity of two
-/// gigabit cables.
+/// Rate limit of the shared bus, frame headers included: 1147.7 Mbit/s of payload, which is 0.61 of
+/// the capacity of two gigabit cables.
 const BUS: BitRate = BitRate::mbit(1200);

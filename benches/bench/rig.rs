@@ -1,4 +1,4 @@
-//! Two hosts with nicstripe on both.
+//! Lab in which nicstripe and iperf3 are measured under the same impairments.
 
 use std::{
     fs,
@@ -15,25 +15,25 @@ use crate::{
     iperf::{self, Load},
 };
 
-/// A lab with a daemon on host B and the burden applied.
+/// Lab with the impairments of a case and a nicstripe daemon on host B.
 pub(crate) struct Rig<'a> {
     pub(crate) lab: Lab,
     pub(crate) burden: &'a Burden,
     settings: &'a Settings,
     place: &'a Place,
-    /// `None` for recorded reports.
+    /// Daemon on host B; `None` with `--recorded`.
     daemon: Option<Process>,
     _quota: Option<CpuQuota>,
 }
 
-/// Result of one bench of nicstripe.
+/// Result of one run of `nicstripe bench`.
 #[derive(Debug)]
 pub(crate) struct Benched {
     pub(crate) report: BenchReport,
     pub(crate) exit_code: Option<i32>,
-    /// CPU time of client and daemon.
+    /// CPU time of client and daemon together.
     cpu: Duration,
-    /// Bytes that the cables delivered, headers included.
+    /// Bytes received on all cables in both directions, headers included.
     carried: u64,
 }
 
@@ -60,11 +60,12 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Runs `nicstripe bench` to its end.
+    /// Runs `nicstripe bench --json` on host A with additional arguments. With `--recorded`, reads
+    /// the report from the file instead.
     ///
     /// # Errors
     ///
-    /// It printed no report.
+    /// The command does not exit in time, or prints no valid report.
     pub(crate) fn bench(&self, words: &[&str]) -> Result<Benched> {
         let Some(daemon) = &self.daemon else {
             return self.recorded();
@@ -112,12 +113,12 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Loads all cables with iperf3, with data to the daemon's host, or from it.
+    /// Runs iperf3 on all cables concurrently, with data from host `from` to the other.
     pub(crate) fn iperf3(&self, from: Host) -> Result<Load> {
         self.iperf3_on(&(0..self.burden.cables.len()).collect::<Vec<_>>(), from)
     }
 
-    /// Like [`iperf3`](Self::iperf3), for some of the cables.
+    /// Like [`iperf3`](Self::iperf3), for the cables with these indexes.
     pub(crate) fn iperf3_on(&self, links: &[usize], from: Host) -> Result<Load> {
         iperf::load(
             &self.lab,
@@ -145,7 +146,8 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Timeout: twice the time of all loads, plus that of a sweep.
+    /// Returns the timeout of `nicstripe bench` with the arguments `words`: twice the expected time
+    /// of all loads, plus 60 s and 600 s per sweep.
     fn time_limit(&self, words: &[&str]) -> Duration {
         let loads = 2 * self.burden.cables.len() + 4;
         let load = Duration::from_secs(u64::from(self.settings.seconds + 2));
@@ -156,12 +158,12 @@ impl<'a> Rig<'a> {
 }
 
 impl Benched {
-    /// Returns the CPU seconds per gigabit on the cables.
+    /// Returns CPU seconds per gigabit that the cables carried.
     pub(crate) fn cpu_per_gbit(&self) -> f64 {
         self.cpu.as_secs_f64() / (self.carried as f64 * 8.0 / 1e9)
     }
 
-    /// Returns the rate of all cables together, to the daemon, in bits a second; NaN if not
+    /// Returns the rate of all cables together to the daemon in bits per second; NaN if not
     /// measured.
     pub(crate) fn together(&self) -> f64 {
         self.report
@@ -170,7 +172,7 @@ impl Benched {
             .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// Returns the rate of all cables together, from the daemon, in bits a second; NaN if not
+    /// Returns the rate of all cables together from the daemon in bits per second; NaN if not
     /// measured.
     pub(crate) fn reverse(&self) -> f64 {
         self.report
@@ -179,22 +181,22 @@ impl Benched {
             .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// Returns the rate of one link alone, in bits a second.
+    /// Returns the rate of one link alone in bits per second, by its index; NaN if not measured.
     pub(crate) fn alone(&self, link: usize) -> f64 {
         self.link(link)
             .and_then(|link| link.alone)
             .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// Returns one link's part of `together`.
+    /// Returns the rate of one link while all are loaded, in bits per second; NaN if not measured.
     pub(crate) fn part(&self, link: usize) -> f64 {
         self.link(link)
             .and_then(|link| link.together)
             .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// Returns a link's summary; the report lists links by id, which is the order of the interfaces
-    /// here.
+    /// Returns the summary of the link with this index, found by its interface name (index 0 is
+    /// `eth1`).
     fn link(&self, link: usize) -> Option<&LinkSummary> {
         let interface = format!("eth{}", link + 1);
         let id = self

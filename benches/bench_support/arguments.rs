@@ -2,7 +2,7 @@
 
 use nicstripe_lab::Host;
 
-/// A bench's own arguments, plus those that cargo adds.
+/// Command line of a bench: its own arguments and the flags that cargo adds.
 #[derive(Debug, clap::Parser)]
 pub(crate) struct CommandLine<A: clap::Args> {
     #[command(flatten)]
@@ -25,17 +25,17 @@ pub(crate) struct Copies {
     pub(crate) direction: Vec<Way>,
 }
 
-/// Direction of the data; the client always runs on host A.
+/// Direction of a copy. The client always runs on host A, the daemon on host B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Way {
-    /// To the daemon.
+    /// From the client's host to the daemon's.
     Put,
-    /// From the daemon.
+    /// From the daemon's host to the client's.
     Get,
 }
 
 impl Way {
-    /// Returns the host that has the file.
+    /// Returns the host that sends the file.
     pub(crate) fn from(self) -> Host {
         match self {
             Self::Put => Host::A,
@@ -43,7 +43,7 @@ impl Way {
         }
     }
 
-    /// Returns the direction as typed on the command line.
+    /// Returns the value of `--direction` for this direction.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Put => "put",
@@ -52,7 +52,7 @@ impl Way {
     }
 }
 
-/// Parses a size in bytes: digits, and K, M or G for powers of 1024.
+/// Parses a size in bytes: digits and an optional suffix K, M or G (powers of 1024). Rejects 0.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("not a size: {text:?}, expected digits and an optional K, M or G");
     let (digits, shift) = match text.char_indices().last() {

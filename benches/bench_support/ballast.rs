@@ -1,9 +1,9 @@
-//! Memory that is freed just ahead of a copy that needs it.
+//! Memory ballast: a file in a tmpfs that is freed just ahead of a copy into the same tmpfs.
 //!
-//! A virtual machine that reports free memory to its host takes a host page fault for each page
-//! that it uses again. Filling a tmpfs ran at 0.43 to 0.58 GB/s without a ballast and at 3.0 GB/s
-//! with one (4 GiB, `dd bs=256k`). That is slower than four gigabit cables, and is not a property
-//! of the writing program. A physical machine has no such cost.
+//! A virtual machine with free page reporting takes a host page fault for each page that it uses
+//! again. Filling a tmpfs ran at 0.43 to 0.58 GB/s without a ballast and at 3.0 GB/s with one (4
+//! GiB, `dd bs=256k`). 0.43 GB/s is slower than four gigabit cables, and is not a property of the
+//! writing program. A physical machine has no such cost.
 
 use std::{
     fs::{self, File},
@@ -20,7 +20,8 @@ use std::{
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
-/// A file in memory whose start is hole-punched as its file system fills up. Removed when dropped.
+/// Ballast file in a tmpfs. A thread punches holes into it while other files grow, so that they
+/// reuse its memory. Dropping it stops the thread and removes the file.
 #[derive(Debug)]
 pub(crate) struct Ballast {
     path: PathBuf,
@@ -29,7 +30,8 @@ pub(crate) struct Ballast {
 }
 
 impl Ballast {
-    /// Fills `size` bytes of the file system of `folder`, and starts to free them.
+    /// Creates a ballast file of `size` bytes in `folder`, and starts the thread that punches
+    /// holes.
     pub(crate) fn hold(folder: &Path, size: u64) -> io::Result<Self> {
         let path = folder.join("ballast");
         let mut file = File::create(&path)?;
@@ -61,10 +63,11 @@ impl Drop for Ballast {
     }
 }
 
-/// Keeps [`LEAD`] bytes freed ahead of what others have used on the file system since the start.
+/// Punches holes into the ballast file, [`LEAD`] bytes ahead of the growth of other files on its
+/// file system. Returns when the whole file is freed, or when `stop` is set.
 ///
-/// Frees every other block first, then those between. The host reclaims pieces of 2 MiB, which are
-/// rare this way.
+/// Frees the blocks with an even index first, then the others. The host reclaims pieces of 2 MiB,
+/// which are rare this way.
 fn make_room(ballast: &File, size: u64, stop: &AtomicBool) -> io::Result<()> {
     let used =
         || fstatvfs(ballast.as_fd()).map(|stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize);
@@ -93,8 +96,8 @@ fn make_room(ballast: &File, size: u64, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes freed ahead: enough for 10 ms at 3 GB/s.
+/// Bytes freed ahead of the growth of other files: enough for a wake-up delay of 2 ms at 3 GB/s.
 const LEAD: u64 = 6 << 20;
 
-/// Bytes freed at a time.
+/// Bytes per punched hole.
 const BLOCK: usize = 256 << 10;

@@ -1,10 +1,10 @@
-//! Cables between the two hosts.
+//! Simulated cables between the two hosts of a bench.
 
 use std::{fmt, str::FromStr};
 
 use nicstripe_lab::LinkSpec;
 
-/// The cables of one scenario.
+/// Cables of one scenario, with their rates.
 #[derive(Clone, Debug)]
 pub(crate) struct Cables {
     name: String,
@@ -12,7 +12,7 @@ pub(crate) struct Cables {
 }
 
 impl Cables {
-    /// Creates cables that have no command-line syntax.
+    /// Creates cables from link specifications, for scenarios that the command line cannot express.
     pub(crate) fn of(name: impl Into<String>, specs: impl Into<Vec<LinkSpec>>) -> Self {
         Self {
             name: name.into(),
@@ -20,7 +20,7 @@ impl Cables {
         }
     }
 
-    /// Creates `count` cables that are limited only by the CPU.
+    /// Creates `count` cables without traffic shaping, limited only by the CPU.
     pub(crate) fn unshaped(count: usize) -> Self {
         Self {
             name: count.to_string(),
@@ -28,7 +28,7 @@ impl Cables {
         }
     }
 
-    /// Returns the command-line syntax of the cables: `2` or `1000+100`.
+    /// Returns the display name: the command-line syntax, such as `2` or `1000+100`, if it has one.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -37,13 +37,13 @@ impl Cables {
         self.specs.len()
     }
 
-    /// Returns true if all cables have the same rate.
+    /// Returns true if all cables have the same specification.
     pub(crate) fn are_equal(&self) -> bool {
         self.specs.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// Returns the total capacity in file bits per second, without IPv4 and TCP headers; `None` if
-    /// unshaped.
+    /// Returns the theoretical goodput of all cables in bits per second, without header overhead;
+    /// `None` if any is unshaped.
     pub(crate) fn theory(&self) -> Option<f64> {
         self.specs
             .iter()
@@ -51,8 +51,7 @@ impl Cables {
             .sum()
     }
 
-    /// Divides `size` bytes among the cables by their rates, or evenly if unshaped. The parts sum
-    /// up to `size`.
+    /// Divides `size` bytes among the cables in proportion to their rates, or evenly if unshaped.
     pub(crate) fn divide(&self, size: u64) -> Vec<u64> {
         let rate = |spec: &LinkSpec| spec.line_rate().map_or(1, |rate| rate.bits_per_second());
         let total: u128 = self.specs.iter().map(|spec| u128::from(rate(spec))).sum();
@@ -78,7 +77,8 @@ impl fmt::Display for Cables {
     }
 }
 
-/// Parses `4` as four gigabit cables, `1000+100` as one of 1000 Mbit/s and one of 100.
+/// Parses `4` as four cables of 1 Gbit/s, and `1000+100` as one of 1000 Mbit/s and one of 100
+/// Mbit/s.
 impl FromStr for Cables {
     type Err = String;
 

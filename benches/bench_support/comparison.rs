@@ -1,21 +1,23 @@
-//! Several programs that copy the same file in turn.
+//! Comparison of several programs that copy the same file in turn.
 
 use super::{Cables, Contender, Copied, Place, Result, Sample, Scene, Way, measure};
 
-/// Runs the programs round by round, so that other load on the machine affects all alike.
+/// Benchmark of several programs in interleaved rounds, so that other load on the machine affects
+/// all alike.
 #[derive(Debug)]
 pub(crate) struct Comparison<'a> {
     pub(crate) place: &'a Place,
     pub(crate) contenders: &'a [Contender],
-    /// Measured rounds.
+    /// Number of measured rounds, each with one copy per program.
     pub(crate) runs: u32,
-    /// Rounds before the measured ones: a virtual machine's first use of memory costs extra.
+    /// Number of rounds before the measured ones, not counted: a virtual machine's first use of
+    /// memory costs extra.
     pub(crate) warm_ups: u32,
-    /// Failures of nicstripe; those of other programs are only printed.
+    /// Error messages of failed nicstripe copies. Failures of other programs are only printed.
     pub(crate) failures: Vec<String>,
 }
 
-/// Copies of one program; none if one of them failed.
+/// Measured copies of one program; empty if one of its copies failed.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) contender: Contender,
@@ -23,7 +25,8 @@ pub(crate) struct Series {
 }
 
 impl Comparison<'_> {
-    /// Compares the programs over a set of cables. A program that fails is excluded from then on.
+    /// Measures all programs over a set of cables in one direction. A program that fails is
+    /// excluded from the later rounds.
     pub(crate) fn over(&mut self, cables: &Cables, way: Way, sample: &mut Sample) -> Vec<Series> {
         let mut series: Vec<Result<Vec<Copied>>> =
             self.contenders.iter().map(|_| Ok(Vec::new())).collect();
@@ -75,7 +78,7 @@ impl Comparison<'_> {
         })
     }
 
-    /// Returns an error if a copy of nicstripe failed or was wrong.
+    /// Returns an error if any nicstripe copy failed or differed from its source.
     pub(crate) fn verdict(self) -> Result<()> {
         if self.failures.is_empty() {
             Ok(())

@@ -1,4 +1,4 @@
-//! Programs under comparison, and how each is started, with the best manual configuration.
+//! Programs under comparison, and the commands that start each with its best manual configuration.
 
 use std::{
     fmt, fs,
@@ -11,37 +11,38 @@ use serde::Deserialize;
 
 use super::{LISTENING, Place, Result, Rights, Sample, Scene};
 
-/// A program that moves bytes between the hosts.
+/// Copy program under comparison, or iperf3 as the reference for the cables' capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Contender {
-    /// nicstripe itself.
+    /// The program under test: `nicstripe cp` and `nicstripe serve`.
     Nicstripe,
-    /// From memory to memory, one process per cable, each bound to its interface: the cables'
+    /// iperf3, memory to memory, one process per cable, each bound to its interface: the cables'
     /// capacity.
     ///
-    /// It ends when the last bytes are in the socket, not when they have arrived (2 to 4 MB per
-    /// cable, by the counters), so it may exceed theory by that much.
+    /// The client exits when the last bytes are in its socket buffer, before they arrive (2 to 4 MB
+    /// per cable, by the counters), so the result may exceed theory by that much.
     Iperf3,
-    /// Pulls from nginx over all cables.
+    /// aria2 at the receiver, from nginx, with four connections per cable.
     Aria2,
-    /// Pulls from nginx over all cables.
+    /// axel at the receiver, from nginx, with four connections per cable.
     Axel,
-    /// rsync's own daemon, one TCP connection.
+    /// rsync to its own daemon, over one TCP connection.
     Rsync,
-    /// One cable: 4 connections; several: striped, one data node per cable at either end.
+    /// GridFTP: 4 connections over a single cable; striped over several, with one data node per
+    /// cable at either end.
     Gridftp,
 }
 
-/// Processes of one copy.
+/// Commands for one copy by one program.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Started one after the other, before the copy.
+    /// Servers, started one after the other before the measurement.
     pub(super) servers: Vec<Server>,
-    /// Started together; the copy ends when all have ended.
+    /// Clients and their hosts, started together. The measurement stops when all have exited.
     pub(super) clients: Vec<(Host, Command)>,
 }
 
-/// A program that must listen before a copy.
+/// Server process that must accept connections before the clients start.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) host: Host,
@@ -49,17 +50,17 @@ pub(super) struct Server {
     pub(super) ready: Ready,
 }
 
-/// Condition that shows that a server listens.
+/// Condition that shows that a server accepts connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ready {
-    /// Its TCP port is open.
+    /// A socket listens on this TCP port.
     Listens(u16),
-    /// It printed a line with this prefix on standard error.
+    /// The server printed a line with this prefix on standard error.
     Says(&'static str),
 }
 
 impl Contender {
-    /// Returns the installed programs of a list, and reports the missing ones.
+    /// Returns those of `wanted` that are installed, and prints a line for each missing one.
     pub(crate) fn installed(wanted: &[Self]) -> Vec<Self> {
         let (installed, missing): (Vec<Self>, Vec<Self>) = wanted
             .iter()
@@ -90,7 +91,7 @@ impl Contender {
         }
     }
 
-    /// Returns its name and, if known, its version.
+    /// Returns the program's name and version, as printed by its version flag.
     pub(crate) fn version(self) -> String {
         let text = version_of(self.programs()[0]).unwrap_or_default();
         let number = text.split_ascii_whitespace().find(|word| {
@@ -100,12 +101,12 @@ impl Contender {
         format!("{self} {}", number.unwrap_or("of unknown version"))
     }
 
-    /// Returns true if there is a file to check afterwards.
+    /// Returns true if the program leaves a copy of the file that can be compared with the source.
     pub(super) fn copies_files(self) -> bool {
         self != Self::Iperf3
     }
 
-    /// Checks the output of a client, and returns nicstripe's report.
+    /// For nicstripe, parses the report and checks its digest; for other programs, returns `None`.
     pub(super) fn check_report(self, output: &str, sample: &Sample) -> Result<Option<CpReport>> {
         if self != Self::Nicstripe {
             return Ok(None);
@@ -115,7 +116,7 @@ impl Contender {
         Ok(Some(report))
     }
 
-    /// Prepares a copy of the scene's file.
+    /// Returns the server and client commands for a copy of the scene's file.
     pub(super) fn plan(self, scene: &Scene<'_>) -> Result<Plan> {
         match self {
             Self::Nicstripe => {
@@ -154,7 +155,7 @@ impl fmt::Display for Contender {
     }
 }
 
-/// Returns the version output of a program; `None` if it is not installed.
+/// Returns the version output of a program; `None` if it cannot be started.
 fn version_of(program: &str) -> Option<String> {
     // nginx and GridFTP accept a single dash only; the others print at least their name.
     let flag = if program == "nginx" {
@@ -172,12 +173,12 @@ fn version_of(program: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
-/// `nicstripe serve` on host B.
+/// Returns the `nicstripe serve` command for host B.
 pub(crate) fn serve(scene: &Scene<'_>) -> Command {
     as_daemon(nicstripe(scene, Host::B), scene.place)
 }
 
-/// `nicstripe cp` of the scene's file on host A.
+/// Returns the `nicstripe cp` command for host A, with the scene's file and direction.
 pub(crate) fn cp(scene: &Scene<'_>) -> Result<Command> {
     let mut command = as_nicstripe(nicstripe(scene, Host::A), scene.place, Host::A, "cp");
     command.arg("--quiet");
@@ -189,7 +190,7 @@ pub(crate) fn cp(scene: &Scene<'_>) -> Result<Command> {
     Ok(command)
 }
 
-/// Returns a nicstripe command with the scene's rights.
+/// Returns a nicstripe command for a host, as root or unprivileged according to the scene.
 fn nicstripe(scene: &Scene<'_>, host: Host) -> Command {
     match scene.rights {
         Rights::All => scene.lab.command(host, NICSTRIPE),
@@ -197,14 +198,14 @@ fn nicstripe(scene: &Scene<'_>, host: Host) -> Command {
     }
 }
 
-/// Turns a nicstripe command into the daemon of host B, which serves that host's files.
+/// Completes a nicstripe command to `serve --root` on host B, with that host's files.
 pub(super) fn as_daemon(command: Command, place: &Place) -> Command {
     let mut command = as_nicstripe(command, place, Host::B, "serve");
     command.arg("--root").arg(place.files(Host::B));
     command
 }
 
-/// Adds the subcommand and the keys of its host to a nicstripe command.
+/// Adds a subcommand and the host's `NICSTRIPE_HOME` to a nicstripe command.
 pub(crate) fn as_nicstripe(
     mut command: Command,
     place: &Place,
@@ -218,7 +219,7 @@ pub(crate) fn as_nicstripe(
     command
 }
 
-/// Fields of the `cp --json` document that the benches use.
+/// Report of `nicstripe cp --json`, limited to the fields that the benches use.
 #[derive(Debug, Deserialize)]
 pub(crate) struct CpReport {
     pub(crate) blake3: Option<String>,
@@ -229,17 +230,17 @@ pub(crate) struct CpReport {
     pub(crate) links: Vec<LinkReport>,
 }
 
-/// Result of a tree.
+/// Part of the report about a directory tree.
 #[derive(Debug, Deserialize)]
 pub(crate) struct TreeReport {
-    /// Copied files.
+    /// Number of copied files.
     pub(crate) files: u64,
-    /// Unchanged entries.
+    /// Number of entries that were up to date at the receiver.
     pub(crate) unchanged: u64,
     pub(crate) failed: u64,
 }
 
-/// Result of one link.
+/// Part of the report about one link.
 #[derive(Debug, Deserialize)]
 pub(crate) struct LinkReport {
     pub(crate) interface: String,
@@ -251,7 +252,7 @@ pub(crate) struct LinkReport {
 }
 
 impl CpReport {
-    /// Parses the last line of the output of `cp`.
+    /// Parses the last line of `nicstripe cp --json`, which is the report.
     pub(crate) fn parse(output: &str) -> Result<Self> {
         let last = output
             .lines()
@@ -261,7 +262,7 @@ impl CpReport {
     }
 }
 
-/// One server and one client per cable; the bytes are divided by the cables' rates.
+/// Returns one iperf3 server and client per cable. The bytes are divided by the cables' rates.
 fn iperf3(scene: &Scene<'_>) -> Plan {
     let mut plan = Plan {
         servers: Vec::new(),
@@ -300,7 +301,7 @@ fn iperf3(scene: &Scene<'_>) -> Plan {
     plan
 }
 
-/// A client at the receiver that pulls from nginx at the sender.
+/// Returns nginx at the sender and a download client at the receiver.
 fn pull(scene: &Scene<'_>, client: Command) -> Result<Plan> {
     let folder = scene.place.logs().join("nginx");
     fs::create_dir_all(&folder)?;
@@ -332,7 +333,7 @@ fn pull(scene: &Scene<'_>, client: Command) -> Result<Plan> {
     })
 }
 
-/// Returns the file's URLs at nginx, one per cable.
+/// Returns the file's nginx URLs, one per cable.
 fn urls(scene: &Scene<'_>) -> Result<Vec<String>> {
     let name = scene.sample.name()?;
     let url = |link| {
@@ -344,7 +345,7 @@ fn urls(scene: &Scene<'_>) -> Result<Vec<String>> {
     Ok((0..scene.cables.count()).map(url).collect())
 }
 
-/// Four connections per cable.
+/// Returns the aria2 command with four connections per cable.
 fn aria2(scene: &Scene<'_>) -> Result<Command> {
     let mut command = scene.lab.command(scene.to(), "aria2c");
     command.args([
@@ -366,7 +367,7 @@ fn aria2(scene: &Scene<'_>) -> Result<Command> {
     Ok(command)
 }
 
-/// Four connections per cable.
+/// Returns the axel command with four connections per cable.
 fn axel(scene: &Scene<'_>) -> Result<Command> {
     let mut command = scene.lab.command(scene.to(), "axel");
     command
@@ -381,7 +382,7 @@ fn connections(scene: &Scene<'_>) -> String {
     (4 * scene.cables.count()).to_string()
 }
 
-/// Pushes to a daemon at the receiver, over the first cable.
+/// Returns a plan that pushes with rsync to a daemon at the receiver, over the first cable.
 fn rsync(scene: &Scene<'_>) -> Result<Plan> {
     let server = rsync_daemon(&scene.lab, scene.place, scene.to())?;
     let mut client = scene.lab.command(scene.from, "rsync");
@@ -403,7 +404,8 @@ fn rsync(scene: &Scene<'_>) -> Result<Plan> {
     })
 }
 
-/// Returns rsync's daemon on [`RSYNC_PORT`], with the files of a host as the module `to`.
+/// Returns an rsync daemon command on [`RSYNC_PORT`] that serves the host's files as the module
+/// `to`.
 pub(super) fn rsync_daemon(lab: &Lab, place: &Place, host: Host) -> Result<Command> {
     let settings = place.logs().join("rsyncd.conf");
     let module = place.files(host);
@@ -421,7 +423,8 @@ pub(super) fn rsync_daemon(lab: &Lab, place: &Place, host: Host) -> Result<Comma
     Ok(command)
 }
 
-/// Four connections to a server at the receiver.
+/// Returns a GridFTP server at the receiver and a client with four connections, over the first
+/// cable.
 fn gridftp(scene: &Scene<'_>) -> Result<Plan> {
     let address = scene.lab.address(scene.to(), 0).to_string();
     let server = gridftp_server(
@@ -446,7 +449,8 @@ fn gridftp(scene: &Scene<'_>) -> Result<Plan> {
     })
 }
 
-/// One front and one data node per cable at each end; the client makes one front send to the other.
+/// Returns a striped GridFTP setup: one front end and one data node per cable at each host. The
+/// client starts a third-party transfer between the front ends.
 fn gridftp_striped(scene: &Scene<'_>) -> Result<Plan> {
     let count = scene.cables.count();
     let mut servers = Vec::new();
@@ -526,5 +530,5 @@ pub(crate) const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
 const NGINX_PORT: u16 = 8080;
 pub(super) const RSYNC_PORT: u16 = 8730;
 const GRIDFTP_PORT: u16 = 2811;
-/// Port of the first data node; the others follow.
+/// Port of the first GridFTP data node; later nodes use the ports above it.
 const GRIDFTP_NODES: u16 = 6001;

@@ -1,4 +1,4 @@
-//! One copy, measured.
+//! Measurement of one copy.
 
 use std::{
     ops::ControlFlow,
@@ -13,38 +13,38 @@ use super::{
     process::{Process, busy},
 };
 
-/// Cost of one copy.
+/// Result of one measured copy.
 #[derive(Debug)]
 pub(crate) struct Copied {
-    /// Time from the start of the command to its end.
+    /// Wall-clock time from the start of the first client to the exit of the last.
     pub(crate) wall: Duration,
-    /// CPU time of the sending end.
+    /// CPU time of the processes on the sending host.
     pub(crate) sender_cpu: Duration,
-    /// CPU time of the receiving end.
+    /// CPU time of the processes on the receiving host.
     pub(crate) receiver_cpu: Duration,
-    /// CPU time of everything else on the machine meanwhile: other work, and kernel threads.
+    /// CPU time of the rest of the machine during the copy: other processes and kernel threads.
     pub(crate) others_cpu: Duration,
-    /// Traffic of each cable.
+    /// Traffic counters of each cable during the copy.
     pub(crate) cables: Vec<LinkCounters>,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub(crate) size: u64,
-    /// nicstripe's report.
+    /// Report of nicstripe; `None` for other programs.
     pub(crate) report: Option<CpReport>,
 }
 
-/// Actions and observations of a bench during a copy; `()` does nothing.
+/// Hooks that a bench runs during and after a copy; `()` does nothing.
 pub(crate) trait Watch {
-    /// Called every few milliseconds from the start of the command, at `begun`, until the command
-    /// ends or this returns `Break`.
+    /// Called every few milliseconds from the start of the clients, at `begun`, until all have
+    /// exited or this returns `Break`.
     ///
     /// # Errors
     ///
-    /// An error ends the copy.
+    /// An error aborts the copy.
     fn during(&mut self, _scene: &Scene<'_>, _begun: Instant) -> Result<ControlFlow<()>> {
         Ok(ControlFlow::Break(()))
     }
 
-    /// Called after the command has ended, while the daemon still runs.
+    /// Called after all clients have exited successfully, while the servers still run.
     fn after(&mut self, _scene: &Scene<'_>) -> Result<()> {
         Ok(())
     }
@@ -52,14 +52,14 @@ pub(crate) trait Watch {
 
 impl Watch for () {}
 
-/// Runs one copy of the scene's file by a contender, and checks the result.
+/// Measures one copy of the scene's file by a program, and compares the result with the source.
 ///
-/// Starting its servers does not count; the time of all its clients does.
+/// The time to start the servers is excluded.
 pub(crate) fn measure(contender: Contender, scene: &Scene<'_>) -> Result<Copied> {
     measure_watched(contender, scene, &mut ())
 }
 
-/// Like [`measure`], with a watch.
+/// Like [`measure`], with hooks that run during and after the copy.
 pub(crate) fn measure_watched(
     contender: Contender,
     scene: &Scene<'_>,
@@ -147,12 +147,12 @@ pub(crate) fn measure_watched(
 }
 
 impl Copied {
-    /// File bits per second of the whole command.
+    /// Returns the goodput in bits per second: file bits divided by wall-clock time.
     pub(crate) fn goodput(&self) -> f64 {
         self.size as f64 * 8.0 / self.wall.as_secs_f64()
     }
 
-    /// Returns CPU seconds for each 10⁹ bytes of the file: of the sender, of the receiver, of both.
+    /// Returns CPU seconds per 10⁹ bytes of the file: sender, receiver, sum of both.
     pub(crate) fn cpu_per_gb(&self) -> [f64; 3] {
         [
             self.sender_cpu,
@@ -162,12 +162,13 @@ impl Copied {
         .map(|cpu| cpu.as_secs_f64() / (self.size as f64 / 1e9))
     }
 
-    /// Returns the number of CPUs that other work kept busy.
+    /// Returns the average number of CPUs that the rest of the machine kept busy.
     pub(crate) fn others(&self) -> f64 {
         self.others_cpu.as_secs_f64() / self.wall.as_secs_f64()
     }
 
-    /// Returns the MB sent and received on each cable: `537/537 537/537`.
+    /// Formats the MB sent and received on each cable, in the direction of the copy: `537/537
+    /// 537/537`.
     pub(crate) fn shares(&self, from: Host) -> String {
         let megabytes = |bytes: u64| (bytes as f64 / 1e6).round();
         let share = |cable: &LinkCounters| {
@@ -180,7 +181,7 @@ impl Copied {
         self.cables.iter().map(share).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the copy with the median time.
+    /// Returns the copy whose time is closest to the median; `None` without copies.
     pub(crate) fn typical(runs: &[Self]) -> Option<&Self> {
         let median = Spread::of(runs, |run| run.wall.as_secs_f64()).median();
         runs.iter().min_by(|a, b| {
@@ -211,7 +212,7 @@ fn start_servers(
     Ok(started)
 }
 
-/// Returns true if all clients have ended, after a short wait.
+/// Waits up to [`INTERVAL`] for the clients, and returns true if all have exited.
 fn has_ended(clients: &[(Host, Process)]) -> Result<bool> {
     let until = Instant::now() + INTERVAL;
     let mut left = clients.iter().map(|(_, client)| {
@@ -228,10 +229,10 @@ fn cpu(processes: &[(Host, Process)], host: Host) -> Result<Duration> {
         .sum()
 }
 
-/// Timeout of a copy: a minute plus the file's time at 1 MB/s, at most 10 minutes.
+/// Returns the timeout of a copy: 60 s plus 1 s per 10⁶ bytes, at most 600 s.
 pub(crate) fn time_limit(size: u64) -> Duration {
     (Duration::from_secs(60) + Duration::from_secs(size / 1_000_000)).min(Duration::from_secs(600))
 }
 
-/// Polling interval of a watch.
+/// Interval between two calls of [`Watch::during`].
 const INTERVAL: Duration = Duration::from_millis(2);

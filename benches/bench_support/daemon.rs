@@ -1,4 +1,4 @@
-//! Start of nicstripe's daemon, until it is reachable.
+//! Start of `nicstripe serve`, with a wait until it listens.
 
 use std::{path::Path, process::Command};
 
@@ -9,7 +9,7 @@ use super::{
     contender::{NICSTRIPE, as_daemon},
 };
 
-/// Starts host B's daemon in a lab, with all rights.
+/// Starts the daemon of host B in a lab, as root.
 pub(crate) fn serve_in(lab: &Lab, place: &Place) -> Result<Process> {
     start_daemon(as_daemon(lab.command(Host::B, NICSTRIPE), place), place)
 }
@@ -18,18 +18,17 @@ pub(crate) fn serve_in(lab: &Lab, place: &Place) -> Result<Process> {
 ///
 /// # Errors
 ///
-/// The daemon ends before that, or does not listen in time.
+/// The daemon exits before it listens, or does not listen in time.
 pub(crate) fn start_daemon(command: Command, place: &Place) -> Result<Process> {
     start_daemon_as(command, "serve", &place.logs())
 }
 
-/// Like [`start_daemon`], with another process name than `serve` for [`Process::spawn`], for
-/// several daemons.
+/// Like [`start_daemon`], with a process name and a log folder, so that several daemons can run.
 pub(crate) fn start_daemon_as(command: Command, name: &str, logs: &Path) -> Result<Process> {
     let daemon = Process::spawn(command, name, logs)?;
     daemon.await_line(LISTENING)?;
     Ok(daemon)
 }
 
-/// Prefix of the line that a listening daemon prints on standard error.
+/// Prefix of the line that `nicstripe serve` prints on standard error when it listens.
 pub(crate) const LISTENING: &str = "listening on";

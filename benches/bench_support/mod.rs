@@ -1,22 +1,22 @@
 //! Shared parts of the benches: the two hosts, the compared programs, measurements and output.
 //!
 //! [`arguments`] has command-line arguments, [`cables`] the cables, [`place`] the folders and
-//! [`sample`] the file to copy; a [`scene`] combines them. [`contender`] starts nicstripe and each
-//! rival, [`daemon`] starts nicstripe's daemon and waits until it listens, [`process`] supervises
-//! the processes, [`copy`] measures one copy and [`comparison`] many. A [`stage`] measures anything
-//! that is not a single file, and [`tree`] creates and compares trees. [`ballast`] keeps memory
-//! warm. [`spread`] and [`table`] print.
+//! [`sample`] the file to copy; a [`scene`] combines them. [`contender`] has the commands of
+//! nicstripe and each rival, [`daemon`] starts nicstripe's daemon and waits until it listens,
+//! [`process`] supervises the processes, [`copy`] measures one copy and [`comparison`] many. A
+//! [`stage`] measures any other command, and [`tree`] creates and compares trees. [`ballast`]
+//! avoids page faults of the virtual machine. [`spread`] and [`table`] print.
 //!
 //! All benches run in a lab (nicstripe-lab) with the real `serve` and `cp`. They fail if a copy is
 //! wrong, never for speed: the output shows the threshold next to the value.
 //!
 //! # CPU
 //!
-//! CPU time is user and system time of a program and its descendants, from `/proc/PID/stat`, which
-//! truncates each number to 10 ms. A copy of 2 GiB therefore appears up to 0.02 s/GB cheaper than
-//! it is; numbers of small copies mean little. Kernel work outside any process (ksoftirqd) is in
-//! the column "others", with all other load on the machine. Repeat the measurement if that is far
-//! from 0.
+//! CPU time is the user and system time of a program and its descendants, from `/proc/PID/stat`,
+//! which truncates each number to 10 ms. A copy of 2 GiB therefore appears up to 0.02 s/GB cheaper
+//! than it is; numbers of small copies mean little. Kernel work outside any process (ksoftirqd) is
+//! in the column "others", with all other load on the machine. Repeat the measurement if that is
+//! far from 0.
 
 // Each bench is a separate crate and uses only a part of this module.
 #![allow(dead_code, unused_imports)]
@@ -58,17 +58,17 @@ pub(crate) use self::{
     tree::{Contents, Shape, differences, is_installed},
 };
 
-/// Error message for the user of the bench.
+/// Error that ends a bench, with a message for its user.
 pub(crate) type Error = Box<dyn std::error::Error>;
 
-/// Result of a step of a bench.
+/// Result of a fallible step of a bench.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// Runs a bench: gains the rights for a lab, parses the command line, and maps an error to an exit
 /// code.
 ///
-/// Measures nothing without `--bench`, which `cargo bench` passes and `cargo test --all-targets`
-/// does not.
+/// Returns without a measurement unless `--bench` is given, which `cargo bench` passes and `cargo
+/// test --all-targets` does not.
 pub(crate) fn run<A: clap::Args>(bench: impl FnOnce(A) -> Result<()>) -> ExitCode {
     let CommandLine {
         arguments,
@@ -91,7 +91,7 @@ pub(crate) fn run<A: clap::Args>(bench: impl FnOnce(A) -> Result<()>) -> ExitCod
     }
 }
 
-/// Describes machine and programs, for the line above a table.
+/// Formats kernel version, number of CPUs and program versions, for the line above a table.
 pub(crate) fn circumstances(contenders: &[Contender]) -> String {
     let kernel = rustix::system::uname();
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);

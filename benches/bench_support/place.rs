@@ -1,4 +1,4 @@
-//! Folders of a bench.
+//! Temporary folders of a bench, for both hosts.
 
 use std::{
     env, fs, io,
@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use super::{Result, ballast::Ballast, sample::gib};
 
-/// Folders of both hosts: files, and keys that trust each other. Removed when dropped.
+/// Temporary folders of both hosts: files, logs, and keys that trust each other. Removed when
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     base: TempDir,
@@ -19,8 +20,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Creates the folders in memory, to exclude the disk from the measurement. `room` is the
+    /// Creates the folders in /dev/shm, to exclude the disk from the measurement. `room` is the
     /// maximum number of bytes in use at a time, [ballast](Self::ballast) included.
+    ///
+    /// # Errors
+    ///
+    /// Available memory or free space is too small.
     pub(crate) fn in_memory(room: u64) -> Result<Self> {
         let memory = Path::new("/dev/shm");
         let available = available_memory().unwrap_or(0);
@@ -37,7 +42,8 @@ impl Place {
         })
     }
 
-    /// Creates the folders in `folder`, or in cargo's folder for benches, which is on a disk.
+    /// Creates the folders in `folder`, by default in cargo's temporary folder for benches. `room`
+    /// is the maximum number of bytes in use at a time.
     pub(crate) fn on_disk(folder: Option<&Path>, room: u64) -> Result<Self> {
         Self::within(
             folder.unwrap_or(Path::new(env!("CARGO_TARGET_TMPDIR"))),
@@ -74,27 +80,28 @@ impl Place {
         Ok(place)
     }
 
-    /// Returns the parent of all other folders.
+    /// Returns the folder that contains all others.
     pub(crate) fn base(&self) -> &Path {
         self.base.path()
     }
 
-    /// Returns the folder of a host's sent and received files.
+    /// Returns a host's folder of sent and received files.
     pub(crate) fn files(&self, host: Host) -> PathBuf {
         self.base.path().join(format!("files-{host}"))
     }
 
-    /// Returns the `NICSTRIPE_HOME` of a host.
+    /// Returns a host's `NICSTRIPE_HOME`.
     pub(crate) fn home(&self, host: Host) -> Home {
         Home::at(self.base.path().join(format!("home-{host}")))
     }
 
-    /// Returns the folder for output and settings of the programs.
+    /// Returns the folder for the output and configuration files of the programs.
     pub(crate) fn logs(&self) -> PathBuf {
         self.base.path().join("logs")
     }
 
-    /// Keeps `size` bytes of memory warm for the next received file; does nothing on a disk.
+    /// Creates a ballast of `size` bytes for the next received file; `None` if the folders are on a
+    /// disk.
     pub(crate) fn ballast(&self, size: u64) -> Result<Option<Ballast>> {
         Ok(if self.is_in_memory {
             Some(Ballast::hold(self.base.path(), size)?)
@@ -103,7 +110,7 @@ impl Place {
         })
     }
 
-    /// Empties a host's folder of files.
+    /// Removes all sent and received files of a host.
     pub(crate) fn clear(&self, host: Host) -> io::Result<()> {
         fs::remove_dir_all(self.files(host))?;
         fs::create_dir(self.files(host))
@@ -117,7 +124,7 @@ fn trust(home: &Home, key: PublicKey, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes the remains of a killed bench: gigabytes, possibly in memory.
+/// Removes the folders of killed benches: gigabytes, possibly in memory.
 fn remove_leftovers(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
@@ -138,7 +145,7 @@ fn remove_leftovers(folder: &Path) {
     }
 }
 
-/// Returns the memory available without swapping (proc_meminfo(5)).
+/// Returns the bytes of memory available without swapping (MemAvailable in proc_meminfo(5)).
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text
@@ -150,8 +157,8 @@ fn available_memory() -> Option<u64> {
 
 const PREFIX: &str = "nicstripe-bench-";
 
-/// Space for logs, keys, journals and the file system itself.
+/// Bytes of free space for logs, keys, journals and the file system's metadata.
 const SPARE: u64 = 64 << 20;
 
-/// Memory for the processes and the kernel's socket buffers.
+/// Bytes of memory for the processes and the kernel's socket buffers.
 const SPARE_MEMORY: u64 = 512 << 20;

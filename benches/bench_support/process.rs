@@ -1,4 +1,4 @@
-//! A process on a host: its CPU time, memory and end.
+//! Child processes: start, CPU time, memory and termination.
 
 use std::{
     collections::BTreeMap,
@@ -18,29 +18,28 @@ use rustix::{
 
 use super::Result;
 
-/// A program and its descendants, which are killed on drop.
+/// Child process in its own process group, which is terminated on drop.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
     child: Child,
     pid: Pid,
-    /// Readable when the program has ended.
+    /// Pidfd of the process, readable after its exit.
     end: OwnedFd,
     stdout: PathBuf,
     stderr: PathBuf,
 }
 
 impl Process {
-    /// Starts a program; `name` is used in messages and for the output files in `logs`.
-    ///
-    /// It gets its own process group, for its descendants.
+    /// Starts a command in a new process group, with its output in files in `logs`. `name` is used
+    /// for these files and in messages.
     pub(crate) fn spawn(command: Command, name: &str, logs: &Path) -> Result<Self> {
         let output = File::create(Self::stdout_of(name, logs))?;
         Self::spawn_between(command, name, logs, Stdio::null(), output.into())
     }
 
-    /// Like [`spawn`](Self::spawn), with redirected standard input and output; `output` is then
-    /// empty.
+    /// Like [`spawn`](Self::spawn), with the given standard input and output.
+    /// [`output`](Self::output) does not apply.
     pub(crate) fn spawn_between(
         mut command: Command,
         name: &str,
@@ -81,8 +80,8 @@ impl Process {
         logs.join(format!("{name}.out"))
     }
 
-    /// Waits up to `time` for the end, and returns true if the program has ended. Does not reap it,
-    /// so that its CPU time stays readable.
+    /// Waits up to `time` for the exit, and returns true if the process has exited. Does not reap
+    /// it, so that its CPU time stays readable.
     pub(crate) fn has_ended_within(&self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
         loop {
@@ -95,11 +94,11 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended, without reaping it.
+    /// Waits for the exit of the process, without reaping it.
     ///
     /// # Errors
     ///
-    /// It still runs at `deadline`.
+    /// The process still runs at `deadline`.
     pub(crate) fn await_end(&self, deadline: Instant) -> Result<()> {
         match self.has_ended_within(deadline.saturating_duration_since(Instant::now()))? {
             true => Ok(()),
@@ -107,16 +106,16 @@ impl Process {
         }
     }
 
-    /// Waits for its end and reaps it.
+    /// Waits for the exit of the process and reaps it.
     pub(crate) fn status(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait()?)
     }
 
-    /// Waits for its end and reaps it.
+    /// Waits for the exit of the process and reaps it.
     ///
     /// # Errors
     ///
-    /// It did not succeed.
+    /// The exit status is not success.
     pub(crate) fn succeeded(&mut self) -> Result<()> {
         match self.status()? {
             status if status.success() => Ok(()),
@@ -124,29 +123,33 @@ impl Process {
         }
     }
 
-    /// Kills it without its descendants, as `kill -9` does, and waits for its end.
+    /// Sends SIGKILL to the process, but not to its descendants, and reaps it.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Sends it a signal, but not its descendants.
+    /// Sends a signal to the process, but not to its descendants.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         Ok(kill_process(self.pid, signal)?)
     }
 
-    /// Returns its standard output.
+    /// Returns the standard output of the process so far.
     pub(crate) fn output(&self) -> Result<String> {
         Ok(fs::read_to_string(&self.stdout)?)
     }
 
-    /// Returns its standard error.
+    /// Returns the standard error of the process so far.
     pub(crate) fn errors(&self) -> Result<String> {
         Ok(fs::read_to_string(&self.stderr)?)
     }
 
-    /// Waits until it has printed a line with this prefix on standard error.
+    /// Waits until the process has printed a line with the prefix `start` on standard error.
+    ///
+    /// # Errors
+    ///
+    /// The process exits, or does not print the line in 15 s.
     pub(crate) fn await_line(&self, start: &str) -> Result<()> {
         self.await_start(|| {
             Ok(fs::read_to_string(&self.stderr)?
@@ -155,7 +158,11 @@ impl Process {
         })
     }
 
-    /// Waits until a program on its host listens on a TCP port.
+    /// Waits until a socket listens on a TCP port in the network namespace of the process.
+    ///
+    /// # Errors
+    ///
+    /// The process exits, or no socket listens in 15 s.
     pub(crate) fn await_listener(&self, port: u16) -> Result<()> {
         let table = |name: &str| fs::read_to_string(format!("/proc/{}/net/{name}", self.pid));
         self.await_start(|| {
@@ -174,8 +181,8 @@ impl Process {
         Ok(())
     }
 
-    /// Returns the CPU time so far, including its descendants, except those whose parents ended
-    /// without waiting for them.
+    /// Returns the CPU time so far of the process and its descendants, except those whose parents
+    /// exited without waiting for them.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         let stats = all_stats()?;
         let mut family = vec![self.pid.as_raw_nonzero().get()];
@@ -194,10 +201,8 @@ impl Process {
         Ok(Duration::from_secs(ticks) / TICKS_PER_SECOND)
     }
 
-    /// Returns the peak resident memory (VmHWM) and the current anonymous memory (RssAnon), in
-    /// bytes.
-    ///
-    /// Returns `None` after its end.
+    /// Returns the peak resident memory (VmHWM) and the current anonymous memory (RssAnon) in
+    /// bytes; `None` after the exit.
     pub(crate) fn memory(&self) -> Option<[u64; 2]> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let field = |name: &str| {
@@ -211,7 +216,7 @@ impl Process {
         Some([field("VmHWM:")?, field("RssAnon:")?])
     }
 
-    /// Returns the last three lines of its standard error, for a message.
+    /// Formats the last three lines of standard error, for an error message.
     fn said(&self) -> String {
         let text = fs::read_to_string(&self.stderr).unwrap_or_default();
         let last: Vec<&str> = text.lines().rev().take(3).collect();
@@ -234,17 +239,17 @@ impl Drop for Process {
     }
 }
 
-/// Peak memory of a process, in bytes.
+/// Peak memory of a process in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peak {
-    /// Resident, including the program's code.
+    /// Peak resident set size (VmHWM), which includes the program's code.
     pub(crate) resident: u64,
-    /// Anonymous part (not file-backed).
+    /// Peak anonymous memory (RssAnon), sampled.
     pub(crate) own: u64,
 }
 
 impl Peak {
-    /// Raises the peaks to the current values; does nothing after the end of the process.
+    /// Raises the peaks to the current values; no effect after the exit of the process.
     pub(crate) fn update(&mut self, process: &Process) {
         if let Some([resident, own]) = process.memory() {
             *self = Self {
@@ -255,10 +260,10 @@ impl Peak {
     }
 }
 
-/// Used fields of `/proc/PID/stat` (proc_pid_stat(5)).
+/// Fields of `/proc/PID/stat` that the benches use (proc_pid_stat(5)).
 struct Stat {
     parent: i32,
-    /// User and system time, its own and of the children it waited for.
+    /// User and system time in clock ticks, including waited-for children.
     ticks: u64,
 }
 
@@ -289,7 +294,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat { parent, ticks })
 }
 
-/// Returns the CPU time of the whole machine since boot.
+/// Returns the CPU time that the whole machine was busy since boot, from `/proc/stat`.
 pub(crate) fn busy() -> Result<Duration> {
     let text = fs::read_to_string("/proc/stat")?;
     let fields: Vec<u64> = text
@@ -310,7 +315,7 @@ pub(crate) fn busy() -> Result<Duration> {
     Ok(Duration::from_secs(ticks) / TICKS_PER_SECOND)
 }
 
-/// Returns true if a table of `/proc/net/tcp` has a listener on the port.
+/// Returns true if a table in the format of `/proc/net/tcp` has a socket that listens on the port.
 fn has_listener(table: &str, port: u16) -> bool {
     let end = format!(":{port:04X}");
     table.lines().skip(1).any(|line| {
@@ -319,14 +324,15 @@ fn has_listener(table: &str, port: u16) -> bool {
     })
 }
 
-/// State of a listening socket (`TCP_LISTEN`).
+/// State of a listening socket in `/proc/net/tcp` (`TCP_LISTEN`).
 const LISTEN: &str = "0A";
 
-/// `USER_HZ`, which is 100 on every architecture that Rust's standard library is built for.
+/// Clock ticks per second in `/proc` (`USER_HZ`): 100 on every architecture that Rust's standard
+/// library is built for.
 const TICKS_PER_SECOND: u32 = 100;
 
-/// Start-up timeout; servers listen after some milliseconds, a loaded machine needs more.
+/// Start-up timeout of a server: some milliseconds suffice, a loaded machine needs more.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Timeout for an orderly end.
+/// Time between SIGTERM and SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! The file that is copied.
+//! Source file of the copies.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use blake3::{Hash, Hasher};
 
 use super::Result;
 
-/// A file and its digest.
+/// Source file of a copy, with its BLAKE3 digest.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) path: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Creates an incompressible file of `size` bytes, identical in each run.
+    /// Creates a file of `size` incompressible bytes, identical in each run.
     pub(crate) fn incompressible(path: PathBuf, size: u64) -> Result<Self> {
         let mut file = File::create_new(&path)?;
         let (mut stream, mut hasher) = (Hasher::new().finalize_xof(), Hasher::new());
@@ -37,19 +37,19 @@ impl Sample {
         })
     }
 
-    /// Uses an existing file.
+    /// Computes the digest of an existing file.
     pub(crate) fn of(path: PathBuf) -> Result<Self> {
         let (size, digest) = (fs::metadata(&path)?.len(), digest_of(&path)?);
         Ok(Self { path, size, digest })
     }
 
-    /// Returns its name, which its copies share.
+    /// Returns the file name, which the copies share.
     pub(crate) fn name(&self) -> Result<&str> {
         let name = self.path.file_name().and_then(|name| name.to_str());
         name.ok_or_else(|| format!("the file's name is not UTF-8: {:?}", self.path).into())
     }
 
-    /// Moves it to another folder of the same file system.
+    /// Moves the file to another folder on the same file system.
     pub(crate) fn move_to(&mut self, folder: &Path) -> Result<()> {
         let path = folder.join(self.name()?);
         if path != self.path {
@@ -63,7 +63,12 @@ impl Sample {
         Ok(fs::remove_file(self.path)?)
     }
 
-    /// Compares a copy byte by byte, and with `b3sum` if that is installed.
+    /// Compares a copy with the source byte by byte, and its digest by `b3sum` if that is
+    /// installed.
+    ///
+    /// # Errors
+    ///
+    /// The copy is missing or differs.
     pub(crate) fn check(&self, copy: &Path) -> Result<()> {
         let shown = copy.file_name().unwrap_or_default().display();
         let (mut ours, mut theirs) = (
@@ -98,7 +103,7 @@ impl Sample {
         self.check_digest(String::from_utf8_lossy(&output.stdout).trim(), "b3sum")
     }
 
-    /// Returns true if `b3sum` is available to compare copies.
+    /// Returns true if `b3sum` is installed.
     pub(crate) fn b3sum_is_installed() -> bool {
         Command::new("b3sum")
             .arg("--version")
@@ -107,7 +112,8 @@ impl Sample {
             .is_ok()
     }
 
-    /// Compares a digest computed by `who`.
+    /// Compares the hexadecimal digest `found` with the source's; `who` is the program that
+    /// computed it.
     pub(crate) fn check_digest(&self, found: &str, who: &str) -> Result<()> {
         match found == self.digest.to_hex().as_str() {
             true => Ok(()),
@@ -116,7 +122,7 @@ impl Sample {
     }
 }
 
-/// Formats a number of bytes for people.
+/// Formats a number of bytes in GiB.
 pub(crate) fn gib(bytes: u64) -> String {
     format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30))
 }
@@ -128,7 +134,7 @@ fn digest_of(path: &Path) -> Result<Hash> {
     Ok(hasher.finalize())
 }
 
-/// Returns the block lengths for `size` bytes.
+/// Returns the lengths of the blocks in which `size` bytes are read or written.
 fn blocks(size: u64) -> impl Iterator<Item = usize> {
     let last = usize::try_from(size % BLOCK as u64)
         .ok()

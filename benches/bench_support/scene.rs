@@ -1,4 +1,4 @@
-//! Two hosts, their cables, and a file to copy.
+//! Setup of one copy: lab, folders and source file.
 
 use std::{fs, path::PathBuf};
 
@@ -6,31 +6,31 @@ use nicstripe_lab::{Host, Lab, LabBuilder};
 
 use super::{Cables, Place, Result, Sample};
 
-/// State of one copy, in a new lab, so that nothing remains of the copy before.
+/// Setup of one copy. Each copy has a new lab, so that earlier ones cannot affect it.
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
     pub(crate) lab: Lab,
     pub(crate) cables: &'a Cables,
     pub(crate) place: &'a Place,
     pub(crate) sample: &'a Sample,
-    /// Host that has the file.
+    /// Host that sends the file.
     pub(crate) from: Host,
-    /// Name or address by which nicstripe's client calls the daemon's host.
+    /// Host part of the remote path in `nicstripe cp`: an address or a name of host B.
     pub(crate) peer: String,
     pub(crate) rights: Rights,
 }
 
-/// Rights of nicstripe on its hosts.
+/// Privileges of the nicstripe processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// Rights of root.
+    /// Root.
     All,
-    /// Rights of any user.
+    /// An ordinary user, without capabilities.
     None,
 }
 
 impl<'a> Scene<'a> {
-    /// Builds the lab and empties the receiver's folder.
+    /// Builds the lab, moves the source file to the sender and empties the receiver's folder.
     pub(crate) fn build(
         cables: &'a Cables,
         place: &'a Place,
@@ -46,7 +46,7 @@ impl<'a> Scene<'a> {
         )
     }
 
-    /// Like [`build`](Self::build), in a lab that has more than the cables.
+    /// Like [`build`](Self::build), with a lab of the caller.
     pub(crate) fn in_lab(
         lab: LabBuilder,
         cables: &'a Cables,
@@ -69,17 +69,18 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Returns the host that receives the file.
+    /// Returns the receiving host.
     pub(crate) fn to(&self) -> Host {
         self.from.peer()
     }
 
-    /// Returns the path of the copy.
+    /// Returns the path of the copy at the receiver.
     pub(crate) fn received(&self) -> Result<PathBuf> {
         Ok(self.place.files(self.to()).join(self.sample.name()?))
     }
 
-    /// Returns the bytes that the receiver got on each cable, by its counters.
+    /// Returns the bytes received on each cable since the lab was built, by the receiver's
+    /// interface counters.
     pub(crate) fn received_bytes(&self) -> Result<Vec<u64>> {
         let counters = self.lab.counters()?;
         Ok(counters
@@ -88,7 +89,7 @@ impl<'a> Scene<'a> {
             .collect())
     }
 
-    /// Removes the copy.
+    /// Removes the copy at the receiver.
     pub(crate) fn discard(&self) -> Result<()> {
         Ok(fs::remove_file(self.received()?)?)
     }

@@ -1,21 +1,22 @@
-//! One value over several runs.
+//! Median and range of a value over several runs.
 
-/// Values of one quantity, one per run.
+/// Measured values of one quantity, one per run.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
-    /// Ascending.
+    /// Values in ascending order.
     values: Vec<f64>,
 }
 
 impl Spread {
-    /// Collects one value of each run.
+    /// Collects `value` of each run.
     pub(crate) fn of<T>(runs: &[T], value: impl Fn(&T) -> f64) -> Self {
         let mut values: Vec<f64> = runs.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         Self { values }
     }
 
-    /// Returns the middle value, or the mean of the two middle ones; NaN without runs.
+    /// Returns the median, for an even number of runs the mean of the two middle values; NaN
+    /// without runs.
     pub(crate) fn median(&self) -> f64 {
         let middle = self.values.len() / 2;
         match self.values[..] {
@@ -27,12 +28,12 @@ impl Spread {
         }
     }
 
-    /// Formats only the median.
+    /// Formats the median.
     pub(crate) fn middle(&self, decimals: usize) -> String {
         format!("{:.decimals$}", self.median())
     }
 
-    /// Formats median, minimum and maximum: `9.21 (9.19–9.25)`; a single run's value alone.
+    /// Formats median, minimum and maximum as `9.21 (9.19–9.25)`; only the value for a single run.
     pub(crate) fn print(&self, decimals: usize) -> String {
         match self.values[..] {
             [least, .., greatest] => format!(

@@ -1,4 +1,4 @@
-//! Two hosts and their cables, to measure any command.
+//! Measurement of any command against a daemon on the other host.
 
 use std::{
     path::Path,
@@ -15,7 +15,7 @@ use super::{
     serve_in,
 };
 
-/// A new lab with a daemon on host B, which serves that host's files; the command runs on host A.
+/// New lab with the daemon of nicstripe or rsync on host B, for measuring commands on host A.
 #[derive(Debug)]
 pub(crate) struct Stage<'a> {
     pub(crate) lab: Lab,
@@ -24,27 +24,28 @@ pub(crate) struct Stage<'a> {
     daemon: Process,
 }
 
-/// Cost of one command.
+/// Result of one measured command.
 #[derive(Debug)]
 pub(crate) struct Measured {
-    /// Time from its start to its end.
+    /// Wall-clock time from the start of the command to its exit.
     pub(crate) wall: Duration,
-    /// CPU time of command and daemon.
+    /// CPU time of the command and the daemon together.
     pub(crate) cpu: Duration,
-    /// Peak memory of command and daemon.
+    /// Peak memory of the command and the daemon.
     pub(crate) peaks: [Peak; 2],
-    /// Anonymous memory of command and daemon, in bytes, one entry per sample.
+    /// Anonymous memory (RssAnon) of the command and the daemon in bytes, sampled every 20 ms.
     pub(crate) own: Vec<[u64; 2]>,
-    /// Traffic of each cable.
+    /// Traffic counters of each cable during the command.
     pub(crate) cables: Vec<LinkCounters>,
-    /// Standard output, unless redirected.
+    /// Standard output of the command; empty if redirected.
     pub(crate) output: String,
-    /// Standard error.
+    /// Standard error of the command.
     pub(crate) errors: String,
 }
 
 impl<'a> Stage<'a> {
-    /// Builds the lab and starts the daemon of nicstripe or rsync in it; existing files stay.
+    /// Builds a lab and starts the daemon of nicstripe or rsync in it. Keeps the files of earlier
+    /// stages.
     pub(crate) fn build(cables: &Cables, place: &'a Place, contender: Contender) -> Result<Self> {
         let lab = Lab::builder().links(cables.specs.iter().copied()).build()?;
         let daemon = match contender {
@@ -68,14 +69,14 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Kills nicstripe's daemon, as `kill -9` does, and starts another.
+    /// Kills nicstripe's daemon with SIGKILL and starts a new one.
     pub(crate) fn restart_daemon(&mut self) -> Result<()> {
         self.daemon.kill()?;
         self.daemon = serve_in(&self.lab, self.place)?;
         Ok(())
     }
 
-    /// Returns a `nicstripe cp` or `rsync` command with these arguments.
+    /// Returns a `nicstripe cp` or `rsync` command on host A with these arguments.
     pub(crate) fn client(&self, words: &[&str]) -> Command {
         let mut command = match self.contender {
             Contender::Rsync => self.lab.command(Host::A, "rsync"),
@@ -90,7 +91,7 @@ impl<'a> Stage<'a> {
         command
     }
 
-    /// Returns the client's name for a path beneath the files of the daemon's host.
+    /// Returns the remote path of `path` on host B, in the syntax of nicstripe or rsync.
     pub(crate) fn remote(&self, path: &str) -> String {
         let address = self.lab.address(Host::B, 0);
         match self.contender {
@@ -99,16 +100,16 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Runs a command of [`client`](Self::client) to its end.
+    /// Runs a command of [`client`](Self::client) to its end and measures it.
     ///
     /// # Errors
     ///
-    /// It failed, or took longer than `limit`.
+    /// The command fails, or runs longer than `limit`.
     pub(crate) fn measure(&self, client: Command, limit: Duration) -> Result<Measured> {
         self.measure_process(|logs| Process::spawn(client, "client", logs), limit)
     }
 
-    /// Like [`measure`](Self::measure), for a command in a pipeline.
+    /// Like [`measure`](Self::measure), with the given standard input and output.
     pub(crate) fn measure_between(
         &self,
         client: Command,
@@ -167,7 +168,7 @@ impl<'a> Stage<'a> {
 }
 
 impl Measured {
-    /// Returns the bytes that the cables carried in both directions, headers included.
+    /// Returns the bytes received on all cables in both directions, headers included.
     pub(crate) fn wire_bytes(&self) -> u64 {
         self.cables
             .iter()
@@ -175,13 +176,13 @@ impl Measured {
             .sum()
     }
 
-    /// Parses nicstripe's `--json` report.
+    /// Parses the report of `nicstripe cp --json`.
     pub(crate) fn report(&self) -> Result<CpReport> {
         CpReport::parse(&self.output)
     }
 
-    /// Returns the growth in peak anonymous memory, in bytes, from the second quarter of the time
-    /// to the last, for command and daemon; negative if it shrank.
+    /// Returns the growth of the peak anonymous memory of command and daemon in bytes, from the
+    /// second quarter of the samples to the last; negative if it shrank.
     pub(crate) fn growth(&self) -> [i64; 2] {
         let quarter = self.own.len() / 4;
         let most = |samples: &[[u64; 2]], end: usize| {

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// Headings and rows.
+/// Heading and rows of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Creates a table.
+    /// Creates a table with column headings and no rows.
     pub(crate) fn new(headings: &[&str]) -> Self {
         Self {
             rows: vec![headings.iter().map(ToString::to_string).collect()],

@@ -1,4 +1,4 @@
-//! Creates, counts and compares trees, without other programs.
+//! Creation and comparison of directory trees.
 
 use std::{
     collections::BTreeMap,
@@ -19,13 +19,13 @@ use super::Result;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) files: u64,
-    /// Bytes of each file; their content never repeats.
+    /// Size of each file in bytes. No content repeats within the tree.
     pub(crate) size: u64,
     pub(crate) per_directory: u64,
 }
 
 impl Shape {
-    /// Creates the tree, identical in each run except for the modification times.
+    /// Creates the tree in `root`, identical in each run except for the modification times.
     pub(crate) fn plant(self, root: &Path) -> Result<()> {
         fs::create_dir_all(root)?;
         let mut stream = Hasher::new().finalize_xof();
@@ -41,24 +41,24 @@ impl Shape {
         Ok(())
     }
 
-    /// Returns an upper bound of its space on a file system with blocks of 4 KiB, directory entries
-    /// included.
+    /// Returns an upper bound of the tree's disk usage in bytes, with blocks of 4 KiB and directory
+    /// entries.
     pub(crate) fn room(self) -> u64 {
         self.files * (self.size.next_multiple_of(4096) + 1024)
     }
 }
 
-/// Content of a tree.
+/// Number and total size of the files of a tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Contents {
-    /// Regular files; each hard link counts.
+    /// Number of regular files; each hard link counts.
     pub(crate) files: u64,
-    /// Bytes of the regular files; hard links count once.
+    /// Total size of the regular files in bytes; a hard-linked file counts once.
     pub(crate) bytes: u64,
 }
 
 impl Contents {
-    /// Walks a tree.
+    /// Counts the files below `root`.
     pub(crate) fn of(root: &Path) -> Result<Self> {
         let mut contents = Self::default();
         contents.add(root, &mut BTreeMap::new())?;
@@ -81,8 +81,8 @@ impl Contents {
     }
 }
 
-/// Returns the first differences of two trees: names, kinds, contents, modes, owners, times,
-/// extended attributes, hard links.
+/// Returns the first differences of two trees: names, types, contents, sizes, modes, owners, times,
+/// extended attributes and hard links. The list is cut off at about [`MOST_SHOWN`].
 pub(crate) fn differences(one: &Path, other: &Path) -> Result<Vec<String>> {
     let mut comparison = Comparison {
         found: Vec::new(),
@@ -95,7 +95,7 @@ pub(crate) fn differences(one: &Path, other: &Path) -> Result<Vec<String>> {
 
 struct Comparison {
     found: Vec<String>,
-    /// In each tree, the first name of each hard-linked file.
+    /// First path of each hard-linked file by device and inode, for each tree.
     first_names: [BTreeMap<(u64, u64), PathBuf>; 2],
     blocks: [Vec<u8>; 2],
 }
@@ -218,7 +218,7 @@ fn describe(path: &Path) -> Result<Metadata> {
     fs::symlink_metadata(path).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// Returns the compared properties of two entries, as text.
+/// Returns mode, owner, modification time and size of two entries as text.
 fn properties(one: &Metadata, other: &Metadata) -> [(&'static str, [String; 2]); 4] {
     let both = |text: fn(&Metadata) -> String| [text(one), text(other)];
     // Directory sizes depend on the file system.
@@ -243,7 +243,7 @@ fn properties(one: &Metadata, other: &Metadata) -> [(&'static str, [String; 2]);
     ]
 }
 
-/// Returns the names in a directory, sorted.
+/// Returns the sorted entry names of a directory.
 fn names(path: &Path) -> Result<Vec<OsString>> {
     let mut names = fs::read_dir(path)?
         .map(|entry| Ok(entry?.file_name()))
@@ -252,7 +252,7 @@ fn names(path: &Path) -> Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Returns user extended attributes and ACLs; none if the file system does not support them.
+/// Returns the user extended attributes and ACLs of a file; empty if the file system has none.
 fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     // Most files have none, and then no buffer is needed.
     if llistxattr(path, &mut [0_u8; 0]).unwrap_or(0) == 0 {
@@ -273,7 +273,7 @@ fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         .collect()
 }
 
-/// Returns true if a program is installed.
+/// Returns true if `program --version` can be started.
 pub(crate) fn is_installed(program: &str) -> bool {
     Command::new(program)
         .arg("--version")
@@ -284,8 +284,9 @@ pub(crate) fn is_installed(program: &str) -> bool {
 
 const BLOCK: usize = 1 << 20;
 
-/// Maximum number of reported differences.
+/// Number of differences after which a comparison stops.
 const MOST_SHOWN: usize = 10;
 
-/// Linux's limit for a list of names, and for a value (`XATTR_LIST_MAX`).
+/// Buffer size in bytes: Linux's limit for a list of attribute names and for a value
+/// (`XATTR_LIST_MAX`).
 const ATTRIBUTES: usize = 64 << 10;

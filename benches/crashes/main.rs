@@ -1,5 +1,5 @@
-//! Any number of crashes: `kill -9` at random moments, a kill at each system call that changes a
-//! file, and an error from each.
+//! Crash tests in any number: `kill -9` at random moments, and a kill or an error at each system
+//! call that changes a file.
 //!
 //! ```text
 //! cargo bench --bench crashes -- --count 1000 --jobs 2        kills at random moments
@@ -10,8 +10,8 @@
 //!
 //! Runs a real client and daemon on the loopback interface, with two links; needs no privilege.
 //! After each kill every final name has its old content or the complete new one; after the rerun
-//! the target is correct and nothing else remains. Fails on any violation, and prints the seed.
-//! Files are in TMPDIR; on a disk, the results for syncs are meaningful.
+//! the target is correct and no temporary file remains. Fails on any violation, and prints the
+//! seed. Files are in TMPDIR; on a disk, the results for syncs are meaningful.
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code, unused_imports, reason = "shared with the tests")]
 #![forbid(unsafe_code)]
@@ -109,7 +109,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs rounds until enough kills have hit. Returns the number of failed rounds.
+/// Kills clients and daemons at random moments, in rounds with consecutive seeds, until `--count`
+/// kills have hit. Returns the number of failed rounds.
 fn kill_at_random(arguments: &Arguments) -> u32 {
     let first = arguments.seed.unwrap_or_else(Random::seed);
     let all = CASES.iter().chain(VAST);

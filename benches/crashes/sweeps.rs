@@ -1,4 +1,4 @@
-//! Faults injected at each call of a copy.
+//! Sweeps that inject a fault at each system call of a copy, one call per run.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -22,10 +22,10 @@ use super::{
     },
 };
 
-/// Faults of `--case calls`.
+/// System calls and fault of `--case calls`: SIGKILL at each call that changes a file.
 const KILLS: &[(Which, Fault)] = &[(Which::Changes, Fault::Kill)];
 
-/// Faults of `--case errors`.
+/// System calls and faults of `--case errors`: error codes and short writes.
 const ERRORS: &[(Which, Fault)] = &[
     (Which::All, Fault::Fail(Errno::EIO)),
     (Which::Changes, Fault::Fail(Errno::ENOSPC)),
@@ -34,7 +34,7 @@ const ERRORS: &[(Which, Fault)] = &[
     (Which::Changes, Fault::Short),
 ];
 
-/// Injects each fault at each call of each case. Returns the number of failed cases.
+/// Injects each fault at each system call of each copy case. Returns the number of failed sweeps.
 pub(super) fn run(arguments: &Arguments) -> u32 {
     let faults = if arguments.case == Trial::Calls {
         KILLS

@@ -1,4 +1,4 @@
-//! Events and thresholds of each case.
+//! Faults and thresholds of each case.
 
 use std::{thread, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     play::{Play, Played, Start},
 };
 
-/// A fault.
+/// Fault injected into a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Case {
     None,
@@ -36,13 +36,13 @@ pub(crate) enum Case {
     Opposite,
 }
 
-/// A value besides the time.
+/// Measured value other than the time, with its threshold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Also {
     pub(crate) of_it: &'static str,
     pub(crate) decimals: usize,
     bar: f64,
-    /// True if the threshold is a minimum.
+    /// True if the value must be at least `bar`, false if at most.
     least: bool,
 }
 
@@ -60,15 +60,15 @@ impl Also {
     }
 }
 
-/// Result of one copy.
+/// Result of one copy under a fault.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Seconds over the ideal time.
+    /// Seconds that the copy took longer than ideal.
     pub(crate) over_ideal: f64,
-    /// Values listed by [`Case::also`].
+    /// Measured values, in the order of [`Case::also`].
     pub(crate) also: Vec<f64>,
     pub(crate) failovers: u64,
-    /// Peak memory of client and daemon.
+    /// Peak memory of the client and the daemon.
     pub(crate) peaks: [Peak; 2],
 }
 
@@ -95,13 +95,13 @@ impl Case {
         Self::Opposite,
     ];
 
-    /// Returns the case as typed on the command line.
+    /// Returns the case's value of `--case`.
     pub(crate) fn name(self) -> String {
         clap::ValueEnum::to_possible_value(&self)
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Returns the reason why it cannot run on this machine.
+    /// Returns the reason why the case cannot run on this machine; `None` if it can.
     pub(crate) fn obstacle(self) -> Option<String> {
         match self {
             Self::Corrupt => can_corrupt().err().map(|error| nicstripe::chain(&error)),
@@ -111,7 +111,7 @@ impl Case {
         }
     }
 
-    /// Returns the maximum number of seconds over ideal.
+    /// Returns the maximum time over ideal in seconds; `None` for no threshold.
     pub(crate) fn over_bar(self) -> Option<f64> {
         match self {
             Self::Cut | Self::Flap | Self::Slow => Some(0.5),
@@ -165,7 +165,7 @@ impl Case {
         }
     }
 
-    /// Returns the maximum memory of an end, in MiB.
+    /// Returns the maximum resident memory of client or daemon in MiB.
     pub(crate) fn memory_bar(self) -> f64 {
         32.0 + 8.0 * self.cables().count() as f64
     }
@@ -178,7 +178,7 @@ impl Case {
         )
     }
 
-    /// Returns the file size of the case for a `--size`.
+    /// Returns the file size of the case in bytes: twice `--size` for `heal` and `crossed`.
     fn size(self, size: u64) -> u64 {
         if matches!(self, Self::Heal | Self::Crossed) {
             2 * size
@@ -187,7 +187,7 @@ impl Case {
         }
     }
 
-    /// Applies the fault to a copy, and waits for its end.
+    /// Injects the fault into a running copy and waits until the copy is complete.
     fn play(self, mut play: Play<'_>, way: Way, disk: Option<&Disk>) -> Result<Outcome> {
         let lab = &play.scene.lab;
         // Data and answers have opposite directions.
@@ -287,7 +287,8 @@ impl Outcome {
     }
 }
 
-/// Runs a case `runs` times; `corrupt` repeats until there were enough corruptions.
+/// Measures a case `runs` times in one direction. `corrupt` continues until [`CORRUPTIONS`] frames
+/// have been corrupted.
 pub(crate) fn run(
     case: Case,
     way: Way,
@@ -393,7 +394,8 @@ fn once(
     Ok(outcome)
 }
 
-/// Runs an action at half of the file; from then on `cables` cables carry the rest.
+/// Runs `action` when half of the file has arrived. The ideal time assumes `cables` cables for the
+/// rest.
 fn at_half(
     play: &mut Play<'_>,
     action: impl FnOnce(&Play<'_>) -> Result<()>,
@@ -405,14 +407,14 @@ fn at_half(
     Ok(())
 }
 
-/// Unplugs one end each of two straight pairs.
+/// Unplugs [`OPPOSITE_ENDS`], so that each machine has one working interface, of different cables.
 fn lose_opposite_ends(play: &Play<'_>) -> Result<()> {
     Ok(OPPOSITE_ENDS
         .iter()
         .try_for_each(|&(host, link)| play.scene.lab.set_plugged_at(host, link, false))?)
 }
 
-/// Cuts a cable for 2 s, and observes both cables.
+/// Cuts a cable for 2 s. Measures the time until it carries data again, and the other cable's dip.
 fn heal(mut play: Play<'_>) -> Result<Outcome> {
     play.until_share(0.3)?;
     let cut = play.now();
@@ -444,7 +446,8 @@ fn heal(mut play: Play<'_>) -> Result<Outcome> {
     Ok(Outcome::of(&played, vec![took, 100.0 * dip]))
 }
 
-/// Cuts off a machine silently, kills its processes, and brings both back.
+/// Simulates a reboot at half of the file: drops all traffic, kills the process with SIGKILL, and
+/// restarts it 3 s later.
 fn reboot(play: &mut Play<'_>, end: usize) -> Result<()> {
     play.until_share(0.5)?;
     let lab = &play.scene.lab;
@@ -469,7 +472,11 @@ fn stop(play: &mut Play<'_>, end: usize) -> Result<()> {
     Ok(())
 }
 
-/// Stalls the receiver's disk.
+/// Freezes the receiver's disk for 30 s, and measures the time from the thaw to the full rate.
+///
+/// # Errors
+///
+/// A connection is given up, or memory grows by more than [`GROWTH`].
 fn stall(mut play: Play<'_>, way: Way, disk: &Disk) -> Result<Outcome> {
     let receiver = match way {
         Way::Put => 1,
@@ -508,15 +515,15 @@ fn stall(mut play: Play<'_>, way: Way, disk: &Disk) -> Result<Outcome> {
     Ok(Outcome::of(&played, vec![took]))
 }
 
-/// Minimum number of corruptions.
+/// Number of corrupted frames required for the case `corrupt`.
 const CORRUPTIONS: u64 = 1000;
-/// Share of long frames to corrupt: one in 50, each a superpacket of up to 64 KiB.
+/// Probability of corruption of a long frame: one in 50, each a superpacket of up to 64 KiB.
 const CORRUPTED: f64 = 0.02;
 
-/// The second interface of A and the first of B.
+/// Interfaces to unplug, by host and index: the second of A and the first of B.
 const OPPOSITE_ENDS: [(Host, usize); 2] = [(Host::A, 1), (Host::B, 0)];
 
-/// Time for pairing interfaces.
+/// Time for nicstripe to pair the remaining interfaces.
 const PAIRING: Duration = Duration::from_secs(2);
 
 const DARK: Duration = Duration::from_secs(60);
@@ -524,11 +531,12 @@ const STOPPED: Duration = Duration::from_secs(5);
 const SWITCHED_OFF: Duration = Duration::from_secs(3);
 const STALL: Duration = Duration::from_secs(30);
 
-/// Permitted memory growth while a full pool waits: rounding by allocators and kernel.
+/// Permitted growth of the resident memory during a stall, in bytes, for rounding by allocators and
+/// the kernel.
 const GROWTH: u64 = 1 << 20;
 
-/// Limit of a memory cgroup.
+/// Memory limit of the client and of the daemon in the case `narrow`, in bytes.
 const NARROW: u64 = 128 << 20;
 
-/// Bytes that prove data on a cable, beyond handshakes.
+/// Received bytes that prove data on a cable; handshakes are shorter.
 const DATA: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Process groups with a memory limit that includes the page cache: cgroup v1 or v2.
+//! Memory cgroups (v1 or v2) for client and daemon, whose limit includes the page cache.
 
 use std::{
     fs,
@@ -11,21 +11,22 @@ use nicstripe_lab::Host;
 
 use crate::bench_support::{Result, Scene};
 
-/// Two memory groups, one per end. Removed on drop, or by a separate process if this one dies.
+/// Memory cgroups of client and daemon. Removed on drop, or by a separate process if this one is
+/// killed.
 pub(crate) struct Groups {
     folders: [PathBuf; 2],
-    /// Removes the groups when its standard input ends.
+    /// Shell that removes the cgroups when its standard input is closed.
     sweeper: Child,
     lifeline: Option<ChildStdin>,
 }
 
 impl Groups {
-    /// Returns the reason why groups cannot be created.
+    /// Returns the reason why memory cgroups cannot be created; `None` if they can.
     pub(crate) fn obstacle() -> Option<String> {
         Self::new(64 << 20).err().map(|error| error.to_string())
     }
 
-    /// Creates two groups of `bytes` each.
+    /// Creates two memory cgroups with a limit of `bytes` each.
     pub(crate) fn new(bytes: u64) -> Result<Self> {
         let (base, limit) = base()?;
         let folders = ["client", "daemon"]
@@ -54,8 +55,8 @@ impl Groups {
         Ok(groups)
     }
 
-    /// Wraps a command of the host of `end` (0 for the client, 1 for the daemon), so that it runs
-    /// in that end's group.
+    /// Wraps a command so that it runs in a memory cgroup: `end` is 0 for the client on host A, 1
+    /// for the daemon on host B.
     pub(crate) fn inside(&self, scene: &Scene<'_>, command: &Command, end: usize) -> Command {
         let mut inside = scene.lab.command(Host::ALL[end], "sh");
         inside
@@ -71,7 +72,8 @@ impl Groups {
         inside
     }
 
-    /// Returns the peak memory of an end's group, page cache included, in bytes.
+    /// Returns the peak memory of a cgroup in bytes, page cache included; `end` is 0 for the
+    /// client, 1 for the daemon.
     pub(crate) fn peak(&self, end: usize) -> Option<u64> {
         let folder = &self.folders[end];
         let text = ["memory.max_usage_in_bytes", "memory.peak"]
@@ -91,7 +93,7 @@ impl Drop for Groups {
     }
 }
 
-/// Returns the parent folder of the groups, and the name of the limit file.
+/// Returns the parent folder of memory cgroups and the name of their limit file.
 fn base() -> Result<(PathBuf, &'static str)> {
     let (old, new) = (
         Path::new("/sys/fs/cgroup/memory"),

@@ -1,5 +1,5 @@
-//! A disk that can stall: ext4 on a file in memory, mounted only for this process, frozen by
-//! FIFREEZE.
+//! Disk that can be frozen: ext4 in a file in memory, mounted in this process's mount namespace,
+//! frozen by FIFREEZE.
 
 use std::{
     env,
@@ -12,8 +12,8 @@ use std::{
 
 use crate::bench_support::{Place, Result};
 
-/// Restarts this process in a new mount namespace, with unshare(1). Does nothing if that is not
-/// permitted.
+/// Restarts this process in a new mount namespace, with unshare(1). Returns if it is already in
+/// one, or if that is not permitted.
 pub(crate) fn enter_own_mounts() {
     let Ok(program) = env::current_exe() else {
         return;
@@ -35,14 +35,14 @@ pub(crate) fn enter_own_mounts() {
     }
 }
 
-/// A disk mounted over a folder. Unmounted on drop, and when the process ends.
+/// ext4 disk mounted over a folder. Unmounted on drop, and when the process ends.
 pub(crate) struct Disk {
     folder: PathBuf,
     image: PathBuf,
 }
 
 impl Disk {
-    /// Returns the reason why the disk cannot be created.
+    /// Returns the reason why a disk cannot be mounted; `None` if it can.
     pub(crate) fn obstacle() -> Option<String> {
         if env::var_os(ENTERED).is_none() {
             return Some("no private mount namespace".to_owned());
@@ -62,7 +62,7 @@ impl Disk {
         (!missing.is_empty()).then(|| format!("{} is not installed", missing.join(", ")))
     }
 
-    /// Mounts a disk with `room` bytes over a folder.
+    /// Creates a disk with at least `room` bytes of free space and mounts it over `folder`.
     pub(crate) fn over(folder: &Path, place: &Place, room: u64) -> Result<Self> {
         let image = place.logs().join("disk");
         File::create(&image)?.set_len(room + room / 8 + (64 << 20))?;
@@ -80,8 +80,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Freezes it for `time` with a separate process, which thaws it even if this process dies. The
-    /// disk is frozen on return.
+    /// Freezes the disk for `time`, and returns once it is frozen. A separate process thaws it,
+    /// even if this one is killed.
     pub(crate) fn freeze(&self, time: Duration) -> Result<Child> {
         let frozen = self.image.with_extension("frozen");
         let script = "exec 3< \"$0\"; fsfreeze -f /proc/self/fd/3; : > \"$2\"; sleep \"$1\"; fsfreeze -u /proc/self/fd/3";

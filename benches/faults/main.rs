@@ -1,4 +1,4 @@
-//! Cost of faults: one of two cables that is cut, goes silent, loses, corrupts, flaps or slows
+//! Cost of faults: a cable that is cut, goes silent, loses frames, corrupts them, flaps or slows
 //! down; machines that reboot or stop; a stalled disk; all cables lost; little memory.
 //!
 //! `cargo bench --bench faults -- --case cut,silent,oneway-there,oneway-back,loss,heal,flap,slow
@@ -7,26 +7,26 @@
 //! | case | event | value and threshold |
 //! | --- | --- | --- |
 //! | none | none | s over ideal |
-//! | cut | the second cable loses its carrier at half | ≤ 0.5 s over ideal on the rest |
-//! | silent, oneway-there, oneway-back | it silently drops everything at half: both ways, the data, the answers | ≤ 1.5 s |
-//! | loss | it drops 0.5 % of the frames, both ways, from the start | ≥ 98 % of the sum |
-//! | heal | it is cut for 2 s; the file is twice `--size` | data on it ≤ 2 s later, the other's rate dips ≤ 5 % |
-//! | flap | it is cut and healed repeatedly, a second each | at most 0.5 s worse than without it |
-//! | slow | its rate falls to 1 % at half | ≤ 0.5 s over ideal on the rest |
-//! | corrupt | both corrupt data undetected by TCP, until 1,000 frames were corrupted; 8 connections each | every copy is correct |
-//! | reboot-daemon, reboot-client | all its traffic is dropped, it is killed, and returns 3 s later | s over ideal |
-//! | stop-daemon, stop-client | it gets no CPU for 5 s (SIGSTOP) | s over ideal |
+//! | cut | the second cable loses its carrier at half of the file | ≤ 0.5 s over ideal on the other cable |
+//! | silent, oneway-there, oneway-back | the second cable silently drops all frames at half: in both directions, the data, the acknowledgements | ≤ 1.5 s |
+//! | loss | the second cable drops 0.5 % of the frames, in both directions, from the start | ≥ 98 % of both cables' goodput |
+//! | heal | the second cable is cut for 2 s; the file is twice `--size` | data on it ≤ 2 s later, the other's rate dips ≤ 5 % |
+//! | flap | the second cable is cut and healed repeatedly, a second each | ≤ 0.5 s over ideal on the other cable |
+//! | slow | the second cable's rate falls to 1 % at half | ≤ 0.5 s over ideal on the rest |
+//! | corrupt | both cables corrupt data undetected by TCP, until 1,000 frames were corrupted; 8 connections each | every copy is correct |
+//! | reboot-daemon, reboot-client | all traffic of the machine is dropped, the process is killed, and returns 3 s later | s over ideal |
+//! | stop-daemon, stop-client | the process gets no CPU for 5 s (SIGSTOP) | s over ideal |
 //! | dark | both cables are cut for 60 s | ≤ 2 s over ideal |
-//! | stall | the receiver's disk stalls for 30 s (fsfreeze) | full rate again ≤ 1 s after; no cable is given up, memory stays constant |
+//! | stall | the receiver's disk stalls for 30 s (fsfreeze) | full rate again ≤ 1 s after; no connection is given up, memory stays constant |
 //! | opposite | two interfaces of each machine at one switch; one end each of the two links is cut at half | ≤ 2 s over ideal |
 //! | crossed | like opposite, then both are plugged in again, so that the pairs cross; then a cable of each machine is cut; the file is twice `--size` | ≤ 2 s |
-//! | narrow | 4 cables, each end in a memory cgroup of 128 MiB, files on a disk | it succeeds |
+//! | narrow | 4 cables, client and daemon each in a memory cgroup of 128 MiB, files on a disk | the copy succeeds |
 //!
-//! Ideal is the time of the remaining cables at theory from the last event to the end. All cables
-//! are gigabit ones. Fails if a copy is wrong or does not end by itself, and if a cable is given up
-//! because of a stall; a missed threshold of speed or memory is marked. Cases that the kernel or
-//! machine does not support (eBPF, a loop device, fsfreeze, a memory cgroup) are skipped with the
-//! reason.
+//! The ideal time ends when the remaining cables could have carried the rest of the file at theory,
+//! counted from the last event. All cables are gigabit ones. Fails if a copy is wrong or does not
+//! end, and if a connection is given up because of a stall; a missed threshold of speed or memory
+//! is marked. Cases that the kernel or machine does not support (eBPF, a loop device, fsfreeze, a
+//! memory cgroup) are skipped with the reason.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]

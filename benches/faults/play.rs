@@ -1,4 +1,4 @@
-//! A monitored copy under faults: received bytes over time, and memory of both ends.
+//! Monitored copy under faults: received bytes over time, and memory of client and daemon.
 
 use std::{
     process::Command,
@@ -12,16 +12,16 @@ use crate::{
     cgroup::Groups,
 };
 
-/// Start parameters of both commands.
+/// Parameters for starting client and daemon.
 #[derive(Clone, Copy)]
 pub(crate) struct Start<'a> {
-    /// Options for `cp`.
+    /// Additional options of `nicstripe cp`.
     pub(crate) options: &'a [String],
-    /// Memory limits.
+    /// Memory cgroups of client and daemon; `None` for no limit.
     pub(crate) groups: Option<&'a Groups>,
 }
 
-/// A running copy.
+/// Running copy with its counter samples. An `end` of 0 is the client, 1 the daemon.
 pub(crate) struct Play<'a> {
     pub(crate) scene: &'a Scene<'a>,
     start: Start<'a>,
@@ -29,24 +29,25 @@ pub(crate) struct Play<'a> {
     daemon: Process,
     begun: Instant,
     deadline: Instant,
-    /// Bytes of the file per byte of the receiver's counters.
+    /// File bytes per byte on the wire.
     scale: f64,
     before: Vec<u64>,
     samples: Vec<Sample>,
-    /// Peak memory of client and daemon.
+    /// Peak memory of the client and the daemon.
     peaks: [Peak; 2],
-    /// Expected end of the file, if the cables carry their theory from here on.
+    /// Time from the start at which the copy would end if the cables carried their theoretical
+    /// goodput since the last fault.
     ideal: Option<Duration>,
 }
 
-/// Bytes delivered by each cable up to one moment.
+/// Bytes received on each cable up to a moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) received: Vec<u64>,
 }
 
-/// Result of the copy.
+/// Result of a complete and verified copy.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) wall: Duration,
@@ -57,7 +58,7 @@ pub(crate) struct Played {
 }
 
 impl<'a> Play<'a> {
-    /// Starts daemon and client.
+    /// Starts the daemon, then the client.
     pub(crate) fn begin(scene: &'a Scene<'a>, start: Start<'a>) -> Result<Self> {
         let daemon = start_daemon(scene, start)?;
         let before = scene.received_bytes()?;
@@ -84,7 +85,8 @@ impl<'a> Play<'a> {
         self.begun.elapsed()
     }
 
-    /// Takes a sample, and returns true if the client has ended.
+    /// Waits up to [`INTERVAL`] for the client, samples the counters, and returns true if the
+    /// client has exited.
     pub(crate) fn look(&mut self) -> Result<bool> {
         if Instant::now() > self.deadline {
             return Err("the copy did not end in time".into());
@@ -107,7 +109,7 @@ impl<'a> Play<'a> {
         Ok(ended)
     }
 
-    /// Samples for `time`, or until the client ends, and returns true if it has ended.
+    /// Samples the counters for `time`, and returns true if the client exits within it.
     pub(crate) fn watch_for(&mut self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -118,11 +120,11 @@ impl<'a> Play<'a> {
         Ok(false)
     }
 
-    /// Samples until a condition holds.
+    /// Samples the counters until a condition holds; `what` describes it in the error message.
     ///
     /// # Errors
     ///
-    /// The client ends before.
+    /// The client exits before.
     pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<()> {
         while !is_so(self) {
             if self.look()? {
@@ -134,14 +136,14 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Samples until this share of the file has arrived.
+    /// Samples the counters until this share of the file, from 0 to 1, has arrived.
     pub(crate) fn until_share(&mut self, share: f64) -> Result<()> {
         self.until("this much was received", |play| {
             play.arrived() >= share * play.scene.sample.size as f64
         })
     }
 
-    /// Returns the bytes delivered by a cable.
+    /// Returns the bytes received on a cable at the last sample, headers included.
     pub(crate) fn received(&self, link: usize) -> u64 {
         self.samples
             .last()
@@ -150,7 +152,7 @@ impl<'a> Play<'a> {
             .unwrap_or(0)
     }
 
-    /// Returns the received bytes of the file; a fault may make some count twice.
+    /// Estimates the received bytes of the file from the counters. Retransmitted data counts twice.
     pub(crate) fn arrived(&self) -> f64 {
         let received: u64 = self
             .samples
@@ -159,7 +161,8 @@ impl<'a> Play<'a> {
         received as f64 * self.scale
     }
 
-    /// Computes the ideal end, with `cables` cables for the rest.
+    /// Sets the ideal end of the copy: now, plus the time of the remaining bytes on `cables`
+    /// cables.
     pub(crate) fn rest_on(&mut self, cables: f64) {
         let left = (self.scene.sample.size as f64 - self.arrived()).max(0.0);
         let theory =
@@ -167,12 +170,12 @@ impl<'a> Play<'a> {
         self.ideal = Some(self.now() + Duration::from_secs_f64(left * 8.0 / (theory * cables)));
     }
 
-    /// Sends a signal to client or daemon.
+    /// Sends a signal to the client (`end` 0) or the daemon (`end` 1).
     pub(crate) fn signal(&self, end: usize, signal: Signal) -> Result<()> {
         self.process(end).signal(signal)
     }
 
-    /// Kills an end with `kill -9`.
+    /// Kills the client (`end` 0) or the daemon (`end` 1) with SIGKILL.
     pub(crate) fn kill(&mut self, end: usize) -> Result<()> {
         self.peak(end);
         if end == 0 {
@@ -182,7 +185,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Restarts a killed end.
+    /// Restarts the killed client (`end` 0) or daemon (`end` 1).
     pub(crate) fn start_again(&mut self, end: usize) -> Result<()> {
         match end {
             0 => self.client = start_client(self.scene, self.start)?,
@@ -191,14 +194,15 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Returns the peak memory of an end so far, in bytes.
+    /// Returns the peak resident memory so far of the client (`end` 0) or the daemon (`end` 1), in
+    /// bytes.
     pub(crate) fn peak(&mut self, end: usize) -> u64 {
         let process = if end == 0 { &self.client } else { &self.daemon };
         self.peaks[end].update(process);
         self.peaks[end].resident
     }
 
-    /// Waits for the end, and checks the copy.
+    /// Waits until the client exits, and compares the copy with its source.
     pub(crate) fn end(mut self) -> Result<Played> {
         while !self.look()? {}
         let wall = self.now();
@@ -225,12 +229,13 @@ impl<'a> Play<'a> {
 }
 
 impl Played {
-    /// Returns the seconds over the ideal time.
+    /// Returns the seconds that the copy took longer than ideal.
     pub(crate) fn over_ideal(&self) -> f64 {
         self.wall.as_secs_f64() - self.ideal.as_secs_f64()
     }
 
-    /// Returns the byte rate of a cable in each window of this length, with the window's end.
+    /// Returns the received bytes per second of a cable over a sliding window, with the end of each
+    /// window.
     pub(crate) fn rates(&self, link: usize, window: Duration) -> Vec<(Duration, f64)> {
         let mut first = 0;
         let mut rates = Vec::new();
@@ -274,12 +279,12 @@ fn limited(scene: &Scene<'_>, start: Start<'_>, command: Command, end: usize) ->
 
 const INTERVAL: Duration = Duration::from_millis(4);
 
-/// Counter samples per memory sample, because reading memory costs more.
+/// Number of counter samples per memory sample, because reading memory costs more.
 const SAMPLES_A_PEAK: usize = 8;
 
-/// Extra time for faults in a copy's timeout.
+/// Time allowed for faults, in addition to the timeout of an undisturbed copy.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Share of file bytes on the wire. The rest is headers, of TLS records and of packets (a
-/// superpacket of 64 KiB has one): measured, 0.4 %.
+/// Share of file bytes on the wire. TLS records and packets (a superpacket of 64 KiB counts once)
+/// have 0.4 % of headers, measured.
 const FILE_SHARE: f64 = 0.996;
