@@ -44,20 +44,20 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Worker threads of a client's runtime: one may be busy with a session while the other serves the
-/// connections.
+/// Worker threads of a client's runtime: one serves the connections while the other is busy with
+/// the session's event loop.
 const WORKERS: usize = 2;
 
-/// Connection to a daemon that files are copied to and from. Cheap to clone; clones share one
-/// session and one runtime.
+/// Client of one daemon, with blocking calls. Cheap to clone; clones share one session and one
+/// runtime.
 ///
 /// These calls start transfers, which run concurrently as with [`crate::Client`];
-/// [`Transfer::finish`] waits for one. Dropping the last clone and the last transfer ends all work
-/// at once, as a kill does. [`Client::close`] ends it in order.
+/// [`Transfer::finish`] waits for one. Dropping the last clone and the last transfer aborts all
+/// work at once, as killing the process does. [`Client::close`] closes the session instead.
 #[derive(Clone)]
 pub struct Client {
     inner: client::Client,
-    /// Dropped last, because the tasks of the other fields run on it.
+    /// Runtime of the client. The last field, so that it is dropped after the tasks that run on it.
     runtime: Arc<OwnRuntime>,
 }
 
@@ -66,7 +66,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`ClientBuilder::connect`], and failure to start threads.
+    /// Those of [`ClientBuilder::connect`]; [`Error::System`] if the threads cannot be started.
     pub fn connect(builder: ClientBuilder, host: &str) -> Result<Self, Error> {
         let runtime = Arc::new(OwnRuntime::start()?);
         let inner = runtime.wait(builder.connect(host))?;
@@ -105,7 +105,7 @@ impl Client {
         self.start(|client| client.get_tree(sources, target, as_name, options))
     }
 
-    /// Sends the bytes of a reader until its end, like [`crate::Client::put_pipe`].
+    /// Sends the bytes of a reader until end of file, like [`crate::Client::put_pipe`].
     pub fn put_pipe(
         &self,
         reader: impl std::io::Read + Send + 'static,
@@ -193,7 +193,7 @@ impl Client {
         self.runtime.wait(self.inner.write(name, bytes, options))
     }
 
-    /// Returns the daemon's key and its name in the peers file.
+    /// Returns the daemon's public key, and its name if the peers file has one.
     ///
     /// # Errors
     ///
@@ -212,7 +212,7 @@ impl Client {
         self.runtime.wait(self.inner.links())
     }
 
-    /// Ends the session in order. Running transfers are interrupted and can be resumed.
+    /// Closes the session. Running transfers are interrupted and can be resumed.
     pub fn close(self) {
         let Self { inner, runtime } = self;
         runtime.wait(inner.close());
@@ -225,10 +225,12 @@ impl Client {
     }
 }
 
-/// Running transfer. Dropping it interrupts it; durable data stays, so that a rerun resumes.
+/// Running transfer. Dropping it interrupts it; data that is durable at the receiver remains, so
+/// that repeating the transfer resumes.
 pub struct Transfer {
     inner: client::Transfer,
-    /// Dropped last, because the transfer's task runs on it.
+    /// Runtime of the transfer. The last field, so that it is dropped after the task that runs on
+    /// it.
     runtime: Arc<OwnRuntime>,
 }
 
@@ -238,8 +240,7 @@ impl Transfer {
         self.runtime.wait(self.inner.next_event())
     }
 
-    /// Like [`next_event`](Self::next_event), with a timeout. Returns `Ok(None)` once the transfer
-    /// has ended.
+    /// Waits at most `most` for the next event. Returns `Ok(None)` once the transfer has ended.
     ///
     /// # Errors
     ///
@@ -251,8 +252,8 @@ impl Transfer {
             .map_err(|_| NoEvent)
     }
 
-    /// Interrupts the transfer. Received data becomes durable, so that a rerun resumes; this call
-    /// does not wait for that.
+    /// Interrupts the transfer without waiting for its end. The receiver makes the data received so
+    /// far durable, so that repeating the transfer resumes.
     pub fn cancel(&self) {
         self.inner.cancel();
     }
@@ -279,12 +280,12 @@ impl Transfer {
     }
 }
 
-/// Timeout while waiting for an event.
+/// Error of [`Transfer::next_event_within`]: no event arrived before the timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no event before the timeout")]
 pub struct NoEvent;
 
-/// Runtime that may be dropped in any context.
+/// Runtime that may be dropped in async code too, where dropping a [`Runtime`] panics.
 struct OwnRuntime(Option<Runtime>);
 
 impl OwnRuntime {
@@ -316,7 +317,7 @@ impl OwnRuntime {
         self.runtime().block_on(what)
     }
 
-    /// Runs a closure that spawns tasks on the runtime.
+    /// Runs a closure with this runtime entered, so that it can spawn tasks on it.
     fn within<T>(&self, what: impl FnOnce() -> T) -> T {
         let _here = self.runtime().enter();
         what()

@@ -1,4 +1,4 @@
-//! Client: creates sessions and copies files over them.
+//! Client: connects to a daemon, keeps a session with it, and copies files over it.
 
 mod builder;
 mod carried;
@@ -43,7 +43,7 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Connection to a daemon that files are copied to and from. Cheap to clone; clones share one
+/// Client of one daemon: uploads and downloads files and trees. Cheap to clone; clones share one
 /// session.
 ///
 /// Up to [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) transfers run concurrently. Each has its own
@@ -89,7 +89,8 @@ impl Client {
         })
     }
 
-    /// Sends a file like [`Client::put`]; the daemon makes it durable and then discards it.
+    /// Sends a file like [`Client::put`] for a dry run: the daemon makes it durable and then
+    /// discards it.
     pub(crate) fn try_put(&self, source: &Path, name: Option<Name>) -> Transfer {
         self.start(TransferKind::Put {
             source: source.to_owned(),
@@ -99,7 +100,7 @@ impl Client {
         })
     }
 
-    /// Fetches a file like [`Client::get`], makes it durable and then discards it.
+    /// Fetches a file like [`Client::get`] for a dry run: makes it durable and then discards it.
     pub(crate) fn try_get(&self, name: Name, target: &Path) -> Transfer {
         self.start(TransferKind::Get {
             name,
@@ -109,8 +110,8 @@ impl Client {
         })
     }
 
-    /// Fetches the file `name` of the daemon's root. If `target` is a directory or ends in a slash,
-    /// the file is created in it under its own name.
+    /// Fetches the file `name`, relative to the daemon's root, into the local path `target`. If
+    /// `target` is a directory or ends in a slash, the file is created in it under its own name.
     ///
     /// Must be called within a tokio runtime.
     ///
@@ -198,10 +199,11 @@ impl Client {
         ))
     }
 
-    /// Sends the bytes of a reader until its end, as the file `name` of the daemon's root.
+    /// Sends the bytes of `reader` until end of file, as the file `name` below the daemon's root.
     ///
-    /// The name appears only after the end. A read error ends the transfer and leaves nothing. Must
-    /// be called within a tokio runtime; a dedicated thread reads the reader.
+    /// The daemon creates the name only after all data has arrived. A read error ends the transfer
+    /// and leaves no file. Must be called within a tokio runtime; a dedicated thread reads from
+    /// `reader`.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -228,7 +230,7 @@ impl Client {
         ))
     }
 
-    /// Fetches the file `name` of the daemon's root into a writer, in order. At most
+    /// Fetches the file `name` below the daemon's root into a writer, in order. At most
     /// [`PIPE_WINDOW`](crate::PIPE_WINDOW) received bytes wait for the writer: a slow writer
     /// throttles the sender and blocks no link. Must be called within a tokio runtime; a dedicated
     /// thread writes to the writer.
@@ -257,7 +259,7 @@ impl Client {
         ))
     }
 
-    /// Returns the daemon's key and its name in the peers file.
+    /// Returns the daemon's public key, and its name if the peers file has one.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -302,10 +304,10 @@ impl Client {
         }
     }
 
-    /// Measures the rates of the links as `plan` specifies.
+    /// Starts a benchmark that measures the rates of the links as `plan` specifies.
     ///
-    /// The daemon serves one benchmark at a time, and none during copies, so that this call may
-    /// wait. Must be called within a tokio runtime.
+    /// The daemon runs one benchmark at a time, and none during copies; others wait in a queue.
+    /// Must be called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -318,18 +320,19 @@ impl Client {
         Bench::start(self.clone(), plan)
     }
 
-    /// Returns the handle of the session, which lasts as long as the client.
+    /// Returns a handle to the running session, or to a new one if it has ended.
     pub(crate) async fn session_handle(&self) -> Result<SessionHandle, Error> {
         Ok(self.inner.session(None).await?.handle)
     }
 
-    /// Returns the host as given by the caller.
+    /// Returns the daemon's host name or address as the caller gave it.
     pub(crate) fn host(&self) -> &str {
         &self.inner.host
     }
 
-    /// Opens a further session if the daemon has capacity, optionally with other connections per
-    /// link and socket buffer sizes.
+    /// Opens another session with the same daemon, optionally with another number of connections
+    /// per link and another socket buffer size in bytes. Fails at once if the daemon has no free
+    /// session.
     pub(crate) async fn another(
         &self,
         streams: Option<u8>,
@@ -344,12 +347,13 @@ impl Client {
         settings.connect(&self.inner.host).await
     }
 
-    /// Returns the keeper that changes MTUs for a measurement; `None` without a state directory.
+    /// Returns the route keeper, which changes MTUs for a benchmark; `None` without a state
+    /// directory.
     pub(crate) fn keeper(&self) -> Option<RouteKeeper> {
         self.inner.settings.session_routes()
     }
 
-    /// Ends the session in order. Running transfers are interrupted and can be resumed.
+    /// Closes the session. Running transfers are interrupted and can be resumed.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -375,11 +379,11 @@ impl Client {
     }
 }
 
-/// Maximum time in which a closing session makes its written data durable.
+/// Maximum wait in [`Client::close`] for the session to end and make its written data durable.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum wait for links to connect before they are reported in their current state.
+/// Maximum wait in [`Client::links`] for links that are still connecting.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Polling interval of the link states.
+/// Polling interval of the link states in [`Client::links`].
 const SURVEY_PAUSE: Duration = Duration::from_millis(20);

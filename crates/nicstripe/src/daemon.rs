@@ -1,9 +1,10 @@
-//! Daemon: listens on each interface, greets clients, and runs sessions on the directory it serves.
+//! Daemon: listens on each interface, authenticates clients, and runs sessions on the directory it
+//! serves.
 //!
-//! [`listeners`] holds its sockets, [`gate`] admits unauthenticated connections, and
-//! [`connections`] and [`shares`] assign connections and sessions to keys. [`greeting`]
-//! authenticates, [`limits`] bound everything, [`service`] holds the rights and quotas of one peer,
-//! and [`watch`] follows the interfaces.
+//! [`listeners`] holds the listening sockets, [`gate`] limits unauthenticated connections, and
+//! [`connections`] and [`shares`] divide connections and sessions among keys. [`greeting`]
+//! authenticates clients, [`limits`] defines the resource limits, [`service`] holds the rights and
+//! quotas of one peer, and [`watch`] follows interface changes.
 
 mod claims;
 mod connections;
@@ -83,11 +84,11 @@ pub struct DaemonBuilder {
     announce: bool,
     limits: Limits,
     bench: BenchLimits,
-    /// Maximum file descriptors of the process.
+    /// File descriptor limit of the process; `None` without a limit.
     descriptors: Option<u64>,
 }
 
-/// Storage backend of the daemon's files.
+/// Origin of the served files: a path, an open directory or a [`Storage`].
 #[derive(Debug, Clone)]
 enum Storing {
     Path(PathBuf),
@@ -108,7 +109,7 @@ impl Storing {
 }
 
 impl DaemonBuilder {
-    /// Sets the daemon's identity.
+    /// Sets the daemon's key pair.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().identity(nicstripe::trust::Identity::generate()?);
@@ -146,8 +147,9 @@ impl DaemonBuilder {
         self
     }
 
-    /// Rejects any root directory that contains these folders, including a peer's `root=`. A client
-    /// with write access there could make itself trusted.
+    /// Sets the folders of the key and the peers file, and rejects any root directory that contains
+    /// one of them, including a peer's `root=`. A client with write access to them could make
+    /// itself trusted.
     ///
     /// ```
     /// use nicstripe::trust::Home;
@@ -169,8 +171,8 @@ impl DaemonBuilder {
         self
     }
 
-    /// Sets the directory to serve as an open handle. Use it if the program may no longer look up
-    /// the path, or to keep the same directory after a rename. The last of [`root`](Self::root),
+    /// Sets an open directory as the one to serve. Use it if the program may no longer look up the
+    /// path, or to keep the same directory after a rename. The last call of [`root`](Self::root),
     /// this and [`storage`](Self::storage) applies.
     ///
     /// ```
@@ -242,7 +244,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Listens only on the interfaces with these names.
+    /// Listens only on the interfaces with these names, such as `eth1`.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().interfaces(vec!["eth1".into(), "eth2".into()]);
@@ -279,8 +281,8 @@ impl DaemonBuilder {
         self
     }
 
-    /// Installs host routes with this keeper's helper and policy if a peer's connections would not
-    /// arrive otherwise. Without a keeper no routes are installed.
+    /// Sets the route keeper, which installs a host route if a peer's connections would not arrive
+    /// otherwise. Without a keeper the daemon installs no routes.
     ///
     /// ```no_run
     /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
@@ -293,9 +295,9 @@ impl DaemonBuilder {
         self
     }
 
-    /// Answers [discovery](crate::discovery) requests from any host on the same cable, not only
-    /// from peers. They learn the key, the host name and the interface. They still need a trusted
-    /// key to connect.
+    /// Sets whether to answer [discovery](crate::discovery) requests from any host on the same
+    /// cable; by default only trusted peers get an answer. An answer contains the public key, the
+    /// host name and the interface. Connecting still requires a trusted key.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().announce(true);
@@ -320,14 +322,15 @@ impl DaemonBuilder {
         self
     }
 
-    /// Overrides the file descriptor limit that the daemon divides among its users.
+    /// Overrides the file descriptor limit that the daemon divides among sessions, files and
+    /// tunnels.
     #[cfg(test)]
     pub(crate) fn descriptors(mut self, descriptors: u64) -> Self {
         self.descriptors = Some(descriptors);
         self
     }
 
-    /// Sets the limits of peers' benchmarks.
+    /// Sets the limits of benchmarks that peers run against this daemon.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().bench(nicstripe::BenchLimits::default());
@@ -338,7 +341,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Opens the root and the listening sockets.
+    /// Opens the root and the listening sockets, and returns a daemon that is ready to run.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -437,7 +440,7 @@ impl DaemonBuilder {
     }
 }
 
-/// Daemon with open listening sockets.
+/// Daemon with open listening sockets, started by [`Daemon::run`].
 #[derive(Debug)]
 pub struct Daemon {
     shared: Arc<Shared>,
@@ -472,8 +475,8 @@ impl Daemon {
         }
     }
 
-    /// Returns the initial listening addresses. Interfaces that appear later are added, unless
-    /// interfaces or addresses were set explicitly.
+    /// Returns the addresses that [`DaemonBuilder::bind`] opened. While it runs, the daemon also
+    /// listens on new interfaces, unless interfaces or addresses were set explicitly.
     ///
     /// ```no_run
     /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {
@@ -500,8 +503,8 @@ impl Daemon {
         DaemonHandle::new(self.shared.clone())
     }
 
-    /// Serves until `shutdown` is cancelled, then ends all sessions in order, so that transfers can
-    /// be resumed.
+    /// Serves until `shutdown` is cancelled, then closes all sessions so that transfers can be
+    /// resumed.
     ///
     /// All sessions together have [`Limits::shutdown_time`] for this. A resumed transfer
     /// retransmits data that was not durable by then.
@@ -548,7 +551,7 @@ impl Daemon {
     }
 }
 
-/// Ends a session in order and waits until it has ended.
+/// Closes a session with the reason "shutting down" and waits until it has ended.
 async fn end(session: SessionHandle) {
     session
         .command(Command::Close(CloseCode::ShuttingDown))
@@ -561,30 +564,30 @@ async fn end(session: SessionHandle) {
 pub(crate) struct Shared {
     tls: ServerTls,
     trusted: Trusted,
-    /// Folders that no served directory may contain.
+    /// Folders of the key and the peers file, which no served directory may contain.
     home: Option<Home>,
     served: Served,
     access: trust::Access,
     pool: IoPool,
-    /// Quota of the files that peers have open and the connections of `dial=`.
+    /// Quota of file descriptors for files that peers have open and for connections of tunnels.
     files: Quota,
-    /// Quota of the directories of trees.
+    /// Quota of file descriptors for directories open in tree transfers.
     trees: Quota,
-    /// Bytes of memory for trees.
+    /// Quota of memory for the entries of tree transfers, in bytes.
     tree_memory: Quota,
     buffers: BufferPool,
-    /// Chunk memory shared by the sessions.
+    /// Memory for received chunks, divided among the sessions.
     chunks: ChunkShares,
     sessions: Mutex<HashMap<SessionId, Entry>>,
-    /// Unauthenticated connections.
+    /// Limits on unauthenticated connections.
     gate: Arc<Gate>,
     refusals: Arc<Refusals>,
-    /// Authenticated connections.
+    /// Authenticated connections, with the limits per key.
     connections: Arc<Connections>,
     limits: RwLock<Arc<Limits>>,
-    /// Budgets of the proofs that peers own their addresses.
+    /// Rate limits of the address proofs that peers may request.
     tokens: Budgets,
-    /// Probation of the host routes installed for peers.
+    /// Host routes installed for peers and not yet confirmed by a connection.
     probations: Probations,
     meters: Arc<crate::metrics::Meters>,
     bench: RwLock<BenchLimits>,
@@ -600,12 +603,13 @@ struct Entry {
     rights: Rights,
     handle: SessionHandle,
     service: Arc<Service>,
-    /// True while the session is being evicted in favour of another key; it no longer counts.
+    /// True while the session is being evicted to admit another key; it no longer counts towards
+    /// the session limits.
     is_evicted: bool,
 }
 
 impl Shared {
-    /// Returns the current limits, which may change while the daemon runs.
+    /// Returns the current resource limits, which [`DaemonHandle`] may change.
     fn limits(&self) -> Arc<Limits> {
         self.limits
             .read()
@@ -613,7 +617,7 @@ impl Shared {
             .clone()
     }
 
-    /// Returns the current limits of benchmarks.
+    /// Returns the current limits of benchmarks, which [`DaemonHandle`] may change.
     fn bench_limits(&self) -> BenchLimits {
         self.bench
             .read()
@@ -625,8 +629,8 @@ impl Shared {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the peer's other sessions without a connection to end, because the peer has returned
-    /// with this one. Skips `session` itself, which may lack a connection for a moment.
+    /// Asks all other sessions of this key that have no connection to end, and returns their
+    /// handles. Skips `session` itself, which may lack a connection for a moment.
     async fn evict_idle_for(&self, session: &SessionHandle, key: &PublicKey) -> Vec<SessionHandle> {
         let idle = |entry: &&Entry| {
             entry.rights.key() == *key && entry.handle.is_idle() && !entry.handle.is_same(session)
@@ -644,8 +648,7 @@ impl Shared {
     }
 }
 
-/// Returns the interfaces that listen on any address, so that all their link-local addresses are
-/// covered.
+/// Returns the interfaces with a listener on `[::]`, which covers all their link-local addresses.
 fn on_any_address(listens: &[ListenAddress]) -> Vec<InterfaceName> {
     let any = listens
         .iter()

@@ -1,6 +1,6 @@
-//! Deadlines of loops.
+//! Sleeping until an optional deadline.
 
-/// Sleeps until the given time, or forever if `None`.
+/// Sleeps until `at`; never returns if it is `None`.
 pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,

@@ -1,4 +1,4 @@
-//! Errors, grouped by who must act.
+//! Errors of transfers and their setup, grouped by who must act.
 
 pub(crate) mod unreachable;
 
@@ -16,53 +16,53 @@ pub enum Error {
     /// The host's name or address cannot be resolved. Act: the user who typed it.
     #[error("cannot resolve \"{host}\"")]
     Resolve {
-        /// Host as given.
+        /// Host name or address as the user gave it.
         host: String,
-        /// Error of the resolver.
+        /// Error of the name resolver.
         #[source]
         source: io::Error,
     },
     /// A named link cannot be used. Act: the user who named it.
     #[error("link {link} cannot be used: {why}")]
     Link {
-        /// Link as given.
+        /// Link as the user typed it.
         link: String,
-        /// Reason, with the possible choices.
+        /// Reason, with the links that could be used.
         why: String,
     },
     /// Packets for one interface of the peer arrive at another (ARP flux). Act: the peer's
     /// administrator; the link's report contains the remedy.
     #[error("sent to {aimed_at}, arrives on the peer's {arrived} (ARP flux)")]
     Astray {
-        /// The peer's interface that the connection was aimed at.
+        /// Interface of the peer that the connection was meant to reach.
         aimed_at: String,
-        /// The peer's interface at which it arrived.
+        /// Interface of the peer at which the connection arrived.
         arrived: String,
     },
     /// No interface can be used to search for daemons. Act: plug in a cable, or let the system
     /// assign IPv6 link-local addresses.
     #[error("no interface to search on: {why}")]
     NoInterface {
-        /// Property that the interfaces lack.
+        /// Property that every local interface lacks, such as an IPv6 link-local address.
         why: &'static str,
     },
-    /// No link could connect. Act: check the host, its daemon and the cables.
+    /// No link could connect to the daemon. Act: check the host, its daemon and the cables.
     #[error("cannot connect to {address}")]
     Connect {
         /// Address of the last attempt.
         address: SocketAddr,
-        /// Error of the operating system.
+        /// Error of the operating system for that attempt.
         #[source]
         source: io::Error,
     },
-    /// No address of a host answered. Act: see the attempts in [`Unreachable`].
+    /// No address of the host answered. Act: see the attempts in [`Unreachable`].
     #[error(transparent)]
     Unreachable(Box<Unreachable>),
     /// A client that had been connected cannot reconnect. Act: as for `source`, which may be
     /// temporary.
     #[error("cannot reconnect to {host}")]
     Reconnect {
-        /// Host as given.
+        /// Host name or address as the user gave it.
         host: String,
         /// Cause of the failed reconnection.
         #[source]
@@ -71,25 +71,25 @@ pub enum Error {
     /// Every link was lost and none came back. Act: as for [`Error::Connect`]; a rerun resumes.
     #[error("no link to {host} for {} s", seconds(*waited))]
     Abandoned {
-        /// Host as given.
+        /// Host name or address as the user gave it.
         host: String,
-        /// Time without a link.
+        /// Time without any connected link.
         waited: Duration,
     },
     /// The peer's key is not trusted locally. Act: add the key after checking it.
     #[error("{host} has a key that is not trusted here: {key}")]
     UntrustedPeer {
-        /// Host as given.
+        /// Host name or address as the user gave it.
         host: String,
-        /// The peer's key.
+        /// Public key that the peer presented.
         key: PublicKey,
     },
     /// The peer does not trust the local key. Act: add it at the peer.
     #[error("{host} does not trust our key {ours}")]
     Untrusted {
-        /// Host as given.
+        /// Host name or address as the user gave it.
         host: String,
-        /// Local public key.
+        /// Public key of this machine, to be added at the peer.
         ours: PublicKey,
     },
     /// The remote end does not speak this protocol or version. Act: check port and versions.
@@ -99,24 +99,24 @@ pub enum Error {
         version = nicstripe_proto::message::VERSION
     )]
     Protocol {
-        /// Remote address.
+        /// Remote address and port.
         address: SocketAddr,
-        /// Detected deviation.
+        /// Difference from the protocol, such as another version.
         why: String,
     },
     /// The daemon refused the session. Act: try again later, or restart the daemon.
     #[error("{host} refused the session: {why}")]
     Refused {
-        /// Host as given.
+        /// Host name or address as the user gave it.
         host: String,
-        /// Reason of the daemon.
+        /// Reason that the daemon reported.
         why: String,
     },
     /// The daemon was at its session limit for the whole wait. Act: try again later, or raise its
     /// limits.
     #[error("{host} has reached its session limit{}", at_once(*.most))]
     Full {
-        /// Host as given.
+        /// Host name or address as the user gave it.
         host: String,
         /// The daemon's limit of concurrent sessions for this key, if it reported one.
         most: Option<u32>,
@@ -124,26 +124,26 @@ pub enum Error {
     /// The transfer failed at the peer. Act: depends on `code`.
     #[error("{host}: {}", printable(text.as_bytes()))]
     Peer {
-        /// Host as given.
+        /// Host name or address as the user gave it.
         host: String,
-        /// Kind of failure.
+        /// Kind of failure at the peer.
         code: FailCode,
-        /// Message of the peer.
+        /// Error message from the peer, not yet escaped.
         text: String,
-        /// True if a rerun resumes from the durable data.
+        /// True if repeating the transfer resumes from data that is durable at the receiver.
         resumable: bool,
     },
     /// The daemon could not connect to a target of [`Client::dial`](crate::Client::dial). Act:
     /// depends on `code`.
     #[error("{host} cannot connect to {}: {}", printable(target.as_bytes()), printable(why.as_bytes()))]
     Target {
-        /// Host as given.
+        /// Host name or address as the user gave it.
         host: String,
-        /// Target as requested.
+        /// Target as passed to `dial`, `HOST:PORT`.
         target: String,
-        /// Kind of refusal.
+        /// Kind of failure: not permitted, or not reachable.
         code: TargetRefusal,
-        /// Message of the peer.
+        /// Error message from the daemon, not yet escaped.
         why: String,
     },
     /// Operation on a local file failed. Act: the owner of this machine.
@@ -152,45 +152,46 @@ pub enum Error {
     /// A name is not valid on the wire. Act: the user who typed it.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The received bytes differed from the sent ones, twice. Act: check memory and disk.
+    /// The received bytes differed from the sent ones in two consecutive attempts. Act: check
+    /// memory and disk.
     #[error("digest mismatch: sent {sent}, received {received}")]
     Digest {
-        /// BLAKE3 of the bytes read from the source.
+        /// BLAKE3 hash of the bytes read from the source.
         sent: Digest,
-        /// BLAKE3 of the received bytes.
+        /// BLAKE3 hash of the received bytes.
         received: Digest,
     },
     /// The embedding program or the user interrupted the transfer.
     #[error("interrupted")]
     Cancelled {
-        /// True if a rerun resumes from the durable data.
+        /// True if repeating the transfer resumes from data that is durable at the receiver.
         resumable: bool,
     },
     /// The operating system refused an operation that normally succeeds. Act: see `source`.
     #[error("cannot {what}")]
     System {
-        /// Failed operation.
+        /// Operation that failed, as the rest of a sentence that begins with "cannot".
         what: &'static str,
         /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A pipe failed. Its bytes cannot be read again, so that it cannot be resumed. Act: as for the
-    /// inner error, then start over.
+    /// A transfer from or to a pipe failed. Its bytes cannot be read again, so it cannot be
+    /// resumed. Act: as for the inner error, then start over.
     #[error(transparent)]
     Pipe(Box<Error>),
-    /// The session ended before the transfer. Act: rerun.
+    /// The session ended before the transfer was complete. Act: repeat the transfer.
     #[error("{host} ended the session: {why}")]
     Ended {
-        /// Host as given.
+        /// Host name or address as the user gave it.
         host: String,
-        /// Reason of the peer.
+        /// Reason that the peer reported, or the step that was interrupted.
         why: String,
     },
 }
 
 impl Error {
-    /// Returns true if a rerun of the transfer resumes from the durable data.
+    /// Returns true if repeating the transfer resumes from data that is durable at the receiver.
     ///
     /// ```
     /// let error = nicstripe::Error::Cancelled { resumable: true };
@@ -260,7 +261,7 @@ impl Error {
     }
 }
 
-/// Returns a time in seconds, to a thousandth, for display.
+/// Returns a duration in seconds, rounded down to milliseconds, for display.
 pub(crate) fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
@@ -269,7 +270,7 @@ fn at_once(most: Option<u32>) -> String {
     most.map(|most| format!(" of {most}")).unwrap_or_default()
 }
 
-/// Wraps the error; the kind follows its [`fail_code`](Error::fail_code).
+/// Wraps the error in an [`io::Error`] whose kind follows from its [`fail_code`](Error::fail_code).
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.fail_code() {
@@ -284,7 +285,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Returns an error and its sources in one line, joined by `: `.
+/// Returns the messages of an error and its sources in one line, joined by `: `.
 ///
 /// ```
 /// let error = std::io::Error::other("no route to host");

@@ -1,4 +1,4 @@
-//! Events of a running transfer.
+//! Events and progress of a running transfer.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,37 +6,37 @@ use nicstripe_proto::{BitRate, Name};
 
 use crate::{tree::EntryOutcome, trust::PublicKey};
 
-/// Event that the owner of a transfer may want to show.
+/// Event of a running transfer, for display by its owner.
 ///
-/// [`Event::Progress`] comes about ten times a second and is dropped if unread. Up to 1024 other
-/// events are queued.
+/// [`Event::Progress`] is emitted about ten times a second and is dropped if unread. Up to 1024
+/// other events are queued.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// The peer is connected and authenticated.
+    /// The client has connected to the peer and authenticated it.
     Connected {
-        /// The peer's key.
+        /// Public key of the peer.
         key: PublicKey,
-        /// The peer's name in the peers file.
+        /// Name of the peer in the peers file; `None` if it has none.
         name: Option<String>,
     },
     /// A link started or stopped carrying data, or is excluded.
     Link {
-        /// The link.
+        /// Link whose state changed.
         link: LinkName,
-        /// Its new state.
+        /// New state of the link.
         state: LinkState,
     },
     /// Both ends have opened the file.
     Started {
-        /// Bytes of the file.
+        /// File size in bytes.
         size: u64,
-        /// Bytes that were durable at the receiver before.
+        /// Bytes that an earlier attempt had made durable at the receiver.
         resumed: u64,
     },
-    /// Current progress.
+    /// Current progress of the transfer.
     Progress(Progress),
-    /// No connection is up; the client keeps reconnecting.
+    /// The session has no connection; the client keeps reconnecting.
     Waiting {
         /// Time since the last connection was lost.
         since: Duration,
@@ -44,9 +44,9 @@ pub enum Event {
     /// The daemon has no capacity for another session; the client keeps retrying. Sent once, after
     /// 2 s.
     Queued {
-        /// Host as given.
+        /// Host name or address of the daemon, as the user gave it.
         host: String,
-        /// Time since the first attempt.
+        /// Time since the client first tried to open the session.
         since: Duration,
         /// The daemon's limit of concurrent sessions for this key; `None` if it did not report one
         /// or closed connections before it answered.
@@ -54,25 +54,25 @@ pub enum Event {
     },
     /// Result of one tree entry, sent if [`TreeOptions::list`](crate::TreeOptions::list) is set.
     Entry {
-        /// Path beneath the target.
+        /// Name of the entry, relative to the target directory.
         name: Name,
-        /// Result of the entry.
+        /// Result: copied, unchanged or failed.
         outcome: EntryOutcome,
     },
     /// The transfer restarts from zero, because the received bytes differ from the sent ones.
     Restarted,
 }
 
-/// A link, named by its two ends.
+/// Link, identified by its interfaces and addresses at both ends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LinkName {
-    /// Local interface.
+    /// Name of the local interface.
     pub interface: String,
-    /// The peer's interface, once known.
+    /// Name of the peer's interface; `None` until known.
     pub peer_interface: Option<String>,
-    /// Local address on it, once known.
+    /// Local address of the link; `None` until known.
     pub local: Option<IpAddr>,
-    /// The peer's address.
+    /// Remote address of the link.
     pub remote: IpAddr,
 }
 
@@ -80,46 +80,46 @@ pub struct LinkName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkState {
-    /// Not connected yet.
+    /// The first connection is not established yet.
     Connecting,
-    /// Carries data.
+    /// Connected and in use.
     Up,
-    /// Silent for too long; receives no new chunks.
+    /// No data or heartbeat has arrived for too long; the link gets no new chunks.
     Suspect,
-    /// Not connected, with the reason.
+    /// Connection lost or failed; the client reconnects. Contains the reason.
     Down(String),
-    /// Not used in this session, with the reason.
+    /// Excluded from this session. Contains the reason.
     LeftOut(String),
 }
 
-/// Progress of a transfer.
+/// Snapshot of a transfer's progress.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     /// Bytes of the file at the receiver, including those of earlier attempts.
     pub bytes: u64,
-    /// Bytes of the file; of a tree, those found so far; 0 if the length is unknown.
+    /// File size in bytes; for a tree, the sum of the files found so far; 0 if unknown.
     pub size: u64,
-    /// True if `size` can still grow.
+    /// True if `size` can still grow, because a tree is still being walked or a pipe being read.
     pub open: bool,
-    /// Files in place and files found so far; `None` for a single file.
+    /// Number of files completed and of files found so far; `None` for a single file.
     pub files: Option<(u64, u64)>,
-    /// Bytes of earlier attempts.
+    /// Bytes that earlier attempts had made durable.
     pub resumed: u64,
-    /// Goodput over about the last second.
+    /// Goodput, averaged over about one second.
     pub rate: BitRate,
-    /// Progress per link, in planning order.
+    /// Progress per link, in the order in which the client planned the links.
     pub links: Vec<LinkProgress>,
 }
 
 /// Progress on one link.
 #[derive(Debug, Clone)]
 pub struct LinkProgress {
-    /// The link.
+    /// Link described by this progress.
     pub link: LinkName,
-    /// Bytes that arrived first over this link.
+    /// Bytes of the file delivered by this link; a chunk sent twice counts for the first arrival.
     pub bytes: u64,
-    /// Goodput over about the last second.
+    /// Goodput of the link, averaged over about one second.
     pub rate: BitRate,
-    /// State of the link.
+    /// Current state of the link.
     pub state: LinkState,
 }

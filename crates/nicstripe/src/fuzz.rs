@@ -68,8 +68,9 @@ pub fn records(data: &[u8]) {
     assert!(read <= sent.len());
 }
 
-/// Returns the expected content of a record. Its first byte is the content type. Zero stands for
-/// padding: the type is then the last nonzero byte.
+/// Returns the content type and plaintext that the receiver must see for a sent record. The first
+/// byte of `part` is the content type. If it is zero, the rest is padded plaintext, whose type is
+/// its last nonzero byte.
 fn meant(part: &[u8]) -> Option<(ContentType, &[u8])> {
     match part {
         [0, padded @ ..] => padded
@@ -81,7 +82,8 @@ fn meant(part: &[u8]) -> Option<(ContentType, &[u8])> {
     }
 }
 
-/// Alters the records; returns how many at the front are intact.
+/// Changes, drops, repeats or swaps records as `harm` selects. Returns the number of intact records
+/// at the front.
 fn harm_records(records: &mut Vec<Vec<u8>>, harm: usize, at: usize, how: usize) -> usize {
     let count = records.len();
     if count == 0 {
@@ -114,7 +116,7 @@ fn harm_records(records: &mut Vec<Vec<u8>>, harm: usize, at: usize, how: usize) 
     which
 }
 
-/// Fuzzes the record lengths in headers.
+/// Fuzzes the length field in record headers, and checks that forged records are rejected.
 fn lengths(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Some(len)) = record_len(rest) {
@@ -182,7 +184,7 @@ pub fn handshake(data: &[u8]) {
     assert!(tls.send(&[b"x"], &mut out).is_err());
 }
 
-/// Returns a client and a server that trust only each other.
+/// Returns the TLS settings of a client and a daemon that trust only each other.
 fn ends() -> &'static (ClientTls, ServerTls) {
     static ENDS: OnceLock<(ClientTls, ServerTls)> = OnceLock::new();
     ENDS.get_or_init(|| {
@@ -286,7 +288,7 @@ fn peers_file(bytes: &[u8]) {
     assert!(read, "a peer whose text does not round-trip");
 }
 
-/// Asserts that the written file parses to equal peers.
+/// Asserts that the peers file written for `peers` parses to the same peers and text.
 fn check_file(peers: &Peers) {
     let text = peers.to_text();
     let again =
@@ -304,7 +306,8 @@ fn peers_line(line: &str) {
     }
 }
 
-/// Trusts a key with any comment, renames it and restricts its rights, as the text specifies.
+/// Adds peers with arbitrary comments, names and options, removes some, and checks the file after
+/// each. `text` holds the values, separated by `|`.
 fn changes(text: &str) {
     let (mut words, mut peers) = (text.split('|'), Peers::default());
     let mut word = || words.next().unwrap_or_default();

@@ -1,19 +1,20 @@
-//! Sanitized values for log records.
+//! Sanitization of untrusted text in log records.
 
 use std::fmt;
 
 use nicstripe_proto::name::printable;
 
-/// Maximum bytes of one value in a log record. A longer value is truncated and ends with `…`.
+/// Maximum length of one value in a log record, in bytes. A longer value is truncated and ends with
+/// `…`.
 pub(crate) const MOST_LOGGED: usize = 256;
 
-/// Sanitized value for a log record: one line of at most [`MOST_LOGGED`] bytes, without control and
-/// direction characters.
+/// Sanitized value for a log record: one line of at most [`MOST_LOGGED`] bytes, without control
+/// characters and bidirectional formatting characters.
 ///
 /// Every text from a peer, a file or the system is logged through this type.
 pub(crate) struct Logged(String);
 
-/// Sanitizes a value for a log record.
+/// Formats a value for a log record: escapes and truncates it.
 pub(crate) fn logged(value: impl fmt::Display) -> Logged {
     let mut short = Short {
         text: String::new(),
@@ -56,7 +57,7 @@ impl fmt::Debug for Logged {
     }
 }
 
-/// Returns the last character boundary at or before `at`, or at the end of the text.
+/// Returns the largest character boundary in `text` that is not above `at`.
 fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len()))
         .rev()
@@ -64,7 +65,8 @@ fn boundary(text: &str, at: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Keeps only the first bytes, so that a long value costs no memory.
+/// [`fmt::Write`] buffer that keeps the first [`MOST_LOGGED`] bytes and then stops the formatting,
+/// so that a long value costs no memory.
 struct Short {
     text: String,
     cut: bool,

@@ -12,60 +12,61 @@ use nicstripe_proto::PathLoss;
 
 use crate::event::LinkState;
 
-/// Totals of a daemon since its start, and current values.
+/// Metrics of a daemon: totals since its start, and current values.
 ///
-/// Contains no text of a peer. Counters only grow; bytes of running sessions are at most one second
-/// old.
+/// Contains no text from a peer. Totals never decrease; bytes of running sessions are at most one
+/// second old.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Existing sessions, including those without a connection.
+    /// Number of existing sessions, including those without a connection.
     pub sessions: u64,
-    /// Sessions started.
+    /// Total number of sessions started.
     pub sessions_begun: u64,
-    /// Paths of all sessions, by state.
+    /// Current number of paths of all sessions, by state.
     pub paths: PathCounts,
-    /// Losses of connected paths that their session survived, by reason: `carrier`, `silent`,
-    /// `reset`, `damaged`, `protocol`, `wrong_interface`, `unreachable`, `other`.
+    /// Total number of lost path connections that the session survived, by reason: `carrier`,
+    /// `silent`, `reset`, `damaged`, `protocol`, `wrong_interface`, `unreachable`, `other`.
     pub paths_lost: BTreeMap<&'static str, u64>,
-    /// Running transfers. A tree counts as one, and each of its standalone files as another.
+    /// Number of running transfers. A tree counts as one, and each of its standalone files as
+    /// another.
     pub transfers: u64,
-    /// Ended transfers by direction and result: `done`, or the word of the
+    /// Total number of ended transfers, by direction and result: `done`, or the word of the
     /// [`FailCode`](crate::FailCode).
     pub transfers_ended: BTreeMap<(Direction, &'static str), u64>,
-    /// Payload by local interface.
+    /// Total payload bytes, by name of the local interface.
     pub interfaces: BTreeMap<String, InterfaceBytes>,
-    /// Bytes of chunks retransmitted or received twice.
+    /// Total bytes of chunks that were retransmitted or received twice.
     pub resent_bytes: u64,
-    /// Files whose digests differed between sender and receiver.
+    /// Total number of files whose digests differed between sender and receiver.
     pub digest_mismatches: u64,
-    /// Received chunks that did not match the sender's hash.
+    /// Total number of received chunks that did not match the sender's hash.
     pub corrupt_chunks: u64,
-    /// Unauthenticated connections.
+    /// Number of connections that are not authenticated yet.
     pub greetings: u64,
-    /// Rejected connections, by reason.
+    /// Total number of connections rejected before a session accepted them, by reason.
     pub greetings_refused: BTreeMap<&'static str, u64>,
-    /// Durations of syncs of received data, from request to completion. Excludes batched small
-    /// files of trees.
+    /// Durations of fsyncs of received data, from request to completion. Excludes the batched
+    /// fsyncs of a tree's small files.
     pub syncs: Histogram,
-    /// Memory of chunk buffers in use, in bytes.
+    /// Memory used by chunk buffers, in bytes.
     pub buffer_bytes: u64,
 }
 
-/// Paths by state.
+/// Number of paths by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathCounts {
-    /// Connected.
+    /// Number of connected paths that are not suspect.
     pub up: u64,
-    /// Silent for too long.
+    /// Number of connected paths from which nothing has arrived for too long.
     pub suspect: u64,
-    /// Without a connection.
+    /// Number of paths without a connection.
     pub down: u64,
 }
 
 impl PathCounts {
-    /// Counts a path, unless it is excluded.
+    /// Adds one path in the given state; excluded paths do not count.
     pub(crate) fn count(&mut self, state: &LinkState) {
         match state {
             LinkState::Up => self.up += 1,
@@ -82,27 +83,27 @@ impl PathCounts {
     }
 }
 
-/// Payload bytes of an interface, as on the wire (compressed), without headers.
+/// Payload bytes carried by an interface, after compression and without headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterfaceBytes {
-    /// Received from peers.
+    /// Bytes received from peers.
     pub received: u64,
-    /// Sent to peers.
+    /// Bytes sent to peers.
     pub sent: u64,
 }
 
 /// Direction of a transfer, seen from the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// To the daemon.
+    /// Upload: a client sends to the daemon.
     Receive,
-    /// From the daemon.
+    /// Download: the daemon sends to a client.
     Send,
 }
 
 impl Direction {
-    /// Returns the word for logs and metrics.
+    /// Returns the word for the direction in logs and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Receive => "receive",
@@ -111,22 +112,23 @@ impl Direction {
     }
 }
 
-/// Histogram of durations.
+/// Histogram of durations with fixed buckets.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Histogram {
-    /// Count per bucket: durations up to the bound at the same index of [`Histogram::BOUNDS`] and
-    /// above the previous bound. The last bucket has the longer ones.
+    /// Number of durations per bucket. Bucket `i` holds those above bound `i - 1` and at most bound
+    /// `i` of [`Histogram::BOUNDS`]; the last bucket holds those above all bounds.
     pub counts: [u64; Self::BOUNDS.len() + 1],
-    /// Sum of all durations.
+    /// Sum of all recorded durations.
     pub sum: Duration,
 }
 
 impl Histogram {
-    /// Upper bounds in seconds. A fast disk syncs in a millisecond, a stalled one in half a minute.
+    /// Upper bounds of the buckets, in seconds. A fast disk syncs in a millisecond, a stalled one
+    /// in half a minute.
     pub const BOUNDS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
 
-    /// Returns the number of measurements.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -141,7 +143,7 @@ impl Histogram {
     }
 }
 
-/// Metrics of one daemon: totals, and the current values that each session reports.
+/// Metrics of one daemon, shared by its sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Meters(Mutex<State>);
 
@@ -153,7 +155,8 @@ struct State {
     jobs: JobCounts,
 }
 
-/// Transfers begun and ended, without delay. A tree counts once, without its standalone files.
+/// Number of transfers started and ended since the daemon's start, updated immediately. A tree
+/// counts once, without its standalone files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct JobCounts {
     pub(crate) begun: u64,
@@ -165,13 +168,13 @@ impl JobCounts {
         self.begun.saturating_sub(self.ended)
     }
 
-    /// Returns the number of transfers that have run at any time since `before`.
+    /// Returns the number of transfers that were running at `before` or have started since.
     pub(crate) fn since(self, before: Self) -> u64 {
         self.begun.saturating_sub(before.ended)
     }
 }
 
-/// Number of a reporting session.
+/// Index of a session in the metrics.
 pub(crate) type MeterId = u64;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -194,7 +197,7 @@ impl Meters {
         self.state().live.remove(&id);
     }
 
-    /// Stores a session's current values and adds what it has moved since its last report.
+    /// Replaces a session's current values, and adds the bytes since its last report to the totals.
     pub(crate) fn report(
         &self,
         id: MeterId,
@@ -269,7 +272,8 @@ impl Meters {
             .or_default() += 1;
     }
 
-    /// Returns the metrics. Values that only the daemon knows are zero.
+    /// Returns a snapshot of the sessions' metrics. The daemon fills in its own values, which are
+    /// zero here.
     pub(crate) fn read(&self) -> Metrics {
         let state = self.state();
         let mut metrics = state.totals.clone();

@@ -1,12 +1,12 @@
-//! Options and limits that both ends of the library know.
+//! Options of a copy, and limits that clients and daemons share.
 
 use nicstripe_proto::message::PutOptions;
 
 /// Default TCP port of the daemon; not registered with IANA, unused in /etc/services.
 pub const DEFAULT_PORT: u16 = 7747;
 
-/// Maximum number of concurrent transfers of one client; others wait. Each has files open at both
-/// ends.
+/// Maximum number of concurrent transfers of one client; further ones wait. Each keeps files open
+/// at both ends.
 pub const MOST_TRANSFERS: usize = 64;
 
 /// Maximum bytes received but not yet written to the writer of
@@ -16,24 +16,25 @@ pub const PIPE_WINDOW: u64 = 16 << 20;
 /// Options of a file copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyOptions {
-    /// Replace an existing file of that name; otherwise an existing file is an error.
+    /// Replace an existing file of that name. Otherwise the transfer fails if the name exists.
     pub replace: bool,
-    /// Start from zero even if a partial file exists.
+    /// Discard the data of an interrupted attempt and start from zero.
     pub restart: bool,
-    /// Preserve mode and modification time.
+    /// Preserve permission bits and modification time.
     pub preserve: bool,
-    /// Read the written data back from the disk and compare it before the file gets its name.
+    /// Read the received data back from the disk and compare its hash before the file gets its
+    /// name.
     pub verify: bool,
-    /// Send only the chunks (256 KiB) that differ from an existing file of that name; implies
+    /// Send only the chunks (256 KiB) that differ from an existing file of that name. Implies
     /// `replace` for that file.
     pub delta: bool,
-    /// Write into the existing file instead of a new one that replaces it; implies `delta`. An
-    /// interrupted transfer leaves it with a mix of old and new data.
+    /// Write into the existing file instead of a new one that replaces it. Implies `delta`. An
+    /// interrupted transfer leaves a mix of old and new data.
     pub in_place: bool,
     /// Compress chunks with zstd if that increases the rate.
     pub compress: bool,
-    /// Do not fail if the source changes while it is read. Sends the data that was read, up to the
-    /// initial size.
+    /// Do not fail if the source changes while it is read. Sends the data as read, up to the size
+    /// at the start.
     pub allow_changing: bool,
     /// Create the missing parent directories of the target.
     pub parents: bool,

@@ -1,6 +1,6 @@
-//! Random bytes.
+//! Random bytes from the operating system.
 
-/// Returns random bytes from the operating system.
+/// Returns `N` cryptographically secure random bytes from the operating system.
 pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     // aws-lc aborts the process instead of returning an error if the system has no random numbers.

@@ -1,4 +1,4 @@
-//! Report of a finished transfer.
+//! Report of a finished transfer, with its bottleneck.
 
 use std::{fmt, time::Duration};
 
@@ -9,44 +9,44 @@ use crate::{
     tree::TreeReport,
 };
 
-/// Result of a transfer.
+/// Report of a successful transfer.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// Bytes of the file.
+    /// Size of the file, or of all files of a tree, in bytes.
     pub size: u64,
-    /// BLAKE3 of the file, equal at both ends; `None` for a tree.
+    /// BLAKE3 hash of the file, equal at both ends; `None` for a tree.
     pub digest: Option<Digest>,
-    /// Result of a tree.
+    /// Number of entries of a tree by result; `None` for a single file.
     pub tree: Option<TreeReport>,
-    /// Payload bytes sent on the wire: less than `size` if chunks were holes, unchanged or
-    /// compressed.
+    /// Payload bytes sent: less than `size` if chunks were holes, unchanged or compressed.
     pub wire_bytes: u64,
     /// Time from the call until the file was durable.
     pub elapsed: Duration,
-    /// Time from the first byte of the file until it was durable.
+    /// Time from the first byte of the file until the file was durable.
     pub moving: Duration,
-    /// Bytes that were durable at the receiver before.
+    /// Bytes that an earlier attempt had made durable at the receiver.
     pub resumed_bytes: u64,
-    /// Bytes of the file that were retransmitted.
+    /// Bytes of chunks that nicstripe retransmitted, without TCP's retransmissions.
     pub resent_bytes: u64,
     /// Number of times a connected link was lost.
     pub failovers: u32,
-    /// Number of host routes installed.
+    /// Number of host routes installed for this session.
     pub routes_installed: u32,
-    /// Maximum rate of all links together; `None` unless the rate of each is known.
+    /// Theoretical goodput of all links together; `None` unless it is known for each link.
     pub expected: Option<BitRate>,
     /// Bottleneck of the transfer.
     pub limited_by: Limit,
-    /// Results per link.
+    /// Results of each link.
     pub links: Vec<LinkReport>,
-    /// Interfaces that were meant to be links and do not work.
+    /// Interfaces that were planned as links but could not be used.
     pub failed: Vec<UnusedInterface>,
-    /// Remedies for these interfaces, for an administrator.
+    /// Commands for an administrator that make the failed interfaces usable.
     pub remedies: Vec<LinkRemedy>,
 }
 
 impl Report {
-    /// Returns the bits of the file moved in this run, per second of `elapsed`.
+    /// Returns the goodput of this attempt: bits of the file without resumed data, per second of
+    /// `elapsed`.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -59,11 +59,11 @@ impl Report {
         BitRate::from_bytes_over(self.size.saturating_sub(self.resumed_bytes), self.elapsed)
     }
 
-    /// Returns goodput over the expected rate, as a fraction; `None` without an expectation, or if
-    /// no bytes were moved.
+    /// Returns the ratio of the measured to the expected goodput, 1.0 for full links. `None` if the
+    /// expected goodput is unknown or no bytes were moved.
     ///
     /// Bytes that did not cross the wire (holes, unchanged chunks, compression savings) do not
-    /// count, because this is about the links.
+    /// count, because the ratio describes the links.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -83,20 +83,21 @@ impl Report {
     }
 }
 
-/// Result of one link. `None` means unknown.
+/// Result of one link in a transfer. A value of `None` is unknown.
 #[derive(Debug, Clone)]
 pub struct LinkReport {
-    /// The link.
+    /// Link that the values describe.
     pub link: LinkName,
-    /// Bytes of the file that arrived first over this link.
+    /// Bytes of the file delivered by this link; a chunk sent twice counts for the first arrival.
     pub bytes: u64,
-    /// Lower bound of these bytes on the wire: less than `bytes` if chunks were compressed.
+    /// Payload bytes of these chunks on the wire, at least: less than `bytes` if chunks were
+    /// compressed.
     pub wire_bytes: u64,
     /// `bytes` per second of [`Report::elapsed`].
     pub goodput: BitRate,
-    /// Maximum goodput with the packet size that gets through.
+    /// Theoretical goodput of the link at its path MTU.
     pub theory: Option<BitRate>,
-    /// State at the end.
+    /// State of the link at the end of the transfer.
     pub state: LinkState,
     /// True if each connection arrived at the peer's interface it was aimed at, and the local
     /// interface carried at least the `wire_bytes` of its links. `None` if either is unknown.
@@ -104,31 +105,32 @@ pub struct LinkReport {
     /// Bytes that the local interface carried in the direction of the data during the transfer,
     /// headers included (kernel counter).
     pub interface_bytes: Option<u64>,
-    /// Largest packet that gets through, in bytes; `None` if that is the interface's MTU.
+    /// Path MTU of the link in bytes; `None` if it equals the interface's MTU.
     pub path_mtu: Option<u32>,
-    /// Number of times the link was lost.
+    /// Number of lost connections of the link.
     pub failures: u32,
-    /// Losses due to corrupt data with a valid TCP checksum: a bad cable, card or switch.
+    /// Number of connections lost because data was corrupt despite a valid TCP checksum, which
+    /// points to a bad cable, card or switch.
     pub damaged: u32,
-    /// Statistics of the sender's kernel.
+    /// TCP statistics from the sender's kernel.
     pub kernel: KernelView,
 }
 
-/// Statistics of the sender's kernel for a link's connections (TCP_INFO, tcp(7)), summed.
+/// TCP statistics of the sender's kernel for all connections of a link (TCP_INFO, tcp(7)).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KernelView {
-    /// Retransmitted bytes.
+    /// Bytes retransmitted by TCP.
     pub retransmitted_bytes: Option<u64>,
-    /// Smoothed round-trip time of the last connection, queueing included.
+    /// Smoothed round-trip time of the latest connection, including queueing delay.
     pub rtt: Option<Duration>,
-    /// Time with data to send.
+    /// Time during which TCP had data to send.
     pub busy: Option<Duration>,
-    /// Part of `busy` limited by the receiver's window.
+    /// Part of `busy` in which the peer's receive window limited TCP.
     pub rwnd_limited: Option<Duration>,
-    /// Part of `busy` limited by the send buffer.
+    /// Part of `busy` in which the send buffer limited TCP.
     pub sndbuf_limited: Option<Duration>,
-    /// Time with data to send but without credit from the receiver (measured by nicstripe, not the
-    /// kernel).
+    /// Time in which the link had no credit to send, because the receiver had not granted more
+    /// (measured by nicstripe, not by the kernel).
     pub starved: Option<Duration>,
 }
 
@@ -136,30 +138,30 @@ pub struct KernelView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The capacity of the cables.
+    /// The links carry their theoretical goodput, or were never idle.
     Cables,
-    /// The limit set by the user.
+    /// The rate limit set by the user.
     Bandwidth,
-    /// Reading the source.
+    /// Reading the source file or pipe.
     Source,
-    /// Writing the target, or the receiver's CPU.
+    /// The receiver: writing the target, or its CPU.
     Receiver,
-    /// The sender's socket buffers.
+    /// The size of the sender's TCP send buffers.
     SendBuffer,
-    /// Corrupt or lost packets.
+    /// Packet loss or corruption: more than 0.1 % of the bytes were retransmitted.
     Loss,
-    /// A link was down for part of the time.
+    /// Lost connections: a link was down for part of the transfer.
     LinkDown,
-    /// Opening, creating and closing many small files.
+    /// Opening, creating and closing the many small files of a tree.
     Files,
-    /// The transfer is too short for any other limit to show.
+    /// Start-up and round trips: the transfer took less than 200 ms.
     Latency,
-    /// None of these.
+    /// No bottleneck could be identified.
     Unknown,
 }
 
 impl Limit {
-    /// Returns the name used in machine-readable output.
+    /// Returns the word for the bottleneck in JSON output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cables => "cables",
@@ -274,42 +276,44 @@ pub(crate) fn limit(report: &Report, bandwidth: Option<BitRate>) -> Limit {
     }
 }
 
-/// Returns true if the copied entries are small on average, counting those without data.
+/// Returns true if the copied entries have less than [`SMALL_FILE`] bytes on average. Directories,
+/// symlinks and nodes count as entries without data.
 fn is_of_small_files(tree: &TreeReport) -> bool {
     let copied = tree.files + tree.directories + tree.symlinks + tree.nodes;
     copied > 0 && tree.bytes / copied < SMALL_FILE
 }
 
-/// Size limit of a small file, in bytes: 2 ms at 1 Gbit/s, about the time of an fsync on many
-/// disks.
+/// Average entry size below which a tree consists of small files, in bytes: 2 ms at 1 Gbit/s, about
+/// the time of an fsync on many disks.
 const SMALL_FILE: u64 = 256 * 1024;
 
-/// Minimum duration to judge: below it, start-up and the last acknowledgement dominate.
+/// Minimum duration of a transfer for which a bottleneck is determined. Start-up and the last
+/// acknowledgement dominate shorter ones.
 const SMALL: Duration = Duration::from_millis(200);
 
-/// Misconfiguration that breaks cables in one subnet, with the commands that repair it.
+/// Misconfiguration that makes links in one subnet unusable, with the commands that repair it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkRemedy {
     /// True if the peer's machine is misconfigured.
     pub is_peers: bool,
-    /// Description of the problem, one sentence.
+    /// Description of the misconfiguration in one sentence.
     pub problem: String,
-    /// Commands to run as root on that machine.
+    /// Commands to run as root on the misconfigured machine.
     pub apply: Vec<String>,
     /// Commands that restore the previous state.
     pub undo: Vec<String>,
 }
 
-/// Interface that no link uses.
+/// Interface that the session does not use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusedInterface {
-    /// True if it is the peer's.
+    /// True if the interface belongs to the peer.
     pub is_peers: bool,
-    /// Its name on that machine.
+    /// Name of the interface on its machine.
     pub interface: String,
-    /// Short reason.
+    /// Reason in a few words.
     pub why: String,
-    /// True if it was planned as a link and failed.
+    /// True if the interface was planned as a link and failed.
     pub failed: bool,
 }
 
@@ -375,7 +379,7 @@ mod tests {
         assert_eq!(limit(&report(Some(same), 0), None), Limit::Unknown);
     }
 
-    /// Returns a link with data to send for a tenth of the second.
+    /// Returns a link that transferred for one second and had data to send for a tenth of it.
     fn idle_link() -> LinkReport {
         LinkReport {
             link: LinkName {

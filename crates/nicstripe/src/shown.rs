@@ -1,9 +1,9 @@
-//! Text of a peer in a form that can be shown.
+//! Display of text that a peer sent.
 
 use nicstripe_proto::{message::PeerInterface, name::escaped};
 
-/// Returns an interface of the peer with a printable name. The peer chooses the name and may put
-/// terminal escape sequences into it.
+/// Escapes the names of a peer's interface and its members for display. The peer chooses the names
+/// and may put terminal escape sequences into them.
 pub(crate) fn shown_interface(interface: PeerInterface) -> PeerInterface {
     let members = interface
         .members
@@ -15,7 +15,7 @@ pub(crate) fn shown_interface(interface: PeerInterface) -> PeerInterface {
     }
 }
 
-/// Like [`shown_interface`], for the name alone.
+/// Escapes an interface name and truncates it to [`MOST_NAME`] characters.
 pub(crate) fn shown_name(name: String) -> String {
     let shown = escaped(name.as_bytes());
     shown.chars().take(MOST_NAME).collect()

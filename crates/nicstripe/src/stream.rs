@@ -1,5 +1,5 @@
-//! One connection of a session: decodes received bytes into frames and encodes frames to send. One
-//! task per connection handles both directions.
+//! One connection of a session, with a task that decodes received frames and encodes frames to
+//! send.
 
 mod load;
 
@@ -34,25 +34,25 @@ pub(crate) enum Outgoing {
         header: DataHeader,
         buffer: Arc<ChunkBuffer>,
     },
-    /// Starts sending a load; `None` stops it.
+    /// Start of sending benchmark load; `None` stops it.
     Load(Option<LoadOrder>),
-    /// Measure round trips.
+    /// Measurement of round-trip times for a benchmark.
     Ping(PingOrder),
 }
 
-/// Event of a connection for its session.
+/// Event that a connection reports to its session.
 #[derive(Debug)]
 pub(crate) enum StreamEvent {
-    /// Data arrived, but no complete frame.
+    /// Data arrived, but no complete frame. Reported at most once per [`HEARD_INTERVAL`].
     Heard,
     Frame(Frame),
     Chunk {
         header: DataHeader,
         buffer: ChunkBuffer,
     },
-    /// Number of chunks that the kernel has accepted completely.
+    /// Number of chunks written to the socket completely since the last such event.
     Flushed(u32),
-    /// The requested round trips; fewer on timeout.
+    /// Measured round-trip times of a ping order; fewer than requested on timeout.
     Pinged(Vec<Duration>),
     /// The connection has ended.
     Ended(StreamEnd),
@@ -73,53 +73,54 @@ pub(crate) enum StreamEnd {
     Load(#[from] LoadError),
     #[error("peer requested more echoes than it reads")]
     Flood,
-    /// At the daemon: the connection limit is reached, and this key has the most connections.
+    /// At the daemon: the connection limit was reached, and this key had the most connections.
     #[error("evicted for a connection of another key")]
     Evicted,
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// Destination of a connection's events, tagged with the session's name for the connection.
+/// Receiver of a connection's events. The implementation knows the path of the connection.
 pub(crate) trait EventSink: Send + 'static {
-    /// Delivers a batch; returns `false` if the receiver is gone.
+    /// Delivers a batch of events; returns `false` if the session has ended.
     fn deliver(&mut self, events: Vec<StreamEvent>) -> impl Future<Output = bool> + Send;
 }
 
-/// Encrypted bytes that may wait for the kernel before the next frame is encoded. One chunk, so
-/// that a chunk superseded meanwhile can still be dropped.
+/// Maximum encrypted bytes queued for the socket, in bytes, before the next frame is encoded. One
+/// chunk, so that a chunk superseded in the meantime can still be dropped.
 const HIGH_WATER: usize = 256 * 1024;
 
-/// Waiting bytes below which the next frame of a load is encrypted. The rest of the previous frame
-/// then moves to the front of the buffer, and both stay in the cache. The kernel has more to send
-/// meanwhile.
+/// Queued encrypted bytes below which the next frame of benchmark load is encrypted. At this size
+/// the rest of the previous frame and the new one fit into the CPU cache, and the kernel still has
+/// data to send.
 const LOW_WATER: usize = 64 * 1024;
 
-/// Waiting bytes above which the connection stops receiving. Own messages take less than half of it
-/// ([`HIGH_WATER`], the longest frame and one benchmark message), so that two sending ends never
-/// deadlock. The rest are replies that the peer does not read.
+/// Queued encrypted bytes above which the connection stops receiving. The queue then consists of
+/// replies that the peer does not read. Frames of the session take less than half of it
+/// ([`HIGH_WATER`], the longest frame and one benchmark message), so that two peers that both send
+/// never deadlock.
 const MOST_UNREAD: usize = 2 << 20;
 const _: () = assert!(MOST_UNREAD > 2 * (HIGH_WATER + MAX_PAYLOAD + MAX_LOAD));
 
-/// Interval at which a connection that is receiving a chunk reports activity.
+/// Minimum interval between [`StreamEvent::Heard`] events while a chunk is being received.
 const HEARD_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Right of a connection to exist. Dropped when the connection has ended.
+/// Slot in the daemon's connection limit, held by a connection until it ends.
 pub(crate) trait Lease: fmt::Debug + Send + Sync {
-    /// Returns the token that is cancelled when another connection takes the place of this one.
+    /// Returns the token that is cancelled when the daemon evicts this connection for another key.
     fn evicted(&self) -> &CancellationToken;
 }
 
-/// Maximum time for a released connection to send its last bytes.
+/// Maximum time for a released connection to send its remaining bytes and close.
 const LINGER: Duration = Duration::from_millis(300);
 
 /// Connection after the exchange of hello and welcome.
 pub(crate) struct Greeted {
     tls: TlsStream,
     decoder: Decoder,
-    /// Frames received directly after the greeting.
+    /// Frames that arrived together with the peer's first frame.
     early: Vec<Frame>,
-    /// The daemon's permit for this connection.
+    /// Daemon only: slot of the connection in the connection limit.
     lease: Option<Box<dyn Lease>>,
 }
 
@@ -132,7 +133,7 @@ impl fmt::Debug for Greeted {
 }
 
 impl Greeted {
-    /// Returns a connection whose first frame is not awaited, to refuse it.
+    /// Wraps a connection on which no frame has been read, in order to refuse it.
     pub(crate) fn unheard(tls: TlsStream) -> Self {
         Self {
             tls,
@@ -178,17 +179,18 @@ impl Greeted {
         &self.tls
     }
 
-    /// Stores the connection's permit. The connection ends when another key takes the permit.
+    /// Stores the connection's slot in the connection limit. The connection ends when the slot is
+    /// given to another key.
     pub(crate) fn hold(&mut self, lease: impl Lease + 'static) {
         self.lease = Some(Box::new(lease));
     }
 
-    /// Sends one frame before the session takes over.
+    /// Sends one frame, before the session takes over the connection.
     pub(crate) async fn send(&mut self, frame: &Frame) -> Result<(), StreamEnd> {
         send_frame(&mut self.tls, frame).await
     }
 
-    /// Ends the connection in order.
+    /// Flushes and closes the connection, within [`LINGER`].
     pub(crate) async fn finish(self) {
         let _ = self.tls.finish(Instant::now() + LINGER).await;
     }
@@ -208,7 +210,7 @@ pub(crate) async fn send_frame(tls: &mut TlsStream, frame: &Frame) -> Result<(),
     Ok(())
 }
 
-/// Connection that carries a path of a session.
+/// Task state of one connection that carries a path of a session.
 pub(crate) struct Stream<S> {
     tls: TlsStream,
     decoder: Decoder,
@@ -218,8 +220,8 @@ pub(crate) struct Stream<S> {
     outgoing: mpsc::Receiver<Outgoing>,
     sink: S,
     plain: Vec<u8>,
-    /// End offset of each chunk that the kernel has not accepted completely, in encrypted bytes
-    /// since the start.
+    /// Position after each chunk that is not written to the socket completely, in encrypted bytes
+    /// since the start of the connection.
     chunk_ends: VecDeque<u64>,
     heard_at: Instant,
     bench: StreamLoad,
@@ -250,7 +252,7 @@ impl<S: EventSink> Stream<S> {
         }
     }
 
-    /// Runs until the connection ends or its session releases it.
+    /// Runs the connection until it ends or the session releases it.
     pub(crate) async fn run(mut self) {
         let lease = self.lease.take();
         let gone = async {
@@ -278,7 +280,8 @@ impl<S: EventSink> Stream<S> {
         self.sink.deliver(vec![StreamEvent::Ended(end)]).await;
     }
 
-    /// Returns `Ok` once the session has released the connection, and an error once it has ended.
+    /// Sends and receives until the session releases the connection (`Ok`) or the connection fails
+    /// (`Err`).
     async fn carry(&mut self) -> Result<(), StreamEnd> {
         let early = std::mem::take(&mut self.early);
         if !early.is_empty() {
@@ -321,7 +324,7 @@ impl<S: EventSink> Stream<S> {
         }
     }
 
-    /// Encrypts a command of the session, and further ones that are ready.
+    /// Encodes a command of the session and further queued ones, up to [`HIGH_WATER`].
     fn take(&mut self, first: Outgoing) -> Result<(), StreamEnd> {
         let mut next = Some(first);
         while let Some(outgoing) = next {
@@ -357,7 +360,7 @@ impl<S: EventSink> Stream<S> {
         Ok(())
     }
 
-    /// Sends the remaining bytes after the session has released the connection.
+    /// Flushes the queue after the session has released the connection.
     async fn drain(&mut self) -> Result<(), StreamEnd> {
         while self.tls.queued() > 0 {
             self.tls.ready(false, true).await?;
@@ -429,7 +432,8 @@ impl<S: EventSink> Stream<S> {
     }
 }
 
-/// Parses plaintext: gathers chunks in separate buffers, counts and drops loads.
+/// Parser of received plaintext: collects chunks in buffers of their own, and counts and discards
+/// benchmark load.
 struct Taking<'a> {
     decoder: &'a mut Decoder,
     incoming: &'a mut Option<(DataHeader, ChunkBuffer)>,
