@@ -1,8 +1,7 @@
 //! Results of `nicstripe bench` compared with known values: iperf3 on the same cables, theory, and
 //! injected faults.
 //!
-//! `cargo bench --bench bench -- --case
-//! equal,shared,slow-receiver,starved-sender,small-buffer,cpu,mixed,loss,delay,jumbo,unshaped,regression`
+//! `cargo bench --bench bench -- --case CASE,…`, with these cases:
 //!
 //! | case | scenario | threshold |
 //! | --- | --- | --- |

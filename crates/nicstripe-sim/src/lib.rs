@@ -40,7 +40,7 @@
 //!         _ => {}
 //!     }
 //! }
-//! // Two round trips to open, 1 ms to arrive: 45 ms at 125 kB/ms, less the message that was on its way.
+//! // Two round trips to open, 1 ms to arrive: 45 ms at 125 kB/ms, less the message in flight.
 //! assert!((5_500_000..=5_625_000).contains(&received));
 //! # Ok::<(), nicstripe_sim::Refused<Vec<u8>>>(())
 //! ```

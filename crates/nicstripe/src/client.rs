@@ -75,7 +75,10 @@ impl Client {
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{CopyOptions, Name};
     /// let options = CopyOptions { replace: true, preserve: true, ..CopyOptions::default() };
-    /// let report = client.put("disk.img".as_ref(), Some(Name::parse(b"images/disk.img")?), options).finish().await?;
+    /// let report = client
+    ///     .put("disk.img".as_ref(), Some(Name::parse(b"images/disk.img")?), options)
+    ///     .finish()
+    ///     .await?;
     /// println!("{} bytes at {}", report.size, report.goodput());
     /// # Ok(())
     /// # }
@@ -119,7 +122,10 @@ impl Client {
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{CopyOptions, Name};
     /// let name = Name::parse(b"images/disk.img")?;
-    /// let report = client.get(name, "restored.img".as_ref(), CopyOptions::default()).finish().await?;
+    /// let report = client
+    ///     .get(name, "restored.img".as_ref(), CopyOptions::default())
+    ///     .finish()
+    ///     .await?;
     /// println!("{} bytes", report.size);
     /// # Ok(())
     /// # }
@@ -144,7 +150,10 @@ impl Client {
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{Name, TreeOptions};
     /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
-    /// let report = client.put_tree(vec!["photos".into()], Some(Name::parse(b"2026")?), false, options).finish().await?;
+    /// let report = client
+    ///     .put_tree(vec!["photos".into()], Some(Name::parse(b"2026")?), false, options)
+    ///     .finish()
+    ///     .await?;
     /// let tree = report.tree.unwrap_or_default();
     /// println!("{} files, {} were there, {} failed", tree.files, tree.unchanged, tree.failed);
     /// # Ok(())
@@ -208,7 +217,9 @@ impl Client {
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{CopyOptions, Name};
-    /// let mut dump = std::process::Command::new("pg_dump").stdout(std::process::Stdio::piped()).spawn()?;
+    /// let mut dump = std::process::Command::new("pg_dump")
+    ///     .stdout(std::process::Stdio::piped())
+    ///     .spawn()?;
     /// let output = dump.stdout.take().ok_or("no output")?;
     /// client.put_pipe(output, Name::parse(b"db.sql")?, CopyOptions::default()).finish().await?;
     /// # Ok(())

@@ -112,7 +112,8 @@ impl DaemonBuilder {
     /// Sets the daemon's key pair.
     ///
     /// ```
-    /// let builder = nicstripe::Daemon::builder().identity(nicstripe::trust::Identity::generate()?);
+    /// let builder =
+    ///     nicstripe::Daemon::builder().identity(nicstripe::trust::Identity::generate()?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn identity(mut self, identity: Identity) -> Self {
@@ -124,7 +125,8 @@ impl DaemonBuilder {
     ///
     /// ```
     /// use nicstripe::trust::{Peers, PublicLine};
-    /// let line: PublicLine = "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop".parse()?;
+    /// let line: PublicLine =
+    ///     "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop".parse()?;
     /// let mut peers = Peers::default();
     /// peers.add(&line, None)?;
     /// let builder = nicstripe::Daemon::builder().peers(peers);
@@ -236,7 +238,8 @@ impl DaemonBuilder {
     /// [`DaemonBuilder::port`].
     ///
     /// ```
-    /// let builder = nicstripe::Daemon::builder().listen(vec!["10.0.1.2:7747".parse()?, "10.0.2.2:0".parse()?]);
+    /// let builder = nicstripe::Daemon::builder()
+    ///     .listen(vec!["10.0.1.2:7747".parse()?, "10.0.2.2:0".parse()?]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn listen(mut self, addresses: Vec<SocketAddr>) -> Self {

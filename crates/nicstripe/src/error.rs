@@ -236,7 +236,12 @@ impl Error {
     ///
     /// ```
     /// let text = "cannot look at \"x\": entity not found".to_owned();
-    /// let error = nicstripe::Error::Peer { host: "nas".into(), code: nicstripe::FailCode::NotFound, text, resumable: false };
+    /// let error = nicstripe::Error::Peer {
+    ///     host: "nas".into(),
+    ///     code: nicstripe::FailCode::NotFound,
+    ///     text,
+    ///     resumable: false,
+    /// };
     /// assert!(error.is_not_found() && !error.is_retryable());
     /// ```
     pub fn is_not_found(&self) -> bool {
@@ -247,7 +252,12 @@ impl Error {
     ///
     /// ```
     /// let text = "the disk is full".to_owned();
-    /// let error = nicstripe::Error::Peer { host: "nas".into(), code: nicstripe::FailCode::NoSpace, text, resumable: true };
+    /// let error = nicstripe::Error::Peer {
+    ///     host: "nas".into(),
+    ///     code: nicstripe::FailCode::NoSpace,
+    ///     text,
+    ///     resumable: true,
+    /// };
     /// assert_eq!(error.fail_code(), Some(nicstripe::FailCode::NoSpace));
     /// ```
     pub fn fail_code(&self) -> Option<FailCode> {

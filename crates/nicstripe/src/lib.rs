@@ -80,7 +80,9 @@
 //! for number in 0..16 {
 //!     let client = client.clone();
 //!     let name = Name::parse(format!("packs/{number}").as_bytes())?;
-//!     writing.spawn(async move { client.write(&name, vec![0; 1 << 20], CopyOptions::default()).await });
+//!     writing.spawn(async move {
+//!         client.write(&name, vec![0; 1 << 20], CopyOptions::default()).await
+//!     });
 //! }
 //! while let Some(written) = writing.join_next().await {
 //!     written??;
@@ -103,7 +105,10 @@
 //! let mut transfer = client.put("disk.img".as_ref(), None, CopyOptions::default());
 //! while let Some(event) = transfer.next_event().await {
 //!     match event {
-//!         Event::Progress(progress) => println!("{} of {} bytes at {}", progress.bytes, progress.size, progress.rate),
+//!         Event::Progress(progress) => println!(
+//!             "{} of {} bytes at {}",
+//!             progress.bytes, progress.size, progress.rate
+//!         ),
 //!         Event::Link { link, state } => println!("{}: {state:?}", link.interface),
 //!         _ => {}
 //!     }
@@ -130,12 +135,18 @@
 //! for a daemon that restarts. The caller must repeat calls whose bytes the library does not keep:
 //!
 //! ```no_run
-//! # async fn example(client: nicstripe::Client, name: nicstripe::Name, pack: Vec<u8>) -> Result<(), nicstripe::Error> {
+//! # async fn example(
+//! #     client: nicstripe::Client,
+//! #     name: nicstripe::Name,
+//! #     pack: Vec<u8>,
+//! # ) -> Result<(), nicstripe::Error> {
 //! use nicstripe::{CopyOptions, FailCode};
 //!
 //! loop {
 //!     match client.write(&name, &pack, CopyOptions::default()).await {
-//!         Err(error) if error.is_retryable() => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
+//!         Err(error) if error.is_retryable() => {
+//!             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+//!         }
 //!         // Content-addressed name: an earlier attempt succeeded and its answer was lost.
 //!         Err(error) if error.fail_code() == Some(FailCode::Exists) => return Ok(()),
 //!         written => return written.map(drop),
@@ -253,7 +264,9 @@ pub mod discovery {
     //!
     //! let home = Home::from_env()?;
     //! let identity = Identity::load_or_create(&home.identity_file())?;
-    //! for heard in discover(&identity, &Peers::load(&home.peers_file())?, SearchOptions::default()).await? {
+    //! for heard in
+    //!     discover(&identity, &Peers::load(&home.peers_file())?, SearchOptions::default()).await?
+    //! {
     //!     println!("{} is on {} as {}", heard.key.fingerprint(), heard.interface, heard.address);
     //! }
     //! # Ok(())

@@ -38,7 +38,8 @@ impl Backend {
     /// use nicstripe::{Client, Name};
     /// use nicstripe_rustic::Backend;
     ///
-    /// let backend = Backend::connect(Client::builder(), "nas", Some(Name::parse(b"backup/laptop")?))?;
+    /// let backend =
+    ///     Backend::connect(Client::builder(), "nas", Some(Name::parse(b"backup/laptop")?))?;
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     ///

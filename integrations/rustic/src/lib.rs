@@ -8,9 +8,11 @@
 //! ```no_run
 //! use nicstripe::{Client, Name, trust::{Home, Identity, Peers}};
 //! use nicstripe_rustic::Backend;
-//! use rustic_core::{BackupOptions, Credentials, PathList, Repository, RepositoryOptions, SnapshotOptions};
+//! use rustic_core::{
+//!     BackupOptions, Credentials, PathList, Repository, RepositoryOptions, SnapshotOptions,
+//! };
 //!
-//! // Each of two machines has a key and trusts the other's: `nicstripe key`, `nicstripe trust add`.
+//! // Both machines have a key and trust each other's: `nicstripe key`, `nicstripe trust add`.
 //! let home = Home::from_env()?;
 //! let client = Client::builder()
 //!     .identity(Identity::load_or_create(&home.identity_file())?)
@@ -21,7 +23,11 @@
 //!     .open(&Credentials::password("secret"))?
 //!     .to_indexed_ids()?;
 //! let source = PathList::from_string("/home")?.sanitize()?;
-//! let snapshot = repository.backup(&BackupOptions::default(), &source, SnapshotOptions::default().to_snapshot()?)?;
+//! let snapshot = repository.backup(
+//!     &BackupOptions::default(),
+//!     &source,
+//!     SnapshotOptions::default().to_snapshot()?,
+//! )?;
 //! println!("{} is durable", snapshot.id);
 //! drop(repository);
 //! backend.close();
@@ -45,7 +51,8 @@
 //!
 //! ```
 //! fn was_refused(error: &rustic_core::RusticError) -> bool {
-//!     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<nicstripe::Error>());
+//!     let source = std::error::Error::source(error)
+//!         .and_then(|source| source.downcast_ref::<nicstripe::Error>());
 //!     source.is_some_and(|source| source.fail_code() == Some(nicstripe::FailCode::Refused))
 //! }
 //! ```

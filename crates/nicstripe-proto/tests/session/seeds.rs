@@ -5,7 +5,8 @@
 //! repeats it. 100,000 of each kind:
 //!
 //! ```text
-//! NICSTRIPE_SEEDS=100000 cargo test --release -p nicstripe-proto --test session whatever_happens -- --nocapture --test-threads=1
+//! NICSTRIPE_SEEDS=100000 cargo test --release -p nicstripe-proto --test session whatever_happens \
+//!     -- --nocapture --test-threads=1
 //! ```
 
 use std::{

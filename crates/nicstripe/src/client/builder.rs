@@ -69,7 +69,8 @@ impl ClientBuilder {
     /// Sets the client's own identity.
     ///
     /// ```
-    /// let builder = nicstripe::Client::builder().identity(nicstripe::trust::Identity::generate()?);
+    /// let builder =
+    ///     nicstripe::Client::builder().identity(nicstripe::trust::Identity::generate()?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn identity(mut self, identity: Identity) -> Self {
@@ -143,7 +144,8 @@ impl ClientBuilder {
     ///
     /// ```
     /// use nicstripe::trust::AddressBook;
-    /// let builder = nicstripe::Client::builder().address_book(AddressBook::at("/var/lib/backup-tool/addresses"));
+    /// let builder = nicstripe::Client::builder()
+    ///     .address_book(AddressBook::at("/var/lib/backup-tool/addresses"));
     /// ```
     pub fn address_book(mut self, book: AddressBook) -> Self {
         self.address_book = Some(book);
@@ -215,7 +217,8 @@ impl ClientBuilder {
     /// ```no_run
     /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
     /// // In `main`, before there is a second thread.
-    /// let keeper = RouteKeeper::start_dedicated(RoutePolicy::Auto, "/var/lib/backup-tool".as_ref());
+    /// let keeper =
+    ///     RouteKeeper::start_dedicated(RoutePolicy::Auto, "/var/lib/backup-tool".as_ref());
     /// let builder = nicstripe::Client::builder().route_keeper(keeper.into());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

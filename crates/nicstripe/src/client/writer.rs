@@ -79,7 +79,8 @@ impl ObjectWriter {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut object = client.create(&nicstripe::Name::parse(b"log")?, nicstripe::CopyOptions::default());
+    /// let mut object =
+    ///     client.create(&nicstripe::Name::parse(b"log")?, nicstripe::CopyOptions::default());
     /// if let Some(nicstripe::Event::Connected { name, .. }) = object.next_event().await {
     ///     println!("connected to {}", name.unwrap_or_default());
     /// }
@@ -94,7 +95,8 @@ impl ObjectWriter {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let object = client.create(&nicstripe::Name::parse(b"log")?, nicstripe::CopyOptions::default());
+    /// let object =
+    ///     client.create(&nicstripe::Name::parse(b"log")?, nicstripe::CopyOptions::default());
     /// println!("{} bytes have arrived", object.progress().bytes);
     /// # Ok(())
     /// # }

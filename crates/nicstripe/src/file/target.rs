@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! .a.bin.<peer>.nicstripe-journal    durable extents; locked by the transfer that writes it
-//! .a.bin.<journal>.nicstripe-part    data; each journal has its own part file, so the two always match
+//! .a.bin.<journal>.nicstripe-part    data; one part file per journal, so the two always match
 //! ```
 //!
 //! A file written in place, and a block device, has neither: see [`TargetState`].

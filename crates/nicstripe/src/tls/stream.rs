@@ -22,10 +22,15 @@ use crate::trust::PublicKey;
 /// loop {
 ///     select! {
 ///         ready = stream.ready(true, stream.queued() > 0) => {
-///             if ready.is_readable() { stream.try_receive(sink)?; }    // at most one recv of RECEIVE_BUFFER bytes
-///             if ready.is_writable() { stream.try_flush()?; }          // at most one send of all that waits
+///             // At most one recv of RECEIVE_BUFFER bytes.
+///             if ready.is_readable() { stream.try_receive(sink)?; }
+///             // At most one send of all queued bytes.
+///             if ready.is_writable() { stream.try_flush()?; }
 ///         }
-///         more = work.recv(), if stream.queued() < enough => { stream.queue(&[header, body])?; stream.try_flush()?; }
+///         more = work.recv(), if stream.queued() < enough => {
+///             stream.queue(&[header, body])?;
+///             stream.try_flush()?;
+///         }
 ///     }
 /// }
 /// ```

@@ -65,7 +65,9 @@ impl Home {
     /// directory.
     ///
     /// ```
-    /// let home = nicstripe::trust::Home::from_vars(|name| (name == "NICSTRIPE_HOME").then(|| "/etc/backup-tool".into()))?;
+    /// let home = nicstripe::trust::Home::from_vars(|name| {
+    ///     (name == "NICSTRIPE_HOME").then(|| "/etc/backup-tool".into())
+    /// })?;
     /// assert_eq!(home.config(), std::path::Path::new("/etc/backup-tool"));
     /// # Ok::<(), nicstripe::trust::HomeError>(())
     /// ```
@@ -103,7 +105,8 @@ impl Home {
     /// Intended for root processes without `NICSTRIPE_HOME`, which the caller must check.
     ///
     /// ```no_run
-    /// let home = nicstripe::trust::Home::system().map_or_else(nicstripe::trust::Home::from_env, Ok)?;
+    /// let home =
+    ///     nicstripe::trust::Home::system().map_or_else(nicstripe::trust::Home::from_env, Ok)?;
     /// # Ok::<(), nicstripe::trust::HomeError>(())
     /// ```
     pub fn system() -> Option<Self> {

@@ -66,7 +66,8 @@ impl Identity {
     /// writing.
     ///
     /// ```no_run
-    /// let identity = nicstripe::trust::Identity::load_or_create("/etc/backup-tool/identity".as_ref())?;
+    /// let identity =
+    ///     nicstripe::trust::Identity::load_or_create("/etc/backup-tool/identity".as_ref())?;
     /// println!("{}", identity.public_key());
     /// # Ok::<(), nicstripe::trust::IdentityError>(())
     /// ```

@@ -17,7 +17,8 @@ impl PublicKey {
     ///
     /// ```
     /// let key = nicstripe::trust::PublicKey::from_bytes([0; 32]);
-    /// let command = "nicstripe trust add 'nicstripe-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=' --name nas";
+    /// let command = "nicstripe trust add \
+    ///     'nicstripe-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=' --name nas";
     /// assert_eq!(key.trust_command("nas"), command);
     /// ```
     pub fn trust_command(&self, name: &str) -> String {
@@ -52,7 +53,10 @@ impl PublicKey {
     /// each group is one word.
     ///
     /// ```
-    /// assert_eq!(nicstripe::trust::PublicKey::from_bytes([7; 32]).fingerprint(), "BwcH-BwcH-BwcH");
+    /// assert_eq!(
+    ///     nicstripe::trust::PublicKey::from_bytes([7; 32]).fingerprint(),
+    ///     "BwcH-BwcH-BwcH"
+    /// );
     /// ```
     pub fn fingerprint(&self) -> String {
         let text = STANDARD
@@ -130,7 +134,10 @@ impl PublicLine {
     /// ```
     /// use nicstripe::trust::{PublicKey, PublicLine};
     /// let line = PublicLine::new(PublicKey::from_bytes([7; 32]), "laptop");
-    /// assert_eq!(line.to_string(), "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop");
+    /// assert_eq!(
+    ///     line.to_string(),
+    ///     "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop"
+    /// );
     /// ```
     pub fn new(key: PublicKey, comment: &str) -> Self {
         let clean: String = comment

@@ -68,7 +68,8 @@ impl Peers {
     ///
     /// ```no_run
     /// use nicstripe::trust::{Peers, PublicLine};
-    /// let line: PublicLine = "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop".parse()?;
+    /// let line: PublicLine =
+    ///     "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop".parse()?;
     /// Peers::edit("/etc/backup-tool/peers".as_ref(), |peers| peers.add(&line, None))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -165,7 +166,10 @@ impl Peers {
     /// let key = PublicKey::from_bytes([7; 32]);
     /// let mut peers = Peers::default();
     /// peers.add(&PublicLine::new(key, "laptop"), None)?;
-    /// peers.set_options(&key, PeerOptions { access: Access::AppendOnly, ..PeerOptions::unrestricted() })?;
+    /// peers.set_options(
+    ///     &key,
+    ///     PeerOptions { access: Access::AppendOnly, ..PeerOptions::unrestricted() },
+    /// )?;
     /// # Ok::<(), nicstripe::trust::PeersError>(())
     /// ```
     pub fn set_options(&mut self, key: &PublicKey, options: PeerOptions) -> Result<(), PeersError> {

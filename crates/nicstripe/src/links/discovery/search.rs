@@ -98,7 +98,8 @@ impl Search {
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{discovery::{Search, SearchOptions}, trust::{Identity, Peers}};
-    /// let mut search = Search::start(&Identity::generate()?, &Peers::default(), SearchOptions::default())?;
+    /// let mut search =
+    ///     Search::start(&Identity::generate()?, &Peers::default(), SearchOptions::default())?;
     /// while let Some(heard) = search.next().await {
     ///     println!("{heard:?}");
     /// }
@@ -208,7 +209,9 @@ impl Search {
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use nicstripe::{discovery::{SearchOptions, discover}, trust::{Identity, Peers}};
-/// for heard in discover(&Identity::generate()?, &Peers::default(), SearchOptions::default()).await? {
+/// for heard in
+///     discover(&Identity::generate()?, &Peers::default(), SearchOptions::default()).await?
+/// {
 ///     println!("{heard:?}");
 /// }
 /// # Ok(())
