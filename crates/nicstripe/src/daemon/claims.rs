@@ -1,9 +1,9 @@
-//! Proof that an address belongs to a peer, required before a host route diverts the address to
-//! another interface; and the probation of these routes.
+//! Proof that an address belongs to a peer, required before the daemon installs a host route for
+//! it; and the probation of these routes.
 //!
 //! The daemon sends a token to the address over the kernel's current route. A peer that returns it
-//! over the session already receives the traffic to that address. A route to another of its
-//! interfaces then takes nothing from other machines.
+//! over the session already receives the traffic to that address. A host route to another interface
+//! of this peer then diverts no traffic of other machines.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,14 +17,14 @@ use tokio::net::UdpSocket;
 
 use crate::trust::PublicKey;
 
-/// Outstanding tokens of one session.
+/// Tokens sent for one session and not yet returned by the peer, by address.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     sent: BTreeMap<IpAddr, (Token, Instant)>,
 }
 
 impl Claims {
-    /// Creates the token to send to an address.
+    /// Creates and stores the token to send to an address, replacing an earlier one.
     pub(super) fn begin(&mut self, address: IpAddr, now: Instant) -> Token {
         self.sent
             .retain(|_, (_, at)| now.saturating_duration_since(*at) < TOKEN_LIFETIME);
@@ -33,7 +33,8 @@ impl Claims {
         token
     }
 
-    /// Returns true if this token was sent to the address. A token is valid for one attempt.
+    /// Returns true if this token was sent to the address within [`TOKEN_LIFETIME`]. Removes the
+    /// address, so that each token allows one attempt.
     pub(super) fn is_proved(&mut self, address: IpAddr, token: u64, now: Instant) -> bool {
         let sent = self.sent.remove(&address);
         sent.is_some_and(|(sent, at)| {
@@ -42,13 +43,13 @@ impl Claims {
     }
 }
 
-/// Token budget per key, over all its sessions. Peers can claim any address, and its owner has not
-/// asked for datagrams.
+/// Rate limit of tokens per key, over all sessions of the key. A peer can claim any address, whose
+/// owner did not request the datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Budgets(Mutex<HashMap<PublicKey, TokenBucket>>);
 
 impl Budgets {
-    /// Takes one token from a key's budget. Returns false if none is left.
+    /// Takes one token from the rate limit of a key. Returns false if the limit is reached.
     pub(super) fn take(&self, key: PublicKey, now: Instant) -> bool {
         let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         budgets
@@ -58,10 +59,12 @@ impl Budgets {
     }
 }
 
-/// Peer address, and the local interface to which the peer announces connections from it.
+/// Peer address, and name of the local interface at which the peer's connections from it will
+/// arrive.
 pub(super) type RouteEnds = (IpAddr, String);
 
-/// Routes on probation, per key. A route over which no connection arrives is held back for a while.
+/// Probations of host routes, per key. A route over which no connection arrives is removed, and not
+/// installed again for a while.
 ///
 /// Probations belong to the key and add up over its sessions. Otherwise a peer could start over
 /// with each new session, since a session's routes are removed at its end. The number of records
@@ -71,14 +74,15 @@ pub(super) struct Probations(Mutex<HashMap<PublicKey, HashMap<RouteEnds, Probati
 
 #[derive(Debug)]
 struct Probation {
-    /// Time that the route existed without a connection.
+    /// Total time for which the route was installed without a connection, since the last failure.
     used: Duration,
     failures: u32,
-    /// End of the current hold-back.
+    /// Time until which the daemon does not install the route again; `None` before the first
+    /// failure.
     held_until: Option<Instant>,
-    /// Latest connection over the route.
+    /// Time of the latest connection over the route.
     made: Option<Instant>,
-    /// Latest begin or use.
+    /// Time of the latest installation of the route or of the latest addition to `used`.
     seen: Instant,
 }
 
@@ -93,7 +97,8 @@ impl Probation {
         }
     }
 
-    /// Returns the remaining time to wait for a connection, or `None` while the route is held back.
+    /// Returns the time for which the route may be installed without a connection, or `None` if it
+    /// must not be installed now.
     fn left(&self, now: Instant) -> Option<Duration> {
         match self.held_until {
             Some(until) if now < until => None,
@@ -118,8 +123,8 @@ impl Probation {
 }
 
 impl Probations {
-    /// Begins or continues the probation of a route. Returns the time to wait for a connection, or
-    /// `None` if the key may not have the route now.
+    /// Starts or continues the probation of a route. Returns the time to wait for a connection, or
+    /// `None` if the route must not be installed for this key now.
     pub(super) fn begin(&self, key: PublicKey, way: &RouteEnds, now: Instant) -> Option<Duration> {
         let mut probations = self.lock();
         let of_key = probations.entry(key).or_default();
@@ -134,14 +139,16 @@ impl Probations {
         probation.left(now)
     }
 
-    /// Returns true if the route is held back from the key.
+    /// Returns true if the route must not be installed for this key now, because earlier probations
+    /// failed.
     pub(super) fn holds_back(&self, key: PublicKey, way: &RouteEnds, now: Instant) -> bool {
         let probations = self.lock();
         let probation = probations.get(&key).and_then(|of_key| of_key.get(way));
         probation.is_some_and(|probation| probation.left(now).is_none())
     }
 
-    /// Records a greeted connection of the key from this address over this interface.
+    /// Records that an authenticated connection of the key from this address arrived at this
+    /// interface. This ends the probation.
     pub(super) fn made(&self, key: PublicKey, way: &RouteEnds, now: Instant) {
         if let Some(probation) = self
             .lock()
@@ -155,8 +162,9 @@ impl Probations {
         }
     }
 
-    /// Adds time that the route existed. Without a connection it counts towards the probation,
-    /// whose end holds the route back.
+    /// Adds `time`, for which the route was installed without a connection. At [`PROBATION`] the
+    /// probation fails and the route is not installed again for a while. Has no effect after a
+    /// recent connection.
     pub(super) fn used(&self, key: PublicKey, way: &RouteEnds, time: Duration, now: Instant) {
         let mut probations = self.lock();
         let Some(probation) = probations
@@ -184,7 +192,7 @@ impl Probations {
     }
 }
 
-/// Sends a token over the kernel's route to the address.
+/// Sends a token in a UDP datagram over the kernel's current route to the address.
 pub(super) async fn send(token: Token, to: SocketAddr) -> std::io::Result<()> {
     let any: IpAddr = if to.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
@@ -198,30 +206,30 @@ pub(super) async fn send(token: Token, to: SocketAddr) -> std::io::Result<()> {
         .map(drop)
 }
 
-/// Burst of tokens per key. An honest client requests one per interface.
+/// Burst of the token rate limit per key, in tokens. An honest client requests one per interface.
 const TOKENS_AT_ONCE: u32 = 64;
 
-/// Sustained tokens per second and key: enough for several copies that start over several
-/// interfaces each.
+/// Sustained token rate per key, in tokens per second: enough for several copies that start over
+/// several interfaces each.
 const TOKENS_PER_SECOND: u32 = 16;
 
-/// Validity of a token. The round trip takes about a millisecond.
+/// Time for which a token is valid. The round trip takes about a millisecond.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(2);
 
 /// Time to wait for an announced connection before its route is removed.
 const PROBATION: Duration = Duration::from_secs(10);
 
-/// Hold-back after the first failed probation, which a cable fault may have caused. Doubles with
-/// each further one.
+/// Time for which a route is not installed again after the first failed probation, which a cable
+/// fault may have caused. Doubles with each further failure.
 const FIRST_PAUSE: Duration = PROBATION;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// Time until the daemon forgets a connection, a failure (after its hold-back), or the used part of
-/// a probation.
+/// Time after which the daemon forgets a connection, a failure (after its pause), or the used part
+/// of a probation.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// Routes recorded per key: all pairs of 16 local and 16 remote interfaces.
+/// Maximum number of routes recorded per key: all pairs of 16 local and 16 remote interfaces.
 const MOST_PROBATIONS: usize = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Limit on authenticated connections, with fair shares per key. A connection holds a permit from
+//! Limit on authenticated connections, with fair shares per key. Each connection holds a lease from
 //! the handshake to its end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub(super) struct Connections {
 #[derive(Debug, Default)]
 struct Leases {
     next_id: u64,
-    /// Oldest first.
+    /// Leases in use, oldest first.
     places: Vec<Leased>,
 }
 
@@ -25,12 +25,12 @@ struct Leases {
 struct Leased {
     id: u64,
     key: PublicKey,
-    /// True once a session has it, after the hello.
+    /// True once the connection belongs to a session, after its hello.
     has_session: bool,
     gone: CancellationToken,
 }
 
-/// Permit of a connection; returned on drop.
+/// Lease of one authenticated connection, which counts towards the limit; released on drop.
 #[derive(Debug)]
 pub(crate) struct ConnectionLease {
     connections: Arc<Connections>,
@@ -39,7 +39,7 @@ pub(crate) struct ConnectionLease {
 }
 
 impl Connections {
-    /// Creates `all` permits. One key gets at most half.
+    /// Returns a limit of `all` connections, of which one key may have half.
     pub(super) fn new(all: usize) -> Self {
         Self {
             shares: Shares {
@@ -50,8 +50,8 @@ impl Connections {
         }
     }
 
-    /// Takes a permit for a connection of this key. May evict a connection of the key with the
-    /// most. Returns `None` if the key's share is used up.
+    /// Leases a connection to this key, and evicts one of the key with the most if the limit is
+    /// reached. Returns `None` if the key already has its share.
     pub(super) fn take(self: &Arc<Self>, key: PublicKey) -> Option<ConnectionLease> {
         let mut held = self.held();
         match self
@@ -97,7 +97,7 @@ impl Leases {
 }
 
 impl ConnectionLease {
-    /// Marks the connection as belonging to a session.
+    /// Marks the connection as part of a session, which protects it from early eviction.
     pub(super) fn has_session(&self) {
         if let Some(taken) = self
             .connections

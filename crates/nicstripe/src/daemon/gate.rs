@@ -2,10 +2,10 @@
 //!
 //! A stranger costs at most a slot, some kilobytes and one key exchange at a limited rate. When all
 //! slots are taken, a newcomer evicts the oldest: an honest client finishes within milliseconds, an
-//! idle attacker does not. Within the share of one address, only connections that had their time
-//! are evicted. A crowd of honest clients from one machine thus keeps its handshakes, and newcomers
-//! retry. Addresses at which a peer has proved its key are evicted last and have a separate rate
-//! limit.
+//! idle attacker does not. Within the share of one address, only connections older than a minimum
+//! time are evicted. Many honest clients on one machine thus complete their handshakes, and
+//! newcomers retry. Addresses at which a peer has proved its key are evicted last and have a
+//! separate rate limit.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,13 +26,14 @@ pub(super) struct Gate {
     most: usize,
     most_per_source: usize,
     state: Mutex<State>,
-    /// Rate limits for strangers, and for known addresses.
+    /// Rate limits of key exchanges: of strangers, and of addresses at which a peer has proved its
+    /// key.
     turns: [RoundRobin; 2],
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Oldest first.
+    /// Unauthenticated connections, oldest first.
     waiting: VecDeque<Waiting>,
     counts: HashMap<Source, usize>,
     /// Addresses at which peers have proved their keys, latest last.
@@ -44,19 +45,20 @@ struct State {
 struct Waiting {
     id: u64,
     source: Source,
-    /// True if it has sent a valid first message and waits for its key exchange. Never evicted
-    /// then: the oldest is next in line, and under a flood no client would ever be served.
+    /// True while the connection waits for its key exchange, after a valid first message. It is not
+    /// evicted then: the oldest is next in the queue, and under a flood no client would ever be
+    /// served.
     queued: bool,
-    /// Start of its time to send the next message. An honest client needs a round trip and a share
-    /// of its machine's CPU.
+    /// Time from which the peer's next message is awaited. An honest client needs a round trip and
+    /// a share of its machine's CPU.
     since: Instant,
-    /// True once its key exchange was answered.
+    /// True once the daemon has answered the key exchange.
     answered: bool,
     gone: CancellationToken,
 }
 
-/// Unit that counts as one stranger: an IPv4 address or an IPv6 /64. For link-local addresses a
-/// single address with its interface, since all machines on a cable share that /64.
+/// Address range that counts as one stranger: an IPv4 address or an IPv6 /64. A link-local address
+/// counts alone, with its interface index, since all machines on a cable share that /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Source(IpAddr, u32);
 
@@ -113,7 +115,7 @@ impl Gate {
         })
     }
 
-    /// Evicts the oldest connection, which frees a file descriptor.
+    /// Evicts the oldest connection that may be evicted, to free a file descriptor.
     pub(super) fn drop_oldest(&self) {
         self.state().drop_one(Haste::Pressed, |_| true);
     }
@@ -134,7 +136,7 @@ impl State {
 
     /// Evicts the oldest connection of the stranger with the most, if it has several. Falls back to
     /// the oldest stranger. Evicts connections from known addresses only if there are no strangers
-    /// and `newcomer` is known too.
+    /// and `newcomer` is known too. Returns `None` if no connection may be evicted.
     fn drop_for(&mut self, newcomer: Source) -> Option<()> {
         let is_known = |source: &Source| self.is_known(source);
         let strangers = self.counts.iter().filter(|(source, _)| !is_known(source));
@@ -155,7 +157,8 @@ impl State {
         })
     }
 
-    /// Evicts the oldest matching connection that is not queued and has had its time.
+    /// Evicts the oldest matching connection that is not queued for its key exchange and is older
+    /// than the minimum time of `haste`. Returns `None` if there is no such connection.
     fn drop_one(&mut self, haste: Haste, is_meant: impl Fn(&Waiting) -> bool) -> Option<()> {
         let now = Instant::now();
         let is_idle = |waiting: &Waiting| {
@@ -215,7 +218,7 @@ impl State {
     }
 }
 
-/// Slot of a connection; released on drop.
+/// Slot of an unauthenticated connection; released on drop.
 #[derive(Debug)]
 pub(super) struct Admission {
     gate: Arc<Gate>,
@@ -225,13 +228,13 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Returns a token that is cancelled on eviction.
+    /// Returns a token that is cancelled when the connection is evicted.
     pub(super) fn gone(&self) -> CancellationToken {
         self.gone.clone()
     }
 
-    /// Waits for permission to compute the key exchange. Cancel safe: only the place in line is
-    /// lost.
+    /// Waits until the rate limit permits a key exchange. Cancel safe: a dropped call only loses
+    /// its position in the queue.
     pub(super) async fn turn(&self) {
         self.gate.state().set_queued(self.id, true);
         let is_known = self.gate.state().is_known(&self.source);
@@ -239,7 +242,7 @@ impl Admission {
         self.gate.state().set_queued(self.id, false);
     }
 
-    /// Records that the connection has proved a peer's key.
+    /// Records that a peer has proved its key at the address of this connection.
     pub(super) fn proved(&self, key: PublicKey) {
         self.gate.state().remember(self.source, key);
     }
@@ -275,14 +278,15 @@ impl RoundRobin {
     }
 }
 
-/// Minimum time before a connection may be evicted.
+/// Urgency of an eviction, which decides how long a connection is protected from it.
 #[derive(Debug, Clone, Copy)]
 enum Haste {
-    /// The address has used up its share. 128 slots then admit 640 silent connections per second.
-    /// Each has enough time for a client among 200 processes on two cores.
+    /// One address has used up its share of slots. Protects a connection for 0.2 s, or for 1 s
+    /// after an answer. 128 slots then admit 640 silent connections per second, and each has enough
+    /// time for a client among 200 processes on two cores.
     Patient,
-    /// All slots are taken. An answered connection keeps its slot for 100 ms; at 500 per second
-    /// these hold 50 of 256 slots.
+    /// All slots are taken. Protects a connection for 100 ms after an answer; at 500 answers per
+    /// second these hold 50 of 256 slots.
     Pressed,
 }
 
@@ -297,14 +301,14 @@ impl Haste {
     }
 }
 
-/// Known addresses recorded. One entry per address of a peer on one cable.
+/// Maximum number of recorded addresses at which a peer has proved its key.
 const MOST_KNOWN: usize = 256;
 
-/// Known addresses per key, so that no peer displaces the others.
+/// Maximum number of recorded addresses per key, so that no peer displaces the others.
 const MOST_KNOWN_OF_KEY: usize = 64;
 
-/// Burst of key exchanges, at most those of one second: all paths of a session that reconnect after
-/// a restart of the daemon.
+/// Burst of the key exchange rate limit, at most the exchanges of one second: all paths of a
+/// session that reconnect after a restart of the daemon.
 const TURNS_AT_ONCE: u32 = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Greeting of a connection: authenticates the peer and finds its session.
+//! Greeting of a connection at the daemon: authenticates the peer and finds its session.
 
 use std::{
     collections::HashMap,
@@ -37,8 +37,8 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Authenticates a connection and passes it to its session. Releases the connection's slot as soon
-/// as its key is proved.
+/// Authenticates a connection and passes it to its session. Releases the slot for unauthenticated
+/// connections once the key is proved.
 pub(super) async fn greet(
     shared: &Arc<Shared>,
     tcp: TcpStream,
@@ -129,7 +129,7 @@ pub(super) async fn greet(
     Ok(())
 }
 
-/// Reason why a hello gets no session.
+/// Reason why a connection gets no session.
 #[derive(Debug, PartialEq, Eq)]
 enum NoSession {
     Refused(Refused),
@@ -147,7 +147,7 @@ impl From<RefusalCode> for NoSession {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Refused {
     code: RefusalCode,
-    /// Session limit of this key, if that is the reason.
+    /// Session limit of the key, if that limit is the reason.
     most: Option<u32>,
 }
 
@@ -181,11 +181,11 @@ async fn refuse(
     Ok(())
 }
 
-/// Returns the session of a hello: a new one, or an existing one of the same key.
+/// Returns the session that a hello requests: a new one, or an existing one of the same key.
 ///
-/// Looks up the key's rights after the handshake, with the sessions locked. A line removed
-/// meanwhile thus grants nothing, and [`Shared::end_sessions_without_rights`] misses no new
-/// session.
+/// Looks up the key's rights after the handshake, with the sessions locked. A key removed from the
+/// peers file meanwhile thus gets no session, and [`Shared::end_sessions_without_rights`] misses no
+/// new session.
 fn session_of(
     shared: &Arc<Shared>,
     hello: &Hello,
@@ -314,7 +314,7 @@ fn handles_of(sessions: &HashMap<SessionId, Entry>, key: &PublicKey) -> Vec<Sess
         .collect()
 }
 
-/// Drops a session and its host routes when it has ended.
+/// Waits for the end of a session, then drops the daemon's handle to it and its host routes.
 async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
     ended.cancelled().await;
     shared
@@ -322,9 +322,9 @@ async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
         .retain(|_, entry| !entry.handle.ended.is_cancelled());
 }
 
-/// Ends earlier sessions of a returned peer that turn out to have no connection. This frees their
-/// host routes and files before their patience expires. A client that still uses such a session
-/// continues with a new one.
+/// Ends the earlier sessions of a peer that has started a new one, as soon as they have no
+/// connection. This frees their host routes and files before their patience expires. A client that
+/// still uses such a session continues with a new one.
 async fn replace(earlier: Vec<SessionHandle>) {
     let begun = Instant::now();
     while begun.elapsed() < SILENCE_TIMEOUT {
@@ -335,11 +335,11 @@ async fn replace(earlier: Vec<SessionHandle>) {
     }
 }
 
-/// Time to watch earlier sessions of a returned peer. A killed client may only show by silence,
-/// which is detected within 4 s.
+/// Time for which earlier sessions of a returned peer are checked. The daemon may notice a killed
+/// client only by its silence, which takes up to 4 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause between two checks.
+/// Pause between two checks of these sessions.
 const SILENCE_PAUSE: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

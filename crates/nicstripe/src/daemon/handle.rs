@@ -1,4 +1,4 @@
-//! Metrics and adjustable limits of a running daemon.
+//! Handle of a running daemon: its metrics and adjustable limits.
 
 use std::sync::{Arc, PoisonError};
 
@@ -17,7 +17,7 @@ impl DaemonHandle {
         Self { shared }
     }
 
-    /// Returns the current metrics. Takes microseconds and blocks nothing.
+    /// Returns a snapshot of the metrics. Takes microseconds and blocks no session.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {
@@ -32,7 +32,7 @@ impl DaemonHandle {
         metrics
     }
 
-    /// Returns the limits in force.
+    /// Returns the current resource limits.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {
@@ -43,7 +43,7 @@ impl DaemonHandle {
         (*self.shared.limits()).clone()
     }
 
-    /// Returns the limits of peers' benchmarks.
+    /// Returns the current limits of benchmarks that peers run.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {
@@ -54,10 +54,10 @@ impl DaemonHandle {
         self.shared.bench_limits()
     }
 
-    /// Reads the list of peers again. Ends sessions whose key was removed or whose rights were
+    /// Reads the peers file again. Ends sessions whose key was removed or whose rights were
     /// reduced.
     ///
-    /// The daemon does this by itself within 3 s of a change.
+    /// The daemon also checks the file itself, and ends such sessions within 3 s of a change.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {
@@ -68,8 +68,8 @@ impl DaemonHandle {
         self.shared.end_sessions_without_rights();
     }
 
-    /// Changes the limits of peers' benchmarks. Queued benchmarks follow them, and are rejected if
-    /// no longer allowed. A running one keeps its time.
+    /// Changes the limits of benchmarks that peers run. They apply to queued benchmarks, which are
+    /// rejected if no longer allowed. A running benchmark keeps its granted time.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {
@@ -85,8 +85,8 @@ impl DaemonHandle {
     }
 
     /// Changes the limits that can change at run time: those of sessions, the greeting time, and
-    /// the shutdown time. The others keep their values from the start. Existing sessions keep what
-    /// they have, even above the new limits.
+    /// the shutdown time. The others keep their initial values. Existing sessions continue, even
+    /// above the new limits.
     ///
     /// ```no_run
     /// # fn example(handle: nicstripe::DaemonHandle) {

@@ -1,10 +1,10 @@
-//! Resource limits for strangers and peers.
+//! Resource limits for unauthenticated connections and for peers.
 
 use std::time::Duration;
 
 use nicstripe_proto::BitRate;
 
-/// Resource limits for strangers and peers. Peers cannot raise any of them.
+/// Resource limits for unauthenticated connections and for peers. Peers cannot raise any of them.
 ///
 /// | limit | default |
 /// | --- | --- |
@@ -26,50 +26,51 @@ use nicstripe_proto::BitRate;
 /// always admits clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Concurrent unauthenticated connections: 256.
+    /// Maximum number of unauthenticated connections: 256.
     ///
     /// At the limit a new connection evicts the oldest, first of the address with the most. An
     /// honest client needs some milliseconds. Each connection costs about 25 KiB in the daemon,
     /// some 5 KiB in the kernel, and a file descriptor.
     pub greetings: usize,
-    /// Concurrent unauthenticated connections per IPv4 address or IPv6 /64: 128. At the limit a new
-    /// one evicts a connection that is silent: for 0.2 s, or for 1 s after an answer. If there
-    /// is none, the new one is closed, and the client retries.
+    /// Maximum number of unauthenticated connections per IPv4 address or IPv6 /64: 128. At the
+    /// limit a new one evicts a connection that has been silent for 0.2 s, or for 1 s after an
+    /// answer. If there is none, the daemon closes the new one, and the client retries.
     pub greetings_per_address: usize,
-    /// Time from accepting a connection until its session has it: 5 s, regardless of what the peer
-    /// sends.
+    /// Maximum time from accepting a connection until its session has it: 5 s. The peer cannot
+    /// extend it.
     pub greeting_time: Duration,
-    /// Key exchanges with strangers per second: 500, with a burst of 64. One takes some 0.2 ms, so
-    /// this is a tenth of a core.
+    /// Maximum number of key exchanges with strangers per second: 500, with a burst of 64. One
+    /// takes some 0.2 ms, so this is a tenth of a core.
     ///
     /// Addresses at which a peer has proved its key share a separate limit of the same size.
     pub handshakes_per_second: u32,
-    /// Concurrent sessions of all peers: 64. Further clients wait. When several keys use all of
-    /// them, the key with the most loses one to any key with less than half as many. The evicted
+    /// Maximum number of sessions of all peers: 64. Further clients wait. When several keys use all
+    /// of them, the key with the most loses one to any key with less than half as many. The evicted
     /// client waits and resumes.
     pub sessions: usize,
-    /// Concurrent sessions per key: 32, so that no peer takes all. Its further clients wait.
+    /// Maximum number of sessions per key: 32, so that no peer takes all. Its further clients wait.
     pub sessions_per_peer: usize,
-    /// Lifetime of a session without any connection: 60 s.
+    /// Time after which a session without any connection ends: 60 s.
     ///
     /// A client that returns later creates a new session and resumes from durable data, so a longer
-    /// time only saves it that. A short one keeps flapping peers from filling
+    /// time only saves that work. A short one keeps flapping peers from filling
     /// [`sessions`](Self::sessions).
     pub session_patience: Duration,
-    /// Concurrent authenticated connections: 256, at most half of them of one key. Each costs one
-    /// chunk of 256 KiB, TLS buffers and two file descriptors. All other chunks come from one pool
-    /// of 64 MiB for all sessions.
+    /// Maximum number of authenticated connections: 256, at most half of them of one key. Each
+    /// costs one chunk of 256 KiB, TLS buffers and two file descriptors. All other chunks come from
+    /// one pool of 64 MiB for all sessions.
     ///
     /// When several keys use all of them, the key with the most loses one to any key with less than
     /// half as many.
     pub paths: usize,
-    /// Log lines per second about rejected connections: 10. One more line counts the rest.
+    /// Maximum number of log records per second about rejected connections: 10. One more record
+    /// counts the rest.
     pub refusals_logged: u32,
-    /// Send rate of a session over all links, for peers without a rate in the list of peers: no
-    /// limit.
+    /// Maximum send rate of a session over all links, in bit/s, for peers without `rate=` in the
+    /// peers file; `None` for no limit, the default.
     pub session_rate: Option<BitRate>,
-    /// Time for all sessions together to end at a shutdown: 10 s. After that the daemon exits
-    /// without those that wait for a disk.
+    /// Maximum time for all sessions to end at a shutdown: 10 s. After that the daemon exits
+    /// without waiting for sessions that still write to a slow disk.
     pub shutdown_time: Duration,
 }
 
@@ -92,7 +93,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Raises limits that would admit no client to their minimum.
+    /// Returns the limits, raised where they would admit no client.
     pub(super) fn usable(self) -> Self {
         Self {
             greetings: self.greetings.max(1),
@@ -106,7 +107,8 @@ impl Limits {
         }
     }
 
-    /// Caps connections at half of the file descriptors; the others are for files.
+    /// Returns the limits with connections capped at half of the file descriptors; the other half
+    /// is for files.
     pub(super) fn within(self, descriptors: Option<u64>) -> Self {
         let share = |part: u64| {
             descriptors.map_or(usize::MAX, |all| {
@@ -121,21 +123,22 @@ impl Limits {
     }
 }
 
-/// Returns the file descriptors to share out, or `None` without a limit.
+/// Returns the number of file descriptors available for connections and files, or `None` without a
+/// limit of the process.
 pub(super) fn descriptors() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile)
         .current
         .map(|all| all - reserve(all))
 }
 
-/// Returns the descriptors reserved for the daemon's own sockets, and for connections accepted
-/// while all shares are used up.
+/// Returns the number of file descriptors reserved for the daemon's own sockets, and for
+/// connections that it accepts in order to reject them.
 fn reserve(all: u64) -> u64 {
     (all / 8).min(MOST_RESERVED)
 }
 
-/// Returns the descriptors for single files, a quarter; trees get as many. Connections have the
-/// other half ([`Limits::within`]).
+/// Returns the number of file descriptors for single files, a quarter of `descriptors`. Trees get
+/// another quarter, connections the other half ([`Limits::within`]).
 pub(super) fn for_files(descriptors: Option<u64>) -> usize {
     descriptors.map_or(MOST_FOR_FILES, |all| {
         usize::try_from(all / 4)
@@ -144,13 +147,14 @@ pub(super) fn for_files(descriptors: Option<u64>) -> usize {
     })
 }
 
-/// A daemon uses 16 itself, and two per interface.
+/// Maximum number of reserved file descriptors. A daemon uses 16 itself, and two per interface.
 const MOST_RESERVED: u64 = 64;
 
-/// Used without a limit: the default of `fs.nr_open`, Linux's maximum per process.
+/// Number of file descriptors for single files if the process has no limit: the default of
+/// `fs.nr_open`, Linux's maximum per process.
 const MOST_FOR_FILES: usize = 1 << 20;
 
-/// Shorter times would reject every distant client.
+/// Minimum greeting time. A shorter one would reject every distant client.
 const LEAST_GREETING_TIME: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

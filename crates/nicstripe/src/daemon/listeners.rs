@@ -1,4 +1,4 @@
-//! Listening sockets: one per interface and IP version, while the interface exists.
+//! Listening sockets of the daemon: one per interface and IP version, while the interface exists.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as BlockingListener},
@@ -23,9 +23,10 @@ use crate::{
 /// Listening address of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenAddress {
-    /// Interface name; empty for a socket supplied by the program and not bound to one interface.
+    /// Name of the interface; empty for a socket of the embedding program that is not bound to one
+    /// interface.
     pub interface: String,
-    /// Address and port; unspecified for all addresses of the interface.
+    /// Address and port; `0.0.0.0` or `[::]` stands for all addresses of the interface.
     pub address: SocketAddr,
 }
 
@@ -34,11 +35,11 @@ pub struct ListenAddress {
 pub(super) struct ListenConfig {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) interfaces: Vec<String>,
-    /// 0 selects a free port, common to all sockets.
+    /// TCP port of all sockets; 0 for a free one.
     pub(super) port: u16,
 }
 
-/// Interface and address of one socket.
+/// Interface and address to listen on with one socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ListenPoint {
     interface: InterfaceName,
@@ -50,19 +51,19 @@ struct ListenPoint {
 pub(super) struct Listeners {
     wanted: ListenConfig,
     open: Vec<Open>,
-    /// Sockets supplied by the embedding program, independent of interface changes. No others are
-    /// opened then.
+    /// Listening sockets supplied by the embedding program. The daemon then opens no others and
+    /// ignores interface changes.
     given: Vec<EmbeddedSocket>,
     are_given: bool,
 }
 
-/// Socket of the embedding program.
+/// Listening socket supplied by the embedding program.
 #[derive(Debug)]
 struct EmbeddedSocket {
     listens: ListenAddress,
-    /// Taken by the accepting task.
+    /// Socket, until the accepting task takes it.
     listener: Option<TcpListener>,
-    /// Ends that task when dropped.
+    /// Guard that stops the accepting task when dropped.
     _stop: tokio_util::sync::DropGuard,
     stopped: CancellationToken,
 }
@@ -70,9 +71,9 @@ struct EmbeddedSocket {
 #[derive(Debug)]
 struct Open {
     place: ListenPoint,
-    /// Taken by the accepting task.
+    /// Socket, until the accepting task takes it.
     listener: Option<TcpListener>,
-    /// Ends that task.
+    /// Token that stops the accepting task.
     stop: CancellationToken,
 }
 
@@ -127,11 +128,11 @@ impl Listeners {
         })
     }
 
-    /// Uses sockets that already listen.
+    /// Uses the embedding program's listening sockets.
     ///
     /// # Errors
     ///
-    /// One is not a listening TCP socket, or there are none.
+    /// A socket is not a listening TCP socket, or there are none.
     pub(super) fn of(given: &[BlockingListener], here: &[Interface]) -> Result<Self, Error> {
         let error = |source| Error::System {
             what: "listen on the passed sockets",
@@ -172,7 +173,7 @@ impl Listeners {
         .collect()
     }
 
-    /// Starts accepting on new sockets.
+    /// Starts accepting connections on sockets that have no accepting task yet.
     pub(super) fn accept(&mut self, shared: &Arc<Shared>) {
         for open in &mut self.open {
             if let Some(listener) = open.listener.take() {
@@ -260,14 +261,14 @@ impl EmbeddedSocket {
 }
 
 impl Drop for Open {
-    /// Ends the accepting task.
+    /// Stops the accepting task.
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
 impl ListenConfig {
-    /// Replaces port 0 by the common port.
+    /// Replaces port 0 by the configured port.
     fn with_port(&self, mut place: ListenPoint) -> ListenPoint {
         if place.address.port() == 0 {
             place.address.set_port(self.port);
@@ -275,7 +276,7 @@ impl ListenConfig {
         place
     }
 
-    /// Checks that named interfaces and addresses exist.
+    /// Checks that the requested interfaces and addresses exist.
     fn check(&self, here: &[Interface]) -> Result<(), Error> {
         for name in &self.interfaces {
             if !here.iter().any(|interface| interface.is_called(name)) {
@@ -308,7 +309,7 @@ impl ListenConfig {
         Ok(())
     }
 
-    /// Returns the sockets to open on the existing interfaces. Port 0 stands for the common port.
+    /// Returns the interfaces and addresses to listen on. Port 0 stands for the configured port.
     fn places(&self, here: &[Interface]) -> Vec<ListenPoint> {
         let place = |interface: &Interface, address| ListenPoint {
             interface: interface.name,
@@ -426,7 +427,7 @@ fn accept_connection(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, i
 }
 
 impl Shared {
-    /// Counts a rejected connection, and logs it within the rate limit.
+    /// Counts a rejected connection in the metrics, and logs it within the rate limit.
     fn reject_connection(
         &self,
         word: &'static str,
@@ -438,7 +439,7 @@ impl Shared {
     }
 }
 
-/// Untrusted key, displayed with the command that adds it.
+/// Log message for an untrusted key, with the command that trusts it.
 struct Unknown {
     key: PublicKey,
     remote: SocketAddr,
@@ -465,7 +466,7 @@ fn reason_word(end: &StreamEnd) -> &'static str {
     }
 }
 
-/// Accept queue of the kernel; net.core.somaxconn may limit it further.
+/// Length of the kernel's accept queue, in connections; `net.core.somaxconn` may reduce it.
 const BACKLOG: u32 = 4096;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,4 +1,5 @@
-//! Name requests of a peer, below its root. Blocking; runs on the I/O threads.
+//! Name requests (list, stat, remove, rename, mkdir) of a peer, below its root. The calls block and
+//! run on the I/O threads.
 
 use std::{
     collections::{BinaryHeap, VecDeque},
@@ -43,8 +44,8 @@ impl Service {
         })
     }
 
-    /// Returns at most `most` entries of a directory (`None`: the root) in order of their names,
-    /// beginning after `after`; and true if more follow.
+    /// Returns at most `most` entries of a directory (`None`: the root) in byte order of their
+    /// names, starting after the name `after`; and true if more follow.
     pub(crate) fn list(
         &self,
         dir: Option<&Name>,
@@ -174,9 +175,8 @@ impl Service {
         }
     }
 
-    /// Checks that an append-only peer may remove this file: it must be a restic lock. The peer's
-    /// [`Root`] follows no symlinks, so the name is the real one and the directory really is
-    /// `locks`.
+    /// Checks that a peer may remove this file. An append-only peer may only remove a restic lock.
+    /// Its [`Root`] follows no symlinks, so the last directory of the name really is `locks`.
     fn check_removable(&self, name: &Name, stat: &ObjectStat) -> Result<(), FileError> {
         if self.access() == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name))
         {
@@ -186,7 +186,8 @@ impl Service {
     }
 }
 
-/// Opens the parent of a name and returns the name's properties.
+/// Opens the parent directory of a name. Returns it with the last component and the metadata of the
+/// name. `operation` describes the call in errors.
 fn find<'a>(
     root: &Root,
     name: &'a Name,
@@ -199,7 +200,8 @@ fn find<'a>(
     found.map_err(|cause| failed(operation, name, cause))
 }
 
-/// Returns a page of a [`Storage`]'s listing.
+/// Returns up to `most` entries of a [`Storage`]'s directory that fit into one message, and true if
+/// more follow.
 fn stored_page(
     storage: &dyn Storage,
     dir: Option<&Name>,
@@ -228,7 +230,7 @@ fn stored_page(
     Ok((page.entries, more))
 }
 
-/// Answer in progress, limited by the number of entries and the size of a message.
+/// Entries of one answer to a list request, limited in number and message size.
 struct Page {
     entries: Vec<ObjectEntry>,
     weight: usize,
@@ -236,7 +238,7 @@ struct Page {
 }
 
 impl Page {
-    /// Adds an entry, or returns it if the page is full.
+    /// Adds an entry, or returns it as an error if the page is full.
     fn push(&mut self, entry: ObjectEntry) -> Result<(), ObjectEntry> {
         let weight = self.weight + entry.weight();
         if self.entries.len() >= self.most || weight > MOST_ANSWER {
@@ -248,31 +250,31 @@ impl Page {
     }
 }
 
-/// Names of directories being listed, so that each directory is read once and not for each page.
+/// Partly listed directories, so that the daemon reads a directory once and not for each page.
 #[derive(Debug, Default)]
 pub(super) struct Listings(VecDeque<Listing>);
 
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     dir: Option<Name>,
-    /// Last name sent to the peer.
+    /// Name of the last entry sent to the peer.
     told: Option<Vec<u8>>,
-    /// Names read and not sent.
+    /// Names read from the directory and not yet sent, in byte order.
     names: VecDeque<Vec<u8>>,
-    /// Last name read; later ones are unread.
+    /// Greatest name read so far; greater ones in the directory are unread.
     read_to: Option<Vec<u8>>,
     is_complete: bool,
 }
 
-/// Directory listings cached per session.
+/// Maximum number of partly listed directories cached per session.
 const MOST_LISTINGS: usize = 2;
 
-/// Names cached per directory: 4 MiB at 64 bytes each. A larger directory is read again for each
-/// further portion.
+/// Maximum number of names cached per directory: 4 MiB at 64 bytes each. A larger directory is read
+/// again after that many names.
 const MOST_NAMES: usize = 65_536;
 
 impl Listings {
-    /// Takes the cached listing that continues after `after`, or a new one.
+    /// Removes and returns the cached listing whose next entry follows `after`, or creates one.
     fn take(&mut self, dir: Option<&Name>, after: Option<&[u8]>) -> Listing {
         let known = self.0.iter().position(|known| {
             after.is_some() && known.dir.as_ref() == dir && known.told.as_deref() == after
@@ -285,7 +287,7 @@ impl Listings {
         })
     }
 
-    /// Caches a listing for its next page. Evicts the least recently used.
+    /// Caches a partly sent listing for its next page. Evicts the least recently used one.
     fn keep(&mut self, listing: Listing) {
         if self.0.len() >= MOST_LISTINGS {
             self.0.pop_front();
@@ -295,7 +297,7 @@ impl Listings {
 }
 
 impl Listing {
-    /// Reads the first `most` names after the last one read.
+    /// Reads the `most` smallest names of the directory that are greater than the last one read.
     fn fill(&mut self, dir: &OwnedFd, most: usize) -> io::Result<()> {
         let mut first: BinaryHeap<Vec<u8>> = BinaryHeap::new();
         self.is_complete = true;
@@ -322,7 +324,7 @@ impl Listing {
     }
 }
 
-/// Cached listings of a session; see [`Listings`].
+/// Partly listed directories of a session; see [`Listings`].
 #[derive(Debug, Default)]
 pub(super) struct KeptListings(Mutex<Listings>);
 
@@ -332,7 +334,7 @@ impl KeptListings {
     }
 }
 
-/// Returns the properties of a name in a directory, or `None` if it does not exist.
+/// Returns the metadata of a name in a directory, or `None` if it does not exist.
 fn looked_up(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<ObjectStat>> {
     match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(described(&stat))),

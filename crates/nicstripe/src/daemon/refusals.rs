@@ -1,4 +1,4 @@
-//! Log lines about rejected connections, rate limited so that they cannot fill a disk.
+//! Log records about rejected connections, rate limited so that they cannot fill a disk.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Rate limiter for log lines about rejected connections.
+/// Rate limiter of log records about rejected connections.
 #[derive(Debug)]
 pub(super) struct Refusals {
     most: u32,
@@ -18,14 +18,15 @@ pub(super) struct Refusals {
 struct RefusalWindow {
     since: Instant,
     told: u32,
-    /// Rejections without a line.
+    /// Number of rejections in this second without a log record.
     untold: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Tell,
-    /// First one without a line: schedule the summary at the end of the second.
+    /// Count the first rejection without a log record. The summary is due one second after this
+    /// time.
     CountFrom(Instant),
     Count,
 }
@@ -42,8 +43,8 @@ impl Refusals {
         }
     }
 
-    /// Logs a rejection within the rate limit. The reason is the daemon's own text, never the
-    /// stranger's.
+    /// Logs a rejected connection within the rate limit. `reason` is the daemon's own text, never
+    /// one from the stranger.
     pub(super) fn tell(self: &Arc<Self>, remote: SocketAddr, reason: &dyn fmt::Display) {
         match self.judge(Instant::now()) {
             Verdict::Tell => tracing::info!(%remote, %reason, "connection rejected"),

@@ -1,4 +1,4 @@
-//! Rights of a peer. Sessions end when they lose theirs.
+//! Rights of a peer, and the end of sessions whose rights are reduced.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     trust::{Peer, PeerOptions, Peers, PublicKey},
 };
 
-/// Rights of a trusted key: its line in the list of peers.
+/// Rights of a trusted key, as given by its line in the peers file.
 ///
 /// Created only from such a line. There is no default: a key without a line has no rights and no
 /// session.
@@ -27,7 +27,7 @@ impl Rights {
         self.0.key
     }
 
-    /// Returns the peer's name, or its fingerprint.
+    /// Returns the peer's name in the peers file, or the fingerprint of its key if it has none.
     pub(super) fn name(&self) -> String {
         self.0
             .name
@@ -39,7 +39,8 @@ impl Rights {
         &self.0.options
     }
 
-    /// Returns why a session with these rights must end under another list.
+    /// Returns the reason why a session with these rights must end under the list `peers`; `None`
+    /// if it may continue.
     pub(super) fn loss(&self, peers: &Peers) -> Option<Loss> {
         match peers.find(&self.0.key) {
             None => Some(Loss::Removed),
@@ -49,7 +50,7 @@ impl Rights {
     }
 }
 
-/// Change of a peer's line that ends its sessions.
+/// Change of a peer's line in the peers file that ends its sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
     Removed,
@@ -66,8 +67,8 @@ impl Loss {
 }
 
 impl Shared {
-    /// Ends sessions without sufficient rights in the current list. Does nothing if the list cannot
-    /// be read.
+    /// Reads the peers file and ends all sessions with more rights than it grants. Does nothing if
+    /// the file cannot be read.
     pub(super) fn end_sessions_without_rights(&self) {
         if let Some(peers) = self.trusted.peers() {
             self.end_sessions(&self.sessions_without_rights(&peers), &peers);
@@ -92,7 +93,7 @@ impl Shared {
     }
 }
 
-/// Ends a session whose rights were reduced. The peer may reconnect with the rights it still has.
+/// Closes a session whose rights were reduced. The peer may reconnect with its remaining rights.
 pub(super) fn revoke(entry: &Entry, loss: Loss) {
     let session = entry.handle.clone();
     if session.ended.is_cancelled() {
@@ -110,7 +111,7 @@ pub(super) fn revoke(entry: &Entry, loss: Loss) {
     });
 }
 
-/// Watches the list of peers and ends sessions that lose their rights. Never returns.
+/// Polls the peers file and ends sessions whose rights were reduced. Never returns.
 ///
 /// A session ends if two consecutive checks agree, since an editor may briefly empty or remove the
 /// file.
@@ -134,5 +135,5 @@ pub(super) async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// Interval between two checks of the list, each one system call.
+/// Polling interval of the peers file; one system call each.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Daemon's service for one peer, within the peer's rights.
+//! Service of the daemon for one session, within the rights of the peer.
 
 use std::{
     collections::HashSet,
@@ -40,19 +40,19 @@ pub(crate) struct Service {
     routes: Option<RouteKeeper>,
     /// True if benchmarks are forbidden.
     no_bench: bool,
-    /// True if the peer may set set-user-ID and similar mode bits.
+    /// True if the peer may set set-user-ID and set-group-ID bits and root-only attributes.
     special_modes: bool,
-    /// Permitted tunnel targets.
+    /// Targets to which the peer may open tunnels.
     dial: Vec<DialTarget>,
-    /// Addresses that the peer claims as its own.
+    /// Addresses of the peer's interfaces, as its hello announced them; unproved.
     claimed: Vec<IpAddr>,
-    /// Source addresses of this session's connections, with the local interface.
+    /// Source addresses of this session's connections, each with the local interface.
     arrivals: Mutex<HashSet<RouteEnds>>,
-    /// Proofs of the claimed addresses.
+    /// Tokens sent to prove that the peer owns its addresses.
     claims: Mutex<Claims>,
-    /// One permit per announcement whose connections are pending.
+    /// Permits for announcements whose connections have not all arrived yet.
     announcements: Arc<Semaphore>,
-    /// One permit per running tree.
+    /// Permits for running tree transfers.
     pub(super) trees: Arc<Semaphore>,
     listings: KeptListings,
 }
@@ -106,8 +106,8 @@ impl Service {
         self.served.open_source(name, options)
     }
 
-    /// Opens a file for the peer to write. Waits for an earlier session of the same peer to release
-    /// it.
+    /// Opens a file that the peer sends. Waits while an earlier session of the same peer has it
+    /// open.
     pub(crate) async fn open_target(
         self: Arc<Self>,
         put: Put,
@@ -138,8 +138,8 @@ impl Service {
         self.shared.files.of(*self.key.as_bytes())
     }
 
-    /// Waits until the peer's quota permits `count` more file descriptors: one minute, or until its
-    /// session ends.
+    /// Waits up to one minute until the peer's quota has `count` file descriptors, and leases them.
+    /// Fails if the session ends before.
     pub(crate) async fn lease_files(
         &self,
         count: usize,
@@ -148,7 +148,7 @@ impl Service {
         leased(self.files().lease(count), session, "file").await
     }
 
-    /// Like [`lease_files`](Self::lease_files), for a tree.
+    /// Like [`lease_files`](Self::lease_files), for the file descriptors of a tree transfer.
     pub(super) async fn lease_tree(&self, session: &SessionHandle) -> Result<Lease, FileError> {
         leased(
             self.shared.trees.of(*self.key.as_bytes()).lease(OF_TREE),
@@ -158,8 +158,8 @@ impl Service {
         .await
     }
 
-    /// Waits for memory for another tree, until the peer's other trees release some or its session
-    /// ends.
+    /// Waits until the peer's quota has memory for a tree transfer, and leases between `least` and
+    /// `most` bytes. Fails if the session ends before.
     pub(super) async fn lease_memory(
         &self,
         (least, most): (usize, usize),
@@ -176,8 +176,8 @@ impl Service {
         .await
     }
 
-    /// Retries while an earlier session of the same peer holds a file, for 5 s. Stops when the
-    /// session ends, since its peer may already have replaced it and finished the file.
+    /// Repeats `attempt` for 5 s while an earlier session of the same peer has the file open. Stops
+    /// when the session ends, since a new session of the peer may already have finished the file.
     pub(crate) async fn once_free<T, F>(
         &self,
         session: &SessionHandle,
@@ -201,8 +201,8 @@ impl Service {
         }
     }
 
-    /// Waits until earlier sessions of this peer without a connection have ended. One interrupted
-    /// in the middle of a tree may still rename files.
+    /// Evicts earlier sessions of this peer that have no connection, and waits up to 5 s for their
+    /// end. A session interrupted within a tree transfer may still rename files.
     pub(crate) async fn earlier_sessions_ended(&self, session: &SessionHandle) {
         let earlier = self.shared.evict_idle_for(session, &self.key).await;
         let ended = async {
@@ -260,8 +260,8 @@ impl Service {
             })
     }
 
-    /// Queues the peer for a benchmark. Returns its ticket, or the reason for a rejection. Later
-    /// answers go to its session.
+    /// Queues the peer for a benchmark. Returns its ticket in the queue, or the reason for a
+    /// rejection. The queue sends later answers through `session`.
     pub(crate) fn ask_bench(
         &self,
         ask: &BenchAsk,
@@ -288,8 +288,8 @@ impl Service {
             })
     }
 
-    /// Runs a disk test: reads like a sender, or writes like a receiver without keeping the data.
-    /// Blocks until done or `stop` is set.
+    /// Runs a disk test for a benchmark: reads files like a sender, or writes like a receiver and
+    /// then discards the data. Blocks until done or until `stop` is set.
     pub(crate) fn work_for_bench(
         &self,
         order: &DiskOrder,
@@ -330,12 +330,12 @@ impl Service {
         self.access
     }
 
-    /// Returns true if the peer may set set-user-ID and similar mode bits.
+    /// Returns true if the peer may set set-user-ID and set-group-ID bits and root-only attributes.
     pub(super) fn may_be_privileged(&self) -> bool {
         self.special_modes
     }
 
-    /// Fails if the peer may not write. `name` is its target, for the error.
+    /// Returns an error if the peer may not write. `name` is the target, for the message.
     pub(super) fn check_writable(&self, name: &dyn std::fmt::Display) -> Result<(), FileError> {
         if self.access != trust::Access::ReadOnly {
             return Ok(());
@@ -350,7 +350,7 @@ impl Service {
     }
 
     /// Records the source address and local interface of a connection. Ignores addresses that the
-    /// peer does not claim.
+    /// peer's hello did not announce.
     pub(super) fn on_arrival(&self, from: IpAddr, interface: &str) {
         if !self.claimed.contains(&from) {
             return;
@@ -360,10 +360,10 @@ impl Service {
         self.arrivals().insert(way);
     }
 
-    /// Installs host routes for announced connections, whose first packets the kernel would drop
-    /// otherwise. Requires proof that the address is the peer's. Answers the peer when it may
-    /// connect or gets no route. Does not answer if a token is outstanding or too many
-    /// announcements are pending.
+    /// Installs host routes for connections that the peer announces, because reverse-path filtering
+    /// would drop their packets otherwise. A route that diverts traffic requires proof that the
+    /// address is the peer's. Answers the peer once it may connect or gets no route. Does not
+    /// answer if it has sent a token or too many announcements are pending.
     pub(crate) fn expect(self: &Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
         let Ok(permit) = self.announcements.clone().try_acquire_owned() else {
             tracing::debug!("announcement ignored: too many pending");
@@ -413,8 +413,8 @@ impl Service {
         });
     }
 
-    /// Returns the installed routes, sorted by the end of their probation, and true if a token was
-    /// sent for another.
+    /// Installs the host routes of announced connections. Returns them sorted by the end of their
+    /// probation, and true if a token was sent for an address that is not proved yet.
     async fn install_routes(&self, connections: Vec<Expected>) -> (Vec<OnProbation>, bool) {
         let (Some(routes), Ok(here)) = (&self.routes, interfaces()) else {
             return (Vec::new(), false);
@@ -472,7 +472,7 @@ impl Service {
         (held, asked)
     }
 
-    /// Sends a token to an on-link address. Returns true if it was sent.
+    /// Sends a token to an address without a gateway in between. Returns true if it was sent.
     async fn ask(
         &self,
         address: IpAddr,
@@ -509,7 +509,7 @@ impl Service {
         }
     }
 
-    /// Reinstalls routes that an interface may have lost while it was down.
+    /// Reinstalls the host routes that the kernel may have dropped while an interface was down.
     pub(super) async fn interface_up(&self, index: u32) {
         let Some(routes) = &self.routes else { return };
         if let Err(error) = routes.interface_up(index).await {
@@ -518,10 +518,10 @@ impl Service {
     }
 }
 
-/// Host route that is removed unless a connection arrives over it.
+/// Host route that is removed unless a connection over it arrives before `until`.
 struct OnProbation {
     way: RouteEnds,
-    /// Interface index.
+    /// Index of the local interface.
     interface: u32,
     begun: Instant,
     until: Instant,
@@ -547,19 +547,19 @@ async fn leased(
     })
 }
 
-/// Claimed addresses recorded: 8 each for 64 interfaces.
+/// Maximum number of announced addresses recorded per session: 8 each for 64 interfaces.
 const MOST_CLAIMED: usize = 512;
 
-/// Concurrent trees per session; `cp` uses one.
+/// Maximum number of concurrent tree transfers per session; `cp` uses one.
 pub(super) const MOST_TREES: usize = 4;
 
-/// Concurrent announcements with pending connections. An honest client sends one per change of its
-/// plan.
+/// Maximum number of announcements whose connections have not all arrived. An honest client sends
+/// one per change of its plan.
 const MOST_ANNOUNCEMENTS: usize = 16;
 
-/// Time that a new session waits for an earlier one to release a file. A silent path is detected
-/// after 1.5 s.
+/// Maximum time that a new session waits for an earlier one to release a file. A silent path is
+/// detected after 1.5 s.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause between two attempts.
+/// Pause between two attempts to open such a file.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);

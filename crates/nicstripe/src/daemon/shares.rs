@@ -1,34 +1,34 @@
-//! Fair shares of a limited resource, per key.
+//! Fair sharing of a limited resource between keys.
 
 use std::collections::HashMap;
 
 use crate::trust::PublicKey;
 
-/// Rule for sharing units of one resource between keys.
+/// Rule for sharing the units of one resource, such as sessions, between keys.
 ///
-/// A key gets at most `each` units, by default half of all, so that a single key leaves half to the
-/// others. When all units are taken, a key may take one from the largest. It must then have at most
-/// half as many as the largest had. A key without any thus always gets one, unless all keys have
-/// just one.
+/// A key gets at most `each` of `all` units, by default half, so that a single key leaves half to
+/// the others. When all units are taken, a key may take one from the key with the most. After that
+/// it must have at most half as many as that key had before. A key without any thus always gets
+/// one, unless all keys have just one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares {
     pub(super) all: usize,
     pub(super) each: usize,
 }
 
-/// Decision on a key's request.
+/// Decision on a key's request for a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Share {
-    /// Takes a free unit.
+    /// The key takes a free unit.
     Free,
-    /// Takes a unit from this key.
+    /// The key takes a unit from this other key.
     Of(PublicKey),
-    /// Rejected; the value is the limit.
+    /// The request is rejected. Contains the limit that was reached, in units.
     None(usize),
 }
 
 impl Shares {
-    /// Decides a key's request. `held` has the holder of each unit in use.
+    /// Decides a key's request for one unit. `held` yields the holder of each unit in use.
     pub(super) fn decide(self, key: &PublicKey, held: impl Iterator<Item = PublicKey>) -> Share {
         let mut counts: HashMap<PublicKey, usize> = HashMap::new();
         held.for_each(|holder| *counts.entry(holder).or_default() += 1);
@@ -50,8 +50,8 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// Lets the keys of each round request units in turn until none gets more. Returns the final
-    /// count per key.
+    /// Lets the keys of each round request units in turn until none gets another. Returns the final
+    /// number of units per key.
     fn settle(shares: Shares, rounds: &[&[u8]]) -> Vec<usize> {
         let mut held: Vec<PublicKey> = Vec::new();
         for asking in rounds {

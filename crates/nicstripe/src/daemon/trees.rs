@@ -1,4 +1,4 @@
-//! Trees that a peer sends or requests.
+//! Tree transfers of a daemon, requested by a peer.
 
 use std::io;
 
@@ -23,7 +23,8 @@ use crate::{
 };
 
 impl Service {
-    /// Prepares to receive a tree.
+    /// Checks a peer's request to send a tree and reserves its resources. Returns the receiver,
+    /// ready to run.
     pub(crate) async fn receive_tree(
         &self,
         put: PutTree,
@@ -74,7 +75,8 @@ impl Service {
         Ok(request.into_run(tree_place))
     }
 
-    /// Prepares to send trees.
+    /// Checks a peer's request to fetch trees and reserves their resources. Returns the sender,
+    /// ready to run.
     pub(crate) async fn send_tree(
         &self,
         get: GetTree,
@@ -121,9 +123,9 @@ impl Service {
         Ok(request.into_run(tree_place))
     }
 
-    /// Reserves a tree's place in the session, its file descriptors and memory, until dropped.
-    /// `asked` is the size of the request's filters and names, which may be as large as a message.
-    /// Also returns the memory left after it.
+    /// Reserves a permit, file descriptors and between `least` and `most` bytes of memory for a
+    /// tree transfer, and returns the reservation with the remaining bytes. `asked` is the size of
+    /// the request's filters and names in bytes, which counts towards the memory.
     async fn tree_place(
         &self,
         session: &SessionHandle,

@@ -1,4 +1,4 @@
-//! List of peers as a daemon reads it.
+//! Trusted keys of a daemon, fixed or read from the peers file.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
 
 use crate::trust::{Peers, PeersError};
 
-/// Keys that may connect.
+/// Source of the trusted keys: a fixed list or a file.
 #[derive(Debug, Clone)]
 pub(super) enum Trusted {
     Fixed(Arc<Peers>),
@@ -18,8 +18,8 @@ pub(super) enum Trusted {
 }
 
 impl Trusted {
-    /// Returns the current list, or `None` if it cannot be read, in which case no new connection is
-    /// trusted.
+    /// Returns the current list, or `None` if the file cannot be read. No new connection is trusted
+    /// then.
     pub(super) fn peers(&self) -> Option<Arc<Peers>> {
         match self {
             Self::Fixed(peers) => Some(peers.clone()),
@@ -28,7 +28,7 @@ impl Trusted {
     }
 }
 
-/// Peers file, with its content cached until the file changes.
+/// Peers file and its content, which is read again when the file changes.
 ///
 /// A failed read is not cached: the next check reads again.
 #[derive(Debug)]
@@ -40,13 +40,14 @@ pub(super) struct PeersFile {
 #[derive(Debug, Default)]
 struct LastRead {
     content: Option<(Stamp, Arc<Peers>)>,
-    /// Failure last logged, and the time of that.
+    /// Last logged error of a read, and the time of its log record.
     failure: Option<(String, Instant)>,
 }
 
 /// Version of a file: device, inode, change time and size.
 ///
-/// Each write, rename and change of mode updates the change time, and no program can reset it.
+/// The kernel updates the change time at each write, rename and change of mode, and no program can
+/// set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     dev: u64,
@@ -104,7 +105,7 @@ impl PeersFile {
 }
 
 impl LastRead {
-    /// Logs a new failure, and repeats it once a minute.
+    /// Logs a read error if it is new, and repeats it once a minute.
     fn on_failure(&mut self, text: String, now: Instant) {
         let is_told = |(told, at): &(String, Instant)| {
             *told == text && now.duration_since(*at) < FAILURE_PAUSE
@@ -128,7 +129,8 @@ impl Stamp {
         })
     }
 
-    /// Returns true if any later change is certain to get a different change time.
+    /// Returns true if the file changed so long ago that any later change gets a different change
+    /// time.
     fn is_settled(&self, now: SystemTime) -> bool {
         let changed = u64::try_from(self.changed.0)
             .ok()
@@ -139,11 +141,11 @@ impl Stamp {
     }
 }
 
-/// Coarsest change time of common file systems (FAT, 2 s), plus the second truncated by
-/// [`Stamp::is_settled`].
+/// Coarsest granularity of change times in common file systems (FAT, 2 s), plus the fraction of a
+/// second truncated by [`Stamp::is_settled`].
 const GRANULARITY: Duration = Duration::from_secs(3);
 
-/// Pause between log lines about the same failure.
+/// Interval between log records about the same read error.
 const FAILURE_PAUSE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

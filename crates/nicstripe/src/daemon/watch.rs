@@ -16,10 +16,11 @@ use crate::{
 pub(super) struct Watch {
     shared: Arc<Shared>,
     listeners: Listeners,
-    /// `None` without listening sockets, or with sockets supplied by the program.
+    /// Answers discovery requests; `None` without listening sockets, or with sockets of the
+    /// embedding program.
     responder: Option<Responder>,
     here: Vec<Interface>,
-    /// Interfaces last sent to peers.
+    /// Interfaces as last sent to the peers.
     told: Vec<PeerInterface>,
 }
 
@@ -38,7 +39,8 @@ impl Watch {
         }
     }
 
-    /// Runs forever. Polls for changes if the kernel does not report them.
+    /// Follows interface changes forever. Retries every [`WATCH_PAUSE`] if the kernel cannot report
+    /// changes.
     pub(super) async fn run(mut self) {
         // Open sockets serve even if watching fails.
         self.listeners.accept(&self.shared);
@@ -66,7 +68,7 @@ impl Watch {
         }
     }
 
-    /// Reads the interfaces and applies changes.
+    /// Lists the interfaces, and updates listeners, discovery and peers accordingly.
     async fn look(&mut self) {
         match interfaces() {
             Ok(here) => self.here = here,
@@ -121,5 +123,5 @@ fn sessions(shared: &Shared) -> Vec<SessionHandle> {
         .collect()
 }
 
-/// Pause after an error, before subscribing and listing again.
+/// Pause after an error before subscribing to changes and listing interfaces again.
 const WATCH_PAUSE: Duration = Duration::from_secs(10);
