@@ -1,4 +1,4 @@
-//! The root of the command line.
+//! Top-level command line: the subcommands and their dispatch.
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -15,7 +15,7 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// The subcommands, in the order in which a newcomer needs them.
+/// Subcommands of `nicstripe`, in the order in which a newcomer needs them.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Demo(demo::Demo),
@@ -54,7 +54,7 @@ impl Command {
     }
 }
 
-/// Prints the short help of a subcommand.
+/// Prints the short help of a subcommand on standard output.
 pub(crate) fn print_help(subcommand: &str) -> Result<(), Failure> {
     let mut root = Args::command();
     root.build();
@@ -112,7 +112,8 @@ mod tests {
         check(&Args::command());
     }
 
-    /// Commands quoted in messages, each from the program's name to the end of the command.
+    /// Finds the nicstripe commands that a message quotes, and splits each into its words after the
+    /// program name.
     fn commands_in(line: &str) -> impl Iterator<Item = Vec<&str>> {
         let starts = ["nicstripe ", "{program} "]
             .into_iter()
@@ -130,8 +131,8 @@ mod tests {
         })
     }
 
-    /// Panics unless clap knows the options of the subcommand. Returns false if the first word is
-    /// no subcommand.
+    /// Panics unless clap knows the options of the subcommand that `words` begin with. Returns
+    /// false if the first word is not a subcommand.
     fn check(words: &[&str], of: &str) -> bool {
         let mut root = Args::command();
         root.build();

@@ -5,7 +5,7 @@ use nicstripe::{Family, escaped, links::local_interfaces};
 
 use crate::failure::Failure;
 
-/// The version of IP that a command is to use.
+/// IP version that a command is limited to, by `-4` or `-6`.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct IpVersion {
     /// Use IPv4 only
@@ -18,7 +18,7 @@ pub(crate) struct IpVersion {
 }
 
 impl IpVersion {
-    /// Returns the only IP version to use; `None` for both.
+    /// Returns the IP version that the user asked for; `None` for both.
     pub(crate) fn only(self) -> Option<Family> {
         match (self.ipv4, self.ipv6) {
             (true, _) => Some(Family::V4),
@@ -28,8 +28,8 @@ impl IpVersion {
     }
 }
 
-/// Checks that excluded interfaces exist: a mistyped name would leave the intended interface in
-/// use.
+/// Checks that the interfaces of `--exclude-link` exist. A misspelled name would leave the intended
+/// interface in use.
 pub(crate) fn check_excluded(names: &[String]) -> Result<(), Failure> {
     if names.is_empty() {
         return Ok(());

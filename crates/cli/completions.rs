@@ -21,7 +21,8 @@ impl Completions {
     }
 }
 
-/// Returns clap's script, for interactive shells with the names of peers added.
+/// Returns the completion script that clap generates. For interactive shells it also completes the
+/// names of trusted peers.
 fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     generate(shell, &mut args::Args::command(), "nicstripe", &mut script);
@@ -48,7 +49,7 @@ fn script(shell: Shell) -> String {
     }
 }
 
-/// Makes zsh complete peers, or locations at a peer, for the positional arguments that take them.
+/// Makes zsh complete peer names, or `peer:path`, for the positional arguments that take them.
 fn with_peers(line: &str) -> String {
     let is_of = |names: &[&str]| {
         names.iter().any(|name| {

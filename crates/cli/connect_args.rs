@@ -1,4 +1,4 @@
-//! Options of the connection to the peer: which cables, and how.
+//! Options for the connection to the peer: port, links, host routes, rate limit and timeout.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     quantity::{parse_rate, parse_time},
 };
 
-/// Options of the connection to the peer.
+/// Options for the connection to the peer.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
     /// TCP port of the daemon [default: 7747]
@@ -46,8 +46,8 @@ pub(crate) struct ConnectArgs {
 }
 
 impl ConnectArgs {
-    /// Starts the route helper process. Must be called while the process has one thread, so that
-    /// the process that talks to the network cannot change routes.
+    /// Starts the route helper process. Must be called while this process has one thread: the
+    /// helper keeps the right to change routes, and the process that talks to the network drops it.
     pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
         check_excluded(&self.exclude_link)?;
         Ok(Arc::new(RouteKeeper::start_dedicated(
@@ -56,7 +56,7 @@ impl ConnectArgs {
         )))
     }
 
-    /// Returns the daemon's port: the typed one, otherwise that of the URL, otherwise the default.
+    /// Returns the daemon's TCP port: `-P` if given, otherwise the port in the URL, otherwise 7747.
     pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
         self.port.or(in_url).unwrap_or(DEFAULT_PORT)
     }

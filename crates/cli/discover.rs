@@ -1,4 +1,4 @@
-//! `nicstripe discover`: lists daemons on the cables.
+//! `nicstripe discover`: lists the daemons on directly connected networks.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ pub(crate) struct Discover {
 }
 
 impl Discover {
-    /// Searches and prints the daemons found.
+    /// Searches for daemons, and prints those that answered.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let begun = Instant::now();
         let json = self.json;
@@ -88,7 +88,7 @@ impl Discover {
     }
 }
 
-/// Returns a header line and one line per daemon and cable.
+/// Returns the printed table of discovered daemons: a header, and one line per daemon and cable.
 fn table(heard: &[DiscoveredPeer]) -> Vec<String> {
     if heard.is_empty() {
         return Vec::new();
@@ -131,7 +131,8 @@ fn row(heard: &DiscoveredPeer) -> [String; 6] {
     ]
 }
 
-/// Returns the local name of a trusted peer; a name claimed by an unknown key is marked as a claim.
+/// Returns the local name of a trusted peer. The name that an untrusted daemon gives itself is
+/// marked as a claim.
 fn name(heard: &DiscoveredPeer) -> String {
     match &heard.name {
         Some(name) => name.clone(),
@@ -142,7 +143,7 @@ fn name(heard: &DiscoveredPeer) -> String {
     }
 }
 
-/// Prints advice on missing answers and on unknown keys.
+/// Prints hints if no daemon answered, or if one of unknown key did.
 fn advise(heard: &[DiscoveredPeer], terminal: &Terminal) {
     if heard.is_empty() {
         terminal.say("no daemon answered");
@@ -173,7 +174,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A daemon found on an interface; a named one is trusted.
+    /// Builds a daemon that was discovered on `interface`, for tests. It is trusted if it has a
+    /// name.
     pub(crate) fn heard(key: u8, name: Option<&str>, interface: &str) -> DiscoveredPeer {
         DiscoveredPeer {
             key: PublicKey::from_bytes([key; 32]),

@@ -1,5 +1,5 @@
-//! Exit codes: fixed and documented (`docs/DESIGN.md`, section 7); rsync's if it has one for the
-//! case.
+//! Exit codes of all commands. They are fixed and documented (`docs/DESIGN.md`, section 7), and
+//! equal rsync's where rsync has the same case.
 
 use std::process::ExitCode;
 
@@ -18,32 +18,33 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// Success; for `cp`, all received data is verified and durable.
+    /// Success. For `cp`, all received data is verified and durable.
     Done = 0,
     /// Any failure without a specific code.
     Failed = 1,
-    /// Usage error (clap's code as well).
+    /// Usage error, for which clap exits with 2 as well.
     Usage = 2,
-    /// Refused: key, permission, policy, or another transfer holds the target.
+    /// Refused by the peer or by a local check: key, permission, policy, or a target that another
+    /// transfer holds.
     Refused = 5,
     NoLink = 10,
-    /// A file at either end: missing, exists already, not a file, unreadable, disk full.
+    /// A local or remote file error: missing, exists already, not a file, unreadable, disk full.
     Files = 11,
-    /// The peer speaks another protocol or version, or violated it.
+    /// The peer speaks another protocol or another version, or violated the protocol.
     Protocol = 12,
-    /// Some files of a tree failed; the others arrived.
+    /// Some files of a tree copy failed; the others arrived.
     Partial = 23,
-    /// A source changed or vanished during the read.
+    /// A source file changed or vanished while it was read.
     SourceChanged = 24,
-    /// All links were lost and none came back within the timeout.
+    /// All links were lost, and none reconnected within `--timeout`.
     TimedOut = 30,
     /// The received data failed verification twice.
     Digest = 40,
-    /// A bench was slower than its baseline or floor.
+    /// A bench was slower than its baseline or its minimum rate.
     Slower = 41,
-    /// SIGINT, 128 + 2 as shells expect.
+    /// SIGINT: 128 + 2, as shells report it.
     Interrupted = 130,
-    /// SIGTERM or SIGHUP, 128 + 15.
+    /// SIGTERM or SIGHUP: 128 + 15 for both.
     Terminated = 143,
 }
 
@@ -52,7 +53,7 @@ impl Exit {
         self as u8
     }
 
-    /// Returns the exit code of a failure: the only table of exit codes.
+    /// Returns the exit code of a failure. No other function maps failures to exit codes.
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Location(_) | Failure::LogFilter { .. } | Failure::PeerLine(_) => Self::Usage,
@@ -93,7 +94,7 @@ impl Exit {
         }
     }
 
-    /// Returns the exit code of a signal.
+    /// Returns the exit code for a process that a signal ended.
     pub(crate) const fn of_stop(stop: Stop) -> Self {
         match stop {
             Stop::Interrupt => Self::Interrupted,
@@ -168,8 +169,8 @@ impl Exit {
         }
     }
 
-    /// An unreadable local file is a file error; one that others can write, or with wrong content,
-    /// is refused.
+    /// Returns the exit code of a configuration error. A file that cannot be read is a file error;
+    /// one with wrong content, or that other users can write, is refused.
     fn of_config(is_io: bool) -> Self {
         if is_io { Self::Files } else { Self::Refused }
     }

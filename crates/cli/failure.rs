@@ -1,4 +1,4 @@
-//! Failures of commands.
+//! Errors of all commands.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
@@ -15,133 +15,136 @@ use crate::{
     signals::Stop,
 };
 
-/// Failure of a command. [`Exit`](crate::exit::Exit) gives each its code,
-/// [`hint`](crate::hint::hint) the advice.
+/// Error that ends a command. [`Exit`](crate::exit::Exit) gives its exit code, and
+/// [`hint`](crate::hint::hint) its `hint:` line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// A source or target of `cp` is invalid.
     #[error(transparent)]
     Location(#[from] LocationError),
-    /// Arguments of `cp` contradict each other.
+    /// The arguments of `cp` contradict each other.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// `NICSTRIPE_LOG`, or `log.filter` of the configuration file, is not a filter.
+    /// `NICSTRIPE_LOG`, or `log.filter` in the configuration file, is not a valid log filter.
     #[error("{key} is {text:?}: expected a level, or targets with levels such as nicstripe=debug")]
     LogFilter {
-        /// Variable or key that holds it.
+        /// Source of the filter: the environment variable or the configuration key.
         key: &'static str,
         text: String,
         source: tracing_subscriber::filter::ParseError,
     },
-    /// The configuration file of `serve`.
+    /// The configuration file of `serve` is unreadable or invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Settings of `serve` contradict each other.
+    /// A setting of `serve` or an argument of `restic` is invalid, or contradicts another one.
     #[error("{key}: {why}")]
     Setting {
         key: &'static str,
-        /// Problem, and the allowed values.
+        /// Problem with the setting, and its allowed values.
         why: String,
     },
-    /// The metrics endpoint cannot listen.
+    /// The Prometheus metrics endpoint of `serve` cannot listen.
     #[error("cannot listen on {address} for metrics")]
     Metrics {
         address: SocketAddr,
         source: io::Error,
     },
-    /// A typed address cannot be listened on.
+    /// A TCP listener cannot be bound to the address given on the command line.
     #[error("cannot listen on {address}")]
     Listen { address: String, source: io::Error },
-    /// The line given to `trust add` is invalid.
+    /// The public-key line given to `trust add` is invalid.
     #[error(transparent)]
     PeerLine(#[from] LineError),
-    /// The line given to `trust add` is that of this machine.
+    /// The key given to `trust add` is the own key of this machine.
     #[error("{fingerprint} is this machine's own key: expected the other machine's key")]
     OwnKey { fingerprint: String },
-    /// The daemon's root contains the identity or the peers file, which grant rights.
+    /// The directory to serve contains the private key or the peers file. A peer that may write
+    /// there could grant itself rights.
     #[error("cannot serve {path:?}: it contains this machine's key or peers file: {place:?}")]
     RootOfKeys {
         path: PathBuf,
-        /// The file or directory inside the root.
+        /// Private key or peers file, or its directory, inside the served directory.
         place: PathBuf,
     },
-    /// The source of a copy cannot be opened.
+    /// The local source of a copy cannot be opened.
     #[error("cannot open {path:?}")]
     Source { path: PathBuf, source: io::Error },
-    /// The local source of a copy is a directory.
+    /// The local source of a copy is a directory, and `-r` is missing.
     #[error("{path:?} is a directory: copying it needs -r")]
     Directory { path: PathBuf },
-    /// The source of a copy is a FIFO, which has no size and may never have a writer.
+    /// The local source of a copy is a FIFO, which has no size and may never have a writer.
     #[error("{path:?} is a FIFO: expected a file")]
     Fifo { path: PathBuf },
-    /// The target of a single file is not usable.
+    /// The target of a single-file copy exists and differs, is a directory, or has no parent
+    /// directory.
     #[error(transparent)]
     Place(#[from] PlaceError),
     /// The local target of a copy ends with a slash and is not a directory.
     #[error("{path:?} is not a directory")]
     NotADirectory { path: PathBuf },
-    /// A list file named by an option of `cp` is invalid.
+    /// A file of `--files-from` or `--exclude-from` is invalid.
     #[error(transparent)]
     List(#[from] ListError),
-    /// A part of a tree failed; the rest arrived.
+    /// Some entries of a tree copy failed; the others arrived.
     #[error(transparent)]
     Shortfall(Box<Shortfall>),
-    /// The daemon's root is missing or not a directory.
+    /// The directory to serve is missing, not readable, or not a directory.
     #[error("cannot serve {path:?}")]
     Root { path: PathBuf, source: io::Error },
-    /// An interface named in an address does not exist.
+    /// An IPv6 address has a zone (`%eth1`) that is not an interface of this machine.
     #[error("no interface {name:?}")]
     NoInterface { name: String, source: io::Error },
-    /// An interface to exclude does not exist.
+    /// An interface given to `--exclude-link` does not exist.
     #[error("cannot exclude interface {name:?}, which does not exist: expected one of {here}")]
     Excluded {
         name: String,
-        /// Existing interfaces.
+        /// Names of the existing interfaces, joined by commas.
         here: String,
     },
-    /// Error of the library.
+    /// The `nicstripe` library returned an error.
     #[error(transparent)]
     Library(Box<nicstripe::Error>),
-    /// The configuration directory cannot be determined.
+    /// The configuration directory is unknown: `NICSTRIPE_HOME` and `HOME` are unset, or one holds
+    /// a relative path.
     #[error(transparent)]
     Home(#[from] HomeError),
-    /// The identity of this machine cannot be used.
+    /// The private key of this machine cannot be read or created.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The list of trusted peers cannot be used.
+    /// The peers file cannot be read or changed.
     #[error(transparent)]
     Peers(#[from] PeersError),
-    /// Host routes cannot be read or changed.
+    /// The kernel or the route helper failed to list or change host routes.
     #[error(transparent)]
     Routes(#[from] RouteError),
-    /// `bench` failed.
+    /// `bench` could not measure, or found a regression.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// MTUs cannot be restored.
+    /// MTUs that nicstripe changed cannot be restored.
     #[error(transparent)]
     Mtus(#[from] MtuError),
-    /// `demo` failed.
+    /// `demo` could not build its network, or one of its copies failed.
     #[error(transparent)]
     Demo(#[from] DemoError),
-    /// A forwarded connection was reset, or its session ended.
+    /// A tunnelled TCP connection was reset, or its session ended.
     #[error("connection to {target} lost")]
     Tunnel { target: String, source: io::Error },
-    /// A signal ended the command.
+    /// SIGINT, SIGTERM or SIGHUP ended the command.
     #[error("interrupted")]
     Interrupted {
         stop: Stop,
-        /// True if the same command resumes from the received data.
+        /// True if rerunning the command resumes from the received data.
         resumable: bool,
     },
-    /// A signal ended the daemon by an orderly shutdown.
+    /// A signal shut the daemon down in order.
     #[error("ended")]
     Stopped(Stop),
-    /// There is no manual page of this name.
+    /// `nicstripe man` was asked for a command that does not exist.
     #[error("no command {name:?}: expected one listed by `nicstripe --help`")]
     NoPage { name: String },
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
-    /// A file or folder cannot be written.
+    /// A local file or directory cannot be written.
     #[error("cannot write {path:?}")]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot start threads")]
@@ -157,12 +160,12 @@ impl From<nicstripe::Error> for Failure {
 }
 
 impl Failure {
-    /// Returns the failure and its source chain, joined by `: `.
+    /// Returns the error and its source chain, joined by `: `.
     pub(crate) fn one_line(&self) -> String {
         nicstripe::chain(self)
     }
 
-    /// Returns true if running the same command again resumes from the received data.
+    /// Returns true if rerunning the same command resumes from the received data.
     pub(crate) fn is_resumable(&self) -> bool {
         match self {
             Self::Library(error) => error.is_resumable(),
@@ -173,7 +176,7 @@ impl Failure {
         }
     }
 
-    /// Returns the lines below the error line.
+    /// Returns the lines to print below the error line: the failed entries of a tree copy.
     pub(crate) fn details(&self) -> &[String] {
         match self {
             Self::Shortfall(shortfall) => shortfall.lines(),
@@ -188,7 +191,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A failure at a local file.
+    /// Builds a library error of writing the file `a.bin`.
     pub(crate) fn file_error(code: FailCode, kind: io::ErrorKind) -> nicstripe::Error {
         FileError {
             operation: "write",

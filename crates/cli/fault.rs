@@ -1,5 +1,5 @@
-//! Panics of any thread end a command with an error, because threads that wait for the panicked one
-//! would wait forever.
+//! Panic handling. A panic in any thread ends a command with an error, because threads that wait
+//! for the panicked thread would wait forever.
 
 use std::{
     io::{self, Write as _},
@@ -10,7 +10,7 @@ use std::{
 
 use crate::exit::Exit;
 
-/// Makes any later panic end the process.
+/// Installs a panic hook that ends the process, unless [`survive_panics`] was called.
 pub(crate) fn end_on_panic() {
     panic::set_hook(Box::new(|fault| {
         let text = described(fault);
@@ -24,7 +24,7 @@ pub(crate) fn end_on_panic() {
     }));
 }
 
-/// Makes later panics survivable: a daemon ends only the affected session.
+/// Keeps the process alive after later panics, so that a daemon loses only the affected session.
 pub(crate) fn survive_panics() {
     SURVIVED.store(true, Ordering::Relaxed);
 }
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Run by the other test in a separate process.
+    /// Panics in a child process, which the other test starts and examines.
     #[test]
     #[ignore = "a part of another test: ends the process"]
     fn child_whose_thread_panics_while_it_is_waited_for() {

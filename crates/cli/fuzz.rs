@@ -1,6 +1,6 @@
-//! Fuzz target of the command line: typed arguments and list files.
+//! Fuzz target for the command-line parsers: typed arguments and list files.
 //!
-//! `fuzz/fuzz_targets` calls this function, and so does the test here with every file of
+//! `fuzz/fuzz_targets` calls this function, and a unit test calls it with every file of
 //! `fuzz/corpus`.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
@@ -10,8 +10,8 @@ use crate::{
     quantity::{Size, Speed, parse_rate, parse_size, parse_time},
 };
 
-/// Parses a source or target, a list of names, or a size, rate or time; the first byte selects
-/// which.
+/// Parses a source or target, a list of names, or a size, rate or time. The first byte of `data`
+/// selects the parser.
 pub fn arguments(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else {
         return;
@@ -23,10 +23,10 @@ pub fn arguments(data: &[u8]) {
     }
 }
 
-/// Asserts that a remote location survives a round trip through its printed form.
+/// Asserts that parsing a printed remote location gives the same location.
 ///
-/// Exceptions: escaped characters, and locations that only a URL can express (a port, or colons
-/// that would look like an address without brackets).
+/// Exceptions are escaped characters and locations that only a URL can express: those with a port,
+/// or with colons that look like an IPv6 address without brackets.
 fn location(argument: &OsStr) {
     let read = match Location::parse(argument) {
         Ok(read) => read,

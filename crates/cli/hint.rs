@@ -1,4 +1,4 @@
-//! Advice on failures: the exact command if one helps.
+//! `hint:` lines for failures, with the command to type if one helps.
 
 use std::io::ErrorKind;
 
@@ -15,7 +15,8 @@ use crate::{
     spelling::nearest,
 };
 
-/// Returns one line of advice on a failure of this invocation; `None` if the error text suffices.
+/// Returns one line of advice on a failure of the command `invocation`; `None` if the error message
+/// suffices.
 pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
     match failure {
@@ -97,7 +98,7 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
     }
 }
 
-/// Advice for EAGAIN from the kernel at the start of a thread.
+/// Hint for an EAGAIN from the kernel when a thread cannot be started.
 const MORE_THREADS: &str = "process and thread limit of this user or container reached: end some, or raise the limit (ulimit -u, pids.max)";
 
 fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
@@ -159,7 +160,7 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     }
 }
 
-/// Returns the checks for an unreachable host, the most likely first.
+/// Returns what to check if a host does not answer, the most likely cause first.
 fn of_unreached(unreached: &Unreachable) -> String {
     let Unreachable {
         host,
@@ -192,13 +193,13 @@ fn of_unreached(unreached: &Unreachable) -> String {
 
 const ANOTHER_PORT: &str = "if it listens on another port: --port PORT";
 
-/// Returns the command that makes the other machine trust this one.
+/// Returns the `nicstripe trust add` command that makes the other machine trust this one.
 fn trust_us(ours: &PublicKey) -> String {
     ours.trust_command(&own_name())
 }
 
-/// Returns advice on a failure code. `None` if the code alone calls for none; the caller then says
-/// if a rerun resumes.
+/// Returns the hint for an error code of the peer or of a local file. `None` if the code alone
+/// needs none; the caller may then hint that a rerun resumes.
 fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
     match code {
         FailCode::Exists => of_next_step(NextStep::Replace, invocation),
@@ -215,7 +216,7 @@ fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
     }
 }
 
-/// Returns the command for a remedy; `None` if the command is unknown.
+/// Returns the hint for a remedy; `None` if its command cannot be composed.
 fn of_next_step(next_step: NextStep, invocation: &Invocation) -> Option<String> {
     Some(match next_step {
         NextStep::Replace => format!("-u replaces older files, -f all existing ones: {}", invocation.with_flag("-f")),
@@ -249,7 +250,7 @@ fn serve_on(port: u16) -> String {
     }
 }
 
-/// Returns the trusted peer whose name is similar.
+/// Returns the name of a trusted peer that is spelled like `host`.
 fn near_peer(host: &str) -> Option<String> {
     let peers = Peers::load(&places::home().ok()?.peers_file()).ok()?;
     let names = peers

@@ -1,4 +1,4 @@
-//! The command line as typed, for hints that repeat it.
+//! Command line as typed, so that hints can repeat it with a change.
 
 use std::{
     env,
@@ -9,14 +9,14 @@ use std::{
 
 use nicstripe::escaped;
 
-/// Arguments of the process.
+/// Command line of a process, with the program name as its first word.
 #[derive(Debug, Clone)]
 pub(crate) struct Invocation {
     words: Vec<OsString>,
 }
 
 impl Invocation {
-    /// Returns the invocation of this process.
+    /// Returns the command line of this process.
     pub(crate) fn of_this_process() -> Self {
         Self {
             words: env::args_os().collect(),
@@ -34,30 +34,30 @@ impl Invocation {
         &self.words
     }
 
-    /// Returns true if this is the given subcommand.
+    /// Returns true if the first argument is this subcommand.
     pub(crate) fn is_of(&self, subcommand: &str) -> bool {
         self.words.get(1).is_some_and(|word| word == subcommand)
     }
 
-    /// Returns the command quoted for a shell.
+    /// Returns the command line, quoted for a shell.
     pub(crate) fn typed(&self) -> String {
         join(&self.words)
     }
 
-    /// Returns the command that resumes this one: without `--no-resume`, which starts over.
+    /// Returns the command line without `--no-resume`, so that the rerun resumes the copy.
     pub(crate) fn resuming(&self) -> String {
         self.without("--no-resume").unwrap_or_else(|| self.typed())
     }
 
-    /// Returns the command with a flag added after the subcommand.
+    /// Returns the command line with a flag inserted after the subcommand.
     pub(crate) fn with_flag(&self, flag: &str) -> String {
         let mut words = self.words.clone();
         words.insert(2.min(words.len()), flag.into());
         join(&words)
     }
 
-    /// Returns the command without an option that has no separate value, such as `-P` (also within
-    /// a group of letters) or `--info`; `None` if it is absent.
+    /// Returns the command line without an option that takes no separate value: `-P`, also within a
+    /// group of letters, or `--info=...`. `None` if the option is absent.
     pub(crate) fn without(&self, option: &str) -> Option<String> {
         let at = self
             .words
@@ -73,10 +73,10 @@ impl Invocation {
         Some(join(&words))
     }
 
-    /// Returns the command with a short option and its value replaced by `instead`; `None` if it is
-    /// absent.
+    /// Returns the command line with a short option and its value replaced by `instead`; `None` if
+    /// it is absent.
     ///
-    /// The letter may be the last of a group.
+    /// The letter may be the last of a group, as in `-rP 22`.
     pub(crate) fn without_letter(
         &self,
         letter: char,
@@ -108,8 +108,8 @@ impl Invocation {
         Some(join(&all.collect::<Vec<_>>()))
     }
 
-    /// Returns the `cp` command with a flag, with `directory` as the source and the current
-    /// directory as the target.
+    /// Returns the `cp` command line with a flag added, the source replaced by `directory`, and the
+    /// target replaced by the current directory.
     pub(crate) fn listing(&self, flag: &str, source: &OsStr, directory: &OsStr) -> String {
         let mut words = self.words.clone();
         words
@@ -122,7 +122,7 @@ impl Invocation {
         Self { words }.with_flag(flag)
     }
 
-    /// Returns the command without a long option of this value; `None` if it is absent.
+    /// Returns the command line without a long option that has this value; `None` if it is absent.
     pub(crate) fn without_value(&self, option: &str, value: &str) -> Option<String> {
         let glued = format!("{option}={value}");
         let is_pair = |at: usize| {
@@ -134,8 +134,8 @@ impl Invocation {
         Some(join(&words))
     }
 
-    /// Returns the `cp` command with standard input as the source. Standard input has no name, so
-    /// that the target gets the source's name appended.
+    /// Returns the `cp` command line with the source replaced by standard input. Standard input has
+    /// no file name, so the source's name is appended to a target directory.
     pub(crate) fn reading_standard_input(&self, source: &Path) -> String {
         let mut words: Vec<OsString> = self.words.clone();
         words
@@ -150,7 +150,8 @@ impl Invocation {
         format!("{} < {}", join(&words), quoted(source))
     }
 
-    /// Returns true if `cp` was asked to recurse, by a long name or a letter in a group.
+    /// Returns true if `cp` was given `--recursive`, `--archive`, `-r` or `-a`, also in a group of
+    /// letters.
     pub(crate) fn is_recursive(&self) -> bool {
         let letters = |word: &str| {
             word.strip_prefix('-')
@@ -162,7 +163,7 @@ impl Invocation {
             .any(|word| matches!(word, "--recursive" | "--archive") || letters(word))
     }
 
-    /// Returns the program name as typed.
+    /// Returns the program name as typed, quoted for a shell.
     pub(crate) fn program(&self) -> String {
         self.words
             .first()
@@ -170,7 +171,8 @@ impl Invocation {
     }
 }
 
-/// Returns true if a word is this option, contains its letter, or assigns it a value.
+/// Returns true if a word of the command line is this option, assigns it a value, or is a group of
+/// letters that contains it.
 fn has_option(word: &str, option: &str) -> bool {
     let letters = word
         .strip_prefix('-')
@@ -189,9 +191,9 @@ fn has_option(word: &str, option: &str) -> bool {
     }
 }
 
-/// Quotes a word if a POSIX shell would interpret it.
+/// Quotes a word if a POSIX shell would interpret any of its characters.
 ///
-/// Text that must not reach a terminal (control characters, direction marks, invalid UTF-8) is
+/// Bytes that must not reach a terminal (control characters, direction marks, invalid UTF-8) are
 /// written as `$'a\x0a'`, which bash, zsh and ksh read.
 pub(crate) fn quoted(word: impl AsRef<OsStr>) -> String {
     let bytes = word.as_ref().as_bytes();
@@ -206,7 +208,7 @@ pub(crate) fn quoted(word: impl AsRef<OsStr>) -> String {
     }
 }
 
-/// Returns true if the library would print the text unchanged, apart from backslashes, which it
+/// Returns true if `nicstripe::escaped` leaves the text unchanged, apart from backslashes, which it
 /// doubles.
 fn is_harmless(text: &str) -> bool {
     let text = text.replace('\\', "/");

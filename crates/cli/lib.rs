@@ -1,4 +1,4 @@
-//! The command line of nicstripe: it parses arguments into settings, calls the library and draws
+//! The command line of nicstripe: it parses arguments into settings, calls the library and prints
 //! all output.
 //!
 //! Each subcommand has one file or folder. Shared modules:
@@ -10,7 +10,7 @@
 //! - `spelling`: suggestions for mistyped names
 //! - `terminal`, `table`, `json`: standard error with or without bars, tables, output for programs
 //!
-//! Scheduling and transfer are the library's.
+//! Scheduling and transfer are in the `nicstripe` library.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -63,11 +63,11 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Runs the command of this process and returns its exit code.
+/// Runs the command of this process, and returns its exit code.
 ///
 /// Must be the first call in `main`, while the process has one thread: `demo` may enter a user
-/// namespace, which the kernel allows to single-threaded processes only. Usage errors, `--help` and
-/// `--version` end the process from here, as in clap.
+/// namespace, which the kernel allows only to single-threaded processes. Usage errors, `--help` and
+/// `--version` end the process inside this function, as in clap.
 pub fn main() -> ExitCode {
     fault::end_on_panic();
     let terminal = Terminal::default();
@@ -90,7 +90,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints clap's usage error, with a hint if the option is one of another program.
+/// Prints clap's usage error, with a hint if the option belongs to scp, rsync or cp.
 fn usage(error: &clap::Error, terminal: &Terminal) -> ExitCode {
     let invocation = Invocation::of_this_process();
     let Some(hint) = cp::habit_hint(error, &invocation).filter(|_| invocation.is_of("cp")) else {
@@ -111,7 +111,7 @@ fn usage(error: &clap::Error, terminal: &Terminal) -> ExitCode {
     Exit::Usage.into()
 }
 
-/// Prints the `error:` line and, if there is advice, the `hint:` line.
+/// Prints a failure as an `error:` line, followed by a `hint:` line if there is advice.
 fn report(failure: &Failure, terminal: &Terminal) {
     terminal.error(&failure.one_line());
     failure

@@ -2,7 +2,8 @@
 
 use nicstripe::{LinkName, LinkRemedy, escaped};
 
-/// Returns both ends of a link, `eth1 → enp2`, or the local end alone if the peer's has no name.
+/// Returns the interfaces of a link as `eth1 → enp2`, or the local interface alone if the peer's
+/// name is unknown.
 pub(crate) fn ends(link: &LinkName) -> String {
     let ours = escaped(link.interface.as_bytes());
     match &link.peer_interface {
@@ -16,14 +17,15 @@ pub(crate) fn counted(links: usize) -> String {
     format!("{links} link{}", if links == 1 { "" } else { "s" })
 }
 
-/// Returns the warning that the path drops packets above this many bytes, with the remedy.
+/// Returns a warning that packets larger than `through` bytes are dropped on the path, with the
+/// remedy.
 pub(crate) fn narrow(through: u32) -> String {
     format!(
         "packets above {through} bytes are dropped on the path, and not used: enable jumbo frames on the switch, or set the MTU of both ends to {through}"
     )
 }
 
-/// Returns the remedies for failed links, one line per machine.
+/// Returns the commands that repair failed links, one line per machine.
 pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
     let line = |remedy: &LinkRemedy| {
         let place = if remedy.is_peers {

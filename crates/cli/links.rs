@@ -54,7 +54,8 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Surveys the links and prints them.
+    /// Probes the links to the peer, or lists local interfaces if no host is given, and prints the
+    /// result.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         check_excluded(&self.exclude_link)?;
@@ -100,7 +101,7 @@ impl Links {
     }
 }
 
-/// The peer at the other end of the links.
+/// The peer that the links lead to.
 struct Peer {
     key: String,
     fingerprint: String,
@@ -208,7 +209,7 @@ fn reason_text(reason: LinkReason) -> &'static str {
     }
 }
 
-/// Returns the remarks printed below the table.
+/// Returns the remarks on one link that are printed below the table.
 fn notes(link: &SurveyedLink) -> Vec<String> {
     let name = escaped(link.link.interface.as_bytes());
     let mut notes = Vec::new();
@@ -263,7 +264,7 @@ fn print_here(interfaces: &[LocalInterface]) -> Result<(), Failure> {
     aligned(&rows).into_iter().try_for_each(stdout::line)
 }
 
-/// `docs/schema/links.schema.json`, with a host.
+/// JSON document of `nicstripe links HOST`, described in `docs/schema/links.schema.json`.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     schema: &'static str,
@@ -366,7 +367,7 @@ fn reason_word(reason: LinkReason) -> &'static str {
     }
 }
 
-/// `docs/schema/links.schema.json`, without a host.
+/// JSON document of `nicstripe links` without a host, described in `docs/schema/links.schema.json`.
 #[derive(Debug, Serialize)]
 struct HereDocument<'a> {
     schema: &'static str,

@@ -29,7 +29,7 @@ use crate::{
     terminal::{Priority, Terminal, Voice},
 };
 
-/// How a daemon's log is written.
+/// Format of the daemon's log, as set by `log.format` in the configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// Text, suited to its destination: without times and with priorities for the systemd journal
@@ -40,8 +40,11 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Starts the log of an interactive command: warnings, without the time. Errors: `NICSTRIPE_LOG` is
-/// not a valid filter.
+/// Starts the log of an interactive command: warnings and errors, without the time.
+///
+/// # Errors
+///
+/// `NICSTRIPE_LOG` is not a valid filter.
 pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
     let filter = match env::var(LOG_VARIABLE) {
         Ok(text) if !text.is_empty() => LogFilter {
@@ -67,7 +70,11 @@ pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts the log of a daemon, whose filter can be changed later. Errors: the filter is invalid.
+/// Starts the log of a daemon, and returns a handle that can change its filter later.
+///
+/// # Errors
+///
+/// The filter is invalid.
 pub(crate) fn start_daemon(
     filter: &LogFilter,
     format: LogFormat,
@@ -119,7 +126,11 @@ pub(crate) fn start_daemon(
 pub(crate) struct LogControl(reload::Handle<EnvFilter, Registry>);
 
 impl LogControl {
-    /// Replaces the filter. Errors: the filter is invalid; the old one stays in force.
+    /// Replaces the filter of the running log.
+    ///
+    /// # Errors
+    ///
+    /// The new filter is invalid. The old one stays in force.
     pub(crate) fn set(&self, filter: &LogFilter) -> Result<(), Failure> {
         let filter = filter.parse()?;
         // Fails only after the log has ended.
@@ -128,17 +139,21 @@ impl LogControl {
     }
 }
 
-/// A log filter and its origin.
+/// Filter of log records, and the setting it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogFilter {
-    /// Variable or key that set it.
+    /// Environment variable or configuration key that holds the filter.
     pub(crate) key: &'static str,
-    /// A level, or targets with levels.
+    /// Filter as typed: a level, or targets with levels such as `nicstripe=debug`.
     pub(crate) text: String,
 }
 
 impl LogFilter {
-    /// Parses the filter. Errors: it is invalid.
+    /// Parses the filter.
+    ///
+    /// # Errors
+    ///
+    /// The filter is invalid.
     pub(crate) fn parse(&self) -> Result<EnvFilter, Failure> {
         let Self { key, text } = self;
         // A bare level applies to this program only: messages of rustls about each handshake
@@ -157,17 +172,18 @@ impl LogFilter {
     }
 }
 
-/// Environment variable with the log filter.
+/// Environment variable that holds the log filter.
 pub(crate) const LOG_VARIABLE: &str = "NICSTRIPE_LOG";
 
 fn is_coloured() -> bool {
     std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Formats a record as a line of text: time, level, message, fields.
+/// Formatter of log records as lines of text: time, level, message, fields.
 struct Lines {
     time: bool,
-    /// Adds the sd-daemon(3) priority; the journal adds the time.
+    /// True if each line gets an sd-daemon(3) priority prefix, and no time, since the journal adds
+    /// it.
     journal: bool,
 }
 
@@ -222,7 +238,7 @@ fn priority(level: Level) -> Priority {
     }
 }
 
-/// Escaped values of a record.
+/// Message and fields of one log record, escaped.
 #[derive(Default)]
 struct Values {
     message: String,
@@ -265,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    /// Output of the records that `log` emits.
+    /// Returns the log text of the records that `log` emits.
     fn written(lines: Lines, log: impl FnOnce()) -> String {
         #[derive(Clone, Default)]
         struct Memory(Arc<Mutex<Vec<u8>>>);
@@ -365,7 +381,8 @@ mod tests {
         );
     }
 
-    /// `?value` in a record prints Rust's debug format, which is for developers only.
+    /// Searches the sources for `?value` in log records: it prints Rust's debug format, which only
+    /// developers understand.
     #[test]
     fn no_record_has_a_value_as_rust_writes_it() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");

@@ -1,4 +1,4 @@
-//! The binary; all code is in the library of this package.
+//! The `nicstripe` binary. All code is in the library of this package.
 
 use std::process::ExitCode;
 

@@ -50,7 +50,7 @@ impl Man {
     }
 }
 
-/// Returns one command per page, named like the page: `nicstripe-trust-add`.
+/// Returns the command of each manual page, renamed to its page, such as `nicstripe-trust-add`.
 fn pages() -> Vec<Command> {
     let mut root = args::Args::command().disable_help_subcommand(true);
     root.build();
@@ -68,8 +68,8 @@ fn collect(command: Command, pages: &mut Vec<Command>) {
     pages.push(command);
 }
 
-/// Renders a page: clap's part, sections from the text after the options, and sections common to
-/// all pages.
+/// Renders a manual page in roff: clap's sections, the sections of the help text after the options,
+/// and the sections that all pages share.
 fn rendered(command: Command) -> io::Result<Vec<u8>> {
     let help = command
         .get_after_long_help()
@@ -97,7 +97,7 @@ fn rendered(command: Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// A section of a help text: a heading and its lines.
+/// Section of a help text: a heading and its lines.
 #[derive(Debug, PartialEq, Eq)]
 struct Section {
     title: String,
@@ -106,16 +106,16 @@ struct Section {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
-    /// A row of a table: term and meaning.
+    /// Row of a table: a term and its meaning.
     Row(String, String),
-    /// A verbatim line.
+    /// Line that is printed verbatim.
     Plain(String),
-    /// A paragraph that may be wrapped.
+    /// Paragraph that may be wrapped.
     Text(String),
 }
 
-/// Splits a help text into sections: a heading starts at the margin and ends in a colon, its
-/// content is indented.
+/// Splits a help text into sections. A line without indentation that ends in a colon is a heading;
+/// the indented lines below are its content.
 fn sections_of(help: &str) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
     for line in help.lines().filter(|line| !line.trim().is_empty()) {
@@ -153,7 +153,7 @@ fn sections_of(help: &str) -> Vec<Section> {
     sections
 }
 
-/// Returns the section title that man(7) prescribes.
+/// Returns the section title that man-pages(7) prescribes for a heading of the help.
 fn title_of(heading: &str) -> String {
     match heading {
         "Example" | "Examples" => EXAMPLES.into(),
@@ -183,7 +183,8 @@ impl Section {
     }
 }
 
-/// Escapes roff syntax: backslashes, control lines, and hyphens that users copy.
+/// Escapes roff syntax: backslashes, control lines, and hyphens, which must stay ASCII for users
+/// who copy commands.
 fn escaped(text: &str) -> String {
     let text = text
         .replace('\\', "\\e")
@@ -198,7 +199,7 @@ fn escaped(text: &str) -> String {
     }
 }
 
-/// Returns examples for commands whose help has none, by the name of the page.
+/// Returns the examples of a manual page whose command has none in its help.
 fn examples_of(page: &str) -> String {
     let commands = EXAMPLES_OF
         .iter()
@@ -207,7 +208,7 @@ fn examples_of(page: &str) -> String {
     commands.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the exit codes of a command whose help does not list them.
+/// Returns the exit codes for the manual page of a command whose help does not list them.
 fn exit_codes_of(command: &Command) -> String {
     let is_over_links = command
         .get_arguments()
@@ -224,7 +225,8 @@ fn exit_codes_of(command: &Command) -> String {
 const EXAMPLES: &str = "EXAMPLES";
 const EXIT_STATUS: &str = "EXIT STATUS";
 
-/// True if only commands that connect use the code; the code; its meaning.
+/// Exit codes in manual pages: true if only commands that connect to a peer use the code, the code,
+/// and its meaning.
 const EXIT_CODES: [(bool, u8, &str); 10] = [
     (false, 0, "done"),
     (false, 1, "other failure"),

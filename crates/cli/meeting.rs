@@ -1,4 +1,4 @@
-//! Connecting to a peer, which may mean waiting in its session queue.
+//! Connects to a peer, and reports a wait in the daemon's session queue.
 
 use std::pin::pin;
 
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::{failure::Failure, terminal::Terminal};
 
-/// Connects, and prints on standard error if the connection is queued.
+/// Connects to a daemon. Prints a message on standard error if the daemon queues the session.
 pub(crate) async fn connect(builder: ClientBuilder, host: &str) -> Result<Client, Failure> {
     let terminal = Terminal::default();
     connect_telling(builder, host, |event| {
@@ -18,7 +18,7 @@ pub(crate) async fn connect(builder: ClientBuilder, host: &str) -> Result<Client
     .await
 }
 
-/// Connects, and passes the events meanwhile to `tell`.
+/// Connects to a daemon, and passes the events of the connection setup to `tell`.
 pub(crate) async fn connect_telling(
     builder: ClientBuilder,
     host: &str,
@@ -34,7 +34,7 @@ pub(crate) async fn connect_telling(
     }
 }
 
-/// Returns the message for a queued connection.
+/// Returns the message for a session that the daemon queued; `None` for other events.
 pub(crate) fn queued(event: &Event) -> Option<String> {
     let Event::Queued { host, most, .. } = event else {
         return None;

@@ -1,18 +1,19 @@
-//! Host names that a request to a local server may carry.
+//! Check of the `Host` header of requests to a local server, against DNS rebinding.
 //!
-//! Protects against DNS rebinding: a page of another site points its name to this machine, and the
-//! browser treats the local server as part of that site. The `Host` header shows it, since it
-//! carries the site's name.
+//! In that attack, a page of another site points its own host name to this machine, so that the
+//! browser treats the local server as part of that site. The `Host` header then carries the site's
+//! name, and the request can be rejected.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Allowed names of a server bound to loopback; a server reachable by others may have any name.
+/// Host name that requests may carry besides IP addresses and `localhost`. Only servers bound to
+/// loopback have such a limit.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnNames(Option<String>);
 
 impl OwnNames {
-    /// Returns the names of a server at `bound`, which was configured as `HOST:PORT` in `typed`;
-    /// `None` if any name is allowed.
+    /// Returns the allowed host names of a server that was configured as `HOST:PORT` in `typed` and
+    /// is bound to `bound`. `None` if `bound` is not a loopback address, which allows every name.
     pub(crate) fn of(typed: &str, bound: SocketAddr) -> Option<Self> {
         bound
             .ip()
@@ -21,8 +22,8 @@ impl OwnNames {
             .then(|| Self(Some(name_of(typed)).filter(|name| !name.is_empty())))
     }
 
-    /// Returns true if a `Host` header, or an HTTP/2 authority, is an IP address or one of the
-    /// names.
+    /// Returns true if a `Host` header, or an HTTP/2 authority, is an IP address or an allowed
+    /// name.
     pub(crate) fn has(&self, host: &str) -> bool {
         let name = name_of(host);
         let bare = name
@@ -34,7 +35,7 @@ impl OwnNames {
     }
 }
 
-/// Returns the name before the port, normalized for comparison.
+/// Returns the host name without its port, in lower case and without a final dot.
 fn name_of(host: &str) -> String {
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let name = match host.rsplit_once(':') {

@@ -1,4 +1,4 @@
-//! Locations of configuration and state.
+//! Directories of configuration and state.
 
 use std::{
     env,
@@ -14,11 +14,11 @@ use rustix::process::geteuid;
 
 use crate::failure::Failure;
 
-/// Returns the folders of this user.
+/// Returns the configuration and state directories of this user.
 ///
-/// `NICSTRIPE_HOME` takes precedence. Without it root uses `/etc/nicstripe` and
-/// `/var/lib/nicstripe` if the first exists, so that `trust add` writes the file that root's daemon
-/// reads. All others use the XDG folders.
+/// `NICSTRIPE_HOME` takes precedence. Without it, root uses `/etc/nicstripe` and
+/// `/var/lib/nicstripe` if `/etc/nicstripe` exists, so that `trust add` writes the file that root's
+/// daemon reads. Everyone else uses the XDG directories.
 pub(crate) fn home() -> Result<Home, Failure> {
     let named = env::var_os("NICSTRIPE_HOME").is_some_and(|value| !value.is_empty());
     let system = (!named && geteuid().is_root()).then(Home::system).flatten();
@@ -28,7 +28,8 @@ pub(crate) fn home() -> Result<Home, Failure> {
     }
 }
 
-/// Builds a client with the identity, the trusted peers and the address book of this machine.
+/// Returns a client builder with the private key, the trusted peers and the address book of this
+/// machine.
 pub(crate) fn client(home: &Home) -> Result<ClientBuilder, Failure> {
     Ok(Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
@@ -36,8 +37,8 @@ pub(crate) fn client(home: &Home) -> Result<ClientBuilder, Failure> {
         .address_book(AddressBook::at(home.addresses_file())))
 }
 
-/// Returns the directory of host route records: the one shared by all users if it exists, otherwise
-/// the user's state directory.
+/// Returns the directory that records installed host routes: the one shared by all users if it
+/// exists, otherwise the user's state directory.
 pub(crate) fn routes_dir(home: &Home) -> PathBuf {
     let shared = Path::new(SHARED_STATE_DIR);
     if shared.is_dir() {

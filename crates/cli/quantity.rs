@@ -1,6 +1,6 @@
 //! Parsing and formatting of sizes, rates and times.
 //!
-//! | kind | read | written |
+//! | kind | input | output |
 //! | --- | --- | --- |
 //! | size | `512`, `64K`, `1.5G` (powers of 1024, as rsync), `100MB` (powers of 1000), `100MiB` | `1.40 GiB` |
 //! | rate | `500` (KiB/s, as rsync), `10M` (MiB/s), `10MB` (MB/s), `100Mbit` (Mbit/s), all with or without `/s` | `235.1 MB/s` |
@@ -10,7 +10,7 @@ use std::{fmt, time::Duration};
 
 use nicstripe::BitRate;
 
-/// Parses a size in bytes.
+/// Parses a size such as `64K`, and returns it in bytes.
 pub(crate) fn parse_size(text: &str) -> Result<u64, QuantityError> {
     let wrong = || QuantityError::Size {
         text: text.to_owned(),
@@ -25,7 +25,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, QuantityError> {
         .ok_or_else(wrong)
 }
 
-/// Parses a rate; zero means no limit, as in rsync.
+/// Parses a rate such as `10M` or `100Mbit`. Zero means no limit, as in rsync.
 pub(crate) fn parse_rate(text: &str) -> Result<BitRate, QuantityError> {
     let wrong = || QuantityError::Rate {
         text: text.to_owned(),
@@ -74,7 +74,7 @@ pub(crate) enum QuantityError {
     Time { text: String },
 }
 
-/// A size, printed as `512 B`, `64.0 KiB` or `1.40 GiB`.
+/// Size in bytes, printed as `512 B`, `64.0 KiB` or `1.40 GiB`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size(pub(crate) u64);
 
@@ -93,12 +93,12 @@ impl fmt::Display for Size {
     }
 }
 
-/// A rate in decimal bytes, printed as `235.1 MB/s`.
+/// Rate, printed in decimal bytes per second as `235.1 MB/s`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Speed(pub(crate) BitRate);
 
 impl Speed {
-    /// Returns the number alone, in the unit in which the other speed is printed.
+    /// Returns the number without its unit, in the unit in which `other` is printed.
     pub(crate) fn in_unit_of(self, other: Speed) -> String {
         let (unit, _) = other.unit();
         format!("{:.1}", self.bytes_per_second() / unit)
@@ -124,7 +124,7 @@ impl fmt::Display for Speed {
     }
 }
 
-/// A duration, printed as `0:07`, `12:30` or `1:02:03`; fractions of a second are dropped.
+/// Duration, printed as `0:07`, `12:30` or `1:02:03`. Fractions of a second are dropped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock(pub(crate) Duration);
 
@@ -139,7 +139,7 @@ impl fmt::Display for Clock {
     }
 }
 
-/// A count with a comma between thousands, as in rsync.
+/// Count, printed with a comma between groups of three digits, as in rsync.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grouped(pub(crate) u64);
 
@@ -157,8 +157,7 @@ impl fmt::Display for Grouped {
     }
 }
 
-/// Splits `1.5G` into 1.5 and `G`. `None` unless the text begins with digits with at most one
-/// point.
+/// Splits `1.5G` into 1.5 and `G`. `None` unless the text begins with a decimal number.
 fn split(text: &str) -> Option<(f64, &str)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -186,7 +185,8 @@ fn bytes_of(suffix: &str) -> Option<f64> {
     Some(1000_f64.powi(decimal))
 }
 
-/// Rounds to a whole number; `None` above 2^63, so that the conversion is always exact.
+/// Rounds to an integer. `None` for a negative number or one of 2^63 and more, since a larger `f64`
+/// may not convert exactly.
 fn to_whole(value: f64) -> Option<u64> {
     (0.0..MOST).contains(&value).then(|| value.round() as u64)
 }

@@ -1,4 +1,5 @@
-//! Helper process that changes routes; its code is in nicstripe-link.
+//! Helper process that changes host routes with the privileges that the main process drops. Its
+//! code is in nicstripe-link.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,4 +1,5 @@
-//! `nicstripe routes`: installed host routes and changed MTUs.
+//! `nicstripe routes`: lists and removes host routes that nicstripe installed, and restores MTUs
+//! that it changed.
 
 use std::io;
 
@@ -25,7 +26,7 @@ enum Action {
 }
 
 impl RoutesArgs {
-    /// Lists or removes them.
+    /// Lists the host routes, or removes those of ended processes and restores their MTUs.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let state_dir = places::routes_dir(&places::home()?);
         match self.action {

@@ -1,4 +1,4 @@
-//! Async runtimes for the library.
+//! Tokio runtimes for commands.
 
 use std::{num::NonZero, thread};
 
@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::Failure;
 
-/// Creates a runtime with one thread per core.
+/// Builds a runtime with one worker thread per core.
 pub(crate) fn threaded() -> Result<Runtime, Failure> {
     check_threads(cores() + others()).map_err(Failure::Runtime)?;
     Builder::new_multi_thread()
@@ -17,11 +17,11 @@ pub(crate) fn threaded() -> Result<Runtime, Failure> {
         .map_err(Failure::Runtime)
 }
 
-/// Creates a runtime on the calling thread alone.
+/// Builds a runtime that runs all tasks on the calling thread.
 ///
-/// `demo` needs it because its children are killed when the thread that started them ends, and the
-/// main thread ends last. `dial` uses it because one thread carries one connection faster than ssh
-/// encrypts, and several would spend as much on waking each other.
+/// `demo` needs it because its child processes are killed when the thread that started them ends,
+/// and the main thread ends last. `dial` uses it because one thread carries one connection faster
+/// than ssh encrypts; more threads would spend as much CPU time on waking each other.
 pub(crate) fn local() -> Result<Runtime, Failure> {
     check_threads(others()).map_err(Failure::Runtime)?;
     Builder::new_current_thread()
@@ -34,16 +34,17 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Number of threads besides those of the runtime.
+/// Returns the number of threads that a command starts besides the runtime's workers.
 ///
-/// The library has file threads and one for deferred work. Name lookup, the address book, a tree
-/// and a pipe take one thread each. A runtime that cannot start its own threads panics, and its
-/// drop then waits forever for those that it did start.
+/// The library has file threads and one thread for deferred work. Name lookup, the address book, a
+/// tree and a pipe take one thread each. The number is checked before the start: a runtime that
+/// cannot start its own threads panics, and its drop then waits forever for those it did start.
 fn others() -> usize {
     cores().clamp(2, 8) + 5
 }
 
-/// Raises the limit of open files to the hard limit: each forwarded connection takes one.
+/// Raises the soft limit of open files (RLIMIT_NOFILE) to the hard limit, since each forwarded
+/// connection takes one.
 pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(

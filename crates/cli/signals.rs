@@ -1,31 +1,31 @@
-//! Signal handling of commands.
+//! Signal handling of commands: SIGINT, SIGTERM, SIGHUP and SIGUSR1.
 
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::{exit::Exit, failure::Failure};
 
-/// Request by a signal.
+/// Action that a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signalled {
-    /// End the process: orderly at the first signal, immediately at the second.
+    /// End the process: cleanly at the first signal, immediately at the second.
     Stop(Stop),
     /// Print the progress (SIGUSR1).
     Status,
-    /// Reload the configuration (SIGHUP), if enabled.
+    /// Reload the configuration (SIGHUP, only if [`Signals::reload_on_hangup`] was called).
     Reload,
 }
 
-/// Signal that ends the process.
+/// Signal that asked the process to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// SIGINT, as sent by Ctrl-C.
+    /// SIGINT, which Ctrl-C sends.
     Interrupt,
     /// SIGTERM from a service manager, or SIGHUP from a closed terminal.
     Terminate,
 }
 
 impl Stop {
-    /// Exits immediately, without cleanup, as the second signal requests.
+    /// Exits immediately and without cleanup, as the second signal requests.
     pub(crate) fn at_once(self) -> ! {
         std::process::exit(Exit::of_stop(self).code().into())
     }
@@ -41,8 +41,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers; no handled signal ends the process by default any more. Must be
-    /// called inside a runtime.
+    /// Installs the signal handlers, so that these signals no longer end the process by default.
+    /// Must be called inside a runtime.
     pub(crate) fn take() -> Result<Self, Failure> {
         let take = |kind| signal(kind).map_err(Failure::Signals);
         Ok(Self {
@@ -54,7 +54,8 @@ impl Signals {
         })
     }
 
-    /// Makes SIGHUP reload the configuration. Only for daemons: a closed terminal sends SIGHUP too.
+    /// Makes SIGHUP reload the configuration instead of ending the process. Only for daemons, since
+    /// a closed terminal sends SIGHUP too.
     pub(crate) fn reload_on_hangup(&mut self) {
         self.reloads = true;
     }
@@ -69,7 +70,7 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal that ends the process. Cancel safe.
+    /// Waits for a signal that ends the process, and ignores the others. Cancel safe.
     pub(crate) async fn stop(&mut self) -> Stop {
         loop {
             if let Signalled::Stop(stop) = self.next().await {

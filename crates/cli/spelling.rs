@@ -1,6 +1,7 @@
-//! Suggestions for mistyped words.
+//! Suggestions for misspelled words.
 
-/// Returns the closest of `known` within two typing errors, or within one for a short word.
+/// Returns the word of `known` that is closest to `typed`: within two typing errors, or within one
+/// if the word has fewer than six letters.
 ///
 /// An error is an added, missing, changed or transposed letter. Case and a domain after the typed
 /// name are ignored.
@@ -17,11 +18,12 @@ pub(crate) fn nearest<'a>(
         .min_by_key(|word| distance(word))
 }
 
-/// Words shorter than this allow one error: two would turn them into another word.
+/// Letters from which a word may have two typing errors instead of one. Two errors would turn a
+/// shorter word into another one.
 const SHORT: usize = 6;
 
-/// Returns the number of errors: the restricted Damerau-Levenshtein distance (optimal string
-/// alignment).
+/// Returns the number of typing errors between two words: the restricted Damerau-Levenshtein
+/// distance (optimal string alignment).
 fn slips(one: &str, other: &str) -> usize {
     let [one, other] = [one, other].map(|word| {
         word.to_lowercase()
@@ -45,7 +47,7 @@ fn slips(one: &str, other: &str) -> usize {
     rows[one.len()][other.len()]
 }
 
-/// Compared letters, as many as a DNS label has.
+/// Number of leading letters compared, the maximum of a DNS label.
 const LONGEST: usize = 63;
 
 #[cfg(test)]

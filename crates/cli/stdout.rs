@@ -1,4 +1,4 @@
-//! Standard output, for results only.
+//! Standard output, which carries results only.
 
 use std::{
     fmt::Display,
@@ -7,9 +7,12 @@ use std::{
 
 use crate::failure::Failure;
 
-/// Prints one line of a result; styles reach only a terminal that supports them.
+/// Prints one line of a result. Styles are stripped unless standard output is a terminal that
+/// supports them.
 ///
-/// Errors: [`Failure::Output`], including a closed pipe, which the caller treats as the end.
+/// # Errors
+///
+/// [`Failure::Output`], also for a closed pipe, which the caller treats as the end.
 pub(crate) fn line(line: impl Display) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();
     writeln!(stdout, "{line}")

@@ -1,4 +1,4 @@
-//! Tables on a terminal.
+//! Text tables with aligned columns.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,14 @@ pub(crate) fn stdout_width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Pads columns to their widest cell: the first and last left-aligned, the others right-aligned.
+/// Pads all cells of a column to the widest one. The first and last column are left-aligned, the
+/// others right-aligned.
 pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     aligned_rows(rows)
 }
 
-/// Like [`aligned`], for rows of any length; all rows have the length of the first.
+/// Like [`aligned`], for a column count known only at run time. All rows must have as many cells as
+/// the first.
 pub(crate) fn aligned_rows<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<String> {
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
     let width = |column: usize| {

@@ -14,8 +14,8 @@ use clap::builder::styling::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Standard error, shared by messages, logs and bars so that their lines do not mix. Clones share
-/// the terminal.
+/// Standard error, shared by messages, logs and progress bars so that their lines do not mix.
+/// Clones share the same state.
 ///
 /// Write errors are ignored: a user who closed standard error does not want the output.
 #[derive(Debug, Clone)]
@@ -44,25 +44,25 @@ impl Terminal {
         io::stderr().is_terminal()
     }
 
-    /// Returns true if lines can be redrawn; a terminal called dumb, or without a name, shows plain
-    /// text only.
+    /// Returns true if standard error is a terminal that can redraw lines: `TERM` is set and not
+    /// `dumb`.
     pub(crate) fn can_redraw(&self) -> bool {
         self.is_interactive()
             && env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb")
     }
 
-    /// Returns the width of the terminal in columns, if known.
+    /// Returns the width of the terminal on standard error in columns, if known.
     pub(crate) fn columns(&self) -> Option<u16> {
         let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
         Some(size.ws_col).filter(|columns| *columns > 0)
     }
 
-    /// Returns the bars; hidden until [`Terminal::show_bars`].
+    /// Returns the set of progress bars, which is hidden until [`Terminal::show_bars`].
     pub(crate) fn bars(&self) -> &MultiProgress {
         &self.bars
     }
 
-    /// Shows the bars, redrawn at most [`REDRAWS_PER_SECOND`] times per second.
+    /// Shows the progress bars, and redraws them at most [`REDRAWS_PER_SECOND`] times a second.
     pub(crate) fn show_bars(&self) {
         self.bars
             .set_draw_target(ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
@@ -76,7 +76,7 @@ impl Terminal {
         }
     }
 
-    /// Sets the format of later messages.
+    /// Sets the format of all later messages.
     pub(crate) fn speak(&self, voice: Voice) {
         self.voice.store(voice as u8, Ordering::Relaxed);
     }
@@ -94,24 +94,25 @@ impl Terminal {
         });
     }
 
-    /// Prints a line of a result on standard output; write errors are ignored.
+    /// Prints one line of a result on standard output, above the progress bars. Ignores write
+    /// errors.
     pub(crate) fn result(&self, line: impl Display) {
         self.bars.suspend(|| {
             let _ = writeln!(anstream::stdout().lock(), "{line}");
         });
     }
 
-    /// Prints an error that ends the command.
+    /// Prints the error that ends the command, after `error:`.
     pub(crate) fn error(&self, text: &str) {
         self.labelled(Priority::Error, ERROR, "error:", text);
     }
 
-    /// Prints a warning, which does not end the command.
+    /// Prints a problem that does not end the command, after `warning:`.
     pub(crate) fn warning(&self, text: &str) {
         self.labelled(Priority::Warning, WARNING, "warning:", text);
     }
 
-    /// Prints advice on the last error.
+    /// Prints advice on the error or warning before, after `hint:`.
     pub(crate) fn hint(&self, text: &str) {
         self.labelled(Priority::Info, HINT, "hint:", text);
     }
@@ -127,15 +128,15 @@ impl Terminal {
     }
 }
 
-/// Format of messages.
+/// Format of messages on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Voice {
-    /// Plain text for a user.
+    /// Plain text, for a user.
     Plain,
-    /// Lines with a priority and without the time, for the systemd journal.
+    /// Lines with an sd-daemon(3) priority and without the time, for the systemd journal.
     Journal,
-    /// Log records, for programs.
+    /// Log records, for programs that read the log.
     Records,
 }
 
@@ -154,10 +155,10 @@ impl Display for Priority {
     }
 }
 
-/// Returns true if standard error is the systemd journal: `JOURNAL_STREAM` names its device and
-/// inode.
+/// Returns true if standard error is the systemd journal: the device and inode in `JOURNAL_STREAM`
+/// are those of standard error.
 ///
-/// A set variable alone proves nothing, since a child may inherit it and write elsewhere.
+/// The variable alone proves nothing, since a child process may inherit it and write elsewhere.
 fn is_journal() -> bool {
     let Some(named) = env::var("JOURNAL_STREAM").ok() else {
         return false;
@@ -166,7 +167,7 @@ fn is_journal() -> bool {
         .is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Logs are written through the terminal like messages.
+/// Makes the log write its lines above the progress bars, as messages are.
 impl<'a> MakeWriter<'a> for Terminal {
     type Writer = LogWriter<'a>;
 
@@ -175,7 +176,7 @@ impl<'a> MakeWriter<'a> for Terminal {
     }
 }
 
-/// Writer of one log line; the subscriber passes each line in one call.
+/// Writer of log lines for `tracing_subscriber`, which passes each line in one call.
 ///
 /// Never fails, because the subscriber would report the error on the same standard error and panic.
 pub(crate) struct LogWriter<'a> {
@@ -199,5 +200,6 @@ const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
 
-/// Fast enough to look alive, slow enough to cost nothing (as in nextest and jj).
+/// Redraws of the progress bars per second: enough to look live, and too few to cost CPU time (as
+/// in nextest and jj).
 const REDRAWS_PER_SECOND: u8 = 10;

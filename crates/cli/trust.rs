@@ -1,4 +1,4 @@
-//! `nicstripe trust`: manages trusted peers.
+//! `nicstripe trust`: adds, lists and removes trusted peers.
 
 mod reader;
 
@@ -52,7 +52,7 @@ enum Action {
 }
 
 impl Trust {
-    /// Changes or prints the list.
+    /// Adds, lists or removes trusted peers in the peers file.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let path = places::home()?.peers_file();
         match self.action {
@@ -97,15 +97,15 @@ impl Trust {
 }
 
 /// Returns a peer's name if a shell needs no quotes for it. The name may come from the peer's own
-/// line, so that no part of it may be executed.
+/// key line, and a shell must not execute any part of it.
 fn plain_name(peer: &Peer) -> Option<&str> {
     let name = peer.name.as_ref()?.as_str();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (name.bytes().all(is_plain) && !name.starts_with('-')).then_some(name)
 }
 
-/// Rejects the key of this machine, a line copied from the wrong terminal. A machine without a key
-/// accepts any.
+/// Rejects this machine's own key, which a user copied from the wrong terminal. If this machine has
+/// no key yet, every key is accepted.
 fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
     match Identity::load(&places::home()?.identity_file()) {
         Ok(own) if own.public_key() == *key => Err(Failure::OwnKey {
@@ -115,7 +115,7 @@ fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
     }
 }
 
-/// Parses the output of `nicstripe key`, or a line of the peers file with its options.
+/// Parses the output of `nicstripe key`, optionally with options before it as in the peers file.
 fn parse_line(text: &str) -> Result<(PublicLine, PeerOptions), LineError> {
     let text = text.trim();
     let has_options = !text.starts_with(PublicKey::KIND) && text.contains(PublicKey::KIND);
@@ -163,14 +163,14 @@ fn table(peers: &Peers) -> Vec<String> {
     rows.iter().zip(peers.iter()).map(line).collect()
 }
 
-/// Returns the peer's name, or [`NO_NAME`].
+/// Returns the peer's name, or a dash if it has none.
 pub(crate) fn name_of(peer: &Peer) -> String {
     peer.name
         .as_ref()
         .map_or_else(|| NO_NAME.to_owned(), ToString::to_string)
 }
 
-/// Returns the rights of a peer as a sentence without its subject.
+/// Returns a peer's rights as text for `trust list`, such as `may read, write and replace`.
 pub(crate) fn rights(options: &PeerOptions) -> String {
     let mut text = match options.access {
         Access::Full => "may read, write and replace".to_owned(),
@@ -193,7 +193,7 @@ pub(crate) fn rights(options: &PeerOptions) -> String {
     text
 }
 
-/// A dash, so that programs can split the columns of `trust list`.
+/// Printed for a peer without a name: a dash, so that programs can split `trust list` into columns.
 const NO_NAME: &str = "-";
 
 #[cfg(test)]

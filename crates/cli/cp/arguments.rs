@@ -147,12 +147,12 @@ pub(crate) struct Cp {
 }
 
 impl Cp {
-    /// Returns the sources: all paths but the last. Empty if there is only one path.
+    /// Returns the sources: all paths but the last. Empty if at most one path was given.
     pub(crate) fn sources(&self) -> &[OsString] {
         self.paths.split_last().map_or(&[], |(_, sources)| sources)
     }
 
-    /// Returns true if `-h` requests help, as in rsync: no paths to copy follow.
+    /// Returns true if `-h` asks for help, as in rsync: fewer than two paths were given with it.
     pub(crate) fn asks_for_help(&self) -> bool {
         self.human_readable && self.paths.len() < 2
     }
@@ -163,7 +163,7 @@ impl Cp {
     }
 }
 
-/// When host routes are installed.
+/// Policy for host routes to the peer (`--routes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Routes {
     /// If binding sockets to the interface does not suffice, and privileges allow it
@@ -184,7 +184,7 @@ impl From<Routes> for RoutePolicy {
     }
 }
 
-/// When progress is shown.
+/// Policy for progress output (`--progress`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Progress {
     /// Bars, on a terminal
@@ -195,7 +195,7 @@ pub(crate) enum Progress {
     Never,
 }
 
-/// Parses a port; the error explains `-P` to users of rsync.
+/// Parses a TCP port. The error message explains that `-P` is not rsync's option of that letter.
 pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(0) | Err(_) => {
@@ -206,8 +206,8 @@ pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Parses a link. Its rate has the units of `--bwlimit`, so that a letter has one meaning per
-/// command.
+/// Parses a link, `LOCAL[=REMOTE][@RATE]`. The rate has the units of `--bwlimit`, so that a unit
+/// means the same in all options.
 pub(crate) fn parse_link(text: &str) -> Result<LinkRequest, String> {
     let (ends, cap) = match text.rsplit_once('@') {
         Some((ends, rate)) => (
@@ -225,7 +225,8 @@ pub(crate) fn parse_link(text: &str) -> Result<LinkRequest, String> {
     })
 }
 
-/// One line per paragraph: clap wraps them to the terminal's width.
+/// Explanation of SRC and DST in the help. Each paragraph is one line, which clap wraps to the
+/// width of the terminal.
 const LOCATIONS: &str = "\
 Either all SRC are remote or DST is: HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
 A colon before the first slash makes it remote: write ./a:b for a local file, and ./- for a file named -. \
@@ -279,7 +280,7 @@ Exit codes:
   130  SIGINT
   143  SIGTERM";
 
-/// The port printed as the default must be the library's.
+/// The help states the default port as a number, which must be that of the library.
 const _: () = assert!(DEFAULT_PORT == 7747);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Progress bars: a total and one per link.
+//! Progress bars of a copy: one for the total and one per link.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Progress bars of one copy. They appear after [`PATIENCE`] and stay unchanged at the end.
+/// Progress bars of one copy. They appear [`PATIENCE`] after its start, and the last state stays on
+/// the screen.
 #[derive(Debug)]
 pub(crate) struct Bars {
     terminal: Terminal,
@@ -24,7 +25,7 @@ pub(crate) struct Bars {
 }
 
 impl Bars {
-    /// Creates the bars of a file with this name.
+    /// Creates the progress bars of a copy, labelled with the name of its source.
     pub(crate) fn new(terminal: &Terminal, name: String) -> Self {
         let total = terminal
             .bars()
@@ -40,7 +41,7 @@ impl Bars {
         }
     }
 
-    /// Draws the current state; to be called at every change, and at least some times per second.
+    /// Draws the state of the copy. To be called after every event, and several times a second.
     pub(crate) fn draw(&mut self, view: &View) {
         let Some(progress) = &view.progress else {
             return;
@@ -71,7 +72,7 @@ impl Bars {
         }
     }
 
-    /// Freezes the bars; later output goes below them.
+    /// Freezes the bars in their last state. Later output appears below them.
     pub(crate) fn finish(&self) {
         if self.shown {
             self.links
@@ -84,7 +85,8 @@ impl Bars {
             .set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
 
-    /// Hides the bars if the terminal is too narrow: wrapped lines cannot be redrawn.
+    /// Switches to a layout without bars if the terminal has fewer than [`LEAST_COLUMNS`] columns,
+    /// since a wrapped line cannot be redrawn.
     fn fit(&mut self) {
         let is_narrow = self
             .terminal
@@ -129,7 +131,7 @@ fn is_shown(link: &LinkProgress) -> bool {
     link.bytes > 0 || !matches!(link.state, LinkState::LeftOut(_))
 }
 
-/// A bar stays empty while its total is unknown.
+/// Sets the total of a bar in bytes. A bar without a total stays empty.
 fn set_length(bar: &ProgressBar, size: Option<u64>) {
     match size {
         Some(size) => bar.set_length(size),
@@ -178,7 +180,7 @@ fn link_message(link: &LinkProgress, is_narrow: bool) -> String {
     }
 }
 
-/// Truncates a name to the column width. Keeps the end, which distinguishes files of one kind.
+/// Truncates a name to `width` columns. Keeps its end, which distinguishes files of one kind.
 fn shortened(name: &str, width: usize) -> String {
     let count = name.chars().count();
     match count <= width {
@@ -196,20 +198,21 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-/// The prefix is [`NAME_WIDTH`] wide; the message leaves a bar of 20 columns on a terminal of 80.
+/// Layout of the bars. The prefix has [`NAME_WIDTH`] columns, and the message leaves 20 columns for
+/// the bar on a terminal of 80.
 const TOTAL: &str = "{prefix:16!} {wide_bar:.green/white.dim} {msg:42!}";
 const LINK: &str = "{prefix:>16!} {wide_bar:.cyan/white.dim} {msg:42!}";
 const NAME_WIDTH: usize = 16;
 
-/// Style for 40 columns, without bars.
+/// Layout without bars, for terminals of 40 columns and more.
 const NARROW: &str = "{prefix:10!} {msg:28!}";
 const NARROW_LINK: &str = "{prefix:>10!} {msg:28!}";
 const NARROW_NAME: usize = 10;
 
-/// Narrower terminals have no space for a bar.
+/// Minimum columns of a terminal for the layout with bars.
 const LEAST_COLUMNS: u16 = 66;
 
-/// Delay before the first bar: on shorter copies it would only flicker (as in jj).
+/// Delay before the bars appear. On a shorter copy they would only flicker (as in jj).
 const PATIENCE: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

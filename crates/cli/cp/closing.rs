@@ -1,4 +1,4 @@
-//! The closing lines of a copy: its result, rate and bottleneck.
+//! Closing lines of a copy: its result, its rate, and the bottleneck.
 
 use std::{
     collections::BTreeSet,
@@ -18,17 +18,18 @@ use super::{
 };
 use crate::quantity::{Size, Speed};
 
-/// Source and target of a copy, as printed.
+/// Source and target of a copy, as printed in the closing lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ends {
     from: String,
     to: String,
-    /// True if the received data is on a disk.
+    /// True if the target is a file, so that received data is on a disk; false for standard output.
     is_durable: bool,
 }
 
 impl Ends {
-    /// Describes source and target as typed, and names a single file created in a directory.
+    /// Formats source and target as typed. Appends the file name if a single file is copied into a
+    /// directory.
     pub(crate) fn of(cp: &Cp) -> Self {
         let shown = |word: &OsStr| escaped(word.as_bytes());
         let (target, is_pipe) = (cp.target(), cp.target() == "-");
@@ -55,7 +56,8 @@ impl Ends {
     }
 }
 
-/// Returns the name that a source gets in a directory; `None` if its content is meant.
+/// Returns the file name that a source gets in a target directory. `None` if it is standard input,
+/// or ends with a slash, so that only its content is copied.
 fn own_name(source: &OsStr) -> Option<String> {
     match Location::parse(source).ok()? {
         Location::Local(path) if !source.as_bytes().ends_with(b"/") => {
@@ -77,8 +79,8 @@ pub(crate) fn lines(report: &Report, ends: &Ends) -> Vec<String> {
         .collect()
 }
 
-/// `disk.img → nas:disk.img  300.0 MiB in 1.4 s (230.0 MB/s over eth1, eth2), verified and on
-/// disk`.
+/// Returns the first closing line, such as `disk.img → nas:disk.img  300.0 MiB in 1.4 s (230.0 MB/s
+/// over eth1, eth2), verified and on disk`.
 fn outcome(report: &Report, ends: &Ends) -> String {
     let time = Took(report.elapsed);
     let moved = moved(report);
@@ -128,7 +130,7 @@ fn outcome(report: &Report, ends: &Ends) -> String {
     line
 }
 
-/// Duration of a copy: `2.3 s`, or `12 ms`.
+/// Duration of a copy, printed as `2.3 s` or `12 ms`.
 struct Took(Duration);
 
 impl fmt::Display for Took {
@@ -140,8 +142,8 @@ impl fmt::Display for Took {
     }
 }
 
-/// Returns the outcome of a tree without bytes to transfer: nothing, or only empty files, was
-/// copied.
+/// Returns the closing line of a tree copy that transferred no bytes: nothing, or only empty files,
+/// was copied.
 fn without_bytes(report: &Report, tree: &TreeReport) -> String {
     let time = Took(report.elapsed);
     match tree_summary::files_per_second(report) {
@@ -152,8 +154,8 @@ fn without_bytes(report: &Report, tree: &TreeReport) -> String {
     }
 }
 
-/// `99.9 % of 235.4 MB/s, limited by the cables; not used: eth3 (no carrier)`; `None` if there is
-/// nothing to report.
+/// Returns the second closing line, such as `99.9 % of 235.4 MB/s, limited by the cables; not used:
+/// eth3 (no carrier)`. `None` if there is nothing to report.
 fn links(report: &Report) -> Option<String> {
     let is_brief = is_brief(report);
     let part = report
@@ -181,7 +183,7 @@ fn links(report: &Report) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// Returns the interfaces that carried data, each once.
+/// Returns the names of the interfaces that carried data, without duplicates.
 fn carriers(report: &Report) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let carried = report
@@ -195,7 +197,8 @@ fn carriers(report: &Report) -> Vec<String> {
         .collect()
 }
 
-/// Returns the interfaces that carried nothing, with the reason; omits those that a warning names.
+/// Returns the names of the interfaces that carried no data, each with the reason. Omits those that
+/// a warning names already.
 fn unused(report: &Report, is_brief: bool) -> Vec<String> {
     let carries = |name: &str| {
         report
@@ -225,7 +228,8 @@ fn unused(report: &Report, is_brief: bool) -> Vec<String> {
     .collect()
 }
 
-/// Returns the reason why a link carried nothing; `None` if the copy ended before it could.
+/// Returns the reason why a link carried no data. `None` if the copy ended before the link could be
+/// used.
 fn why_idle(link: &LinkReport, is_brief: bool) -> Option<String> {
     match &link.state {
         LinkState::Down(why) => Some(escaped(why.as_bytes())),
@@ -240,15 +244,16 @@ fn moved(report: &Report) -> u64 {
     report.size.saturating_sub(report.resumed_bytes)
 }
 
-/// Returns true if start and end dominate the copy, so that its rate says little about the links.
+/// Returns true if connection setup and teardown dominate the time of the copy, so that its rate
+/// says little about the links.
 fn is_brief(report: &Report) -> bool {
     report.limited_by == Limit::Latency || report.moving < BRIEF || moved(report) < SMALL
 }
 
-/// Copies of fewer bytes are printed without a rate.
+/// Minimum bytes of a copy whose rate is printed.
 const TOLD_RATE: u64 = 1 << 20;
 
-/// Below this duration, or [`SMALL`] bytes, the rate is not compared with the capacity of the
+/// Minimum duration, and minimum bytes, of a copy whose rate is compared with the capacity of the
 /// links.
 const BRIEF: Duration = Duration::from_secs(1);
 const SMALL: u64 = 16 << 20;

@@ -1,4 +1,5 @@
-//! Copy kinds: source, target, and the rules for trailing slashes.
+//! Copy kinds, by direction and type of source. A trailing slash on a path selects the content of a
+//! directory.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,42 +16,45 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Kind of a copy, with sources and target.
+/// Direction of a copy and type of its source, with all paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CopyKind {
-    /// One local file to the daemon.
+    /// One local file is sent to the daemon.
     Put {
         source: PathBuf,
-        /// Name at the daemon; `None` keeps the file's name, in the daemon's root.
+        /// Target name at the daemon; `None` keeps the file's name, in the daemon's root.
         name: Option<Name>,
     },
-    /// One file from the daemon.
+    /// One file is received from the daemon.
     Get { name: Name, target: PathBuf },
-    /// Local files and trees to the daemon.
+    /// Local files and trees are sent to the daemon.
     PutTree {
-        /// Local sources. A trailing slash means the content of a directory.
+        /// Local sources. A trailing slash selects the content of a directory.
         sources: Vec<PathBuf>,
-        /// Directory at the daemon; `None` is the root.
+        /// Target directory at the daemon; `None` is the daemon's root.
         name: Option<Name>,
-        /// True if the only source gets this name itself, unless a directory of that name exists.
+        /// True if the only source is renamed to the target name. A directory of that name, if it
+        /// exists, gets the source inside instead.
         as_name: bool,
     },
-    /// Files and trees from the daemon.
+    /// Files and trees are received from the daemon.
     GetTree {
-        /// Name of each source, and true if its content is meant. `None` is the daemon's root.
+        /// Name of each source at the daemon, or `None` for its root, and true if only the content
+        /// of that directory is copied.
         sources: Vec<(Option<Name>, bool)>,
         target: PathBuf,
-        /// True if the only source gets this name itself, unless a directory of that name exists.
+        /// True if the only source is renamed to the target name. A directory of that name, if it
+        /// exists, gets the source inside instead.
         as_name: bool,
     },
-    /// Standard input to a file of the daemon.
+    /// Standard input is sent to a file at the daemon.
     PutPipe { name: Name },
-    /// A file of the daemon to standard output.
+    /// A file at the daemon is written to standard output.
     GetPipe { name: Name },
 }
 
 impl CopyKind {
-    /// Determines the daemon and the copy kind from the arguments.
+    /// Determines the daemon and the copy kind from the typed sources and target.
     pub(super) fn of(cp: &Cp) -> Result<(Remote, Self), Failure> {
         let sources = cp
             .sources()
@@ -74,8 +78,7 @@ impl CopyKind {
         }
     }
 
-    /// Returns the printed name of the source: the file name without folders, or the number of
-    /// sources.
+    /// Returns the source as printed: the file name without directories, or the number of sources.
     pub(crate) fn file_name(&self) -> String {
         match self {
             Self::Put { source, .. } => shown_name(source),
@@ -95,7 +98,7 @@ impl CopyKind {
         }
     }
 
-    /// Returns true for a single file whose size is known once it is open.
+    /// Returns true for a copy of a single file, whose size is known once the file is open.
     pub(crate) fn is_one_file(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Get { .. })
     }
@@ -105,7 +108,7 @@ fn shown_name(path: &Path) -> String {
     escaped(path.file_name().unwrap_or(path.as_os_str()).as_bytes())
 }
 
-/// Requires all sources of a copy to the daemon to be local; there is at least one.
+/// Returns the local paths of the sources. Rejects remote sources.
 fn local_sources(sources: Vec<Location>) -> Result<Vec<PathBuf>, PlanError> {
     let is_mixed = sources
         .iter()
@@ -118,7 +121,8 @@ fn local_sources(sources: Vec<Location>) -> Result<Vec<PathBuf>, PlanError> {
     local.collect()
 }
 
-/// Requires all sources of a copy from the daemon to be at one daemon; there is at least one.
+/// Returns the remote paths of the sources. Rejects local sources, and sources at different
+/// daemons.
 fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
     let is_mixed = sources
         .iter()
@@ -253,8 +257,8 @@ fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, C
     ))
 }
 
-/// Rejects sources that would collide. `names` are the names in the target, `None` for a source
-/// whose content is meant.
+/// Rejects several sources with `--files-from`, with `--delete` if the content of one is copied, or
+/// with equal names in the target. `names` has `None` for a source whose content is copied.
 pub(super) fn check_sources(
     names: Vec<Option<&[u8]>>,
     is_listed: bool,
@@ -278,7 +282,8 @@ pub(super) fn check_sources(
     }
 }
 
-/// Returns true if a path means the content of a directory: it ends with a slash, `.` or `..`.
+/// Returns true if a path selects the content of a directory: it ends with a slash, or its last
+/// component is `.` or `..`.
 fn means_content(path: &[u8]) -> bool {
     path.ends_with(b"/") || matches!(path.rsplit(|byte| *byte == b'/').next(), Some(b"." | b".."))
 }

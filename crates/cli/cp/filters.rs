@@ -1,27 +1,28 @@
-//! Include and exclude patterns of a tree, in typed order: the last match decides.
+//! Include and exclude patterns of a tree copy. The last matching pattern in typed order decides.
 
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
-/// Patterns and pattern files, in the order of the command line.
+/// Patterns and pattern files of `--include`, `--exclude` and `--exclude-from`, in typed order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Filters(pub(crate) Vec<Filter>);
 
-/// One option of the command line.
+/// Value of `--include`, `--exclude` or `--exclude-from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Filter {
     Exclude(String),
-    /// Include matching entries again.
+    /// Pattern whose entries are included although an earlier pattern excludes them.
     Include(String),
-    /// Patterns in a file, one per line.
+    /// File with one pattern per line.
     ExcludeFrom(PathBuf),
 }
 
 impl Filters {
-    /// Returns the first pattern if it includes something before anything is excluded.
+    /// Returns the first pattern if it is an `--include`.
     ///
-    /// This is the order for rsync, where the first match decides. Here it would copy nothing.
+    /// rsync expects this order, since the first match decides there. Here the last match decides,
+    /// so an include has no effect before an exclude.
     pub(crate) fn idle_include(&self) -> Option<&str> {
         match self.0.first() {
             Some(Filter::Include(pattern)) => Some(pattern),
@@ -29,7 +30,8 @@ impl Filters {
         }
     }
 
-    /// Returns an invalid pattern: an empty one, or an include that begins with `!`.
+    /// Returns an invalid pattern: an empty one, a lone `!`, or an `--include` that begins with
+    /// `!`.
     pub(crate) fn senseless(&self) -> Option<&str> {
         self.0.iter().find_map(|filter| match filter {
             Filter::Exclude(pattern) if matches!(pattern.as_str(), "" | "!") => {
@@ -44,8 +46,8 @@ impl Filters {
 }
 
 impl Filter {
-    /// Returns the typed pattern as a line of gitignore(5). `None` for a file, which has lines
-    /// already.
+    /// Returns the pattern as a line of gitignore(5). `None` for a pattern file, which has such
+    /// lines already.
     pub(crate) fn line(&self) -> Option<String> {
         match self {
             Self::Exclude(pattern) => Some(literal(pattern)),
@@ -55,7 +57,8 @@ impl Filter {
     }
 }
 
-/// Escapes a leading `#`: a typed pattern is never a comment, unlike a line.
+/// Escapes a leading `#`. In a pattern file it begins a comment, and in a typed pattern it does
+/// not.
 fn literal(pattern: &str) -> String {
     match pattern.starts_with('#') {
         true => format!("\\{pattern}"),
@@ -113,7 +116,7 @@ impl FromArgMatches for Filters {
     }
 }
 
-/// Returns the values of an option, each with its index on the command line.
+/// Returns the values of an option, each with its position on the command line.
 fn of<T: Clone + Send + Sync + 'static>(
     matches: &ArgMatches,
     id: &str,

@@ -1,7 +1,7 @@
-//! Expansion of patterns in remote sources.
+//! Expansion of shell patterns in remote sources.
 //!
-//! The client lists directories and selects matching names; the daemon sees no pattern. A name that
-//! exists literally is used as it is, whatever characters it has.
+//! The client lists remote directories and selects the matching names; the daemon sees no pattern.
+//! A name that exists with the pattern characters in it is used literally.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Returns the copy with each pattern replaced by the names it matches.
+/// Replaces each remote source that is a pattern by the names that match it.
 pub(super) async fn expand(
     client: &Client,
     kind: CopyKind,
@@ -58,7 +58,7 @@ pub(super) async fn expand(
     }
 }
 
-/// Expansion of one source.
+/// Result of expanding one source: a literal name, or all names that match a pattern.
 enum Expanded {
     One(Name),
     Many(Vec<Name>),
@@ -127,8 +127,8 @@ async fn one_or_many(client: &Client, name: &Name) -> Result<Expanded, Failure> 
     }
 }
 
-/// Returns the names that a pattern matches, component by component; at most one more than the
-/// limit.
+/// Returns the remote names that match a pattern, which is given by path component. Stops at the
+/// first name above [`MOST_MATCHES`].
 async fn matching(client: &Client, components: &[Pattern]) -> Result<Vec<Name>, Failure> {
     let mut found: Vec<Option<Name>> = vec![None];
     // A directory that only a pattern matched may be unreadable.
@@ -162,7 +162,8 @@ async fn matching(client: &Client, components: &[Pattern]) -> Result<Vec<Name>, 
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Returns the names in a directory that a pattern matches; before the last component, skips files.
+/// Returns the names in a remote directory that match one component of a pattern. Skips files
+/// unless the component is the last.
 async fn listed(
     client: &Client,
     dir: Option<&Name>,
@@ -182,8 +183,8 @@ async fn listed(
     Ok(found)
 }
 
-/// Returns true if the name does not exist. For a guessed directory also if it is not a directory,
-/// or unreadable.
+/// Returns true if the error means that a name does not exist. For a directory found by a pattern,
+/// it may also mean that the name is not a directory or is unreadable.
 fn is_nothing(error: &Error, is_guess: bool) -> bool {
     error.is_not_found()
         || is_guess && matches!(error.fail_code(), Some(FailCode::NotAFile | FailCode::Io))
@@ -197,5 +198,5 @@ fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, Failure> {
     Ok(name.map_err(LocationError::from)?)
 }
 
-/// Maximum number of names a pattern may match: the limit of one request to a daemon.
+/// Maximum number of remote names a pattern may match, the limit of one request to a daemon.
 const MOST_MATCHES: usize = 1024;

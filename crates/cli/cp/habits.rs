@@ -1,5 +1,5 @@
-//! Options of scp, rsync and cp that `nicstripe cp` lacks or defines differently, with the
-//! replacement to type.
+//! Options of scp, rsync and cp that `nicstripe cp` lacks or defines differently, and the options
+//! to type instead.
 
 use std::ffi::OsStr;
 
@@ -8,11 +8,11 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use super::{arguments::Cp, plan::PlanError};
 use crate::invocation::Invocation;
 
-/// Options of other programs that share one answer.
+/// Options of other programs that are answered with the same hint.
 struct Habit {
     options: &'static [&'static str],
     answer: &'static str,
-    /// True if the command without the option does what the user wants.
+    /// True if the option can be omitted, because `nicstripe cp` always does what it asks for.
     is_needless: bool,
 }
 
@@ -49,13 +49,15 @@ fn bare_progress(invocation: &Invocation) -> Option<String> {
     ))
 }
 
-/// A letter that takes a value in scp, and here has rsync's meaning without one.
+/// Option letter that takes a value in scp. In `nicstripe cp` the letter has rsync's meaning,
+/// without a value.
 struct Valued {
     letter: char,
-    /// Returns true if the text is a value of scp's and not a file to copy.
+    /// Returns true if the text looks like a value of scp's option rather than a file to copy.
     is_value: fn(&str) -> bool,
     answer: &'static str,
-    /// Equivalent options here; `VALUE` is replaced by the value.
+    /// Equivalent option of `nicstripe cp` and its value, in which `VALUE` stands for the typed
+    /// value.
     instead: Option<[&'static str; 2]>,
 }
 
@@ -94,8 +96,8 @@ const VALUED: &[Valued] = &[
     },
 ];
 
-/// Rejects a value of scp's after a letter with rsync's meaning, since it would be taken as a
-/// source.
+/// Rejects a first path that looks like the value of an scp option before it, as in `-l 8000`. It
+/// would be taken as a source.
 pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), PlanError> {
     let [value, _, _, ..] = &cp.paths[..] else {
         return Ok(());
@@ -117,7 +119,7 @@ pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), PlanE
     })
 }
 
-/// Returns the hint for a value of scp's: the equivalent command.
+/// Returns the hint for a value that belongs to an scp option, with the equivalent command.
 pub(crate) fn value_hint(letter: char, value: &str, invocation: &Invocation) -> Option<String> {
     let valued = VALUED.iter().find(|valued| valued.letter == letter)?;
     let instead: Vec<String> = valued
@@ -133,7 +135,7 @@ pub(crate) fn value_hint(letter: char, value: &str, invocation: &Invocation) -> 
     ))
 }
 
-/// Returns the option of an error, as clap names it.
+/// Returns the option that a usage error is about, as clap spells it.
 fn option_of(error: &Error) -> Option<&str> {
     match error.get(ContextKind::InvalidArg)? {
         ContextValue::String(option) => Some(option),

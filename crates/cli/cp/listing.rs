@@ -1,19 +1,20 @@
-//! Listing of tree entries, one line each.
+//! Lines of `nicstripe cp -v` and `-n`, one per tree entry.
 
 use nicstripe::{EntryOutcome, Name, Verdict};
 
-/// Selects the lines to print.
+/// Selection of the tree entries to print, and of their wording.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Listing {
     pub(crate) dry_run: bool,
-    /// True if skipped entries are listed too.
+    /// True if skipped entries are printed too.
     pub(crate) skipped: bool,
 }
 
 impl Listing {
-    /// Returns the line of an entry, without a newline; control characters in names are escaped.
+    /// Returns the line of a tree entry without a newline. Control characters in its name are
+    /// escaped.
     ///
-    /// Failed entries have none, since they are printed at the end.
+    /// A failed entry has no line, since the errors are printed at the end.
     pub(crate) fn line(self, name: &Name, outcome: &EntryOutcome) -> Option<String> {
         let word = match (outcome, self.dry_run) {
             (

@@ -1,4 +1,4 @@
-//! List files named by options: names to copy and patterns to exclude.
+//! Files that options name: paths to copy (`--files-from`) and patterns (`--exclude-from`).
 
 use std::{
     fs,
@@ -11,12 +11,12 @@ use nicstripe::{Name, NameError, escaped};
 
 use super::filters::{Filter, Filters};
 
-/// The list file of `--files-from`.
+/// File of `--files-from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FilesFrom {
-    /// A file, or `-`.
+    /// Path of the file, or `-` for standard input.
     pub(crate) path: PathBuf,
-    /// True if names end with a NUL byte instead of a newline.
+    /// True if each name ends with a NUL byte instead of a newline (`-0`).
     pub(crate) from0: bool,
 }
 
@@ -45,7 +45,7 @@ impl FilesFrom {
     }
 }
 
-/// Strips the prefix that `find .` prints; the directory itself becomes empty.
+/// Removes the leading `./` of a path that `find .` printed. The path `.` becomes empty.
 fn beneath(line: &[u8]) -> &[u8] {
     match line {
         b"." => b"",
@@ -57,7 +57,7 @@ fn beneath(line: &[u8]) -> &[u8] {
 }
 
 impl Filters {
-    /// Returns all patterns, including those of files, as lines of gitignore(5).
+    /// Returns all patterns, including those in pattern files, as lines of gitignore(5).
     pub(crate) fn read(&self) -> Result<Vec<String>, ListError> {
         let mut patterns = Vec::new();
         for filter in &self.0 {
@@ -71,8 +71,8 @@ impl Filters {
     }
 }
 
-/// Checks a pattern locally, so that the error names the pattern. Either end would reject it later
-/// as a missing right.
+/// Checks the syntax of a pattern, so that the error names it. The library would reject it later
+/// without saying which one.
 fn check(pattern: &str) -> Result<(), ListError> {
     let wrong = |source| ListError::Pattern {
         pattern: escaped(pattern.as_bytes()),
@@ -109,22 +109,22 @@ fn read(path: &Path) -> Result<Vec<u8>, ListError> {
     })
 }
 
-/// Error of reading a list file.
+/// Error of reading the file of `--files-from` or `--exclude-from`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListError {
     #[error("cannot read the list {path:?}")]
     Read { path: PathBuf, source: io::Error },
-    /// A name is not allowed on the wire.
+    /// A name in the file is not a valid relative path.
     #[error("{path:?}, name {number}")]
     Name {
         path: PathBuf,
-        /// Number of the name, from 1.
+        /// Position of the name in the file, from 1.
         number: usize,
         source: NameError,
     },
     #[error("invalid pattern \"{pattern}\": expected .gitignore syntax")]
     Pattern {
-        /// Pattern, escaped.
+        /// Invalid pattern, with control characters escaped.
         pattern: String,
         source: ignore::Error,
     },

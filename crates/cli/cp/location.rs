@@ -1,15 +1,15 @@
 //! Sources and targets of `cp`, as typed.
 //!
-//! | typed | is |
+//! | typed | meaning |
 //! | --- | --- |
-//! | `host:path` | a file at the daemon on host; a colon before the first slash makes it remote |
+//! | `host:path` | file at the daemon on `host`; a colon before the first slash makes it remote |
 //! | `[fe80::1%eth1]:path` | the same by IPv6 address |
 //! | `nicstripe://host[:port]/path` | the same as a URL; `%` and two hexadecimal digits in the path are a byte |
-//! | `./a:b`, `/a:b`, `a` | a local file |
+//! | `./a:b`, `/a:b`, `a` | local file |
 //! | `-` | standard input or output |
 //!
-//! A leading slash of a remote path is the daemon's root, to which relative paths refer as well. A
-//! trailing slash, or an empty path, means the directory.
+//! Remote paths are relative to the daemon's root, with or without a leading slash. A trailing
+//! slash, or an empty path, means the directory.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -31,28 +31,28 @@ pub(crate) enum Location {
     Pipe,
 }
 
-/// A file or directory at a daemon.
+/// File or directory at a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remote {
-    /// Host name or address, without brackets.
+    /// Host name or address of the daemon, without brackets.
     pub(crate) host: String,
-    /// Port from a URL.
+    /// TCP port of the daemon, if typed in a URL.
     pub(crate) port: Option<u16>,
-    /// Path relative to the daemon's root.
+    /// Path of the file, relative to the daemon's root.
     pub(crate) path: RemotePath,
 }
 
-/// A path relative to the daemon's root.
+/// Path at a daemon, relative to its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RemotePath {
     Root,
-    /// A directory, marked by a trailing slash.
+    /// Directory, typed with a trailing slash.
     Directory(Name),
-    /// A file, or a directory typed without a slash.
+    /// File, or directory typed without a trailing slash.
     File(Name),
 }
 
-/// Prints it as it could be typed, with special characters escaped.
+/// Prints the location as a user could type it, with special characters escaped.
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.path {
@@ -107,7 +107,7 @@ impl Location {
 }
 
 impl RemotePath {
-    /// Parses the bytes after `host:`.
+    /// Parses the path after `host:`.
     fn parse(bytes: &[u8]) -> Result<Self, LocationError> {
         let relative = &bytes[bytes.iter().take_while(|byte| **byte == b'/').count()..];
         match relative {
@@ -118,7 +118,7 @@ impl RemotePath {
     }
 }
 
-/// Returns the scheme and the text after `://`.
+/// Splits a URL into its scheme and the text after `://`. `None` if the text is no URL.
 fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = bytes.windows(3).position(|three| three == b"://")?;
     let scheme = &bytes[..colon];
@@ -129,8 +129,8 @@ fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     is_scheme.then_some((scheme, &bytes[colon + 3..]))
 }
 
-/// Returns the index of the colon that makes an argument remote: the first, with no slash before
-/// it.
+/// Returns the index of the colon that makes an argument remote: the first one, if no slash comes
+/// before it.
 fn first_colon(bytes: &[u8]) -> Option<usize> {
     let end = bytes.iter().position(|byte| matches!(byte, b':' | b'/'))?;
     (bytes[end] == b':').then_some(end)
@@ -149,8 +149,8 @@ fn parse_host_and_path(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote,
     })
 }
 
-/// Rejects `host:7747:/x`, since a port belongs in an option or URL. A leading slash selects a
-/// directory of that name.
+/// Rejects `host:7747:/x`, because a port belongs in `-P` or a URL. A directory named `7747:` can
+/// be typed as `host:/7747:/x`.
 fn check_port(host: &str, path: &[u8], whole: &[u8]) -> Result<(), LocationError> {
     let Some(colon) = path.iter().position(|byte| *byte == b':') else {
         return Ok(());
@@ -170,7 +170,7 @@ fn check_port(host: &str, path: &[u8], whole: &[u8]) -> Result<(), LocationError
     }
 }
 
-/// Returns true for an IPv6 address without brackets, such as `fd00:1::2:file`.
+/// Returns true for an IPv6 address typed without brackets, such as `fd00:1::2:file`.
 fn is_hex_group(host: &[u8], path: &[u8]) -> bool {
     let is_group =
         |bytes: &[u8]| (1..=4).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_hexdigit);
@@ -250,7 +250,7 @@ fn split_port<'a>(
     }
 }
 
-/// Returns the host part of a URL, for a hint.
+/// Returns the host in the text after `://` of a URL, for a hint.
 fn host_of_url(rest: &[u8]) -> String {
     let authority = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
     let host = authority
@@ -260,7 +260,8 @@ fn host_of_url(rest: &[u8]) -> String {
     shown(host.split(|byte| *byte == b':').next().unwrap_or_default())
 }
 
-/// Decodes `%41` to `A`; `None` if two hexadecimal digits do not follow a percent sign.
+/// Decodes percent escapes, `%41` to `A`. `None` if a percent sign is not followed by two
+/// hexadecimal digits.
 fn unescape(bytes: &[u8]) -> Option<OsString> {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut rest = bytes.iter();
@@ -285,37 +286,37 @@ fn shown(bytes: &[u8]) -> String {
 pub(crate) enum LocationError {
     #[error("an empty source or target is not allowed: expected a path or HOST:PATH")]
     Empty,
-    /// The text before the colon is not a host.
+    /// The text before the colon is not a host name or address.
     #[error("no host in \"{text}\": expected HOST:PATH, or [ADDRESS]:PATH for IPv6")]
     Host { text: String },
-    /// Starting the remote side through ssh is not supported.
+    /// The location asks for a copy through ssh, which is not supported.
     #[error(
         "\"{text}\" requests ssh, which is not supported: expected HOST:PATH of a running daemon"
     )]
     Ssh { text: String, host: String },
     #[error("\"{scheme}://\" is not supported: expected nicstripe://HOST[:PORT]/PATH")]
     Scheme { scheme: String },
-    /// The port in a URL is invalid.
+    /// The port in a URL is not a TCP port.
     #[error("\"{text}\" is not a port: expected 1 to 65535")]
     Port {
-        /// Text at the place of the port.
+        /// Text that was expected to be a port.
         text: String,
     },
-    /// A port is at the start of the path.
+    /// The path begins with a port, as in `host:7747:/x`.
     #[error("\"{text}\" has port {port} where the path begins")]
     PortInPath {
         text: String,
         host: String,
         port: u16,
-        /// Text after the port: a path with its slash, or nothing.
+        /// Text after the port: empty, or a path that begins with a slash.
         rest: String,
     },
-    /// An invalid percent escape in the path of a URL.
+    /// A percent sign in the path of a URL is not followed by two hexadecimal digits.
     #[error(
         "\"{text}\" has a percent sign without two hexadecimal digits: expected %25 for the sign itself"
     )]
     Escape { text: String },
-    /// The path is not allowed on the wire.
+    /// The remote path is not a valid relative path.
     #[error(transparent)]
     Name(#[from] NameError),
 }

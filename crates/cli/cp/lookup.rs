@@ -1,4 +1,4 @@
-//! The command that lists the names at a daemon, for hints.
+//! Command that lists remote names, for the hint after a missing source.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
@@ -10,8 +10,8 @@ use crate::{
     invocation::Invocation,
 };
 
-/// Returns the command that lists the directory of a missing remote source. `None` unless this `cp`
-/// has exactly one remote source.
+/// Returns the `cp -n` command that lists the directory of a missing remote source. `None` unless
+/// this `cp` has exactly one source, which is remote, and no `--files-from`.
 pub(crate) fn listing(invocation: &Invocation) -> Option<String> {
     let Command::Cp(cp) = Args::try_parse_from(invocation.words()).ok()?.command else {
         return None;
@@ -24,7 +24,7 @@ pub(crate) fn listing(invocation: &Invocation) -> Option<String> {
     Some(invocation.listing(flag, source, parent(source)))
 }
 
-/// Returns the directory of a typed source, as `host:` or with a trailing slash.
+/// Returns the parent directory of a typed source, with a trailing slash, or `host:` for the root.
 fn parent(source: &OsStr) -> &OsStr {
     let bytes = source.as_bytes();
     let name = bytes.strip_suffix(b"/").unwrap_or(bytes);

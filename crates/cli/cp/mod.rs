@@ -1,7 +1,7 @@
-//! `nicstripe cp`: files and trees to or from a daemon.
+//! `nicstripe cp`: copies files and trees to or from a daemon.
 //!
 //! - [`arguments`], [`tree_arguments`]: the command line as typed
-//! - [`plan`], [`kind`]: one complete copy, its kind and its names
+//! - [`plan`], [`copy_kind`]: one complete copy, its direction and its names
 //! - [`view`], [`show`]: the state of the copy, and its output
 //! - [`summary`], [`tree_summary`], [`shortfall`]: output at the end, and of partial failures
 //! - [`single`]: checks at the target of a single file
@@ -83,7 +83,7 @@ use crate::{
 };
 
 impl Cp {
-    /// Copies, and prints to both outputs as requested.
+    /// Runs the copy, and prints its result on standard output and standard error as requested.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         if self.asks_for_help() {
             return crate::args::print_help("cp");
@@ -163,16 +163,15 @@ impl Cp {
     }
 }
 
-/// State that outlives the copy, for the final document.
+/// State of the output after the copy, which the final JSON document needs.
 struct Shown {
     view: View,
     stream: Option<EventStream>,
 }
 
-/// Checks the local end before connecting.
+/// Checks the excluded interfaces, and the local source or target, before connecting.
 ///
-/// One of several sources is checked only when its turn comes: the others are copied even if one is
-/// missing.
+/// Several sources are not checked: if one is missing, the others are still copied.
 fn check_here(plan: &Plan) -> Result<(), Failure> {
     check_excluded(&plan.network.exclude)?;
     match &plan.kind {
@@ -191,7 +190,7 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// Checks a local target.
+/// Rejects a local target that must be a directory and is something else.
 fn check_target(plan: &Plan) -> Result<(), Failure> {
     match &plan.kind {
         CopyKind::Get { target, .. } => {
@@ -240,13 +239,13 @@ fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// Returns true if something other than a directory exists. A missing directory is created later.
+/// Returns true if the path exists and is not a directory. A missing directory is created later.
 fn is_no_directory(path: &Path) -> bool {
     let without_slash: std::path::PathBuf = path.components().collect();
     without_slash.exists() && !without_slash.is_dir()
 }
 
-/// Runs one copy from connect to close, handling signals throughout.
+/// Runs one copy from connecting to closing the session, and handles signals throughout.
 async fn copy(
     mut plan: Plan,
     tree: TreeOptions,
@@ -289,7 +288,7 @@ async fn copy(
     result
 }
 
-/// Runs the copy, or prints what it would do.
+/// Runs the copy on a connected client. A dry run only prints what would be done.
 async fn carry_out(
     client: &Client,
     plan: &Plan,
@@ -325,7 +324,7 @@ async fn carry_out(
     }
 }
 
-/// Starts the transfer in the library.
+/// Starts the transfer in the library, by copy kind.
 fn start(client: &Client, plan: &Plan, tree: TreeOptions) -> Result<Transfer, Failure> {
     let options = plan.options;
     let of_pipe = |source| Failure::Source {
@@ -356,8 +355,8 @@ fn start(client: &Client, plan: &Plan, tree: TreeOptions) -> Result<Transfer, Fa
     })
 }
 
-/// Returns a standard stream without the buffers and locks of the standard library, which a thread
-/// of the transfer would hold forever.
+/// Duplicates a standard stream. The copy bypasses the buffer and lock of the standard library,
+/// which a thread of the transfer would hold forever.
 fn unbuffered(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
@@ -394,7 +393,8 @@ async fn connect(
     connect_telling(builder, &plan.host, tell).await
 }
 
-/// Shows a transfer until it ends. The first signal cancels it, the second ends the process.
+/// Shows the events of a transfer until it ends. The first signal cancels the transfer, the second
+/// ends the process.
 async fn watch(
     mut transfer: Transfer,
     show: &mut Show,
@@ -430,8 +430,8 @@ async fn watch(
     })
 }
 
-/// Waits for the signal that ends the process, after the events have ended and nothing is left to
-/// cancel.
+/// Waits for the second signal, which ends the process. `first` is the signal that has cancelled
+/// the transfer, if there was one.
 async fn second_stop(signals: &mut Signals, first: Option<Stop>) -> Stop {
     let stop = signals.stop().await;
     if first.is_some() {
@@ -441,7 +441,7 @@ async fn second_stop(signals: &mut Signals, first: Option<Stop>) -> Stop {
     }
 }
 
-/// Prints the result; the closing lines come last.
+/// Prints the summary of a finished copy. The closing lines come last.
 fn print_summary(report: &Report, ends: &Ends, wishes: Wishes, terminal: &Terminal) {
     if wishes.verbose > 0 {
         summary::link_table(report)

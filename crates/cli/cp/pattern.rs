@@ -1,6 +1,6 @@
 //! Shell patterns in remote sources: `*`, `?`, `[a-z]`, `{a,b}`, and `\` to escape.
 
-/// A pattern of one path component.
+/// Shell pattern for one path component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern(Vec<Token>);
 
@@ -16,7 +16,7 @@ enum Token {
 }
 
 impl Pattern {
-    /// Parses a component. An opening bracket without a closing one is literal.
+    /// Parses one path component of a pattern. An opening bracket without a closing one is literal.
     pub(super) fn of(component: &[u8]) -> Self {
         let letters = letters(component);
         let mut tokens = Vec::new();
@@ -43,12 +43,12 @@ impl Pattern {
         Self(tokens)
     }
 
-    /// Returns true if the pattern matches one name only.
+    /// Returns true if the pattern has no special characters, so that only one name can match.
     pub(super) fn is_plain(&self) -> bool {
         self.0.iter().all(|token| matches!(token, Token::One(_)))
     }
 
-    /// Returns the only matching name, if there is just one.
+    /// Returns the name if the pattern has no special characters, otherwise `None`.
     pub(super) fn plain(&self) -> Option<Vec<u8>> {
         let mut name = Vec::new();
         for token in &self.0 {
@@ -63,7 +63,8 @@ impl Pattern {
         Some(name)
     }
 
-    /// Returns true if the pattern matches a name. A leading dot is matched by a literal dot only.
+    /// Returns true if the pattern matches a file name. As in a shell, a leading dot must be
+    /// literal.
     pub(super) fn matches(&self, name: &[u8]) -> bool {
         if name.first() == Some(&b'.') && self.0.first() != Some(&Token::One(u32::from('.'))) {
             return false;
@@ -111,7 +112,8 @@ impl Token {
     }
 }
 
-/// Returns the characters of a name; bytes of invalid UTF-8 map above the code points.
+/// Returns the characters of a name as numbers. A byte that is not valid UTF-8 becomes a number
+/// above all code points.
 fn letters(bytes: &[u8]) -> Vec<u32> {
     let chunks = bytes.utf8_chunks();
     chunks
@@ -125,7 +127,7 @@ fn letters(bytes: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// Parses the class after an opening bracket; returns the rest after the closing one.
+/// Parses a character class after its opening bracket, and returns it with the rest of the pattern.
 fn class(letters: &[u32]) -> Option<(Token, &[u32])> {
     let is = |letter: Option<&u32>, c: char| letter == Some(&u32::from(c));
     let negated = is(letters.first(), '!') || is(letters.first(), '^');
@@ -144,8 +146,8 @@ fn class(letters: &[u32]) -> Option<(Token, &[u32])> {
     }
 }
 
-/// Expands braces into at most [`MOST_WRITTEN_OUT`] names: `a{b,c}` becomes `ab` and `ac`. Braces
-/// without a comma are literal.
+/// Expands braces into at most [`MOST_WRITTEN_OUT`] patterns: `a{b,c}` becomes `ab` and `ac`.
+/// Braces without a comma are literal.
 pub(super) fn without_braces(text: &[u8]) -> Vec<Vec<u8>> {
     let mut done = Vec::new();
     let mut open = vec![text.to_vec()];
@@ -167,7 +169,7 @@ pub(super) fn without_braces(text: &[u8]) -> Vec<Vec<u8>> {
     done
 }
 
-/// Text before a pair of braces, its alternatives, and the text after it.
+/// Text before a pair of braces, the alternatives inside, and the text after it.
 type Braced<'a> = (&'a [u8], Vec<&'a [u8]>, &'a [u8]);
 
 /// Finds the first pair of braces that contains a comma.
@@ -181,7 +183,8 @@ fn first_brace(text: &[u8]) -> Option<Braced<'_>> {
         })
 }
 
-/// Returns the alternatives of the braces that open at `start`, and the index of the closing one.
+/// Returns the alternatives between the brace at `start` and its closing brace, and the index of
+/// the closing brace.
 fn choices(text: &[u8], start: usize) -> Option<(Vec<&[u8]>, usize)> {
     let (mut depth, mut begun, mut choices) = (0, start + 1, Vec::new());
     for at in (start + 1..text.len()).filter(|at| !is_escaped(text, *at)) {
@@ -212,15 +215,15 @@ fn is_escaped(text: &[u8], at: usize) -> bool {
         == 1
 }
 
-/// Returns true if a name contains pattern characters.
+/// Returns true if a name contains a character with a special meaning in patterns.
 pub(super) fn is_special(bytes: &[u8]) -> bool {
     bytes.iter().any(|byte| b"*?[{\\".contains(byte))
 }
 
-/// Maximum number of names that braces expand to.
+/// Maximum number of patterns that braces expand to.
 const MOST_WRITTEN_OUT: usize = 1024;
 
-/// First value above all code points.
+/// First number above all Unicode code points. Bytes of invalid UTF-8 are mapped from here.
 const BYTES: u32 = 0x11_0000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Conversion of arguments to library options. Pure: opens and looks up nothing.
+//! Conversion of the arguments of `cp` to library options, without access to files or the network.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,23 +14,23 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// One copy, complete and consistent.
+/// One copy with all its options, checked for contradictions.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Name or address of the daemon's machine.
+    /// Host name or address of the daemon.
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Copy kind, sources and target.
+    /// Direction of the copy, sources and target.
     pub(crate) kind: CopyKind,
     pub(crate) options: CopyOptions,
-    /// Options of a tree copy.
+    /// Options that only tree copies use.
     pub(crate) tree: TreePlan,
-    /// Links and limits.
+    /// Options of the connection: links, routes and limits.
     pub(crate) network: Network,
     pub(crate) dry_run: bool,
 }
 
-/// Options of a tree copy, with list files that are not read yet.
+/// Options of a tree copy. The files that they name are not read yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TreePlan {
     options: TreeOptions,
@@ -40,23 +40,27 @@ pub(crate) struct TreePlan {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
-    /// Links to use; empty for all.
+    /// Links to use; empty for all that reach the peer.
     pub(crate) links: Vec<LinkRequest>,
     pub(crate) exclude: Vec<String>,
-    /// Connections per link, if specified.
+    /// TCP connections per link; `None` for the default.
     pub(crate) streams: Option<u8>,
-    /// Policy for host routes.
+    /// Policy for host routes to the peer.
     pub(crate) routes: RoutePolicy,
-    /// Maximum rate over all links.
+    /// Maximum total rate over all links; `None` for no limit.
     pub(crate) bandwidth: Option<BitRate>,
-    /// Maximum time without any connected link.
+    /// Time without any connected link after which the copy fails.
     pub(crate) patience: Duration,
-    /// The only IP version to use.
+    /// IP version to use; `None` for both.
     pub(crate) family: Option<Family>,
 }
 
 impl Plan {
-    /// Builds the plan of a copy from its arguments.
+    /// Converts the arguments to a plan.
+    ///
+    /// # Errors
+    ///
+    /// The sources, the target or the options contradict each other.
     pub(crate) fn of(cp: &Cp) -> Result<Self, Failure> {
         check_options(cp)?;
         let (remote, kind) = CopyKind::of(cp)?;
@@ -110,12 +114,12 @@ impl TreePlan {
         }
     }
 
-    /// Returns true if a source may be a directory: with recursion, or with a list of names in it.
+    /// Returns true if a source may be a directory: with `-r` or `-a`, or with `--files-from`.
     pub(crate) fn takes_directories(&self) -> bool {
         self.options.recursive || self.files_from.is_some()
     }
 
-    /// Returns true if special files such as FIFOs are copied.
+    /// Returns true if FIFOs, sockets and devices are copied.
     pub(crate) fn takes_nodes(&self) -> bool {
         self.options.nodes
     }
@@ -145,7 +149,7 @@ fn copy_options(cp: &Cp) -> CopyOptions {
     }
 }
 
-/// Rejects contradictory options, whatever the sources and the target are.
+/// Rejects options that contradict each other for any sources and target.
 fn check_options(cp: &Cp) -> Result<(), PlanError> {
     let tree = &cp.tree;
     if tree.delete && !tree.is_recursive() {
@@ -183,76 +187,78 @@ impl Network {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanError {
-    /// Only one path.
+    /// Only one path was given.
     #[error("no target: expected SRC and DST")]
     NoTarget,
-    /// A value after a letter that takes one in scp.
+    /// A path looks like the value of an option letter that takes one in scp.
     #[error("-{letter} takes no value, unlike scp's: \"{value}\" would be a source")]
     ScpValue { letter: char, value: String },
     #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
     BothLocal,
     #[error("source and target are both remote: expected one of them on this machine")]
     BothRemote,
-    /// Two different ports.
+    /// `-P` and the URL have different ports.
     #[error("-P says port {option} and the URL says {url}: expected one of them")]
     Ports {
-        /// Port of `-P`.
+        /// Port given with `-P`.
         option: u16,
-        /// Port of the URL.
+        /// Port in the URL.
         url: u16,
     },
-    /// A source without a name, such as `..`.
+    /// A source has no file name, as `..`.
     #[error("{path:?} has no file name to keep")]
     NoName { path: PathBuf },
-    /// A directory at the daemon, without recursion.
+    /// A source at the daemon is a directory, and `-r` is missing.
     #[error("\"{text}\" is a directory: copying it needs -r")]
     RemoteDirectory { text: String },
     #[error("sources are both local and remote: expected all on one machine")]
     MixedSources,
-    /// Sources at several daemons.
+    /// The sources are at different daemons.
     #[error("\"{one}\" and \"{other}\" are on different daemons: expected all sources on one")]
     Hosts {
         /// Host of the first source.
         one: String,
-        /// Another host.
+        /// Host of another source.
         other: String,
     },
-    /// Two sources with one name in the target.
+    /// Two sources would have the same name in the target directory.
     #[error("two sources are named \"{name}\": expected different names in the target")]
     SameName { name: String },
     #[error("--files-from cannot be used with several SRC: expected one")]
     FilesFromSources,
     #[error("--delete needs -r")]
     DeleteWithoutRecursion,
-    /// `--delete` with `--files-from`, which excludes most of a directory.
+    /// `--delete` was given with `--files-from`, and would delete all files that the list omits.
     #[error("--delete cannot be used with --files-from: it would delete all unlisted files")]
     DeleteFilesFrom,
-    /// `--delete` with several sources: one would delete the files of another.
+    /// `--delete` was given with several sources, of which one has a trailing slash: its copy would
+    /// delete the files of the others.
     #[error(
         "--delete cannot be used with several SRC if one ends in a slash: it would delete files of the others"
     )]
     DeleteContent,
-    /// A remote pattern without matches.
+    /// A pattern in a remote source matches no name.
     #[error("no file on the daemon matches \"{pattern}\"")]
     NoMatch { pattern: String },
-    /// A remote pattern with more matches than one request allows.
+    /// A pattern in a remote source matches more names than one request may have.
     #[error("more than 1,024 names match \"{pattern}\"")]
     ManyMatches { pattern: String },
-    /// An invalid include or exclude pattern.
+    /// A pattern of `--include` or `--exclude` is invalid.
     #[error("invalid pattern \"{}\" of --include or --exclude", nicstripe::escaped(pattern.as_bytes()))]
     Pattern { pattern: String },
-    /// `--include` before any `--exclude`, as in rsync.
+    /// `--include` comes before any `--exclude`, as in rsync, and has no effect.
     #[error("--include \"{}\" has no effect: expected an --exclude before it, since the last match counts", nicstripe::escaped(pattern.as_bytes()))]
     IdleInclude { pattern: String },
-    /// `-` as one of several sources.
+    /// `-` is one of several sources.
     #[error("standard input or output cannot be one of several sources")]
     PipeAmongOthers,
     #[error("{option} cannot be used with standard input or output")]
     PipeWith { option: &'static str },
-    /// `-` as the source for a directory.
+    /// Standard input is the source and the target is a directory, so that the file would have no
+    /// name.
     #[error("\"{text}\" is a directory, and standard input has no name: expected HOST:NAME")]
     PipeToDirectory { text: String },
-    /// JSON output with standard output as the target.
+    /// `--json` or `--json-stream` was given with standard output as the target.
     #[error("--json and --json-stream cannot be used with standard output as the target")]
     JsonToPipe,
 }
@@ -264,7 +270,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{args::Args, args::Command};
 
-    /// Returns the plan of `nicstripe cp` with these arguments.
+    /// Returns the plan of `nicstripe cp` with these arguments, for tests.
     pub(crate) fn plan(words: &[&str]) -> Result<Plan, Failure> {
         let words = ["nicstripe", "cp"].iter().chain(words);
         let Command::Cp(cp) = Args::try_parse_from(words).unwrap().command else {

@@ -1,4 +1,4 @@
-//! Partial failure of a tree copy.
+//! Error of a tree copy in which some entries failed.
 
 use std::fmt;
 
@@ -7,42 +7,42 @@ use nicstripe::{FailCode, FailedEntry, TreeReport};
 use super::arguments::Cp;
 use crate::quantity::Grouped;
 
-/// Failed entries of a tree whose other entries arrived.
+/// Failed entries of a tree copy whose other entries arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shortfall {
     /// Number of failed entries.
     failed: u64,
-    /// Number of files and links found.
+    /// Number of entries that the copy found, without directories.
     found: u64,
-    /// Code common to all failures, if any.
+    /// Error code of all failed entries, if they have the same.
     code: Option<FailCode>,
-    /// True if the only failures are changed or vanished sources.
+    /// True if every failed entry is a source that changed or vanished during the read.
     only_sources_changed: bool,
-    /// Failed entries, one line each.
+    /// Failed entries as text, one line each.
     lines: Vec<String>,
     recursive: bool,
     replace: bool,
 }
 
-/// Remedy common to all failures.
+/// Remedy that applies to all failed entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextStep {
-    /// Other files exist already: `-f` or `-u`.
+    /// Replace existing files that differ: `-f` or `-u`.
     Replace,
-    /// Sources are directories: `-r`.
+    /// Copy directories: `-r`.
     Recurse,
-    /// Sources are missing: list the existing ones.
+    /// List the existing names, since the sources are missing.
     Look,
-    /// Sources changed: rerun once nothing writes to them.
+    /// Rerun the copy once nothing writes to the sources.
     Rerun,
-    /// Grant the right at the peer.
+    /// Grant the missing right on the peer.
     Rights,
-    /// Free disk space.
+    /// Free disk space on the receiver.
     Room,
 }
 
 impl Shortfall {
-    /// Returns the failed entries; `None` if everything arrived.
+    /// Builds the error from the report of a tree copy; `None` if every entry arrived.
     pub(crate) fn of(tree: &TreeReport, cp: &Cp) -> Option<Self> {
         if tree.failed == 0 {
             return None;
@@ -66,17 +66,17 @@ impl Shortfall {
         })
     }
 
-    /// Returns true if the only failures are sources that changed or vanished during the read.
+    /// Returns true if every failed entry is a source that changed or vanished during the read.
     pub(crate) fn is_of_changed_sources(&self) -> bool {
         self.only_sources_changed
     }
 
-    /// Returns the failed entries, one line each, and the number of those not shown.
+    /// Returns one line per failed entry, and a last line with the number of omitted ones.
     pub(crate) fn lines(&self) -> &[String] {
         &self.lines
     }
 
-    /// Returns the remedy, if one applies to all failures.
+    /// Returns the remedy if one applies to all failed entries.
     pub(crate) fn next_step(&self) -> Option<NextStep> {
         match self.code? {
             // A file never replaces a directory, nor a directory a file.
@@ -124,8 +124,8 @@ fn lines(tree: &TreeReport, shown: usize) -> Vec<String> {
     lines
 }
 
-/// Prefixes the text with the entry's name, unless the text contains it. An entry that cannot be
-/// sent may have no name.
+/// Formats a failed entry. Prefixes its name unless the error text contains it; an entry that
+/// cannot be sent may have no name.
 fn line(failure: &FailedEntry) -> String {
     match failure.name.is_empty() || failure.text.contains(&format!("\"{}\"", failure.name)) {
         true => failure.text.clone(),
@@ -133,7 +133,7 @@ fn line(failure: &FailedEntry) -> String {
     }
 }
 
-/// Lines that fit on a screen together with the output below.
+/// Maximum number of failed entries to print, so that they and the closing lines fit on a screen.
 const SHOWN: usize = 20;
 
 #[cfg(test)]
@@ -175,7 +175,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// A tree with these failures, copied with these arguments.
+    /// Returns the error of a tree copy that ran with the arguments `words`, with one failed entry
+    /// per code.
     pub(crate) fn shortfall(codes: &[FailCode], words: &[&str]) -> Shortfall {
         Shortfall::of(&tree(codes), &cp(words)).unwrap()
     }

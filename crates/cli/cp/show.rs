@@ -12,20 +12,21 @@ use super::{
 };
 use crate::{json::EventStream, terminal::Terminal};
 
-/// Output options, from the arguments.
+/// Output options of a copy, from its arguments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wishes {
-    /// Errors only.
+    /// True if only errors are printed (`-q`).
     pub(crate) quiet: bool,
-    /// Verbosity: from 1 on the bytes of each link, from 2 on also why links are excluded.
+    /// Number of `-v`: 1 prints tree entries and the bytes of each link, 2 also skipped entries and
+    /// excluded links.
     pub(crate) verbose: u8,
-    /// Totals at the end.
+    /// True if totals are printed at the end (`--stats`).
     pub(crate) stats: bool,
-    /// JSON document at the end, on standard output.
+    /// True if a JSON document is printed on standard output at the end.
     pub(crate) json: bool,
-    /// JSON events on standard output, followed by the document.
+    /// True if JSON events are printed on standard output, and the JSON document after them.
     pub(crate) json_stream: bool,
-    /// Policy for progress output.
+    /// Policy for progress output (`--progress`).
     pub(crate) progress: Progress,
     pub(crate) dry_run: bool,
 }
@@ -43,8 +44,8 @@ impl Wishes {
         }
     }
 
-    /// Returns the destination of the list of tree entries. For a dry run it is the result,
-    /// otherwise a message.
+    /// Returns the destination of the lines for tree entries. For a dry run they are the result,
+    /// otherwise messages.
     fn list(self) -> List {
         match (self.quiet, self.dry_run, self.json) {
             (true, ..) => List::Nowhere,
@@ -54,8 +55,8 @@ impl Wishes {
         }
     }
 
-    /// Returns how progress is drawn. An explicit option outranks `-q` and `--json`, which suppress
-    /// only the default.
+    /// Returns the form of progress output. An explicit `--progress` takes precedence over `-q` and
+    /// `--json`, which suppress only the default.
     fn drawing(self, screen: Screen) -> Drawing {
         match (self.progress, screen) {
             (Progress::Never, _) => Drawing::Nothing,
@@ -68,11 +69,11 @@ impl Wishes {
     }
 }
 
-/// Kind of standard error.
+/// Capability of standard error to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Screen {
     Terminal,
-    /// A terminal that cannot redraw lines.
+    /// Terminal that cannot redraw lines (`TERM=dumb`).
     Dumb,
     None,
 }
@@ -91,12 +92,12 @@ impl Screen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drawing {
     Bars,
-    /// One line per interval.
+    /// One line of progress per interval.
     Lines(Duration),
     Nothing,
 }
 
-/// Destination of the list of tree entries.
+/// Destination of the lines for tree entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum List {
     Results,
@@ -104,7 +105,7 @@ enum List {
     Nowhere,
 }
 
-/// Shows the events of one copy according to the options.
+/// Prints the events of one copy according to the output options.
 #[derive(Debug)]
 pub(crate) struct Show {
     terminal: Terminal,
@@ -116,7 +117,7 @@ pub(crate) struct Show {
 }
 
 impl Show {
-    /// Starts the output of a copy of this name.
+    /// Starts the output of a copy. `name` labels the progress bars.
     pub(crate) fn new(
         terminal: &Terminal,
         wishes: Wishes,
@@ -157,24 +158,24 @@ impl Show {
         self.draw();
     }
 
-    /// Updates values that depend on time; to be called every [`TICK`].
+    /// Redraws values that depend on the time, such as the rate. To be called every [`TICK`].
     pub(crate) fn on_tick(&mut self) {
         self.draw();
     }
 
-    /// Prints the progress, as SIGUSR1 requests.
+    /// Prints the progress as one line, as SIGUSR1 requests.
     pub(crate) fn print_status(&self) {
         self.terminal.say(self.view.status());
     }
 
-    /// Prints a message unless `-q` was given.
+    /// Prints a message on standard error, except with `-q`.
     pub(super) fn tell(&self, text: impl std::fmt::Display) {
         if !self.wishes.quiet {
             self.terminal.say(text);
         }
     }
 
-    /// Ends the drawing and returns the final state; `report` is present if the copy succeeded.
+    /// Ends the progress output and returns the final state. `report` is `None` if the copy failed.
     pub(crate) fn finish(mut self, report: Option<&Report>) -> (View, Option<EventStream>) {
         if let Some(report) = report {
             self.view.complete(report);
@@ -186,7 +187,8 @@ impl Show {
         (self.view, self.stream)
     }
 
-    /// Lists a tree entry without redrawing: there may be thousands per second.
+    /// Prints the line of a tree entry. Does not redraw the bars, as there may be thousands of
+    /// entries per second.
     fn list(&self, name: &Name, outcome: &EntryOutcome) {
         let listing = Listing {
             dry_run: self.wishes.dry_run,
@@ -209,10 +211,10 @@ impl Show {
     }
 }
 
-/// Interval of [`Show::on_tick`], equal to that of redraws.
+/// Interval of calls of [`Show::on_tick`], equal to that of redraws.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// Progress as single lines, for output that cannot be redrawn.
+/// Progress as one line per interval, for output that cannot be redrawn.
 #[derive(Debug)]
 struct Lines {
     last: Instant,
@@ -229,10 +231,10 @@ impl Lines {
     }
 }
 
-/// Interval in a log: that of an hour's copy stays readable.
+/// Interval of progress lines in a log, so that an hour's copy adds only 360 lines.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
-/// Interval on a dumb terminal: the user sees that the copy makes progress.
+/// Interval of progress lines on a dumb terminal, where a user waits for them.
 const BETWEEN_LINES_SEEN: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Copy of a single file: dry runs, existing targets and missing directories.
+//! Special cases of a single-file copy: dry runs, existing targets and missing directories.
 //!
-//! The copy itself starts without a check. The target is examined only after a failure, or for a
-//! dry run.
+//! A copy starts without a check of its target. This module examines the target after a failure, or
+//! for a dry run.
 
 use std::{
     ffi::OsStr,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{failure::Failure, signals::Signals};
 
-/// A single-file copy with its output and signals.
+/// Single-file copy with its connection, output and signals.
 pub(super) struct Single<'a> {
     pub(super) client: &'a Client,
     pub(super) plan: &'a Plan,
@@ -30,7 +30,7 @@ pub(super) struct Single<'a> {
 }
 
 impl Single<'_> {
-    /// Reports what the copy would do, without changing anything.
+    /// Reports what the copy would do, and changes nothing.
     pub(super) async fn run_dry(&mut self) -> Result<Report, Failure> {
         let place = SingleCopy::find(self.client, self.plan).await?;
         let options = self.plan.options;
@@ -58,8 +58,8 @@ impl Single<'_> {
         Ok(place.report(report, verdict))
     }
 
-    /// Turns a failed copy into success if the file exists already and is equal; otherwise names
-    /// the obstacle if it is known.
+    /// Examines the target of a failed copy. Returns success if an equal file exists, an error that
+    /// names the obstacle if one is found, otherwise the original failure.
     pub(super) async fn reconsider(&mut self, failure: Failure) -> Result<Report, Failure> {
         let code = match &failure {
             Failure::Library(error) => error.fail_code(),
@@ -100,8 +100,9 @@ impl Single<'_> {
         }
     }
 
-    /// Runs a dry-run copy and returns true if both files are equal. With `checksum` both ends read
-    /// the file and compare its BLAKE3.
+    /// Compares source and target by a dry-run copy, and returns true if they are equal. With
+    /// `checksum` both ends read the file and compare its BLAKE3, otherwise size and time are
+    /// compared.
     async fn compare(
         &mut self,
         place: &SingleCopy,
@@ -137,52 +138,52 @@ impl Single<'_> {
     }
 }
 
-/// Source and target of a file, and what exists at the target.
+/// Source and target of a single-file copy, and the state of the target.
 struct SingleCopy {
     ends: Ends,
     source: FileInfo,
     found: ExistingFile,
     own_name: Name,
-    /// Target as printed.
+    /// Target as printed in messages.
     shown: String,
-    /// Daemon's host, if the target is remote.
+    /// Host of the daemon, if the target is remote.
     host: Option<String>,
 }
 
-/// The file and its target, with the file's name appended if the target is a directory.
+/// Source and target paths. The file name is appended if the target is a directory.
 enum Ends {
     Put { source: PathBuf, name: Name },
     Get { name: Name, target: PathBuf },
 }
 
-/// Metadata of a file.
+/// Metadata of a file, used to compare source and target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileInfo {
-    /// True for a regular file; otherwise the other fields are unknown.
+    /// True for a regular file. Otherwise size and time are unknown.
     is_file: bool,
     size: u64,
     modified: SystemTime,
 }
 
-/// State of a name at the target.
+/// File, directory or obstacle at the target path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ExistingFile {
     Nothing,
-    /// A parent directory is missing: the outermost.
+    /// A parent directory of the target is missing. The outermost missing one.
     NoParent(String),
-    /// A parent is not a directory.
+    /// A parent of the target is not a directory. Its path.
     NotADirectory(String),
     Directory,
     File(FileInfo),
 }
 
-/// Decision on a file.
+/// Decision on the target of a single-file copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judgement {
     Copy(Verdict),
     Same,
     Differs,
-    /// The sizes are equal; the content decides.
+    /// The sizes are equal and the times differ, so the contents must be compared.
     Compare,
 }
 
@@ -323,8 +324,8 @@ impl FileInfo {
         }
     }
 
-    /// Compares like tree entries, but by content if only the times differ: without `-p` a copy has
-    /// the time at which it was made.
+    /// Compares two files as tree entries are compared, except that the content decides if only the
+    /// times differ. A copy made without `-p` has the time at which it was made.
     fn judge(&self, found: &Self) -> Judgement {
         match self.is_file && found.is_file && self.size == found.size {
             false => Judgement::Differs,
@@ -334,7 +335,8 @@ impl FileInfo {
     }
 }
 
-/// Ignores nanoseconds if the found time has none: not every file system stores them.
+/// Compares modification times. Ignores nanoseconds if the target's time has none, since not every
+/// file system stores them.
 fn is_same_time(sent: SystemTime, found: SystemTime) -> bool {
     let since = |time: SystemTime| {
         time.duration_since(SystemTime::UNIX_EPOCH)
@@ -348,7 +350,7 @@ fn own_name(bytes: &[u8]) -> Result<Name, Failure> {
     Ok(Name::new([bytes]).map_err(LocationError::from)?)
 }
 
-/// Returns the state of a name at the daemon.
+/// Returns the state of a target path at the daemon.
 async fn at_daemon(client: &Client, name: &Name) -> Result<ExistingFile, Failure> {
     let error = match client.stat(name).await {
         Ok(stat) if stat.kind == Kind::Dir => return Ok(ExistingFile::Directory),
@@ -375,7 +377,7 @@ async fn at_daemon(client: &Client, name: &Name) -> Result<ExistingFile, Failure
     }
 }
 
-/// Returns the state of a local name.
+/// Returns the state of a local target path.
 fn here(path: &Path) -> ExistingFile {
     if let Ok(metadata) = fs::symlink_metadata(path) {
         return if metadata.is_dir() {
@@ -400,24 +402,24 @@ fn here(path: &Path) -> ExistingFile {
     }
 }
 
-/// An obstacle at the target of a single file.
+/// Error of a single-file copy whose target cannot be created or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlaceError {
-    /// Daemon's host, if the target is remote.
+    /// Host of the daemon, if the target is remote.
     host: Option<String>,
     name: String,
     pub(crate) obstacle: Obstacle,
 }
 
-/// Obstacle at the target.
+/// Reason why the target of a single-file copy cannot be created or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Another file exists, and replacing was not requested.
+    /// A different file exists, and `-f` was not given.
     Differs,
     Directory,
-    /// A parent directory is missing.
+    /// A parent directory of the target is missing. Its path.
     NoParent(String),
-    /// A parent is not a directory.
+    /// A parent of the target is not a directory. Its path.
     NotADirectory(String),
 }
 
@@ -443,8 +445,8 @@ impl fmt::Display for PlaceError {
 
 impl std::error::Error for PlaceError {}
 
-/// Comparing files of this size takes long enough for a message; smaller ones are compared
-/// silently.
+/// File size in bytes from which a message announces the comparison of two files. Smaller files are
+/// compared without one.
 const MUCH: u64 = 256 << 20;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::{
     table::aligned,
 };
 
-/// Returns a table of the links, one line each.
+/// Returns a table with one line per link: rates, bytes, retransmissions, RTT and state.
 pub(crate) fn link_table(report: &Report) -> Vec<String> {
     let mut rows =
         vec![["link", "got", "expected", "bytes", "resent", "rtt", "state"].map(str::to_owned)];
@@ -22,7 +22,7 @@ pub(crate) fn link_table(report: &Report) -> Vec<String> {
     aligned(&rows)
 }
 
-/// Returns true if no other link joins the same interfaces.
+/// Returns true if no other link in the report joins the same two interfaces.
 fn is_alone(link: &LinkReport, report: &Report) -> bool {
     report
         .links
@@ -84,7 +84,7 @@ fn state(link: &LinkReport) -> String {
     }
 }
 
-/// Returns warnings of a successful copy: failed links, and links limited to small packets.
+/// Returns the warnings for a successful copy: failed links, and links limited to small packets.
 pub(crate) fn warnings(report: &Report) -> Vec<String> {
     // A missing peer interface is reported by its local counterpart.
     let ours = report.failed.iter().filter(|failed| !failed.is_peers);
@@ -108,7 +108,8 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
         .collect()
 }
 
-/// Returns why a link is not verified if the interface counters contradict it.
+/// Returns a warning if the interface of a link carried fewer bytes than its connections delivered,
+/// so that some took another interface.
 fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
     let carried = link
         .interface_bytes
@@ -128,7 +129,7 @@ fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
     })
 }
 
-/// Returns totals in rsync's format, one line each.
+/// Returns the totals of a copy in the format of `rsync --stats`, one line each.
 pub(crate) fn stats(report: &Report) -> Vec<String> {
     let bytes = |bytes: u64| format!("{} bytes", Grouped(bytes));
     let seconds = |time: std::time::Duration| format!("{:.3} seconds", time.as_secs_f64());

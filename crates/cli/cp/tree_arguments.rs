@@ -1,4 +1,4 @@
-//! Arguments of `cp` for trees.
+//! Options of `cp` for trees.
 
 use std::path::PathBuf;
 
@@ -85,13 +85,13 @@ pub(crate) struct TreeArguments {
 }
 
 impl TreeArguments {
-    /// Returns true if directories are copied.
+    /// Returns true if directories are copied: with `-r` or `-a`.
     pub(crate) fn is_recursive(&self) -> bool {
         self.recursive || self.archive
     }
 
-    /// Returns the first option that requires more than copying a file; options that are the
-    /// default require nothing.
+    /// Returns the first typed option that needs a tree copy or a dry run, such as `-r` or `-n`.
+    /// Options without effect do not count.
     pub(crate) fn first_option(&self) -> Option<&'static str> {
         self.options()
             .find_map(|(is_given, name)| is_given.then_some(name))
@@ -120,8 +120,8 @@ impl TreeArguments {
         options.into_iter()
     }
 
-    /// Returns true if even a single file is compared like a tree entry. A dry run reports what the
-    /// command does without `-n`, so it does not count.
+    /// Returns true if a single file must be copied as a tree, because an option for trees was
+    /// given. `-n` alone does not count: a dry run reports what the command does without it.
     pub(crate) fn asks_for_tree(&self) -> bool {
         self.options()
             .any(|(is_given, name)| is_given && name != DRY_RUN)

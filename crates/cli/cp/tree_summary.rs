@@ -4,7 +4,7 @@ use nicstripe::{Report, TreeReport};
 
 use crate::quantity::{Grouped, Size};
 
-/// Returns the result of a tree copy in one line; zero counts are omitted.
+/// Returns the counts of a tree copy in one line. Counts of zero are omitted.
 pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
     let mut copied = Vec::new();
     if tree.files > 0 {
@@ -53,7 +53,8 @@ pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
     }
 }
 
-/// Returns the files per second of a tree of small files; for large files the byte rate says more.
+/// Returns the files per second of a tree of small files. `None` for few or large files, for which
+/// the byte rate says more.
 pub(crate) fn files_per_second(report: &Report) -> Option<String> {
     let tree = report
         .tree
@@ -63,7 +64,7 @@ pub(crate) fn files_per_second(report: &Report) -> Option<String> {
     Some(format!("{} files/s", Grouped(rate.round() as u64)))
 }
 
-/// Returns totals in rsync's format, one line each.
+/// Returns the totals of a tree copy in the format of `rsync --stats`, one line each.
 pub(crate) fn stats(tree: &TreeReport) -> Vec<String> {
     let lines = [
         ("Number of files transferred", tree.files),
@@ -91,11 +92,11 @@ fn several(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", Grouped(count), if count == 1 { one } else { many })
 }
 
-/// Minimum number of files for a meaningful rate.
+/// Minimum number of files in a tree for a meaningful rate of files per second.
 const MANY: u64 = 100;
 
-/// Size limit of small files in bytes. 1 MiB takes 9 ms at 1 Gbit/s, creating a file about 0.1 ms:
-/// above it the cables decide.
+/// Mean file size in bytes from which files per second are not printed. Sending 1 MiB at 1 Gbit/s
+/// takes 9 ms and creating a file about 0.1 ms, so that the links limit larger files.
 const SMALL: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! State of a running copy: consumes events, returns state and texts. Draws nothing.
+//! State of a running copy, updated by its events and formatted as text. Draws nothing.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use crate::{
     quantity::{Clock, Size, Speed},
 };
 
-/// State of a copy, built from its events.
+/// State of a copy as the user sees it, built from its events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
-    /// The daemon's key and its name in the peers file.
+    /// Public key of the daemon, and its name in the peers file.
     pub(crate) peer: Option<(PublicKey, Option<String>)>,
-    /// Last progress; sizes are set from the start on.
+    /// Last reported progress. `None` until the size of the copy is known.
     pub(crate) progress: Option<Progress>,
-    /// Known links, in the order of planning once there is progress.
+    /// Progress of each known link, in planning order once there is progress.
     pub(crate) links: Vec<LinkProgress>,
-    /// Time without any connection.
+    /// Time for which no link has been connected; `None` if one is.
     pub(crate) waiting: Option<Duration>,
-    /// Duration of the finished copy.
+    /// Duration of the copy, once finished.
     pub(crate) done: Option<Duration>,
 }
 
 impl View {
-    /// Applies an event, and returns a message to print at once.
+    /// Updates the state by an event, and returns a message if the event needs one at once.
     pub(crate) fn apply(&mut self, event: &Event) -> Option<Notice> {
         match event {
             Event::Connected { key, name } => {
@@ -68,13 +68,13 @@ impl View {
         }
     }
 
-    /// Returns the name of a link for users.
+    /// Returns the shortest name that distinguishes a link from the others, for users.
     pub(crate) fn label(&self, link: &LinkName) -> String {
         label(link, self.links.iter().map(|known| &known.link))
     }
 
-    /// Applies the final report, since the last progress is older. Rates become averages of the
-    /// whole copy.
+    /// Applies the final report, which is newer than the last progress. Rates become averages over
+    /// the whole copy.
     pub(crate) fn complete(&mut self, report: &Report) {
         let of = |link: &nicstripe::LinkReport| LinkProgress {
             link: link.link.clone(),
@@ -95,7 +95,7 @@ impl View {
         self.done = Some(report.elapsed);
     }
 
-    /// Returns the number of links that carry data.
+    /// Returns the number of links in state [`LinkState::Up`].
     pub(crate) fn links_up(&self) -> usize {
         self.links
             .iter()
@@ -103,7 +103,7 @@ impl View {
             .count()
     }
 
-    /// Returns the remaining time at the present rate, if the total is known.
+    /// Returns the estimated remaining time at the present rate; `None` if the total is unknown.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let progress = self
             .progress
@@ -116,7 +116,7 @@ impl View {
         )
     }
 
-    /// Returns the progress in one line.
+    /// Returns the progress of the copy in one line.
     pub(crate) fn status(&self) -> String {
         let Some(progress) = &self.progress else {
             return match self.peer {
@@ -176,7 +176,7 @@ impl View {
         self.progress = Some(progress.clone());
     }
 
-    /// Returns the index of a link, adding it if unknown.
+    /// Returns the index of a link in `links`. Appends the link if it is unknown.
     fn index_of(&mut self, link: &LinkName) -> usize {
         self.links
             .iter()
@@ -193,19 +193,19 @@ impl View {
     }
 }
 
-/// A message to the user.
+/// Message to print while the copy runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// A degradation.
+    /// Problem that slows the copy down, or may stop it.
     Warning(String),
-    /// Useful information.
+    /// Information that every user should see.
     Told(String),
-    /// Detail, for verbose output only.
+    /// Detail that is printed only with `-v`.
     Detail(String),
 }
 
-/// Names a link: by its interface; if several links share it, also by the peer's, or by the address
-/// if that has no name.
+/// Returns a name for a link: its interface. If several links share the interface, appends the
+/// peer's interface, or an address if the peer's is unknown.
 fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String {
     let interface = escaped(link.interface.as_bytes());
     let beside: Vec<&LinkName> = all
@@ -225,7 +225,8 @@ fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String
     }
 }
 
-/// Returns whole per cent, 100 only if everything has arrived; `None` while the total is unknown.
+/// Returns the progress in whole per cent; 100 only if everything has arrived. `None` while the
+/// total is unknown.
 pub(crate) fn percent(progress: &Progress) -> Option<u64> {
     match progress.size {
         _ if progress.open => None,
@@ -234,7 +235,8 @@ pub(crate) fn percent(progress: &Progress) -> Option<u64> {
     }
 }
 
-/// Returns the files in place, of those found: `12/345 files`, with `≥` while the search continues.
+/// Returns finished and found files, as `12/345 files`, with `≥` while the search continues. `None`
+/// if the copy is no tree.
 pub(crate) fn files(progress: &Progress) -> Option<String> {
     let (done, found) = progress.files?;
     Some(format!(
@@ -243,7 +245,7 @@ pub(crate) fn files(progress: &Progress) -> Option<String> {
     ))
 }
 
-/// Returns the received amount, and the total if known.
+/// Returns the received bytes as text, with the total if known.
 fn amount(progress: &Progress) -> String {
     let (bytes, size) = (Size(progress.bytes), Size(progress.size));
     let of = match percent(progress) {
@@ -257,13 +259,14 @@ fn amount(progress: &Progress) -> String {
     }
 }
 
-/// Returns the number of files in place, and of all files found.
+/// Returns the number of finished files, including unchanged ones, and the number of all files
+/// found.
 fn files_of(tree: &TreeReport) -> (u64, u64) {
     let done = tree.files + tree.unchanged + tree.newer;
     (done, done + tree.failed)
 }
 
-/// Compares links by their constant fields.
+/// Returns true if both names are of the same link: equal local interface and remote address.
 fn is_same(one: &LinkName, other: &LinkName) -> bool {
     one.interface == other.interface && one.remote == other.remote
 }

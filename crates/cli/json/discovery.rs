@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{micros, seconds};
 use crate::{exit::Exit, failure::Failure};
 
-/// Result of a search: `docs/schema/discover.schema.json`.
+/// JSON document of `nicstripe discover`, described in `docs/schema/discover.schema.json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Discovery<'a> {
     schema: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Discovery<'a> {
     peers: Vec<PeerDocument<'a>>,
 }
 
-/// A discovered daemon.
+/// JSON object of one discovered daemon.
 #[derive(Debug, Serialize)]
 struct PeerDocument<'a> {
     key: String,
@@ -35,7 +35,7 @@ struct PeerDocument<'a> {
     cables: Vec<CableDocument<'a>>,
 }
 
-/// A cable on which the daemon answered.
+/// JSON object of one cable on which a daemon answered.
 #[derive(Debug, Serialize)]
 struct CableDocument<'a> {
     interface: &'a str,
@@ -65,7 +65,7 @@ impl<'a> Discovery<'a> {
         }
     }
 
-    /// Prints the document as one line.
+    /// Prints the document as one line on standard output.
     pub(crate) fn print(&self) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(self).map_err(|error| Failure::Output(error.into()))?;
         line.push(b'\n');
@@ -76,7 +76,7 @@ impl<'a> Discovery<'a> {
     }
 }
 
-/// Groups the cables by key; the input is sorted by key.
+/// Groups answers by the daemon's key. The input is sorted by key.
 fn peers(heard: &[DiscoveredPeer]) -> Vec<PeerDocument<'_>> {
     heard
         .chunk_by(|one, other| one.key == other.key)
@@ -109,7 +109,8 @@ impl<'a> From<&'a DiscoveredPeer> for CableDocument<'a> {
     }
 }
 
-/// Schema version: raised when a field changes its meaning or is removed, not for a new field.
+/// Name and version of the schema. The version is raised when a field is removed or changes its
+/// meaning, not for a new field.
 const SCHEMA: &str = "nicstripe-discover/1";
 
 #[cfg(test)]

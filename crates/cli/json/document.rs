@@ -1,4 +1,4 @@
-//! The JSON document at the end of a copy.
+//! JSON document at the end of `nicstripe cp`.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{LinkEnds, State, micros, seconds};
 use crate::{cp::View, exit::Exit, failure::Failure};
 
-/// Result of a copy: `docs/schema/cp-report.schema.json`.
+/// JSON document of a copy, described in `docs/schema/cp-report.schema.json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document<'a> {
     schema: &'static str,
@@ -57,7 +57,7 @@ pub(crate) struct Document<'a> {
     failed: Vec<FailedDocument<'a>>,
 }
 
-/// An interface that should have been a link and failed.
+/// JSON object of an interface that was expected to be a link and failed.
 #[derive(Debug, Serialize)]
 struct FailedDocument<'a> {
     side: &'static str,
@@ -65,7 +65,7 @@ struct FailedDocument<'a> {
     reason: &'a str,
 }
 
-/// Statistics of one link.
+/// JSON object with the statistics of one link.
 #[derive(Debug, Serialize)]
 struct LinkDocument<'a> {
     #[serde(flatten)]
@@ -101,7 +101,7 @@ struct LinkDocument<'a> {
     starved_us: Option<u64>,
 }
 
-/// Result of a tree copy.
+/// JSON object with the result of a tree copy.
 #[derive(Debug, Serialize)]
 struct TreeDocument<'a> {
     dry_run: bool,
@@ -120,7 +120,7 @@ struct TreeDocument<'a> {
     failures: Vec<FailureDocument<'a>>,
 }
 
-/// A failed entry of a tree.
+/// JSON object of a tree entry that could not be copied.
 #[derive(Debug, Serialize)]
 struct FailureDocument<'a> {
     name: &'a str,
@@ -128,18 +128,19 @@ struct FailureDocument<'a> {
     text: &'a str,
 }
 
-/// Outcome of a copy. A tree copy may have both a report and a failure.
+/// Outcome of a copy. A tree copy that failed in part has both a report and a failure.
 #[derive(Debug)]
 pub(crate) struct End<'a> {
     pub(crate) report: Option<&'a Report>,
     pub(crate) failure: Option<&'a Failure>,
-    /// Run time of the command, used if there is no report.
+    /// Run time of the command, used if the copy ended without a report.
     pub(crate) elapsed: Duration,
     pub(crate) hint: Option<String>,
 }
 
 impl<'a> Document<'a> {
-    /// Describes a finished copy from its report, or from its events if it failed before one.
+    /// Builds the document of a finished copy from its report, or from its last events if it failed
+    /// before there was a report.
     pub(crate) fn of(end: End<'a>, view: &'a View, dry_run: bool) -> Self {
         let peer = view.peer.as_ref();
         let document = Self {
@@ -285,7 +286,7 @@ impl<'a> From<&'a UnusedInterface> for FailedDocument<'a> {
     }
 }
 
-/// A failed copy has only the progress of each link.
+/// Builds the statistics of a link in a copy that failed: only its progress is known.
 impl<'a> From<&'a LinkProgress> for LinkDocument<'a> {
     fn from(link: &'a LinkProgress) -> Self {
         Self {
@@ -309,7 +310,8 @@ impl<'a> From<&'a LinkProgress> for LinkDocument<'a> {
     }
 }
 
-/// Schema version: raised when a field changes its meaning or is removed, not for a new field.
+/// Name and version of the schema. The version is raised when a field is removed or changes its
+/// meaning, not for a new field.
 const SCHEMA: &str = "nicstripe-cp-report/1";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! JSON events, one per line.
+//! JSON events of a running copy, one per line.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,19 +14,20 @@ use serde::Serialize;
 use super::{Document, LinkEnds, State, seconds};
 use crate::failure::Failure;
 
-/// Event stream on standard output.
+/// JSON event stream of a copy on standard output.
 ///
-/// A reader that closes it does not end the copy.
+/// The copy continues if the reader closes the stream.
 #[derive(Debug)]
 pub(crate) struct EventStream {
     begun: Instant,
-    /// True if reported sizes are those of a single file.
+    /// True if progress sizes are those of a single file, so that the total is known from the
+    /// start.
     sized: bool,
     broken: Option<io::Error>,
 }
 
 impl EventStream {
-    /// Starts the stream with the sources and the target.
+    /// Starts the stream with a `start` event that names the sources and the target.
     pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Self {
         let mut stream = Self {
             begun: Instant::now(),
@@ -49,12 +50,12 @@ impl EventStream {
         stream
     }
 
-    /// Sets if later sizes are those of a single file; otherwise the size is unknown at the start.
+    /// Sets if later progress is that of a single file, whose size is known at the start.
     pub(crate) fn sized(self, sized: bool) -> Self {
         Self { sized, ..self }
     }
 
-    /// Writes an event; skips an event unknown to this version.
+    /// Writes a library event as one line. Skips events that the schema does not describe.
     pub(crate) fn write(&mut self, event: &Event) {
         let time = seconds(self.begun.elapsed());
         if let Some(kind) = Kind::of(event, self.sized) {
@@ -69,8 +70,11 @@ impl EventStream {
     }
 }
 
-/// Prints the document, as the last line of the stream if any. Errors: standard output
-/// cannot be written.
+/// Prints the final document: alone, or as the last line of the event stream.
+///
+/// # Errors
+///
+/// Standard output cannot be written, or an earlier line of the stream could not be.
 pub(crate) fn print(document: &Document<'_>, stream: Option<EventStream>) -> Result<(), Failure> {
     match stream.and_then(|stream| stream.broken) {
         Some(error) => Err(Failure::Output(error)),
@@ -78,7 +82,11 @@ pub(crate) fn print(document: &Document<'_>, stream: Option<EventStream>) -> Res
     }
 }
 
-/// Prints a document on one line. Errors: standard output cannot be written.
+/// Prints a JSON document on one line.
+///
+/// # Errors
+///
+/// Standard output cannot be written.
 pub(crate) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
     write_line(document).map_err(Failure::Output)
 }
@@ -91,17 +99,17 @@ fn write_line(value: &impl Serialize) -> io::Result<()> {
     stdout.flush()
 }
 
-/// One event of a stream.
+/// One line of an event stream: schema, time since the start in seconds, and the event.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line<K> {
     pub(crate) schema: &'static str,
     pub(crate) time_s: f64,
-    /// Content of the event, with the tag `event`.
+    /// Fields of the event. Its JSON tag `event` names the kind.
     #[serde(flatten)]
     pub(crate) kind: K,
 }
 
-/// Events of a copy: `docs/schema/cp-event.schema.json`.
+/// Events of a copy, described in `docs/schema/cp-event.schema.json`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Kind<'a> {
@@ -164,7 +172,7 @@ struct LinkLine<'a> {
     state: State<'a>,
 }
 
-/// Outcome of one tree entry.
+/// JSON fields for the outcome of one tree entry.
 #[derive(Debug, Serialize)]
 struct EntryLine {
     name: String,
@@ -266,8 +274,8 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Returns true if a size is known. The total of a pipe is unknown; for a tree, the size found so
-/// far counts.
+/// Returns true if the progress has a total. A pipe has none; a tree has the size of the entries
+/// found so far.
 fn is_size_known(progress: &Progress) -> bool {
     !progress.open || progress.files.is_some()
 }
@@ -283,8 +291,8 @@ impl<'a> From<&'a LinkProgress> for LinkLine<'a> {
     }
 }
 
-/// Schema version: raised when a field or event changes its meaning or is removed, not for a new
-/// one.
+/// Name and version of the schema. The version is raised when a field or event is removed or
+/// changes its meaning, not for a new one.
 const SCHEMA: &str = "nicstripe-cp-event/1";
 
 #[cfg(test)]

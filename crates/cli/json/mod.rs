@@ -1,8 +1,8 @@
-//! Output for programs: events and a final document of a copy, a document of a search.
+//! JSON output of commands: events and a final document of a copy, and the document of a discovery.
 //! `docs/schema` describes them.
 //!
-//! An unknown value is absent, never 0, −1 or null. Names carry the unit: `_s` seconds, `_us`
-//! microseconds, `_bps` bits per second; otherwise bytes.
+//! An unknown value is absent, never 0, −1 or null. Field names end in their unit: `_s` seconds,
+//! `_us` microseconds, `_bps` bits per second. All other sizes are bytes.
 
 mod discovery;
 mod document;
@@ -21,7 +21,7 @@ use std::{net::IpAddr, time::Duration};
 use nicstripe::{LinkName, LinkState};
 use serde::Serialize;
 
-/// Both ends of a link.
+/// JSON fields for the two interfaces of a link.
 #[derive(Debug, Serialize)]
 pub(crate) struct LinkEnds<'a> {
     interface: &'a str,
@@ -43,7 +43,7 @@ impl<'a> From<&'a LinkName> for LinkEnds<'a> {
     }
 }
 
-/// State of a link, with the reason if any.
+/// JSON fields for the state of a link, with the reason if there is one.
 #[derive(Debug, Serialize)]
 pub(crate) struct State<'a> {
     state: &'static str,
@@ -65,7 +65,7 @@ impl<'a> From<&'a LinkState> for State<'a> {
     }
 }
 
-/// Converts to seconds, rounded to microseconds.
+/// Returns the duration in seconds, rounded to microseconds.
 pub(crate) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }

@@ -1,9 +1,9 @@
-//! Validation of documents against the schemas in `docs/schema`, for tests.
+//! Validator of JSON documents against the schemas in `docs/schema`, for tests.
 //!
 //! Implements the part of JSON Schema 2020-12 that those files use. An unsupported keyword fails
-//! the test, so that every keyword in the files is checked. One rule is stricter: published schemas
-//! allow properties of later versions, but every property that this version writes must be
-//! described.
+//! the test, so that no keyword of the files is ignored. One rule is stricter than the standard:
+//! published schemas allow properties of later versions, but every property that this version
+//! writes must be described.
 
 use std::{fs, path::Path};
 
@@ -15,7 +15,7 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Reads `docs/schema/NAME.schema.json`, or `docs/schema/NAME.json` if the name includes a
+    /// Loads `docs/schema/NAME.schema.json`, or `docs/schema/NAME.json` if the name includes a
     /// version.
     pub(crate) fn load(name: &str) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema");

@@ -1,4 +1,5 @@
-//! Reader of a changed peers file: nicstripe of the same user, not the daemon of another user.
+//! Advice after a change of the peers file: only nicstripe processes of the same user read it, and
+//! a daemon of another user reads another file.
 
 use std::{env, fs, path::Path};
 
@@ -7,8 +8,8 @@ use nix::unistd::{Uid, User};
 
 use crate::terminal::Terminal;
 
-/// Prints the changed file and its user, and warns if a daemon of another user has the port, since
-/// that one reads another file.
+/// Prints the changed peers file and its user. Warns if a process of another user listens on the
+/// default port, since that daemon reads another peers file.
 pub(super) fn tell(path: &Path, terminal: &Terminal) {
     let own = Uid::effective();
     terminal.say(format_args!(
@@ -39,7 +40,7 @@ fn whose(own: Uid) -> String {
     }
 }
 
-/// Returns a user's name, or the number if there is none.
+/// Returns the user's name, or the user ID if it has no name.
 fn name_of(uid: Uid) -> String {
     User::from_uid(uid)
         .ok()
@@ -47,7 +48,8 @@ fn name_of(uid: Uid) -> String {
         .map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-/// Returns the user who listens on the default port; `None` if it is this user or the port is free.
+/// Returns the ID of another user than `own` who listens on the default port; `None` if `own`
+/// listens or the port is free.
 fn listener_of_another(own: u32) -> Option<u32> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"]
         .map(|path| fs::read_to_string(path).unwrap_or_default());
@@ -62,7 +64,8 @@ fn listener_of_another(own: u32) -> Option<u32> {
     }
 }
 
-/// Returns the users of the sockets listening on a port, from a table in the format of proc(5).
+/// Returns the user IDs of the sockets that listen on a port, from the text of `/proc/net/tcp`
+/// (proc(5)).
 fn listeners(table: &str, port: u16) -> Vec<u32> {
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -73,7 +76,7 @@ fn listeners(table: &str, port: u16) -> Vec<u32> {
     table.lines().skip(1).filter_map(of_line).collect()
 }
 
-/// State of a listening socket in the kernel's `tcp_states.h`.
+/// TCP_LISTEN in the `st` column of `/proc/net/tcp`, as in the kernel's `tcp_states.h`.
 const LISTEN: &str = "0A";
 
 #[cfg(test)]
