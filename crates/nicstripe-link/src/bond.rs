@@ -1,15 +1,16 @@
-//! Kernel bonds: members, mode, and the number of connections that uses all members.
+//! Kernel bonds: their members, mode and hash policy, and the number of TCP connections that uses
+//! all members.
 
 use crate::{
     interface::InterfaceName,
     netlink::{Attributes, u8_at},
 };
 
-/// Members and transmit policy of a bond.
+/// Members, mode and transmit hash policy of a bond interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bond {
-    /// Its ports in order of interface index, in any state.
+    /// Names of the bond's ports in order of interface index, including those that are down.
     pub members: Vec<InterfaceName>,
     /// Number of members that are up with carrier. At most `members.len()`.
     pub carrying: usize,
@@ -32,7 +33,7 @@ impl Bond {
         }
     }
 
-    /// Reads the mode and the hash policy from the attributes of a `bond` link message.
+    /// Parses the mode and the hash policy from a bond's `IFLA_INFO_DATA` attributes.
     pub(crate) fn parse(data: Attributes<'_>) -> Self {
         let number = |kind| data.find(kind).and_then(|value| u8_at(value, 0));
         Self::new(
@@ -47,25 +48,25 @@ impl Bond {
 /// Mode of a bond, named as in `ip link` and the kernel's `Documentation/networking/bonding.rst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BondMode {
-    /// `balance-rr`: packets in round-robin order.
+    /// `balance-rr`: consecutive packets go to consecutive members.
     BalanceRoundRobin,
     /// `active-backup`: one active member, the others on standby.
     ActiveBackup,
-    /// `balance-xor`: by hash.
+    /// `balance-xor`: the transmit hash policy selects the member for each packet.
     BalanceXor,
     /// `broadcast`: every packet to every member.
     Broadcast,
-    /// `802.3ad` (LACP): by hash.
+    /// `802.3ad` (LACP): the transmit hash policy selects the member for each packet.
     Lacp,
-    /// `balance-tlb`: each hash value to the member that was least loaded when the value first
+    /// `balance-tlb`: each hash value goes to the member that was least loaded when the value first
     /// occurred. Only one member receives.
     BalanceTlb,
-    /// `balance-alb`: by destination address.
+    /// `balance-alb`: the destination address selects the member for each packet.
     BalanceAlb,
 }
 
 impl BondMode {
-    /// In order of the kernel's `BOND_MODE_*` numbers (include/uapi/linux/if_bonding.h).
+    /// All modes in order of the kernel's `BOND_MODE_*` numbers (include/uapi/linux/if_bonding.h).
     const ALL: [Self; 7] = [
         Self::BalanceRoundRobin,
         Self::ActiveBackup,
@@ -77,7 +78,7 @@ impl BondMode {
     ];
 }
 
-/// Packet fields that a bond's `xmit_hash_policy` hashes.
+/// Transmit hash policy of a bond (`xmit_hash_policy`): the packet fields that select a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransmitHash {
     /// `layer2`: hardware addresses.
@@ -95,7 +96,8 @@ pub enum TransmitHash {
 }
 
 impl TransmitHash {
-    /// In order of the kernel's `BOND_XMIT_POLICY_*` numbers (include/uapi/linux/if_bonding.h).
+    /// All policies in order of the kernel's `BOND_XMIT_POLICY_*` numbers
+    /// (include/uapi/linux/if_bonding.h).
     const ALL: [Self; 6] = [
         Self::Layer2,
         Self::Layer34,
@@ -105,31 +107,32 @@ impl TransmitHash {
         Self::VlanSourceMac,
     ];
 
-    /// Returns true if connections between one pair of addresses can use different members.
+    /// Returns true if the hash includes ports, so that connections between one pair of addresses
+    /// can use different members.
     fn looks_at_ports(self) -> bool {
         matches!(self, Self::Layer34 | Self::Encap34)
     }
 }
 
-/// Number of connections a bond needs.
+/// Number of TCP connections to one address that a bond needs to use all its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BondStreams {
-    /// Number of connections with random ports that use all members with a probability of at least
-    /// 99 %. 1 if more would change nothing.
+    /// Sufficient number of connections: with random ports they use all members with a probability
+    /// of at least 99 %. It is 1 if more connections would not help.
     Enough(u8),
-    /// All connections to one address use one member, whatever their number.
+    /// More connections do not help: all connections to one address use the same member.
     NoNumberHelps,
 }
 
-/// Returns the number of connections to one address that use all carrying members of a bond, for
-/// sent traffic.
+/// Returns the number of connections to one address that is enough to send over all members of a
+/// bond that have carrier.
 ///
 /// If the hash includes ports, a connection with a random port uses each of the *n* members with
 /// equal probability. After *k* connections all are used with probability Σᵢ (−1)ⁱ · C(n, i) · (1 −
 /// i/n)ᵏ (the coupon collector's problem, by inclusion and exclusion; W. Feller, *An Introduction
 /// to Probability Theory and Its Applications*, vol. 1, ch. IV.2): 8 for two members, 15 for three,
 /// 21 for four. An unknown mode or hash is treated as one that includes ports. The switch or the
-/// peer's bond spreads *received* traffic, which this end cannot see.
+/// peer's bond distributes *received* traffic, which this machine cannot influence.
 pub fn streams_for(bond: &Bond) -> BondStreams {
     match bond.mode {
         // A single connection uses all members of a round-robin bond. The other two have nothing to
@@ -148,8 +151,8 @@ pub fn streams_for(bond: &Bond) -> BondStreams {
     }
 }
 
-/// Returns the smallest number of draws that yields all of `kinds` equally likely kinds with
-/// probability [`ENOUGH`].
+/// Returns the smallest number of random draws that yields each of `kinds` equally likely kinds at
+/// least once with a probability of at least [`ENOUGH`].
 fn draws_for_all(kinds: usize) -> u8 {
     let all_drawn = |draws: &u8| probability_of_all(kinds, *draws) >= ENOUGH;
     (1..u8::MAX).find(all_drawn).unwrap_or(u8::MAX)

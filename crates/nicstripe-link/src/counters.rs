@@ -1,4 +1,4 @@
-//! Traffic counters of an interface, as the kernel counts.
+//! Byte counters of an interface, as the kernel reports them.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use crate::{
 
 /// Bytes that an interface has carried since its creation, Ethernet headers included.
 ///
-/// Each driver decides what it counts, so only the growth between two readings is evidence. Most
-/// drivers also count received frames that are dropped.
+/// Each driver decides which frames it counts, so only the difference between two readings is
+/// meaningful. Most drivers also count received frames that are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes received.
@@ -20,7 +20,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Returns the traffic since an earlier reading. A counter that was reset counts from zero.
+    /// Returns the bytes carried since the earlier reading. If a counter was reset in between, its
+    /// current value counts as the difference.
     pub fn since(&self, earlier: &Self) -> Self {
         let grown = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now);
         Self {
@@ -32,8 +33,11 @@ impl Counters {
 
 /// Reads the counters of one interface of the calling thread's network namespace.
 ///
-/// One `RTM_GETSTATS` query (Linux 4.7). Needs no privileges. Returns `ENODEV` if the interface
-/// does not exist.
+/// Sends one `RTM_GETSTATS` query (Linux 4.7). Needs no privileges.
+///
+/// # Errors
+///
+/// `ENODEV` if the interface does not exist.
 pub fn counters(interface: InterfaceIndex) -> io::Result<Counters> {
     let mut header = [0; STATS_HEADER_LEN];
     header[4..8].copy_from_slice(&interface.0.to_ne_bytes());
@@ -59,12 +63,13 @@ const RTM_NEWSTATS: u16 = 92;
 const RTM_GETSTATS: u16 = 94;
 
 // include/uapi/linux/if_link.h
-/// `struct if_stats_msg`: family, pad (3 bytes), index (u32), filter (u32).
+/// Length of `struct if_stats_msg` in bytes: family, pad (3 bytes), index (u32), filter (u32).
 const STATS_HEADER_LEN: usize = 12;
 const IFLA_STATS_LINK_64: u16 = 1;
 /// `IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64)`.
 const STATS_FILTER_LINK_64: u32 = 1;
-/// Offsets in `struct rtnl_link_stats64`, which begins with received and sent packets.
+/// Byte offset of the received bytes in `struct rtnl_link_stats64`, which begins with received and
+/// sent packets.
 const RX_BYTES: usize = 16;
 const TX_BYTES: usize = 24;
 

@@ -1,4 +1,4 @@
-//! CPU time of the machine by core and of this process, and throttling by control group quotas.
+//! CPU time of the machine per core and of this process, and throttling by control group quotas.
 //!
 //! Pure functions parse the texts of `/proc` and `/sys`. Missing values, as in some containers, are
 //! `None` and never 0.
@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-/// Reader of CPU times. Locates the files once; a reading takes about 50 µs and grows with the
-/// number of cores.
+/// Reader of CPU times. Locates the files once; a reading takes about 50 µs, and longer with more
+/// cores.
 #[derive(Debug)]
 pub struct CpuMeter {
-    /// Duration of one tick of `/proc/stat`.
+    /// Duration of one clock tick, the unit of `/proc/stat`.
     tick: Duration,
-    /// This process's control group and its ancestors, if found.
+    /// Directories of this process's control group and its ancestors; empty if not found.
     groups: Vec<PathBuf>,
     version: GroupVersion,
 }
@@ -27,7 +27,8 @@ impl Default for CpuMeter {
 }
 
 impl CpuMeter {
-    /// Locates the files. Never fails: values that cannot be found are absent from each reading.
+    /// Locates the files of `/proc` and `/sys`. Never fails: values that cannot be found are `None`
+    /// in each reading.
     pub fn new() -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
         let place = group(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
@@ -41,7 +42,7 @@ impl CpuMeter {
         }
     }
 
-    /// Reads all available times.
+    /// Reads the current CPU times. Unavailable ones are `None`.
     pub fn read(&self) -> CpuReading {
         CpuReading {
             machine: fs::read_to_string("/proc/stat")
@@ -56,8 +57,8 @@ impl CpuMeter {
         }
     }
 
-    /// Returns the CPU time that the tightest quota on this process allows, in thousandths of one
-    /// core; `None` without a quota.
+    /// Returns the lowest CPU quota of this process's control groups, in thousandths of one core;
+    /// `None` without a quota.
     pub fn quota_millicores(&self) -> Option<u64> {
         self.groups
             .iter()
@@ -74,18 +75,18 @@ impl CpuMeter {
     }
 }
 
-/// Cumulative times of the machine, the process and its control groups. Only the difference of two
-/// readings is meaningful.
+/// Cumulative CPU times of the machine, the process and its control groups. Only the difference of
+/// two readings is meaningful.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuReading {
     machine: Option<Machine>,
     process: Option<Duration>,
-    /// One entry per control group, the process's own first.
+    /// Throttled time of each control group, the process's own group first.
     throttled: Vec<Option<Duration>>,
 }
 
 impl CpuReading {
-    /// Returns the time spent since an earlier reading of the same meter.
+    /// Returns the CPU time spent since an earlier reading of the same meter.
     pub fn since(&self, earlier: &Self) -> CpuSpent {
         let machine = self.machine.as_ref().zip(earlier.machine.as_ref());
         let total = machine.map(|(now, then)| now.total.since(&then.total));
@@ -108,8 +109,8 @@ impl CpuReading {
 }
 
 impl CpuReading {
-    /// Returns the busy time of each core since an earlier reading of the same meter, by core
-    /// number. Zero for cores that were offline at either reading.
+    /// Returns the busy time of each core since an earlier reading of the same meter, indexed by
+    /// core number. It is zero for a core that was offline at either reading.
     pub fn cores_since(&self, earlier: &Self) -> Vec<Duration> {
         let Some((now, then)) = self.machine.as_ref().zip(earlier.machine.as_ref()) else {
             return Vec::new();
@@ -135,27 +136,27 @@ impl CpuReading {
 /// tick, usually 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuSpent {
-    /// User time of all cores.
+    /// User time, summed over all cores.
     pub user: Option<Duration>,
-    /// Kernel time of all cores, without interrupts.
+    /// Kernel time without interrupts, summed over all cores.
     pub system: Option<Duration>,
-    /// Interrupt time of all cores, hard and soft.
+    /// Time in hardware and software interrupts, summed over all cores.
     pub interrupts: Option<Duration>,
-    /// Busy share of the busiest core, 0.0 to 1.0; stolen time counts as busy. `None` also if less
-    /// than a tick has passed.
+    /// Utilization of the busiest core, 0.0 to 1.0; stolen time counts as busy. `None` also if less
+    /// than a clock tick has passed.
     pub worst_core: Option<f64>,
-    /// User and system time of this process.
+    /// User and kernel time of this process.
     pub process: Option<Duration>,
-    /// Throttled time of this process's control group or of the ancestor that was throttled
-    /// longest. Summed over CPUs, so it can exceed the elapsed time.
+    /// Throttled time of this process's control group, or of an ancestor that was throttled longer.
+    /// Summed over CPUs, so it can exceed the elapsed time.
     pub throttled: Option<Duration>,
 }
 
-/// The CPU lines at the start of `/proc/stat`.
+/// CPU times of the machine from the `cpu` lines of `/proc/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Machine {
     total: Times,
-    /// By core number; offline cores have no line.
+    /// Core number and times of each online core; offline cores have no line.
     cores: Vec<(u32, Times)>,
 }
 
@@ -178,7 +179,7 @@ impl Machine {
     }
 }
 
-/// CPU time by state.
+/// CPU time of a core or the machine, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Times {
     user: Duration,
@@ -189,7 +190,8 @@ struct Times {
 }
 
 impl Times {
-    /// I/O wait can decrease (`Documentation/filesystems/proc.rst`).
+    /// Returns the time spent since `earlier`, at least zero per state: I/O wait can decrease
+    /// (`Documentation/filesystems/proc.rst`).
     fn since(&self, earlier: &Self) -> Self {
         Self {
             user: self.user.saturating_sub(earlier.user),
@@ -214,7 +216,7 @@ impl Times {
     }
 }
 
-/// Parses `/proc/stat`.
+/// Parses `/proc/stat`; `tick` is the duration of one clock tick.
 fn machine(text: &str, tick: Duration) -> Option<Machine> {
     let mut machine = Machine {
         total: Times::default(),
@@ -236,8 +238,8 @@ fn machine(text: &str, tick: Duration) -> Option<Machine> {
     has_total.then_some(machine)
 }
 
-/// Parses `user nice system idle iowait irq softirq steal guest guest_nice`, in ticks. Old kernels
-/// lack the last fields. User time already includes guest time.
+/// Parses `user nice system idle iowait irq softirq steal guest guest_nice`, in clock ticks. Old
+/// kernels omit the last fields. User time already includes guest time.
 fn times(fields: &str, tick: Duration) -> Option<Times> {
     let ticks: Vec<u64> = fields
         .split_whitespace()
@@ -268,18 +270,19 @@ enum GroupVersion {
     Two,
 }
 
-/// Location of this process's control group files.
+/// Location of the files of this process's control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GroupPlace {
     version: GroupVersion,
-    /// Mount point of the hierarchy.
+    /// Mount point of the cgroup hierarchy.
     mounted: PathBuf,
-    /// The group's path below the mount point.
+    /// Path of the control group, relative to the mount point.
     below: PathBuf,
 }
 
 impl GroupPlace {
-    /// Returns the group and its visible ancestors.
+    /// Returns the directories of the control group and its visible ancestors, the group's own
+    /// first.
     fn levels(&self) -> Vec<PathBuf> {
         self.below
             .ancestors()
@@ -289,8 +292,9 @@ impl GroupPlace {
     }
 }
 
-/// Finds the control group that limits the CPU, from `/proc/self/cgroup` and
-/// `/proc/self/mountinfo`. With both versions mounted, this is the one with the CPU controller.
+/// Finds the control group that limits the CPU, from the texts of `/proc/self/cgroup` and
+/// `/proc/self/mountinfo`. If cgroup versions 1 and 2 are both mounted, this is the one with the
+/// CPU controller.
 fn group(groups: &str, mounts: &str) -> Option<GroupPlace> {
     let mut lines = groups.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -329,15 +333,15 @@ fn group(groups: &str, mounts: &str) -> Option<GroupPlace> {
     })
 }
 
-/// A line of `mountinfo`.
+/// Mount that one line of `/proc/PID/mountinfo` describes.
 pub(crate) struct Mount<'t> {
     pub(crate) id: u64,
-    /// Device as `major:minor`.
+    /// Device number as `major:minor`.
     pub(crate) device: &'t str,
-    /// Path within the file system that is mounted.
+    /// Directory of the file system that is mounted, as an absolute path in that file system.
     root: String,
     place: PathBuf,
-    /// File system type.
+    /// File system type, such as `cgroup2`.
     pub(crate) kind: &'t str,
     options: &'t str,
 }
@@ -389,8 +393,9 @@ fn unescaped(field: &str) -> String {
     text
 }
 
-/// Parses `cpu.stat` of either version: `throttled_usec`, or `throttled_time` in nanoseconds.
-/// `None` for a version 2 group without a limit, which has no such line.
+/// Parses the throttled time in `cpu.stat` of either cgroup version: `throttled_usec`, or
+/// `throttled_time` in nanoseconds. Returns `None` for a version 2 group without a limit, which has
+/// no such line.
 fn throttled(text: &str) -> Option<Duration> {
     text.lines().find_map(|line| match line.split_once(' ')? {
         ("throttled_usec", value) => value.parse().ok().map(Duration::from_micros),
@@ -399,13 +404,15 @@ fn throttled(text: &str) -> Option<Duration> {
     })
 }
 
-/// Parses `cpu.max`: `max 100000`, or `50000 100000`.
+/// Parses a cgroup version 2 quota (`cpu.max`) into thousandths of a core: `50000 100000` yields
+/// 500, `max 100000` yields `None`.
 fn quota_two(text: &str) -> Option<u64> {
     let (quota, period) = text.trim().split_once(' ')?;
     millicores(quota.parse().ok()?, period.parse().ok()?)
 }
 
-/// Parses `cpu.cfs_quota_us`, -1 for none, and `cpu.cfs_period_us`.
+/// Parses a cgroup version 1 quota into thousandths of a core, from `cpu.cfs_quota_us` (-1 means
+/// none) and `cpu.cfs_period_us`.
 fn quota_one(quota: &str, period: &str) -> Option<u64> {
     millicores(quota.trim().parse().ok()?, period.trim().parse().ok()?)
 }
@@ -441,7 +448,7 @@ fn process_time() -> io::Result<Duration> {
     ))
 }
 
-/// Parses one text as each kind of file, for the fuzzer.
+/// Runs all parsers of this module on one text, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
     let read = machine(text, Duration::from_millis(10));
@@ -456,9 +463,10 @@ pub(crate) fn parse(text: &str) {
     let _ = (throttled(text), quota_two(text), quota_one(first, second));
 }
 
-/// More than any kernel supports (`CONFIG_NR_CPUS`).
+/// Maximum number of cores in a reading: more than any kernel supports (`CONFIG_NR_CPUS`).
 const MOST_CORES: usize = 8192;
-/// Deeper than practical hierarchies; each level is one file to read.
+/// Maximum number of nested control groups to read: more than practical hierarchies have. Each
+/// level costs reading one file.
 const MOST_LEVELS: usize = 16;
 
 #[cfg(test)]

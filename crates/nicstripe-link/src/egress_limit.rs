@@ -10,9 +10,9 @@ use crate::{
 
 /// Lists the rate limits of the namespace's root queueing disciplines.
 ///
-/// Only a dump works on all kernels: some kernels sent the reply to a single-interface query to the
-/// multicast group of change listeners (`qdisc_notify`, net/sched/sch_api.c). The dump lists each
-/// queue of each interface, so call this only if [`is_limiter`] is true for an interface.
+/// Dumps all of them, because some kernels send the reply to a single-interface query to the
+/// multicast group of change listeners (`qdisc_notify`, net/sched/sch_api.c). The dump includes
+/// each queue of each interface, so call this only if [`is_limiter`] is true for an interface.
 pub(crate) fn egress_limits(netlink: &mut Netlink) -> Vec<(InterfaceIndex, LineRate)> {
     let limiters = netlink
         .dump(&Request::new(RTM_GETQDISC, &[0; TC_LEN]), Limiter::parse)
@@ -23,13 +23,13 @@ pub(crate) fn egress_limits(netlink: &mut Netlink) -> Vec<(InterfaceIndex, LineR
         .collect()
 }
 
-/// Returns true if [`egress_limits`] supports this kind of queueing discipline (`TCA_KIND`,
-/// `IFLA_QDISC`).
+/// Returns true if [`egress_limits`] supports this kind of queueing discipline: tbf or htb
+/// (`TCA_KIND`, `IFLA_QDISC`).
 pub(crate) fn is_limiter(kind: &[u8]) -> bool {
     matches!(until_nul(kind), TBF | HTB)
 }
 
-/// Rate-limiting root queueing discipline.
+/// Root queueing discipline that limits the rate of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limiter {
     Tbf(InterfaceIndex, ByteRate),
@@ -69,7 +69,7 @@ impl Limiter {
     }
 }
 
-/// Returns the sustained rate of a tbf, without bursts.
+/// Returns the sustained rate of a tbf: the lower of its rate and its peak rate.
 fn tbf_rate(options: Attributes<'_>) -> Option<ByteRate> {
     // struct tc_tbf_qopt: rate and peakrate, each a struct tc_ratespec, then limit, buffer and mtu.
     let parameters = options.find(TCA_TBF_PARMS)?;
@@ -79,11 +79,12 @@ fn tbf_rate(options: Attributes<'_>) -> Option<ByteRate> {
     Some(if peak.0 == 0 { rate } else { rate.min(peak) })
 }
 
-/// Classful root queueing discipline.
+/// Hierarchical token bucket at the root of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Htb {
     interface: InterfaceIndex,
-    /// Range: the upper 16 bits; the lower 16 are zero.
+    /// Handle of the queueing discipline: its major number in the upper 16 bits, zero in the lower
+    /// 16.
     handle: u32,
     /// Handle of the class for packets that no filter assigns. If the class does not exist, those
     /// packets are not limited.
@@ -117,13 +118,14 @@ impl Htb {
             .unwrap_or_default()
     }
 
-    /// Returns true if the class belongs to this htb and not to a queueing discipline below it.
+    /// Returns true if the class belongs to this htb and not to a child queueing discipline.
     fn owns(self, class: &Class) -> bool {
         class.handle & TC_H_MAJOR == self.handle & TC_H_MAJOR
     }
 
-    /// Returns the rate limit if it is the same for every class, so that no filters must be read.
-    /// Requires a default class that is a leaf, a single top class, and equal limits of all leaves.
+    /// Returns the rate limit if it is equal for all leaf classes, so that the filters need not be
+    /// read. Returns `None` unless there is a single top class, the default class is a leaf, and
+    /// there are at most [`MAX_CLASSES`] classes.
     pub(crate) fn limit(self, classes: &[Class]) -> Option<ByteRate> {
         let top = classes
             .iter()
@@ -149,7 +151,7 @@ impl Htb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     handle: u32,
-    /// Parent class, from which it borrows, or [`TC_H_ROOT`].
+    /// Handle of the parent class, from which this class borrows, or [`TC_H_ROOT`].
     parent: u32,
     rate: ByteRate,
     ceil: ByteRate,
@@ -176,9 +178,9 @@ impl Class {
         })
     }
 
-    /// Returns the rate of the class while all others are idle: its own rate whatever its parent's,
-    /// more only by borrowing from the parent, and at most its ceiling. A class without a parent
-    /// cannot borrow.
+    /// Returns the rate that the class reaches while all other classes are idle: the higher of its
+    /// own rate and its parent's limit, but at most its ceiling. A class without a parent cannot
+    /// borrow. Returns `None` if the class has more than `depth` ancestors.
     ///
     /// Verified on Linux 6.18 with rate and ceiling above and below the parent's, at 20 to 60
     /// Mbit/s.
@@ -192,13 +194,13 @@ impl Class {
     }
 }
 
-/// Bytes per second, the unit of traffic control.
+/// Rate in bytes per second, the unit of traffic control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ByteRate(u64);
 
 impl ByteRate {
-    /// Reads the `struct tc_ratespec` at `offset` of `parameters`. `wide` is the attribute for
-    /// rates from 2^32 on. `None` if frames are counted in ATM cells.
+    /// Parses the `struct tc_ratespec` at `offset` of `parameters`. `wide` is the 64-bit attribute
+    /// for rates from 2^32 on. Returns `None` if the kernel accounts for frames in ATM cells.
     ///
     /// Ignores the overhead field: it counts once per superpacket, and 24 bytes had no measurable
     /// effect.
@@ -223,10 +225,10 @@ impl ByteRate {
 const TBF: &[u8] = b"tbf";
 const HTB: &[u8] = b"htb";
 
-/// Maximum class depth: `TC_HTB_MAXDEPTH`, include/uapi/linux/pkt_sched.h.
+/// Maximum depth of the class hierarchy (`TC_HTB_MAXDEPTH`, include/uapi/linux/pkt_sched.h).
 const HTB_DEPTH: usize = 8;
-/// Maximum number of classes to compare, at quadratic cost (picked by eye). More belong to a router
-/// that shapes the traffic of others.
+/// Maximum number of classes that are compared, at quadratic cost (picked by eye). A machine with
+/// more is a router that shapes the traffic of others.
 const MAX_CLASSES: usize = 64;
 
 // include/uapi/linux/rtnetlink.h
@@ -234,7 +236,8 @@ const RTM_NEWQDISC: u16 = 36;
 const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTCLASS: u16 = 40;
 const RTM_GETTCLASS: u16 = 42;
-/// `struct tcmsg`: family and padding, index (i32), handle (u32), parent (u32), info (u32).
+/// Length of `struct tcmsg` in bytes: family and padding, index (i32), handle (u32), parent (u32),
+/// info (u32).
 const TC_LEN: usize = 20;
 const TC_INDEX: usize = 4;
 const TC_HANDLE: usize = 8;

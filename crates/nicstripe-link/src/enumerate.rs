@@ -1,4 +1,5 @@
-//! Enumeration of interfaces and addresses by two netlink dumps, plus details per interface.
+//! Enumeration of interfaces and their addresses with two netlink dumps, plus further queries for
+//! details.
 
 use std::{io, net::IpAddr};
 
@@ -16,11 +17,12 @@ use crate::{
     sysfs::{self, DeviceType},
 };
 
-/// Lists the interfaces of the calling thread's network namespace with their properties, by index.
+/// Lists the interfaces of the calling thread's network namespace with their properties, in order
+/// of index.
 ///
 /// Needs no privileges. Took 0.1 ms with 4 interfaces and 0.25 ms with 17 (`tests/kernel`,
-/// unoptimised), and 0.01 ms more if one has a rate limiter. Blocks only while another process
-/// holds the kernel's RTNL lock, and at most 5 s per query.
+/// unoptimised build), and 0.01 ms more if one has a rate limiter. Blocks only while another
+/// process holds the kernel's RTNL lock, and at most 5 s per query.
 pub fn interfaces() -> Result<Vec<Interface>, InterfacesError> {
     let mut netlink = Netlink::route().map_err(InterfacesError::Open)?;
     let links = links(&mut netlink).map_err(InterfacesError::Links)?;
@@ -61,7 +63,7 @@ pub fn interfaces() -> Result<Vec<Interface>, InterfacesError> {
     Ok(interfaces)
 }
 
-/// Fills in the members of each bond.
+/// Fills in the members of each bond, from the `master` of each interface.
 fn join_bonds(interfaces: &mut [Interface]) {
     let ports: Vec<_> = interfaces
         .iter()
@@ -80,7 +82,7 @@ fn join_bonds(interfaces: &mut [Interface]) {
 }
 
 /// Queries the rate of each bond that has a member with a known rate. The kernel derives a bond's
-/// rate from its members, so invented rates must not count.
+/// rate from its members, and virtual members report invented rates.
 fn rate_bonds(interfaces: &mut [Interface], rates: &mut LineRates) {
     let rated: Vec<_> = interfaces
         .iter()
@@ -116,7 +118,7 @@ fn shared_rate(vlan: &Interface, all: &[Interface]) -> Option<LineRate> {
     None
 }
 
-/// Error of [`interfaces`].
+/// Failure to list the interfaces.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InterfacesError {
@@ -137,7 +139,7 @@ pub(crate) fn links(netlink: &mut Netlink) -> io::Result<Vec<LinkMessage>> {
     netlink.dump(&request, LinkMessage::parse)
 }
 
-/// Lists the addresses, usable or not.
+/// Lists the addresses of all interfaces, including those that are not usable.
 pub(crate) fn addresses(netlink: &mut Netlink) -> io::Result<Vec<AddressMessage>> {
     netlink.dump(
         &Request::new(RTM_GETADDR, &[0; IFADDR_LEN]),
@@ -145,7 +147,7 @@ pub(crate) fn addresses(netlink: &mut Netlink) -> io::Result<Vec<AddressMessage>
     )
 }
 
-/// Relevant fields of a link message.
+/// Fields of an `RTM_NEWLINK` or `RTM_DELLINK` message that this crate uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LinkMessage {
     pub(crate) index: InterfaceIndex,
@@ -157,16 +159,16 @@ pub(crate) struct LinkMessage {
     alternative_names: Vec<String>,
     mac: Option<MacAddress>,
     lower: Option<InterfaceIndex>,
-    /// True if the root queueing discipline may limit the rate.
+    /// True if the root queueing discipline is of a kind that can limit the rate (tbf, htb).
     limited: bool,
-    /// Settings of a kernel bond. Its members name it as master in their own messages.
+    /// Settings of a kernel bond, without its members: their own messages name the bond as master.
     bond: Option<Bond>,
     device: Device,
 }
 
 impl LinkMessage {
-    /// Reads `RTM_NEWLINK` and `RTM_DELLINK`; `None` for other messages and for interfaces without
-    /// a valid name.
+    /// Parses an `RTM_NEWLINK` or `RTM_DELLINK` message. Returns `None` for other messages, for a
+    /// bridge's messages about its ports, and for interfaces without a valid name.
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
         if !matches!(message.kind, RTM_NEWLINK | RTM_DELLINK) {
             return None;
@@ -242,15 +244,16 @@ impl LinkMessage {
     }
 }
 
-/// Properties that determine the kind of an interface.
+/// Properties that determine the [`InterfaceKind`] of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Device {
-    /// `ARPHRD_*`.
+    /// Hardware type of the link layer, `ARPHRD_*`.
     hardware: u16,
     loopback: bool,
-    /// `IFLA_INFO_KIND`; empty for most hardware.
+    /// Driver kind (`IFLA_INFO_KIND`), such as `veth`; empty for most hardware.
     kind: String,
-    /// Bus of its parent device (`pci`, `usb`, `virtio` …), if it has one (Linux 5.14).
+    /// Bus of the parent device (`pci`, `usb`, `virtio` …); `None` without one, and before Linux
+    /// 5.14.
     bus: Option<String>,
 }
 
@@ -296,8 +299,9 @@ impl Device {
         }
     }
 
-    /// Returns true if the driver reports a rate that was negotiated on a cable. A veth always
-    /// reports 10 Gbit/s, a virtio card repeats the host's configuration, and a bridge has no rate.
+    /// Returns true if the driver reports a rate that was negotiated on a cable: an Ethernet card
+    /// that is not virtio. A veth always reports 10 Gbit/s, a virtio card repeats the host's
+    /// configuration, and a bridge has no rate.
     fn tells_its_rate(&self, kind: InterfaceKind) -> bool {
         kind == InterfaceKind::Ethernet && self.bus.as_deref() != Some("virtio")
     }
@@ -329,7 +333,7 @@ fn mac(value: &[u8]) -> Option<MacAddress> {
         .map(MacAddress)
 }
 
-/// Relevant fields of an address message.
+/// Fields of an `RTM_NEWADDR` or `RTM_DELADDR` message that this crate uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressMessage {
     pub(crate) interface: InterfaceIndex,
@@ -339,15 +343,15 @@ pub(crate) struct AddressMessage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usability {
-    /// Duplicate address detection is in progress.
+    /// Tentative IPv6 address: duplicate address detection is in progress.
     NotYet,
     Usable,
-    /// Deprecated, or a duplicate.
+    /// Deprecated or duplicate IPv6 address.
     NoMore,
 }
 
 impl AddressMessage {
-    /// Reads `RTM_NEWADDR` and `RTM_DELADDR`; `None` for other messages.
+    /// Parses an `RTM_NEWADDR` or `RTM_DELADDR` message. Returns `None` for other messages.
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
         if !matches!(message.kind, RTM_NEWADDR | RTM_DELADDR) {
             return None;
@@ -375,7 +379,8 @@ impl AddressMessage {
     }
 }
 
-/// Duplicate detection and deprecation apply to IPv6; the flags of IPv4 addresses are irrelevant.
+/// Returns the usability of an address with these `IFA_F_*` flags. An IPv4 address is always
+/// usable: duplicate detection and deprecation apply to IPv6.
 fn usability(ip: IpAddr, flags: u32) -> Usability {
     if ip.is_ipv4() {
         Usability::Usable
@@ -388,7 +393,7 @@ fn usability(ip: IpAddr, flags: u32) -> Usability {
     }
 }
 
-/// Maximum depth of stacked VLANs; the kernel allows eight devices (`MAX_NEST_DEV`).
+/// Maximum depth of stacked VLANs; the kernel allows eight (`MAX_NEST_DEV`).
 const VLAN_DEPTH: usize = 8;
 
 // include/uapi/linux/rtnetlink.h
@@ -399,9 +404,10 @@ pub(crate) const RTM_NEWADDR: u16 = 20;
 pub(crate) const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
-/// `struct ifinfomsg`: family, pad, type (u16), index (i32), flags (u32), change (u32).
+/// Length of `struct ifinfomsg` in bytes: family, pad, type (u16), index (i32), flags (u32), change
+/// (u32).
 pub(crate) const IFINFO_LEN: usize = 16;
-/// `struct ifaddrmsg`: family, prefix length, flags, scope, index (u32).
+/// Length of `struct ifaddrmsg` in bytes: family, prefix length, flags, scope, index (u32).
 const IFADDR_LEN: usize = 8;
 
 // include/uapi/linux/if_link.h
@@ -435,7 +441,8 @@ const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
 const IFF_RUNNING: u32 = 0x40;
 const IFF_LOWER_UP: u32 = 0x1_0000;
-/// Operational state: carrier, and not waiting for a condition such as 802.1X.
+/// Flags of an interface that can carry data: up, with carrier, and not waiting for a condition
+/// such as 802.1X.
 const OPERATIONAL: u32 = IFF_UP | IFF_RUNNING | IFF_LOWER_UP;
 
 // include/uapi/linux/if_arp.h
@@ -576,7 +583,8 @@ mod tests {
         assert_eq!(all[0].bond, None);
     }
 
-    /// Link message of `bond0` in the kernel's layout, cut to the attributes in use.
+    /// Uses the message of `bond0` in the kernel's layout, reduced to the attributes that the
+    /// parser reads.
     #[test]
     fn a_link_message_of_a_bond_tells_mode_and_hash() {
         let mut data = Vec::new();

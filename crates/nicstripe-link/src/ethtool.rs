@@ -1,7 +1,7 @@
-//! Interface details that only ethtool reports: driver, duplex, and TCP offloads.
+//! Interface details that only ethtool reports: driver, duplex mode, and TCP offloads.
 //!
-//! Uses `SIOCETHTOOL` (linux/ethtool.h) instead of the netlink family of the same name. The netlink
-//! family does not report the driver, and for offloads it requires a table of names.
+//! Uses `SIOCETHTOOL` (linux/ethtool.h) instead of ethtool's netlink family. The netlink family
+//! does not report the driver, and for offloads it requires a table of names.
 
 use std::{
     fmt, io,
@@ -15,15 +15,15 @@ use crate::{
     netlink::{text, u8_at, u32_at},
 };
 
-/// Interface details as ethtool reports them. A field is absent if the driver does not report it or
-/// the system denies access.
+/// Details of an interface that ethtool reports. A field is `None` if the driver does not report it
+/// or the system denies access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceDetails {
-    /// Driver name.
+    /// Name of the driver, such as `e1000e`.
     pub driver: Option<String>,
-    /// Duplex mode. Virtual drivers invent it, like their rate.
+    /// Duplex mode. Virtual drivers report an invented one.
     pub duplex: Option<Duplex>,
-    /// Enabled offloads out of `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum` and `sg`, in this
+    /// Enabled offloads among `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum` and `sg`, in this
     /// order.
     pub offloads: Option<Vec<&'static str>>,
 }
@@ -31,9 +31,9 @@ pub struct InterfaceDetails {
 /// Duplex mode of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Duplex {
-    /// Half duplex: one end sends at a time.
+    /// Half duplex: only one end can send at a time.
     Half,
-    /// Full duplex: both ends may send at once.
+    /// Full duplex: both ends can send at the same time.
     Full,
 }
 
@@ -46,8 +46,8 @@ impl fmt::Display for Duplex {
     }
 }
 
-/// Queries an interface of the calling thread's network namespace. Needs no privileges, and takes
-/// several system calls.
+/// Queries the ethtool details of an interface of the calling thread's network namespace. Needs no
+/// privileges, and takes several system calls.
 pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
     let Ok(socket) = socket_with(
         AddressFamily::INET,
@@ -77,15 +77,16 @@ pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
 
 #[derive(Clone, Copy)]
 enum Question {
-    /// `ETHTOOL_GDRVINFO`: `struct ethtool_drvinfo`, 196 bytes.
+    /// Driver information (`ETHTOOL_GDRVINFO`); answered by a `struct ethtool_drvinfo` of 196
+    /// bytes.
     Driver,
-    /// `ETHTOOL_GSET`: `struct ethtool_cmd`, 44 bytes.
+    /// Link settings (`ETHTOOL_GSET`); answered by a `struct ethtool_cmd` of 44 bytes.
     Settings,
-    /// One of [`OFFLOADS`]: `struct ethtool_value`, 8 bytes.
+    /// State of one offload; answered by a `struct ethtool_value` of 8 bytes.
     Value(Offload),
 }
 
-/// Command that reads one offload.
+/// Ethtool command that reads the state of one offload.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 enum Offload {
@@ -107,7 +108,7 @@ impl Question {
     }
 }
 
-/// Buffer for the longest answer, in the kernel's layout.
+/// Buffer for the longest ethtool answer, in the kernel's layout.
 type Answer = [u8; ANSWER_LEN];
 
 fn ask(socket: &OwnedFd, interface: &InterfaceName, question: Question) -> io::Result<Answer> {
@@ -129,7 +130,7 @@ fn ask(socket: &OwnedFd, interface: &InterfaceName, question: Question) -> io::R
     }
 }
 
-/// Ethtool structures need an alignment of four bytes.
+/// Answer buffer with the alignment of ethtool structures, four bytes.
 #[repr(C, align(4))]
 struct Aligned(Answer);
 
@@ -151,12 +152,12 @@ fn duplex(answer: &[u8]) -> Option<Duplex> {
     }
 }
 
-/// Parses an `ethtool_value`.
+/// Parses an `ethtool_value`: true if the offload is on.
 fn is_on(answer: &[u8]) -> Option<bool> {
     u32_at(answer, 4).map(|value| value != 0)
 }
 
-/// Names in the order of the report.
+/// Name and command of each reported offload, in the order of the report.
 const OFFLOADS: [(&str, Offload); 6] = [
     ("tso", Offload::Tso),
     ("gso", Offload::Gso),

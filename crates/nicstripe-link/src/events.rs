@@ -1,4 +1,4 @@
-//! Link and address change notifications from the kernel.
+//! Notifications of link and address changes from the kernel.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -18,69 +18,71 @@ use crate::{
     netlink::{BUFFER_LEN, Messages, Netlink, NetlinkSocket},
 };
 
-/// Change of an interface.
+/// Change of an interface or one of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// A new interface. Separate changes report its carrier and addresses.
+    /// An interface appeared. Separate changes report its carrier and addresses.
     Appeared {
-        /// The new interface.
+        /// Index of the new interface.
         index: InterfaceIndex,
-        /// Its name at that time.
+        /// Name of the new interface at that time.
         name: InterfaceName,
     },
     /// An interface was removed, together with its addresses and routes.
     Gone {
-        /// The removed interface.
+        /// Index of the removed interface.
         index: InterfaceIndex,
     },
-    /// An interface gained or lost the ability to carry data, by carrier or by the administrator.
+    /// An interface gained or lost the ability to carry data, because of its cable or of the
+    /// administrator.
     ///
-    /// After an administrative "down" the kernel has silently dropped its routes and does not bring
-    /// them back. Call [`Routes::restore`](crate::Routes::restore) when it is up again.
+    /// The kernel silently drops the routes of an interface that the administrator switches off,
+    /// and does not restore them. Call [`Routes::restore`](crate::Routes::restore) when it is up
+    /// again.
     Carrier {
-        /// The affected interface.
+        /// Index of the affected interface.
         index: InterfaceIndex,
         /// True if the interface can carry data.
         up: bool,
     },
-    /// Name, MTU or master changed.
+    /// The name, the MTU or the master of an interface changed.
     Altered {
-        /// The affected interface.
+        /// Index of the affected interface.
         index: InterfaceIndex,
     },
     /// An address became usable or unusable. An IPv6 address becomes usable at the end of duplicate
     /// address detection.
     Address {
-        /// The interface of the address.
+        /// Index of the interface with the address.
         index: InterfaceIndex,
-        /// The address.
+        /// Address that became usable or unusable.
         address: IpAddr,
-        /// True if the address is usable.
+        /// True if the address is now usable.
         usable: bool,
     },
 }
 
-/// Stream of changes in the network namespace of the thread that opened it.
+/// Stream of interface and address changes in the network namespace of the thread that opened it.
 ///
-/// Reports each change once, relative to the state at the start. Messages that repeat known state
-/// are skipped. After the kernel drops messages, the stream reads the state again and reports the
+/// Reports each change once, relative to the state at the start. Skips messages that repeat known
+/// state. After the kernel drops messages, the stream reads the state again and reports the
 /// difference. Needs no privileges.
 #[derive(Debug)]
 pub struct Changes {
     socket: AsyncFd<NetlinkSocket>,
     table: Table,
-    /// Changes not yet returned.
+    /// Changes that [`next`](Self::next) has not yet returned.
     pending: VecDeque<Change>,
     buffer: Vec<u8>,
 }
 
 impl Changes {
-    /// Subscribes to changes, and reads the initial state.
+    /// Subscribes to the kernel's link and address messages, and reads the initial state.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime with I/O enabled.
+    /// Panics outside a tokio runtime with I/O enabled.
     pub fn open() -> io::Result<Self> {
         let groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -142,14 +144,14 @@ impl Changes {
     }
 }
 
-/// Known state of all links and addresses.
+/// Last known state of all links and usable addresses.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Table {
     links: HashMap<InterfaceIndex, Link>,
     addresses: HashSet<(InterfaceIndex, IpAddr)>,
 }
 
-/// Tracked fields of a link.
+/// Fields of a link whose changes are reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Link {
     name: InterfaceName,
@@ -158,7 +160,7 @@ struct Link {
     carrier: bool,
 }
 
-/// Content of one message.
+/// Content of one link or address message of the kernel.
 enum Event {
     Link(InterfaceIndex, Link),
     LinkGone(InterfaceIndex),
@@ -179,7 +181,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Applies a message and returns the changes.
+    /// Applies one message to the table and returns the resulting changes.
     fn apply(&mut self, event: Event) -> Vec<Change> {
         match event {
             Event::Link(index, link) => {
@@ -234,7 +236,7 @@ impl Table {
         }
     }
 
-    /// Replaces the state by `now` and returns the differences.
+    /// Replaces the table by `now` and returns the differences as changes.
     fn replace(&mut self, now: Self) -> Vec<Change> {
         let gone: Vec<_> = self
             .links
@@ -294,7 +296,7 @@ impl Event {
     }
 }
 
-/// Parses the relevant messages of a datagram.
+/// Parses the link and address messages in a netlink datagram.
 fn events(datagram: &[u8]) -> impl Iterator<Item = Event> {
     Messages::new(datagram).filter_map(|message| match message.kind {
         RTM_NEWLINK => LinkMessage::parse(&message).map(Event::link),
@@ -307,8 +309,8 @@ fn events(datagram: &[u8]) -> impl Iterator<Item = Event> {
     })
 }
 
-/// More messages than any socket buffer holds: each takes at least 768 bytes of the default 208
-/// KiB.
+/// Maximum number of datagrams to discard after an overflow: more than any socket buffer holds,
+/// since each takes at least 768 bytes of the default 208 KiB.
 const DRAIN_LIMIT: usize = 65_536;
 
 // include/uapi/linux/rtnetlink.h
@@ -336,7 +338,7 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
-    /// Returns a table with link A, which has carrier and 10.0.0.1.
+    /// Returns a table with link A, which has carrier and the address 10.0.0.1.
     fn table() -> Table {
         Table {
             links: [(A, link(true))].into(),

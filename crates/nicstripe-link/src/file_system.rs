@@ -1,4 +1,4 @@
-//! Names of file system types.
+//! File system type of an open file.
 
 use std::{fs, os::fd::AsFd};
 
@@ -6,11 +6,11 @@ use rustix::fs::{AtFlags, FsWord, StatxFlags, fstat, fstatfs, major, minor, stat
 
 use crate::cpu::Mount;
 
-/// Returns the type of the file system of an open file or directory, as in mount(8): `ext4`,
-/// `nfs4`, `fuse.sshfs`.
+/// Returns the file system type of an open file or directory, as in mount(8): `ext4`, `nfs4`,
+/// `fuse.sshfs`.
 ///
 /// Looks up `/proc/self/mountinfo` by mount ID (Linux 5.8), or by device. Falls back to the
-/// `statfs` magic number, which covers the most common types. `None` for others.
+/// `statfs` magic number, which covers the most common types. Returns `None` for others.
 pub fn file_system(file: &impl AsFd) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let by_mount = || named(&mounts, |mount| Some(mount.id) == mount_id(file));
@@ -38,7 +38,7 @@ fn named(mounts: &str, is_it: impl Fn(&Mount<'_>) -> bool) -> Option<String> {
         .map(|mount| mount.kind.to_owned())
 }
 
-/// linux/magic.h
+/// Returns the name of a file system by its `statfs` magic number (linux/magic.h).
 fn by_magic(magic: FsWord) -> Option<&'static str> {
     Some(match magic {
         // ext2, ext3 and ext4 share one number.

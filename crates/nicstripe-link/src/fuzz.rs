@@ -1,5 +1,5 @@
-//! Fuzzing entry points: kernel answers, files of other programs, and messages on the helper's
-//! pipe.
+//! Fuzzing entry points: kernel answers, files of `/proc`, `/sys` and resolvers, and messages
+//! between the program and the route helper.
 //!
 //! Called by `fuzz/fuzz_targets`, and by the tests below with every file of `fuzz/corpus`.
 
@@ -22,8 +22,8 @@ use crate::{
     tcp_info,
 };
 
-/// Parses a kernel answer. The first byte selects a netlink datagram, `TCP_INFO`, or a text of
-/// `/proc`, `/sys` or a resolver's file.
+/// Parses fuzzer input as a kernel answer. The first byte selects the format: a netlink datagram,
+/// `TCP_INFO`, or a text of `/proc`, `/sys` or a resolver's file.
 pub fn netlink(data: &[u8]) {
     let Some((kind, answer)) = data.split_first() else {
         return;
@@ -75,8 +75,12 @@ fn texts(text: &str) {
     file_system::parse(text);
 }
 
-/// Decodes a message of the route helper's pipe or a record file; the first byte selects which.
-/// Checks that each value has only one encoding.
+/// Decodes fuzzer input as a request to the route helper, its answer, or a record file; the first
+/// byte selects which.
+///
+/// # Panics
+///
+/// Panics if a decoded value does not encode to the same bytes.
 pub fn routes(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else {
         return;
@@ -96,7 +100,7 @@ pub fn routes(data: &[u8]) {
     }
 }
 
-/// Pads or cuts the input to the fixed message length, since other lengths test nothing.
+/// Pads or cuts the input to a message of `N` bytes: the decoder takes no other length.
 fn filled<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut filled = [0; N];
     let len = bytes.len().min(N);
@@ -132,7 +136,7 @@ mod tests {
     use super::{replay::replay, *};
     use crate::{netlink as wire, routes::HostRoute};
 
-    /// Link message as on Linux 6.18, with all attributes that the parser uses.
+    /// Returns a link message as Linux 6.18 sends it, with all attributes that the parser uses.
     fn link(name: &[u8], kind: &[u8], alternative: &[u8]) -> Vec<u8> {
         let (mut info, mut properties) = (Vec::new(), Vec::new());
         wire::push_attribute(&mut info, 1, kind);
@@ -179,7 +183,7 @@ mod tests {
             .for_test()
     }
 
-    /// An htb with a default class below a top class, and a tbf.
+    /// Returns messages about an htb with a default class below a top class, and about a tbf.
     fn limiters() -> Vec<u8> {
         let tc = |kind: u16, handle: u32, parent: u32, name: &[u8], options: &[(u16, Vec<u8>)]| {
             let mut nested = Vec::new();

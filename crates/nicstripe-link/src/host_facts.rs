@@ -1,4 +1,4 @@
-//! Facts about the host that a process can read.
+//! Facts about the machine that an unprivileged process can read.
 
 use std::{fs::File, io::Read as _, path::Path};
 
@@ -6,36 +6,38 @@ use rustix::{system::uname, thread::sched_getaffinity};
 
 use crate::cpu::CpuMeter;
 
-/// Description of one machine. Unavailable facts are absent. A text has at most 128 bytes and no
-/// control characters.
+/// Facts about one machine: host name, kernel, CPU and TCP settings. Unavailable facts are `None`.
+/// A text has at most 128 bytes and no control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostFacts {
     /// Host name.
     pub name: Option<String>,
-    /// Distribution, as named in `/etc/os-release`, otherwise the kernel's name.
+    /// Name of the distribution from `/etc/os-release`; without one, the kernel's name.
     pub os: Option<String>,
-    /// Kernel release.
+    /// Release of the kernel, such as `6.18.0`.
     pub kernel: Option<String>,
     /// CPU model; on a small board, the board model.
     pub cpu: Option<String>,
-    /// Logical CPUs in the calling thread's affinity mask.
+    /// Number of logical CPUs in the calling thread's affinity mask.
     pub cores: Option<u32>,
-    /// CPU frequency in MHz: nominal, otherwise current, otherwise maximum.
+    /// CPU frequency in MHz: the nominal one, otherwise the current one, otherwise the maximum.
     pub cpu_mhz: Option<u32>,
-    /// Default congestion control in the calling thread's network namespace.
+    /// Default TCP congestion control of the calling thread's network namespace.
     pub congestion: Option<String>,
-    /// True if TCP timestamps are on in that namespace; they take 12 bytes per packet.
+    /// True if TCP timestamps are enabled in the calling thread's network namespace; they take 12
+    /// bytes per packet.
     pub timestamps: Option<bool>,
-    /// Maximum SO_RCVBUF (`net.core.rmem_max`), in bytes.
+    /// Maximum `SO_RCVBUF` in bytes (`net.core.rmem_max`).
     pub receive_buffer_max: Option<u64>,
-    /// Maximum SO_SNDBUF (`net.core.wmem_max`), in bytes.
+    /// Maximum `SO_SNDBUF` in bytes (`net.core.wmem_max`).
     pub send_buffer_max: Option<u64>,
-    /// Tightest control group quota, in thousandths of a core; `None` without one.
+    /// Lowest CPU quota of this process's control groups, in thousandths of a core; `None` without
+    /// one.
     pub cpu_quota_millicores: Option<u64>,
 }
 
 impl HostFacts {
-    /// Reads the facts. Needs no privileges and takes about a millisecond.
+    /// Reads the facts of this machine. Needs no privileges and takes about a millisecond.
     pub fn read() -> Self {
         let names = uname();
         let shown = |text: &std::ffi::CStr| plain(&text.to_string_lossy());
@@ -65,7 +67,8 @@ impl HostFacts {
     }
 }
 
-/// Reads the start of a file; the first CPU entries are enough on a large machine.
+/// Reads the first 64 KiB of a file as text. On a large machine they contain only the first entries
+/// of `/proc/cpuinfo`, which is enough.
 fn text(path: impl AsRef<Path>) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path)
@@ -76,7 +79,8 @@ fn text(path: impl AsRef<Path>) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reduces a text to one line of bounded length for display; `None` if nothing remains.
+/// Joins the words of a text into one line of at most 128 bytes without control characters; `None`
+/// if the line is empty.
 fn plain(text: &str) -> Option<String> {
     let words = text
         .split(|c: char| c.is_control() || c.is_whitespace())
@@ -94,7 +98,7 @@ fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Parses os-release(5).
+/// Returns the distribution's name from the text of os-release(5).
 fn os_name(text: &str) -> Option<String> {
     let value = |key: &str| {
         let value = text
@@ -105,8 +109,8 @@ fn os_name(text: &str) -> Option<String> {
     value("PRETTY_NAME").or_else(|| value("NAME"))
 }
 
-/// Parses the model in `/proc/cpuinfo`, whose layout depends on the architecture: x86, RISC-V and
-/// LoongArch, POWER, Arm boards, s390.
+/// Returns the CPU or board model from the text of `/proc/cpuinfo`. The key depends on the
+/// architecture: x86, RISC-V and LoongArch, POWER, Arm boards, s390.
 fn model(cpuinfo: &str) -> Option<String> {
     let key = |key: &str| field(cpuinfo, key).and_then(plain);
     [
@@ -128,7 +132,8 @@ fn field<'t>(cpuinfo: &'t str, key: &str) -> Option<&'t str> {
     })
 }
 
-/// Reads the frequency from cpufreq (kHz) or `/proc/cpuinfo` (MHz, or `1991.000000MHz` on POWER).
+/// Returns the CPU frequency in MHz from the cpufreq files (kHz) or `/proc/cpuinfo` (MHz, or
+/// `1991.000000MHz` on POWER).
 fn megahertz(cpufreq: impl Fn(&str) -> Option<String>, cpuinfo: &str) -> Option<u32> {
     let from_file =
         |file| number(&cpufreq(file)?).and_then(|kilohertz| u32::try_from(kilohertz / 1000).ok());
@@ -144,7 +149,7 @@ fn megahertz(cpufreq: impl Fn(&str) -> Option<String>, cpuinfo: &str) -> Option<
         .filter(|megahertz| *megahertz > 0)
 }
 
-/// Parses one text as each kind of file, for the fuzzer.
+/// Runs all parsers of this module on one text, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
     let _ = (
@@ -157,8 +162,8 @@ pub(crate) fn parse(text: &str) {
 
 const OS_FILES: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
 const FREQUENCIES: &str = "/sys/devices/system/cpu/cpu0/cpufreq";
-/// Covers the first CPUs of any `/proc/cpuinfo`. Files of boards end with the board's name, but are
-/// short.
+/// Maximum length of a file that is read, in bytes. Covers the first CPUs of any `/proc/cpuinfo`. A
+/// board's model is at the end of the file, but those files are short.
 const MOST_BYTES: u64 = 64 << 10;
 const MOST_TEXT: usize = 128;
 

@@ -1,4 +1,4 @@
-//! Interfaces as the operating system reports them, and the rule for those used by default.
+//! Interfaces as the kernel reports them, and the rule that selects those used by default.
 
 use std::{
     fmt,
@@ -15,44 +15,44 @@ use crate::bond::Bond;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interface {
-    /// Kernel index; not reused until reboot, so it survives a rename.
+    /// Kernel index. A rename does not change it, and the kernel does not reuse it until reboot.
     pub index: InterfaceIndex,
     /// Name that `ip link` shows.
     pub name: InterfaceName,
-    /// Further names (`altname` of `ip link`) that users may type.
+    /// Alternative names (`altname` of `ip link`), which users may type instead of the name.
     pub alternative_names: Vec<String>,
-    /// Hardware address; absent if it is not six bytes long (tunnels, loopback).
+    /// MAC address; `None` if the hardware address is not six bytes long (tunnels) or is zero
+    /// (loopback).
     pub mac: Option<MacAddress>,
-    /// MTU: largest IP packet it sends, in bytes.
+    /// MTU: length of the largest IP packet that the interface sends, in bytes.
     pub mtu: u32,
-    /// Kind of interface.
+    /// Kind of device: network card, bridge, tunnel and so on.
     pub kind: InterfaceKind,
-    /// True if the administrator has switched it on.
+    /// True if the administrator has enabled the interface (`ip link set up`).
     pub up: bool,
-    /// True if it is up and operational: cable plugged, far end up. Always `false` while it is not
-    /// [`up`](Self::up).
+    /// True if the interface is [`up`](Self::up) and operational: a cable is plugged in and its far
+    /// end is up.
     pub carrier: bool,
-    /// Bridge, bond or VRF of which it is a port.
+    /// Index of the bridge, bond or VRF that has this interface as a port.
     pub master: Option<InterfaceIndex>,
-    /// Lower interface of a VLAN or macvlan; both share one cable. Absent for a veth, and if the
-    /// lower interface is in another namespace.
+    /// Index of the lower interface of a VLAN or macvlan, with which it shares a cable. `None` for
+    /// a veth, and if the lower interface is in another namespace.
     pub lower: Option<InterfaceIndex>,
-    /// Usable addresses, without tentative, deprecated and duplicate IPv6 addresses.
+    /// Usable addresses: tentative, deprecated and duplicate IPv6 addresses are omitted.
     pub addresses: Vec<InterfaceAddress>,
-    /// Negotiated rate. `None` means unknown: many virtual interfaces have no rate, or invent one,
-    /// which is ignored.
+    /// Negotiated rate. `None` if unknown: many virtual interfaces have no rate, or report an
+    /// invented one, which is ignored.
     pub speed: Option<LineRate>,
-    /// Egress limit of a rate limiter on its root queueing discipline, in bits per second of
-    /// Ethernet frames. Each frame counts with its header of 14 bytes, but without preamble,
-    /// checksum and gap.
+    /// Rate limit of the root queueing discipline, in bits per second of Ethernet frames. Each
+    /// frame counts with its header of 14 bytes, but without preamble, checksum and gap.
     ///
-    /// `None` means no limit or unknown. Supports tbf, and htb if all leaf classes have one limit
-    /// and the default class is a leaf. A limiter on a lower interface ([`lower`](Self::lower)) or
-    /// on a port is reported there.
+    /// `None` if there is no limit or it is unknown. Supports tbf, and htb if all leaf classes have
+    /// one limit and the default class is a leaf. A limiter on a lower interface
+    /// ([`lower`](Self::lower)) or on a port is reported for that interface.
     pub egress_limit: Option<LineRate>,
     /// Members and settings of a bond ([`InterfaceKind::Bond`]). The kernel derives the bond's
-    /// [`speed`](Self::speed) from its members: the sum of those with carrier, or the rate of the
-    /// active one.
+    /// [`speed`](Self::speed) from its members: the sum of the rates of those with carrier, or the
+    /// rate of the active one.
     pub bond: Option<Bond>,
 }
 
@@ -80,8 +80,8 @@ impl Interface {
         }
     }
 
-    /// Checks if a session uses this interface by default, and returns the reason if not. `all` is
-    /// the list that contains it.
+    /// Checks that a session may use this interface by default, and returns the reason if not.
+    /// `all` is the list of interfaces that contains it.
     ///
     /// Checks the kind before the state, so that a Wi-Fi interface is reported as Wi-Fi even while
     /// it is down. An interface named by the user needs only [`usable`](Self::usable).
@@ -106,7 +106,8 @@ impl Interface {
         self.usable()
     }
 
-    /// Checks if the interface can carry data now, and returns the reason if not.
+    /// Checks that the interface can carry IP traffic now: it is up, with carrier and an address.
+    /// Returns the reason if not.
     pub fn usable(&self) -> Result<(), LeftOut> {
         if !self.up {
             return Err(LeftOut::Down);
@@ -120,7 +121,7 @@ impl Interface {
         Ok(())
     }
 
-    /// Returns true if `name` is its name or one of its alternative names.
+    /// Returns true if `name` is the interface's name or one of its alternative names.
     pub fn is_called(&self, name: &str) -> bool {
         self.name.as_bytes() == name.as_bytes()
             || self.alternative_names.iter().any(|other| other == name)
@@ -132,20 +133,21 @@ impl Interface {
     }
 
     /// Returns true if `remote` is on-link: it is in a prefix of this interface, so no router is
-    /// needed. An IPv6 link-local address is on-link on every interface that has such an address.
+    /// needed. An IPv6 link-local address is on-link on every interface that has a link-local
+    /// address.
     pub fn is_on_link(&self, remote: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.is_on_link(remote))
     }
 
-    /// Returns the bridge or bond that replaces this port on the network. Ports of a VRF keep their
-    /// own addresses.
+    /// Returns the bridge or bond that owns the addresses of this port. Returns `None` for a port
+    /// of a VRF, which keeps its own addresses.
     fn speaker<'a>(&self, all: &'a [Interface]) -> Option<&'a Interface> {
         let master = find(self.master?, all)?;
         (master.kind != InterfaceKind::Vrf).then_some(master)
     }
 }
 
-/// Returns true if the bridge has a port with a cable, directly or through at most `depth` further
+/// Returns true if the bridge has a physical port, directly or through at most `depth` nested
 /// bridges.
 fn has_physical_port(bridge: InterfaceIndex, all: &[Interface], depth: usize) -> bool {
     all.iter()
@@ -178,7 +180,7 @@ fn find(index: InterfaceIndex, all: &[Interface]) -> Option<&Interface> {
     all.iter().find(|interface| interface.index == index)
 }
 
-/// The kernel's interface index.
+/// Index by which the kernel identifies an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InterfaceIndex(pub u32);
 
@@ -188,12 +190,12 @@ impl fmt::Display for InterfaceIndex {
     }
 }
 
-/// Interface name: 1 to 15 bytes, valid by the kernel's rule.
+/// Interface name of 1 to 15 bytes, valid by the kernel's rule (`dev_valid_name`, net/core/dev.c).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceName {
-    /// Padded with zeros.
+    /// Bytes of the name, padded with zeros.
     bytes: [u8; NAME_LEN],
-    /// Range: 1..=15.
+    /// Length of the name in bytes, 1 to 15.
     len: u8,
 }
 
@@ -220,7 +222,7 @@ impl InterfaceName {
         })
     }
 
-    /// Returns the name as the kernel spells it.
+    /// Returns the bytes of the name, without padding.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -250,7 +252,7 @@ impl fmt::Debug for InterfaceName {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid interface name {name:?}: expected 1 to 15 bytes without spaces, '/' or ':'")]
 pub struct InvalidName {
-    /// The rejected text.
+    /// Text that was rejected as an interface name.
     pub name: String,
 }
 
@@ -265,11 +267,11 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// Rate in bits per second, never zero: negotiated, or the rate of a limiter.
+/// Negotiated or limited rate of an interface in bits per second, never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineRate(pub u64);
 
-/// Kind of an interface, as needed to find cables.
+/// Kind of an interface, as far as it matters for finding cables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InterfaceKind {
@@ -282,37 +284,38 @@ pub enum InterfaceKind {
     Veth,
     /// Bridge. Its ports are cables, or local virtual machines and containers.
     Bridge,
-    /// Several interfaces combined into one (bond, team, HSR).
+    /// Several interfaces combined into one: bond, team, HSR.
     Bond,
-    /// Virtual interface on top of another's cable: VLAN, macvlan, ipvlan, MACsec. See
+    /// Virtual interface on top of another one and its cable: VLAN, macvlan, ipvlan, MACsec. See
     /// [`Interface::lower`].
     Vlan,
     /// Tunnel: tun, tap, WireGuard, GRE, VXLAN, PPP and similar.
     Tunnel,
     /// Wireless LAN.
     WiFi,
-    /// Routing domain, with interfaces as ports.
+    /// Virtual routing and forwarding (VRF) domain, with interfaces as ports.
     Vrf,
     /// Any other kind (dummy, ifb, CAN, WWAN …).
     Other,
 }
 
-/// Address of an interface.
+/// Address of an interface with its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct InterfaceAddress {
-    /// The address itself.
+    /// IP address, without the prefix.
     pub ip: IpAddr,
     /// Prefix length in bits: at most 32 (IPv4) or 128 (IPv6).
     pub prefix_len: u8,
-    /// Far end of a point-to-point interface, which the prefix then refers to.
+    /// Remote address of a point-to-point interface; the prefix then applies to it instead of to
+    /// `ip`.
     pub peer: Option<IpAddr>,
-    /// True for an IPv6 privacy address (RFC 8981), which the system replaces within hours.
+    /// True for an IPv6 temporary address (RFC 8981), which the system replaces within hours.
     pub temporary: bool,
 }
 
 impl InterfaceAddress {
-    /// Describes an address without a peer that is not temporary.
+    /// Creates an address without a peer that is not temporary.
     pub fn new(ip: IpAddr, prefix_len: u8) -> Self {
         Self {
             ip,
@@ -322,13 +325,14 @@ impl InterfaceAddress {
         }
     }
 
-    /// Returns true for an IPv6 link-local address, which is meaningful only with its interface
-    /// (RFC 4007).
+    /// Returns true for an IPv6 link-local address, which is unambiguous only together with its
+    /// interface (RFC 4007).
     pub fn is_link_local(&self) -> bool {
         matches!(self.ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
     }
 
-    /// Returns true if `remote` is in this address's prefix.
+    /// Returns true if `remote` is in the prefix of this address; a point-to-point address has the
+    /// prefix of its peer.
     pub fn is_on_link(&self, remote: IpAddr) -> bool {
         network(self.peer.unwrap_or(self.ip), self.prefix_len) == network(remote, self.prefix_len)
     }
@@ -347,8 +351,8 @@ impl InterfaceAddress {
     }
 }
 
-/// Returns the address with all bits after the prefix cleared. A prefix longer than the address
-/// keeps all bits.
+/// Returns the address with all bits after the prefix cleared. Keeps all bits if the prefix is
+/// longer than the address.
 fn network(ip: IpAddr, prefix_len: u8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => {
@@ -362,20 +366,20 @@ fn network(ip: IpAddr, prefix_len: u8) -> IpAddr {
     }
 }
 
-/// Reason not to use an interface by default; each prints as one line for the user.
+/// Reason not to use an interface; each prints as one line for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LeftOut {
     /// Loopback interface.
     #[error("loopback")]
     Loopback,
-    /// Port of a bridge or bond, which is used instead.
+    /// Port of this bridge or bond, which is used instead.
     #[error("a port of {0}, which speaks for it")]
     PortOf(InterfaceName),
-    /// All ports of the bridge are virtual and local.
+    /// Bridge whose ports are all virtual and local.
     #[error("a bridge without a physical port")]
     BridgeWithoutPhysicalPort,
-    /// Tunnel over other interfaces, which are used directly.
+    /// Tunnel over other interfaces, which nicstripe uses directly.
     #[error("a tunnel")]
     Tunnel,
     /// Wireless LAN, a shared medium.
@@ -384,28 +388,29 @@ pub enum LeftOut {
     /// Kind of interface without a cable.
     #[error("not an interface with a cable")]
     NoCable,
-    /// Switched off by the administrator.
+    /// Interface that the administrator has disabled (`ip link set down`).
     #[error("down")]
     Down,
-    /// No cable, or nothing at its far end.
+    /// Interface without carrier: no cable, or no active device at its far end.
     #[error("no carrier")]
     NoCarrier,
-    /// No IPv4 or IPv6 address, not even a link-local one.
+    /// Interface without an IPv4 or IPv6 address, even a link-local one.
     #[error("no address")]
     NoAddress,
 }
 
-/// `IFNAMSIZ` without the terminator (include/uapi/linux/if.h).
+/// Maximum length of an interface name in bytes: `IFNAMSIZ` without the terminator
+/// (include/uapi/linux/if.h).
 const NAME_LEN: usize = 15;
 
-/// Maximum depth of stacked bridges; the kernel allows eight devices (`MAX_NEST_DEV`).
+/// Maximum depth of stacked bridges; the kernel allows eight (`MAX_NEST_DEV`).
 const BRIDGE_DEPTH: usize = 8;
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns an interface that is up, with a cable and the addresses given as `ip/len`.
+    /// Returns an interface that is up, with carrier and the addresses given as `ip/len`.
     pub(crate) fn interface(
         index: u32,
         name: &str,

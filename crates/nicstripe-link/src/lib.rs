@@ -1,10 +1,10 @@
-//! Linux networking primitives for nicstripe: interfaces and their addresses, sockets pinned to an
+//! Linux networking primitives for nicstripe: interfaces and their addresses, sockets bound to an
 //! interface, TCP statistics, host routes, and change notifications.
 //!
-//! One small function per question, with typed answers and no transfer policy. Callers decide which
-//! interfaces to use, how much to send on each, and how to react to a dead one. The exception is
-//! [`may_install`]: the rule that protects existing routes stays next to the code that could change
-//! them.
+//! Each public function answers one question about the kernel, and none decides how to transfer.
+//! Callers decide which interfaces to use, how much to send on each, and how to react to a failed
+//! one. The exception is [`may_install`]: the rule that protects existing routes stays next to the
+//! code that could change them.
 //!
 //! | task | item |
 //! | --- | --- |

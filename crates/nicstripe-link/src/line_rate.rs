@@ -11,7 +11,7 @@ use crate::{
     sysfs,
 };
 
-/// Reader of rates; opens its socket on first use.
+/// Reader of negotiated rates, which opens its netlink socket on first use.
 #[derive(Default)]
 pub(crate) struct LineRates(Option<Option<Ethtool>>);
 
@@ -82,7 +82,7 @@ fn family(netlink: &mut Netlink) -> io::Result<u16> {
     Ok(*FAMILY.get_or_init(|| family))
 }
 
-/// Converts the rate that a driver reports.
+/// Converts a driver's rate in Mbit/s; `None` if the driver reports that it is unknown.
 fn known(megabits: u32) -> Option<LineRate> {
     // Zero and values from 2^31 on (negative numbers) mean unknown.
     let known = (1..=i32::MAX.unsigned_abs()).contains(&megabits);

@@ -1,4 +1,4 @@
-//! Route lookup: the kernel's answer, without sending a packet.
+//! Route lookup in the kernel, without sending a packet.
 
 use std::{io, net::IpAddr};
 
@@ -11,32 +11,34 @@ use crate::{
     },
 };
 
-/// The kernel's route to an address.
+/// Route that the kernel selects for packets to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RouteTo {
-    /// Egress interface (`lo` for local addresses).
+    /// Index of the egress interface (`lo` for local addresses).
     pub interface: InterfaceIndex,
-    /// Source address that an unbound socket would get.
+    /// Source address that the kernel selects for an unbound socket.
     pub local: Option<IpAddr>,
-    /// Next-hop router; `None` if the address is on-link.
+    /// Address of the next-hop router; `None` if the destination is on-link.
     pub gateway: Option<IpAddr>,
 }
 
 /// Queries the kernel's route from an unbound socket to `remote`. Needs no privileges and sends
 /// nothing.
 ///
+/// An IPv6 link-local address exists on every interface; the kernel then selects an arbitrary one.
+///
 /// # Errors
 ///
-/// The error that a socket would get: `ENETUNREACH` without a route, `EACCES` for a prohibited one.
-/// An IPv6 link-local address exists on every interface; the kernel returns an arbitrary one.
+/// `ENETUNREACH` without a route, `EACCES` for a prohibited one: the errors that a socket would
+/// get.
 pub fn route_to(remote: IpAddr) -> io::Result<RouteTo> {
     let request = Request::new(RTM_GETROUTE, &host_header(remote)).address(RTA_DST, remote);
     let answer = Netlink::route()?.query(&request, parse)?;
     answer.ok_or_else(|| io::ErrorKind::HostUnreachable.into())
 }
 
-/// Returns the one of `interfaces` through which the kernel would send to `remote`, if any.
+/// Returns the egress interface of the kernel's route to `remote`, if it is one of `interfaces`.
 pub fn interface_for(remote: IpAddr, interfaces: &[Interface]) -> Option<&Interface> {
     let route = route_to(remote).ok()?;
     interfaces

@@ -1,4 +1,5 @@
-//! Temporary MTU changes, recorded in advance and restored even if the owner is killed.
+//! Temporary MTU changes, recorded in advance so that they are restored even if their owner is
+//! killed.
 
 use std::{
     io,
@@ -17,52 +18,52 @@ use crate::{
     route_ledger::{self, Ledger, LedgerError, Owner, Recorded, namespace},
 };
 
-/// Manager of temporary MTU changes, none of which outlives its owner.
+/// Manager of temporary MTU changes, which are restored at the latest after their owner has ended.
 ///
 /// The state directory records the original MTU and the owning process *before* each change. After
-/// a kill at any point, [`clean`](Self::clean) finds and restores what is left. An MTU that another
-/// program has changed since is left as it is.
+/// a kill at any point, [`clean`](Self::clean) restores the remaining changes. If another program
+/// has changed the MTU since, it keeps that MTU.
 ///
 /// Changes need `CAP_NET_ADMIN`. Each call acts on the calling thread's network namespace and takes
-/// about a millisecond. It waits at most 2 s for another process that holds the lock. Drivers of
-/// some cards take the link down briefly. Only one owner may change an interface at a time. For a
-/// change that is restored immediately after a kill, use
-/// [`RouteHelper::set_mtu`](crate::RouteHelper::set_mtu).
+/// about a millisecond. It waits at most 2 s for another process that holds the lock. Some drivers
+/// take the link down briefly. Only one owner may change an interface at a time. For a change that
+/// is restored immediately after a kill, use [`RouteHelper::set_mtu`](crate::RouteHelper::set_mtu).
 #[derive(Debug)]
 pub struct Mtus {
     directory: PathBuf,
     owner: Owner,
 }
 
-/// Interface with a changed MTU.
+/// Temporary MTU change of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedMtu {
-    /// The interface.
+    /// Index of the changed interface.
     pub interface: InterfaceIndex,
-    /// Its name.
+    /// Name of the changed interface.
     pub name: String,
-    /// Current MTU, or the last one before it was restored.
+    /// MTU in bytes that nicstripe has set; after a restore, the one before the restore.
     pub now: u32,
-    /// Original MTU.
+    /// Original MTU in bytes.
     pub was: u32,
-    /// Process that changed it; `None` if that process has ended.
+    /// ID of the process that made the change; `None` if it has ended.
     pub owner: Option<u32>,
 }
 
-/// Record of one changed interface and its owner.
+/// Record of one interface with a changed MTU, and of the process that changed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MtuRecord {
     owner: Owner,
-    /// Inode of the interface's network namespace.
+    /// Inode number of the interface's network namespace.
     namespace: u64,
     interface: InterfaceIndex,
-    /// Index and namespace can be reused; name and address confirm that it is the same interface.
+    /// Name of the interface. Index and namespace can be reused; name and MAC address confirm that
+    /// it is the same interface.
     name: String,
     mac: Option<String>,
-    /// Original MTU, to be restored.
+    /// Original MTU in bytes, to be restored.
     was: u32,
-    /// MTUs set by this owner: at most the last two, because the record is written before the
-    /// change.
+    /// MTUs in bytes that the owner has set: at most the last two, because the record is written
+    /// before the change.
     set: Vec<u32>,
 }
 
@@ -72,7 +73,7 @@ impl Recorded for MtuRecord {
 }
 
 impl Mtus {
-    /// Opens the state directory, and creates it if it is missing.
+    /// Opens the state directory, which it creates if missing.
     pub fn open(state_dir: &Path) -> Result<Self, MtuError> {
         Ok(Self {
             directory: state_dir.to_owned(),
@@ -80,16 +81,19 @@ impl Mtus {
         })
     }
 
-    /// Returns true if a state directory holds any record. The directory may be missing. Cheap
-    /// enough for every program start.
+    /// Returns true if the state directory holds a record of an MTU change, and false if the
+    /// directory is missing. Cheap enough for every program start.
     pub fn any_recorded(state_dir: &Path) -> bool {
         route_ledger::read::<MtuRecord>(state_dir).is_ok_and(|records| !records.is_empty())
     }
 
-    /// Changes the MTU of an interface, and returns the MTU from before this process changed it.
+    /// Changes the MTU of an interface, and returns its original MTU, from before this process's
+    /// first change. Both are in bytes.
     ///
-    /// Accepts [`MIN_MTU`] to [`MAX_MTU`], and only interfaces with a cable. [`MtuError`] lists the
-    /// rejected cases.
+    /// # Errors
+    ///
+    /// [`MtuError::OutOfRange`] outside [`MIN_MTU`] to [`MAX_MTU`], [`MtuError::NotACable`] for an
+    /// interface without a cable, and other variants of [`MtuError`].
     pub fn set(&self, interface: InterfaceIndex, mtu: u32) -> Result<u32, MtuError> {
         let mut ledger = Ledger::<MtuRecord>::open(&self.directory)?;
         let namespace = namespace()?;
@@ -132,8 +136,9 @@ impl Mtus {
         changed.map(|()| was)
     }
 
-    /// Restores the MTU from before [`set`](Self::set). Returns true if it changed the MTU. Returns
-    /// false if the interface is gone, already has its MTU, or has an MTU set by another program.
+    /// Restores the MTU from before this process's first [`set`](Self::set), and returns true if
+    /// that changed it. Returns false if the interface is gone, already has its original MTU, or
+    /// has an MTU that another program set.
     pub fn restore(&self, interface: InterfaceIndex) -> Result<bool, MtuError> {
         let mut ledger = Ledger::<MtuRecord>::open(&self.directory)?;
         let namespace = namespace()?;
@@ -150,15 +155,15 @@ impl Mtus {
         Ok(changed.is_some())
     }
 
-    /// Restores the MTUs of dead processes in the calling thread's network namespace, and returns
-    /// them. Every nicstripe process calls this at startup.
+    /// Restores the MTUs that dead processes changed in the calling thread's network namespace, and
+    /// returns these changes. Every nicstripe process calls this at startup.
     pub fn clean(&self) -> Result<Vec<ChangedMtu>, MtuError> {
         let mut ledger = Ledger::<MtuRecord>::open(&self.directory)?;
         settle(&mut ledger, namespace()?)
     }
 
-    /// Lists the interfaces of the calling thread's network namespace whose MTU is recorded as
-    /// changed and still differs.
+    /// Lists the recorded MTU changes in the calling thread's network namespace that are still in
+    /// effect.
     pub fn list(&self) -> Result<Vec<ChangedMtu>, MtuError> {
         let namespace = namespace()?;
         let records = route_ledger::read::<MtuRecord>(&self.directory)?;
@@ -192,8 +197,8 @@ impl MtuRecord {
             == (interface.index, &interface.name.to_string(), &mac)
     }
 
-    /// Returns the interface if it exists and has an MTU that its owner set and that differs from
-    /// the original.
+    /// Returns the change if it is still in effect: the interface exists, and its MTU is one that
+    /// the owner set and differs from the original.
     fn found_changed(&self, all: &[Interface]) -> Option<ChangedMtu> {
         let found = all.iter().find(|interface| self.is_about(interface))?;
         let is_changed = found.mtu != self.was && self.set.contains(&found.mtu);
@@ -207,8 +212,8 @@ impl MtuRecord {
     }
 }
 
-/// Restores the MTUs of dead owners in this namespace. A failed restore keeps its record and is
-/// returned as an error.
+/// Restores the MTUs that dead processes changed in this namespace, and returns these changes. If a
+/// restore fails, its record remains, and the first error is returned.
 fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<ChangedMtu>, MtuError> {
     let (dead, mut kept): (Vec<_>, Vec<_>) = ledger
         .records
@@ -251,7 +256,8 @@ fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<Chan
     failed.map_or(Ok(restored), Err)
 }
 
-/// Restores a recorded MTU if the interface still matches the record. Returns the change, if any.
+/// Restores the MTU of a record. Returns the change that it undid; `None` if the interface is gone
+/// or no longer has an MTU that the owner set.
 fn put_back(record: &MtuRecord, all: &[Interface]) -> Result<Option<ChangedMtu>, MtuError> {
     let Some(changed) = record.found_changed(all) else {
         return Ok(None);
@@ -306,98 +312,97 @@ fn set_link(interface: InterfaceIndex, mtu: u32) -> Result<(), MtuError> {
     })
 }
 
-/// Error of an MTU change or restore, by who must act.
+/// Error of an MTU change or restore; each variant has its own remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MtuError {
-    /// The process, or the helper on behalf of this caller, lacks the privilege.
+    /// The process lacks `CAP_NET_ADMIN`, or the helper's caller does.
     #[error("cannot change the MTU of interface {interface}: root or CAP_NET_ADMIN required")]
     NotPermitted {
-        /// The interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
     },
-    /// The interface does not exist.
+    /// No interface has the requested index.
     #[error("cannot change the MTU of interface {interface}: no such interface")]
     NoInterface {
-        /// The interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
     },
-    /// Interface without a cable: loopback, bridge, tunnel, Wi-Fi and similar.
+    /// The interface has no cable: loopback, bridge, tunnel, Wi-Fi and similar.
     #[error("cannot change the MTU of interface {interface}: not a physical interface")]
     NotACable {
-        /// The interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
     },
-    /// The change would affect other interfaces: it is a port, or other interfaces are on top of
-    /// it.
+    /// The change would affect other interfaces: this one is a port, or others are on top of it.
     #[error("cannot change the MTU of interface {interface}: other interfaces use it")]
     Shared {
-        /// The interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
     },
-    /// MTU out of the supported range, or of the driver's.
+    /// The MTU is outside [`MIN_MTU`] to [`MAX_MTU`], or outside the driver's range.
     #[error(
         "invalid MTU {mtu} of interface {interface}: expected {MIN_MTU} to {MAX_MTU}, and at most the card's maximum"
     )]
     OutOfRange {
-        /// The interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
-        /// The requested MTU.
+        /// Requested MTU in bytes.
         mtu: u32,
     },
-    /// Another live process has changed it.
+    /// Another live process has changed the MTU of this interface.
     #[error("cannot change the MTU of interface {interface}: another session has changed it")]
     HeldElsewhere {
-        /// The interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
     },
-    /// Limit on changed interfaces reached.
+    /// The maximum number of interfaces with a changed MTU is reached.
     #[error(
         "cannot change the MTU of interface {interface}: limit of {MAX_RECORDS} in total reached"
     )]
     TooMany {
-        /// The interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
     },
     /// The helper is shutting down and makes no more changes.
     #[error("cannot change the MTU of interface {interface}: the helper is ending")]
     Ending {
-        /// The interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
     },
-    /// The kernel refused for another reason.
+    /// The kernel rejected the change for another reason.
     #[error("cannot give interface {interface} an MTU of {mtu}")]
     Kernel {
-        /// The interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
-        /// The requested MTU.
+        /// Requested MTU in bytes.
         mtu: u32,
         /// Error of the kernel.
         source: io::Error,
     },
-    /// Cannot list the interfaces.
+    /// The interfaces cannot be listed.
     #[error("cannot list interfaces to change an MTU")]
     List(#[source] io::Error),
-    /// Cannot read or write the record file. Without a record no MTU is changed.
+    /// The record file cannot be read or written. No MTU is changed without a record.
     #[error("cannot keep the record of MTUs in {}", path.display())]
     Ledger {
-        /// The file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Another process holds the lock on the records, and is stopped or hangs.
+    /// Another process holds the lock on the records; it is probably stopped or hangs.
     #[error("cannot lock the record of MTUs {} within {} s: another process holds it", path.display(), waited.as_secs_f64())]
     Locked {
-        /// The lock file.
+        /// Path of the lock file.
         path: PathBuf,
-        /// Time spent waiting.
+        /// Time spent waiting for the lock.
         waited: Duration,
     },
-    /// The helper does not run, has ended, or has another version.
+    /// The helper does not run, has ended, or has an incompatible version.
     #[error("the MTU helper does not answer")]
     Helper {
-        /// Error of the operating system.
+        /// Error of the connection to the helper.
         source: io::Error,
     },
 }
@@ -411,13 +416,13 @@ impl From<LedgerError> for MtuError {
     }
 }
 
-/// Minimum MTU: below it the kernel removes an interface's IPv6 addresses (`addrconf_notify`,
-/// net/ipv6/addrconf.c; RFC 8200).
+/// Minimum MTU in bytes. With a smaller one the kernel removes an interface's IPv6 addresses
+/// (`addrconf_notify`, net/ipv6/addrconf.c; RFC 8200).
 pub const MIN_MTU: u32 = 1280;
-/// Maximum MTU: the largest IPv4 packet.
+/// Maximum MTU in bytes: the length of the largest IPv4 packet.
 pub const MAX_MTU: u32 = 65_535;
 
-/// Maximum number of changed interfaces on a machine (picked by eye).
+/// Maximum number of interfaces on a machine with a changed MTU (picked by eye).
 const MAX_RECORDS: usize = 64;
 
 #[cfg(test)]

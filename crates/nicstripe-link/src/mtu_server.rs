@@ -1,4 +1,5 @@
-//! MTU changes of a helper: restored on expiry, on request, and at the end.
+//! MTU changes that the helper makes for its caller, and restores on expiry, on request, and at its
+//! end.
 
 use std::{
     path::Path,
@@ -14,7 +15,7 @@ use crate::{
 
 pub(crate) struct HeldMtus<'d> {
     state_dir: &'d Path,
-    /// Interfaces and the expiry of their change. At most [`MAX_ROUTES`].
+    /// Changed interfaces, each with the time at which its MTU is restored. At most [`MAX_ROUTES`].
     held: Vec<(InterfaceIndex, Instant)>,
     is_ending: bool,
 }
@@ -28,7 +29,8 @@ impl<'d> HeldMtus<'d> {
         }
     }
 
-    /// Changes the MTU of an interface for `seconds`; returns the original.
+    /// Changes the MTU of an interface for `seconds`, and returns the original MTU. A repeated
+    /// change restarts the time.
     pub(crate) fn set(
         &mut self,
         interface: InterfaceIndex,
@@ -54,7 +56,7 @@ impl<'d> HeldMtus<'d> {
         Ok(was)
     }
 
-    /// Restores one MTU; returns true if that changed it.
+    /// Restores the MTU of one interface; returns true if that changed it.
     pub(crate) fn restore(&mut self, interface: InterfaceIndex) -> Result<bool, MtuError> {
         let Some(position) = self.held.iter().position(|(held, _)| *held == interface) else {
             return Ok(false);
@@ -68,7 +70,7 @@ impl<'d> HeldMtus<'d> {
         self.held.iter().map(|(_, end)| *end).min()
     }
 
-    /// Restores expired changes. Retries a failed restore one second later.
+    /// Restores the MTUs whose time has expired. Retries a failed restore one second later.
     pub(crate) fn release_expired(&mut self) {
         let now = Instant::now();
         let expired: Vec<_> = self
@@ -87,7 +89,7 @@ impl<'d> HeldMtus<'d> {
         }
     }
 
-    /// Restores all MTUs and rejects further changes.
+    /// Restores all MTUs and rejects further changes. Failed restores are retried one second later.
     pub(crate) fn end(&mut self) {
         self.is_ending = true;
         self.held
@@ -96,14 +98,15 @@ impl<'d> HeldMtus<'d> {
         self.release_expired();
     }
 
-    /// Restores all MTUs. A failed restore is left to the next startup, which finds its owner dead.
+    /// Restores all MTUs. After a failure, the next nicstripe process restores the MTU at its
+    /// start.
     pub(crate) fn release(&mut self) {
         for (interface, _) in std::mem::take(&mut self.held) {
             let _ = Mtus::open(self.state_dir).and_then(|mtus| mtus.restore(interface));
         }
     }
 
-    /// Restores the MTUs of dead processes. Ignores errors: the next change reports them.
+    /// Restores the MTUs that dead processes changed. Ignores errors: the next change reports them.
     pub(crate) fn clean(&self) {
         let _ = Mtus::open(self.state_dir).and_then(|mtus| mtus.clean());
     }

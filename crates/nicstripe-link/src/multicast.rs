@@ -1,4 +1,4 @@
-//! Link-local UDP: multicast groups, and datagrams that provably come from a neighbour.
+//! Link-local UDP: multicast groups, and datagrams that are verified to come from a neighbour.
 //!
 //! Every socket here is bound to one device, uses IPv6 link-local addresses, and sends with a hop
 //! limit of 255. Routers decrement the hop limit. A datagram that arrives with 255 therefore comes
@@ -22,7 +22,7 @@ use crate::{
 };
 
 impl Interface {
-    /// Returns its first usable IPv6 link-local address.
+    /// Returns the first usable IPv6 link-local address of the interface.
     pub fn link_local(&self) -> Option<Ipv6Addr> {
         self.addresses.iter().find_map(|own| match own.ip {
             IpAddr::V6(ip) if ip.is_unicast_link_local() => Some(ip),
@@ -31,15 +31,15 @@ impl Interface {
     }
 }
 
-/// Opens a nonblocking socket that receives only datagrams for a link-local multicast group and
+/// Opens a nonblocking UDP socket that receives only datagrams to a link-local multicast group and
 /// port on this interface.
 ///
 /// Sockets on different interfaces can share a port. Ports from 1024 on need no privileges.
 ///
 /// # Errors
 ///
-/// `ENODEV` if the interface does not exist, `EADDRINUSE`, `EACCES`, and `EINVAL` if `group` is not
-/// a multicast address.
+/// `ENODEV` if the interface does not exist, `EADDRINUSE` if the port is in use on it, `EACCES` for
+/// ports below 1024, and `EINVAL` if `group` is not a multicast address.
 pub fn multicast_listener(
     interface: &Interface,
     group: Ipv6Addr,
@@ -50,14 +50,14 @@ pub fn multicast_listener(
     Ok(socket.into())
 }
 
-/// Opens a nonblocking socket that sends and receives on a link-local address of this interface,
-/// with an arbitrary free port.
+/// Opens a nonblocking UDP socket that is bound to a link-local address of this interface and a
+/// free port.
 ///
 /// This machine does not receive its own multicasts.
 ///
 /// # Errors
 ///
-/// `ENODEV`, and `EADDRNOTAVAIL` if the interface does not have the address.
+/// `ENODEV` if the interface does not exist, and `EADDRNOTAVAIL` if it does not have the address.
 pub fn multicast_sender(interface: &Interface, local: Ipv6Addr) -> io::Result<UdpSocket> {
     let socket = link_socket(interface, local, 0)?;
     socket.set_multicast_if_v6(interface.index.0)?;
@@ -65,10 +65,11 @@ pub fn multicast_sender(interface: &Interface, local: Ipv6Addr) -> io::Result<Ud
     Ok(socket.into())
 }
 
-/// Reads one datagram into `buffer`, and returns its length and the neighbour that sent it.
+/// Receives one datagram into `buffer`, and returns its length in bytes and the address of the
+/// neighbour that sent it.
 ///
-/// Returns `None` for a datagram to ignore: its hop limit is not 255, its source is not link-local,
-/// or it does not fit.
+/// Returns `None` if the datagram must be ignored: its hop limit is not 255, its source is not
+/// link-local, or it does not fit.
 ///
 /// # Errors
 ///
@@ -96,12 +97,13 @@ pub fn receive_from_neighbour(
         .map(|neighbour| (len, neighbour)))
 }
 
-/// Sends one datagram to a neighbour from a link-local address of the socket's interface. The
-/// address may differ from the bound one.
+/// Sends one datagram to a neighbour, with the source address `from` of the socket's interface,
+/// which may differ from the bound one.
 ///
 /// # Errors
 ///
-/// `EINVAL` if `from` is not an address of that interface, `WouldBlock`, and the network's errors.
+/// `EINVAL` if `from` is not an address of that interface, `WouldBlock` if the send buffer is full,
+/// and network errors.
 pub fn send_to_neighbour(
     socket: &impl AsFd,
     datagram: &[u8],
@@ -131,7 +133,7 @@ fn link_socket(interface: &Interface, address: Ipv6Addr, port: u16) -> io::Resul
     Ok(socket)
 }
 
-/// Returns the hop limit of a received datagram (`IPV6_HOPLIMIT`, an int).
+/// Returns the hop limit of a datagram from its control messages (`IPV6_HOPLIMIT`, an int).
 fn hop_limit(control: &[u8]) -> Option<u32> {
     u32_at(
         control_message(control, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)?,
@@ -139,8 +141,8 @@ fn hop_limit(control: &[u8]) -> Option<u32> {
     )
 }
 
-/// Encodes the control message with a datagram's source address (`IPV6_PKTINFO`, `struct
-/// in6_pktinfo`).
+/// Encodes the control message that sets a datagram's source address and interface (`IPV6_PKTINFO`,
+/// `struct in6_pktinfo`).
 fn source_message(from: Ipv6Addr, interface: InterfaceIndex) -> Vec<u8> {
     let data = [&from.octets()[..], &interface.0.to_ne_bytes()].concat();
     let mut message = (CONTROL_HEADER_LEN + data.len()).to_ne_bytes().to_vec();
@@ -159,10 +161,10 @@ fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
     unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
-/// Hop limit of sent datagrams, and the required one of received ones.
+/// Hop limit of sent datagrams, and the required hop limit of received ones.
 const HOPS: u32 = 255;
 
-/// Capacity for all control messages of a datagram; one of 24 bytes is expected.
+/// Capacity in bytes for the control messages of a datagram; one message of 24 bytes is expected.
 const CONTROL_LEN: usize = 256;
 
 #[cfg(test)]

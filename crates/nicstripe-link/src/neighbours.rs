@@ -9,16 +9,15 @@ use crate::{
 };
 
 /// Deletes the neighbour entry of an on-link address if it is stale, so that the kernel resolves
-/// the address again.
+/// the address again. Returns true if an entry was deleted.
 ///
 /// A machine with several cards in one subnet may send ARP requests from any of its addresses on
-/// any card. Receivers then learn the address with the wrong card. A strict reverse path filter
-/// drops packets sent to that card, and the kernel detects this only after 8 s
-/// (`delay_first_probe_time`, `ucast_solicit`; neighbour discovery in arp(7)).
+/// any card. Receivers then learn the address with the MAC address of the wrong card. Strict
+/// reverse-path filtering drops packets sent to that card, and the kernel detects this only after 8
+/// s (`delay_first_probe_time`, `ucast_solicit`; neighbour discovery in arp(7)).
 ///
-/// Acts on the interface of the kernel's route to the address. Keeps entries confirmed within the
-/// last half minute or set by the administrator. Needs `CAP_NET_ADMIN`. Returns true if an entry
-/// was deleted.
+/// Acts on the interface of the kernel's route to the address. Keeps entries that the kernel has
+/// confirmed within the last half minute or that the administrator has set. Needs `CAP_NET_ADMIN`.
 pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
     let way = route_to(address)?;
     let mut netlink = Netlink::route()?;
@@ -51,7 +50,7 @@ fn is_doubted(message: &Message<'_>) -> Option<bool> {
     Some(u16_at(header, 8)? & (NUD_STALE | NUD_DELAY | NUD_PROBE) != 0)
 }
 
-/// Length of a `struct ndmsg`.
+/// Length of `struct ndmsg` in bytes.
 const HEADER_LEN: usize = 12;
 
 // linux/rtnetlink.h, linux/neighbour.h

@@ -1,8 +1,8 @@
-//! Netlink socket and message framing: requests out, messages and attributes in.
+//! Netlink socket and message framing: builds requests, and parses messages and attributes.
 //!
 //! Formats: `include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h`. All integers are in host
-//! order. Parsers here never panic and never reject a message for an unknown part: malformed data
-//! ends the iteration.
+//! byte order. The parsers never panic and never reject a message for an unknown part: malformed
+//! data ends the iteration.
 
 use std::{
     io,
@@ -22,19 +22,19 @@ use rustix::{
 
 use crate::sockopt;
 
-/// Netlink socket for requests with a reply.
+/// Netlink socket that sends one request at a time and waits for the reply.
 pub(crate) struct Netlink {
     socket: NetlinkSocket,
     sequence: u32,
 }
 
 impl Netlink {
-    /// Opens an rtnetlink socket: links, addresses, routes.
+    /// Opens an rtnetlink socket, for links, addresses and routes.
     pub(crate) fn route() -> io::Result<Self> {
         Self::open(None)
     }
 
-    /// Opens a generic netlink socket: ethtool.
+    /// Opens a generic netlink socket, for ethtool.
     pub(crate) fn generic() -> io::Result<Self> {
         Self::open(Some(netlink::GENERIC))
     }
@@ -48,13 +48,13 @@ impl Netlink {
         })
     }
 
-    /// Makes the kernel filter route dumps by the request header (Linux 4.20); older kernels send
-    /// everything.
+    /// Makes the kernel filter route dumps by the request header (Linux 4.20). Older kernels ignore
+    /// this and send all routes.
     pub(crate) fn filter_dumps(&self) {
         let _ = sockopt::set_int(&self.socket, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
     }
 
-    /// Dumps all objects of a kind, and returns the results of `parse`.
+    /// Dumps all objects of the requested type, and returns those that `parse` accepts.
     ///
     /// Repeats a dump that the kernel marks as interrupted by a change.
     pub(crate) fn dump<T>(
@@ -76,7 +76,7 @@ impl Netlink {
         ))
     }
 
-    /// Queries one object and returns the result of `parse`.
+    /// Queries one object, and returns the result of `parse`.
     pub(crate) fn query<T>(
         &mut self,
         request: &Request,
@@ -87,13 +87,13 @@ impl Netlink {
         Ok(parsed)
     }
 
-    /// Sends a command and waits for the kernel's result.
+    /// Sends a command and waits for the kernel's acknowledgement or error.
     pub(crate) fn command(&mut self, request: &Request, flags: u16) -> io::Result<()> {
         self.exchange(request, flags | NLM_F_ACK, |_| ()).map(drop)
     }
 
-    /// Sends a request and passes all answers to `on_message`. Returns true if a dump was
-    /// interrupted.
+    /// Sends a request and passes each answer to `on_message`. Returns true if a change interrupted
+    /// the dump.
     fn exchange(
         &mut self,
         request: &Request,
@@ -122,13 +122,13 @@ impl Netlink {
     }
 }
 
-/// Netlink socket that accepts datagrams from the kernel only.
+/// Raw netlink socket that discards datagrams of other processes.
 #[derive(Debug)]
 pub(crate) struct NetlinkSocket(OwnedFd);
 
 impl NetlinkSocket {
-    /// Opens a socket and joins the multicast `groups` (one bit each, `1 << (RTNLGRP_* - 1)`). No
-    /// protocol means rtnetlink, whose number is zero.
+    /// Opens a socket and joins the multicast `groups` (one bit each, `1 << (RTNLGRP_* - 1)`). A
+    /// `protocol` of `None` means rtnetlink.
     pub(crate) fn open(
         protocol: Option<Protocol>,
         flags: SocketFlags,
@@ -149,7 +149,10 @@ impl NetlinkSocket {
 
     /// Receives the next datagram from the kernel; skips those of other processes.
     ///
-    /// `ENOBUFS` means that the kernel dropped messages for this socket (multicast only).
+    /// # Errors
+    ///
+    /// `ENOBUFS` if the kernel dropped multicast messages for this socket, and `InvalidData` if the
+    /// datagram does not fit.
     pub(crate) fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
         let len = loop {
             let (_, len, sender) =
@@ -184,7 +187,7 @@ impl AsFd for NetlinkSocket {
     }
 }
 
-/// Request under construction: header, fixed body, attributes.
+/// Netlink request under construction: header, fixed part, attributes.
 #[derive(Clone)]
 pub(crate) struct Request {
     bytes: Vec<u8>,
@@ -192,8 +195,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Starts a message of type `kind` with its fixed part, whose length must be a multiple of
-    /// four.
+    /// Starts a request of type `kind` with its fixed part, whose length must be a multiple of four
+    /// bytes.
     pub(crate) fn new(kind: u16, body: &[u8]) -> Self {
         debug_assert_eq!(body.len() % ALIGNMENT, 0);
         let mut bytes = vec![0; HEADER_LEN];
@@ -229,7 +232,7 @@ impl Request {
     }
 }
 
-/// Appends an attribute to `bytes`, padded to netlink's alignment.
+/// Appends an attribute to `bytes`, and pads it to four bytes.
 pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let len = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len())
         .expect("these attributes are a few bytes");
@@ -239,7 +242,7 @@ pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
 }
 
-/// One message: header fields and body.
+/// Received netlink message: header fields and body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
@@ -249,14 +252,15 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Returns the fixed part of `len` bytes and the attributes after it.
+    /// Splits the body into its fixed part of `len` bytes and the attributes after it; `None` if it
+    /// is shorter.
     pub(crate) fn split(&self, len: usize) -> Option<(&'a [u8], Attributes<'a>)> {
         let (fixed, rest) = self.body.split_at_checked(len)?;
         Some((fixed, Attributes::new(rest)))
     }
 
-    /// Returns the result of an error, acknowledgement or end-of-dump message: a negative errno, or
-    /// zero.
+    /// Returns the result that an error, acknowledgement or end-of-dump message carries: a negative
+    /// errno, or zero for success.
     fn outcome(&self) -> io::Result<()> {
         match i32_at(self.body, 0).unwrap_or(0) {
             0 => Ok(()),
@@ -265,7 +269,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Iterator over the messages of a datagram.
+/// Iterator over the netlink messages of a datagram.
 pub(crate) struct Messages<'a>(&'a [u8]);
 
 impl<'a> Messages<'a> {
@@ -293,8 +297,8 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// Iterator over the attributes of a message or of another attribute: kind (without the flag bits)
-/// and value.
+/// Iterator over the kind and value of netlink attributes, in a message or nested in another
+/// attribute. The kind is without the flag bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes<'a>(&'a [u8]);
 
@@ -303,7 +307,7 @@ impl<'a> Attributes<'a> {
         Self(bytes)
     }
 
-    /// Returns the value of the first attribute of this kind.
+    /// Returns the value of the first attribute of this kind, if any.
     pub(crate) fn find(self, kind: u16) -> Option<&'a [u8]> {
         { self }.find_map(|(found, value)| (found == kind).then_some(value))
     }
@@ -324,8 +328,8 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Reports a receive timeout as such: the kernel returns the error of a nonblocking socket without
-/// data.
+/// Converts the error of an expired receive timeout to `TimedOut`: the kernel reports it as
+/// `EAGAIN`, like a nonblocking socket without data.
 fn name_timeout(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::WouldBlock {
         return error;
@@ -356,17 +360,17 @@ fn i32_at(bytes: &[u8], offset: usize) -> Option<i32> {
     Some(i32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-/// Reads a text attribute up to its terminator; replaces bytes that are not UTF-8.
+/// Decodes a text attribute up to its NUL terminator; replaces bytes that are not UTF-8.
 pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(until_nul(value)).into_owned()
 }
 
-/// Returns the bytes before the first NUL.
+/// Returns the bytes before the first NUL, or all bytes without one.
 pub(crate) fn until_nul(value: &[u8]) -> &[u8] {
     value.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Reads an address from an attribute of four or sixteen bytes.
+/// Decodes an IP address from an attribute of four or sixteen bytes.
 pub(crate) fn ip(value: &[u8]) -> Option<IpAddr> {
     if let Ok(octets) = <[u8; 4]>::try_from(value) {
         return Some(Ipv4Addr::from(octets).into());
@@ -376,20 +380,21 @@ pub(crate) fn ip(value: &[u8]) -> Option<IpAddr> {
         .map(|octets| Ipv6Addr::from(octets).into())
 }
 
-/// Timeout for an answer: the kernel answers inside the call, unless another process holds the RTNL
-/// lock (picked by eye).
+/// Timeout for an answer of the kernel, which it gives inside the system call unless another
+/// process holds the RTNL lock (picked by eye).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum attempts for a dump while the table keeps changing (picked by eye; one retry is already
+/// Maximum attempts for a dump that changes keep interrupting (picked by eye; one retry is already
 /// rare).
 const DUMP_ATTEMPTS: usize = 8;
-/// Buffer for one datagram. The kernel fills at most 32 KiB of a dump buffer (`netlink_dump`,
-/// net/netlink/af_netlink.c).
+/// Length of the buffer for one datagram, in bytes. The kernel fills at most 32 KiB of a dump
+/// buffer (`netlink_dump`, net/netlink/af_netlink.c).
 pub(crate) const BUFFER_LEN: usize = 65_536;
 
 const ALIGNMENT: usize = 4;
 const HEADER_LEN: usize = 16;
 const ATTRIBUTE_HEADER_LEN: usize = 4;
-/// The two upper bits of an attribute's kind flag "nested" and "network order".
+/// Mask of an attribute's kind without its two upper bits, which flag "nested" and "network byte
+/// order".
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
 const NLMSG_NOOP: u16 = 1;
@@ -472,7 +477,7 @@ mod tests {
         assert!(outcome(&message(0)).is_ok());
     }
 
-    /// Reads everything; must terminate.
+    /// Parses all messages and attributes, up to 1000 of each. Must not panic.
     fn walk(bytes: &[u8]) {
         for message in Messages::new(bytes).take(1000) {
             let _ = message

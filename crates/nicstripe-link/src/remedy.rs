@@ -1,7 +1,7 @@
-//! Suggested fixes for several cables in one subnet: exact commands, and the commands that undo
+//! Suggested fixes for several cables in one subnet: the exact commands, and the commands that undo
 //! them.
 //!
-//! Turns facts into text, and runs nothing.
+//! Turns facts into text; executes nothing.
 
 use std::net::IpAddr;
 
@@ -10,27 +10,27 @@ use crate::{
     sysctls::{ARP_ANNOUNCE, ARP_IGNORE, RP_FILTER, Setting, Sysctls},
 };
 
-/// Problem and its fix.
+/// Network problem of this machine, with the commands that fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Remedy {
-    /// The problem, in one sentence for the user.
+    /// Description of the problem in one sentence for the user.
     pub problem: String,
-    /// Commands that fix it, to be run as root on the affected machine, in this order.
+    /// Commands that fix the problem, to be run as root on the affected machine, in this order.
     pub apply: Vec<String>,
-    /// Commands that restore the previous state, in this order.
+    /// Commands that restore the previous settings, in this order.
     pub undo: Vec<String>,
 }
 
-/// Returns the fix for ARP flux, where a machine answers for one card's address on another's cable.
-/// Each interface then answers only for its own addresses (`arp_ignore` 1), and its requests carry
-/// its own address (`arp_announce` 2).
+/// Returns the fix for ARP flux, where a machine answers ARP requests for one card's address on
+/// another card's cable. With the fix, each interface answers only for its own addresses
+/// (`arp_ignore` 1), and its requests carry its own address (`arp_announce` 2).
 ///
-/// `interfaces` are those of the machine that share a subnet. The settings of the machine that
-/// receives packets on the wrong interface decide. Apply the fix to both machines, so that it
-/// covers replies too. Raises only values that are too low, and only those of the interfaces
-/// themselves. Neighbours drop wrong entries within a minute, or when their caches are flushed.
-/// Returns `None` if no setting needs a change, or none can be read.
+/// `interfaces` are those of the machine that share a subnet. ARP flux depends on the settings of
+/// the machine that receives packets on the wrong interface. Apply the fix to both machines, so
+/// that it covers both directions. Raises only values that are too low, and only those of the
+/// interfaces themselves. Neighbours drop wrong entries within a minute, or when their caches are
+/// flushed. Returns `None` if no setting needs a change, or if none can be read.
 pub fn arp_flux_remedy(interfaces: &[(InterfaceName, Sysctls)]) -> Option<Remedy> {
     let (mut apply, mut undo) = (Vec::new(), Vec::new());
     for (name, sysctls) in interfaces {
@@ -64,24 +64,26 @@ pub fn arp_flux_remedy(interfaces: &[(InterfaceName, Sysctls)]) -> Option<Remedy
     })
 }
 
-/// Facts about a remote address whose packets the reverse path filter drops.
+/// Facts about a remote address whose packets strict reverse-path filtering (`rp_filter=1`) may
+/// drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrictPath {
-    /// Interface on which the packets arrive.
+    /// Interface on which the packets from `remote` arrive.
     pub interface: InterfaceName,
-    /// Their source address.
+    /// Source address of the packets.
     pub remote: IpAddr,
-    /// Interface of this machine's route to `remote`, if any.
+    /// Egress interface of this machine's route to `remote`, if any.
     pub kernel_takes: Option<InterfaceName>,
-    /// The settings of `interface`.
+    /// Settings of `interface`.
     pub sysctls: Sysctls,
 }
 
-/// Returns the fixes for a strict reverse path filter, best first. The first is a host route to the
-/// address, which also keeps ARP answers off the wrong cable. The second is a loose filter (2),
-/// which does not.
+/// Returns the fixes for IPv4 packets that strict reverse-path filtering (`rp_filter=1`) drops,
+/// best first. The first is a host route to the address, which also prevents ARP answers on the
+/// wrong cable. The second is loose filtering (`rp_filter=2`), which does not prevent them.
 ///
-/// Empty if the filter is not strict, or if the kernel already uses that interface.
+/// Returns no fix if the filter is not strict, if the kernel's route already uses that interface,
+/// or for IPv6.
 pub fn strict_path_remedies(facts: &StrictPath) -> Vec<Remedy> {
     let StrictPath {
         interface,
@@ -126,8 +128,8 @@ pub fn strict_path_remedies(facts: &StrictPath) -> Vec<Remedy> {
     ]
 }
 
-/// Adds the commands that raise an interface's setting to `wanted` and restore it, if the value is
-/// known and lower.
+/// Appends to `apply` the command that raises a setting of an interface to `wanted`, and to `undo`
+/// the one that restores it. Appends nothing if the effective value is unknown or high enough.
 fn change(
     name: &InterfaceName,
     key: &str,
@@ -146,8 +148,8 @@ fn change(
     }
 }
 
-/// Returns a setting's name for sysctl(8), which treats a dot as a separator unless slashes are
-/// used throughout.
+/// Returns the name of an interface's setting for sysctl(8). Slashes replace the dots if the
+/// interface's name contains a dot, which would act as a separator.
 fn path(name: &InterfaceName, key: &str) -> String {
     let name = name.to_string();
     let separator = if name.contains('.') { "/" } else { "." };

@@ -1,5 +1,5 @@
-//! The `CAP_NET_ADMIN` capability, which route changes need: check it, lend it to a child, and drop
-//! it.
+//! The `CAP_NET_ADMIN` capability, which route changes need: checks it, passes it to child
+//! processes, and drops it.
 //!
 //! Linux keeps capabilities per thread; a new thread or process inherits those of its creator.
 
@@ -23,17 +23,17 @@ use rustix::{
     },
 };
 
-/// Returns true if the calling thread may change routes.
+/// Returns true if the calling thread may change routes (`CAP_NET_ADMIN`).
 pub fn may_change_routes() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(RIGHT))
 }
 
-/// Drops the capability to change routes from the calling thread, and thus from all threads and
-/// processes it starts later.
+/// Drops `CAP_NET_ADMIN` from the calling thread, and thus from all threads and processes that it
+/// starts later.
 ///
-/// Call it while the process has one thread, because other threads keep the capability. All other
-/// capabilities stay. The drop is permanent, even across execution of a program as root if the
-/// thread has `CAP_SETPCAP`. Does nothing without the capability.
+/// Call it while the process has a single thread, because other threads keep the capability. All
+/// other capabilities stay. The drop is permanent; with `CAP_SETPCAP` this holds even if root
+/// executes a program. Does nothing without the capability.
 pub fn give_up_routes() -> io::Result<()> {
     let sets = capabilities(None)?;
     if !sets.permitted.contains(RIGHT) {
@@ -52,7 +52,8 @@ pub fn give_up_routes() -> io::Result<()> {
     Ok(set_capabilities(None, sets)?)
 }
 
-/// Drops all capabilities except the one for routes, and prevents regaining any.
+/// Drops all capabilities of the calling thread except `CAP_NET_ADMIN`, and prevents it from
+/// gaining any by execution.
 pub(crate) fn drop_all_but_net_admin() -> io::Result<()> {
     set_no_new_privs(true)?;
     // Kernels before 4.3 have no ambient set.
@@ -68,8 +69,9 @@ pub(crate) fn drop_all_but_net_admin() -> io::Result<()> {
     )?)
 }
 
-/// Lets a process with only network capabilities share a state directory. Takes the directory's
-/// group if permitted, and makes new files readable by that group.
+/// Shares a state directory, by its group, with processes that have only network capabilities:
+/// takes the directory's group if permitted, and sets the umask so that the group can read new
+/// files.
 pub(crate) fn share_directory(directory: &Path) {
     umask(Mode::WGRP | Mode::RWXO);
     let Ok(metadata) = std::fs::metadata(directory) else {
@@ -83,14 +85,16 @@ pub(crate) fn share_directory(directory: &Path) {
     }
 }
 
-/// The calling thread's capability to change routes, lent to executed programs until this is
+/// Guard that passes the calling thread's `CAP_NET_ADMIN` to programs it executes, until it is
 /// dropped.
 ///
-/// Programs of root inherit it anyway; a user's programs inherit only the ambient set.
+/// Programs that root executes inherit the capability anyway; those of other users inherit only the
+/// ambient set.
 pub(crate) struct Lent(CapabilitySets);
 
 impl Lent {
-    /// Lends the capability; `None` if the thread lacks it or the kernel refuses.
+    /// Adds `CAP_NET_ADMIN` to the ambient set. Returns `None` if the thread lacks it, if it is
+    /// inheritable already, or if the kernel refuses.
     pub(crate) fn lend() -> Option<Self> {
         let sets = capabilities(None).ok()?;
         if !sets.permitted.contains(RIGHT) || sets.inheritable.contains(RIGHT) {
@@ -118,18 +122,18 @@ impl Drop for Lent {
     }
 }
 
-/// Returns true if execution raised the program's privileges above its caller's (set-user-ID,
+/// Returns true if execution gave the program more privileges than its caller has (set-user-ID,
 /// set-group-ID, file capabilities). Input from the caller is then untrusted.
 pub(crate) fn gained_by_execution() -> bool {
     // SAFETY: getauxval takes an integer and reads what the kernel provided at process start.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Prevents signals to the process group from ending this process, which shuts down when its input
+/// Blocks the signals that end a process group, so that this process ends only when its input
 /// closes. Returns a descriptor that becomes readable on such a signal, or `None` if the kernel
 /// provides none.
 ///
-/// Call it while the process has one thread, because other threads would not have the signals
+/// Call it while the process has a single thread, because other threads would not have the signals
 /// blocked.
 pub(crate) fn hold_signals() -> Option<OwnedFd> {
     for signal in [libc::SIGPIPE].into_iter().chain(ENDING) {
@@ -160,15 +164,15 @@ pub(crate) fn hold_signals() -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Returns true if the caller could change an MTU without this program: it is root, or has lent its
-/// own capability.
+/// Returns true if the caller could change an MTU without this program: it is root, or has passed
+/// on its own capability.
 ///
 /// A helper with file capabilities for route changes must not let every user change MTUs.
 pub(crate) fn may_change_mtus() -> bool {
     !gained_by_execution() || rustix::process::getuid().is_root()
 }
 
-/// Signals that usually end a whole process group.
+/// Signals that terminals and service managers send to end a whole process group.
 const ENDING: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
 const RIGHT: CapabilitySet = CapabilitySet::NET_ADMIN;
@@ -179,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// Capabilities are per thread, so a test can drop those of its own thread.
+    /// Runs in its own thread, because capabilities are per thread and the test drops one.
     #[test]
     fn what_was_given_up_is_gone_for_later_threads_and_lending_is_taken_back() {
         thread::spawn(|| {

@@ -1,4 +1,4 @@
-//! Client side of the route helper: a privileged process, or the same code in a thread.
+//! Client of the route helper, which is a privileged process, or a thread of this one.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -22,17 +22,18 @@ use crate::{
     routes::{HostRoute, RouteError},
 };
 
-/// Helper that installs host routes and changes MTUs, and undoes both on drop or when this process
-/// ends.
+/// Connection to the helper, which installs host routes and changes MTUs. It undoes both when this
+/// value is dropped or this process ends.
 ///
 /// The helper enforces the policy itself ([`may_install`](crate::may_install), at most
 /// [`MAX_ROUTES`](crate::MAX_ROUTES)). It records each route before installation
-/// ([`Routes`](crate::Routes)), and restores routes that the kernel dropped when their interface
-/// comes up again. A helper process outlives this one, however that ends, until it has removed the
-/// routes. If both are killed, the next start removes them.
+/// ([`Routes`](crate::Routes)). If the kernel drops routes because their interface goes down, the
+/// helper restores them when it comes up again. A helper process outlives this one, even after a
+/// kill, until it has removed the routes. If both are killed, the next nicstripe process removes
+/// them at its start.
 ///
-/// Calls block: a request takes about a millisecond, and a few seconds at most. Unusable after
-/// [`RouteError::Helper`].
+/// Calls block: a request takes about a millisecond, and a few seconds at most. After
+/// [`RouteError::Helper`] all further calls fail.
 #[derive(Debug)]
 pub struct RouteHelper {
     stream: UnixStream,
@@ -47,17 +48,17 @@ enum Runs {
 }
 
 impl RouteHelper {
-    /// Finds the helper's program in the directory of this one. `None` if it does not exist, or
-    /// this program's path is unknown.
+    /// Returns the path of the helper program in the directory of this executable. Returns `None`
+    /// if it does not exist there, or if this executable's path is unknown.
     pub fn program() -> Option<PathBuf> {
         let program = std::env::current_exe().ok()?.parent()?.join(PROGRAM);
         program.is_file().then_some(program)
     }
 
-    /// Starts the helper as a separate process, which is privileged if its file or the calling
-    /// thread is.
+    /// Starts the helper as a separate process. It is privileged if its file has capabilities or
+    /// the calling thread has `CAP_NET_ADMIN`.
     ///
-    /// A program with file capabilities always records in
+    /// A program with file capabilities ignores `state_dir` and keeps its records in
     /// [`SHARED_STATE_DIR`](crate::SHARED_STATE_DIR).
     pub fn spawn(program: &Path, state_dir: &Path) -> io::Result<Self> {
         let (ours, theirs) = connection()?;
@@ -79,7 +80,7 @@ impl RouteHelper {
     }
 
     /// Starts the helper in a thread of this process, with the capabilities of the calling thread.
-    /// After a kill, the routes remain until the next start.
+    /// If this process is killed, its routes remain until the next nicstripe process starts.
     pub fn in_process(state_dir: &Path) -> io::Result<Self> {
         let (ours, theirs) = connection()?;
         let directory = state_dir.to_owned();
@@ -98,38 +99,43 @@ impl RouteHelper {
         })
     }
 
-    /// Installs a route. Idempotent.
+    /// Installs a host route. Does nothing if this helper has already installed it.
     pub fn add(&mut self, route: &HostRoute) -> Result<(), RouteError> {
         self.ask(&Request::Add(*route)).map(drop)
     }
 
-    /// Removes a route that [`add`](Self::add) installed. Returns true if the kernel's route was
-    /// deleted; it may have other owners, or be gone.
+    /// Removes a route that [`add`](Self::add) installed. Returns true if the route was deleted
+    /// from the kernel's table, and false if it has other owners or was already gone.
     pub fn remove(&mut self, route: &HostRoute) -> Result<bool, RouteError> {
         self.ask(&Request::Remove(*route))
             .map(|removed| removed > 0)
     }
 
-    /// Reinstalls an interface's routes that the kernel dropped. The helper does so by itself when
-    /// the interface comes up.
+    /// Reinstalls the routes of an interface that the kernel dropped. The helper also does this
+    /// without a call when the interface comes up.
     pub fn restore(&mut self, interface: InterfaceIndex) -> Result<(), RouteError> {
         self.ask(&Request::Restore(interface)).map(drop)
     }
 
-    /// Deletes the stale neighbour entry of a route's destination, so that the kernel resolves it
-    /// again over its own route. The policy must allow the route. Returns true if an entry was
-    /// deleted.
+    /// Deletes the stale neighbour entry of a route's destination, so that the kernel resolves the
+    /// address again over that route. Returns true if an entry was deleted.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::Refused`] if the policy does not allow the route.
     pub fn forget_neighbour(&mut self, route: &HostRoute) -> Result<bool, RouteError> {
         self.ask(&Request::ForgetNeighbour(*route))
             .map(|forgotten| forgotten > 0)
     }
 
-    /// Changes the MTU of an interface, and returns the MTU from before this helper changed it.
+    /// Changes the MTU of an interface, and returns the original one, from before this helper
+    /// changed it. Both are in bytes.
     ///
-    /// The helper restores it at the first of these events: [`restore_mtu`](Self::restore_mtu), the
-    /// end of `longest`, drop of this value, the end of this process, and a termination signal to
-    /// the helper. `longest` counts in whole seconds, at most an hour, and each call restarts it.
-    /// If both processes are killed, the next nicstripe start restores the MTU.
+    /// The helper restores the original MTU at the first of these events:
+    /// [`restore_mtu`](Self::restore_mtu), the end of `longest`, drop of this value, the end of
+    /// this process, and a termination signal to the helper. `longest` counts in whole seconds, at
+    /// most an hour, and each call restarts it. If both processes are killed, the next nicstripe
+    /// process restores the MTU at its start.
     ///
     /// # Errors
     ///
@@ -148,19 +154,20 @@ impl RouteHelper {
         })
     }
 
-    /// Restores the MTU from before [`set_mtu`](Self::set_mtu). Returns true if that changed it.
+    /// Restores the MTU from before [`set_mtu`](Self::set_mtu). Returns true if that changed the
+    /// MTU.
     pub fn restore_mtu(&mut self, interface: InterfaceIndex) -> Result<bool, MtuError> {
         self.ask_mtu(&Request::RestoreMtu(interface))
             .map(|changed| changed > 0)
     }
 
-    /// Removes routes and restores MTUs left by dead processes, as the helper does at startup.
-    /// Returns the number of routes.
+    /// Removes the routes and restores the MTUs that dead processes left, as the helper does at
+    /// startup. Returns the number of removed routes.
     pub fn clean(&mut self) -> Result<u32, RouteError> {
         self.ask(&Request::Clean)
     }
 
-    /// Process ID of the helper; `None` for a thread.
+    /// Returns the process ID of the helper; `None` if it is a thread of this process.
     pub fn id(&self) -> Option<u32> {
         match &self.runs {
             Runs::Process(child) => Some(child.id()),
@@ -198,7 +205,7 @@ impl RouteHelper {
 }
 
 impl Drop for RouteHelper {
-    /// Waits until the routes are removed, at most 3 s.
+    /// Closes the connection and waits at most 3 s until the helper has undone its changes.
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let _ = self.stream.set_read_timeout(Some(END_TIMEOUT));
@@ -213,7 +220,8 @@ impl Drop for RouteHelper {
     }
 }
 
-/// Creates both ends of a connection; the first has read and write timeouts.
+/// Creates both ends of the connection: the client's, with read and write timeouts, and the
+/// helper's.
 fn connection() -> io::Result<(UnixStream, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -223,8 +231,9 @@ fn connection() -> io::Result<(UnixStream, UnixStream)> {
 
 const PROGRAM: &str = "nicstripe-routes";
 
-/// Timeout for an answer: covers the lock on the records (2 s) and the kernel (5 s).
+/// Timeout for an answer of the helper: more than it waits for the lock on the records (2 s) and
+/// the kernel (5 s).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout for the helper's end: covers the lock on the records. After it, the helper still removes
-/// the routes.
+/// Timeout for the end of the helper: more than it waits for the lock on the records (2 s). The
+/// helper removes the routes even if it takes longer.
 const END_TIMEOUT: Duration = Duration::from_secs(3);

@@ -25,11 +25,11 @@ use tracing::warn;
 
 use crate::routes::HostRoute;
 
-/// Kind of record, with its own file.
+/// Type of record, with the names of its files in the state directory.
 pub(crate) trait Recorded: Serialize + DeserializeOwned {
-    /// File name.
+    /// Name of the record file.
     const FILE: &'static str;
-    /// Name of the temporary file that replaces it.
+    /// Name of the temporary file that replaces the record file.
     const NEW_FILE: &'static str;
 }
 
@@ -38,52 +38,53 @@ impl Recorded for Record {
     const NEW_FILE: &'static str = "routes.jsonl.new";
 }
 
-/// Error of reading or writing records.
+/// Failure to lock, read or write the record file.
 #[derive(Debug, Error)]
 pub(crate) enum LedgerError {
-    /// I/O error on the file.
+    /// I/O error on a file or directory.
     #[error("cannot keep the records in {}", path.display())]
     Io {
-        /// The file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Another process holds the lock.
+    /// Another process holds the lock on the records.
     #[error("cannot lock {} within {} s", path.display(), waited.as_secs_f64())]
     Locked {
-        /// The lock file.
+        /// Path of the lock file.
         path: PathBuf,
-        /// Time spent waiting.
+        /// Time spent waiting for the lock.
         waited: Duration,
     },
 }
 
 impl LedgerError {
-    /// Converts an I/O error on this path.
+    /// Returns a function that converts an I/O error on `path`.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
     }
 }
 
-/// Installed route and the process that owns it.
+/// Record of an installed host route and the process that owns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) owner: Owner,
-    /// Inode of the route's network namespace.
+    /// Inode number of the route's network namespace.
     pub(crate) namespace: u64,
     #[serde(flatten)]
     pub(crate) route: HostRoute,
 }
 
-/// Process, distinguished by its start time from later ones with the same ID.
+/// Process that owns a record. Its start time distinguishes it from later processes with the same
+/// ID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,
-    /// Clock ticks after boot (field 22 of `/proc/PID/stat`).
+    /// Start time of the process in clock ticks after boot (field 22 of `/proc/PID/stat`).
     start_time: u64,
-    /// Boot ID (`/proc/sys/kernel/random/boot_id`).
+    /// ID of the boot in which the process was started (`/proc/sys/kernel/random/boot_id`).
     boot: String,
 }
 
@@ -98,13 +99,14 @@ impl Owner {
         })
     }
 
-    /// Returns true for a process of an earlier boot, which has left nothing in the kernel.
+    /// Returns true if the process belongs to an earlier boot, so that none of its kernel state
+    /// exists.
     pub(crate) fn is_of_another_boot(&self) -> bool {
         boot_id().is_ok_and(|boot| boot != self.boot)
     }
 
     /// Returns true if the process still runs, or if that is unknown. A leftover route is removed
-    /// at the next start; removing the route of a running transfer is worse.
+    /// at the next start, which is less harmful than removing the route of a running transfer.
     pub(crate) fn is_alive(&self) -> bool {
         if self.is_of_another_boot() {
             return false;
@@ -118,16 +120,16 @@ impl Owner {
     }
 }
 
-/// Relevant fields of `/proc/PID/stat`.
+/// Fields of `/proc/PID/stat` that identify a process and its state.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     start_time: u64,
-    /// True for a zombie or dead process.
+    /// True for a zombie or a dead process.
     dead: bool,
 }
 
 impl Stat {
-    /// Returns `None` if no such process is visible.
+    /// Reads `/proc/PID/stat`; `None` if no such process is visible.
     fn read(pid: u32) -> io::Result<Option<Self>> {
         let text = match fs::read(format!("/proc/{pid}/stat")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -140,8 +142,8 @@ impl Stat {
             .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Parses `pid (name) state …`. The name may contain spaces and parentheses, so fields count
-    /// from the last parenthesis.
+    /// Parses `pid (name) state …`. The name may contain spaces and parentheses, so fields are
+    /// counted from the last parenthesis.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (_, fields) = text.rsplit_once(") ")?;
         let mut fields = fields.split_whitespace();
@@ -168,7 +170,7 @@ fn boot_id() -> io::Result<String> {
         .to_owned())
 }
 
-/// Returns the inode of the calling thread's network namespace.
+/// Returns the inode number of the calling thread's network namespace.
 pub(crate) fn namespace() -> Result<u64, LedgerError> {
     let path = Path::new("/proc/thread-self/ns/net");
     Ok(fs::metadata(path).map_err(LedgerError::at(path))?.st_ino())
@@ -180,16 +182,17 @@ pub(crate) fn enter(state_dir: &Path) -> Result<Owner, LedgerError> {
     Owner::current().map_err(LedgerError::at(Path::new("/proc/self/stat")))
 }
 
-/// Locked records. No other process or thread can change them until this is dropped.
+/// Records of one type, with the lock held until drop. No other process or thread can change them
+/// meanwhile.
 pub(crate) struct Ledger<'d, R = Record> {
     directory: &'d Path,
     pub(crate) records: Vec<R>,
-    /// Closing it releases the lock.
+    /// Descriptor of the lock file; closing it releases the lock.
     _lock: OwnedFd,
 }
 
 impl<'d, R: Recorded> Ledger<'d, R> {
-    /// Takes the lock and reads the records.
+    /// Waits for the lock, at most 2 s, and reads the records.
     pub(crate) fn open(directory: &'d Path) -> Result<Self, LedgerError> {
         let lock = lock(&directory.join(LOCK_FILE))?;
         Ok(Self {
@@ -199,7 +202,7 @@ impl<'d, R: Recorded> Ledger<'d, R> {
         })
     }
 
-    /// Replaces the file with the current records.
+    /// Replaces the record file with the current records.
     pub(crate) fn save(&self) -> Result<(), LedgerError> {
         let path = self.directory.join(R::NEW_FILE);
         self.write(&path).map_err(LedgerError::at(&path))?;
@@ -225,8 +228,8 @@ impl<'d, R: Recorded> Ledger<'d, R> {
     }
 }
 
-/// Reads the records of a directory without the lock, because each save replaces the whole file.
-/// Empty without a file.
+/// Reads the records in a directory, none if the file is missing. Needs no lock, because each save
+/// replaces the whole file.
 pub(crate) fn read<R: Recorded>(directory: &Path) -> Result<Vec<R>, LedgerError> {
     let path = directory.join(R::FILE);
     let bytes = match read_file(&path) {
@@ -236,7 +239,7 @@ pub(crate) fn read<R: Recorded>(directory: &Path) -> Result<Vec<R>, LedgerError>
     Ok(records_of(&bytes, &path))
 }
 
-/// Parses the records of a file; skips invalid lines.
+/// Parses the records of a file, one per line; skips invalid lines with a warning.
 pub(crate) fn records_of<R: Recorded>(bytes: &[u8], path: &Path) -> Vec<R> {
     let text = String::from_utf8_lossy(bytes);
     let records = text.lines().filter_map(|line| {
@@ -248,8 +251,8 @@ pub(crate) fn records_of<R: Recorded>(bytes: &[u8], path: &Path) -> Vec<R> {
     records.collect()
 }
 
-/// Reads a file that another user may have planted: follows no link, waits for no pipe, and limits
-/// the size.
+/// Reads a file that another user may have placed there: follows no symbolic link, does not wait on
+/// a FIFO, and limits the length.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -260,6 +263,10 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Opens and locks a file. Holders keep the lock for microseconds, so a long wait indicates a
 /// fault.
+///
+/// # Errors
+///
+/// [`LedgerError::Locked`] if another process holds the lock for longer than [`LOCK_TIMEOUT`].
 fn lock(path: &Path) -> Result<OwnedFd, LedgerError> {
     let fail = |source: Errno| LedgerError::at(path)(source.into());
     // Read access is enough for a lock, and a file of another group member allows no more.
@@ -283,14 +290,17 @@ fn lock(path: &Path) -> Result<OwnedFd, LedgerError> {
     }
 }
 
-/// Ten times the size of the maximum number of records.
+/// Maximum length of a record file that is read, in bytes: ten times that of the maximum number of
+/// records.
 const MOST_BYTES: u64 = 1 << 20;
-/// One lock for all kinds of records.
+/// Name of the lock file, shared by all types of records.
 const LOCK_FILE: &str = "routes.lock";
-/// Readable by the group of a shared directory, subject to the umask.
+/// Mode of the record and lock files: readable by the group of a shared directory, subject to the
+/// umask.
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o640);
 
-/// Picked by eye: a thousand times the duration of a locked operation.
+/// Timeout for the lock on the records: a thousand times the duration of a locked operation (picked
+/// by eye).
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(2);
 

@@ -1,5 +1,5 @@
-//! Policy for host routes: the rule that stops a peer from redirecting traffic. Without it, a peer
-//! could draw other hosts' traffic, or traffic for a router, to a cable that it controls.
+//! Policy for host routes, which prevents a peer from redirecting traffic. Without it, a peer could
+//! divert traffic for other hosts or for a router to a cable that it controls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,19 +16,19 @@ use crate::{
     routes::{HostRoute, RouteError},
 };
 
-/// Network state that a host route must not interfere with.
+/// Existing routes and name servers that a host route must not interfere with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Next hops of all routes of all tables.
+    /// Gateways of all routes in all routing tables.
     pub gateways: BTreeSet<IpAddr>,
-    /// Addresses of name servers.
+    /// Addresses of this machine's name servers.
     pub resolvers: BTreeSet<IpAddr>,
-    /// Destinations of other programs' host routes, with their protocol number.
+    /// Destinations of other programs' host routes, each with the route's protocol number.
     pub host_routes: BTreeMap<IpAddr, u8>,
 }
 
 impl Surroundings {
-    /// Reads the state from the kernel's route tables and the resolver files of libc, systemd and
+    /// Reads the kernel's routing tables, and the resolver files of libc, systemd and
     /// NetworkManager.
     ///
     /// Needs no privileges. An unreadable resolver file counts as empty.
@@ -47,10 +47,16 @@ impl Surroundings {
     }
 }
 
-/// Checks whether a host route to `destination` through `interface` may be installed.
+/// Checks the local conditions for a host route to `destination` through `interface`: the address
+/// is on-link and unicast, and is no address, gateway, name server or host route destination of
+/// this machine.
 ///
-/// Covers only local checks. An authenticated handshake over the same interface must already have
-/// proved that the address belongs to the peer.
+/// An authenticated handshake over the same interface must already have proved that the address
+/// belongs to the peer.
+///
+/// # Errors
+///
+/// The first condition that is not met.
 pub fn may_install(
     destination: IpAddr,
     interface: InterfaceIndex,
@@ -101,7 +107,7 @@ pub fn may_install(
     Ok(())
 }
 
-/// Checks a whole route against the current state.
+/// Checks a route against the current interfaces, routes and name servers.
 pub(crate) fn may_add(route: &HostRoute) -> Result<(), RouteError> {
     let interfaces = interfaces().map_err(|error| RouteError::List(io::Error::other(error)))?;
     let surroundings = Surroundings::read().map_err(RouteError::List)?;
@@ -114,7 +120,8 @@ pub(crate) fn may_add(route: &HostRoute) -> Result<(), RouteError> {
     Ok(may_prefer(route, &interfaces)?)
 }
 
-/// Checks that the route's preferred source is an address of its interface.
+/// Checks that the route's preferred source, if any, is an address of its interface and of the
+/// destination's family.
 fn may_prefer(route: &HostRoute, interfaces: &[Interface]) -> Result<(), Refusal> {
     let HostRoute {
         destination,
@@ -142,79 +149,83 @@ fn may_prefer(route: &HostRoute, interfaces: &[Interface]) -> Result<(), Refusal
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Loopback, multicast, broadcast, unspecified, reserved, or IPv4 embedded in IPv6.
+    /// The destination is a loopback, multicast, broadcast, unspecified or reserved address, or
+    /// IPv4 embedded in IPv6.
     #[error("no route to {destination}: not a unicast address of one machine")]
     NotUnicast {
-        /// The requested address.
+        /// Requested destination.
         destination: IpAddr,
     },
-    /// The interface does not exist.
+    /// No interface has the requested index.
     #[error("no route to {destination}: no interface {interface}")]
     NoInterface {
-        /// The requested address.
+        /// Requested destination.
         destination: IpAddr,
-        /// The requested interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
     },
-    /// The address is local.
+    /// The destination is an address of this machine.
     #[error("no route to {destination}: it is this machine's own address on {interface}")]
     Own {
-        /// The requested address.
+        /// Requested destination.
         destination: IpAddr,
-        /// The interface with that address.
+        /// Name of the interface with that address.
         interface: InterfaceName,
     },
-    /// The address is the first or last of a local prefix.
+    /// The destination is the network or broadcast address of a local prefix.
     #[error(
         "no route to {destination}: it is the network or broadcast address of a prefix of this machine"
     )]
     Broadcast {
-        /// The requested address.
+        /// Requested destination.
         destination: IpAddr,
     },
-    /// The address is a route's gateway, whose traffic the host route would divert.
+    /// The destination is the gateway of a route; the host route would divert all traffic through
+    /// it.
     #[error("no route to {destination}: it is the gateway of a route")]
     Gateway {
-        /// The requested address.
+        /// Requested destination.
         destination: IpAddr,
     },
-    /// The address is a name server of this machine.
+    /// The destination is a name server of this machine.
     #[error("no route to {destination}: it is a name server of this machine")]
     Resolver {
-        /// The requested address.
+        /// Requested destination.
         destination: IpAddr,
     },
-    /// No prefix of the interface contains the address.
+    /// The destination is in no prefix of the interface.
     #[error(
         "no route to {destination} by {interface}: the address is in none of the interface's prefixes"
     )]
     NotOnLink {
-        /// The requested address.
+        /// Requested destination.
         destination: IpAddr,
-        /// The requested interface.
+        /// Name of the requested interface.
         interface: InterfaceName,
     },
-    /// A host route of another program exists for the address.
+    /// Another program has installed a host route to the destination.
     #[error("no route to {destination}: a foreign route (protocol {protocol}) exists")]
     Routed {
-        /// The requested address.
+        /// Requested destination.
         destination: IpAddr,
-        /// Protocol of the existing route, as in `ip route`.
+        /// Protocol of the existing route, as `ip route` prints it.
         protocol: String,
     },
-    /// The requested source is not an address of the interface.
+    /// The requested source is not an address of the interface, or is of another family than the
+    /// destination.
     #[error(
         "no route to {destination} by {interface}: the requested source is not an address of the interface"
     )]
     Source {
-        /// The requested address.
+        /// Requested destination.
         destination: IpAddr,
-        /// The requested interface.
+        /// Name of the requested interface.
         interface: InterfaceName,
     },
 }
 
-/// Returns true if a directly connected machine can have this address.
+/// Returns true if a directly connected machine can have this address: not loopback, multicast,
+/// reserved, unspecified or IPv4 embedded in IPv6.
 fn is_unicast(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_unicast_v4(ip),
@@ -233,7 +244,7 @@ fn is_unicast_v6(ip: Ipv6Addr) -> bool {
     !(ip.is_multicast() || embeds_v4)
 }
 
-/// Returns the `nameserver` addresses of a resolv.conf(5), without scopes.
+/// Returns the `nameserver` addresses in the text of resolv.conf(5), without IPv6 scopes.
 pub(crate) fn resolvers(text: &str) -> impl Iterator<Item = IpAddr> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -245,7 +256,8 @@ pub(crate) fn resolvers(text: &str) -> impl Iterator<Item = IpAddr> {
     })
 }
 
-/// Resolver files: libc's, and two that list the real servers if libc's names a local stub.
+/// Files that list name servers: libc's, and two that list the real servers if libc's names a local
+/// stub.
 const RESOLVER_FILES: [&str; 3] = [
     "/etc/resolv.conf",
     "/run/systemd/resolve/resolv.conf",

@@ -1,7 +1,6 @@
-//! Protocol between the program and its route helper: one request of 44 bytes, then one answer of
-//! 28.
+//! Protocol between nicstripe and its route helper: one request of 44 bytes, then one answer of 28.
 //!
-//! Numbers are little-endian. Unused bytes are zero, and a message with any other value there is
+//! Integers are little-endian. Unused bytes are zero, and a message with a different value there is
 //! rejected, so that each message has only one encoding.
 //!
 //! | offset | request | answer |
@@ -32,31 +31,32 @@ use crate::{
     routes::{HostRoute, RouteError},
 };
 
-/// Request to a helper.
+/// Request to the route helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Install a route if the policy allows it. Idempotent.
+    /// Install a host route if the policy allows it. Does nothing if this helper has already
+    /// installed it.
     Add(HostRoute),
-    /// Remove a route that this helper installed. No effect on other routes.
+    /// Remove a route that this helper installed. Does not affect other routes.
     Remove(HostRoute),
-    /// Reinstall this interface's routes that the kernel dropped.
+    /// Reinstall the routes through this interface that the kernel dropped.
     Restore(InterfaceIndex),
-    /// Remove routes and restore MTUs left by dead processes.
+    /// Remove the routes and restore the MTUs that dead processes left.
     Clean,
-    /// Change an MTU for at most `seconds`, 1 to [`MAX_MTU_SECONDS`]. A repeat restarts the time.
+    /// Change the MTU of an interface for at most `seconds`, 1 to [`MAX_MTU_SECONDS`]. A repeated
+    /// request restarts the time.
     SetMtu {
         interface: InterfaceIndex,
         mtu: u32,
         seconds: u32,
     },
-    /// Restore the interface's original MTU.
+    /// Restore the original MTU of this interface.
     RestoreMtu(InterfaceIndex),
-    /// Make the kernel resolve the neighbour at a route's destination again. The policy must allow
-    /// the route.
+    /// Delete the stale neighbour entry of a route's destination. The policy must allow the route.
     ForgetNeighbour(HostRoute),
 }
 
-/// Longest time that an MTU stays changed without a new request.
+/// Maximum time in seconds that an MTU stays changed without a new request.
 pub(crate) const MAX_MTU_SECONDS: u32 = 3600;
 
 pub(crate) const REQUEST_LEN: usize = 44;
@@ -92,7 +92,8 @@ impl Request {
         bytes
     }
 
-    /// Returns `None` for any bytes that [`encode`](Self::encode) does not produce.
+    /// Decodes a request. Returns `None` for any bytes that [`encode`](Self::encode) does not
+    /// produce.
     pub(crate) fn decode(bytes: &[u8; REQUEST_LEN]) -> Option<Self> {
         let request = match bytes[1] {
             ADD => Self::Add(route(bytes)?),
@@ -129,12 +130,13 @@ fn route(bytes: &[u8; REQUEST_LEN]) -> Option<HostRoute> {
     })
 }
 
-/// Reads the duration of an MTU change; `None` if it is zero or too long.
+/// Reads the duration of an MTU change in seconds; `None` if it is zero or above
+/// [`MAX_MTU_SECONDS`].
 fn seconds(bytes: &[u8; REQUEST_LEN]) -> Option<u32> {
     Some(number(bytes, 12)).filter(|seconds| (1..=MAX_MTU_SECONDS).contains(seconds))
 }
 
-/// Writes an address and returns its family.
+/// Writes an address to `place`, and returns its family: 4, 6, or 0 for none.
 fn put_address(place: &mut [u8], address: Option<IpAddr>) -> u8 {
     match address {
         None => 0,
@@ -149,7 +151,8 @@ fn put_address(place: &mut [u8], address: Option<IpAddr>) -> u8 {
     }
 }
 
-/// Reads an address of this family; the outer `None` is an unknown family.
+/// Reads an address of `family`; the inner `None` means no address, the outer one an unknown
+/// family.
 fn address(family: u8, bytes: &[u8], offset: usize) -> Option<Option<IpAddr>> {
     let place: [u8; 16] = *bytes.get(offset..)?.first_chunk()?;
     match family {
@@ -177,11 +180,11 @@ pub(crate) struct Answer {
 
 pub(crate) const ANSWER_LEN: usize = 28;
 
-/// Result of a request.
+/// Status of an answer: success, or the type of the error.
 ///
-/// The detail depends on the status. `Done`: the number of routes added, removed or present, an
-/// interface's original MTU, or 1 if it was restored. `Occupied` and `Routed`: the protocol number
-/// of the existing route. `Kernel`, `List` and `Ledger`: an errno. Zero otherwise.
+/// The meaning of the answer's detail depends on it. `Done`: the number of routes added, removed or
+/// present, an interface's original MTU, or 1 if an MTU was restored. `Occupied` and `Routed`: the
+/// protocol number of the existing route. `Kernel`, `List` and `Ledger`: an errno. Otherwise zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Status {
@@ -212,7 +215,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// In order of number.
+    /// All statuses in order of their numbers.
     const ALL: [Self; 24] = [
         Self::Done,
         Self::NotPermitted,
@@ -249,7 +252,7 @@ impl Answer {
         address: None,
     };
 
-    /// Converts the result of a route request.
+    /// Encodes the result of a route request as an answer.
     pub(crate) fn of(result: Result<u32, RouteError>) -> Self {
         match result {
             Ok(detail) => Self {
@@ -377,7 +380,8 @@ impl Answer {
         bytes
     }
 
-    /// Returns `None` for any bytes that [`encode`](Self::encode) does not produce.
+    /// Decodes an answer. Returns `None` for any bytes that [`encode`](Self::encode) does not
+    /// produce.
     pub(crate) fn decode(bytes: &[u8; ANSWER_LEN]) -> Option<Self> {
         let answer = Self {
             status: *Status::ALL.get(usize::from(bytes[1]))?,
@@ -388,8 +392,8 @@ impl Answer {
         (answer.encode() == *bytes).then_some(answer)
     }
 
-    /// Converts the answer to `request` back to the helper's result; `directory` is the helper's
-    /// state directory.
+    /// Converts the answer to a route request into the helper's result. `directory` is the helper's
+    /// state directory, named in errors.
     pub(crate) fn into_result(
         self,
         request: &Request,
@@ -482,7 +486,7 @@ impl Answer {
         })
     }
 
-    /// Converts the result of an MTU request.
+    /// Encodes the result of an MTU request as an answer.
     pub(crate) fn of_mtu(result: Result<u32, MtuError>) -> Self {
         match result {
             Ok(detail) => Self {
@@ -528,7 +532,8 @@ impl Answer {
         }
     }
 
-    /// Converts the answer to an MTU request back to the helper's result.
+    /// Converts the answer to an MTU request into the helper's result. `directory` is the helper's
+    /// state directory, named in errors.
     pub(crate) fn into_mtu_result(
         self,
         request: &Request,
@@ -576,7 +581,7 @@ impl Answer {
     }
 }
 
-/// Error for the answer of a helper of an earlier version.
+/// Returns the error for a helper that does not know the request, because its version is older.
 fn not_understood() -> io::Error {
     io::Error::other("the helper does not know this program's requests")
 }
@@ -585,7 +590,8 @@ fn not_an_answer() -> io::Error {
     io::Error::other("the helper answered another request")
 }
 
-/// Returns the index of an interface, or zero, which is never valid, if it has disappeared.
+/// Returns the index of the interface with this name, or zero, which is never valid, if it has
+/// disappeared.
 fn index_of(name: &InterfaceName) -> u32 {
     let all = interfaces().unwrap_or_default();
     all.iter()
@@ -593,7 +599,7 @@ fn index_of(name: &InterfaceName) -> u32 {
         .map_or(0, |interface| interface.index.0)
 }
 
-/// Returns the name of an interface, or its index as text if it has disappeared.
+/// Returns the name of the interface with this index, or the index as text if it has disappeared.
 fn name_of(index: InterfaceIndex) -> InterfaceName {
     let all = interfaces().unwrap_or_default();
     let name = all
@@ -668,7 +674,7 @@ mod tests {
         seconds: 60,
     };
 
-    /// Returns one request of each kind.
+    /// Returns at least one request of each variant.
     fn all() -> [Request; 8] {
         let (restore, restore_mtu) = (
             Request::Restore(InterfaceIndex(7)),
@@ -723,8 +729,8 @@ mod tests {
         }
     }
 
-    /// Sets each byte of each request to each value: a decoded request must encode to the same
-    /// bytes.
+    /// Sets each byte of each request to each value; if the result decodes, it must encode to the
+    /// same bytes.
     #[test]
     fn nothing_is_said_in_two_ways_and_nothing_panics() {
         // Miri is a thousand times slower.

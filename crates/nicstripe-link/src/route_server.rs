@@ -1,8 +1,8 @@
-//! Server side of the route helper, which changes routes and MTUs. It accepts one kind of request
-//! over a pipe, enforces the policy itself, and undoes its changes when the pipe closes.
+//! Server of the route helper, which changes routes and MTUs. It accepts one type of request over a
+//! pipe, enforces the policy itself, and undoes its changes when the pipe closes.
 //!
-//! It parses no network input: requests have a fixed size and come from its parent, facts come from
-//! the kernel, and the only files it reads are its records and the machine's resolver files.
+//! It parses no network input: requests have a fixed length and come from its parent, facts come
+//! from the kernel, and the only files it reads are its records and the machine's resolver files.
 
 use std::{
     collections::BTreeSet,
@@ -34,17 +34,17 @@ use crate::{
     routes::{HostRoute, MAX_ROUTES, RouteError, Routes},
 };
 
-/// Main function of `nicstripe-routes`: serves requests on standard input until it closes, then
-/// removes the routes it added.
+/// Runs `nicstripe-routes`: serves requests on standard input until it closes, then removes the
+/// routes it added.
 ///
 /// The only argument is the state directory, an absolute path. A program with more privileges than
 /// its caller (file capabilities, set-group-ID) ignores the argument and uses [`SHARED_STATE_DIR`].
 /// It drops all capabilities except `CAP_NET_ADMIN`.
 ///
-/// Signals to a process group do not end it. It ends when its input closes, which also happens when
-/// the writing process ends, and only then removes the routes. The first such signal restores MTUs
-/// and disables further changes, because a kill may follow and would leave other programs without
-/// their connections.
+/// Signals to a process group do not end the program. It ends when its input closes, which also
+/// happens when the writing process ends, and only then removes the routes. The first such signal
+/// restores MTUs and disables further MTU changes, because a kill may follow and would leave the
+/// wrong MTU to other programs.
 pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let argument = arguments.nth(1);
     let state_dir = match &argument {
@@ -78,14 +78,14 @@ pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitC
     }
 }
 
-/// Directory of route records that all users of a machine share. The administrator or the package
-/// creates it, with a group that the helper belongs to.
+/// State directory that all users of a machine share, with the records of routes and MTUs. The
+/// administrator or the package creates it, with a group that the helper belongs to.
 pub const SHARED_STATE_DIR: &str = "/run/nicstripe";
 
 /// Serves requests from `input`, with answers on `output`, until `input` closes or holds an invalid
-/// request. Then undoes its changes.
+/// request. Then removes its routes and restores its MTUs.
 ///
-/// Also restores MTUs when `signals` becomes readable.
+/// Also restores its MTUs when `signals` becomes readable.
 ///
 /// # Errors
 ///
@@ -112,12 +112,12 @@ pub(crate) fn serve(
 
 struct Server<'d> {
     state_dir: &'d Path,
-    /// Becomes readable on a termination signal; `None` after the first one.
+    /// Descriptor that becomes readable on a termination signal; `None` after the first one.
     signals: Option<&'d OwnedFd>,
     mtus: HeldMtus<'d>,
-    /// Routes that this server has added and not removed. At most [`MAX_ROUTES`].
+    /// Routes that this server has added and not yet removed. At most [`MAX_ROUTES`].
     held: Vec<HostRoute>,
-    /// Interfaces that went down and lost their routes.
+    /// Interfaces that went down, so that the kernel dropped their routes.
     lost: BTreeSet<InterfaceIndex>,
 }
 
@@ -214,8 +214,8 @@ impl Server<'_> {
         Ok(deleted.into())
     }
 
-    /// Reinstalls the routes through an interface if the policy still allows them. Returns the
-    /// number present.
+    /// Reinstalls the held routes through an interface if the policy still allows them. Returns the
+    /// number of these routes that are now installed.
     fn restore(&mut self, interface: InterfaceIndex) -> Result<u32, RouteError> {
         let routes = Routes::open(self.state_dir)?;
         let mut present = 0;
@@ -231,7 +231,8 @@ impl Server<'_> {
         Ok(present)
     }
 
-    /// Handles the kernel's change messages, and reinstalls dropped routes as soon as possible.
+    /// Handles the kernel's link and address messages, and reinstalls dropped routes as soon as
+    /// possible.
     fn on_changes(&mut self, changes: &NetlinkSocket, buffer: &mut [u8]) {
         loop {
             match changes.receive(buffer) {
@@ -267,15 +268,16 @@ impl Server<'_> {
         }
     }
 
-    /// Restores an interface's routes. A failure is retried at the next change of that interface.
+    /// Reinstalls the routes of an interface that has lost them. A failure is retried at the next
+    /// change of that interface.
     fn retry(&mut self, interface: InterfaceIndex) {
         if self.lost.contains(&interface) {
             let _ = self.restore(interface);
         }
     }
 
-    /// Removes routes and restores MTUs left by dead processes. Ignores errors: the next request
-    /// for a route reports them.
+    /// Removes the routes and restores the MTUs that dead processes left. Ignores errors: the next
+    /// route request reports them.
     fn sweep(&self) {
         if Mtus::any_recorded(self.state_dir) {
             self.mtus.clean();
@@ -286,8 +288,8 @@ impl Server<'_> {
         }
     }
 
-    /// Removes all held routes. A failed removal is left to the next startup, which finds its owner
-    /// dead.
+    /// Removes all held routes. After a failure, the next nicstripe process removes the route at
+    /// its start.
     fn release(&mut self) {
         while let Some(route) = self.held.pop() {
             let _ = Routes::open(self.state_dir).and_then(|routes| routes.remove(&route));
@@ -295,8 +297,8 @@ impl Server<'_> {
     }
 }
 
-/// Applies the route policy, so that a caller cannot delete the neighbour entries of routers and
-/// name servers.
+/// Deletes the stale neighbour entry of a route's destination. Applies the route policy, so that a
+/// caller cannot delete the entries of routers and name servers.
 fn forget_neighbour(route: &HostRoute) -> Result<bool, RouteError> {
     may_add(route)?;
     let HostRoute {
@@ -317,7 +319,7 @@ struct Woken {
     told_to_end: bool,
 }
 
-/// Waits for a request, a change, a signal, or the deadline.
+/// Waits until a request, a change of an interface, a signal, or the time `until`.
 fn wait(
     input: &impl AsFd,
     changes: &NetlinkSocket,

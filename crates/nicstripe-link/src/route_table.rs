@@ -1,4 +1,4 @@
-//! The kernel's route table: adding, deleting and listing host routes.
+//! Host routes in the kernel's routing tables: adds, deletes and lists them.
 
 use std::{
     io,
@@ -14,34 +14,40 @@ use crate::{
     routes::{HostRoute, ROUTE_PROTOCOL},
 };
 
-/// Adds a route; `EEXIST` if a route with the same destination and metric exists. Never replaces
-/// one.
+/// Adds a route to the main table. Never replaces an existing one.
+///
+/// # Errors
+///
+/// `EEXIST` if a route with the same destination and metric exists.
 pub(crate) fn add(route: &HostRoute) -> io::Result<()> {
     Netlink::route()?.command(&request(RTM_NEWROUTE, route), NLM_F_CREATE | NLM_F_EXCL)
 }
 
-/// Deletes nicstripe's route with this destination, interface, metric and source; `ESRCH` if there
-/// is no such route.
+/// Deletes nicstripe's route with this destination, interface, metric and source.
+///
+/// # Errors
+///
+/// `ESRCH` if no such route exists.
 pub(crate) fn delete(route: &HostRoute) -> io::Result<()> {
     Netlink::route()?.command(&request(RTM_DELROUTE, route), 0)
 }
 
-/// Lists the host routes with [`ROUTE_PROTOCOL`], by destination.
+/// Lists nicstripe's host routes (protocol [`ROUTE_PROTOCOL`]), in order of destination.
 pub(crate) fn ours() -> io::Result<Vec<HostRoute>> {
     let mut routes = dump(ROUTE_PROTOCOL, |entry| entry.as_ours())?;
     routes.sort();
     Ok(routes)
 }
 
-/// Route table contents that the policy needs.
+/// Gateways and foreign host routes of all routing tables.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) gateways: Vec<IpAddr>,
-    /// Destinations of other programs' host routes, with their protocol.
+    /// Destinations of other programs' host routes, each with the route's protocol number.
     pub(crate) host_routes: Vec<(IpAddr, u8)>,
 }
 
-/// Reads all routes of all tables.
+/// Reads the routes of all routing tables.
 pub(crate) fn survey() -> io::Result<Survey> {
     let mut survey = Survey::default();
     dump(ANY_PROTOCOL, |entry| {
@@ -55,7 +61,8 @@ pub(crate) fn survey() -> io::Result<Survey> {
     Ok(survey)
 }
 
-/// Returns the protocol of the existing host route with this destination and metric.
+/// Returns the protocol number of the existing host route with this destination and metric in the
+/// main table.
 pub(crate) fn occupant(destination: IpAddr, metric: NonZeroU32) -> io::Result<Option<u8>> {
     let found = dump(ANY_PROTOCOL, |entry| {
         let same = entry.table == RT_TABLE_MAIN
@@ -66,7 +73,7 @@ pub(crate) fn occupant(destination: IpAddr, metric: NonZeroU32) -> io::Result<Op
     Ok(found.into_iter().next())
 }
 
-/// Returns the name of a protocol number, as in `ip route`.
+/// Returns the name of a route's protocol number, as `ip route` prints it.
 pub(crate) fn protocol_name(protocol: u8) -> String {
     let name = match protocol {
         1 => "redirect",
@@ -86,7 +93,7 @@ pub(crate) fn protocol_name(protocol: u8) -> String {
     name.to_owned()
 }
 
-/// Returns the number for a name of [`protocol_name`], or zero if the name is unknown.
+/// Returns the protocol number that [`protocol_name`] prints as `name`, or zero if there is none.
 pub(crate) fn protocol_number(name: &str) -> u8 {
     (0..=u8::MAX)
         .find(|number| protocol_name(*number) == name)
@@ -109,7 +116,8 @@ fn request(kind: u16, route: &HostRoute) -> Request {
     }
 }
 
-/// Dumps the IPv4 and IPv6 routes of one protocol, or all with [`ANY_PROTOCOL`].
+/// Dumps the IPv4 and IPv6 routes of one protocol (of all with [`ANY_PROTOCOL`]), and returns those
+/// that `parse` accepts.
 fn dump<T>(protocol: u8, mut parse: impl FnMut(&Entry) -> Option<T>) -> io::Result<Vec<T>> {
     let mut netlink = Netlink::route()?;
     netlink.filter_dumps();
@@ -133,7 +141,8 @@ fn dump<T>(protocol: u8, mut parse: impl FnMut(&Entry) -> Option<T>) -> io::Resu
     Ok(found)
 }
 
-/// Returns the gateways of next-hop objects (Linux 5.3), which routes may reference by ID only.
+/// Returns the gateways of all next-hop objects (Linux 5.3). Routes may reference these objects by
+/// ID, without naming the gateway.
 fn next_hops() -> Vec<IpAddr> {
     let gateway = |message: &Message<'_>| {
         let (_, attributes) = message.split(NEXT_HOP_HEADER_LEN)?;
@@ -146,7 +155,7 @@ fn next_hops() -> Vec<IpAddr> {
         .unwrap_or_default()
 }
 
-/// Returns true if the error means that the kernel lacks the address family.
+/// Returns true if the error means that the kernel does not support the address family.
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -154,7 +163,7 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// Route as reported by the kernel.
+/// Route in one of the kernel's routing tables.
 #[derive(Debug)]
 pub(crate) struct Entry {
     family: u8,
@@ -197,14 +206,14 @@ impl Entry {
         })
     }
 
-    /// Returns the destination if it is a single address.
+    /// Returns the destination if it is a single address and the route is not a cached clone.
     fn host(&self) -> Option<IpAddr> {
         let destination = self.destination?;
         (self.prefix_len == host_prefix_len(destination) && !self.cloned).then_some(destination)
     }
 
-    /// Returns the route if nicstripe could have installed it. Other routes with its protocol
-    /// number are ignored.
+    /// Returns the route if it has the form of nicstripe's: its protocol, main table, unicast, no
+    /// gateway, a single destination, an interface and a metric.
     pub(crate) fn as_ours(&self) -> Option<HostRoute> {
         let ours = self.protocol == ROUTE_PROTOCOL
             && self.table == RT_TABLE_MAIN
@@ -239,12 +248,12 @@ fn gateways(attributes: Attributes<'_>) -> Vec<IpAddr> {
     gateways
 }
 
-/// Parses an `RTA_VIA`: a gateway of another address family than the route's.
+/// Parses an `RTA_VIA` attribute: a gateway that may be of another address family than the route.
 pub(crate) fn via(value: &[u8]) -> Option<IpAddr> {
     ip(value.get(2..)?)
 }
 
-/// Returns the header of a message about a single address.
+/// Returns the `struct rtmsg` of a message about a single address.
 pub(crate) fn host_header(address: IpAddr) -> [u8; ROUTE_HEADER_LEN] {
     let family = if address.is_ipv4() {
         libc::AF_INET
@@ -273,10 +282,10 @@ pub(crate) const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 pub(crate) const RTM_GETROUTE: u16 = 26;
 const RTM_GETNEXTHOP: u16 = 106;
-/// `struct rtmsg`: family, destination length, source length, TOS, table, protocol, scope, type,
-/// flags (u32).
+/// Length of `struct rtmsg` in bytes: family, destination length, source length, TOS, table,
+/// protocol, scope, type, flags (u32).
 pub(crate) const ROUTE_HEADER_LEN: usize = 12;
-/// `struct rtnexthop`: length (u16), flags, hops, index (i32).
+/// Length of `struct rtnexthop` in bytes: length (u16), flags, hops, index (i32).
 const NEXT_HOP_LEN: usize = 8;
 const RT_TABLE_MAIN: u8 = 254;
 const RT_SCOPE_LINK: u8 = 253;

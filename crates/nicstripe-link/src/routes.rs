@@ -1,5 +1,5 @@
-//! nicstripe's host routes in the kernel's table: installation, records, removal, and cleanup after
-//! dead owners.
+//! nicstripe's host routes in the kernel's routing table: installation, records, removal, and
+//! cleanup after dead owners.
 
 use std::{
     io,
@@ -21,40 +21,40 @@ use crate::{
     route_table::{self, protocol_name},
 };
 
-/// On-link route to one address through one interface, in the main table.
+/// On-link route to a single address through one interface, in the main routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostRoute {
-    /// Destination address: a /32 or /128.
+    /// Destination address of the /32 or /128 route.
     pub destination: IpAddr,
-    /// Egress interface.
+    /// Index of the egress interface.
     pub interface: InterfaceIndex,
-    /// Source address for sockets that are not bound to one.
+    /// Preferred source address, for sockets that are not bound to one.
     pub prefer_source: Option<IpAddr>,
-    /// Kernel metric; the lowest of all routes to an address wins. Never zero, which IPv6 treats as
-    /// 1024.
+    /// Metric of the route; the kernel selects the route with the lowest one. Never zero, which
+    /// IPv6 treats as 1024.
     pub metric: NonZeroU32,
 }
 
 impl HostRoute {
-    /// Default metric: before those of DHCP clients (100 and up), after routes that an
-    /// administrator adds without a metric (0).
+    /// Default metric: preferred to the routes of DHCP clients (100 and up), but not to routes that
+    /// an administrator adds without a metric (0).
     pub const DEFAULT_METRIC: NonZeroU32 = NonZeroU32::new(50).expect("50 is not zero");
 }
 
-/// Manager of host routes, none of which outlives its owner.
+/// Manager of host routes, which are removed at the latest after their owner has ended.
 ///
 /// Each route carries [`ROUTE_PROTOCOL`]. A file in the state directory records it with its owning
-/// process *before* the installation. After a kill at any point, [`clean`](Self::clean) finds and
-/// removes what is left. A route with two owners is removed with the last one. Routes of other
-/// programs are never replaced or removed.
+/// process *before* the installation. After a kill at any point, [`clean`](Self::clean) removes the
+/// remaining routes. A route with two owners is removed with the last one. Routes of other programs
+/// are never replaced or removed.
 ///
 /// All processes that install routes on a machine must share a state directory, preferably
 /// [`SHARED_STATE_DIR`]: a route without a record there counts as left over.
 ///
 /// Changes need `CAP_NET_ADMIN`; listing does not. A change takes 0.2 to 0.5 ms with the state
 /// directory on tmpfs, and 2 to 5 ms on ext4, which starts to write a replaced file at once
-/// (`tests/kernel`, unoptimised). It waits at most 2 s for another process that holds the lock.
-/// Each call acts on the calling thread's network namespace.
+/// (`tests/kernel`, unoptimised build). It waits at most 2 s for another process that holds the
+/// lock. Each call acts on the calling thread's network namespace.
 ///
 /// Callers must check [`may_install`](crate::may_install) first;
 /// [`RouteHelper`](crate::RouteHelper) does so itself.
@@ -65,7 +65,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Opens the state directory, and creates it if it is missing.
+    /// Opens the state directory, which it creates if missing.
     pub fn open(state_dir: &Path) -> Result<Self, RouteError> {
         Ok(Self {
             directory: state_dir.to_owned(),
@@ -73,10 +73,13 @@ impl Routes {
         })
     }
 
-    /// Records and installs a route for this process.
+    /// Records and installs a route with this process as owner. Each `add` needs one
+    /// [`remove`](Self::remove).
     ///
-    /// Each `add` needs one [`remove`](Self::remove). A route of another program to the same
-    /// address is left alone: [`RouteError::Occupied`].
+    /// # Errors
+    ///
+    /// [`RouteError::Occupied`] if another program has a route to the same address with the same
+    /// metric, which stays unchanged. See [`RouteError`] for others.
     pub fn add(&self, route: &HostRoute) -> Result<(), RouteError> {
         let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let record = self.record(*route)?;
@@ -103,11 +106,10 @@ impl Routes {
         installed
     }
 
-    /// Reinstalls a route of this process that the kernel dropped, for example when the interface
-    /// went down.
+    /// Reinstalls a route of this process that the kernel dropped, for example because the
+    /// interface went down. Does nothing if the route exists.
     ///
-    /// Does nothing if the route exists. Returns `false`, and installs nothing, if this process has
-    /// no such route.
+    /// Returns false, and installs nothing, if this process has not added the route.
     pub fn restore(&self, route: &HostRoute) -> Result<bool, RouteError> {
         let ledger = Ledger::<Record>::open(&self.directory)?;
         if !ledger.records.contains(&self.record(*route)?) {
@@ -116,10 +118,11 @@ impl Routes {
         install(route, &ledger.records).map(|()| true)
     }
 
-    /// Undoes one [`add`](Self::add); the last owner's removal deletes the kernel's route.
+    /// Undoes one [`add`](Self::add), and deletes the route from the kernel's table if no other
+    /// owner remains.
     ///
-    /// Returns true if that deleted it. It may be gone already, have another owner, or belong to
-    /// another program.
+    /// Returns true if it deleted the route, and false if the route was already gone, has another
+    /// owner, or belongs to another program.
     pub fn remove(&self, route: &HostRoute) -> Result<bool, RouteError> {
         let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let record = self.record(*route)?;
@@ -135,8 +138,8 @@ impl Routes {
     /// Deletes nicstripe's routes without a live owner, and returns them. Every nicstripe process
     /// calls this at startup.
     ///
-    /// Covers only host routes with [`ROUTE_PROTOCOL`] in the calling thread's network namespace.
-    /// Records in [`SHARED_STATE_DIR`] count as well.
+    /// Considers only host routes with [`ROUTE_PROTOCOL`] in the calling thread's network
+    /// namespace. Owners recorded in [`SHARED_STATE_DIR`] count too.
     pub fn clean(&self) -> Result<Vec<HostRoute>, RouteError> {
         let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let recorded = ledger.records.len();
@@ -158,7 +161,8 @@ impl Routes {
         Ok(removed)
     }
 
-    /// Lists the kernel's host routes with [`ROUTE_PROTOCOL`], by destination and for all owners.
+    /// Lists the kernel's host routes with [`ROUTE_PROTOCOL`], of all owners and in order of
+    /// destination.
     pub fn list_ours(&self) -> Result<Vec<HostRoute>, RouteError> {
         route_table::ours().map_err(RouteError::List)
     }
@@ -188,95 +192,96 @@ impl Routes {
     }
 }
 
-/// Error of a route change or listing, by who must act.
+/// Error of a route change or listing; each variant has its own remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// The process lacks the privilege; the administrator can grant it.
+    /// The process lacks `CAP_NET_ADMIN`, which the administrator can grant.
     #[error(
         "cannot change the route to {destination}: CAP_NET_ADMIN is missing; an administrator can grant it \
          (`setcap cap_net_admin+ep` on nicstripe-routes, or `AmbientCapabilities=CAP_NET_ADMIN` in a systemd unit)"
     )]
     NotPermitted {
-        /// The address of the route.
+        /// Destination of the route.
         destination: IpAddr,
     },
-    /// A route of another program exists there; the user decides which is right.
+    /// Another program has a route with the same destination and metric; the user must decide which
+    /// one to keep.
     #[error(
         "cannot add a route to {destination} with metric {metric}: a foreign route (protocol {protocol}) exists"
     )]
     Occupied {
-        /// The address of the route.
+        /// Destination of the route.
         destination: IpAddr,
         /// Metric of the route.
         metric: NonZeroU32,
-        /// Protocol of the existing route, as in `ip route`.
+        /// Protocol of the existing route, as `ip route` prints it.
         protocol: String,
     },
-    /// A live owner routes the same address through another interface.
+    /// Another live process routes the same address through another interface.
     #[error(
         "cannot add a route to {destination} by interface {wanted}: another session has it by interface {held}"
     )]
     HeldElsewhere {
-        /// The address of the route.
+        /// Destination of the route.
         destination: IpAddr,
-        /// The requested interface.
+        /// Index of the requested interface.
         wanted: InterfaceIndex,
-        /// The interface of the existing route.
+        /// Index of the existing route's interface.
         held: InterfaceIndex,
     },
-    /// Limit on routes reached.
+    /// The maximum number of routes is reached, of this process or of the machine.
     #[error(
         "cannot add a route to {destination}: limit of {MAX_ROUTES} routes per process or {MAX_RECORDS} in total reached"
     )]
     TooMany {
-        /// The address of the route.
+        /// Destination of the route.
         destination: IpAddr,
     },
     /// The interface is down or gone.
     #[error("cannot add a route to {destination}: interface {interface} is down or gone")]
     NoInterface {
-        /// The address of the route.
+        /// Destination of the route.
         destination: IpAddr,
-        /// The requested interface.
+        /// Index of the requested interface.
         interface: InterfaceIndex,
     },
-    /// The kernel refused for another reason.
+    /// The kernel rejected the change for another reason.
     #[error("cannot change the route to {destination} by interface {interface}")]
     Kernel {
-        /// The address of the route.
+        /// Destination of the route.
         destination: IpAddr,
-        /// Interface of the route.
+        /// Index of the route's interface.
         interface: InterfaceIndex,
         /// Error of the kernel.
         source: io::Error,
     },
-    /// Rejected by the policy.
+    /// The policy rejected the route.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The route helper does not run, or has ended.
+    /// The route helper does not run, has ended, or gave an invalid answer.
     #[error("the route helper does not answer")]
     Helper {
-        /// Error of the operating system.
+        /// Error of the connection to the helper.
         source: io::Error,
     },
-    /// Cannot read the kernel's table.
+    /// The interfaces or the kernel's routing tables cannot be read.
     #[error("cannot list routes")]
     List(#[source] io::Error),
-    /// Cannot read or write the record file. Without a record no route is installed.
+    /// The record file cannot be read or written. No route is installed without a record.
     #[error("cannot keep the record of routes in {}", path.display())]
     Ledger {
-        /// The file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Another process holds the lock on the records, and is stopped or hangs.
+    /// Another process holds the lock on the records; it is probably stopped or hangs.
     #[error("cannot lock the record of routes {} within {} s: another process holds it", path.display(), waited.as_secs_f64())]
     Locked {
-        /// The lock file.
+        /// Path of the lock file.
         path: PathBuf,
-        /// Time spent waiting.
+        /// Time spent waiting for the lock.
         waited: Duration,
     },
 }
@@ -290,8 +295,8 @@ impl From<LedgerError> for RouteError {
     }
 }
 
-/// Installs a route that is recorded in `records`. Shares an identical nicstripe route, and
-/// replaces a conflicting one without a live owner.
+/// Installs a route in the kernel's table. Accepts an identical nicstripe route, and replaces a
+/// conflicting one that has no live owner in `records`.
 fn install(route: &HostRoute, records: &[Record]) -> Result<(), RouteError> {
     let first = match route_table::add(route) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => error,
@@ -318,7 +323,7 @@ fn install(route: &HostRoute, records: &[Record]) -> Result<(), RouteError> {
     route_table::add(route).map_err(|source| refused(route, source))
 }
 
-/// Deletes a route; `false` if it is already gone.
+/// Deletes a route from the kernel's table; returns false if it is already gone.
 fn delete(route: &HostRoute) -> Result<bool, RouteError> {
     match route_table::delete(route) {
         // ESRCH: no such route. ENODEV: the interface is gone, and its routes with it.
@@ -329,7 +334,8 @@ fn delete(route: &HostRoute) -> Result<bool, RouteError> {
     }
 }
 
-/// Returns true if a live process owns this route in this namespace.
+/// Returns true if `records` name a live process as owner of this route in the current network
+/// namespace.
 fn is_wanted(route: &HostRoute, records: &[Record]) -> Result<bool, RouteError> {
     let namespace = namespace()?;
     let wants = |record: &&Record| record.route == *route && record.namespace == namespace;
@@ -380,13 +386,14 @@ fn refused(route: &HostRoute, source: io::Error) -> RouteError {
     }
 }
 
-/// Protocol number of nicstripe's routes: 83 (0x53), which neither the kernel nor iproute2 assigns.
+/// Protocol number that marks nicstripe's routes: 83 (0x53), which neither the kernel nor iproute2
+/// assigns.
 pub const ROUTE_PROTOCOL: u8 = 83;
 
-/// Maximum number of routes per process, so that a hostile peer cannot fill the table (picked by
-/// eye: four sessions with four cables).
+/// Maximum number of routes of one process, so that a hostile peer cannot fill the routing table
+/// (picked by eye: four sessions with four cables).
 pub const MAX_ROUTES: usize = 16;
 
-/// Maximum number of routes of all processes of a machine, so that no user can fill the table
-/// (picked by eye).
+/// Maximum number of routes of all processes on a machine, so that no user can fill the routing
+/// table (picked by eye).
 const MAX_RECORDS: usize = 256;

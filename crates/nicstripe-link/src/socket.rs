@@ -1,4 +1,4 @@
-//! TCP sockets pinned to an interface, and the arrival interface of a connection.
+//! TCP sockets bound to an interface, and the arrival interface of a connection.
 //!
 //! Sockets bind to a device instead of an address. On Linux neither the source address nor
 //! `IP_UNICAST_IF` selects the interface of a TCP connection. `SO_BINDTODEVICE` does, without
@@ -15,8 +15,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::{interface::InterfaceName, netlink::u32_at, sockopt};
 
-/// Opens a nonblocking listener that accepts only connections through `interface` (through any, if
-/// `None`).
+/// Opens a nonblocking TCP listener that accepts only connections through `interface`, or through
+/// any interface if it is `None`.
 ///
 /// Accepted sockets inherit the device, so their replies use it too. Port 0 selects a free port. An
 /// IPv6 listener accepts IPv6 only; open a second listener for IPv4. Listeners on different
@@ -24,8 +24,8 @@ use crate::{interface::InterfaceName, netlink::u32_at, sockopt};
 ///
 /// # Errors
 ///
-/// `ENODEV` if the interface does not exist, `EADDRINUSE`, `EADDRNOTAVAIL`, and `EACCES` for ports
-/// below 1024.
+/// `ENODEV` if the interface does not exist, `EADDRINUSE` or `EADDRNOTAVAIL` for the address, and
+/// `EACCES` for ports below 1024.
 pub fn listen(
     interface: Option<&InterfaceName>,
     address: SocketAddr,
@@ -43,11 +43,11 @@ pub fn listen(
     Ok(socket.into())
 }
 
-/// Opens a nonblocking TCP socket that uses only `interface` (any, if `None`) and the address
-/// `local` (the kernel's choice, if `None`), ready to connect to `remote`.
+/// Opens a nonblocking TCP socket, ready to connect to `remote`. It uses only `interface` (any if
+/// `None`) and the source address `local` (the kernel's choice if `None`).
 ///
-/// Callers can still set options that must precede the connection ([`tune`](crate::tune) with a
-/// largest segment). Sends nothing yet.
+/// Sends nothing yet. Callers can still set options that must precede the connection
+/// ([`tune`](crate::tune) with a maximum segment size).
 ///
 /// # Errors
 ///
@@ -66,9 +66,9 @@ pub fn pinned_socket(
     Ok(socket)
 }
 
-/// Returns the arrival interface of a connection: the device of its socket, or the interface of its
-/// first packet. `None` if the kernel does not know it, as for outgoing connections without a
-/// device.
+/// Returns the arrival interface of a TCP connection: the device that its socket is bound to, or
+/// else the interface of its first packet. Returns `None` if the kernel does not know it, as for
+/// outgoing connections that are not bound to a device.
 ///
 /// Needs no privileges. Supports IPv4, IPv6 and IPv4-mapped addresses.
 pub fn arrival_interface(socket: &impl AsFd) -> io::Result<Option<InterfaceName>> {
@@ -94,8 +94,8 @@ fn pin(socket: &Socket, interface: Option<&InterfaceName>) -> io::Result<()> {
     interface.map_or(Ok(()), |name| socket.bind_device(Some(name.as_bytes())))
 }
 
-/// Returns the source address with port 0. A link-local one gets the scope of the remote address,
-/// as both are on one link.
+/// Returns the socket address to bind for `local`, with port 0. A link-local address gets the scope
+/// of the remote address, because both are on the same link.
 fn source(local: IpAddr, remote: SocketAddr) -> io::Result<SocketAddr> {
     match (local, remote) {
         (IpAddr::V4(_), SocketAddr::V4(_)) => Ok(SocketAddr::new(local, 0)),
@@ -116,8 +116,8 @@ fn source(local: IpAddr, remote: SocketAddr) -> io::Result<SocketAddr> {
     }
 }
 
-/// Returns the index of the interface of a connection's first packet, which the kernel keeps for
-/// `IP_PKTINFO`.
+/// Returns the index of the interface on which a connection's first packet arrived, which the
+/// kernel keeps for `IP_PKTINFO`.
 fn arrival_index(socket: &impl AsFd) -> io::Result<Option<u32>> {
     let source = match SockRef::from(socket).local_addr()?.as_socket() {
         Some(SocketAddr::V6(local)) if !is_mapped(*local.ip()) => PACKET_INFO_V6,
@@ -137,14 +137,15 @@ fn is_mapped(ip: Ipv6Addr) -> bool {
     ip.to_ipv4_mapped().is_some()
 }
 
-/// Socket options for packet information, and the position of the interface index in the answer.
+/// Socket options that query a connection's packet information, and the location of the interface
+/// index in the result.
 struct PacketInfo {
     level: libc::c_int,
     enable: libc::c_int,
     options: libc::c_int,
-    /// Type of the control message with the index.
+    /// Type of the control message that contains the interface index.
     message: libc::c_int,
-    /// Offset of the index in that message.
+    /// Offset in bytes of the index in that message.
     offset: usize,
 }
 
@@ -157,7 +158,7 @@ impl PacketInfo {
     }
 }
 
-/// Finds a control message (cmsg(3)) and returns its data.
+/// Finds the control message of a level and type (cmsg(3)), and returns its data.
 pub(crate) fn control_message(
     mut control: &[u8],
     wanted_level: libc::c_int,
@@ -180,7 +181,7 @@ const WORD: usize = size_of::<usize>();
 /// Length of a control message's header, in bytes.
 pub(crate) const CONTROL_HEADER_LEN: usize = size_of::<libc::cmsghdr>().next_multiple_of(WORD);
 
-/// `struct in_pktinfo`: the index comes first.
+/// Packet information of IPv4: `struct in_pktinfo`, which begins with the interface index.
 const PACKET_INFO_V4: PacketInfo = PacketInfo {
     level: libc::IPPROTO_IP,
     enable: libc::IP_PKTINFO,
@@ -189,7 +190,8 @@ const PACKET_INFO_V4: PacketInfo = PacketInfo {
     offset: 0,
 };
 
-/// `struct in6_pktinfo`: the index follows the address.
+/// Packet information of IPv6: `struct in6_pktinfo`, where the interface index follows the address
+/// of 16 bytes.
 const PACKET_INFO_V6: PacketInfo = PacketInfo {
     level: libc::IPPROTO_IPV6,
     enable: libc::IPV6_RECVPKTINFO,
@@ -198,7 +200,7 @@ const PACKET_INFO_V6: PacketInfo = PacketInfo {
     offset: 16,
 };
 
-/// Capacity for all control messages of a TCP socket; one is expected.
+/// Capacity in bytes for the control messages of a TCP socket; one message is expected.
 const CONTROL_LEN: usize = 512;
 
 #[cfg(test)]

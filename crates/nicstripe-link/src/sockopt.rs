@@ -29,7 +29,7 @@ pub(crate) fn set_int(
     }
 }
 
-/// Reads an option into `buffer` and returns the part that the kernel filled.
+/// Reads a socket option into `buffer`, and returns the part that the kernel filled.
 pub(crate) fn read<'a>(
     fd: &impl AsFd,
     level: libc::c_int,

@@ -1,28 +1,28 @@
-//! Kernel settings that decide if several cables in one subnet can be used separately.
+//! Kernel settings that determine if several cables in one subnet can be used separately.
 
 use std::{fs, path::PathBuf};
 
 use crate::interface::InterfaceName;
 
-/// IPv4 settings of one interface that affect several cables in one subnet, in the calling thread's
-/// network namespace. IPv6 has no such settings.
+/// IPv4 settings of one interface that matter with several cables in one subnet, in the calling
+/// thread's network namespace. IPv6 has no such settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sysctls {
-    /// Reverse path filter: 0 off, 1 strict (drop packets whose source is not routed through this
-    /// interface), 2 loose (drop packets whose source has no route).
+    /// Reverse-path filtering (`rp_filter`): 0 off, 1 strict (drops packets whose source is not
+    /// routed through this interface), 2 loose (drops packets whose source has no route).
     pub rp_filter: Setting,
-    /// ARP requests to answer: 0 for any local address, 1 only for addresses of the receiving
-    /// interface.
+    /// ARP requests that the interface answers: 0 for any local address, 1 only for its own
+    /// addresses.
     pub arp_ignore: Setting,
-    /// Source address in ARP requests: 0 any, 2 the best one of the outgoing interface.
+    /// Source address of ARP requests that the interface sends: 0 any local address, 2 the best
+    /// address of the interface.
     pub arp_announce: Setting,
-    /// 1 to answer ARP requests only on the interface that routes to the requester, 0 to answer on
-    /// any.
+    /// Interfaces that answer an ARP request: 0 any, 1 only the one that routes to the requester.
     pub arp_filter: Setting,
 }
 
 impl Sysctls {
-    /// Reads the settings from `/proc/sys`. Needs no privileges.
+    /// Reads the settings of an interface from `/proc/sys`. Needs no privileges.
     pub fn read(interface: &InterfaceName) -> Self {
         let read = |key| Setting {
             own: value(interface.as_bytes(), key),
@@ -36,25 +36,26 @@ impl Sysctls {
         }
     }
 
-    /// Returns true if the reverse path filter is strict; `None` if unknown.
+    /// Returns true if reverse-path filtering is strict (`rp_filter=1`); `None` if the setting is
+    /// unknown.
     pub fn is_reverse_path_strict(&self) -> Option<bool> {
         self.rp_filter.effective().map(|mode| mode == 1)
     }
 }
 
-/// One setting: the interface's own value, and that of `all`.
+/// One setting, with the interface's own value and the value for all interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
-    /// `net.ipv4.conf.INTERFACE.…`; `None` if it cannot be read.
+    /// Value of `net.ipv4.conf.INTERFACE.…`; `None` if it cannot be read.
     pub own: Option<u8>,
-    /// `net.ipv4.conf.all.…`; `None` if it cannot be read.
+    /// Value of `net.ipv4.conf.all.…`; `None` if it cannot be read.
     pub all: Option<u8>,
 }
 
 impl Setting {
     /// Returns the effective value: the greater of the two, as in the kernel for each of these
-    /// settings (`IN_DEV_MAXCONF` and `IN_DEV_ORCONF`, include/linux/inetdevice.h). `None` if one
-    /// of them cannot be read.
+    /// settings (`IN_DEV_MAXCONF` and `IN_DEV_ORCONF`, include/linux/inetdevice.h). Returns `None`
+    /// if one of them cannot be read.
     pub fn effective(&self) -> Option<u8> {
         Some(self.own?.max(self.all?))
     }

@@ -1,22 +1,25 @@
-//! Values that only sysfs has, with protection against interfaces of another network namespace.
+//! Interface properties that only sysfs reports, verified to be of the right network namespace.
 //!
-//! A mounted sysfs shows the namespace of its mount, which may not be the caller's and may reuse
-//! names. Each reader here therefore compares the interface index first.
+//! A mounted sysfs shows the namespace in which it was mounted. That may not be the caller's, and
+//! may have interfaces of the same names. Each function here therefore compares the interface index
+//! first.
 
 use std::{fs, path::PathBuf};
 
 use crate::interface::{InterfaceIndex, InterfaceName};
 
-/// Device type of the driver core (`DEVTYPE`), and the wireless flag.
+/// Device type of an interface (`DEVTYPE`), and its wireless flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceType {
-    /// `wlan`, `wwan`, `bridge` …; empty for ordinary cards, and if it cannot be read.
+    /// Value of `DEVTYPE`: `wlan`, `wwan`, `bridge` …; empty for ordinary cards, and if it cannot
+    /// be read.
     pub(crate) name: String,
-    /// True if it belongs to the wireless stack.
+    /// True if the interface is a Wi-Fi device.
     pub(crate) wireless: bool,
 }
 
-/// Reads the device type; the default if sysfs is absent or shows another namespace.
+/// Reads the device type of an interface; the default if sysfs is absent or shows another
+/// namespace.
 pub(crate) fn device_type(name: InterfaceName, index: InterfaceIndex) -> DeviceType {
     let Some(directory) = directory(name) else {
         return DeviceType::default();
@@ -33,7 +36,7 @@ pub(crate) fn device_type(name: InterfaceName, index: InterfaceIndex) -> DeviceT
     DeviceType { name, wireless }
 }
 
-/// Reads the negotiated rate in Mbit/s, as the driver prints it.
+/// Reads the negotiated rate of an interface in Mbit/s, as its driver reports it.
 pub(crate) fn speed(name: InterfaceName, index: InterfaceIndex) -> Option<u32> {
     let directory = directory(name)?;
     let read = |attribute| fs::read_to_string(directory.join(attribute)).ok();
@@ -45,7 +48,8 @@ pub(crate) fn speed(name: InterfaceName, index: InterfaceIndex) -> Option<u32> {
     }
 }
 
-/// Returns `DEVTYPE` (empty if missing) if the text describes interface `index`.
+/// Returns the `DEVTYPE` (empty if missing) in the text of a `uevent` file, if the file describes
+/// interface `index`.
 pub(crate) fn device_type_of(uevent: &str, index: InterfaceIndex) -> Option<String> {
     let value = |key: &str| {
         uevent

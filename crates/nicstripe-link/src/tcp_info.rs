@@ -1,4 +1,4 @@
-//! TCP connection statistics of the kernel (`TCP_INFO`).
+//! TCP connection statistics from the kernel (`TCP_INFO`).
 
 use std::{io, mem::offset_of, os::fd::AsFd, time::Duration};
 
@@ -6,14 +6,14 @@ use libc::tcp_info as Raw;
 
 use crate::sockopt;
 
-/// State of a connection at one moment, as the kernel sees it.
+/// Statistics of a TCP connection at one moment, as the kernel reports them.
 ///
 /// Counters start with the connection. Values that an older kernel does not report are `None`,
 /// never zero; each field names the first version that does. Byte counts are of TCP payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpInfo {
-    /// True if the connection is established.
+    /// True if the connection is in the state `ESTABLISHED`.
     pub established: bool,
     /// Smoothed round-trip time; zero before the first sample.
     pub rtt: Duration,
@@ -23,52 +23,55 @@ pub struct TcpInfo {
     pub min_rtt: Option<Duration>,
     /// Retransmission timeout.
     pub rto: Duration,
-    /// Maximum segment size for sending, in bytes.
+    /// Maximum segment size for sending, in bytes of payload.
     pub mss: u32,
-    /// Path MTU, in bytes.
+    /// Path MTU of the connection, in bytes.
     pub path_mtu: u32,
     /// Congestion window, in segments.
     pub snd_cwnd: u32,
-    /// Unacknowledged segments in flight.
+    /// Number of segments in flight: sent and not acknowledged.
     pub unacked: u32,
-    /// Segments presumed lost.
+    /// Number of segments presumed lost.
     pub lost: u32,
-    /// Consecutive unanswered retransmissions of the oldest segment: 3 take about 1.5 s on a LAN.
+    /// Number of consecutive unanswered retransmissions of the oldest segment: 3 take about 1.5 s
+    /// on a LAN.
     pub retransmits: u8,
-    /// Total retransmitted segments. Pairs with [`bytes_retrans`](Self::bytes_retrans).
+    /// Number of retransmitted segments since the start of the connection. Pairs with
+    /// [`bytes_retrans`](Self::bytes_retrans).
     pub total_retrans: u32,
-    /// Time since the last acknowledgement, in whole milliseconds. Over 500 ms with
-    /// [`unacked`](Self::unacked) above zero, the path is suspect: healthy ones, even with
+    /// Time since the last received acknowledgement, in whole milliseconds. The path is suspect
+    /// over 500 ms if [`unacked`](Self::unacked) is above zero: healthy paths, even with
     /// bufferbloat, stayed under 60 ms.
     pub last_ack_recv: Duration,
-    /// Time since the last received data, in whole milliseconds.
+    /// Time since the last received payload, in whole milliseconds.
     pub last_data_recv: Duration,
-    /// Most recent delivery rate (4.9).
+    /// Most recent delivery rate, in bytes per second (4.9).
     pub delivery_rate_bytes_per_second: Option<u64>,
-    /// True if the sender's lack of data limited that rate (4.9); it must not lower an estimate
-    /// then.
+    /// True if the delivery rate was limited by a lack of data to send (4.9). Such a rate must not
+    /// lower an estimate of the capacity.
     pub delivery_rate_app_limited: Option<bool>,
-    /// Pacing rate (3.15); `None` also without pacing.
+    /// Pacing rate in bytes per second (3.15); `None` also if the kernel does not pace.
     pub pacing_rate_bytes_per_second: Option<u64>,
-    /// Acknowledged bytes, including one for the SYN (4.1).
+    /// Number of acknowledged bytes, including one for the SYN (4.1).
     pub bytes_acked: Option<u64>,
-    /// Bytes received in order (4.1).
+    /// Number of bytes received in order (4.1).
     pub bytes_received: Option<u64>,
-    /// Bytes sent, including retransmissions (4.19).
+    /// Number of bytes sent, including retransmissions (4.19).
     pub bytes_sent: Option<u64>,
-    /// Retransmitted bytes (4.19).
+    /// Number of retransmitted bytes (4.19).
     pub bytes_retrans: Option<u64>,
-    /// Bytes written to the socket but not yet sent (4.6).
+    /// Number of bytes written to the socket but not yet sent (4.6).
     pub notsent_bytes: Option<u32>,
-    /// Time with data to send, at the resolution of the kernel's timer tick of 1 to 10 ms (4.9).
-    /// Includes the two below.
+    /// Time during which the connection had data to send, at the resolution of the kernel's timer
+    /// tick of 1 to 10 ms (4.9). Includes [`rwnd_limited`](Self::rwnd_limited) and
+    /// [`sndbuf_limited`](Self::sndbuf_limited).
     pub busy: Option<Duration>,
-    /// Time limited by the receiver's window: its reader, usually its disk, is the bottleneck
-    /// (4.9).
+    /// Time during which the receive window limited sending (4.9): the receiving application,
+    /// usually its disk, is the bottleneck.
     pub rwnd_limited: Option<Duration>,
-    /// Time limited by the local send buffer (4.9).
+    /// Time during which the local send buffer limited sending (4.9).
     pub sndbuf_limited: Option<Duration>,
-    /// Send window: bytes the receiver accepts beyond those acknowledged (5.4).
+    /// Send window in bytes: how much the receiver accepts beyond the acknowledged bytes (5.4).
     pub snd_wnd: Option<u32>,
 }
 
@@ -131,18 +134,19 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<TcpInfo> {
     })
 }
 
-/// Length up to `tcpi_total_retrans`, which every kernel since 2.6.10 reports.
+/// Minimum length of a `tcp_info` in bytes: up to `tcpi_total_retrans`, which every kernel since
+/// 2.6.10 reports.
 const SHORTEST_LEN: usize = offset_of!(Raw, tcpi_total_retrans) + size_of::<u32>();
 
-/// `include/net/tcp_states.h`
+/// State number of an established connection (`include/net/tcp_states.h`).
 const TCP_ESTABLISHED: u8 = 1;
 
-/// Offset of the bit fields after the window scales, which are padding in the libc crate's
-/// structure.
+/// Byte offset of the `tcpi_delivery_rate_app_limited` bit field. It follows the window scales, and
+/// is padding in the libc crate's structure.
 const DELIVERY_RATE_FLAGS: usize = offset_of!(Raw, tcpi_snd_rcv_wscale) + 1;
 
-/// The first bit field of a byte is its lowest bit on little-endian machines, its highest on
-/// others.
+/// Bit of the first bit field in its byte: the lowest one on little-endian machines, the highest
+/// one on others.
 const APP_LIMITED: u8 = if cfg!(target_endian = "little") {
     0x01
 } else {
@@ -153,8 +157,8 @@ const APP_LIMITED: u8 = if cfg!(target_endian = "little") {
 mod tests {
     use super::*;
 
-    /// Returns the parsed answer of a kernel that fills `len` bytes, all ones so that each field is
-    /// visible.
+    /// Returns the parsed answer of a kernel that fills `len` bytes, all set to 1 so that each
+    /// reported field is nonzero.
     fn answer(len: usize) -> Option<TcpInfo> {
         parse(&vec![1; len])
     }

@@ -1,4 +1,4 @@
-//! Check of the limit on threads.
+//! Check that the limit on threads allows the needed number.
 
 use std::{
     io,
@@ -6,14 +6,15 @@ use std::{
     thread::Builder,
 };
 
-/// Starts `count` concurrent threads and ends them again, which takes about 20 µs each.
+/// Checks that `count` threads can run at once: starts and ends them, which takes about 20 µs each.
 ///
-/// For callers that cannot report a failed thread start: a runtime panics or hangs there. Gives no
-/// guarantee, because another process may use up the limit in between.
+/// Intended for callers that cannot handle a failed thread start, such as a runtime, which panics
+/// or hangs. Gives no guarantee, because another process may use up the limit in between.
 ///
 /// # Errors
 ///
-/// The kernel starts fewer: `RLIMIT_NPROC` of the user, `pids.max` of the cgroup, or no memory.
+/// The kernel starts fewer threads: `RLIMIT_NPROC` of the user, `pids.max` of the cgroup, or no
+/// memory.
 pub fn check_threads(count: usize) -> io::Result<()> {
     let gate = Arc::new(RwLock::new(()));
     let closed = gate.write().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +40,7 @@ pub fn check_threads(count: usize) -> io::Result<()> {
     result
 }
 
-/// Stack size of an idle thread, in bytes: the minimum of most systems.
+/// Stack size of a thread that only waits, in bytes: the minimum of most systems.
 const SMALL_STACK: usize = 64 << 10;
 
 #[cfg(test)]

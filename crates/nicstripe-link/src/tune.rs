@@ -1,4 +1,4 @@
-//! TCP connection options, set if the kernel supports them.
+//! TCP connection options that nicstripe sets if the kernel supports them.
 
 use std::{
     fmt, io,
@@ -11,33 +11,33 @@ use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tracing::info;
 
-/// Options for a TCP connection. Buffer sizes are separate: setting one ([`set_buffers`]) turns off
-/// the kernel's auto-tuning.
+/// Options of a TCP connection, except buffer sizes: setting one ([`set_buffers`]) disables the
+/// kernel's auto-tuning.
 ///
-/// Defaults: no delay, 128 KiB not sent, a user timeout of one minute; otherwise the system's
-/// values.
+/// Defaults: no delay, at most 128 KiB of unsent data, a user timeout of one minute; otherwise the
+/// system's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// Sends small writes at once (`TCP_NODELAY`).
+    /// Disables Nagle's algorithm, so that small writes are sent at once (`TCP_NODELAY`).
     pub no_delay: bool,
-    /// Amount of unsent data, in bytes, at which the socket stops being writable
-    /// (`TCP_NOTSENT_LOWAT`); `None` keeps the system's value.
+    /// Limit of unsent data in bytes, above which the socket is not writable (`TCP_NOTSENT_LOWAT`);
+    /// `None` keeps the system's value.
     ///
     /// Bounds the data committed to a slow link. 64 to 128 KiB cost a fast one nothing at LAN
     /// round-trip times: 1 Gbit/s + 10 Mbit/s improved from 1.50 × ideal to 1.08 ×, 2 × 1 Gbit/s
     /// did not change (256 MiB, 2 links, veth and tbf).
     pub notsent_lowat: Option<u32>,
     /// Time without an acknowledgement after which the kernel closes the connection
-    /// (`TCP_USER_TIMEOUT`).
+    /// (`TCP_USER_TIMEOUT`); `None` keeps the system's value.
     pub user_timeout: Option<UserTimeout>,
-    /// Keepalive probes; `None` leaves them off.
+    /// Timing of keepalive probes; `None` leaves them disabled.
     pub keepalive: Option<Keepalive>,
     /// Kernel name of the congestion control (`TCP_CONGESTION`). Unprivileged processes may use
-    /// those in `net.ipv4.tcp_allowed_congestion_control`; with any other, the system's default
-    /// stays.
+    /// those in `net.ipv4.tcp_allowed_congestion_control`; if the name is rejected, the system's
+    /// default stays.
     pub congestion: Option<String>,
-    /// Maximum segment size in bytes (`TCP_MAXSEG`), set before connecting, for a switch that
-    /// silently drops larger packets. The kernel accepts 88 to 32767.
+    /// Maximum segment size in bytes (`TCP_MAXSEG`), set before connecting. Useful with a switch
+    /// that silently drops larger packets. The kernel accepts 88 to 32767.
     pub max_segment: Option<u32>,
 }
 
@@ -54,12 +54,12 @@ impl Default for StreamOptions {
     }
 }
 
-/// Value for `TCP_USER_TIMEOUT` of at least [`MIN_USER_TIMEOUT`].
+/// Value of `TCP_USER_TIMEOUT`, at least [`MIN_USER_TIMEOUT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UserTimeout(Duration);
 
 impl UserTimeout {
-    /// Accepts a timeout that is long enough.
+    /// Checks that the timeout is at least [`MIN_USER_TIMEOUT`].
     pub fn new(timeout: Duration) -> Result<Self, UserTimeoutTooShort> {
         if timeout < MIN_USER_TIMEOUT {
             Err(UserTimeoutTooShort { timeout })
@@ -68,29 +68,29 @@ impl UserTimeout {
         }
     }
 
-    /// Returns the timeout.
+    /// Returns the timeout as a `Duration`.
     pub fn get(self) -> Duration {
         self.0
     }
 }
 
-/// User timeout short enough to close healthy connections.
+/// TCP user timeout below [`MIN_USER_TIMEOUT`], which could close healthy connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("TCP user timeout of {} s is under the minimum of {} s", timeout.as_secs_f64(), MIN_USER_TIMEOUT.as_secs_f64())]
 pub struct UserTimeoutTooShort {
-    /// The rejected timeout.
+    /// Rejected timeout.
     pub timeout: Duration,
 }
 
-/// Keepalive timing. A user timeout overrides `probes` (`tcp_keepalive_timer`,
+/// Timing of TCP keepalive probes. A user timeout overrides `probes` (`tcp_keepalive_timer`,
 /// net/ipv4/tcp_timer.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Idle time before the first probe; whole seconds.
+    /// Idle time before the first probe, in whole seconds.
     pub idle: Duration,
-    /// Time between probes; whole seconds.
+    /// Time between probes, in whole seconds.
     pub interval: Duration,
-    /// Number of unanswered probes that end the connection.
+    /// Number of unanswered probes after which the kernel closes the connection.
     pub probes: u32,
 }
 
@@ -102,7 +102,7 @@ pub enum StreamOption {
     NoDelay,
     /// `TCP_NOTSENT_LOWAT` (Linux 3.12).
     NotsentLowat,
-    /// `TCP_USER_TIMEOUT`.
+    /// `SO_KEEPALIVE` and its timing options.
     UserTimeout,
     /// `SO_KEEPALIVE` and its times.
     Keepalive,
@@ -125,20 +125,20 @@ impl fmt::Display for StreamOption {
     }
 }
 
-/// Option that could not be set; the connection works without it.
+/// TCP option that could not be set; the connection works without it.
 #[derive(Debug, Error)]
 #[error("the system rejects {option}")]
 pub struct NotTaken {
-    /// The option.
+    /// Rejected option.
     pub option: StreamOption,
-    /// Cause: `ENOPROTOOPT` for a kernel without it, `EPERM` or `ENOENT` for a congestion control,
-    /// `EINVAL` for a value.
+    /// Error of the system call: `ENOPROTOOPT` if the kernel lacks the option, `EPERM` or `ENOENT`
+    /// for a congestion control, `EINVAL` for a value.
     pub source: io::Error,
 }
 
-/// Sets the options of a TCP socket, connected or not, and returns those that failed.
+/// Sets the options of a TCP socket, connected or not, and returns those that the system rejected.
 ///
-/// Logs each failed option once per process.
+/// Logs each rejected option once per process.
 pub fn tune(socket: &impl AsFd, options: &StreamOptions) -> Vec<NotTaken> {
     let socket = SockRef::from(socket);
     let mut not_taken = Vec::new();
@@ -186,12 +186,13 @@ pub fn tune(socket: &impl AsFd, options: &StreamOptions) -> Vec<NotTaken> {
     not_taken
 }
 
-/// Changes the congestion control of a TCP socket, connected or not, and returns the previous one's
-/// name.
+/// Changes the congestion control of a TCP socket, connected or not, and returns the name of the
+/// previous one.
 ///
 /// # Errors
 ///
-/// `EPERM` or `ENOENT` if this process may not use it, see [`StreamOptions::congestion`].
+/// `ENOENT` or `EPERM` if this process may not use the congestion control, see
+/// [`StreamOptions::congestion`].
 pub fn change_congestion(socket: &impl AsFd, name: &str) -> io::Result<String> {
     let socket = SockRef::from(socket);
     let before = socket.tcp_congestion()?;
@@ -207,13 +208,13 @@ pub fn change_congestion(socket: &impl AsFd, name: &str) -> io::Result<String> {
 /// Socket buffer sizes, in the units of setsockopt(2).
 ///
 /// The kernel doubles the requested size, because half of it goes to its own metadata (socket(7)),
-/// and getsockopt(2) returns the double. These values are halved, so that they compare with the
-/// requested ones.
+/// and getsockopt(2) returns the doubled size. The sizes here are halved again, so that they can be
+/// compared with the requested ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
-    /// Send buffer, in bytes.
+    /// Send buffer size, in bytes.
     pub send: u64,
-    /// Receive buffer, in bytes.
+    /// Receive buffer size, in bytes.
     pub receive: u64,
 }
 
@@ -221,8 +222,8 @@ pub struct BufferSizes {
 /// kernel silently caps them at `net.core.wmem_max` and `rmem_max`, and has a minimum of a few
 /// kilobytes.
 ///
-/// Turns off the kernel's auto-tuning. A receive buffer beyond the connection's window scale is
-/// only partly used. The window scale is fixed at connection setup, by the limits or by a buffer
+/// Disables the kernel's auto-tuning. The part of a receive buffer beyond the connection's window
+/// scale stays unused. The window scale is fixed at connection setup, by the limits or by a buffer
 /// set before.
 pub fn set_buffers(socket: &impl AsFd, bytes: u64) -> io::Result<BufferSizes> {
     let borrowed = SockRef::from(socket);
@@ -251,8 +252,8 @@ fn log_once(not_taken: &NotTaken) {
     }
 }
 
-/// Minimum `TCP_USER_TIMEOUT`, which is only a backstop. A timeout of 2 s closed a healthy link
-/// whose receiver's disk stalled for 2.3 s, because the kernel treats a closed window like silence.
+/// Minimum `TCP_USER_TIMEOUT`. A timeout of 2 s closed a healthy link whose receiver's disk stalled
+/// for 2.3 s, because the kernel counts a zero window like silence. The option is only a backstop.
 pub const MIN_USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Linux 6.18, two processors, in a virtual machine.
+/// `/proc/stat` of Linux 6.18 in a virtual machine with two processors.
 const STAT: &str = "\
 cpu  1899188 2067902 1304920 2203084 50482 0 150502 9172 0 0
 cpu0 936068 1026280 636693 1153889 12974 0 72204 4626 0 0
@@ -17,7 +17,8 @@ btime 1795288129
 softirq 281605586 0 3761364 71865058 117159937 9165344 0 58200305 3561838 3233155 14658585
 ";
 
-/// Half a second after `STAT`: the second core only handled interrupts, the first was idle.
+/// `/proc/stat` half a second after `STAT`: the second core only handled interrupts, and the first
+/// was almost idle.
 const LATER: &str = "\
 cpu  1899190 2067902 1304924 2203128 50482 0 150552 9172 0 0
 cpu0 936070 1026280 636697 1153933 12974 0 72204 4626 0 0
@@ -116,7 +117,7 @@ fn what_a_hypervisor_takes_is_not_free() {
     assert_eq!(times.busy_share(), Some(0.65));
 }
 
-/// systemd 255, cgroup version 2 only.
+/// `/proc/self/mountinfo` of a machine with systemd 255 and cgroup version 2 only.
 const V2_MOUNTS: &str = "\
 24 30 0:22 / /proc rw,nosuid,nodev,noexec,relatime shared:13 - proc proc rw
 30 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw,errors=remount-ro
@@ -160,7 +161,8 @@ fn the_group_of_version_two_is_found_with_those_around_it() {
     );
 }
 
-/// Docker 20 on a kernel with cgroup version 1, without a cgroup namespace.
+/// `/proc/self/mountinfo` in a container of Docker 20, on a kernel with cgroup version 1 and
+/// without a cgroup namespace.
 const V1_MOUNTS: &str = "\
 1125 1102 0:47 / /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,mode=755
 1126 1125 0:29 /docker/4f1e /sys/fs/cgroup/systemd ro,nosuid,nodev,noexec,relatime master:11 - cgroup cgroup rw,xattr,name=systemd

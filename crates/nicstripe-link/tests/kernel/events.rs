@@ -1,4 +1,4 @@
-//! Notifications of link and address changes.
+//! Tests of link and address change notifications.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The route helper: rejected requests, and cleanup however its user ends.
+//! Tests of the route helper: rejected requests, and cleanup whichever way its user ends.
 
 use std::{
     env, fs,
@@ -352,8 +352,8 @@ fn routes_come_back_when_their_interface_does() {
     assert_eq!(stage.present(), ours);
 }
 
-/// The kernel removes IPv6 addresses when an interface is switched off; the administrator's tools
-/// restore them later.
+/// Covers IPv6 addresses, which the kernel removes when an interface is switched off; the
+/// administrator's tools add them again later.
 fn a_route_of_a_source_waits_for_the_address() {
     let stage = Stage::new();
     let near = &stage.bench.lab.near;
@@ -411,8 +411,8 @@ fn what_is_no_request_ends_the_helper_and_its_routes() {
     assert_eq!(stage.present(), []);
 }
 
-/// Claim of the design for `--routes auto`: a connection bound to the device alone times out, and
-/// with the routes both cables carry traffic.
+/// Checks the claim of `--routes auto` in the design: a connection bound only to the device times
+/// out, and with the routes both cables carry traffic.
 fn in_one_subnet_with_a_strict_filter_both_cables_work_with_routes_alone() {
     let lab = Lab::new()
         .cable(("a0", &["10.9.0.11/24"]), ("b0", &["10.9.0.21/24"]))
@@ -479,7 +479,7 @@ fn is_unreachable(result: &std::io::Result<()>) -> bool {
         .is_err_and(|error| error.kind() == std::io::ErrorKind::HostUnreachable)
 }
 
-/// Accepts connections and reads each to its end.
+/// Accepts connections, and reads each one to its end.
 fn answer(listener: &TcpListener) {
     for connection in listener.incoming() {
         let Ok(mut connection) = connection else {
@@ -491,7 +491,7 @@ fn answer(listener: &TcpListener) {
     }
 }
 
-/// Sends [`SENT`] bytes through an interface and waits until the other side has received them.
+/// Sends [`SENT`] bytes through an interface, and waits until the receiver has read them.
 fn exchange(interface: &str, remote: SocketAddr) -> std::io::Result<()> {
     let socket = pinned_socket(Some(&name(interface)), None, remote)?;
     socket.set_nonblocking(false)?;
@@ -508,7 +508,7 @@ fn exchange(interface: &str, remote: SocketAddr) -> std::io::Result<()> {
 
 const SENT: usize = 300_000;
 
-/// A lab, a state directory, and this program under the helper's name.
+/// Lab with a state directory, and this executable under the helper's name.
 pub(crate) struct Stage {
     pub(crate) bench: RouteLab,
     program: PathBuf,
@@ -534,7 +534,8 @@ impl Stage {
             .run(|| RouteHelper::spawn(&self.program, self.bench.state.path()).unwrap())
     }
 
-    /// Starts a helper thread in a namespace of another lab, with routes to these addresses.
+    /// Starts a helper thread in a namespace of another lab, and adds routes to the given
+    /// addresses.
     fn helper_in(
         _: &Lab,
         side: &crate::lab::Namespace,
@@ -557,7 +558,7 @@ impl Stage {
         helper
     }
 
-    /// Returns a route to 10.2.0.`last`, which is on a1's cable.
+    /// Returns a host route to 10.2.0.`last`, the subnet of a1's cable.
     fn neighbour(&self, last: u8) -> HostRoute {
         HostRoute {
             destination: [10, 2, 0, last].into(),
@@ -565,8 +566,8 @@ impl Stage {
         }
     }
 
-    /// Adds an IPv6 address to a1 and waits until it is usable, which takes a moment even without
-    /// duplicate detection.
+    /// Adds an IPv6 address to a1, and waits until it is usable, which takes a moment even without
+    /// duplicate address detection.
     fn add_address(&self, address: &str) {
         let near = &self.bench.lab.near;
         near.add_address("a1", address);
@@ -600,14 +601,14 @@ impl Stage {
         }
     }
 
-    /// Starts a process that has installed these routes with its own helper.
+    /// Starts a process that uses a helper, and waits until it has installed these routes.
     fn user(&self, routes: &[HostRoute]) -> User {
         let user = self.starting_user(routes);
         self.await_present(routes);
         user
     }
 
-    /// Like `user`, but returns as soon as the process has its helper.
+    /// Starts a process that installs these routes, and returns as soon as its helper runs.
     fn starting_user(&self, routes: &[HostRoute]) -> User {
         let arguments = routes
             .iter()
@@ -615,8 +616,8 @@ impl Stage {
         self.start_user(&arguments.collect::<Vec<_>>().join("\n"))
     }
 
-    /// Starts a process that passes requests to a helper, one per line: `ADDRESS INDEX` adds a
-    /// route, `mtu INDEX MTU` changes an MTU.
+    /// Starts a process that passes requests to its own helper, one per line: `ADDRESS INDEX` adds
+    /// a route, `mtu INDEX MTU` changes an MTU.
     pub(crate) fn start_user(&self, arguments: &str) -> User {
         let start = || {
             let mut command = Command::new(env::current_exe().unwrap());
@@ -642,15 +643,15 @@ impl Stage {
     }
 }
 
-/// Process that uses a helper; killed when the test ends at the latest.
+/// Child process that uses a helper; killed at the end of the test at the latest.
 pub(crate) struct User {
     pub(crate) child: Child,
     pub(crate) helper: u32,
 }
 
 impl User {
-    /// Kills the process: alone for 0, after its helper for 1, before its helper otherwise. Returns
-    /// when both are gone.
+    /// Kills the process: without its helper if `order` is 0, after its helper if it is 1, before
+    /// its helper otherwise. Returns when both have ended.
     pub(crate) fn kill_with_helper(&mut self, order: u64) {
         match order {
             0 => self.child.kill().unwrap(),
@@ -680,7 +681,7 @@ pub(crate) fn kill(pid: u32) {
     let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
 }
 
-/// Waits until a process is gone or a zombie.
+/// Waits until a process has ended or is a zombie.
 pub(crate) fn wait_for_end(pid: u32) {
     let start = Instant::now();
     while fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
@@ -692,7 +693,8 @@ pub(crate) fn wait_for_end(pid: u32) {
     }
 }
 
-/// Runs as the helper, or as a user of one, if the process was started as such.
+/// Acts as the helper or as its user if a test started this process as one; returns `None`
+/// otherwise.
 pub(crate) fn act() -> Option<ExitCode> {
     let called = env::args_os().next().unwrap_or_default();
     if Path::new(&called)

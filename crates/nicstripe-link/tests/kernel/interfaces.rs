@@ -1,4 +1,4 @@
-//! Interface discovery, and the selection of default interfaces.
+//! Tests of interface enumeration and of the selection of default interfaces.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Two hosts and the cables between them: network namespaces and veth pairs, removed when the lab
-//! is dropped.
+//! Two hosts and the cables between them, simulated with network namespaces and veth pairs.
+//! Dropping the lab removes them.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ use rtnetlink::{
 };
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// Network namespace with loopback up.
+/// Network namespace that simulates a host, with loopback up.
 pub(crate) struct Namespace(File);
 
 impl Namespace {
@@ -33,7 +33,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Runs `body` in a thread inside this namespace; propagates its panic to the caller.
+    /// Runs `body` in a new thread inside this namespace, and propagates its panic to the caller.
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         let enter = || {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
@@ -56,7 +56,7 @@ impl Namespace {
         })
     }
 
-    /// Runs `body` in this namespace with a connection to rtnetlink.
+    /// Runs `body` in this namespace with an rtnetlink connection.
     pub(crate) fn netlink<T: Send, F: Future<Output = T>>(
         &self,
         body: impl FnOnce(Handle) -> F + Send,
@@ -125,8 +125,8 @@ impl Namespace {
         self.interface(name).index
     }
 
-    /// Waits until the kernel has detected the carrier and assigned the link-local address, both of
-    /// which happen later.
+    /// Waits until the interface has carrier and a usable link-local address; the kernel sets both
+    /// with a delay.
     fn wait_until_settled(&self, name: &str) {
         let start = Instant::now();
         let settled = |interface: &Interface| {
@@ -145,7 +145,7 @@ impl Namespace {
         }
     }
 
-    /// Writes a setting below `/proc/sys/net`.
+    /// Writes `value` to the kernel setting `path` below `/proc/sys/net`.
     pub(crate) fn sysctl(&self, path: &str, value: &str) {
         self.run(|| fs::write(format!("/proc/sys/net/{path}"), value).unwrap());
     }
@@ -179,8 +179,8 @@ impl Lab {
         lab
     }
 
-    /// Adds a cable between the interfaces `near` and `far` of the two hosts, both up, with the
-    /// addresses given (`ip/len`).
+    /// Adds a cable between the interfaces `near` and `far` of the two hosts. Both are up and have
+    /// the given addresses (`ip/len`).
     pub(crate) fn cable(self, near: (&str, &[&str]), far: (&str, &[&str])) -> Self {
         self.near.add_link(LinkVeth::new(near.0, far.0).build());
         let there = self.far.0.as_raw_fd();
@@ -201,8 +201,8 @@ impl Lab {
         Self::new().cable(("a0", &["10.1.0.1/24"]), ("b0", &["10.1.0.2/24"]))
     }
 
-    /// Returns a lab with two cables in separate subnets, `a0`–`b0` as above and `a1` 10.2.0.1/24
-    /// to `b1` 10.2.0.2/24.
+    /// Returns a lab with two cables in separate subnets: `a0` 10.1.0.1/24 to `b0` 10.1.0.2/24, and
+    /// `a1` 10.2.0.1/24 to `b1` 10.2.0.2/24.
     pub(crate) fn two_cables() -> Self {
         Self::one_cable().cable(("a1", &["10.2.0.1/24"]), ("b1", &["10.2.0.2/24"]))
     }

@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 
 type Test = (&'static str, fn());
 
-/// Lists functions as tests by name.
+/// Lists functions as tests, with their names.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         pub(crate) const TESTS: &[crate::Test] = &[$((stringify!($name), $name)),*];
@@ -70,7 +70,7 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
-/// Runs a test in its own thread, for at most [`DEADLINE`].
+/// Runs a test in a separate thread, for at most [`DEADLINE`].
 fn run(test: fn()) -> Result<(), Failed> {
     let (done, finished) = channel();
     let thread = thread::spawn(move || {
@@ -88,7 +88,7 @@ fn run(test: fn()) -> Result<(), Failed> {
     }
 }
 
-/// Becomes root of a user namespace, unless the process is root.
+/// Enters a new user namespace as its root, unless the process is already root.
 fn enter_user_namespace() -> io::Result<()> {
     let (uid, gid) = (
         rustix::process::getuid().as_raw(),
@@ -104,5 +104,6 @@ fn enter_user_namespace() -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
 }
 
-/// Far above the duration of any test (the slowest waits 2 s for duplicate address detection).
+/// Maximum duration of a test: far above that of any (the slowest waits 2 s for duplicate address
+/// detection).
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,4 +1,5 @@
-//! Temporary MTU changes: the original MTU is restored however the user and the helper end.
+//! Tests of temporary MTU changes: the original MTU is restored whichever way the user and the
+//! helper end.
 
 use std::{
     thread,
@@ -58,7 +59,7 @@ fn await_mtu(stage: &Stage, interface: &str, expected: u32) {
     }
 }
 
-/// Returns the recorded MTU changes of the near host.
+/// Returns the recorded MTU changes of the near host that are still in effect.
 fn changed(stage: &Stage) -> Vec<ChangedMtu> {
     mtus(stage, |mtus| mtus.list().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Link-local UDP.
+//! Tests of link-local UDP sockets.
 
 use std::{
     net::{Ipv6Addr, SocketAddrV6, UdpSocket},
@@ -122,7 +122,7 @@ fn ask(host: &Namespace, socket: &UdpSocket, interface: &str, datagram: &[u8]) {
     .unwrap();
 }
 
-/// Waits for a datagram; `None` if the received one was ignored.
+/// Waits for one datagram and receives it; returns `None` if `receive_from_neighbour` ignores it.
 fn receive(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddrV6)> {
     let deadline = Timespec {
         tv_sec: 10,
@@ -138,8 +138,8 @@ fn receive(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddrV6)> {
     received.map(|(len, from)| (buffer[..len].to_vec(), from))
 }
 
-/// Panics if a datagram arrives. Earlier ones have already arrived: a veth delivers inside the call
-/// that sends.
+/// Asserts that no datagram arrives. Those sent before have already arrived, because a veth
+/// delivers inside the send call.
 fn assert_silent(socket: &UdpSocket) {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(50) {
@@ -152,7 +152,7 @@ fn link_local(host: &Namespace, interface: &str) -> Ipv6Addr {
     host.interface(interface).link_local().unwrap()
 }
 
-/// Waits until an interface has `count` link-local addresses that it may send from.
+/// Waits until an interface has `count` usable link-local addresses, and returns them.
 fn usable_link_locals(host: &Namespace, interface: &str, count: usize) -> Vec<Ipv6Addr> {
     let start = Instant::now();
     loop {

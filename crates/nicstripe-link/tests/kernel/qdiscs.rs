@@ -1,4 +1,4 @@
-//! Rate limits of interfaces, read back from the kernel.
+//! Tests of interface rate limits as read from the kernel.
 
 use futures_util::StreamExt;
 use nicstripe_link::{LineRate, interfaces};
@@ -103,7 +103,7 @@ fn limit(namespace: &Namespace, name: &str) -> Option<u64> {
 }
 
 impl Namespace {
-    /// Limits an interface to this rate, and replaces any earlier limit.
+    /// Limits an interface to `bytes_per_second` with a tbf, which replaces any earlier limit.
     pub(crate) fn tbf(&self, name: &str, bytes_per_second: u64) {
         let parameters = [
             &ratespec(bytes_per_second)[..],
@@ -171,7 +171,7 @@ impl Namespace {
         message
     }
 
-    /// Sends a request and panics if the kernel rejects it.
+    /// Sends an rtnetlink request, and panics if the kernel rejects it.
     fn request(&self, message: RouteNetlinkMessage) {
         let mut request = NetlinkMessage::from(message);
         request.header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE;
@@ -186,8 +186,8 @@ impl Namespace {
     }
 }
 
-/// Returns a `struct tc_ratespec`. Names the link layer, because the kernel otherwise requires a
-/// table of times.
+/// Returns a `struct tc_ratespec`. Sets the link layer, because otherwise the kernel requires a
+/// table of transmission times.
 fn ratespec(bytes_per_second: u64) -> [u8; RATESPEC_LEN] {
     let mut spec = [0; RATESPEC_LEN];
     spec[1] = TC_LINKLAYER_ETHERNET;
@@ -199,13 +199,13 @@ fn ratespec(bytes_per_second: u64) -> [u8; RATESPEC_LEN] {
     spec
 }
 
-/// Class `1:minor`.
+/// Returns the handle of class `1:minor`.
 fn class(minor: u16) -> TcHandle {
     TcHandle { major: 1, minor }
 }
 
 const ROOT: TcHandle = TcHandle::ROOT;
-/// The queueing discipline `1:`.
+/// Handle of the queueing discipline `1:`.
 const ONE: TcHandle = TcHandle { major: 1, minor: 0 };
 
 const BURST_BYTES: u32 = 262_144;

@@ -1,4 +1,5 @@
-//! Host routes: ownership, protection of other routes, and cleanup after an owner is killed.
+//! Tests of host routes: ownership, protection of other routes, and cleanup after an owner is
+//! killed.
 
 use std::{
     env, fs,
@@ -362,7 +363,7 @@ fn the_surroundings_are_read_from_the_kernel() {
     );
 }
 
-/// Lab of two cables, and a state directory.
+/// Lab with two cables, and a state directory for route records.
 pub(crate) struct RouteLab {
     pub(crate) lab: Lab,
     pub(crate) state: TempDir,
@@ -395,7 +396,7 @@ impl RouteLab {
         }
     }
 
-    /// Adds a route without the crate.
+    /// Adds a route of another program, without nicstripe-link.
     pub(crate) fn add_foreign(
         &self,
         to: &str,
@@ -416,7 +417,7 @@ impl RouteLab {
             .netlink(|handle| async move { handle.route().add(route).execute().await.unwrap() });
     }
 
-    /// Returns the whole IPv4 table, as another program reads it.
+    /// Returns the IPv4 routing table, as another program reads it.
     pub(crate) fn table(&self) -> Vec<RouteMessage> {
         self.lab.near.netlink(|handle| async move {
             let all = RouteMessageBuilder::<Ipv4Addr>::new().build();
@@ -430,8 +431,8 @@ impl RouteLab {
         })
     }
 
-    /// Starts another process that adds these routes and keeps them until it is killed or this one
-    /// ends.
+    /// Starts another process that adds these routes, and keeps them until it is killed or this
+    /// process ends.
     fn owner(&self, routes: &[HostRoute]) -> Owner {
         let arguments = routes
             .iter()
@@ -448,7 +449,7 @@ impl RouteLab {
     }
 }
 
-/// Process that owns routes; killed when the test ends at the latest.
+/// Child process that owns routes; killed at the end of the test at the latest.
 struct Owner(Child);
 
 impl std::ops::Deref for Owner {
@@ -482,7 +483,7 @@ fn spawn_owner(routes: &str, state: &Path) -> Child {
         .unwrap()
 }
 
-/// Runs as an owner of routes, if the process was started as one.
+/// Acts as an owner of routes if `Owner` started this process; returns `None` otherwise.
 pub(crate) fn act_as_owner() -> Option<ExitCode> {
     let (wanted, state) = (env::var(OWNER_ROUTES).ok()?, env::var(OWNER_STATE).ok()?);
     let routes = Routes::open(Path::new(&state)).unwrap();
@@ -502,7 +503,7 @@ pub(crate) fn act_as_owner() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// Waits until a killed child is a zombie.
+/// Waits until a killed child process is a zombie.
 pub(crate) fn wait_for_death(pid: u32) {
     let start = Instant::now();
     while !fs::read_to_string(format!("/proc/{pid}/stat"))

@@ -1,4 +1,4 @@
-//! Sockets pinned to an interface, and TCP statistics of a connection.
+//! Tests of sockets bound to an interface, and of a connection's TCP statistics.
 
 use std::{
     io::{Read as _, Write as _},
@@ -248,7 +248,7 @@ fn a_closed_window_counts_as_limited_by_the_receiver() {
     assert!(limited.notsent_bytes.unwrap() > 0);
 }
 
-/// Connects from a namespace and waits for the result.
+/// Opens a connection from a namespace through an interface, and waits until it succeeds or fails.
 fn connect(
     from: &Namespace,
     interface: Option<&InterfaceName>,
@@ -282,7 +282,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
     accepted
 }
 
-/// Sends `len` bytes and returns when they are received and acknowledged.
+/// Sends `len` bytes, and returns when the receiver has read them all and acknowledged them.
 fn transfer(mut client: &TcpStream, mut accepted: TcpStream, len: usize) {
     let receiver = thread::spawn(move || {
         let mut received = vec![0; len];
