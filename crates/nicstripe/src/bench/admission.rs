@@ -1,5 +1,5 @@
 //! Admission of benchmarks at a daemon: one at a time and none during copies. The others wait in a
-//! queue and see their position.
+//! queue and receive their position.
 
 use std::{
     collections::VecDeque,
@@ -16,14 +16,14 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Limits of peers' benchmarks. The table `[bench]` of the daemon's configuration.
+/// Limits of benchmarks that peers may run: the table `[bench]` of the daemon's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchLimits {
-    /// Benchmarks are allowed: default true.
+    /// True if peers may run benchmarks: default true.
     pub enabled: bool,
     /// Maximum duration of one benchmark: default 30 min.
     pub time: Duration,
-    /// Maximum queue length: default 8.
+    /// Maximum number of queued benchmarks: default 8.
     pub queue: usize,
 }
 
@@ -37,7 +37,7 @@ impl Default for BenchLimits {
     }
 }
 
-/// Benchmarks of a daemon.
+/// Running and queued benchmarks of a daemon.
 #[derive(Debug, Default)]
 pub(crate) struct Admissions(Mutex<State>);
 
@@ -46,7 +46,7 @@ struct State {
     running: Option<Running>,
     waiting: VecDeque<Waiting>,
     next: u64,
-    /// True while an usher task serves the queue.
+    /// True while an [`usher`] task polls the queue.
     has_usher: bool,
 }
 
@@ -54,7 +54,7 @@ struct State {
 struct Running {
     bench: (PublicKey, [u8; 16]),
     until: Instant,
-    /// Tickets of its sessions.
+    /// Tickets of the sessions that take part in the running benchmark.
     tickets: Vec<u64>,
 }
 
@@ -67,7 +67,7 @@ struct Waiting {
     told: Option<BenchQueued>,
 }
 
-/// A session's place in the queue or in the running benchmark. Returned on drop.
+/// Place of a session in the queue or in the running benchmark. Dropping it leaves both.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     admissions: Weak<Admissions>,
@@ -82,15 +82,15 @@ impl Drop for Ticket {
     }
 }
 
-/// Current limits and load of the daemon.
+/// Limits and load of the daemon at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Desk {
     pub(crate) limits: BenchLimits,
-    /// Running transfers.
+    /// Number of running transfers.
     pub(crate) copies: u64,
 }
 
-/// Polling interval of the queue.
+/// Interval at which the queue is polled.
 const USHER_PAUSE: Duration = Duration::from_millis(100);
 
 impl Admissions {
@@ -99,7 +99,7 @@ impl Admissions {
     }
 
     /// Queues a session for a benchmark. Returns its ticket or the reason for rejection; answers
-    /// come as [`Command::AnswerBench`]. Must be called within a tokio runtime.
+    /// arrive as [`Command::AnswerBench`]. Must be called within a tokio runtime.
     pub(crate) fn ask(
         self: &Arc<Self>,
         key: PublicKey,
@@ -125,7 +125,7 @@ impl Admissions {
     }
 }
 
-/// Admits the next benchmark and reports their positions to the others, until the queue is empty.
+/// Admits the next benchmark and sends the others their positions, until the queue is empty.
 async fn usher(admissions: Weak<Admissions>, desk: impl Fn() -> Desk) {
     loop {
         let Some(answers) = admissions
@@ -204,7 +204,7 @@ impl State {
         }
     }
 
-    /// Returns the answers that are due; `None` when the queue is empty and polling can stop.
+    /// Returns the answers to send now; `None` when the queue is empty and polling can stop.
     fn look(&mut self, desk: &Desk, now: Instant) -> Option<Vec<(SessionHandle, BenchBody)>> {
         let Desk {
             limits: BenchLimits { enabled, time, .. },

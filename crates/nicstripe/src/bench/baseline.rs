@@ -1,4 +1,4 @@
-//! Comparison of a report with an earlier one. Pure.
+//! Comparison of a benchmark report with an earlier one. Does no I/O.
 
 use nicstripe_proto::{
     BitRate,
@@ -60,7 +60,7 @@ fn totals(report: &BenchReport, phase: Phase) -> Vec<BitRate> {
         .collect()
 }
 
-/// Returns the reason why two reports are not comparable.
+/// Returns the reason why two reports are not comparable; `None` if they are.
 fn obstacle(report: &BenchReport, baseline: &BenchReport) -> Option<String> {
     if report.schema != baseline.schema {
         return Some(format!(
@@ -113,7 +113,8 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Returns the size of the packets that get through, in bytes.
+/// Returns the path MTU of a link in bytes, or the smaller interface MTU if the path MTU is
+/// unknown.
 fn mtu(link: &BenchLink) -> Option<u32> {
     let ends = || {
         link.ends
@@ -126,7 +127,7 @@ fn mtu(link: &BenchLink) -> Option<u32> {
     link.theory.map(|theory| theory.mtu).or_else(ends)
 }
 
-/// Spread of a rate that was not measured.
+/// Placeholder for a rate that was not measured: zero repeats.
 const NOTHING: Spread = Spread {
     median_bps: 0,
     min_bps: 0,

@@ -1,4 +1,4 @@
-//! Control exchange of a benchmark with its session.
+//! Messages between a benchmark and the session that runs it.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -27,10 +27,10 @@ use crate::{
     stream::PingOrder,
 };
 
-/// Session that runs a benchmark.
+/// Connection of a benchmark to the session that runs it.
 #[derive(Debug)]
 pub(super) struct Control {
-    /// Keeps the session alive.
+    /// Client whose handle keeps the session open.
     pub(super) client: Client,
     session: SessionHandle,
     news: mpsc::Receiver<BenchNews>,
@@ -50,29 +50,31 @@ pub(super) struct LoadOrder {
     pub(super) warm_up: Duration,
     pub(super) longest: Duration,
     pub(super) interval: Duration,
-    /// Minimum duration after which a settled rate ends the load; `None` to run to the end.
+    /// Minimum duration after which a settled rate ends the load; `None` runs the load for its full
+    /// time.
     pub(super) settle_after: Option<Duration>,
     pub(super) message_bytes: u32,
     pub(super) socket_buffer: Option<u64>,
 }
 
-/// Results of a load, also while it runs.
+/// Samples of both ends in a load, also while it runs.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     pub(super) client: Track,
     pub(super) daemon: Track,
-    /// Smallest buffer granted to any connection.
+    /// Smallest socket buffer in bytes, send or receive, that a kernel granted to any connection.
     pub(super) got_buffer: Option<u64>,
 }
 
-/// Timeout of the daemon's answers outside the queue: the time to detect a lost path and fail over.
+/// Maximum wait for an answer of the daemon outside the queue: the time to detect a lost path and
+/// fail over.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time after which the daemon ends a load without a stop message.
+/// Time after its planned end at which the daemon ends a load without a stop message.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl Control {
-    /// Attaches to a client's session. Returns its paths.
+    /// Attaches to a client's session. Returns the session's paths.
     pub(super) async fn begin(client: Client) -> Result<(Self, Vec<BenchPath>), Error> {
         client.links().await?;
         let session = client.session_handle().await?;
@@ -93,8 +95,8 @@ impl Control {
         }
     }
 
-    /// Requests admission and waits for it. Returns the granted time and the facts about the
-    /// daemon's machine.
+    /// Requests admission at the daemon and waits for it. Returns the granted duration and the
+    /// facts about the daemon's machine.
     pub(super) async fn enter(
         &mut self,
         id: [u8; 16],
@@ -128,7 +130,7 @@ impl Control {
         }
     }
 
-    /// Measures round trips on a path, for at most `longest`.
+    /// Measures up to `count` round trips of messages of `bytes` on a path, for at most `longest`.
     pub(super) async fn ping(
         &mut self,
         path: PathId,
@@ -158,7 +160,7 @@ impl Control {
         }
     }
 
-    /// Opens a run that both ends count, without a load: for messages that are longer than an echo.
+    /// Opens a run at both ends without a load, for messages that are too long to be echoed.
     pub(super) async fn open_run(&mut self, path: PathId) -> Result<(), Error> {
         let order = LoadOrder {
             phase: Phase::Idle,
@@ -177,7 +179,7 @@ impl Control {
         self.begin_run(&order, &Mutex::default()).await
     }
 
-    /// Runs a load until the rate has settled or the time is over. `loaded` holds the results so
+    /// Runs a load until the rate has settled or its time is over. `loaded` holds the samples so
     /// far, even if this future is dropped.
     pub(super) async fn load(
         &mut self,
@@ -240,7 +242,7 @@ impl Control {
         }
     }
 
-    /// Ends the run. The receivers take their last sample before the senders stop.
+    /// Ends the current load. The receivers take their last sample before the senders stop.
     pub(super) async fn end_run(
         &mut self,
         order: &LoadOrder,
@@ -260,7 +262,7 @@ impl Control {
         }
     }
 
-    /// Ends a run without a load.
+    /// Ends a run that was opened without a load.
     pub(super) async fn close_run(&mut self) -> Result<(), Error> {
         self.tell(BenchBody::Stop(RunNumber { run: self.run }))
             .await?;
@@ -272,7 +274,8 @@ impl Control {
         }
     }
 
-    /// Processes a message; returns true if the run has ended at the daemon.
+    /// Processes a message about the current load. Returns true if the load has ended at the
+    /// daemon.
     fn take(
         &self,
         news: Option<BenchNews>,
@@ -323,7 +326,7 @@ impl Control {
         Ok(false)
     }
 
-    /// Runs a disk stage at the daemon.
+    /// Runs a disk stage at the daemon and waits for its result.
     pub(super) async fn disk(
         &mut self,
         mut order: DiskOrder,
@@ -459,10 +462,10 @@ fn show(loading: Loading<'_>, order: &LoadOrder, events: Option<&mpsc::Sender<Be
     });
 }
 
-/// Interval of the checks for the end of a load; samples may come much more often.
+/// Interval at which a running load is checked for its end; samples may arrive much more often.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
-/// Capacity of the message queue: one minute of the densest samples.
+/// Capacity of the message queue: one minute of samples at the shortest interval.
 const NEWS: usize = 4096;
 
 /// Effectively unbounded timeout.

@@ -1,4 +1,4 @@
-//! Results of `nicstripe_proto::bench` as structs of the report.
+//! Conversions of `nicstripe_proto::bench` results to structs of the report.
 
 use nicstripe_proto::{
     BitRate,
@@ -24,7 +24,7 @@ impl From<statistics::Spread> for Spread {
     }
 }
 
-/// Returns median and range of rates in bit/s; `None` if there are none.
+/// Returns the median and range of rates in bit/s; `None` if `rates` is empty.
 pub(super) fn spread(rates: Vec<u64>) -> Option<Spread> {
     let rates: Vec<BitRate> = rates.into_iter().map(BitRate).collect();
     statistics::Spread::of(&rates).map(Spread::from)
@@ -107,7 +107,7 @@ impl From<TheoryInputs> for Theory {
 }
 
 impl RoundTrips {
-    /// Returns the statistics of round trips in microseconds; `None` if there are none.
+    /// Returns the statistics of round-trip times in microseconds; `None` if `micros` is empty.
     pub fn of(micros: &[f64]) -> Option<RoundTrips> {
         let found = statistics::Distribution::of(micros)?;
         Some(RoundTrips {
@@ -123,7 +123,7 @@ impl RoundTrips {
 }
 
 impl Sweep {
-    /// Returns the result of a sweep of this kind over this link (`None`: over all).
+    /// Returns the report section of a sweep over this link, or over all links if `None`.
     pub fn of(kind: SweepKind, link: Option<u32>, outcome: sweep::Outcome) -> Sweep {
         Sweep {
             kind,

@@ -2,9 +2,9 @@
 //! target from memory.
 //!
 //! Both use the code and the thread count of copies: the hashing reader, and the target with part
-//! file, journal, direct writes and syncs. The work blocks and needs a thread that may block. Files
-//! have no name while they are written, so that a kill leaves nothing. [`flow`] joins the stages of
-//! both ends.
+//! file, journal, direct writes and syncs. The functions block the calling thread. Files have no
+//! name while they are written, so that a killed process leaves none. [`flow`] runs the stages of
+//! both ends in sequence.
 
 pub(super) mod flow;
 
@@ -37,7 +37,7 @@ use crate::file::{
     WriteError,
 };
 
-/// Result of a stage.
+/// Result of one disk stage: bytes moved, duration and file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub(crate) bytes: u64,
@@ -51,7 +51,7 @@ impl Moved {
     }
 }
 
-/// Stops a stage when dropped.
+/// Guard that sets the stop flag of a disk stage when dropped.
 #[derive(Debug, Default)]
 pub(crate) struct StopOnDrop(Arc<AtomicBool>);
 
@@ -67,11 +67,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Runs a client's disk order beneath the daemon's root. Writes at most 64 GiB.
-///
-/// # Errors
-///
-/// Those of [`read_stage`] and [`write_stage`].
+/// Runs the disk stage that a client ordered, beneath the daemon's root. Writes at most 64 GiB.
 pub(crate) fn serve(
     root: &Root,
     peer_key: [u8; 32],
@@ -114,11 +110,11 @@ pub(crate) fn serve(
     })
 }
 
-/// Reads the first `bytes` of a local file or block device, or all of a shorter one, from the disk
-/// instead of memory.
+/// Reads the first `bytes` of a local file or block device, or all of a shorter one, bypassing the
+/// page cache.
 ///
 /// Drops its pages from the page cache before and after. Pages that other processes have open or
-/// mapped may remain, and a tmpfs exists only in memory.
+/// mapped may remain, and the files of a tmpfs exist only in memory.
 ///
 /// # Errors
 ///
@@ -156,7 +152,8 @@ fn forgotten(path: &Path) -> Result<File, FileError> {
     File::open(path).map_err(|error| FileError::new("open", path.display(), error))
 }
 
-/// `file` is a second handle of the source, for dropping its pages.
+/// Reads and hashes the first `bytes` of a source. `file` is a second handle of the source, for
+/// dropping its pages from the page cache.
 fn read_source(
     source: &Source,
     file: &File,
@@ -192,20 +189,20 @@ fn read_source(
     })
 }
 
-/// Destination of a write stage.
+/// Directory and name for the file of a write stage.
 #[derive(Debug)]
 pub(crate) struct WritePlace<'a> {
-    /// Directory, open for reading.
+    /// Target directory, open for reading.
     pub(crate) dir: OwnedFd,
     /// Name of the copy's target. An existing file of that name is not modified.
     pub(crate) name: &'a OsStr,
-    /// The peer's key. Together with the name it identifies an interrupted copy that can be
+    /// Public key of the peer. Together with the name it identifies an interrupted copy that can be
     /// resumed.
     pub(crate) peer_key: [u8; 32],
 }
 
-/// Writes `bytes` like a receiver, makes them durable and removes them. The measured time ends when
-/// they are durable.
+/// Writes `bytes` of random data like a receiver, syncs them and deletes the file. The measured
+/// time ends when the data is durable.
 ///
 /// Before the first write, part file and journal briefly have the names of this peer's copy to this
 /// name. A kill at that moment leaves them empty; the next copy or write stage of that name removes
@@ -213,8 +210,8 @@ pub(crate) struct WritePlace<'a> {
 ///
 /// # Errors
 ///
-/// There is too little space, or the name is a directory. Another transfer is writing to that name,
-/// or an interrupted copy to it would lose its resume state. The source is
+/// The file system has too little space, or the name is a directory. Another transfer is writing to
+/// that name, or an interrupted copy to it would lose its resume state. The source is
 /// [`io::ErrorKind::Interrupted`] if `stop` was set.
 pub(crate) fn write_stage(
     place: WritePlace<'_>,
@@ -235,12 +232,12 @@ pub(crate) fn write_stage(
     })
 }
 
-/// Target written from memory.
+/// Copy target that is written from memory, and the progress of its writes.
 struct Writer {
     target: Target,
-    /// Content of each chunk. Random, so that no file system compresses it.
+    /// Random content of each chunk, so that no file system compresses it.
     block: Vec<u8>,
-    /// Chunk hashes as a sender would provide them.
+    /// Hash of each chunk, as a sender would provide it.
     values: Vec<ChainingValue>,
     buffers: BufferPool,
     progress: Mutex<Progress>,
@@ -249,9 +246,9 @@ struct Writer {
 
 #[derive(Default)]
 struct Progress {
-    /// Chunks that are being written or queued.
+    /// Number of chunks that are being written or queued for writing.
     under_way: usize,
-    /// Chunks written since the last sync began.
+    /// Chunks written since the last sync began, with their hashes.
     unsynced: Vec<Subtree>,
     has_ended: bool,
     error: Option<FileError>,
@@ -315,7 +312,7 @@ impl Writer {
         })
     }
 
-    /// Writes all chunks and makes them durable.
+    /// Writes all chunks to the target and makes them durable.
     fn write(&self, stop: &AtomicBool) -> Result<(), FileError> {
         let written = thread::scope(|scope| {
             let syncing = scope.spawn(|| self.sync_now_and_then());
@@ -392,8 +389,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Syncs like a session: when `sync_bytes` were written or `sync_interval` has elapsed since
-    /// the last sync began, one sync at a time.
+    /// Syncs the target like a session: when `sync_bytes` were written or `sync_interval` has
+    /// elapsed since the last sync began, one sync at a time.
     fn sync_now_and_then(&self) -> Result<(), FileError> {
         let SessionConfig {
             sync_bytes,
@@ -438,8 +435,8 @@ impl Writer {
     }
 }
 
-/// Runs `work` for chunks 0 to `count` on several threads, in approximate order. Returns the first
-/// error.
+/// Runs `work` for each chunk index below `count` on several threads, in approximate order. Returns
+/// the first error.
 fn side_by_side(
     count: u64,
     stop: &AtomicBool,
@@ -485,16 +482,16 @@ fn stopped() -> FileError {
         .with_code(FailCode::Cancelled)
 }
 
-/// File name if the order has none.
+/// Name of the target file if the client's order has none.
 const NO_NAME: &str = "nicstripe-bench";
-/// Maximum bytes written for a peer.
+/// Maximum number of bytes that a client can make the daemon write.
 const MOST_WRITTEN: u64 = 64 << 30;
 const TRANSFER: TransferId = TransferId(0);
 const CHUNK_LOG2: u8 = 18;
 const CHUNK_LEN: usize = 1 << CHUNK_LOG2;
-/// Chunks in flight: the credit of one path.
+/// Maximum number of chunks in flight: the credit of one path.
 const MOST_UNDER_WAY: usize = 32;
-/// Thread counts as for copies: see [`crate::file::IoPool`].
+/// Minimum number of threads per stage, as for copies: see [`crate::file::IoPool`].
 const FEWEST_THREADS: usize = 2;
 const MOST_THREADS: usize = 8;
 

@@ -10,59 +10,60 @@ use super::report::{
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum BenchEvent {
-    /// The daemon has queued the benchmark.
+    /// The daemon has queued the benchmark behind others or behind copies.
     Waiting {
-        /// Benchmarks ahead, including the running one; 0 means that it waits for copies to end.
+        /// Number of benchmarks ahead, including the running one; 0 if the benchmark waits for
+        /// copies to end.
         ahead: u32,
-        /// Maximum time until they are done.
+        /// Maximum time until the benchmarks ahead have ended.
         wait: Duration,
     },
-    /// The links are known.
+    /// The session is connected and its links are known.
     Connected {
-        /// All links, ordered by id.
+        /// Links of the session, ordered by id.
         links: Vec<BenchLink>,
     },
-    /// Round trips of an idle link were measured.
+    /// The round trips of a link without load were measured.
     Idle {
-        /// Link id.
+        /// Id of the measured link.
         link: u32,
-        /// Statistics of the round trips.
+        /// Statistics of the link's round-trip times, in microseconds.
         round_trips: RoundTrips,
     },
-    /// Estimated remaining time. Sent before each load; shrinks as loads turn out to be
-    /// unnecessary.
+    /// Estimated remaining time of the benchmark. Sent before each load; shrinks as loads turn out
+    /// to be unnecessary.
     Left(Duration),
-    /// A load begins.
+    /// A load has begun.
     Began {
-        /// Kind of load.
+        /// Links and directions that carry the load.
         phase: Phase,
-        /// Repeat number, from 1.
+        /// Repeat of this load, counted from 1.
         repeat: u32,
-        /// Ids of its links.
+        /// Ids of the loaded links.
         links: Vec<u32>,
     },
-    /// Sample of the current load.
+    /// A sample of the current load was taken.
     Sample {
-        /// Kind of load.
+        /// Links and directions that carry the load.
         phase: Phase,
-        /// Repeat number.
+        /// Repeat of this load, counted from 1.
         repeat: u32,
-        /// Direction.
+        /// Direction of the sampled data.
         way: Direction,
-        /// Sample.
+        /// Received bytes, retransmissions and RTT per link since the previous sample.
         interval: Interval,
         /// Ids of the links, in the order of the interval's values.
         links: Vec<u32>,
     },
-    /// A load has ended.
+    /// A load has ended with these results.
     RunDone(Run),
     /// A sweep point was measured. Sent again with all repeats if the point was measured again.
     Point {
-        /// Swept quantity.
+        /// Quantity that the sweep varies.
         kind: SweepKind,
-        /// Measured point.
+        /// Results of the point.
         point: SweepPoint,
     },
-    /// Remark, in one sentence.
+    /// Remark about the benchmark, in one sentence, such as a skipped part.
     Note(String),
 }

@@ -1,4 +1,5 @@
-//! Evidence about a link from its runs, for `nicstripe_proto::bench::limiter`.
+//! Evidence about a link's bottleneck from its loads, as input of
+//! `nicstripe_proto::bench::limiter`.
 
 use std::time::Duration;
 
@@ -12,18 +13,18 @@ use nicstripe_proto::{
 
 use super::report::{BenchLink, CpuUse, Direction, Ends, Flow, HostFacts, Phase, Run, TcpUse};
 
-/// Measured runs and their environment.
+/// Measured loads with their links, machines and buffer setting.
 #[derive(Clone, Copy)]
 pub(super) struct Measured<'a> {
     pub(super) links: &'a [BenchLink],
     pub(super) runs: &'a [Run],
-    /// Both machines, if known.
+    /// Facts about both machines, if known.
     pub(super) hosts: Option<&'a Ends<HostFacts>>,
     /// Requested socket buffer size, in bytes.
     pub(super) socket_buffer_bytes: Option<u64>,
 }
 
-/// A link's flow in a run, with the run.
+/// A load, and one link's flow in it.
 type Part<'a> = (&'a Run, &'a Flow);
 
 impl<'a> Measured<'a> {
@@ -31,7 +32,7 @@ impl<'a> Measured<'a> {
         self.runs.iter().filter(move |run| run.phase == phase)
     }
 
-    /// Returns the flows of a link in one direction in the loads of a phase.
+    /// Returns the flows of a link in one direction in all loads of a phase.
     pub(super) fn parts(&self, phase: Phase, link: u32, way: Direction) -> Vec<Part<'a>> {
         let parts = self
             .of_phase(phase)
@@ -41,7 +42,8 @@ impl<'a> Measured<'a> {
             .collect()
     }
 
-    /// Returns the flows of a link without other load; for an only link, those of all links.
+    /// Returns the flows of a link without other load; for the only link, also those of the loads
+    /// over all links.
     pub(super) fn alone(&self, link: u32, way: Direction) -> Vec<Part<'a>> {
         let solo = self.parts(Phase::Solo, link, way);
         if !solo.is_empty() || self.links.len() != 1 {
@@ -58,7 +60,7 @@ impl<'a> Measured<'a> {
         )
     }
 
-    /// Returns the evidence from these flows of one link and direction.
+    /// Returns the evidence about one link and direction from these flows.
     pub(super) fn evidence(
         &self,
         link: &BenchLink,
@@ -92,7 +94,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Returns the sender's and the receiver's processor.
+    /// Returns the processor use of the sender and of the receiver.
     fn processors(&self, way: Direction, parts: &[Part<'a>]) -> (Processor, Processor) {
         let client = processor(
             parts,
@@ -111,8 +113,8 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Returns the smallest buffer of the runs. Falls back to twice the requested size, because the
-    /// kernel doubles it.
+    /// Returns the smallest socket buffer of the loads. Falls back to twice the requested size,
+    /// because the kernel doubles it.
     fn buffer(&self, parts: &[Part<'a>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<Buffer> {
         let told = parts
             .iter()
@@ -129,14 +131,14 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// Returns retransmitted bytes as a fraction of sent bytes.
+/// Returns the retransmitted bytes as a fraction of the sent bytes.
 fn loss(parts: &[Part<'_>]) -> Option<f64> {
     ratio(parts, |_, tcp| {
         Some((tcp.retransmitted_bytes?, tcp.sent_bytes?))
     })
 }
 
-/// Returns the sum of a TCP counter; `None` if no run has it.
+/// Returns the sum of a TCP counter over the loads; `None` if no load has it.
 pub(super) fn sum(parts: &[Part<'_>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<u64> {
     let values: Vec<u64> = parts
         .iter()
@@ -164,7 +166,7 @@ fn median_rate(parts: &[Part<'_>]) -> Option<BitRate> {
     median(&as_values(&rates(parts))).map(|rate| BitRate(rate.round() as u64))
 }
 
-/// Returns the ratio of two sums over the runs that have both values.
+/// Returns the ratio of the sums of two values, over the loads that have both.
 fn ratio(parts: &[Part<'_>], of: impl Fn(&Run, &TcpUse) -> Option<(u64, u64)>) -> Option<f64> {
     let pairs: Vec<(u64, u64)> = parts
         .iter()

@@ -1,5 +1,4 @@
-//! Computes the results of one load from the samples of both ends. Pure: takes times and byte
-//! counts as input.
+//! Computes the results of one load from the samples of both ends. Does no I/O and reads no clock.
 //!
 //! [`nicstripe_proto::bench::window`] decides which samples count and if the rate is stable. This
 //! module puts the samples of both ends on one clock and evaluates them in that window.
@@ -14,7 +13,7 @@ use nicstripe_proto::{
 
 use super::report::{CpuUse, Direction, Ends, Flow, Interval, Limiter, TcpUse};
 
-/// Samples of one end in one load, on the client's clock.
+/// Samples of one end in one load, with the offset of its clock to the client's clock.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Track {
     samples: Vec<BenchSample>,
@@ -22,18 +21,18 @@ pub(crate) struct Track {
     offset: i64,
 }
 
-/// A link's paths within a load.
+/// One link in a load, with its paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoadedLink {
-    /// Link id in the report.
+    /// Id of the link in the report.
     pub(crate) id: u32,
-    /// Indices of its paths.
+    /// Indices of the link's paths in the samples.
     pub(crate) paths: Vec<usize>,
-    /// Theoretical maximum, if known.
+    /// Theoretical maximum of the link's goodput in bit/s, if known.
     pub(crate) theory_bps: Option<u64>,
 }
 
-/// Time span on the client's clock, in microseconds since the load began.
+/// Measurement window on the client's clock, in microseconds since the load began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) from: u64,
@@ -55,7 +54,7 @@ impl Window {
     }
 }
 
-/// One direction of a load with the samples of its receiver and sender.
+/// One direction of a load, with the samples of its receiver and its sender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Loading<'a> {
     pub(crate) way: Direction,
@@ -63,8 +62,8 @@ pub(crate) struct Loading<'a> {
     pub(crate) sender: &'a Track,
 }
 
-/// Returns the received bytes at each instant covered by all receivers: for each direction the
-/// paths of all links, in order.
+/// Returns the received bytes of each path at every instant that all receivers' samples cover: for
+/// each direction the paths of all links, in order.
 ///
 /// A single receiver yields its own samples. For two receivers with unaligned samples, the values
 /// in between are interpolated, so that both directions share one window.
@@ -149,7 +148,8 @@ impl Track {
         (0..self.len()).map(|index| self.at(index))
     }
 
-    /// Returns a counter at a time, interpolated between samples; `None` if no sample has it.
+    /// Returns the value of a counter at time `at` (µs on the client's clock), interpolated between
+    /// samples; `None` if the samples lack it.
     fn value(&self, at: u64, counter: impl Fn(&BenchSample) -> Option<u64>) -> Option<u64> {
         let after = self
             .samples
@@ -170,13 +170,13 @@ impl Track {
         Some(v0 + (v1.saturating_sub(v0) as f64 * part).round() as u64)
     }
 
-    /// Returns the bytes received on a path until a time.
+    /// Returns the bytes received on a path by time `at`, in µs on the client's clock.
     fn received(&self, at: u64, path: usize) -> u64 {
         self.value(at, |sample| Some(sample.paths.get(path)?.received))
             .unwrap_or(0)
     }
 
-    /// Returns the number of transfers at this end during the load, if reported.
+    /// Returns the largest number of transfers at this end in any sample of the load, if reported.
     pub(crate) fn transfers(&self) -> Option<u32> {
         self.samples
             .iter()
@@ -184,8 +184,8 @@ impl Track {
             .max()
     }
 
-    /// Returns the increase of a counter in a window. A counter reset by a reconnection counts from
-    /// zero.
+    /// Returns the increase of a counter in a window. If the counter fell because of a
+    /// reconnection, returns its value at the end.
     fn rise(&self, window: Window, counter: impl Fn(&BenchSample) -> Option<u64>) -> Option<u64> {
         let (from, to) = (
             self.value(window.from, &counter)?,
@@ -214,7 +214,7 @@ impl Track {
         self.value(at, |sample| value(sample.paths.get(path)?.tcp.as_ref()?))
     }
 
-    /// Returns the values of a path's gauge in a window.
+    /// Returns the sampled values of a path's TCP gauge in a window.
     fn gauges(
         &self,
         window: Window,
@@ -253,7 +253,8 @@ impl Track {
 }
 
 impl Loading<'_> {
-    /// Returns the interval between the last two samples, with the bytes received by each link.
+    /// Returns the interval between the receiver's last two samples, with the bytes received by
+    /// each link.
     pub(crate) fn last_interval(&self, links: &[LoadedLink]) -> Option<Interval> {
         let before = self.receiver.len().checked_sub(2)?;
         let both = [before, before + 1].map(|index| self.receiver.at(index));
@@ -303,7 +304,7 @@ impl Loading<'_> {
     }
 }
 
-/// Sums the bytes of each path by link.
+/// Sums the bytes of the paths of each link.
 fn by_link(bytes: &[u64], links: &[LoadedLink]) -> Vec<u64> {
     let mut bytes = bytes.iter();
     links
@@ -316,8 +317,8 @@ fn sum(paths: &[usize], of: impl Fn(usize) -> Option<u64>) -> Option<u64> {
     paths.iter().map(|path| of(*path)).sum()
 }
 
-/// Returns the flow of each link and direction in the common window of a load. Their bytes add up
-/// to those of the window.
+/// Returns the flow of each link and direction in the common window of a load. The flows' bytes add
+/// up to those of the window.
 pub(crate) fn flows(ways: &[Loading<'_>], span: &Span, links: &[LoadedLink]) -> Vec<Flow> {
     let bytes = span
         .bytes
@@ -362,7 +363,7 @@ fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Fl
     }
 }
 
-/// Returns the smallest buffer of the connections, by the last sample of the window.
+/// Returns the smallest socket buffer of the paths in bytes, by the last sample of the window.
 fn least_buffer(
     window: Window,
     track: &Track,
@@ -407,7 +408,7 @@ fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {
     })
 }
 
-/// Returns the processor time of both ends in a window.
+/// Returns the processor time of client and daemon in a window.
 pub(crate) fn cpu(window: Window, client: &Track, daemon: &Track) -> Ends<Option<CpuUse>> {
     Ends {
         client: client.cpu(window),
@@ -421,8 +422,8 @@ mod tests {
 
     const MS: u64 = 1000;
 
-    /// Builds a track from times on the other end's clock, which is `ahead` µs behind the local
-    /// one, and received bytes per path.
+    /// Builds a track from pairs of a time (µs on a clock that is `ahead` µs behind the client's)
+    /// and the received bytes per path.
     fn track(ahead: u64, samples: &[(u64, Vec<u64>)]) -> Track {
         let mut track = Track::default();
         for (at_us, received) in samples {
@@ -446,8 +447,8 @@ mod tests {
         track
     }
 
-    /// Builds a track sampled every half second, of paths with constant bytes per sample after a
-    /// number of silent samples.
+    /// Builds a track with a sample every half second. Each path has a number of silent samples,
+    /// then constant bytes per sample.
     fn steady(paths: &[(u64, u64)], samples: u64) -> Track {
         let at = |index: u64| {
             paths
@@ -678,7 +679,7 @@ mod tests {
         assert_eq!(track.transfers(), Some(2));
     }
 
-    /// Returns deterministic pseudo-random numbers below `most` (Knuth's MMIX generator).
+    /// Returns the next pseudo-random number below `most` (Knuth's MMIX generator).
     fn number(state: &mut u64, most: u64) -> u64 {
         *state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -686,7 +687,7 @@ mod tests {
         (*state >> 11) % most
     }
 
-    /// Returns a track of three paths, sampled at irregular times.
+    /// Returns a track of three paths with random bytes, sampled at irregular times.
     fn any_track(seed: &mut u64) -> Track {
         let (mut at, mut had, mut samples) = (0, vec![0; 3], Vec::new());
         for _ in 0..2 + number(seed, 40) {

@@ -1,9 +1,9 @@
-//! Handmade reports.
+//! Handmade benchmark reports for tests.
 
 use super::report::*;
 
 pub(super) const THEORY: u64 = 941_482_444;
-/// Length of the windows, in microseconds.
+/// Length of the measurement windows, in microseconds.
 pub(super) const WINDOW_US: u64 = 3_000_000;
 
 /// Returns a gigabit link from `eth<id>` to `enp<id>`.
@@ -45,14 +45,14 @@ pub(super) fn link(id: u32) -> BenchLink {
     }
 }
 
-/// Returns a link of unknown line rate.
+/// Returns a gigabit link whose line rate neither end knows.
 pub(super) fn link_of_unknown_rate(id: u32) -> BenchLink {
     let mut link = link(id);
     (link.theory_bps, link.theory) = (None, None);
     link
 }
 
-/// Returns the flow of a link that only its cable limits.
+/// Returns the flow of a link at `mbit` Mbit/s that only its cable limits.
 pub(super) fn flow(link: u32, mbit: f64) -> Flow {
     let bytes = (mbit * 1e6 / 8.0 * WINDOW_US as f64 / 1e6) as u64;
     Flow {
@@ -75,7 +75,7 @@ pub(super) fn flow(link: u32, mbit: f64) -> Flow {
     }
 }
 
-/// Returns a flow with modified TCP counters.
+/// Returns a flow at `mbit` Mbit/s with TCP counters modified by `change`.
 pub(super) fn flow_with(link: u32, mbit: f64, change: impl Fn(&mut TcpUse)) -> Flow {
     let mut flow = flow(link, mbit);
     flow.tcp.iter_mut().for_each(change);
@@ -118,7 +118,7 @@ pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
     }
 }
 
-/// Returns six repeats of each link alone and of all together, with these flows.
+/// Returns six repeats of loads with these flows: each link alone, and all links together.
 pub(super) fn runs(alone: &[Flow], together: &[Flow]) -> Vec<Run> {
     let mut runs = Vec::new();
     for repeat in 1..=6 {
@@ -172,7 +172,7 @@ pub(super) fn report(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
     }
 }
 
-/// Returns a report with its summary.
+/// Returns a report with its summary, computed by `conclude`.
 pub(super) fn concluded(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
     let mut report = report(links, runs);
     super::conclude(&mut report);

@@ -1,4 +1,4 @@
-//! Links of a benchmark: groups of paths between one pair of interfaces.
+//! Links of a benchmark: each groups the paths between one pair of interfaces.
 
 use nicstripe_proto::{
     BitRate, PathId,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::session::{BenchPath, LinkRates, all_verified};
 
-/// Links of a session, with the paths of each.
+/// Links of a benchmark's session, with the paths of each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Links {
     pub(super) links: Vec<BenchLink>,
@@ -20,7 +20,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Groups paths into links.
+    /// Groups paths with the same pair of interfaces into links.
     pub(super) fn new(paths: &[BenchPath], here: &BenchFacts, there: &BenchFacts) -> Self {
         let mut groups: Vec<Vec<&BenchPath>> = Vec::new();
         for path in paths {
@@ -53,7 +53,7 @@ impl Links {
         self.links.iter().map(|link| link.id).collect()
     }
 
-    /// Returns the largest number of connections per link.
+    /// Returns the largest number of connections on any link.
     pub(super) fn streams(&self) -> u32 {
         self.paths
             .iter()
@@ -69,8 +69,8 @@ impl Links {
             .copied()
     }
 
-    /// Returns the paths of the given links, concatenated, and the indices that belong to each
-    /// link.
+    /// Returns the paths of the given links, concatenated, and for each link the indices of its
+    /// paths.
     pub(super) fn loaded(&self, ids: &[u32]) -> (Vec<u16>, Vec<LoadedLink>) {
         let (mut all, mut loaded) = (Vec::new(), Vec::new());
         for id in ids {
@@ -152,8 +152,8 @@ fn interface(facts: &BenchFacts, name: &str) -> InterfaceFacts {
     }
 }
 
-/// Returns the inputs of a link's theoretical rate: the slower direction and the size of the
-/// packets that get through.
+/// Returns the inputs of a link's theoretical goodput: the slower direction's rate and the path
+/// MTU.
 fn theory(
     path: &BenchPath,
     ends: &Ends<InterfaceFacts>,
@@ -189,7 +189,7 @@ fn theory(
     })
 }
 
-/// Returns the facts of a machine for the report.
+/// Returns the facts of a machine as a struct of the report.
 pub(super) fn host(facts: &BenchFacts) -> HostFacts {
     HostFacts {
         name: facts.name.clone(),
@@ -212,7 +212,7 @@ mod tests {
 
     const GIGABIT: BitRate = BitRate::from_gbit(1);
 
-    /// Returns a link between interfaces with this MTU and these line and shaper rates.
+    /// Returns a link between interfaces with this MTU and these line and shaper rates, for tests.
     fn link(mtu: u32, rates: LinkRates) -> BenchLink {
         let link = LinkName {
             interface: "eth0".into(),

@@ -1,4 +1,4 @@
-//! Plan of a benchmark.
+//! Plan of a benchmark: the loads, sweeps and disk stages to run.
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use nicstripe_proto::Name;
 
 use super::report::{Phase, PlanSummary, SweepKind};
 
-/// Plan of a benchmark.
+/// Plan of a benchmark: the loads, sweeps and disk stages to run.
 ///
 /// Defaults:
 ///
@@ -19,33 +19,33 @@ use super::report::{Phase, PlanSummary, SweepKind};
 /// - no sweeps, no disks.
 #[derive(Debug, Clone)]
 pub struct BenchPlan {
-    /// Phases to run. `Idle` measures round trips.
+    /// Kinds of load to run. `Idle` measures round trips.
     pub phases: Vec<Phase>,
     /// Maximum duration of one load, without warm-up.
     pub load: Duration,
-    /// Warm-up at the start of each load, which does not count.
+    /// Warm-up at the start of each load; excluded from the results.
     pub warm_up: Duration,
     /// Sampling interval: 20 ms to 1 min.
     pub interval: Duration,
-    /// Minimum and maximum repeats of each load.
+    /// Minimum and maximum number of repeats of each load.
     pub repeats: RangeInclusive<u32>,
     /// True if a load ends once its rate has settled, after at least 3 s.
     pub settle: bool,
-    /// Payload bytes per message, 1 to 256 KiB.
+    /// Payload bytes per message of a load, 1 to 256 KiB.
     pub message_bytes: u32,
     /// Socket buffer size set at both ends, in bytes; `None` leaves it to the kernels.
     pub socket_buffer: Option<u64>,
-    /// Round trips per idle link.
+    /// Number of round trips to measure per link.
     pub pings: u32,
-    /// Additional sweeps.
+    /// Sweeps to run after the loads.
     pub sweeps: Vec<SweepKind>,
-    /// Disks to measure.
+    /// Copy whose disks are measured; `None` measures no disk.
     pub disk: Option<DiskPlan>,
-    /// Time after which no load starts.
+    /// Time since the start of the benchmark after which no load starts; `None` sets no limit.
     pub budget: Option<Duration>,
 }
 
-/// Disks to measure.
+/// Copy from disk to disk whose stages are measured.
 #[derive(Debug, Clone)]
 pub struct DiskPlan {
     /// Local source file; with `reverse`, the local target.
@@ -53,7 +53,7 @@ pub struct DiskPlan {
     /// File at the daemon, relative to its root; `None` uses the local file name. An existing file
     /// is not modified.
     pub name: Option<Name>,
-    /// True for a copy from the daemon to this machine.
+    /// True for a copy from the daemon to the client.
     pub reverse: bool,
     /// Bytes moved by each stage; at most the size of the source. The copy itself is skipped if the
     /// source is larger.
@@ -86,7 +86,7 @@ impl Default for BenchPlan {
 }
 
 impl BenchPlan {
-    /// Returns the plan clamped to the limits of the protocol.
+    /// Returns the plan with each setting clamped to the limits of the protocol.
     pub(super) fn bounded(self) -> Self {
         let (least, most) = (Duration::from_millis(20), Duration::from_secs(60));
         let fewest = (*self.repeats.start()).max(1);
@@ -104,7 +104,7 @@ impl BenchPlan {
         }
     }
 
-    /// Returns the plan's section of the report.
+    /// Returns the plan as a struct of the report.
     pub(super) fn summary(&self, streams: u32) -> PlanSummary {
         let millis = |time: Duration| time.as_millis() as u64;
         PlanSummary {

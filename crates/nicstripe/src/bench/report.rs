@@ -7,58 +7,59 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Name and version of the document.
+/// Name and version of the report's JSON format.
 pub const SCHEMA: &str = "nicstripe-bench-report/1";
 
-/// Result of one benchmark.
+/// Report of one benchmark: plan, machines, links, measurements and summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
-    /// [`SCHEMA`].
+    /// Name and version of the report's format, see [`SCHEMA`].
     pub schema: String,
-    /// Random id, 32 hexadecimal digits.
+    /// Random id of the benchmark, 32 hexadecimal digits.
     pub id: String,
-    /// Start time, RFC 3339 in UTC.
+    /// Start time of the benchmark, RFC 3339 in UTC.
     pub started: String,
-    /// Duration in seconds.
+    /// Duration of the whole benchmark in seconds.
     pub elapsed_s: f64,
-    /// True if the whole plan was measured. An interrupted benchmark has the results up to then.
+    /// True if the whole plan was measured. The report of an interrupted benchmark has the results
+    /// up to the interruption.
     pub complete: bool,
-    /// Version of the program at both ends.
+    /// Program versions of client and daemon.
     pub versions: Ends<String>,
-    /// Plan of the benchmark.
+    /// Plan by which the benchmark ran.
     pub plan: PlanSummary,
-    /// Both machines.
+    /// Facts about the client's and the daemon's machine.
     pub hosts: Ends<HostFacts>,
-    /// Links, ordered by id.
+    /// Measured links, ordered by id.
     pub links: Vec<BenchLink>,
-    /// Loads, in chronological order.
+    /// Completed loads, in chronological order.
     pub runs: Vec<Run>,
-    /// Sweeps over one or two quantities.
+    /// Sweeps over message sizes, buffer sizes, connection counts or MTUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sweeps: Vec<Sweep>,
-    /// Stages of a copy from disk to disk.
+    /// Rates of disk read, network and disk write; absent if no disk was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskReport>,
-    /// Summary of the results.
+    /// Medians, ratios and the bottleneck, computed from all loads.
     pub summary: Summary,
-    /// Comparison with another report.
+    /// Comparison with an earlier report; absent if none was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Comparison>,
 }
 
-/// A value for each end.
+/// A pair of values, one for the client and one for the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize + Known"))]
 pub struct Ends<T> {
-    /// The connecting end.
+    /// Value of the client, the end that connects.
     #[serde(default, skip_serializing_if = "Known::is_unknown")]
     pub client: T,
-    /// The accepting end.
+    /// Value of the daemon, the end that accepts.
     #[serde(default, skip_serializing_if = "Known::is_unknown")]
     pub daemon: T,
 }
 
-/// Value of one end that is omitted from the document if unknown.
+/// Value in [`Ends`] that is omitted from the JSON report if it is unknown.
 pub trait Known {
     /// Returns true if the value is unknown.
     fn is_unknown(&self) -> bool {
@@ -76,35 +77,35 @@ impl<T> Known for Option<T> {
     }
 }
 
-/// Plan of a benchmark, as reported.
+/// Settings of a benchmark, as written to the report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanSummary {
-    /// Phases to run.
+    /// Kinds of load to run.
     pub phases: Vec<Phase>,
     /// Maximum duration of one load in milliseconds, without warm-up.
     pub load_ms: u64,
-    /// Warm-up at the start of each load in milliseconds, which does not count.
+    /// Warm-up at the start of each load in milliseconds; excluded from the results.
     pub warm_up_ms: u64,
     /// Sampling interval in milliseconds.
     pub interval_ms: u64,
-    /// Minimum and maximum repeats of each load.
+    /// Minimum and maximum number of repeats of each load.
     pub repeats: [u32; 2],
-    /// Connections per link.
+    /// Number of TCP connections per link.
     pub streams: u32,
-    /// Payload bytes per message.
+    /// Payload bytes per message of a load.
     pub message_bytes: u64,
-    /// Requested socket buffer size; absent if left to the kernel.
+    /// Requested socket buffer size in bytes; absent if left to the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_buffer_bytes: Option<u64>,
 }
 
-/// Kind of load.
+/// Kind of load: the links and directions that carry data at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Round trips without load.
+    /// No load; measures the round trips of each link.
     Idle,
-    /// One link alone, client to daemon.
+    /// One link at a time, client to daemon.
     Solo,
     /// All links, client to daemon.
     Together,
@@ -112,38 +113,38 @@ pub enum Phase {
     Reverse,
     /// All links, both directions at once.
     Both,
-    /// A pair of links, to detect shared bottlenecks.
+    /// Two links at a time, to detect bottlenecks shared by links.
     Pair,
 }
 
-/// Facts about one machine, as visible from its process.
+/// Hardware and system settings of one machine, as visible from nicstripe's process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// Host name.
+    /// Host name of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Operating system.
+    /// Name and version of the operating system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os: Option<String>,
-    /// Kernel release.
+    /// Kernel release, as reported by uname(2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Processor model.
+    /// Model name of the processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
-    /// Logical processors available to the process.
+    /// Number of logical processors available to the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
-    /// Nominal or current frequency in MHz.
+    /// Nominal or current processor frequency in MHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_mhz: Option<u32>,
-    /// Default congestion control.
+    /// Default TCP congestion control, such as `cubic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
-    /// Largest receive buffer that can be requested (`rmem_max`).
+    /// Largest receive buffer that a socket can request (`rmem_max`), in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_buffer_max_bytes: Option<u64>,
-    /// Largest send buffer that can be requested (`wmem_max`).
+    /// Largest send buffer that a socket can request (`wmem_max`), in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_buffer_max_bytes: Option<u64>,
     /// CPU quota of the control group, in thousandths of one core; absent without a quota.
@@ -151,44 +152,44 @@ pub struct HostFacts {
     pub cpu_quota_millicores: Option<u64>,
 }
 
-/// One link: a pair of interfaces.
+/// Link between two machines: one interface of the client and one of the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchLink {
-    /// Number in this report, from 1.
+    /// Id of the link in this report, from 1.
     pub id: u32,
-    /// Both interfaces.
+    /// Interfaces of the link at client and daemon.
     pub ends: Ends<InterfaceFacts>,
-    /// Addresses of the connections.
+    /// IP addresses of the link's connections at client and daemon.
     pub addresses: Ends<String>,
-    /// Theoretical maximum of the goodput; absent if neither end knows the line rate.
+    /// Theoretical maximum of the goodput in bit/s; absent if neither end knows the line rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theory_bps: Option<u64>,
-    /// Inputs of that computation.
+    /// Line rate, MTU and header sizes from which `theory_bps` was computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theory: Option<TheoryInputs>,
-    /// Round trips without load.
+    /// Statistics of the round trips without load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_idle: Option<RoundTrips>,
-    /// True if packets arrived at the interfaces they were aimed at.
+    /// True if a check found that packets arrive at the interface they were sent to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<bool>,
 }
 
-/// Facts about one interface.
+/// Properties of one network interface.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct InterfaceFacts {
-    /// Interface name.
+    /// Interface name, such as `eth0`.
     pub name: String,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Negotiated line rate, or the rate of a slower shaper.
+    /// Line rate of the interface in bit/s, or the rate of a slower shaper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line_bps: Option<u64>,
-    /// Driver name.
+    /// Name of the kernel driver, such as `ixgbe`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// Half or full duplex.
+    /// Duplex mode: `half` or `full`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplex: Option<String>,
     /// Enabled offloads, by kernel name: `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum`, `sg`.
@@ -199,131 +200,133 @@ pub struct InterfaceFacts {
 /// Inputs of a link's theoretical goodput: `line × (mtu − ip − tcp) / (mtu + 38 + 4·vlan)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TheoryInputs {
-    /// Rate of the slower line in the slower direction.
+    /// Line rate in bit/s, the lower one of both directions.
     pub line_bps: u64,
-    /// Size of the packets that get through, in bytes.
+    /// Path MTU of the link in bytes.
     pub mtu: u32,
-    /// IP version, 4 or 6.
+    /// IP version of the connections, 4 or 6.
     pub ip: u8,
-    /// True if TCP timestamps are on, which take 12 bytes.
+    /// True if TCP timestamps are enabled, which take 12 bytes per packet.
     pub timestamps: bool,
-    /// Number of VLAN tags.
+    /// Number of VLAN tags per Ethernet frame, 4 bytes each.
     pub vlan_tags: u8,
 }
 
-/// Round-trip times in microseconds.
+/// Statistics of round-trip times, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RoundTrips {
-    /// Number of round trips.
+    /// Number of measured round trips.
     pub count: u64,
-    /// Minimum.
+    /// Shortest round trip in microseconds.
     pub min_us: f64,
-    /// Mean.
+    /// Mean round-trip time in microseconds.
     pub avg_us: f64,
-    /// Maximum.
+    /// Longest round trip in microseconds.
     pub max_us: f64,
-    /// Standard deviation.
+    /// Standard deviation of the round-trip times in microseconds.
     pub std_us: f64,
-    /// Median.
+    /// Median round-trip time in microseconds.
     pub p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile of the round-trip times in microseconds.
     pub p99_us: f64,
 }
 
-/// One load.
+/// Results of one load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Kind of load.
+    /// Links and directions that carried the load.
     pub phase: Phase,
-    /// Repeat number, from 1.
+    /// Repeat of this load, counted from 1.
     pub repeat: u32,
-    /// Start of the window on the client's clock, in microseconds since the benchmark began.
+    /// Start of the measurement window on the client's clock, in microseconds since the benchmark
+    /// began.
     pub began_us: u64,
-    /// Length of the window on the receiver's clock: from the end of the warm-up of all links until
-    /// the first sender stopped.
+    /// Length of the measurement window in microseconds on the receiver's clock: from the end of
+    /// the warm-up of all links until the first sender stopped.
     pub window_us: u64,
-    /// True if the rate had settled at the end.
+    /// True if the rate had settled when the load ended.
     pub stable: bool,
-    /// Results per link and direction.
+    /// Results of the load per link and direction.
     pub flows: Vec<Flow>,
-    /// Sum of the flows' bytes in the window, in bit/s.
+    /// Sum of the received bytes of all flows in the measurement window, as a rate in bit/s.
     pub total_bps: u64,
-    /// Processor time of both ends in the window.
+    /// Processor time of client and daemon in the measurement window.
     pub cpu: Ends<Option<CpuUse>>,
-    /// Samples.
+    /// Samples taken during the load, in chronological order per direction.
     pub intervals: Vec<Interval>,
-    /// Transfers of any client at the daemon at any time during the load, which used part of the
-    /// links' capacity.
+    /// Number of transfers of any client that ran at the daemon during the load. They used part of
+    /// the links' capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_transfers: Option<u32>,
 }
 
-/// Direction of a flow.
+/// Direction of the data between client and daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// Client to daemon.
+    /// Data from the client to the daemon.
     ToDaemon,
-    /// Daemon to client.
+    /// Data from the daemon to the client.
     ToClient,
 }
 
-/// Result of one link in one direction in the window of a run.
+/// Result of one link in one direction, in the measurement window of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
-    /// [`BenchLink::id`].
+    /// Id of the link, see [`BenchLink::id`].
     pub link: u32,
-    /// Direction.
+    /// Direction of the data.
     pub way: Direction,
-    /// Received payload bytes, counted by the receiver.
+    /// Payload bytes received in the measurement window, counted by the receiver.
     pub bytes: u64,
-    /// Goodput in bit/s over the window.
+    /// Goodput over the measurement window, in bit/s.
     pub goodput_bps: u64,
-    /// Bytes sent by the sender's interface in the window, headers included.
+    /// Bytes sent by the sender's interface in the measurement window, headers included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_sent_bytes: Option<u64>,
-    /// Bytes received by the receiver's interface in the window, headers included.
+    /// Bytes received by the receiver's interface in the measurement window, headers included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_received_bytes: Option<u64>,
-    /// Statistics of the sender's kernel (TCP_INFO), summed over the link's connections.
+    /// TCP statistics of the sender's kernel (TCP_INFO), combined over the link's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpUse>,
-    /// Bottleneck of this link.
+    /// Bottleneck of this link in this load.
     pub limiter: Limiter,
 }
 
-/// Counters of the sender's kernel in a window.
+/// TCP statistics (TCP_INFO) of one link in a measurement window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpUse {
-    /// Bytes sent, retransmissions included.
+    /// TCP payload bytes sent, retransmissions included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_bytes: Option<u64>,
-    /// Retransmitted bytes.
+    /// Payload bytes that TCP retransmitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
-    /// Time with data to send; mean over several connections.
+    /// Time during which TCP had data to send, in microseconds; mean over the link's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_us: Option<u64>,
-    /// Part of `busy_us` limited by the receiver's window.
+    /// Part of `busy_us` limited by the receive window of the peer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rwnd_limited_us: Option<u64>,
-    /// Part of `busy_us` limited by the send buffer.
+    /// Part of `busy_us` limited by the size of the send buffer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sndbuf_limited_us: Option<u64>,
     /// Mean congestion window over the samples, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwnd_bytes: Option<u64>,
-    /// Mean smoothed RTT over the samples.
+    /// Mean smoothed RTT over the samples, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_avg_us: Option<u64>,
-    /// Maximum smoothed RTT of the samples.
+    /// Maximum smoothed RTT of the samples, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_max_us: Option<u64>,
-    /// Sender's socket buffer at the end of the window, as returned by `getsockopt`; minimum over
-    /// several connections.
+    /// Sender's socket buffer in bytes at the end of the measurement window, as returned by
+    /// `getsockopt`; minimum over the link's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_buffer_bytes: Option<u64>,
-    /// Receiver's socket buffer, likewise.
+    /// Receiver's socket buffer in bytes at the end of the measurement window, as returned by
+    /// `getsockopt`; minimum over the link's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_buffer_bytes: Option<u64>,
 }
@@ -332,7 +335,7 @@ pub struct TcpUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limiter {
-    /// The cable is at capacity, the best case.
+    /// The cable is used to capacity, the best case.
     Cable,
     /// The sending program had no data to send.
     Sender,
@@ -342,171 +345,174 @@ pub enum Limiter {
     ReceiveBuffer,
     /// The sender's socket buffer is too small.
     SendBuffer,
-    /// A processor core or a control group's quota, at either end.
+    /// A processor core, or the CPU quota of a control group, at client or daemon.
     Cpu,
-    /// Packet loss.
+    /// TCP lost packets and retransmitted them.
     Loss,
-    /// A bottleneck shared by links: a bus, a switch.
+    /// A bottleneck shared by several links, such as a bus or a switch.
     Shared,
-    /// The round trip: the window that the systems allow is below bandwidth × delay.
+    /// The TCP window that the systems allow is smaller than bandwidth × delay.
     Window,
-    /// None of these.
+    /// No known bottleneck was detected.
     Unknown,
 }
 
-/// Processor time of one machine in a window.
+/// Processor time of one machine in a measurement window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
-    /// User space, whole machine.
+    /// Time of all processes of the machine in user space, in microseconds.
     pub user_us: u64,
-    /// Kernel without interrupts.
+    /// Time of the whole machine in the kernel without interrupts, in microseconds.
     pub system_us: u64,
-    /// Hard and soft interrupts.
+    /// Time of the whole machine in hard and soft interrupts, in microseconds.
     pub softirq_us: u64,
-    /// This process, user and system.
+    /// Time of the nicstripe process in user space and kernel, in microseconds.
     pub process_us: u64,
-    /// Utilization of the busiest core, 0 to 100.
+    /// Utilization of the busiest core in percent, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_core_pct: Option<f64>,
-    /// Time during which a control group's quota throttled the process.
+    /// Time during which a control group's quota throttled the process, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_us: Option<u64>,
 }
 
-/// One sample of a run, on the receiver's clock. In [`Phase::Both`] the samples of one receiver
+/// One sample of a load, on the receiver's clock. In [`Phase::Both`] the samples of one receiver
 /// follow those of the other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Direction.
+    /// Direction of the sampled data.
     pub way: Direction,
-    /// Start in microseconds since the run began, warm-up included.
+    /// Start of the sample in microseconds since the load began, warm-up included.
     pub t_us: u64,
-    /// Length in microseconds.
+    /// Length of the sample in microseconds.
     pub dt_us: u64,
-    /// Received bytes per link, in the order of the run's flows of this direction.
+    /// Received bytes per link, in the order of the load's flows of this direction.
     pub bytes: Vec<u64>,
-    /// Retransmitted bytes of the sender, in the same order.
+    /// Bytes retransmitted by the sender per link, in the order of `bytes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retransmitted_bytes: Vec<u64>,
-    /// Smoothed RTT at the end of the sample, in the same order.
+    /// Smoothed RTT in microseconds at the end of the sample per link, in the order of `bytes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rtt_us: Vec<u64>,
 }
 
-/// Swept quantity.
+/// Quantity that a sweep varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SweepKind {
-    /// Message sizes, as in NetPIPE.
+    /// Message size, as in NetPIPE.
     Message,
-    /// Socket buffer sizes.
+    /// Socket buffer size.
     Buffer,
-    /// Connections per link.
+    /// Number of TCP connections per link.
     Streams,
-    /// Buffer sizes × connections.
+    /// Every combination of socket buffer size and connection count.
     Grid,
-    /// Packet sizes.
+    /// MTU of the interfaces.
     Mtu,
 }
 
-/// One sweep.
+/// Sweep: a series of measurements that vary one quantity, or two for a grid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// Swept quantity.
+    /// Quantity that the sweep varies.
     pub kind: SweepKind,
-    /// Swept link; absent for all links.
+    /// Id of the measured link; absent if the sweep covers all links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<u32>,
-    /// Points, ordered by size.
+    /// Measured points, ordered by size.
     pub points: Vec<SweepPoint>,
-    /// Start of the plateau: the smallest size that reaches 98 % of the best rate.
+    /// Start of the plateau: the smallest value of the swept quantity that reaches 98 % of the best
+    /// rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plateau: Option<u64>,
-    /// Bandwidth × delay under load in bytes, for a sweep of buffers.
+    /// Bandwidth × delay under load in bytes; only in a sweep of buffer sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bdp_bytes: Option<u64>,
-    /// Half the round trip of messages up to 64 bytes.
+    /// Latency in microseconds: half the round trip of messages up to 64 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<f64>,
-    /// Size that reaches half of the maximum rate.
+    /// Message size in bytes that reaches half of the maximum rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_size_bytes: Option<u64>,
-    /// Mean rate of the best tenth of the points.
+    /// Mean rate of the best tenth of the points, in bit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_decile_bps: Option<u64>,
-    /// Conclusion, in one sentence.
+    /// Recommended setting or conclusion, in one sentence.
     pub advice: String,
-    /// Reason for its end.
+    /// Reason why the sweep ended.
     pub stopped: String,
 }
 
-/// One point of a sweep.
+/// Results for one value of the swept quantity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SweepPoint {
-    /// Bytes or connections; absent for the system's default.
+    /// Value of the swept quantity: bytes, or a number of connections; absent for the system's
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Connections, the second dimension of a grid.
+    /// Number of connections per link, the second dimension of a grid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<u32>,
-    /// Rate over the repeats.
+    /// Median and range of the rate over the repeats, in bit/s.
     pub rate: Spread,
-    /// Time of one message: half a round trip up to 64 KiB, delivery above.
+    /// Time of one message in microseconds: half a round trip up to 64 KiB, one-way delivery above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_us: Option<f64>,
-    /// Processor time of both ends per gigabit, in seconds.
+    /// Processor seconds of both ends together per gigabit of payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_gbit: Option<f64>,
-    /// Buffer size granted by the kernel for a requested `size`.
+    /// Socket buffer size in bytes that the kernel granted for the requested `size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub got_bytes: Option<u64>,
-    /// True if below 90 % of its neighbours, confirmed by a second measurement.
+    /// True if the rate is below 90 % of rates before and after it, confirmed by a second
+    /// measurement.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dropout: bool,
-    /// True if computed instead of measured, for lack of a privilege.
+    /// True if the rate was computed instead of measured, for lack of a privilege.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub computed: bool,
 }
 
-/// Repeats of one rate, in bit/s.
+/// Median and range of a rate over repeated loads, in bit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Median.
+    /// Median rate in bit/s.
     pub median_bps: u64,
-    /// Minimum.
+    /// Lowest rate of the repeats in bit/s.
     pub min_bps: u64,
-    /// Maximum.
+    /// Highest rate of the repeats in bit/s.
     pub max_bps: u64,
     /// Number of repeats.
     pub n: u32,
-    /// True if the repeats agree: see `nicstripe_proto::bench::repeat`.
+    /// True if the rates of the repeats agree, see `nicstripe_proto::bench::repeat`.
     pub stable: bool,
 }
 
-/// Stages of a copy.
+/// Rates of the stages of a copy: disk read, network, disk write and all together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskReport {
     /// Direction of the copy.
     #[serde(default = "to_daemon")]
     pub way: Direction,
-    /// Bytes moved by each stage.
+    /// Number of bytes that each stage moves.
     pub bytes: u64,
-    /// Reading the source without the page cache.
+    /// Rate of reading the source, bypassing the page cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Spread>,
-    /// Memory to memory over all links.
+    /// Rate of the network over all links, from memory to memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Spread>,
-    /// Writing the target, final sync included.
+    /// Rate of writing the target, final sync included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Spread>,
-    /// A copy until it is durable; it is then discarded.
+    /// Rate of a whole copy until it is durable. The copy is then discarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all: Option<Spread>,
     /// Slowest stage: `read`, `network` or `write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrowest: Option<String>,
-    /// File system names.
+    /// Types of the file systems at client and daemon, such as `ext4`.
     pub file_systems: Ends<Option<String>>,
 }
 
@@ -514,109 +520,110 @@ fn to_daemon() -> Direction {
     Direction::ToDaemon
 }
 
-/// Summary of a benchmark.
+/// Medians, ratios and the bottleneck of a benchmark.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Results per link, in the order of `links`.
+    /// Results per link, in the order of [`BenchReport::links`].
     pub links: Vec<LinkSummary>,
-    /// All links, client to daemon.
+    /// Total rate of all links, client to daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub together: Option<Spread>,
-    /// All links, daemon to client.
+    /// Total rate of all links, daemon to client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverse: Option<Spread>,
-    /// Sum of both directions at once.
+    /// Total rate of all links in both directions at once, both directions added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub both: Option<Spread>,
-    /// Mean of the best tenth of the intervals of `together`, each capped at theory.
+    /// Mean of the best tenth of the intervals of `together` in bit/s, each interval capped at
+    /// theory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_decile_bps: Option<u64>,
-    /// Sum of the links' theory; absent if one is unknown.
+    /// Sum of the theoretical goodput of all links in bit/s; absent if that of one link is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theory_bps: Option<u64>,
-    /// `together` ÷ theory.
+    /// Efficiency: `together` ÷ `theory_bps`, 1 if equal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efficiency: Option<f64>,
-    /// `together` ÷ sum of the links alone.
+    /// Scaling: `together` ÷ the sum of the rates of each link alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling: Option<f64>,
-    /// Jain's index of the links' fractions of their own theory (of their rate alone if that is
-    /// unknown).
+    /// Jain's fairness index of the links' rates, each divided by its theory (by its rate alone if
+    /// the theory is unknown).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
-    /// RFC 6349: percentage of sent bytes that are not retransmissions.
+    /// TCP efficiency of RFC 6349: percentage of sent bytes that are not retransmissions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_efficiency_pct: Option<f64>,
-    /// RFC 6349: actual time ÷ theoretical time.
+    /// Transfer time ratio of RFC 6349: actual time ÷ theoretical time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer_time_ratio: Option<f64>,
-    /// RFC 6349: increase of the round trip under load, in percent.
+    /// Buffer delay of RFC 6349: increase of the RTT under load, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer_delay_pct: Option<f64>,
-    /// Processor time of each machine per gigabit in `together`, in seconds.
+    /// Processor seconds of each machine per gigabit of payload in `together`.
     pub cpu_s_per_gbit: Ends<Option<f64>>,
-    /// MHz of processor per Mbit/s, a traditional rule of thumb.
+    /// Processor MHz of each machine per Mbit/s of payload, a traditional rule of thumb.
     pub cpu_mhz_per_mbps: Ends<Option<f64>>,
-    /// Overall bottleneck.
+    /// Bottleneck of all links together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limiter: Option<Limiter>,
-    /// Summary in one sentence that names the links and the machine.
+    /// Summary in one sentence that names the links and the machines.
     pub sentence: String,
 }
 
-/// Summary of one link.
+/// Rates, losses and the bottleneck of one link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkSummary {
-    /// [`BenchLink::id`].
+    /// Id of the link, see [`BenchLink::id`].
     pub link: u32,
-    /// Rate alone.
+    /// Rate of the link without load on the others, in bit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<Spread>,
-    /// Its part of `together`.
+    /// Rate of the link while all links carry data, in bit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub together: Option<Spread>,
-    /// `together` ÷ theory.
+    /// Efficiency of the link: `together` ÷ its theoretical goodput.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efficiency: Option<f64>,
-    /// Retransmitted bytes in `together`, over all repeats.
+    /// Bytes retransmitted on the link in the `together` loads of all repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
-    /// Mean round trip under load.
+    /// Mean smoothed RTT of the link under load, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_loaded_us: Option<u64>,
-    /// Bottleneck in `together`.
+    /// Bottleneck of the link while all links carry data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limiter: Option<Limiter>,
 }
 
-/// Comparison with an earlier report.
+/// Result of comparing a report with an earlier one (the baseline).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Id of the earlier report.
     pub id: String,
-    /// `together` of the earlier report.
+    /// Total rate of all links in the earlier report.
     pub baseline: Spread,
-    /// Change of the median in percent; negative means slower.
+    /// Change of the median rate in percent; negative means slower than before.
     pub change_pct: f64,
-    /// Noise in percent.
+    /// Noise of the rates in percent; a smaller change of the median is not significant.
     pub noise_pct: f64,
-    /// Result of the comparison.
+    /// Verdict of the comparison.
     pub verdict: Verdict,
-    /// Reason why the reports are not comparable.
+    /// Reason why the reports are not comparable; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// Result of a comparison.
+/// Verdict of comparing two benchmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The difference is within the noise.
+    /// The change is within the noise.
     Same,
-    /// Faster beyond the noise.
+    /// The new report is faster, beyond the noise.
     Better,
-    /// Slower beyond the noise.
+    /// The new report is slower, beyond the noise.
     Regression,
-    /// Links, packet sizes, directions or document versions differ.
+    /// The reports differ in links, MTUs, directions or format version.
     NotComparable,
 }

@@ -1,4 +1,4 @@
-//! Runs a benchmark: round trips, loads, sweeps and disks in sequence, into a report that is
+//! Runs a benchmark: round trips, loads, sweeps and disk stages in sequence. The report is
 //! consistent at any time.
 
 use std::{
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{client::Client, error::Error};
 
-/// Running benchmark. Dropping it ends it.
+/// Handle of a running benchmark. Dropping it ends the benchmark.
 #[derive(Debug)]
 pub struct Bench {
     events: mpsc::Receiver<BenchEvent>,
@@ -129,22 +129,22 @@ impl Drop for Bench {
     }
 }
 
-/// Maximum number of unread events.
+/// Maximum number of unread [`BenchEvent`]s in the queue.
 const EVENTS: usize = 4096;
 
-/// Maximum time for the round trips of one link.
+/// Maximum time to measure the round trips of one link.
 const PINGING: Duration = Duration::from_secs(5);
 
-/// Bytes of a round-trip message.
+/// Size of a round-trip message in bytes.
 const PING_BYTES: u64 = 64;
 
-/// Minimum duration of a load that settles; see [`BenchPlan::settle`].
+/// Minimum duration of a load that may end once its rate has settled, see [`BenchPlan::settle`].
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// Part of the daemon's time reserved for the end.
+/// Time at the end of the duration granted by the daemon in which no load starts.
 const TIME_LEFT: Duration = Duration::from_secs(2);
 
-/// State of a running benchmark.
+/// State of a running benchmark at the client.
 pub(super) struct Runner {
     pub(super) client: Client,
     pub(super) plan: BenchPlan,
@@ -152,18 +152,18 @@ pub(super) struct Runner {
     stop: CancellationToken,
     pub(super) began: Instant,
     pub(super) report: BenchReport,
-    /// Benchmark id, shared by all of its sessions.
+    /// Random benchmark id, shared by all sessions of the benchmark.
     pub(super) id: [u8; 16],
     pub(super) links: Links,
     /// Total duration of the completed loads.
     loading: Duration,
-    /// Current load.
+    /// Load in progress: its parameters, its start and the samples so far.
     under_way: Option<(LoadOrder, Instant, Arc<Mutex<Loaded>>)>,
-    /// Time after which nothing new starts.
+    /// Time after which no further measurement starts.
     pub(super) deadline: Option<Instant>,
     /// True if a part of the plan was not measured.
     pub(super) is_short: bool,
-    /// Resources held by the current sweep.
+    /// Session and MTU changes of the current sweep, released at its end.
     pub(super) held: sweep::SweepGuard,
 }
 
@@ -273,19 +273,20 @@ impl Runner {
         let _ = self.events.try_send(BenchEvent::Note(text));
     }
 
-    /// Reports a part of the plan that is skipped, and why.
+    /// Marks the benchmark as incomplete and notes which part is skipped, and why.
     pub(super) fn leave_out(&mut self, what: &str, why: &str) {
         self.is_short = true;
         self.note(format!("{what} skipped: {why}"));
     }
 
-    /// Returns true if nothing new may start.
+    /// Returns true if the deadline has passed, so that no further measurement starts.
     pub(super) fn is_over(&self) -> bool {
         self.deadline
             .is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Returns the duration if every load takes its maximum, for the daemon's queue.
+    /// Returns the maximum duration of the benchmark in seconds, if every load takes its maximum.
+    /// The daemon tells it to clients in the queue.
     fn expected_seconds(&self, links: usize) -> u32 {
         let loads: usize = self
             .plan
@@ -375,8 +376,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Reports the remaining time for `loads` loads and `after`. Assumes the mean duration of the
-    /// loads so far; for the first one, that of a load that settles at once.
+    /// Sends the estimated remaining time: `loads` further loads plus `after`. Assumes the mean
+    /// duration of the completed loads, or before the first one that of a load that settles at
+    /// once.
     pub(super) fn report_time_left(&self, loads: u32, after: Duration) {
         let settled = if self.plan.settle {
             self.plan.load.min(SETTLING)
@@ -395,7 +397,7 @@ impl Runner {
         let _ = self.events.try_send(BenchEvent::Left(left.min(most)));
     }
 
-    /// Runs a planned load. Returns its total rate; `None` if nothing arrived.
+    /// Runs a planned load. Returns its total rate, or `None` if no data arrived.
     async fn load(
         &mut self,
         talk: &mut Control,
@@ -424,7 +426,7 @@ impl Runner {
         Ok(Some(total))
     }
 
-    /// Returns the load of a phase according to the plan.
+    /// Returns the parameters of a load over the links `ids`, from its phase and the plan.
     pub(super) fn order(&self, phase: Phase, repeat: u32, ids: &[u32]) -> LoadOrder {
         let (paths, links) = self.links.loaded(ids);
         LoadOrder {
@@ -443,21 +445,21 @@ impl Runner {
         }
     }
 
-    /// Runs a load; keeps its state so that an interruption does not lose it.
+    /// Runs a load. Keeps its samples in `under_way`, so that an interruption does not lose them.
     async fn run_load(&mut self, talk: &mut Control, order: LoadOrder) -> Result<(), Error> {
         let loaded = Arc::new(Mutex::new(Loaded::default()));
         self.under_way = Some((order.clone(), Instant::now(), loaded.clone()));
         talk.load(&order, &loaded, &self.events).await
     }
 
-    /// Returns the result of the current load.
+    /// Takes the load in progress and returns its results.
     fn take_run(&mut self) -> Option<Run> {
         let (order, began, loaded) = self.under_way.take()?;
         let loaded = std::mem::take(&mut *loaded.lock().unwrap_or_else(PoisonError::into_inner));
         run_of(&order, began.duration_since(self.began), &loaded)
     }
 
-    /// Keeps an interrupted load as a run if its window is long enough.
+    /// Adds an interrupted load to the report if its window is at least [`LEAST_WINDOW`].
     fn finish_partial(&mut self) {
         if let Some(run) = self
             .take_run()
@@ -468,11 +470,11 @@ impl Runner {
     }
 }
 
-/// Minimum window of an interrupted load.
+/// Minimum measurement window of an interrupted load that is reported.
 const LEAST_WINDOW: Duration = Duration::from_secs(1);
 
-/// Builds a run from the samples of both ends; `None` if it has no window yet, or if nothing
-/// arrived in it.
+/// Computes the results of a load from the samples of both ends; `None` if it has no measurement
+/// window yet, or if no data arrived in it.
 pub(super) fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Option<Run> {
     let ways = order.ways(loaded);
     let span = window::common(

@@ -1,5 +1,5 @@
-//! Local measurements for a benchmark: processor time, interface counters, and facts for the
-//! report.
+//! Local measurements for a benchmark: processor time, interface counters, and facts about the
+//! machine.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use nicstripe_link::{
 };
 use nicstripe_proto::message::{BenchFacts, BenchInterface, CpuSample, MAX_CORES, MAX_FACTS};
 
-/// Processor time of a run.
+/// Meter of the processor time since the start of a load.
 #[derive(Debug)]
 pub(crate) struct CpuSampler {
     meter: CpuMeter,
@@ -17,7 +17,8 @@ pub(crate) struct CpuSampler {
 }
 
 impl CpuSampler {
-    /// Starts counting. Created per run, because the process may move to another control group.
+    /// Starts counting. Created for each load, because the process may move to another control
+    /// group.
     pub(crate) fn begin() -> Self {
         let meter = CpuMeter::new();
         Self {
@@ -26,7 +27,8 @@ impl CpuSampler {
         }
     }
 
-    /// Returns the processor time since then; `None` if the system does not report it.
+    /// Returns the processor time since [`CpuSampler::begin`]; `None` if the system does not report
+    /// it.
     pub(crate) fn sample(&self) -> Option<CpuSample> {
         let now = self.meter.read();
         let spent = now.since(&self.first);
@@ -51,12 +53,12 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Received and sent bytes of interfaces, by name.
+/// Indices of the interfaces whose received and sent bytes are counted, by name.
 #[derive(Debug, Default)]
 pub(crate) struct InterfaceCounters(BTreeMap<String, InterfaceIndex>);
 
 impl InterfaceCounters {
-    /// Looks up interfaces by name.
+    /// Looks up the indices of interfaces by name.
     pub(crate) fn of(names: impl Iterator<Item = String>) -> Self {
         let here = interfaces().unwrap_or_default();
         let index = |name: String| {
@@ -76,7 +78,7 @@ impl InterfaceCounters {
     }
 }
 
-/// Returns the facts about this machine and the named interfaces. Takes some milliseconds, more
+/// Returns the facts about this machine and the named interfaces. Takes some milliseconds, longer
 /// with a slow driver.
 pub(crate) fn facts(names: impl Iterator<Item = String>) -> BenchFacts {
     let here = interfaces().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Summarizes the runs of a benchmark. Pure: report structs in, report structs out.
+//! Computes the summary of a benchmark from its loads. Does no I/O.
 
 use nicstripe_proto::{
     BitRate,
@@ -16,7 +16,7 @@ use super::{
     },
 };
 
-/// Returns the summary of these runs over these links.
+/// Returns the summary of these loads over these links.
 ///
 /// Phases that were not measured are absent. The sentence covers [`Phase::Together`], falling back
 /// to reverse, both and solo. It calls the machines client and daemon, because their names are
@@ -37,8 +37,8 @@ pub fn summarise(links: &[BenchLink], runs: &[Run]) -> Summary {
     .summary()
 }
 
-/// Completes a report: sets the bottleneck of each flow of each run, and writes the summary. May be
-/// repeated after further runs.
+/// Completes a report: sets the bottleneck of each flow of each load, and writes the summary. May
+/// be called again after further loads.
 ///
 /// ```
 /// # fn example(report: &mut nicstripe::BenchReport) {
@@ -132,7 +132,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Returns the bottleneck of each flow of a run, from that run only.
+    /// Returns the bottleneck of each flow of a load, judged from that load only.
     fn limiters(&self, run: &'a Run) -> Vec<Limiter> {
         let of_flow = |flow: &'a Flow| {
             let link = self.links.iter().find(|link| link.id == flow.link)?;
@@ -156,7 +156,7 @@ impl<'a> Measured<'a> {
         statistics::Spread::of(&rates).map(Spread::from)
     }
 
-    /// Returns the median rate of a link alone.
+    /// Returns the median rate of a link without load on the others.
     fn alone_rate(&self, link: &BenchLink, way: Direction) -> Option<BitRate> {
         statistics::Spread::of(&rates(&self.alone(link.id, way))).map(|spread| spread.median)
     }
@@ -203,7 +203,7 @@ impl<'a> Measured<'a> {
         metrics::tcp_efficiency_pct(sent, again)
     }
 
-    /// Returns the mean over the links.
+    /// Returns the buffer delay of RFC 6349 in percent, as the mean over the links.
     fn buffer_delay(&self) -> Option<f64> {
         let of_link = |link: &BenchLink| {
             metrics::buffer_delay_pct(self.link(link).rtt_loaded_us? as f64, link.rtt_idle?.min_us)
@@ -244,7 +244,8 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Caps each sample at theory: a sample above it contains data that was buffered on the way.
+    /// Returns the mean of the best tenth of the samples in bit/s. Caps each sample at theory: a
+    /// sample above it contains data that was buffered on the way.
     fn top_decile(&self, theory: Option<BitRate>) -> Option<u64> {
         let most = theory.map_or(f64::INFINITY, |theory| theory.bits_per_second() as f64);
         let rates: Vec<f64> = self
@@ -255,7 +256,8 @@ impl<'a> Measured<'a> {
         statistics::top_decile(&rates).map(|rate| rate.round() as u64)
     }
 
-    /// Returns the overall bottleneck in the most significant phase, and the sentence about it.
+    /// Returns the bottleneck of all links in the most significant phase measured, and the sentence
+    /// about it.
     fn whole(&self) -> Option<(Limiter, String)> {
         let phase = [Phase::Together, Phase::Reverse, Phase::Both, Phase::Solo]
             .into_iter()
@@ -281,7 +283,7 @@ impl<'a> Measured<'a> {
         ))
     }
 
-    /// Returns the bottleneck of a link in a phase; `None` if the link took no part.
+    /// Returns the rate and bottleneck of a link in a phase; `None` if the link took no part.
     fn finding<'n>(
         &self,
         phase: Phase,
@@ -327,7 +329,7 @@ impl<'a> Measured<'a> {
             .collect()
     }
 
-    /// Returns the direction described by the sentence about a phase: the slower one if both were
+    /// Returns the direction that the sentence about a phase describes: the slower one if both were
     /// loaded.
     fn way(&self, phase: Phase) -> Direction {
         let carried = |way: Direction| -> u64 {
@@ -348,14 +350,16 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Returns the expected rate of a link: theory, or its rate alone if that is unknown.
+    /// Returns the expected rate of a link: its theoretical goodput, or its rate alone if that is
+    /// unknown.
     fn expected(&self, link: &BenchLink, way: Direction) -> Option<BitRate> {
         link.theory_bps
             .map(BitRate)
             .or_else(|| self.alone_rate(link, way))
     }
 
-    /// Returns `2 links carry 1.15 Gbit/s from a to b, 60.9 % of theory`.
+    /// Returns the sentence about the total rate, such as `2 links carry 1.15 Gbit/s from a to b,
+    /// 60.9 % of theory`.
     fn claim(&self, phase: Phase, way: Direction, links: &[LinkFinding<'_>]) -> String {
         let Names { sender, receiver } = self.machines(way);
         let carry = if links.len() == 1 {
@@ -415,7 +419,8 @@ impl<'a> Measured<'a> {
         format!("{carry} {total} {direction}{of}")
     }
 
-    /// Returns the reservations about the rate.
+    /// Returns a remark if the rate was measured only once or was not stable, otherwise an empty
+    /// text.
     fn doubt(&self, phase: Phase) -> String {
         match self.spread(phase) {
             Some(spread) if phase != Phase::Solo && spread.n == 1 => "; measured once".into(),
@@ -431,7 +436,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Returns the remark that other transfers used the links.
+    /// Returns a remark if other transfers at the daemon used the links, otherwise an empty text.
     fn disturbance(&self, phase: Phase) -> String {
         let disturbed = self
             .of_phase(phase)
@@ -471,7 +476,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Returns the sentence about the slowest stage of a copy from disk to disk.
+    /// Returns a sentence about the slowest stage of a copy from disk to disk.
     fn disks(&self, disk: &DiskReport) -> Option<String> {
         let Names { sender, receiver } = self.machines(disk.way);
         let rate = |spread: &Spread| format!("{:.1} MB/s", spread.median_bps as f64 / 8e6);
@@ -500,7 +505,7 @@ impl<'a> Measured<'a> {
         ))
     }
 
-    /// Returns the display name of a link: its local interface, and the remote end if that is
+    /// Returns the display name of a link: its local interface, and the remote interface if that is
     /// ambiguous.
     fn name(&self, link: &BenchLink) -> String {
         let ends = &link.ends;
@@ -530,8 +535,8 @@ fn bytes(run: &Run) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// Returns the rates of the samples in the window: the consecutive ones whose time and bytes add up
-/// to the run's. Falls back to all samples.
+/// Returns the rates of the samples in the measurement window: the consecutive ones whose time and
+/// bytes add up to the load's. Falls back to all samples.
 fn rates_in_window(run: &Run) -> Vec<f64> {
     let samples: Vec<(u64, u64)> = run
         .intervals

@@ -1,4 +1,4 @@
-//! Sweeps: measures points in sequence.
+//! Sweeps: series of measurements that vary one or two quantities.
 //!
 //! `nicstripe_proto::bench::sweep` plans the next point, repeated measurements and the end. This
 //! module measures.
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::error::Error;
 
-/// Runs the planned sweeps. A point that cannot be measured is skipped, and its sweep continues.
+/// Runs the planned sweeps. Skips a point that cannot be measured and continues its sweep.
 pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
     let kinds = runner.plan.sweeps.clone();
     for (index, kind) in kinds.iter().copied().enumerate() {
@@ -46,15 +46,15 @@ pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Control) -> Result<()
     Ok(())
 }
 
-/// Sweep in progress.
+/// Sweep in progress: its kind, planner and results.
 #[derive(Debug)]
 struct Swept {
     kind: SweepKind,
     link: Option<u32>,
     planner: Planner,
-    /// True if it ended for lack of time.
+    /// True if the sweep ended because the benchmark's time was over.
     is_late: bool,
-    /// True if a point could not be measured.
+    /// True if a point of the sweep could not be measured.
     is_short: bool,
 }
 
@@ -69,7 +69,7 @@ impl Swept {
         }
     }
 
-    /// Returns true if a part of the plan was not measured.
+    /// Returns true if a part of the sweep was not measured.
     fn is_incomplete(&self) -> bool {
         self.is_late
             || self.is_short
@@ -77,7 +77,7 @@ impl Swept {
             || self.planner.outcome().stopped == Stopped::Budget
     }
 
-    /// Returns the results so far; `None` if nothing was measured.
+    /// Returns the results of the sweep so far; `None` if nothing was measured.
     fn found(&self) -> Option<Sweep> {
         let outcome = self.planner.outcome();
         // Applies even if only the second measurement of slow points was left.
@@ -93,7 +93,7 @@ impl Swept {
         })
     }
 
-    /// Returns the current result of a point.
+    /// Returns the results so far of one point of the sweep.
     fn known(&self, point: &Point) -> Option<SweepPoint> {
         let found = self
             .planner
@@ -131,7 +131,7 @@ impl Runner {
         }
     }
 
-    /// Returns the plan of a sweep; `None` if no link is suitable.
+    /// Prepares a sweep of this kind; `None` if no link is suitable.
     async fn planned(&mut self, kind: SweepKind) -> Option<Swept> {
         let first = *self.links.ids().first()?;
         Some(match kind {
@@ -185,7 +185,8 @@ impl Runner {
         (!is_over).then_some(next)
     }
 
-    /// Passes the result of a point to the planner, and to the events once the point is complete.
+    /// Passes the result of a point to the planner. Sends the point as an event once its repeats
+    /// are complete.
     fn took(&mut self, kind: SweepKind, point: &Point, measured: Result<Measured, Error>) {
         let Some(swept) = self.held.sweep.as_mut() else {
             return;
@@ -216,7 +217,8 @@ impl Runner {
         failure.into_iter().for_each(|text| self.note(text));
     }
 
-    /// Exchanges messages of one size; sends them one way only if they are longer than an echo.
+    /// Measures the time of messages of one size on a path: half a round trip, or one-way delivery
+    /// of messages that are longer than an echo.
     async fn message(
         &self,
         talk: &mut Control,
@@ -250,7 +252,7 @@ impl Runner {
         })
     }
 
-    /// Ends a sweep, releases its resources, and reports its results.
+    /// Ends the current sweep, releases its resources, and adds its results to the report.
     pub(super) async fn end_sweep(&mut self) {
         if let Some(swept) = self.held.end().await {
             self.is_short |= swept.is_incomplete();
@@ -259,7 +261,7 @@ impl Runner {
     }
 }
 
-/// Returns the maximum duration of the plan's sweeps, for the daemon's queue.
+/// Returns the maximum duration of the plan's sweeps, for the estimate that queued clients see.
 pub(super) fn longest(plan: &BenchPlan) -> Duration {
     plan.sweeps.iter().map(|kind| longest_of(*kind, plan)).sum()
 }
@@ -274,7 +276,7 @@ fn longest_of(kind: SweepKind, plan: &BenchPlan) -> Duration {
     }
 }
 
-/// Returns the display name of a point.
+/// Returns the display name of a point, such as `buffers of 65536 bytes`.
 fn named(kind: SweepKind, point: &Point) -> String {
     let size = point.size.map_or_else(
         || "the system default".to_owned(),
@@ -291,13 +293,13 @@ fn named(kind: SweepKind, point: &Point) -> String {
     }
 }
 
-/// Maximum duration of one sweep of messages.
+/// Maximum duration of one sweep of message sizes.
 const MESSAGES_TIME: Duration = Duration::from_secs(60);
 
-/// Time after which a point sends no further message; it keeps the results up to then.
+/// Time after which no further message of a point is sent. The point keeps the results up to then.
 const LONGEST_MESSAGES: Duration = Duration::from_secs(2);
 
-/// Largest packet size considered, in bytes.
+/// Largest MTU that a sweep sets, in bytes.
 const LARGEST_MTU: u32 = 9000;
 
 #[cfg(test)]

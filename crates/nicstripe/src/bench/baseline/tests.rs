@@ -1,7 +1,7 @@
 use super::*;
 use crate::bench::fixture::{flow, link, report, run, runs};
 
-/// Returns a report of one link with these rates, one per repeat.
+/// Returns a report of one link with these rates in Mbit/s, one per repeat.
 fn of_rates(phase: Phase, mbit: &[f64]) -> BenchReport {
     let runs = mbit
         .iter()
@@ -128,7 +128,7 @@ fn reports_of_the_reverse_alone_are_compared_by_it() {
     );
 }
 
-/// SplitMix64, as in nicstripe-sim.
+/// Returns the next pseudo-random number of SplitMix64, as in nicstripe-sim, scaled to 0..1.
 fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -136,7 +136,7 @@ fn uniform(state: &mut u64) -> f64 {
     (mixed ^ (mixed >> 31)) as f64 / u64::MAX as f64
 }
 
-/// Returns a report of six repeats with 1 % of normal noise.
+/// Returns a report of six repeats at `mbit` Mbit/s with normal noise of 1 %.
 fn noisy(state: &mut u64, mbit: f64) -> BenchReport {
     let mut normal = || (0..12).map(|_| uniform(state)).sum::<f64>() - 6.0;
     let rates: Vec<f64> = (0..6).map(|_| mbit * (1.0 + 0.01 * normal())).collect();

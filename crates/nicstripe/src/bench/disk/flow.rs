@@ -1,4 +1,4 @@
-//! Stages of a copy from disk to disk, at both ends, in sequence.
+//! Stages of a copy from disk to disk, run in sequence at both ends.
 
 use std::{
     os::unix::ffi::OsStrExt as _,
@@ -26,10 +26,10 @@ use crate::{
     file::{FileError, open_parent},
 };
 
-/// Measures the disks of a copy: read, network, write and the whole copy, repeated in this order.
+/// Measures the stages of a copy: read, network, write and the whole copy, repeated in this order.
 /// Updates the report after each stage.
 ///
-/// A stage that fails is noted and skipped from then on.
+/// Notes a stage that fails, and skips it from then on.
 pub(in crate::bench) async fn measure(
     runner: &mut Runner,
     talk: &mut Control,
@@ -82,26 +82,26 @@ impl Stage {
     }
 }
 
-/// Stages to measure and their results.
+/// Disk measurement in progress: the plan and the rates of each stage.
 struct Flow {
     plan: DiskPlan,
-    /// Name of the file at the daemon.
+    /// File name of the copy at the daemon.
     name: Name,
-    /// Bytes moved by each stage: initially from the plan, then the size that was read.
+    /// Number of bytes moved by each stage: initially from the plan, then the size that was read.
     bytes: u64,
-    /// Rates per stage.
+    /// Measured rates in bit/s of each stage: read, network, write and the whole copy.
     rates: [Vec<u64>; 4],
     left_out: [bool; 4],
     systems: Ends<Option<String>>,
-    /// Separate session for copies, because a failed one ends its session.
+    /// Separate session for the copies, because a failed copy ends its session.
     copier: Option<Client>,
 }
 
-/// Rate, or the reason why it is missing.
+/// Rate of one stage, or the reason why it was not measured.
 type Measured = Result<BitRate, String>;
 
 impl Flow {
-    /// Returns the minimum repeats of a load, reduced for large files, which take long.
+    /// Returns the minimum number of repeats, reduced for large files, which take long.
     fn repeats(&self, fewest: u32) -> u32 {
         if self.bytes > LARGE {
             fewest.min(MOST_OF_LARGE)
@@ -216,7 +216,7 @@ impl Flow {
         Ok(moved.rate())
     }
 
-    /// Runs a copy like the user's, but discards the result.
+    /// Measures a whole copy from disk to disk, without keeping its target.
     async fn copy(&mut self, runner: &Runner) -> Measured {
         let size = std::fs::metadata(&self.plan.file).map(|found| found.len());
         let is_all = if self.plan.reverse {
@@ -273,7 +273,7 @@ impl Flow {
     }
 }
 
-/// Writes at the local place of such a file.
+/// Writes `bytes` to the local target of a reverse copy, and deletes them.
 fn write_here(file: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     let into = file.join(DIRECTORY_NAME);
     let (dir, name) = open_parent(if file.is_dir() { &into } else { file })?;
@@ -288,7 +288,7 @@ fn write_here(file: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileE
     )
 }
 
-/// Measures memory to memory over all links.
+/// Measures the network rate over all links, from memory to memory.
 async fn network(
     way: Direction,
     repeat: u32,
@@ -314,7 +314,7 @@ async fn network(
         .ok_or_else(|| "nothing arrived".into()))
 }
 
-/// Runs blocking work on a thread; stops it if this future is dropped.
+/// Runs blocking work on a separate thread. Sets the work's stop flag if this future is dropped.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> T + Send + 'static,
 ) -> Option<T> {
@@ -323,17 +323,17 @@ async fn aside<T: Send + 'static>(
     tokio::task::spawn_blocking(move || work(&flag)).await.ok()
 }
 
-/// Maximum time for the daemon's disk.
+/// Maximum time for a disk stage at the daemon.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Maximum duration of a load between two stages.
+/// Maximum duration of a network load between two disk stages.
 const NETWORK_TIME: Duration = Duration::from_secs(3);
 
-/// Size from which a stage takes seconds on any disk, so that noise matters less.
+/// File size in bytes above which a stage takes seconds on any disk, so that noise matters less.
 const LARGE: u64 = 256 << 20;
 
-/// Repeats for large files.
+/// Maximum of the minimum repeats for files larger than [`LARGE`].
 const MOST_OF_LARGE: u32 = 3;
 
-/// File name if the target is a directory.
+/// Name of the written file if the target is a directory.
 const DIRECTORY_NAME: &str = "nicstripe-bench";

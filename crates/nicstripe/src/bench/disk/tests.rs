@@ -25,7 +25,8 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Returns folders in memory and on the disk of temporary files.
+/// Returns temporary folders, one in memory (`/dev/shm`) and one in the system's folder for
+/// temporary files.
 fn folders() -> Vec<tempfile::TempDir> {
     let memory = tempfile::tempdir_in("/dev/shm");
     [memory, tempfile::tempdir()]
@@ -244,7 +245,8 @@ fn a_source_is_read_from_its_disk_and_stays_as_it_is() {
     }
 }
 
-/// Returns the bytes that this process has read from disks; `None` if not reported.
+/// Returns the bytes that this process has read from storage (`read_bytes` of `/proc/self/io`);
+/// `None` if not reported.
 fn read_from_disks() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/io").ok()?;
     text.lines()

@@ -1,4 +1,4 @@
-//! Sweep points that need other connections: each uses a separate session that ends with it.
+//! Sweep points that need other connections than the benchmark's: each uses a separate session.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -28,7 +28,8 @@ use crate::{
     session::BenchPath,
 };
 
-/// Resources of a sweep that must be released however the benchmark ends.
+/// Sweep in progress with its session and MTU changes. They must be released however the benchmark
+/// ends.
 #[derive(Debug, Default)]
 pub(crate) struct SweepGuard {
     pub(super) sweep: Option<Swept>,
@@ -37,7 +38,7 @@ pub(crate) struct SweepGuard {
 }
 
 impl SweepGuard {
-    /// Releases everything. Returns the sweep.
+    /// Closes the separate session and restores the MTUs. Returns the sweep.
     pub(super) async fn end(&mut self) -> Option<Swept> {
         if let Some(apart) = self.apart.take() {
             apart.end().await;
@@ -51,15 +52,15 @@ impl SweepGuard {
     }
 }
 
-/// Session for some points.
+/// Separate session for the points with one buffer size and connection count.
 #[derive(Debug)]
 struct Apart {
-    /// Size and connections of its points.
+    /// Buffer size in bytes and number of connections of the session's points.
     key: (Option<u64>, Option<u32>),
-    /// Connecting task; it outlives a dropped caller, so that the session is still closed.
+    /// Task that connects. It outlives a dropped caller, so that the session is still closed.
     connecting: Option<JoinHandle<Result<Client, Error>>>,
     client: Option<Client>,
-    /// Set once admitted.
+    /// Control connection and links; set once the daemon has admitted the session.
     entered: Option<(Control, Links)>,
 }
 
@@ -84,7 +85,7 @@ impl Apart {
 }
 
 impl Runner {
-    /// Loads all links once with the parameters of a point.
+    /// Loads all links once with the buffer size, connection count or MTU of a point.
     pub(super) async fn load_point(
         &mut self,
         kind: SweepKind,
@@ -147,7 +148,7 @@ impl Runner {
         })
     }
 
-    /// Ensures a session for this point: reuses the current one or opens a new one.
+    /// Ensures that a session for this point exists: reuses the current one or opens a new one.
     async fn enter_apart(
         &mut self,
         kind: SweepKind,
@@ -248,8 +249,8 @@ impl Runner {
     }
 }
 
-/// Fails unless a session has all links of the benchmark, because its points would not be
-/// comparable.
+/// Checks that a session has all links of the benchmark. Its points would not be comparable
+/// otherwise.
 fn has_all(wanted: &[BenchLink], found: &[BenchLink]) -> Result<(), Error> {
     let mut left: Vec<&str> = found
         .iter()
@@ -276,7 +277,8 @@ fn cpu_per_gbit(run: &Run) -> Option<f64> {
     (bytes > 0).then(|| micros as f64 / 1e6 / (bytes as f64 * 8.0 / 1e9))
 }
 
-/// Returns Jain's index over the connections of a link, for the link with the lowest index.
+/// Returns Jain's fairness index over the connections of a link, for the link with the lowest
+/// index.
 fn fairness(order: &LoadOrder, loaded: &Loaded) -> Option<f64> {
     let each = (0..order.paths.len()).map(|path| LoadedLink {
         id: path as u32,
@@ -311,6 +313,6 @@ fn fairness(order: &LoadOrder, loaded: &Loaded) -> Option<f64> {
     order.links.iter().filter_map(of).min_by(f64::total_cmp)
 }
 
-/// Maximum wait for links to come back.
+/// Maximum wait until the links are connected again.
 const LINKS_BACK: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);

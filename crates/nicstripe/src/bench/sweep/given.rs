@@ -1,4 +1,4 @@
-//! Inputs of a sweep: earlier results of the benchmark.
+//! Inputs of a sweep from earlier results of the benchmark: rates, RTTs and packet sizes.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::bench::{
 };
 
 impl Runner {
-    /// Returns the phase of a point's load: that of the benchmark, so reverse only if the benchmark
-    /// measures nothing else.
+    /// Returns the kind of load that measures a sweep point: reverse if the benchmark measures only
+    /// reverse.
     pub(super) fn point_phase(&self) -> Phase {
         let phases = &self.plan.phases;
         if phases.contains(&Phase::Reverse) && !phases.contains(&Phase::Together) {
@@ -27,21 +27,21 @@ impl Runner {
         }
     }
 
-    /// Returns the payload of a full packet of a link, if its MTU is known.
+    /// Returns the payload of a full-size packet of a link in bytes, if the link's MTU is known.
     pub(super) fn segment(&self, link: u32) -> Option<u64> {
         let link = self.report.links.iter().find(|known| known.id == link)?;
         Some(theory(link)?.segment_bytes()).filter(|bytes| *bytes > 0)
     }
 
-    /// Returns the rate of a link alone, towards the daemon.
+    /// Returns the rate of a link without other load, client to daemon.
     pub(super) fn rate_alone(&self, link: u32) -> Option<BitRate> {
         let flows = self.flows_alone(link, Direction::ToDaemon);
         middle(flows.iter().map(|flow| flow.goodput_bps as f64))
             .map(|bps| BitRate(bps.round() as u64))
     }
 
-    /// Returns the largest bandwidth × delay of all links, in bytes. Uses the theoretical or
-    /// measured rate, and the RTT under load or, if not measured, without load.
+    /// Returns the largest bandwidth × delay product of all links, in bytes. Uses the theoretical
+    /// or measured rate, and the RTT under load or, if not measured, without load.
     pub(super) fn bdp(&self) -> Option<u64> {
         let way = if self.point_phase() == Phase::Reverse {
             Direction::ToClient
@@ -73,7 +73,8 @@ impl Runner {
         ))
     }
 
-    /// Returns the flows of a link alone; falls back to those of all links together.
+    /// Returns the flows of a link without other load; falls back to those of the loads over all
+    /// links.
     fn flows_alone(&self, link: u32, way: Direction) -> Vec<&Flow> {
         let of = |phases: [Phase; 2]| -> Vec<&Flow> {
             let runs = self
@@ -93,8 +94,8 @@ impl Runner {
         }
     }
 
-    /// Returns the largest useful buffer of a grid: limited by both systems and by eight times
-    /// bandwidth × delay.
+    /// Returns the largest useful socket buffer of a grid sweep in bytes: limited by both systems
+    /// and by eight times bandwidth × delay.
     pub(super) fn largest_buffer(&self) -> u64 {
         let Ends { client, daemon } = &self.report.hosts;
         let maxima = [client, daemon]
@@ -113,7 +114,7 @@ impl Runner {
         )
     }
 
-    /// Returns the theory of the smallest packet size of all links.
+    /// Returns the theoretical rate parameters of the link with the smallest MTU.
     pub(super) fn narrowest(&self) -> Theory {
         let all = self.report.links.iter().filter_map(theory);
         all.min_by_key(|theory| theory.mtu)
@@ -121,8 +122,8 @@ impl Runner {
     }
 }
 
-/// Returns the theory of a link from its packet size, even with an unknown rate; `None` if the
-/// packet size is unknown.
+/// Returns the theoretical rate parameters of a link from its MTU, even with an unknown line rate;
+/// `None` if the MTU is unknown.
 fn theory(link: &BenchLink) -> Option<Theory> {
     let ends = [link.ends.client.mtu, link.ends.daemon.mtu]
         .into_iter()
@@ -154,7 +155,7 @@ fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
     median(&values.collect::<Vec<_>>())
 }
 
-/// Largest buffer of a grid if bandwidth × delay is small or unknown.
+/// Largest socket buffer of a grid sweep in bytes if bandwidth × delay is small or unknown.
 const LEAST_LARGEST: u64 = 4 << 20;
-/// MTU of interfaces that report none.
+/// Assumed MTU in bytes of interfaces that report none.
 const USUAL_MTU: u32 = 1500;

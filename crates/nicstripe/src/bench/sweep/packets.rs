@@ -1,4 +1,4 @@
-//! Temporary MTUs of the local interfaces while a point is measured.
+//! Temporary MTUs of the local interfaces while a point of an MTU sweep is measured.
 
 use std::time::Duration;
 
@@ -12,16 +12,17 @@ use crate::{
 };
 
 /// Local interfaces of a benchmark's links, whose MTU may be changed. [`Packets::restore`] and drop
-/// restore the original values; after a kill the keeper's helper does.
+/// restore the original values. After a kill, the helper process that changed them restores them.
 #[derive(Debug)]
 pub(super) struct Packets {
     keeper: RouteKeeper,
-    /// Index, name and original MTU.
+    /// Index, name and original MTU of each interface.
     interfaces: Vec<(u32, String, u32)>,
 }
 
 impl Packets {
-    /// Checks the permission to change MTUs; returns the reason if it is missing. Changes nothing.
+    /// Checks the permission to change MTUs and returns the reason if it is missing. Changes
+    /// nothing.
     pub(super) async fn claim(client: &Client, links: &[BenchLink]) -> Result<Self, String> {
         let keeper = client.keeper().ok_or("no record of changes is kept")?;
         if keeper.policy() == RoutePolicy::Never {
@@ -57,8 +58,8 @@ impl Packets {
         Ok(packets)
     }
 
-    /// Caps all interfaces at this MTU: lowers larger ones and restores the others to their
-    /// original value.
+    /// Caps the MTU of all interfaces at `mtu` bytes: lowers larger ones and restores the others to
+    /// their original value.
     pub(super) async fn set(&self, mtu: u32) -> Result<(), Error> {
         for (index, name, own) in &self.interfaces {
             let set = match *own > mtu {
@@ -70,7 +71,7 @@ impl Packets {
         Ok(())
     }
 
-    /// Restores all original values; returns the first error.
+    /// Restores the original MTU of all interfaces; returns the first error.
     pub(super) async fn restore(&self) -> Result<(), Error> {
         let mut first = Ok(());
         for (index, name, _) in &self.interfaces {
@@ -89,5 +90,6 @@ fn failed(name: &str, error: &nicstripe_link::MtuError) -> Error {
     }
 }
 
-/// Time after which the helper restores an MTU by itself, much longer than a point takes.
+/// Time after which the helper process restores an MTU without a request. Much longer than a point
+/// takes.
 const LONGEST: Duration = Duration::from_secs(120);
