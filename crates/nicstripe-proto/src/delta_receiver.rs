@@ -1,5 +1,5 @@
-//! Delta receiver: hashes the existing file and tracks which of its chunks stay. Mirror image of
-//! [`crate::delta_sender`].
+//! Receiving half of a delta transfer (`--delta`): hashes the chunks of the existing file and
+//! tracks which of them stay. Mirror image of [`crate::delta_sender`].
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,29 @@ use crate::{
     message::MAX_VALUES,
 };
 
-/// Most chunks read without a decision of the sender: 1 GiB of file ahead of it, and 300 KiB of
-/// memory.
+/// Limit of chunks that are read and still undecided by the sender: 1 GiB of file in 256 KiB
+/// chunks, and 300 KiB of memory.
 pub(crate) const MOST_UNDECIDED: usize = 4096;
 
-/// Values per message: 16 MiB of file, or 16 ms of a disk at 1 GB/s.
+/// Chunk hashes per message to the sender: 16 MiB of file, or 16 ms of a disk at 1 GB/s.
 const TELL_EVERY: usize = 64;
 
-/// Chunks of the existing file.
+/// Comparison state of each chunk of the existing file.
 ///
-/// A chunk moves from `unread` to `reading`, `untold` and `told`, and leaves when it is kept or
-/// arrives. It must not arrive before it is in `told`: the copy of the old chunk might overwrite
-/// it.
+/// A chunk moves from `unread` to `reading`, `untold` and `told`. It leaves when the sender
+/// confirms it or sends a new version. The new version must not arrive before the chunk is in
+/// `told`: the copy of the old chunk might overwrite it.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaReceiver {
     unread: ChunkSet,
     reading: ChunkSet,
-    /// Values not sent yet; `None` if the read failed.
+    /// Chunk hashes to send to the sender; `None` if the chunk could not be read.
     untold: BTreeMap<ChunkId, Option<ChainingValue>>,
-    /// Values sent.
+    /// Chunk hashes that were sent to the sender and await its decision.
     told: BTreeMap<ChunkId, ChainingValue>,
 }
 
-/// Chunks and their values, in ascending order.
+/// Chunks with their BLAKE3 chaining values (`None` if unreadable), in ascending order.
 pub(crate) type AnnouncedChunks = Vec<(ChunkId, Option<ChainingValue>)>;
 
 impl DeltaReceiver {
@@ -47,7 +47,7 @@ impl DeltaReceiver {
         self.unread.remove(range);
     }
 
-    /// Returns true if the chunk may arrive now.
+    /// Returns true if the sender may send this chunk: its hash was sent, or it is not compared.
     pub(crate) fn may_come(&self, chunk: ChunkId) -> bool {
         !(self.unread.contains(chunk)
             || self.reading.contains(chunk)
@@ -63,14 +63,15 @@ impl DeltaReceiver {
         Some(chunk)
     }
 
-    /// Records the value of a chunk; `None` if the read failed.
+    /// Records the chaining value of a chunk that was read, or `None` if the read failed.
     pub(crate) fn on_read(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
         if self.reading.remove(chunk) > 0 {
             self.untold.insert(chunk, value);
         }
     }
 
-    /// Returns values to send, if there are enough or no read is pending.
+    /// Returns chunk hashes to send to the sender, once `TELL_EVERY` are ready or no read is
+    /// pending.
     pub(crate) fn poll_values(&mut self) -> Option<AnnouncedChunks> {
         if self.untold.is_empty() || !(self.reading.is_empty() || self.untold.len() >= TELL_EVERY) {
             return None;
@@ -86,18 +87,19 @@ impl DeltaReceiver {
         Some(values)
     }
 
-    /// Keeps a chunk that is equal on both ends. Returns its value, or `None` if none was sent.
+    /// Removes a chunk that the sender confirmed as equal. Returns its chaining value, or `None` if
+    /// no value was sent.
     pub(crate) fn on_kept(&mut self, chunk: ChunkId) -> Option<ChainingValue> {
         self.told.remove(&chunk)
     }
 
-    /// Removes a chunk that arrived.
+    /// Removes a chunk that the sender has sent instead.
     pub(crate) fn on_written(&mut self, chunk: ChunkId) {
         self.told.remove(&chunk);
     }
 }
 
-/// Merges consecutive chunks into ranges of first chunk and count.
+/// Merges consecutive chunks into ranges, each as its first chunk and the number of chunks.
 pub(crate) fn ranges_of(chunks: impl Iterator<Item = ChunkId>) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for chunk in chunks {

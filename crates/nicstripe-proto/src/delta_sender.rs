@@ -1,5 +1,5 @@
-//! Delta sender: finds the chunks that are equal at the receiver. Mirror image of
-//! [`crate::delta_receiver`].
+//! Sending half of a delta transfer (`--delta`): finds the chunks that are equal in the receiver's
+//! file. Mirror image of [`crate::delta_receiver`].
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,24 @@ use crate::{
     message::MAX_KEEP,
 };
 
-/// Chunks per keep message: 16 MiB of file, so that the receiver can make them durable during the
-/// transfer.
+/// Equal chunks per `Keep` message: 16 MiB of file, so that the receiver
+/// can make them durable during the transfer.
 const KEEP_EVERY: u64 = 64;
 
-/// Chunks under comparison.
+/// Comparison state of the chunks of a file.
 ///
 /// A chunk moves from `awaited` to `told` and `reading`. It then moves to `kept` if it is equal,
 /// otherwise to the send queue.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaSender {
-    /// Chunks whose values have not arrived.
+    /// Chunks whose hashes the receiver has not sent yet.
     awaited: ChunkSet,
-    /// Values that have arrived. Together with `reading` at most [`MOST_UNDECIDED`].
+    /// Receiver's hashes of chunks not read locally yet. Together with `reading` at most
+    /// [`MOST_UNDECIDED`].
     told: BTreeMap<ChunkId, ChainingValue>,
-    /// Chunks being read locally.
+    /// Receiver's hashes of the chunks being read locally.
     reading: BTreeMap<ChunkId, ChainingValue>,
-    /// Equal chunks not reported to the receiver yet.
+    /// Chunks found equal and not reported to the receiver yet.
     kept: ChunkSet,
 }
 
@@ -38,8 +39,8 @@ impl DeltaSender {
         }
     }
 
-    /// Records the receiver's value of a chunk. Returns false if the value is not expected or the
-    /// limit is reached.
+    /// Records the receiver's hash of a chunk. Returns false if none is expected for this chunk, or
+    /// if [`MOST_UNDECIDED`] is reached.
     pub(crate) fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
         if self.told.len() + self.reading.len() >= MOST_UNDECIDED || self.awaited.remove(chunk) == 0
         {
@@ -55,8 +56,8 @@ impl DeltaSender {
         Some(chunk)
     }
 
-    /// Compares a chunk that was read. Returns true if it is equal, `None` if it was not under
-    /// comparison.
+    /// Compares the local hash of a chunk with the receiver's. Returns true if they are equal,
+    /// `None` if the chunk was not being read.
     pub(crate) fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) -> Option<bool> {
         let same = self.reading.remove(&chunk)? == value;
         if same {
@@ -65,7 +66,8 @@ impl DeltaSender {
         Some(same)
     }
 
-    /// Returns the chunks that the receiver is to keep, if there are enough or no read is pending.
+    /// Returns chunks that the receiver should keep, once `KEEP_EVERY` are ready or no comparison
+    /// is pending.
     pub(crate) fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
         let idle = self.told.is_empty() && self.reading.is_empty();
         if self.kept.is_empty() || !(idle || self.kept.len() >= KEEP_EVERY) {

@@ -50,10 +50,11 @@ pub const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0xee69, 0x6373)
 /// Length of a question or an answer in bytes.
 pub const DATAGRAM_LEN: usize = TEXT_LEN + SIGNATURE_LEN;
 
-/// Most bytes of a host name in an answer.
+/// Maximum length of a host name in an answer, in bytes.
 pub const MOST_HOST: usize = 64;
 
-/// Prefix of the signed text, before the datagram's own bytes.
+/// Prefix of the signed text, which separates it from other uses of the key. The datagram's first
+/// 224 bytes follow.
 pub const DOMAIN: &[u8] = b"nicstripe discovery, version 1\0";
 
 /// Ed25519 public key (RFC 8032).
@@ -69,16 +70,16 @@ pub struct Nonce(pub [u8; 32]);
 /// Query for daemons on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// New random value for each question.
+    /// Random value, new for each question.
     pub nonce: Nonce,
-    /// Public key of the client.
+    /// Ed25519 public key of the client.
     pub key: Key,
-    /// Link-local source address, to which answers are sent.
+    /// Link-local address of the client, from which it asks and to which daemons answer.
     pub address: Ipv6Addr,
 }
 
 impl Question {
-    /// Encodes and signs the question. `sign` gets the text; returns `None` if it fails.
+    /// Encodes the question and signs it with `sign`. Returns `None` if signing fails.
     pub fn encode(
         &self,
         sign: impl FnOnce(&[u8]) -> Option<Signature>,
@@ -118,30 +119,31 @@ impl Question {
 /// Announcement of a daemon on one of its interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Nonce of the question.
+    /// Nonce of the question that this answers.
     pub nonce: Nonce,
-    /// Public key of the daemon.
+    /// Ed25519 public key of the daemon.
     pub key: Key,
-    /// Link-local source address of the answer, on this interface of the daemon.
+    /// Link-local address of the daemon's interface, from which it answers.
     pub address: Ipv6Addr,
     /// TCP port that the daemon listens on; never 0.
     pub port: u16,
-    /// Index of the interface on the daemon.
+    /// Index of the interface on the daemon's machine.
     pub index: u32,
-    /// Name of the interface on the daemon: 1 to 16 bytes without NUL, otherwise arbitrary.
+    /// Name of the interface on the daemon's machine: 1 to 16 bytes without NUL, otherwise
+    /// arbitrary.
     pub interface: Vec<u8>,
-    /// Host name of the daemon: at most [`MOST_HOST`] bytes without NUL. A hint for people without
-    /// any proof; escape it for display.
+    /// Host name of the daemon: at most [`MOST_HOST`] bytes without NUL. Self-declared and
+    /// unverified; escape it for display.
     pub host: Vec<u8>,
-    /// Public key of the client.
+    /// Ed25519 public key of the client that asked.
     pub asker_key: Key,
-    /// Source address of the question.
+    /// Link-local address of the client that asked.
     pub asker_address: Ipv6Addr,
 }
 
 impl Answer {
-    /// Encodes and signs the answer; truncates long names. `sign` gets the text; returns `None` if
-    /// it fails.
+    /// Encodes the answer and signs it with `sign`; truncates long names. Returns `None` if signing
+    /// fails.
     pub fn encode(
         &self,
         sign: impl FnOnce(&[u8]) -> Option<Signature>,
@@ -159,7 +161,7 @@ impl Answer {
         datagram.signed(sign)
     }
 
-    /// Decodes an answer. Returns `None` for any other datagram.
+    /// Decodes an answer. Returns `None` if the datagram is not one.
     pub fn decode(datagram: &[u8]) -> Option<Unverified<Self>> {
         let read = Layout::read(datagram, Kind::Answer)?;
         let key = read.array(KEY);
@@ -182,7 +184,7 @@ impl Answer {
         })
     }
 
-    /// Returns true if this answers `question`.
+    /// Returns true if the answer has the question's nonce, key and address.
     pub fn answers(&self, question: &Question) -> bool {
         self.nonce == question.nonce
             && self.asker_key == question.key
@@ -190,7 +192,7 @@ impl Answer {
     }
 }
 
-/// Message with an unchecked signature.
+/// Question or answer whose signature was not checked yet.
 #[derive(Clone, Debug)]
 pub struct Unverified<T> {
     message: T,
@@ -199,12 +201,12 @@ pub struct Unverified<T> {
 }
 
 impl<T> Unverified<T> {
-    /// Returns the unverified content. Use it only to decide if the signature is worth a check.
+    /// Returns the unverified content. Use it only to decide whether to check the signature.
     pub fn claims(&self) -> &T {
         &self.message
     }
 
-    /// Returns the message if `check` accepts the signature of the text by the key.
+    /// Returns the message if `check`, called with key, signed text and signature, returns true.
     pub fn verified(self, check: impl FnOnce(&Key, &[u8], &Signature) -> bool) -> Option<T> {
         let signature = self.layout.array(SIGNATURE);
         check(&self.key, &self.layout.text(), &signature).then_some(self.message)
@@ -218,11 +220,11 @@ enum Kind {
     Answer = 2,
 }
 
-/// Offset and length of a field in bytes.
+/// Position of a datagram field: offset and length in bytes.
 #[derive(Clone, Copy)]
 struct Field(usize, usize);
 
-/// Datagram with access by field.
+/// Datagram bytes with accessors by field.
 #[derive(Clone, Debug)]
 struct Layout([u8; DATAGRAM_LEN]);
 
@@ -234,7 +236,7 @@ impl Layout {
         layout
     }
 
-    /// Accepts a datagram of the right length, magic, version and kind.
+    /// Returns the layout of a datagram if its length, magic, version and kind are right.
     fn read(datagram: &[u8], kind: Kind) -> Option<Self> {
         let layout = Self(datagram.try_into().ok()?);
         let fits = layout.get(MAGIC) == MAGIC_BYTES
@@ -250,13 +252,13 @@ impl Layout {
         self.get(field).try_into().unwrap_or([0; N])
     }
 
-    /// Reads the address of a neighbour; returns `None` if it is not link-local.
+    /// Reads an IPv6 address; returns `None` if it is not link-local.
     fn address(&self, field: Field) -> Option<Ipv6Addr> {
         let address = Ipv6Addr::from(self.array::<16>(field));
         address.is_unicast_link_local().then_some(address)
     }
 
-    /// Reads bytes up to the first NUL; returns `None` if other bytes follow it.
+    /// Reads a zero-padded text up to the first NUL; returns `None` if a nonzero byte follows it.
     fn padded(&self, field: Field) -> Option<Vec<u8>> {
         let bytes = self.get(field);
         let (text, padding) = bytes.split_at(
@@ -305,7 +307,7 @@ const INTERFACE: Field = Field(144, 16);
 const HOST: Field = Field(160, MOST_HOST);
 const SIGNATURE: Field = Field(TEXT_LEN, SIGNATURE_LEN);
 
-/// Bytes before the signature.
+/// Length in bytes of the datagram before its signature.
 const TEXT_LEN: usize = 224;
 const SIGNATURE_LEN: usize = 64;
 

@@ -13,7 +13,7 @@ use std::fmt;
 /// Any two numbers are allowed; [`end`](Extent::end) detects overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// First byte, counted from the start of the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
@@ -40,8 +40,8 @@ impl fmt::Display for Extent {
 
 /// Index of a chunk in its file, from 0.
 ///
-/// The index is the only address of a chunk on the wire and in the journal. Both ends compute the
-/// offset from the grid.
+/// Messages and the journal refer to a chunk only by its index. Both ends compute its offset from
+/// the grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub u64);
 
@@ -135,11 +135,11 @@ impl fmt::Display for ChunkRange {
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ChunkSet {
-    /// First ID of a range → ID after its last.
+    /// Ranges as (first ID → ID after the last).
     ///
     /// Invariant: no range is empty, and at least one missing chunk lies between two ranges.
     ranges: BTreeMap<u64, u64>,
-    /// Invariant: the sum of the lengths of all ranges.
+    /// Number of chunks in the set. Invariant: equals the sum of the lengths of all ranges.
     len: u64,
 }
 
@@ -220,21 +220,21 @@ impl ChunkSet {
         self.len == 0
     }
 
-    /// Returns the lowest chunk of the set.
+    /// Returns the chunk with the lowest ID, or `None` if the set is empty.
     pub fn first(&self) -> Option<ChunkId> {
         self.ranges
             .first_key_value()
             .map(|(&first, _)| ChunkId(first))
     }
 
-    /// Returns the highest chunk of the set.
+    /// Returns the chunk with the highest ID, or `None` if the set is empty.
     pub fn last(&self) -> Option<ChunkId> {
         self.ranges
             .last_key_value()
             .map(|(_, &end)| ChunkId(end - 1))
     }
 
-    /// Returns the maximal ranges of the set in ascending order.
+    /// Returns the ranges of the set in ascending order, each as long as possible.
     pub fn ranges(&self) -> Ranges<'_> {
         Ranges(self.ranges.iter())
     }
@@ -328,7 +328,7 @@ impl ExactSizeIterator for Ranges<'_> {}
 #[derive(Clone, Debug)]
 pub struct Gaps<'a> {
     ranges: btree_map::Range<'a, u64, u64>,
-    /// First ID not examined yet. Invariant: `next <= end`.
+    /// First chunk ID not examined yet. Invariant: `next <= end`.
     next: u64,
     end: u64,
 }
@@ -354,7 +354,7 @@ impl Iterator for Gaps<'_> {
     }
 }
 
-/// The caller guarantees `first <= end`.
+/// Returns the range `first..end`. The caller guarantees `first <= end`.
 const fn from_bounds(first: u64, end: u64) -> ChunkRange {
     ChunkRange {
         first: ChunkId(first),
@@ -533,7 +533,8 @@ mod tests {
         (0..SPAN, 0..SPAN / 3).prop_map(|(first, count)| range(first, count))
     }
 
-    /// Positions of the model's small ID space: at the start, across 2³², and at the upper cut.
+    /// Generates base IDs for the model's small ID space: at zero, around 2³², and at the upper
+    /// limit.
     fn bases() -> impl Strategy<Value = u64> {
         prop_oneof![
             Just(0),

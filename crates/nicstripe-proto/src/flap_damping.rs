@@ -9,50 +9,51 @@
 
 use std::time::{Duration, Instant};
 
-/// Stable time after which earlier outages are forgotten.
+/// Uninterrupted uptime of a path after which its earlier outages no longer count.
 ///
 /// Ten times the interval seen with a loose contact. A rebooting switch takes longer and then stays
 /// up (picked by eye).
 pub const STEADY_AFTER: Duration = Duration::from_secs(10);
 
-/// Outages, each within [`STEADY_AFTER`] of the previous one, that mark a path as flapping.
-/// Replugging a cable once, or moving it to another port, does not.
+/// Consecutive outages, each within [`STEADY_AFTER`] of the previous one, after which a path counts
+/// as flapping. Replugging a cable once, or moving it to another port, does not.
 pub const UNSTEADY_FROM: u32 = 3;
 
-/// Quarantine after the second damaged chunk; doubles with each further one. The first only ends
-/// the connection.
+/// Quarantine after the second damaged chunk; doubles with each further one. The first damaged
+/// chunk only ends the connection.
 pub const QUARANTINE_FIRST: Duration = Duration::from_secs(2);
 
-/// Longest quarantine. A path that damages every chunk then delivers five in its first minute and
-/// one a minute afterwards.
+/// Upper limit of a quarantine. A path that damages every chunk delivers five damaged chunks in its
+/// first minute and one a minute afterwards.
 pub const QUARANTINE_LONGEST: Duration = Duration::from_secs(60);
 
-/// Most damages counted; reached at the longest quarantine.
+/// Upper limit of the damage counter, at which the quarantine is longest.
 ///
-/// Each [`STEADY_AFTER`] without damage outside of quarantine forgives one. A link with fewer than
-/// six a minute stays in use; one with ten does not.
+/// Each [`STEADY_AFTER`] without damage outside of quarantine lowers the counter by one. A link
+/// with fewer than six damaged chunks a minute stays in use; one with ten does not.
 const MOST_REMEMBERED: u32 = 6;
 
-/// Outages and damages of a path, over all of its connections.
+/// History of outages and damaged data of a path, over all of its connections.
 #[derive(Debug, Default)]
 pub(crate) struct FlapDamping {
-    /// Start of the current stable time.
+    /// Time since which the path is up; `None` during an outage.
     since: Option<Instant>,
-    /// Consecutive outages, each soon after the previous one.
+    /// Number of outages, each within [`STEADY_AFTER`] of the previous one.
     troubles: u32,
-    /// Damaged chunks or connections not forgiven; at most [`MOST_REMEMBERED`].
+    /// Number of damaged chunks or connections, less those forgiven; at most [`MOST_REMEMBERED`].
     damaged: u32,
-    /// End of the quarantine.
+    /// End of the latest quarantine.
     quarantined_until: Option<Instant>,
 }
 
 impl FlapDamping {
-    /// Records that the path is open after an outage.
+    /// Records that the path is up after an outage.
     pub(crate) fn on_open(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
-    /// Records a loss or silence. Returns true if the path starts to flap.
+    /// Records an outage, either silence or a lost connection. Returns true if the path has just
+    /// become a flapping one.
     pub(crate) fn on_trouble(&mut self, now: Instant) -> bool {
         // A path that is suspect and then lost counts once.
         let Some(since) = self.since.take() else {
@@ -65,7 +66,7 @@ impl FlapDamping {
         self.troubles == UNSTEADY_FROM
     }
 
-    /// Records damaged data. Returns the length of the quarantine, zero after the first damage.
+    /// Records damaged data. Returns the duration of the quarantine, zero after the first damage.
     pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
         // Counted from the end of a quarantine: only a path that carries data can prove itself
         // clean.
@@ -87,7 +88,8 @@ impl FlapDamping {
         pause
     }
 
-    /// Returns true if the path is flapping.
+    /// Returns true if the path is flapping: [`UNSTEADY_FROM`] outages, and not up for
+    /// [`STEADY_AFTER`] since.
     pub(crate) fn is_unsteady(&self, now: Instant) -> bool {
         let is_up_for_long = self
             .since
@@ -95,7 +97,7 @@ impl FlapDamping {
         self.troubles >= UNSTEADY_FROM && !is_up_for_long
     }
 
-    /// Returns the end of the quarantine, if it lies in the future.
+    /// Returns the end of the quarantine if it has not passed.
     pub(crate) fn quarantined_until(&self, now: Instant) -> Option<Instant> {
         self.quarantined_until.filter(|until| *until > now)
     }
@@ -112,7 +114,7 @@ mod tests {
 
     const SEC: Duration = Duration::from_secs(1);
 
-    /// Lets the path come up for `there` and go down for a second, `times` times.
+    /// Simulates `times` cycles in which the path is up for `there` and down for a second.
     fn flap(path: &mut FlapDamping, now: &mut Instant, there: Duration, times: u32) {
         for _ in 0..times {
             path.on_open(*now);

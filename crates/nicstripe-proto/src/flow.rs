@@ -7,39 +7,41 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::{extent::ChunkId, session::TransferId, units::BitRate};
 
-/// Read-ahead time: covers a wake-up and a read on a busy machine, with a margin (picked by eye).
+/// Transmit time of the chunks read ahead of the socket: covers a wake-up and a read on a busy
+/// machine, with a margin (picked by eye).
 const AHEAD: Duration = Duration::from_millis(10);
 
-/// Fewest and most chunks of read-ahead. With two, one is sent while the next is read; 16 × 256 KiB
-/// is 4 MiB of memory per path.
+/// Minimum and maximum number of chunks to read ahead. With two, one is sent while the next is
+/// read; 16 × 256 KiB is 4 MiB of memory per path.
 const AHEAD_BOUNDS: (u64, u64) = (2, 16);
 
-/// Read-ahead in chunks for a path of unknown rate; equals its first assignment.
+/// Number of chunks to read ahead for a path of unknown rate; equals its first assignment.
 ///
 /// With 16, a path of 10 Mbit/s buffered 3.4 s of data before its rate was known.
 const FIRST_AHEAD: u64 = crate::stripe::FIRST_ASSIGNMENT;
 
-/// Frame counters of one connection; [`Flow::next_connection`] returns those of the next.
+/// Counters of data frames on one connection, for flow control in both directions.
 ///
-/// Invariants: sent + reading ≤ credit; frames granted but not arrived plus frames held ≤ window.
+/// Invariants: `sent + reading ≤ credit`; frames granted but not arrived plus frames held ≤ window.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// Chunks handed out to be read for this connection, frame not begun.
+    /// Chunks that are being read for this connection and whose frames have not begun.
     reading: BTreeSet<(TransferId, ChunkId)>,
-    /// Frames begun and not fully written to the kernel.
+    /// Number of frames begun and not completely written to the socket.
     unflushed: u64,
     sent: u64,
-    /// Total frames permitted by the peer.
+    /// Total number of frames that the peer permits on this connection.
     credit: u64,
     arrived: u64,
-    /// Frames that arrived on this or an earlier connection of the path and still occupy memory.
+    /// Number of frames from this and earlier connections of the path that still occupy receive
+    /// memory.
     held: u64,
-    /// Total frames permitted to the peer.
+    /// Total number of frames that the peer may send on this connection.
     granted: u64,
 }
 
 impl Flow {
-    /// Returns the counters of the path's next connection; only the memory in use carries over.
+    /// Returns the counters for the path's next connection; only the occupied memory carries over.
     pub(crate) fn next_connection(&self) -> Self {
         Self {
             held: self.held,
@@ -47,8 +49,8 @@ impl Flow {
         }
     }
 
-    /// Returns true if one more chunk may be handed out, for a path of `rate` and `window` chunks
-    /// of memory.
+    /// Returns true if another chunk may be read for a path with this rate and a limit of `window`
+    /// chunks: the read-ahead is not full, and the peer's credit suffices.
     pub(crate) fn may_hand_out(
         &self,
         rate: Option<BitRate>,
@@ -65,18 +67,18 @@ impl Flow {
         reading + self.unflushed < ahead && self.sent + reading < self.credit
     }
 
-    /// Returns true if credit is used up, after the peer has granted some.
+    /// Returns true if the peer has granted credit and all of it is used.
     pub(crate) fn is_out_of_credit(&self) -> bool {
         self.credit > 0 && self.sent + self.reading.len() as u64 >= self.credit
     }
 
-    /// Counts a chunk handed out to be read.
+    /// Counts a chunk whose read begins.
     pub(crate) fn on_handed_out(&mut self, transfer: TransferId, chunk: ChunkId) {
         self.reading.insert((transfer, chunk));
     }
 
-    /// Removes a chunk that was read. Returns false if it belongs to an earlier connection and must
-    /// not be sent.
+    /// Removes a chunk whose read is done. Returns false if the read began for an earlier
+    /// connection, so that the chunk must not be sent.
     pub(crate) fn on_read(&mut self, transfer: TransferId, chunk: ChunkId) -> bool {
         self.reading.remove(&(transfer, chunk))
     }
@@ -86,27 +88,28 @@ impl Flow {
         self.unflushed += 1;
     }
 
-    /// Forgets the pending reads of a transfer.
+    /// Removes the pending reads of a transfer that has ended.
     pub(crate) fn on_transfer_ended(&mut self, transfer: TransferId) {
         self.reading.retain(|(its, _)| *its != transfer);
     }
 
-    /// Counts a frame fully written to the kernel.
+    /// Counts a frame that was completely written to the socket.
     pub(crate) fn on_flushed(&mut self) {
         self.unflushed = self.unflushed.saturating_sub(1);
     }
 
-    /// Returns the frames begun and not fully written to the kernel; the next frame waits for them.
+    /// Returns the number of frames begun and not completely written to the socket. The next frame
+    /// waits for them.
     pub(crate) fn unflushed(&self) -> u64 {
         self.unflushed
     }
 
-    /// Raises the credit to `frames` in total.
+    /// Raises the total credit to `frames`; a lower value has no effect.
     pub(crate) fn on_credit(&mut self, frames: u64) {
         self.credit = self.credit.max(frames);
     }
 
-    /// Counts a frame that arrived; returns true if it was within the credit.
+    /// Counts a frame that arrived. Returns false if it exceeds the credit granted to the peer.
     pub(crate) fn on_arrived(&mut self) -> bool {
         self.arrived += 1;
         self.arrived <= self.granted
@@ -116,23 +119,23 @@ impl Flow {
         self.arrived
     }
 
-    /// Counts a frame that occupies memory until [`Flow::on_released`].
+    /// Counts a received frame that occupies memory until [`Flow::on_released`].
     pub(crate) fn on_held(&mut self) {
         self.held += 1;
     }
 
-    /// Releases the memory of a frame, from any connection of the path.
+    /// Counts the release of a received frame's memory, from any connection of the path.
     pub(crate) fn on_released(&mut self) {
         self.held = self.held.saturating_sub(1);
     }
 
-    /// Returns the frames that occupy memory.
+    /// Returns the number of received frames that occupy memory.
     pub(crate) fn held(&self) -> u64 {
         self.held
     }
 
-    /// Returns the chunks that occupy memory or may do so: frames held, frames the peer may send,
-    /// and chunks on their way to the socket.
+    /// Returns the number of chunks in memory, now or soon: frames held, frames that the peer may
+    /// still send, and chunks being read or written to the socket.
     pub(crate) fn committed(&self) -> u64 {
         self.held
             + self.granted.saturating_sub(self.arrived)
@@ -140,7 +143,8 @@ impl Flow {
             + self.unflushed
     }
 
-    /// Returns the credit to grant, if it gains at least a quarter of `window` frames.
+    /// Returns the new total credit for the peer if it is at least a quarter of `window` higher
+    /// than the old one.
     pub(crate) fn credit_due(&self, window: u64) -> Option<u64> {
         let fresh = self.arrived + window.saturating_sub(self.held);
         (fresh >= self.granted + (window / 4).max(1)).then_some(fresh)

@@ -26,44 +26,44 @@ use crate::{
 /// Length of a frame header in bytes.
 pub const HEADER_LEN: usize = 8;
 
-/// Length of a data frame's fixed part in bytes: transfer, reserved, chunk, chaining value.
+/// Length of a data frame's fixed part in bytes: transfer, reserved, chunk index, chaining value.
 pub const DATA_HEADER_LEN: usize = 48;
 
-/// Most payload in one data frame: 256 KiB.
+/// Maximum payload of a data frame in bytes: 256 KiB.
 ///
 /// A sender can change its schedule only between frames; at 10 Mbit/s one takes 0.2 s.
 pub const MAX_PAYLOAD: usize = 256 * 1024;
 
-/// Most bytes in a control message: 64 KiB.
+/// Maximum length of a control message in bytes: 64 KiB.
 pub const MAX_CONTROL: usize = 64 * 1024;
 
-/// Length of a load frame's fixed part in bytes: run, reserved.
+/// Length of a load frame's fixed part in bytes: run ID, reserved.
 pub const LOAD_HEADER_LEN: usize = 8;
 
-/// Most payload in one load frame: 256 KiB, equal to a chunk, so that a load costs as much as a
-/// copy.
+/// Maximum payload of a load frame in bytes: 256 KiB, equal to a chunk, so that a benchmark costs
+/// as much CPU time as a copy.
 pub const MAX_LOAD: usize = 256 * 1024;
 
 /// Length of an echo frame's fixed part in bytes: token, flags, reserved.
 pub const ECHO_HEADER_LEN: usize = 16;
 
-/// Most payload in one echo frame: 64 KiB.
+/// Maximum payload of an echo frame in bytes: 64 KiB.
 pub const MAX_ECHO: usize = 64 * 1024;
 
-/// Most chunk ranges in one acknowledgement.
+/// Maximum number of chunk ranges in one acknowledgement.
 pub const MAX_ACK_RANGES: usize = 64;
 
-/// Frame types; the only definition of their numbers.
+/// Type of a frame; the discriminant is its number on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameType {
-    /// First frame of the client: names the session and path of the connection.
+    /// First frame of the client; names the session and path of the connection.
     Hello = 1,
     /// The daemon's answer to [`FrameType::Hello`].
     Welcome = 2,
-    /// The daemon's rejection of a [`FrameType::Hello`]; the connection ends.
+    /// The daemon's rejection of a [`FrameType::Hello`], before it closes the connection.
     Refuse = 3,
-    /// A numbered control message.
+    /// Control message with a sequence number.
     Control = 4,
     /// Cumulative acknowledgement of control messages.
     ControlAck = 5,
@@ -71,15 +71,15 @@ pub enum FrameType {
     Data = 6,
     /// Acknowledgement of chunks that were verified and written.
     Ack = 7,
-    /// Total data frames that may be sent on this connection.
+    /// Flow control: total number of data frames that may be sent on this connection.
     Credit = 8,
     /// Keep-alive and RTT measurement.
     Heartbeat = 9,
-    /// End of the session; nothing follows on this connection.
+    /// End of the session; the last frame on a connection.
     Close = 10,
-    /// Payload of a benchmark run, counted and dropped.
+    /// Payload of a benchmark, which the receiver counts and drops.
     Load = 11,
-    /// Benchmark request that is answered at once, or its reply.
+    /// Request of a latency benchmark, or the immediate reply to one.
     Echo = 12,
 }
 
@@ -123,7 +123,7 @@ impl FrameType {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// Returns the longest body of the type in bytes.
+    /// Returns the maximum length of a body of this type, in bytes.
     pub fn max_body(self) -> usize {
         match self {
             Self::Hello | Self::Welcome => 32 * 1024,
@@ -139,7 +139,7 @@ impl FrameType {
         }
     }
 
-    /// Returns the shortest body of the type in bytes.
+    /// Returns the minimum length of a body of this type, in bytes.
     fn min_body(self) -> usize {
         match self {
             Self::Hello | Self::Welcome | Self::Refuse => 1,
@@ -157,12 +157,12 @@ impl FrameType {
 
 const ACK_RANGE_LEN: usize = 16;
 
-/// Fixed part of a data frame.
+/// Fixed part of a data frame, which precedes the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataHeader {
-    /// Transfer of the chunk.
+    /// ID of the transfer that the chunk belongs to.
     pub transfer: TransferId,
-    /// Chunk number; the transfer's grid determines its offset.
+    /// Index of the chunk; the transfer's grid determines its offset.
     pub chunk: ChunkId,
     /// BLAKE3 chaining value of the chunk as the sender read it.
     pub value: ChainingValue,
@@ -171,18 +171,18 @@ pub struct DataHeader {
     /// Uncompressed length in bytes if the payload is a zstd frame, which must be shorter; 0 if the
     /// payload is the chunk itself.
     pub raw_len: u32,
-    /// True for the last chunk; used only if the transfer's length is unknown.
+    /// True for the final chunk of a stream; used only if the transfer's length is unknown.
     pub last: bool,
 }
 
-/// Bits of [`DataHeader::raw_len`] in the second field of the body.
+/// Mask of [`DataHeader::raw_len`] in the second 32-bit field of the body.
 const RAW_LEN_BITS: u32 = (1 << 20) - 1;
 
-/// Bit of [`DataHeader::last`] in the same field.
+/// Mask of [`DataHeader::last`] in the second 32-bit field of the body.
 const LAST: u32 = 1 << 31;
 
 impl DataHeader {
-    /// Returns the length of the chunk in bytes.
+    /// Returns the uncompressed length of the chunk in bytes.
     pub fn chunk_len(&self) -> u32 {
         if self.raw_len == 0 {
             self.len
@@ -191,7 +191,7 @@ impl DataHeader {
         }
     }
 
-    /// Returns the header for a compressed payload of `len` bytes, less than the chunk's length.
+    /// Returns the header for the chunk compressed to `len` bytes, fewer than its own length.
     pub fn packed(self, len: u32) -> Self {
         Self {
             len,
@@ -200,7 +200,7 @@ impl DataHeader {
         }
     }
 
-    /// Appends the frame header and the fixed part; `len` bytes of payload must follow.
+    /// Appends the frame header and the fixed part. The caller appends `len` bytes of payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Data, DATA_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.transfer.0.to_le_bytes());
@@ -234,17 +234,17 @@ impl DataHeader {
     }
 }
 
-/// Fixed part of a load frame.
+/// Fixed part of a load frame, which precedes the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadHeader {
-    /// Run of the load.
+    /// ID of the benchmark run that sends the load.
     pub run: u32,
     /// Length of the payload in bytes, 1 to [`MAX_LOAD`].
     pub len: u32,
 }
 
 impl LoadHeader {
-    /// Appends the frame header and the fixed part; `len` bytes of payload must follow.
+    /// Appends the frame header and the fixed part. The caller appends `len` bytes of payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Load, LOAD_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.run.to_le_bytes());
@@ -259,22 +259,22 @@ impl LoadHeader {
     }
 }
 
-/// Fixed part of an echo frame.
+/// Fixed part of an echo frame, which precedes the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoHeader {
-    /// Identifier chosen by the requester.
+    /// Identifier chosen by the requester, repeated in the reply.
     pub token: u64,
-    /// True for a reply. Otherwise it requests a reply of equal token and length.
+    /// True for a reply; false for a request, whose reply has the same token and length.
     pub reply: bool,
     /// Length of the payload in bytes, at most [`MAX_ECHO`].
     pub len: u32,
 }
 
-/// Bit of [`EchoHeader::reply`] in the second field of the body.
+/// Mask of [`EchoHeader::reply`] in the second field of the body.
 const REPLY: u32 = 1;
 
 impl EchoHeader {
-    /// Appends the frame header and the fixed part; `len` bytes of payload must follow.
+    /// Appends the frame header and the fixed part. The caller appends `len` bytes of payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Echo, ECHO_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.token.to_le_bytes());
@@ -297,55 +297,56 @@ impl EchoHeader {
     }
 }
 
-/// Complete frame, except for data, load and echo frames.
+/// Decoded frame of any type except data, load and echo, whose payload is streamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// Frame of type [`FrameType::Hello`]; an encoded [`crate::message::Hello`].
+    /// First frame of the client: an encoded [`crate::message::Hello`].
     Hello(Vec<u8>),
-    /// Frame of type [`FrameType::Welcome`]; an encoded [`crate::message::Welcome`].
+    /// The daemon's answer to a hello: an encoded [`crate::message::Welcome`].
     Welcome(Vec<u8>),
-    /// Frame of type [`FrameType::Refuse`]; an encoded [`crate::message::Refusal`].
+    /// The daemon's rejection of a hello: an encoded [`crate::message::Refusal`].
     Refuse(Vec<u8>),
-    /// Numbered control message.
+    /// Control message with a sequence number.
     Control {
-        /// Message number per direction of the session, from 0.
+        /// Sequence number, counted from 0 per direction of the session.
         seq: u64,
         /// Encoded [`crate::message::Message`] of at most [`MAX_CONTROL`] bytes.
         body: Vec<u8>,
     },
-    /// Acknowledgement of all control messages below `next`.
+    /// Acknowledgement of all control messages with a sequence number below `next`.
     ControlAck {
-        /// Number of the message expected next.
+        /// Sequence number of the next message expected.
         next: u64,
     },
-    /// Acknowledgement of chunks that were verified and written, but are not yet durable.
+    /// Acknowledgement of chunks that were verified and written, but may not be durable yet.
     Ack {
-        /// Transfer of the chunks.
+        /// ID of the transfer that the chunks belong to.
         transfer: TransferId,
-        /// Chunks in 1 to [`MAX_ACK_RANGES`] ranges.
+        /// Acknowledged chunks, 1 to [`MAX_ACK_RANGES`] ranges.
         ranges: Vec<ChunkRange>,
     },
-    /// Permission to send data frames.
+    /// Grant of credit to send data frames.
     Credit {
-        /// Total data frames permitted since the connection opened.
+        /// Total number of data frames permitted since the connection opened.
         frames: u64,
     },
     /// Keep-alive and RTT measurement.
     Heartbeat {
-        /// Timestamp of the sender in microseconds, from an arbitrary origin; never 0.
+        /// Sender's clock in microseconds since an arbitrary origin; never 0.
         sent_us: u64,
-        /// Timestamp being echoed, or 0 if none.
+        /// Latest `sent_us` received from the peer, returned once for its RTT measurement; 0 if
+        /// none.
         echo_us: u64,
     },
     /// End of the session.
     Close {
-        /// Number of a [`crate::message::CloseCode`].
+        /// Reason, as the number of a [`crate::message::CloseCode`].
         code: u32,
     },
 }
 
 impl Frame {
-    /// Appends the encoded frame.
+    /// Appends the encoded frame to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello(body) => put_frame(out, FrameType::Hello, body),
@@ -424,14 +425,14 @@ impl Frame {
     }
 }
 
-/// Output of a [`Decoder`].
+/// Unit of a [`Decoder`]'s output: a complete frame, or a part of one with payload.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Complete frame, except for data, load and echo frames.
+    /// Complete frame of any type except data, load and echo.
     Frame(Frame),
     /// Start of a data frame; `len` bytes of payload follow.
     DataStart(DataHeader),
-    /// Payload of the current data frame, in order.
+    /// Next part of the current data frame's payload.
     DataBytes(&'a [u8]),
     /// End of the current data frame.
     DataEnd,
@@ -439,23 +440,23 @@ pub enum Piece<'a> {
     Load(LoadHeader),
     /// Start of an echo frame; `len` bytes of payload follow.
     Echo(EchoHeader),
-    /// Payload of the current load or echo frame; its content is ignored.
+    /// Next part of the current load or echo frame's payload, whose content is ignored.
     Filler {
-        /// Bytes of the payload.
+        /// Payload bytes of this part.
         bytes: &'a [u8],
-        /// Bytes that remain; the frame is complete at 0.
+        /// Number of payload bytes still to come; 0 at the end of the frame.
         left: usize,
     },
 }
 
-/// Malformed frame. Always the peer's fault; ends the path, not the session.
+/// Reason why a frame is malformed. Always the peer's fault; ends the path, not the session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// Frame type unknown in version 1.
     #[error("peer sent a frame of unknown type {0}, expected 1 to {max}", max = FrameType::ALL.len())]
     UnknownType(u8),
-    /// Nonzero flag or reserved field.
+    /// Nonzero flags or reserved field, as the header's 32-bit value.
     #[error("peer set reserved bits {0:#x} in a frame header, expected 0 in version 1")]
     Reserved(u32),
     /// Body longer than the type allows.
@@ -463,7 +464,7 @@ pub enum FrameError {
     TooLong {
         /// Type of the frame.
         kind: FrameType,
-        /// Length declared by the header.
+        /// Length of the body declared by the header, in bytes.
         len: u32,
     },
     /// Compressed payload that is not shorter than the chunk, or exceeds the chunk limit when
@@ -474,10 +475,10 @@ pub enum FrameError {
     RawLen {
         /// Declared uncompressed length in bytes.
         raw_len: u32,
-        /// Length of the payload in bytes.
+        /// Length of the compressed payload in bytes.
         len: u32,
     },
-    /// Body too short for its type, or with trailing bytes.
+    /// Body that is too short for its type, or has trailing bytes.
     #[error("{kind} frame has a malformed body")]
     Truncated {
         /// Type of the frame.
@@ -507,20 +508,20 @@ pub struct Decoder {
 
 #[derive(Debug, Default, Clone, Copy)]
 enum DecoderState {
-    /// Collecting a frame header.
+    /// Collecting the eight bytes of a frame header.
     #[default]
     Header,
-    /// Collecting a body of `len` bytes.
+    /// Collecting the `len` bytes of a body.
     Body { kind: FrameType, len: usize },
-    /// Collecting the fixed part of a data frame.
+    /// Collecting the fixed part of a data frame with `payload` bytes of payload.
     DataHeader { payload: u32 },
-    /// Passing payload through.
+    /// Passing on the payload of a data frame, of which `left` bytes are missing.
     Payload { left: usize },
-    /// Collecting the fixed part of a load frame.
+    /// Collecting the fixed part of a load frame with `filler` bytes of payload.
     LoadHeader { filler: u32 },
-    /// Collecting the fixed part of an echo frame.
+    /// Collecting the fixed part of an echo frame with `filler` bytes of payload.
     EchoHeader { filler: u32 },
-    /// Passing load or echo payload through.
+    /// Passing on the payload of a load or echo frame, of which `left` bytes are missing.
     Filler { left: usize },
 }
 
@@ -530,8 +531,12 @@ impl Decoder {
         Self::default()
     }
 
-    /// Takes the next piece from the front of `input`. If there is no complete piece, consumes all
-    /// of `input` and returns `None`.
+    /// Removes the next piece from the front of `input` and returns it. Buffers an incomplete piece
+    /// and returns `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError`] if the input is not a valid frame.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Piece<'a>>, FrameError> {
         loop {
             match self.state {
@@ -618,7 +623,7 @@ impl Decoder {
         piece
     }
 
-    /// Buffers bytes from `input`; returns true once `len` bytes are buffered.
+    /// Moves bytes from `input` to the buffer; returns true once it has `len` bytes.
     fn hold(&mut self, input: &mut &[u8], len: usize) -> bool {
         let (bytes, rest) = input.split_at((len - self.held.len()).min(input.len()));
         self.held.extend_from_slice(bytes);

@@ -16,7 +16,7 @@ use crate::extent::{ChunkId, ChunkRange, Extent};
 /// 1 Gbit/s).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkSize {
-    /// Range: `MIN.log2..=MAX.log2`.
+    /// Base-2 logarithm of the size. Invariant: in `MIN.log2..=MAX.log2`.
     log2: u8,
 }
 
@@ -75,7 +75,7 @@ impl ChunkSize {
     }
 }
 
-/// [`ChunkSize::DEFAULT`].
+/// Returns [`ChunkSize::DEFAULT`].
 impl Default for ChunkSize {
     fn default() -> ChunkSize {
         ChunkSize::DEFAULT
@@ -95,7 +95,7 @@ impl fmt::Debug for ChunkSize {
     }
 }
 
-/// Invalid chunk size.
+/// Reason why a chunk size is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidChunkSize {
@@ -109,10 +109,10 @@ pub enum InvalidChunkSize {
         /// Requested size in bytes.
         bytes: u64,
     },
-    /// Logarithm out of range.
+    /// Base-2 logarithm that is out of range.
     #[error("invalid chunk size 2^{log2}: expected 2^{} to 2^{}", ChunkSize::MIN.log2, ChunkSize::MAX.log2)]
     Log2 {
-        /// Requested logarithm.
+        /// Requested base-2 logarithm.
         log2: u8,
     },
 }
@@ -134,7 +134,7 @@ pub enum InvalidChunkSize {
 pub struct Grid {
     /// Size of the file in bytes.
     pub size: u64,
-    /// Size of every chunk except the last.
+    /// Size of every chunk except the last, which ends with the file.
     pub chunk_size: ChunkSize,
 }
 
@@ -144,7 +144,7 @@ impl Grid {
         Grid { size, chunk_size }
     }
 
-    /// Returns an open grid, for a transfer of unknown length.
+    /// Returns the grid of a transfer of unknown length (an open grid).
     pub const fn open(chunk_size: ChunkSize) -> Grid {
         Grid {
             size: MOST_SIZE,
@@ -152,12 +152,12 @@ impl Grid {
         }
     }
 
-    /// Returns true if the length is unknown.
+    /// Returns true if the length of the transfer is unknown.
     pub const fn is_open(self) -> bool {
         self.size == MOST_SIZE
     }
 
-    /// Returns the number of chunks, at most 2⁵².
+    /// Returns the number of chunks in the file, at most 2⁵².
     pub const fn chunk_count(self) -> u64 {
         self.size.div_ceil(self.chunk_size.bytes())
     }
@@ -170,7 +170,7 @@ impl Grid {
         }
     }
 
-    /// Returns true if the file has `chunk`.
+    /// Returns true if `chunk` exists in a file of this size.
     pub const fn contains(self, chunk: ChunkId) -> bool {
         chunk.0 < self.chunk_count()
     }
@@ -199,7 +199,7 @@ impl Grid {
         Some(Extent { offset, len })
     }
 
-    /// Returns the chunk that starts at `offset`, if any.
+    /// Returns the chunk that starts exactly at `offset`, or `None` if there is no such chunk.
     pub const fn chunk_at(self, offset: u64) -> Option<ChunkId> {
         if offset < self.size && offset.is_multiple_of(self.chunk_size.bytes()) {
             return Some(ChunkId(offset >> self.chunk_size.log2));
@@ -208,22 +208,24 @@ impl Grid {
     }
 }
 
-/// Size of an open grid: 2⁶², half of the range of `off_t`. No file is that large.
+/// Placeholder size of an open grid in bytes: 2⁶², half of the range of `off_t`. No file is that
+/// large.
 pub const MOST_SIZE: u64 = 1 << 62;
 
-/// Kind of the chunks of a transfer.
+/// Kind and layout of a transfer's chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Chunks of a file of known size.
+    /// Chunks of a file, whose size is known at the start.
     File(Grid),
-    /// Chunks of a stream whose size is known at its end: full size except for the last.
+    /// Chunks of a stream, whose size is known only at its end. All but the last have the full
+    /// size.
     Pipe(ChunkSize),
-    /// Batches of a tree: any length up to the full size, in their own order, without a digest.
+    /// Batches of a tree: each has any length up to the full size, and the transfer has no digest.
     Batches(ChunkSize),
 }
 
 impl Shape {
-    /// Returns the grid; open if the length is unknown.
+    /// Returns the chunk grid of the transfer, open if the length is unknown.
     pub const fn grid(self) -> Grid {
         match self {
             Shape::File(grid) => grid,
@@ -231,7 +233,7 @@ impl Shape {
         }
     }
 
-    /// Returns true if the transfer has a digest.
+    /// Returns true if the receiver checks the transfer against a digest of the whole.
     pub const fn has_digest(self) -> bool {
         !matches!(self, Shape::Batches(_))
     }

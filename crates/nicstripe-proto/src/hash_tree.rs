@@ -83,17 +83,17 @@ pub enum ParseDigestError {
         /// Number of digits found.
         found: usize,
     },
-    /// Character that is not a hexadecimal digit.
+    /// Character other than a hexadecimal digit.
     #[error("invalid digest: {found:?} at position {index}, expected a hexadecimal digit")]
     Character {
-        /// Position in characters, from 0.
+        /// Index of the character in the text, from 0.
         index: usize,
-        /// Character found.
+        /// Rejected character.
         found: char,
     },
 }
 
-/// BLAKE3 chaining value of a subtree; the digest if it covers the whole file.
+/// BLAKE3 chaining value (hash of a subtree); equals the digest if the subtree is the whole file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChainingValue(pub [u8; 32]);
 
@@ -136,8 +136,8 @@ pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingV
     ))
 }
 
-/// Returns a subtree of zeros with its value: 2^`level` chunks from `first`, or fewer at the end of
-/// the file.
+/// Returns the subtree of 2^`level` chunks of zeros from `first`, or of fewer at the end of the
+/// file, with its chaining value.
 ///
 /// # Errors
 ///
@@ -172,11 +172,11 @@ pub fn zeros_subtree(grid: Grid, Zeros { first, level }: Zeros) -> Result<Subtre
     })
 }
 
-/// Source of zeros to hash; small enough for a core's L2 cache.
+/// Buffer of zeros to hash; 64 KiB fit into a core's L2 cache.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// Returns the chaining value of one chunk of a transfer of possibly unknown length; `last` marks
-/// the final chunk.
+/// Returns the chaining value of one chunk, also for a transfer of unknown length; `last` marks the
+/// final chunk.
 ///
 /// The value of a file's only chunk is the digest. The sender of the first chunk must therefore
 /// know if it is also the last.
@@ -210,47 +210,47 @@ pub fn piece_value(
     }
 }
 
-/// Reason why bytes are not a chunk of the file.
+/// Reason why [`chunk_value`] rejects a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
-    /// The file has no chunk of this number.
+    /// Chunk index beyond the end of the file.
     #[error("chunk {chunk} does not exist: the file has {chunk_count} chunks")]
     OutOfRange {
-        /// Requested chunk.
+        /// Rejected chunk index.
         chunk: ChunkId,
         /// Number of chunks in the file.
         chunk_count: u64,
     },
-    /// Wrong number of bytes.
+    /// Data whose length differs from the chunk's.
     #[error("chunk {chunk} has {found} bytes, expected {expected}")]
     Length {
-        /// Chunk that the bytes are for.
+        /// Index of the chunk.
         chunk: ChunkId,
-        /// Length found, in bytes.
+        /// Length of the data in bytes.
         found: u64,
-        /// Length of the chunk, in bytes.
+        /// Length of the chunk in bytes.
         expected: u64,
     },
 }
 
 /// Subtree of a file's hash tree: 2^`level` chunks from `first`, or fewer at the end of the file,
-/// and their value.
+/// with their chaining value.
 ///
-/// Any numbers are allowed, as they come from a peer or a disk. [`HashTree`] accepts only valid
-/// subtrees of its file.
+/// Any field values are allowed, as they come from a peer or a disk. [`HashTree`] accepts only
+/// valid subtrees of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Subtree {
     /// First chunk; a multiple of 2^`level`.
     pub first: ChunkId,
     /// Base-2 logarithm of the number of chunks.
     pub level: u8,
-    /// Value of the subtree; the digest if it covers the whole file.
+    /// Chaining value of the subtree; the digest if it covers the whole file.
     pub value: ChainingValue,
 }
 
 impl Subtree {
-    /// Returns the subtree of a single chunk.
+    /// Returns the subtree that consists of a single chunk.
     pub const fn of_chunk(chunk: ChunkId, value: ChainingValue) -> Subtree {
         Subtree {
             first: chunk,
@@ -291,7 +291,7 @@ impl Subtree {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubtreeError {
-    /// The file lacks some of the chunks.
+    /// Subtree that reaches beyond the end of the file.
     #[error("subtree of level {level} at chunk {first} exceeds the file's {chunk_count} chunks")]
     OutOfRange {
         /// First chunk of the subtree.
@@ -301,7 +301,7 @@ pub enum SubtreeError {
         /// Number of chunks in the file.
         chunk_count: u64,
     },
-    /// The first chunk is not a multiple of the number of chunks.
+    /// Subtree whose first chunk is not a multiple of its number of chunks.
     #[error(
         "subtree of level {level} cannot start at chunk {first}: expected a multiple of 2^{level}"
     )]
@@ -311,7 +311,7 @@ pub enum SubtreeError {
         /// Level of the subtree.
         level: u8,
     },
-    /// Some of the chunks are already in the tree.
+    /// Subtree with chunks that the tree already has, passed to [`HashTree::insert`].
     #[error("subtree of level {level} at chunk {first} covers chunks that are in the tree already")]
     Overlap {
         /// First chunk of the subtree.
@@ -319,7 +319,7 @@ pub enum SubtreeError {
         /// Level of the subtree.
         level: u8,
     },
-    /// The tree has another value for the same chunks.
+    /// Subtree whose value contradicts the tree's value for the same chunks.
     #[error("subtree of level {level} at chunk {first} differs from the value in the tree")]
     Conflict {
         /// First chunk of the subtree.
@@ -352,12 +352,12 @@ pub enum SubtreeError {
 #[derive(Clone, Debug)]
 pub struct HashTree {
     grid: Grid,
-    /// First chunk → subtree that starts there.
+    /// Subtrees by the index of their first chunk.
     ///
     /// Invariant: the subtrees are disjoint, and each has the lowest level that covers its chunks.
     /// No two are siblings, except for the first in an open grid.
     nodes: BTreeMap<u64, Node>,
-    /// Number of chunks covered by all nodes.
+    /// Number of chunks in the tree.
     covered: u64,
 }
 
@@ -368,7 +368,7 @@ struct Node {
 }
 
 impl HashTree {
-    /// Returns an empty tree for a file.
+    /// Returns an empty tree for a file with this grid.
     pub const fn new(grid: Grid) -> HashTree {
         HashTree {
             grid,
@@ -377,11 +377,12 @@ impl HashTree {
         }
     }
 
-    /// Adds a subtree that does not overlap with the tree.
+    /// Adds a subtree, none of whose chunks may be in the tree.
     ///
     /// # Errors
     ///
-    /// [`SubtreeError`] if the subtree is invalid or overlaps. The tree is then unchanged.
+    /// [`SubtreeError`] if the subtree is invalid or overlaps with the tree. The tree is then
+    /// unchanged.
     pub fn insert(&mut self, subtree: Subtree) -> Result<(), SubtreeError> {
         let chunks = subtree.chunks(self.grid)?;
         if self.enclosing(chunks.first).is_some()
@@ -400,7 +401,7 @@ impl HashTree {
         Ok(())
     }
 
-    /// Adds the new chunks of a subtree and returns their number, 0 if the tree has them all.
+    /// Adds a subtree that may overlap with the tree. Returns the number of chunks added.
     ///
     /// Serves lists with overlapping entries, such as a resumed journal. Two subtrees of a file are
     /// nested or disjoint. A subtree inside an existing one is skipped; one around existing ones
@@ -445,7 +446,8 @@ impl HashTree {
         Ok(())
     }
 
-    /// Returns the digest if all chunks are in the tree; an empty file has one at once.
+    /// Returns the digest of the file, or `None` while chunks are missing. An empty file always has
+    /// one.
     pub fn root(&self) -> Option<Digest> {
         if self.grid.size == 0 {
             return Some(Digest(blake3::hash(&[]).into()));
@@ -466,7 +468,7 @@ impl HashTree {
         self.covered
     }
 
-    /// Returns the number of subtrees in the tree; each takes at most about 100 bytes of memory.
+    /// Returns the number of unmerged subtrees in memory; each takes at most about 100 bytes.
     pub fn open_nodes(&self) -> usize {
         self.nodes.len()
     }
@@ -483,7 +485,7 @@ impl HashTree {
         })
     }
 
-    /// Returns the node that covers `chunk`, and its chunks.
+    /// Returns the subtree in the tree that covers `chunk`, and the chunks of that subtree.
     fn enclosing(&self, chunk: ChunkId) -> Option<(ChunkRange, Node)> {
         let (&first, &node) = self.nodes.range(..=chunk.0).next_back()?;
         let range = ChunkRange {
@@ -493,7 +495,7 @@ impl HashTree {
         range.contains(chunk).then_some((range, node))
     }
 
-    /// Adds a subtree that does not overlap, and merges it with its sibling repeatedly.
+    /// Adds a subtree that does not overlap, and merges it with its sibling as often as possible.
     fn add(&mut self, chunks: ChunkRange, mut value: ChainingValue) {
         self.covered += chunks.count;
         let mut first = chunks.first.0;
@@ -516,8 +518,8 @@ impl HashTree {
         self.nodes.insert(first, Node { level, value });
     }
 
-    /// Removes the sibling of a node from the tree; returns `None` if it is missing or the node is
-    /// the root.
+    /// Removes and returns the sibling of a node. Returns `None` if the sibling is not in the tree,
+    /// or if the node is the root or may be its child in an open grid.
     fn take_sibling(&mut self, first: u64, level: u8) -> Option<Sibling> {
         let chunk_count = self.grid.chunk_count();
         if level >= root_level(chunk_count) {
@@ -551,7 +553,7 @@ impl HashTree {
         ChainingValue(merge_subtrees_non_root(&left.0, &right.0, Mode::Hash))
     }
 
-    /// Returns the number of chunks that a node covers.
+    /// Returns the number of chunks covered by the node of `level` at chunk `first`.
     fn width(&self, first: u64, level: u8) -> u64 {
         (1 << level).min(self.grid.chunk_count() - first)
     }
@@ -577,7 +579,7 @@ pub fn merge_siblings(grid: Grid, subtrees: Vec<Subtree>) -> Result<Vec<Subtree>
 enum Sibling {
     Left(ChainingValue),
     Right(ChainingValue),
-    /// The file ends before the right sibling.
+    /// No right sibling, because the file ends before it.
     Absent,
 }
 
@@ -594,7 +596,7 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// The caller guarantees a hexadecimal digit.
+/// Returns the value of a hexadecimal digit. The caller guarantees that `digit` is one.
 const fn hex_value(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',

@@ -9,24 +9,25 @@ use crate::{
     grid::Grid,
 };
 
-/// Most holes announced per file; the rest counts as data.
+/// Maximum number of holes announced per file; further holes are sent as data.
 pub const MAX_HOLES: usize = 65_536;
 
-/// Most holes in one message: 38 KiB, at up to 19 bytes each.
+/// Maximum number of holes in one message: 38 KiB, at up to 19 bytes each.
 pub const HOLES_PER_MESSAGE: usize = 2_000;
 
-/// Most zeros hashed as one piece of work. 4 MiB take about 1 ms (5 GB/s per core, measured).
+/// Maximum length of zeros hashed without interruption, in bytes. 4 MiB take about 1 ms (5 GB/s per
+/// core, measured).
 pub const ZEROS_AT_ONCE: u64 = 4 << 20;
 
 /// Holes of one file.
 ///
-/// Invariants: ascending, not empty, not adjacent, within the file.
+/// Invariants: the extents are in ascending order, not empty, not adjacent, and within the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HoleMap {
     extents: Vec<Extent>,
 }
 
-/// Reason why a list of holes is invalid.
+/// Reason why a peer's list of holes is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoleError {
@@ -35,7 +36,7 @@ pub enum HoleError {
         "peer sent invalid hole {extent}: empty, out of order or beyond the file's {size} bytes"
     )]
     Extent {
-        /// Rejected hole.
+        /// Offset and length of the rejected hole.
         extent: Extent,
         /// Size of the file in bytes.
         size: u64,
@@ -43,17 +44,17 @@ pub enum HoleError {
     /// More than [`MAX_HOLES`] holes.
     #[error("peer announced more than {MAX_HOLES} holes of a file")]
     TooMany,
-    /// Holes of a file offered without holes, or after the last message.
+    /// Holes of a file that was offered as one without holes, or holes after the last message.
     #[error("peer sent holes without announcing them")]
     NotAnnounced,
 }
 
 impl HoleMap {
-    /// Adds the next hole of a file of `size` bytes; merges it with an adjacent one.
+    /// Adds the next hole of a file of `size` bytes; merges it with the previous one if adjacent.
     ///
     /// # Errors
     ///
-    /// [`HoleError`]; the map is then unchanged.
+    /// [`HoleError`] if the hole is invalid or exceeds [`MAX_HOLES`]. The map is then unchanged.
     pub fn push(&mut self, extent: Extent, size: u64) -> Result<(), HoleError> {
         let before = self.extents.last().and_then(|last| last.end()).unwrap_or(0);
         let end = extent
@@ -104,7 +105,7 @@ impl HoleMap {
             .collect()
     }
 
-    /// Returns the parts of holes in `extent`, in ascending order.
+    /// Returns the parts of the holes that lie in `extent`, in ascending order.
     pub fn within(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
         let end = extent.offset.saturating_add(extent.len);
         let from = self
@@ -122,7 +123,7 @@ impl HoleMap {
             })
     }
 
-    /// Returns the data extents of a file of `size` bytes, in ascending order.
+    /// Returns the extents between the holes of a file of `size` bytes, in ascending order.
     pub fn data(&self, size: u64) -> impl Iterator<Item = Extent> + '_ {
         let starts =
             std::iter::once(0).chain(self.extents.iter().map(|hole| hole.offset + hole.len));
@@ -137,17 +138,18 @@ impl HoleMap {
     }
 }
 
-/// Subtree of zeros to hash.
+/// Subtree of zeros, whose chaining value is to be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zeros {
     /// First chunk; a multiple of 2^`level`.
     pub first: ChunkId,
-    /// Binary logarithm of the number of chunks.
+    /// Base-2 logarithm of the number of chunks.
     pub level: u8,
 }
 
 impl Zeros {
-    /// Removes the first piece of at most [`ZEROS_AT_ONCE`] from a set of chunks.
+    /// Removes from `set` the largest subtree at its start that has at most [`ZEROS_AT_ONCE`]
+    /// bytes.
     pub(crate) fn take(set: &mut ChunkSet, grid: Grid) -> Option<Self> {
         let range = set.ranges().next()?;
         let most = (ZEROS_AT_ONCE >> grid.chunk_size.log2()).max(1).ilog2();

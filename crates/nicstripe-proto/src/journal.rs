@@ -23,7 +23,7 @@ pub const HEADER_LEN: usize = 128;
 /// Length of a [`Record`] in bytes.
 pub const RECORD_LEN: usize = 64;
 
-/// Layout version that this module writes, and the only one it reads.
+/// Version of the journal layout: the only one that is written and read.
 pub const VERSION: u16 = 1;
 
 /// Header of a journal: identifies the file, its source and the peer.
@@ -58,29 +58,29 @@ pub const VERSION: u16 = 1;
 pub struct Header {
     /// Size of the file and of its chunks.
     pub grid: Grid,
-    /// Identity of the source file on the sender.
+    /// Identity of the source file at the time of the first attempt.
     pub source: SourceIdentity,
-    /// Public key of the other end; only that peer may resume the file.
+    /// Public key of the sender; only that peer may resume the file.
     pub peer_key: [u8; 32],
-    /// Random ID of the journal.
+    /// Random ID, which the checksum of each record includes.
     pub id: JournalId,
 }
 
-/// Random number that binds records to their journal.
+/// Random ID that binds records to their journal.
 ///
-/// A file system may reuse blocks of a deleted journal. Their checksums cover another ID, so they
-/// are rejected.
+/// A file system may reuse blocks of a deleted journal. The checksums of the old records include
+/// another ID, so they are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct JournalId(pub [u8; 16]);
 
-/// Identity of a source file, to detect changes between two attempts.
+/// Identity of a source file, to detect changes between two attempts of a transfer.
 ///
-/// Taken on the sender; other machines may only compare it for equality. It includes the change
-/// time because the modification time can be set back.
+/// The sender reads it with stat(2); other machines may only compare it for equality. It includes
+/// the change time because the modification time can be set back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(map)]
 pub struct SourceIdentity {
-    /// Size in bytes.
+    /// Size of the file in bytes.
     #[n(0)]
     pub size: u64,
     /// Time of the last content change.
@@ -89,20 +89,21 @@ pub struct SourceIdentity {
     /// Time of the last change of content or attributes.
     #[n(2)]
     pub ctime: Timestamp,
-    /// Inode number.
+    /// Inode number of the file (`st_ino`).
     #[n(3)]
     pub inode: u64,
-    /// Number of the file's device.
+    /// Number of the device that contains the file (`st_dev`).
     #[n(4)]
     pub device: u64,
 }
 
 impl SourceIdentity {
-    /// Compares the recorded identity with the one found.
+    /// Compares this recorded identity with the one found now.
     ///
     /// # Errors
     ///
-    /// [`SourceChanged`] with the first difference, in the order of the fields.
+    /// [`SourceChanged`] with the first difference: size, modification time, change time, then
+    /// inode and device.
     pub fn check(&self, found: &SourceIdentity) -> Result<(), SourceChanged> {
         let recorded = *self;
         if recorded.size != found.size {
@@ -130,7 +131,7 @@ impl SourceIdentity {
 /// File time, as in stat(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Timestamp {
-    /// Whole seconds since 1970, negative before.
+    /// Seconds since 1970-01-01 UTC, negative before.
     #[n(0)]
     pub seconds: i64,
     /// Nanoseconds within the second.
@@ -138,36 +139,36 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// Difference between a source and its recorded identity.
+/// Difference between a source file and its recorded identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceChanged {
-    /// The size differs.
+    /// Different size.
     #[error("source has another size: {recorded} recorded, {found} found")]
     Size {
-        /// Size recorded, in bytes.
+        /// Recorded size in bytes.
         recorded: u64,
-        /// Size found, in bytes.
+        /// Current size in bytes.
         found: u64,
     },
-    /// The modification time differs.
+    /// Different modification time.
     #[error("source was modified since")]
     Modified,
-    /// The change time differs: content, or an attribute such as the mode or the link count.
+    /// Different change time: of content, or of an attribute such as the mode or the link count.
     #[error("content or attributes of the source changed since")]
     Attributes,
-    /// Another file has the same name.
+    /// Different inode or device: another file has the same name.
     #[error("source was replaced by another file: inode {recorded} recorded, {found} found")]
     Replaced {
-        /// Inode number recorded.
+        /// Recorded inode number.
         recorded: u64,
-        /// Inode number found; equal if only the device differs.
+        /// Current inode number; equal to the recorded one if only the device differs.
         found: u64,
     },
 }
 
 impl Header {
-    /// Encodes the header.
+    /// Encodes the header, including its checksum.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let Header {
             grid,
@@ -240,39 +241,39 @@ impl Header {
     }
 }
 
-/// Reason why a header is invalid.
+/// Reason why a journal's header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The journal ends within the header.
+    /// Journal that ends within the header.
     #[error("journal has {len} bytes, expected at least {HEADER_LEN}")]
     Torn {
         /// Length of the journal in bytes.
         len: usize,
     },
-    /// The file is not a journal.
+    /// File without the journal's magic number.
     #[error("not a journal: it starts with {:?}, expected {:?}", found.escape_ascii().to_string(), MAGIC.escape_ascii().to_string())]
     Magic {
-        /// First bytes of the file.
+        /// First eight bytes of the file.
         found: [u8; 8],
     },
-    /// The layout version is unknown.
+    /// Journal of an unknown layout version.
     #[error("journal has layout version {found}, expected {VERSION}")]
     Version {
-        /// Version found.
+        /// Layout version of the journal.
         found: u16,
     },
-    /// The header is damaged.
+    /// Header whose checksum is wrong.
     #[error(
         "journal header is damaged: checksum {recorded:#010x} recorded, {computed:#010x} computed"
     )]
     Checksum {
-        /// Checksum recorded in the header.
+        /// Checksum stored in the header.
         recorded: u32,
-        /// Checksum computed over its bytes.
+        /// Checksum computed over the header's other bytes.
         computed: u32,
     },
-    /// The header is intact, but its chunk size is invalid.
+    /// Intact header with an invalid chunk size.
     #[error("journal cannot be used")]
     ChunkSize(#[from] InvalidChunkSize),
 }
@@ -299,12 +300,12 @@ pub enum HeaderError {
 /// journal, independent of its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The durable subtree.
+    /// Subtree of the file that is durable.
     pub subtree: Subtree,
 }
 
 impl Record {
-    /// Encodes the record for the journal `id`.
+    /// Encodes the record, with the checksum for the journal `id`.
     pub fn encode(&self, id: JournalId) -> [u8; RECORD_LEN] {
         let mut bytes = [0; RECORD_LEN];
         put(&mut bytes, 0, [TYPE_SUBTREE, self.subtree.level]);
@@ -346,7 +347,8 @@ impl Record {
 pub struct Replay {
     header: Header,
     tree: HashTree,
-    /// Incomplete record at the end of the input; only the first `partial_len` bytes are valid.
+    /// Record that is incomplete at the end of the input; only the first `partial_len` bytes are
+    /// valid.
     partial: [u8; RECORD_LEN],
     partial_len: usize,
     record_count: u64,
@@ -354,7 +356,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Returns a reader of the records after `header`.
+    /// Returns a reader of the records that follow `header`.
     pub const fn new(header: Header) -> Replay {
         Replay {
             header,
@@ -366,9 +368,8 @@ impl Replay {
         }
     }
 
-    /// Reads the next bytes of the journal.
-    ///
-    /// Returns false after an invalid record, when further bytes are useless.
+    /// Reads the next bytes of the journal. Returns false after an invalid record, when further
+    /// bytes are useless.
     pub fn feed(&mut self, mut bytes: &[u8]) -> bool {
         while !self.damaged && !bytes.is_empty() {
             let wanted = bytes.len().min(RECORD_LEN - self.partial_len);
@@ -383,7 +384,7 @@ impl Replay {
         !self.damaged
     }
 
-    /// Returns the contents of the journal.
+    /// Returns the contents of the journal up to the first invalid record.
     pub fn finish(self) -> Replayed {
         let valid_len = HEADER_LEN as u64 + self.record_count * RECORD_LEN as u64;
         Replayed {
@@ -411,13 +412,12 @@ impl Replay {
 pub struct Replayed {
     /// Header of the journal.
     pub header: Header,
-    /// Durable chunks, merged; the resumed transfer continues with this tree, and
-    /// [`HashTree::subtrees`] lists them.
+    /// Hash tree of the durable chunks, with which the transfer continues.
     pub tree: HashTree,
     /// Length of the valid part in bytes, including the header. The journal is truncated to it
     /// before an append.
     pub valid_len: u64,
-    /// True if bytes follow the valid part.
+    /// True if bytes follow the valid part, such as a torn or damaged record.
     pub tail_is_torn: bool,
 }
 
@@ -428,7 +428,7 @@ impl Replayed {
     }
 }
 
-/// Reads a complete journal.
+/// Reads a complete journal: header and records.
 ///
 /// # Errors
 ///
@@ -443,12 +443,12 @@ fn record_checksum(bytes: &[u8; RECORD_LEN], id: JournalId) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&id.0), &bytes[..RECORD_CRC])
 }
 
-/// Writes a field. Cannot overrun: all offsets are constants of this module.
+/// Writes `field` at byte offset `at`. Cannot overrun: all offsets are constants of this module.
 fn put<const N: usize>(bytes: &mut [u8], at: usize, field: [u8; N]) {
     bytes[at..at + N].copy_from_slice(&field);
 }
 
-/// Reads a field. Cannot overrun: all offsets are constants of this module.
+/// Reads the field at byte offset `at`. Cannot overrun: all offsets are constants of this module.
 fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut field = [0; N];
     field.copy_from_slice(&bytes[at..at + N]);
@@ -457,9 +457,9 @@ fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 const MAGIC: [u8; 8] = *b"NICSTRJ\n";
 const TYPE_SUBTREE: u8 = 1;
-/// Offset of the checksum, and number of bytes that it covers.
+/// Byte offset of a header's checksum, which covers all bytes before it.
 const HEADER_CRC: usize = HEADER_LEN - 4;
-/// Offset of the checksum, and number of bytes that it covers after the journal ID.
+/// Byte offset of a record's checksum, which covers the journal ID and all bytes before it.
 const RECORD_CRC: usize = RECORD_LEN - 4;
 
 #[cfg(test)]

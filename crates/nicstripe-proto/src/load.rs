@@ -1,87 +1,92 @@
-//! Meter of benchmark loads and echoes on one connection: counts, answers or drops them and stores
-//! nothing.
+//! Accounting of benchmark loads and echoes on one connection: counts and drops loads, and reports
+//! echoes.
 
 use crate::{
     frame::{EchoHeader, LoadHeader, Piece},
     units::BitRate,
 };
 
-/// Load that a connection sends for a run, on its own until the order changes.
+/// Benchmark load that a connection generates until the order changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadOrder {
-    /// Number of the run.
+    /// ID of the benchmark run.
     pub run: u32,
-    /// Payload bytes of one frame.
+    /// Payload length of each load frame in bytes.
     pub message_bytes: u32,
-    /// Rate limit, if any.
+    /// Maximum rate of this connection; unlimited if `None`.
     pub rate: Option<BitRate>,
 }
 
-/// Loads and echoes that a session has agreed to, for its connections.
+/// Benchmark traffic that a session permits on its connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoadGate {
-    /// Active run, whose payload counts.
+    /// ID of the active run, whose received payload is counted.
     pub counted: Option<u32>,
-    /// Highest run agreed to; 0 before the first. A higher number is a violation.
+    /// Highest run ID agreed to; 0 before the first run. A load with a higher ID is a violation.
     pub latest: u32,
-    /// True once a benchmark was admitted; echoes are legal only then.
+    /// True once a benchmark was admitted; the peer may send echoes only then.
     pub is_open: bool,
 }
 
-/// Result of a piece of a load or an echo.
+/// Result of metering a part of a load or echo frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metered {
-    /// Nothing to do.
+    /// Nothing to count or answer.
     Nothing,
-    /// Payload bytes of the active run.
+    /// Number of payload bytes that belong to the active run.
     Counted(u64),
-    /// A complete request, to be answered by an echo with its token and length.
+    /// Complete echo request, to be answered with the same token and length.
     Asked(EchoHeader),
-    /// A complete reply.
+    /// Complete reply to an echo request.
     Answered(EchoHeader),
 }
 
-/// Meter of the loads and echoes of one connection.
+/// Meter of the load and echo frames that arrive on one connection.
 #[derive(Debug, Default)]
 pub struct LoadMeter {
     frame: Option<Under>,
-    /// Payload bytes of ended runs since the active run last counted.
+    /// Payload bytes of ended runs, since a load of the active run last arrived.
     stale: u64,
 }
 
-/// Frame in progress.
+/// Load or echo frame whose payload is arriving.
 #[derive(Debug, Clone, Copy)]
 enum Under {
     Load(LoadHeader),
     Echo(EchoHeader),
 }
 
-/// Most payload bytes of ended runs on one connection, sent before the sender learns of the end.
+/// Maximum payload of ended runs on one connection in bytes. The peer may still send it before it
+/// learns of a run's end.
 ///
 /// Two busy processors at 38 Gbit/s needed more than 0.06 s to stop (measured: 256 MiB were too
 /// little); this limit is 0.9 s.
 pub const MOST_STALE: u64 = 4 << 30;
 
-/// Unpermitted load or echo; ends the connection.
+/// Load or echo that the session does not permit; ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// Load of a run that was not started.
+    /// Load of a run that has not begun.
     #[error("peer sent load of run {run}, which has not begun")]
     NotBegun {
-        /// Number of the run.
+        /// ID of the run in the frame.
         run: u32,
     },
     /// Echo before a benchmark was admitted.
     #[error("peer sent an echo without a bench")]
     NoBench,
-    /// Too much load of ended runs.
+    /// More than [`MOST_STALE`] bytes of ended runs.
     #[error("peer sent more than {MOST_STALE} bytes of ended runs")]
     Stale,
 }
 
 impl LoadMeter {
-    /// Meters a piece of a frame; ignores pieces of other frame types.
+    /// Meters a part of a load or echo frame; ignores other frame types.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] if `gate` does not permit the frame.
     pub fn on_piece(&mut self, piece: &Piece<'_>, gate: LoadGate) -> Result<Metered, LoadError> {
         match *piece {
             Piece::Load(header) if header.run > gate.latest || header.run == 0 => {

@@ -38,10 +38,10 @@ pub use self::{
     unsent::{Holes, Keep, MAX_KEEP, MAX_VALUES, Values},
 };
 
-/// Protocol version; must be equal on both ends.
+/// Protocol version, which must be equal on both ends.
 pub const VERSION: u32 = 1;
 
-/// A numbered control message.
+/// Control message; each frame with one has a sequence number.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Message {
     /// Client: requests to upload a file.
@@ -56,49 +56,49 @@ pub enum Message {
     /// Receiver: accepts the transfer and lists the chunks it already has.
     #[n(3)]
     Accept(#[n(0)] Accept),
-    /// Sender: the source is read completely; carries its digest.
+    /// Sender: reports the digest after reading the whole source.
     #[n(4)]
     Complete(#[n(0)] Complete),
     /// Receiver: the whole file is durable under its name.
     #[n(5)]
     Committed(#[n(0)] Committed),
-    /// Either side: the transfer failed locally.
+    /// Either side: reports that the transfer failed.
     #[n(6)]
     Fail(#[n(0)] Fail),
-    /// Daemon: its interfaces have changed; carries the new list.
+    /// Daemon: sends the new list of its interfaces after a change.
     #[n(7)]
     Interfaces(#[n(0)] Interfaces),
     /// Client: announces the connections it is about to make.
     #[n(8)]
     Expect(#[n(0)] Expect),
-    /// Client: requests to upload a tree.
+    /// Client: requests to upload a directory tree.
     #[n(9)]
     PutTree(#[n(0)] PutTree),
-    /// Client: requests to download trees.
+    /// Client: requests to download directory trees.
     #[n(10)]
     GetTree(#[n(0)] GetTree),
-    /// Receiver of a tree: verdicts and results of entries.
+    /// Receiver of a tree: sends verdicts on entries, and their results.
     #[n(11)]
     Tree(#[n(0)] TreeBody),
-    /// Receiver: extends the send window.
+    /// Receiver: extends the send window of a transfer.
     #[n(12)]
     Window(#[n(0)] Window),
-    /// Sender: lists the holes of a file.
+    /// Sender: lists holes of a sparse file.
     #[n(13)]
     Holes(#[n(0)] Holes),
-    /// Receiver: hashes of the chunks in its existing file.
+    /// Receiver: sends the hashes of chunks in its existing file, for a delta transfer.
     #[n(14)]
     Values(#[n(0)] Values),
-    /// Sender: lists chunks that are equal on both ends and are not sent.
+    /// Sender: lists chunks that are equal on both ends, which the receiver keeps.
     #[n(15)]
     Keep(#[n(0)] Keep),
-    /// Either side: part of a benchmark.
+    /// Either side: message of a benchmark.
     #[n(16)]
     Bench(#[n(0)] BenchBody),
-    /// Client: a request about names.
+    /// Client: request to list, stat, remove, rename or create a name.
     #[n(17)]
     Ask(#[n(0)] Ask),
-    /// Daemon: the response to an [`Ask`].
+    /// Daemon: response to an [`Ask`].
     #[n(18)]
     Answer(#[n(0)] Answer),
     /// Client: opens the tunnel multiplexer.
@@ -106,7 +106,7 @@ pub enum Message {
     OpenTunnels(#[n(0)] OpenTunnels),
 }
 
-/// Returns true if the option is encoded by its absence.
+/// Returns true for the default value false, which is encoded by its absence.
 pub(crate) fn is_unset(option: &bool) -> bool {
     !option
 }

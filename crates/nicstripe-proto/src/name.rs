@@ -1,17 +1,16 @@
-//! File names on the wire: lists of validated components. Invalid names are rejected, never
-//! sanitized.
+//! File names on the wire: lists of path components. Invalid names are rejected, never sanitized.
 
 use std::fmt;
 
 use minicbor::{Decode, Decoder, Encode, Encoder, bytes::ByteVec, decode, encode};
 
-/// Most components in a name. Deeper trees occur only in attacks.
+/// Maximum number of components in a name. Deeper trees occur only in attacks.
 pub const MAX_COMPONENTS: usize = 256;
 
-/// Most bytes in one component (`NAME_MAX` of Linux file systems).
+/// Maximum length of a component in bytes (`NAME_MAX` of Linux file systems).
 pub const MAX_COMPONENT: usize = 255;
 
-/// Most bytes in all components together (`PATH_MAX` without the terminator).
+/// Maximum total length of all components in bytes (`PATH_MAX` without the terminator).
 pub const MAX_NAME: usize = 4095;
 
 /// File name relative to the daemon's root, as components.
@@ -22,7 +21,11 @@ pub const MAX_NAME: usize = 4095;
 pub struct Name(Vec<Vec<u8>>);
 
 impl Name {
-    /// Validates `components` and returns them as a name.
+    /// Returns a name of these components.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if the components are not a valid name.
     pub fn new<I, C>(components: I) -> Result<Self, NameError>
     where
         I: IntoIterator<Item = C>,
@@ -51,7 +54,11 @@ impl Name {
 
     /// Parses a relative path with `/` between components, as typed by a user.
     ///
-    /// Rejects a leading slash, `.` and `..`. Accepts repeated slashes as one, like every shell.
+    /// Accepts repeated slashes as one, like every shell.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] for a leading slash, `.`, `..`, or another invalid name.
     pub fn parse(path: &[u8]) -> Result<Self, NameError> {
         if path.starts_with(b"/") {
             return Err(NameError::Absolute(escaped(path)));
@@ -67,12 +74,16 @@ impl Name {
         self.0.iter().map(Vec::as_slice)
     }
 
-    /// Returns the last component.
+    /// Returns the last component of the name.
     pub fn file_name(&self) -> &[u8] {
         self.0.last().map_or(&[], Vec::as_slice)
     }
 
-    /// Returns this name with one more component at the end.
+    /// Returns this name with `component` appended.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if the result is not a valid name.
     pub fn join(&self, component: &[u8]) -> Result<Self, NameError> {
         Self::new(self.components().chain([component]))
     }
@@ -99,13 +110,13 @@ pub enum NameError {
     /// Name without components.
     #[error("name is empty, expected at least one component")]
     Empty,
-    /// Absolute name.
+    /// Name that begins with a slash.
     #[error("name \"{0}\" is absolute, expected one relative to the daemon's root")]
     Absolute(String),
-    /// More components than [`MAX_COMPONENTS`].
+    /// Number of components, above [`MAX_COMPONENTS`].
     #[error("name of {0} components exceeds the limit of {MAX_COMPONENTS}")]
     TooDeep(usize),
-    /// More bytes than [`MAX_NAME`], or than [`MAX_COMPONENT`] in one component.
+    /// Number of bytes, above [`MAX_NAME`] in all or [`MAX_COMPONENT`] in one component.
     #[error("name of {0} bytes exceeds the limit of {MAX_NAME} ({MAX_COMPONENT} in a component)")]
     TooLong(usize),
     /// Component that is empty, `.`, `..`, or contains a slash or NUL.
@@ -128,13 +139,13 @@ fn check(component: &[u8]) -> Result<(), NameError> {
     }
 }
 
-/// Escapes text unambiguously for a terminal or log: control characters, direction marks, line
-/// separators, backslashes, and bytes that are not UTF-8.
+/// Escapes text unambiguously for a terminal or log: control characters, bidirectional formatting
+/// characters, line separators, backslashes, and bytes that are not UTF-8.
 pub fn escaped(bytes: &[u8]) -> String {
     escape(bytes, true)
 }
 
-/// Escapes text like [`escaped`], but keeps backslashes: for text that the peer has already
+/// Escapes text like [`escaped`], except for backslashes. Use it for text that the peer has already
 /// escaped.
 pub fn printable(bytes: &[u8]) -> String {
     escape(bytes, false)

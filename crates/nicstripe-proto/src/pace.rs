@@ -1,23 +1,23 @@
-//! User-defined rate limits: a token bucket.
+//! Token bucket for rate limits set by the user.
 
 use std::time::{Duration, Instant};
 
 use crate::units::BitRate;
 
-/// Burst after a pause: short enough to spare other users of a limited link, long enough to cover a
-/// wake-up.
+/// Maximum burst after an idle period, as transmit time: short enough to spare other users of a
+/// limited link, long enough to cover a wake-up.
 const BURST: Duration = Duration::from_millis(20);
 
-/// Rate limit and its used budget.
+/// Token bucket: rate limit, and the part of its budget in use.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     rate: BitRate,
-    /// Time at which everything sent so far would have passed at `rate`.
+    /// Time at which all bytes sent so far would have left at `rate`.
     passed_at: Instant,
 }
 
 impl Pace {
-    /// Returns a limit of `rate` with a full budget.
+    /// Returns a token bucket for `rate` with a full budget.
     pub(crate) fn new(rate: BitRate, now: Instant) -> Self {
         Self {
             rate: BitRate(rate.0.max(1)),
@@ -29,13 +29,13 @@ impl Pace {
         self.rate
     }
 
-    /// Returns the time at which sending is allowed, if not now.
+    /// Returns the earliest time at which sending is allowed, or `None` if it is allowed now.
     pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
         let ready = self.passed_at.checked_sub(BURST).unwrap_or(now);
         (ready > now).then_some(ready)
     }
 
-    /// Charges `bytes` to the budget.
+    /// Charges `bytes` sent at `now` to the budget.
     pub(crate) fn on_sent(&mut self, bytes: u64, now: Instant) {
         let from = self.passed_at.max(now);
         // One day exceeds any sensible wait and cannot overflow.

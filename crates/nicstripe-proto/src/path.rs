@@ -26,12 +26,12 @@ use minicbor::{Decode, Encode};
 
 use crate::{flap_damping::FlapDamping, flow::Flow, load::LoadOrder, pace::Pace, units::BitRate};
 
-/// Path number within a session, chosen by the client.
+/// ID of a path within a session, chosen by the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct PathId(#[n(0)] pub u16);
 
-/// Highest path number. With 64 paths of 8 MiB each, a peer can occupy at most 512 MiB of memory.
+/// Highest path ID. With 64 paths of 8 MiB each, a peer can occupy at most 512 MiB of memory.
 pub const LAST_PATH: PathId = PathId(63);
 
 /// Idle time after which a side sends a heartbeat.
@@ -40,45 +40,46 @@ pub const LAST_PATH: PathId = PathId(63);
 /// suspicion.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Shortest silence that makes a path suspect. Healthy 1 Gbit/s and 10 Mbit/s links showed at most
-/// 56 ms (bufferbloat); this is nine times as much.
+/// Shortest silence after which a path is suspect. Healthy 1 Gbit/s and 10 Mbit/s links were silent
+/// for at most 56 ms (bufferbloat); this is nine times as much.
 pub const SUSPECT_AFTER: Duration = Duration::from_millis(500);
 
-/// Shortest silence that ends a path's connection.
+/// Shortest silence after which a path's connection is closed.
 pub const FAIL_AFTER: Duration = Duration::from_millis(1500);
 
-/// First pause before a reconnect.
+/// Shortest delay before a reconnect.
 pub const RETRY_FIRST: Duration = Duration::from_millis(250);
 
-/// Longest interval between the starts of two connection attempts.
+/// Upper limit of the interval between the starts of two connection attempts.
 ///
 /// A recovered link must carry data within 2 s, even while an attempt waits for its connect
 /// timeout. A timeout of up to 1.25 s leaves [`RETRY_FIRST`].
 pub const RETRY_LONGEST: Duration = Duration::from_millis(1500);
 
-/// Upper bound of the suspect timeout for a path with a long RTT. An RTT measured during a stall
+/// Upper limit of the suspect timeout for a path with a long RTT. An RTT measured during a stall
 /// must not delay the detection of the next one for long.
 pub const SUSPECT_AFTER_AT_MOST: Duration = Duration::from_secs(2);
 
-/// State of a path.
+/// State of a path, as seen by one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathState {
-    /// Connecting. From: the start, `Failed`. To: `Open`, `Failed`.
+    /// Being connected. From: initial, `Failed`. To: `Open`, `Failed`.
     Probing,
-    /// Carries data. From: `Probing`, `Suspect`. To: `Suspect`, `Failed`.
+    /// Connected and in use. From: `Probing`, `Suspect`. To: `Suspect`, `Failed`.
     Open,
-    /// Silent for too long. Gets no new chunks, and its chunks may be resent on other paths. From:
-    /// `Open`. To: `Open`, `Failed`.
+    /// Connected, but silent for the suspect timeout. It gets no new chunks, and other paths may
+    /// retransmit its chunks. From: `Open`. To: `Open`, `Failed`.
     Suspect,
-    /// Not connected. From: all others. To: `Probing` after a pause, on the client only.
+    /// Not connected. From: all others. To: `Probing` after a back-off, on the client only.
     Failed {
-        /// Time of the next attempt; `None` on the daemon, which waits for the client.
+        /// Time of the next connection attempt. `None` on the daemon, which waits for the client,
+        /// and for a retired path.
         retry_at: Option<Instant>,
     },
 }
 
 impl PathState {
-    /// Returns true if a connection is up.
+    /// Returns true if the path has a connection, even a suspect one.
     pub fn is_connected(self) -> bool {
         matches!(self, Self::Open | Self::Suspect)
     }
@@ -94,7 +95,7 @@ impl PathState {
     }
 }
 
-/// Reason why a path has no connection.
+/// Reason why a path lost its connection or has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PathLoss {
@@ -102,7 +103,7 @@ pub enum PathLoss {
     Unreachable,
     /// The link lost its carrier.
     CarrierLost,
-    /// Silent for [`FAIL_AFTER`] or longer.
+    /// Nothing was received for [`FAIL_AFTER`] or longer.
     Silent,
     /// The peer or the kernel closed the connection.
     Reset,
@@ -114,7 +115,7 @@ pub enum PathLoss {
     WrongInterface,
 }
 
-/// One path of a session.
+/// State, timers and measurements of one path of a session.
 #[derive(Debug)]
 pub struct Path {
     state: PathState,
@@ -122,37 +123,37 @@ pub struct Path {
     last_sent: Instant,
     attempts: u32,
     pub(crate) flow: Flow,
-    /// True if it may carry data; otherwise it carries control messages only.
+    /// True if the path may carry data; otherwise it carries control messages only.
     pub(crate) carries_data: bool,
-    /// The user's limit on this path.
+    /// Rate limit set by the user for this path, if any.
     pub(crate) pace: Option<Pace>,
-    /// Benchmark load that its connection sends.
+    /// Benchmark load that the path's connection was told to send, if any.
     pub(crate) loading: Option<LoadOrder>,
-    /// True if the session's close was sent on this connection.
+    /// True if the frame that closes the session was sent on this connection.
     pub(crate) close_sent: bool,
-    /// Timestamp of the peer to echo.
+    /// Latest timestamp of a peer's heartbeat, to be echoed in the next one.
     echo: Option<u64>,
     rtt: Option<Duration>,
-    /// Minimum RTT of this connection.
+    /// Minimum RTT measured on the current connection.
     min_rtt: Option<Duration>,
-    /// Start of the last connection attempt.
+    /// Start time of the last connection attempt.
     attempted: Instant,
     pub(crate) rate: RateEstimate,
-    /// Total time without credit, and start of the current wait.
+    /// Total time spent without credit while data was ready, except for the wait in progress.
     pub(crate) starved: Duration,
     pub(crate) starved_since: Option<Instant>,
-    /// Number of lost connections.
+    /// Number of connections that this path has lost.
     pub(crate) failures: u32,
-    /// Number of connections lost to damaged data.
+    /// Number of connections lost because data was damaged.
     damages: u32,
     steadiness: FlapDamping,
-    /// Time of the last missed acknowledgement of a control message. Cleared by the echo of a
-    /// heartbeat sent later.
+    /// Time at which an acknowledgement of a control message was last overdue. Cleared by the echo
+    /// of a heartbeat sent later.
     control_late: Option<Instant>,
 }
 
 impl Path {
-    /// Returns a path in state `Probing`.
+    /// Returns a path in state [`PathState::Probing`].
     pub fn probing(now: Instant) -> Self {
         Self {
             state: PathState::Probing,
@@ -183,35 +184,36 @@ impl Path {
         self.flow.held()
     }
 
-    /// Returns the number of lost connections.
+    /// Returns the number of connections that this path has lost.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Returns the number of connections lost to damaged data.
+    /// Returns the number of connections lost because data was damaged.
     pub fn damages(&self) -> u32 {
         self.damages
     }
 
-    /// Returns true if the path is flapping: lost or silent several times in short succession, and
-    /// not stable since.
+    /// Returns true if the path is flapping: it was lost or silent several times in short
+    /// succession, and has not been stable since.
     pub fn is_unsteady(&self, now: Instant) -> bool {
         self.steadiness.is_unsteady(now)
     }
 
-    /// Returns the end of the quarantine after damaged data. The path carries none until then if
-    /// another can.
+    /// Returns the end of the quarantine after damaged data, if in the future. Until then the path
+    /// carries no data if another path can.
     pub fn quarantined_until(&self, now: Instant) -> Option<Instant> {
         self.steadiness.quarantined_until(now)
     }
 
-    /// Returns the total time without credit while data was ready. The receiver's disk or processor
-    /// is then the bottleneck.
+    /// Returns the total time without credit while data was ready to send. A long time means that
+    /// the receiver's disk or processor is the bottleneck.
     pub fn starved(&self) -> Duration {
         self.starved
     }
 
-    /// Records if the path lacks nothing but credit to send.
+    /// Starts or stops the measurement of the time without credit. `starved` is true if the path
+    /// has data to send and lacks only credit.
     pub(crate) fn on_credit_checked(&mut self, starved: bool, now: Instant) {
         match (starved, self.starved_since) {
             (true, None) => self.starved_since = Some(now),
@@ -223,12 +225,12 @@ impl Path {
         }
     }
 
-    /// Returns the state.
+    /// Returns the current state.
     pub fn state(&self) -> PathState {
         self.state
     }
 
-    /// Returns the RTT of the latest heartbeat, including queueing.
+    /// Returns the RTT measured by the latest heartbeat, including queueing delay.
     pub fn rtt(&self) -> Option<Duration> {
         self.rtt
     }
@@ -254,12 +256,12 @@ impl Path {
         )
     }
 
-    /// Records that a control message was not acknowledged in time.
+    /// Records that the acknowledgement of a control message is overdue.
     pub(crate) fn on_control_late(&mut self, now: Instant) {
         self.control_late = Some(now);
     }
 
-    /// Changes the state if the transition is legal; returns true if it did.
+    /// Changes the state if the transition is legal. Returns false otherwise.
     fn to(&mut self, next: PathState) -> bool {
         let legal = self.state.may_change_to(next);
         if legal {
@@ -268,7 +270,8 @@ impl Path {
         legal
     }
 
-    /// From: `Probing`. To: `Open`, with a new connection without credit.
+    /// Records a new connection. From: `Probing`. To: `Open`, without credit. Returns false from
+    /// any other state.
     pub(crate) fn on_opened(&mut self, now: Instant) -> bool {
         if !self.to(PathState::Open) {
             return false;
@@ -285,7 +288,8 @@ impl Path {
         true
     }
 
-    /// From: `Suspect`. To: `Open`. Returns true if the state changed.
+    /// Records that something was received. From: `Suspect`. To: `Open`. Returns true if the state
+    /// changed.
     pub(crate) fn on_heard(&mut self, now: Instant) -> bool {
         self.last_heard = self.last_heard.max(now);
         let is_back = self.state == PathState::Suspect && self.to(PathState::Open);
@@ -295,8 +299,11 @@ impl Path {
         is_back
     }
 
-    /// From: all but `Failed`. To: `Failed`, with a retry if `retry` is set. The pause doubles each
-    /// time. If it is the only path, its back-off restarts even if it flaps.
+    /// Records a lost connection. From: all but `Failed`. To: `Failed`, with a retry if `retry` is
+    /// set.
+    ///
+    /// The back-off doubles each time. It restarts if this was the only connected path, even a
+    /// flapping one.
     pub(crate) fn on_lost(&mut self, now: Instant, retry: bool, is_only: bool) -> bool {
         let was_connected = self.state.is_connected();
         if was_connected {
@@ -318,26 +325,26 @@ impl Path {
         true
     }
 
-    /// Records a loss to damaged data. Returns the length of the quarantine.
+    /// Records a connection lost to damaged data. Returns the duration of the quarantine.
     pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
         self.damages += 1;
         self.steadiness.on_damaged(now)
     }
 
-    /// Cancels the retries of a failed path.
+    /// Cancels the next connection attempt of a failed path.
     pub(crate) fn on_retired(&mut self) {
         if let PathState::Failed { retry_at } = &mut self.state {
             *retry_at = None;
         }
     }
 
-    /// From: `Failed`. To: `Probing`.
+    /// Records the start of a connection attempt. From: `Failed`. To: `Probing`.
     pub(crate) fn on_retry(&mut self, now: Instant) -> bool {
         (self.last_heard, self.attempted) = (now, now);
         self.to(PathState::Probing)
     }
 
-    /// Returns the transition or retry that is due.
+    /// Returns the state change that silence or the retry timer requires now, if any.
     pub(crate) fn verdict(&self, now: Instant) -> Option<Verdict> {
         let silence = now.saturating_duration_since(self.last_heard);
         match self.state {
@@ -348,7 +355,7 @@ impl Path {
         }
     }
 
-    /// From: `Open`. To: `Suspect`.
+    /// Records a silence. From: `Open`. To: `Suspect`.
     pub(crate) fn on_suspect(&mut self, now: Instant) -> bool {
         self.steadiness.on_trouble(now);
         self.to(PathState::Suspect)
@@ -367,7 +374,7 @@ impl Path {
         FAIL_AFTER.max(self.suspect_after() * 2)
     }
 
-    /// Returns the next time at which [`Path::verdict`] may return a value.
+    /// Returns the earliest time at which [`Path::verdict`] can return a state change.
     pub(crate) fn verdict_at(&self) -> Option<Instant> {
         match self.state {
             PathState::Probing => None,
@@ -377,7 +384,7 @@ impl Path {
         }
     }
 
-    /// Returns the time at which a heartbeat is due.
+    /// Returns the time of the next heartbeat, or `None` if the path is not connected.
     pub(crate) fn heartbeat_at(&self) -> Option<Instant> {
         self.state
             .is_connected()
@@ -389,7 +396,7 @@ impl Path {
             .is_some_and(|at| self.echo.is_some() || now >= at)
     }
 
-    /// Takes the timestamp to echo.
+    /// Returns the peer's timestamp to echo, and clears it.
     pub(crate) fn take_echo(&mut self) -> Option<u64> {
         self.echo.take()
     }
@@ -418,10 +425,10 @@ impl Path {
     }
 }
 
-/// Assumed rate of a path without an estimate, for comparisons (picked by eye).
+/// Rate assumed for a path without an estimate, in comparisons between paths (picked by eye).
 pub(crate) const UNKNOWN_RATE: BitRate = BitRate::from_mbit(100);
 
-/// Transition or retry caused by silence.
+/// State change due to silence or to the retry timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Suspect,
@@ -429,10 +436,10 @@ pub(crate) enum Verdict {
     Retry,
 }
 
-/// Delivery rate of a path, from its acknowledgements.
+/// Moving average of a path's delivery rate, measured by acknowledgements.
 ///
-/// Samples are acknowledged bytes per window of at least [`RateEstimate::WINDOW`], taken while data
-/// is in flight. Each sample has a weight of one quarter.
+/// A sample is the number of bytes acknowledged in a window of at least [`RateEstimate::WINDOW`],
+/// while data is in flight. Each sample has a weight of one quarter.
 #[derive(Debug, Default)]
 pub struct RateEstimate {
     since: Option<Instant>,
@@ -441,11 +448,11 @@ pub struct RateEstimate {
 }
 
 impl RateEstimate {
-    /// Shortest sample window: about 24 acknowledged chunks at 1 Gbit/s. Shorter windows show the
-    /// batching of acknowledgements.
+    /// Minimum duration of a sample: about 24 acknowledged chunks at 1 Gbit/s. Shorter samples show
+    /// the batching of acknowledgements.
     pub const WINDOW: Duration = Duration::from_millis(50);
 
-    /// Returns the estimate, if available.
+    /// Returns the estimated rate, or `None` before the first sample.
     pub fn rate(&self) -> Option<BitRate> {
         self.rate
     }
@@ -468,7 +475,8 @@ impl RateEstimate {
         }
     }
 
-    /// Ends the window because nothing is in flight; idle time does not lower the estimate.
+    /// Discards the current sample because nothing is in flight, so that idle time does not lower
+    /// the estimate.
     pub(crate) fn pause(&mut self) {
         (self.since, self.bytes) = (None, 0);
     }

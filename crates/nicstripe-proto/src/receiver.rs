@@ -1,5 +1,5 @@
-//! Receiving half of a transfer: arrival, verification, writes and durability. Mirror image of
-//! [`crate::sender`].
+//! Receiving half of a transfer: arrival of chunks, verification, writes and durability. Mirror
+//! image of [`crate::sender`].
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -17,41 +17,42 @@ use crate::{
     sender::{End, NO_DIGEST, range_bytes},
 };
 
-/// Chunks after which an acknowledgement is sent at once: 9 ms at 1 Gbit/s. Batches are
+/// Number of chunks after which an acknowledgement is sent at once: 9 ms at 1 Gbit/s. Batches are
 /// acknowledged one by one.
 ///
 /// One acknowledgement per chunk cost the sender a wake-up per 256 KiB.
 pub const ACK_EVERY: u64 = 4;
 
-/// Longest delay of an acknowledgement.
+/// Maximum delay of an acknowledgement.
 pub const ACK_DELAY: Duration = Duration::from_millis(10);
 
-/// Window updates per window. With updates of an eighth, the sender seldom waits for one.
+/// Number of window updates per window. With updates of an eighth, the sender seldom waits for one.
 const WINDOW_STEPS: u64 = 8;
 
 /// Receiving half of one transfer.
 ///
-/// Invariant: durable ⊆ written ⊆ the grid.
+/// Invariant: durable ⊆ written ⊆ the grid's chunks.
 #[derive(Debug)]
 pub struct Receiver {
     shape: Shape,
-    /// Grid of the shape; closed once the length is known.
+    /// Chunk grid of the transfer; replaced by that of the real size once the length is known.
     grid: Grid,
-    /// Total number of chunks, once known.
+    /// Total number of chunks of a stream, once its end is known.
     chunks: Option<u64>,
-    /// Chunk that the sender marked as the last, and its length.
+    /// Index and length in bytes of the chunk that the sender marked as the last of a stream.
     last: Option<(ChunkId, u32)>,
-    /// Window of the reorder buffer; set only if a sink consumes the chunks.
+    /// Flow control of a transfer whose chunks a sink consumes; `None` if they are written to a
+    /// file.
     room: Option<Room>,
     written: ChunkSet,
-    /// Copies of each chunk that are being verified and written.
+    /// Chunks that are being verified and written, possibly in several copies.
     ///
     /// A second copy is written too while the first is not verified. If it were dropped and the
     /// first turned out damaged, nobody would resend the chunk: the sender believes the second is
     /// in flight.
     writing: BTreeMap<ChunkId, Writing>,
     tree: HashTree,
-    /// Subtrees written since the last sync began.
+    /// Subtrees written since the latest sync began, which are not durable.
     fresh: Vec<Subtree>,
     fresh_bytes: u64,
     fresh_since: Option<Instant>,
@@ -59,33 +60,34 @@ pub struct Receiver {
     resumed_bytes: u64,
     written_bytes: u64,
     duplicate_bytes: u64,
-    /// Pending acknowledgements by path; those under `None` go out on the first connected path.
+    /// Pending acknowledgements by path; those under `None` go out on any connected path.
     acks: BTreeMap<Option<PathId>, PendingAck>,
     written_by: BTreeMap<PathId, u64>,
     expected: Option<Digest>,
-    /// True if the source may change during the read.
+    /// True if the user allows the source to change while it is read.
     may_change: bool,
-    /// True if the receiver's digest is authoritative, because the source changed.
+    /// True if the source changed while it was read, so that the receiver's digest is
+    /// authoritative.
     is_changing: bool,
     closing: bool,
     holes: Holes,
-    /// Chunks of the existing file of the name (`--delta`).
+    /// Comparison of the existing file's chunks (`--delta`).
     basis: DeltaReceiver,
     unsent_bytes: u64,
 }
 
-/// Holes of the file, as known so far.
+/// Holes of the file being received, by the progress of their list.
 #[derive(Debug, Default)]
 enum Holes {
-    /// The file has no holes.
+    /// No holes: the sender has announced none.
     #[default]
     None,
-    /// The list is incomplete. Chunks are not compared before it is complete: a copied chunk must
+    /// Incomplete list of holes. Chunks are not compared before it is complete: a copied chunk must
     /// not lie in a hole.
     Announced(HoleMap),
-    /// The list is complete, and the driver punches the holes.
+    /// Complete list of holes, which the driver is punching into the file.
     AnnouncedChunks(HoleMap),
-    /// The holes are in the file.
+    /// Holes that are in the file: their chunks, and those whose zeros are not hashed yet.
     Made { chunks: ChunkSet, to_zero: ChunkSet },
 }
 
@@ -95,18 +97,18 @@ struct PendingAck {
     since: Instant,
 }
 
-/// Send window of a transfer that is consumed by a sink.
+/// Flow control of a transfer whose chunks a sink consumes.
 #[derive(Debug)]
 struct Room {
-    /// Size of the window in chunks.
+    /// Size of the reorder buffer in chunks.
     size: u64,
-    /// Chunks granted to the sender in total.
+    /// Total number of chunks that the sender may send.
     granted: u64,
-    /// Chunks consumed by the sink.
+    /// Total number of chunks that the sink has consumed.
     taken: u64,
 }
 
-/// Copies of a chunk that are being verified and written.
+/// Copies of one chunk that are being verified and written.
 #[derive(Debug, Clone, Copy)]
 struct Writing {
     copies: u32,
@@ -114,34 +116,34 @@ struct Writing {
     value: ChainingValue,
 }
 
-/// Action for a chunk that arrived.
+/// Action required for a chunk that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// Verify the chunk and write it at this extent.
+    /// Verify the chunk and write it to this extent of the file.
     Write(Extent),
-    /// The chunk is already written; drop it.
+    /// Drop the chunk, which is written already.
     Duplicate,
-    /// A copy with another value is being written, because the source has changed; retry after that
-    /// write. With both written at once, the content on disk would be undefined.
+    /// Retry after the write in progress: the source has changed, and a copy with another value is
+    /// being written. With both written at once, the content on disk would be undefined.
     Later,
 }
 
-/// Invalid chunk or end of a transfer.
+/// Reason why a received chunk, or the end of a transfer, is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrivalError {
-    /// Chunk beyond the end of the file.
+    /// Chunk whose index is beyond the end of the file.
     #[error("peer sent chunk {chunk}, but the file has {count}")]
     OutOfRange {
-        /// Number of the chunk.
+        /// Index of the chunk.
         chunk: u64,
         /// Number of chunks in the file.
         count: u64,
     },
-    /// Chunk whose length does not match its position.
+    /// Chunk whose length does not match its position in the file.
     #[error("peer sent {len} bytes for chunk {chunk}, expected {expected}")]
     WrongLength {
-        /// Number of the chunk.
+        /// Index of the chunk.
         chunk: u64,
         /// Length received, in bytes.
         len: u32,
@@ -151,27 +153,27 @@ pub enum ArrivalError {
     /// Chunk that lies in an announced hole.
     #[error("peer sent chunk {chunk}, which it announced as a hole")]
     Hole {
-        /// Number of the chunk.
+        /// Index of the chunk.
         chunk: u64,
     },
-    /// Chunk under comparison whose value was not sent yet.
+    /// Chunk that is compared with the existing file and whose hash the sender does not have yet.
     #[error("peer sent chunk {chunk} before the comparison")]
     Undecided {
-        /// Number of the chunk.
+        /// Index of the chunk.
         chunk: u64,
     },
-    /// Chunk outside the send window.
+    /// Chunk beyond the send window.
     #[error("peer sent chunk {chunk} beyond its credit of {granted}")]
     NoRoom {
-        /// Number of the chunk.
+        /// Index of the chunk.
         chunk: u64,
-        /// Chunks granted in total.
+        /// Total number of chunks that the sender may send.
         granted: u64,
     },
-    /// End that contradicts the chunks received.
+    /// End of a stream that contradicts the chunks received.
     #[error("peer ended a transfer after {chunks} chunks, but sent another number")]
     End {
-        /// Number of chunks that the sender claims.
+        /// Total number of chunks according to the sender.
         chunks: u64,
     },
 }
@@ -181,8 +183,8 @@ impl Receiver {
     ///
     /// Subtrees that contradict each other are skipped and received again.
     ///
-    /// With `room`, chunks stay in memory until [consumed](Receiver::on_taken), at most `room` of
-    /// them, and are never durable.
+    /// With `room`, chunks stay in memory until a sink [consumes](Receiver::on_taken) them, at most
+    /// `room` at a time, and are never durable.
     pub fn new(shape: Shape, have: &[Subtree], room: Option<u64>) -> Self {
         let grid = shape.grid();
         let mut tree = HashTree::new(grid);
@@ -226,18 +228,23 @@ impl Receiver {
         }
     }
 
-    /// Expects a list of holes; comparisons wait for it.
+    /// Expects the sender's list of holes. Chunks are compared only after its end.
     pub fn announce_holes(&mut self) {
         self.holes = Holes::Announced(HoleMap::default());
     }
 
-    /// Compares the first `count` chunks with the existing file, except for those already written.
+    /// Compares the first `count` chunks with the existing file (`--delta`), except for those
+    /// already written.
     pub fn compare_first(&mut self, count: u64) {
         let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
         self.basis = DeltaReceiver::new(self.written.gaps(range).collect());
     }
 
-    /// Adds holes announced by the sender. Returns all of them with the last message.
+    /// Adds holes announced by the sender. Returns all holes after the last message.
+    ///
+    /// # Errors
+    ///
+    /// [`HoleError`] if the holes are invalid or were not expected.
     pub fn on_holes(
         &mut self,
         extents: impl Iterator<Item = Extent>,
@@ -257,7 +264,7 @@ impl Receiver {
         Ok(Some(map))
     }
 
-    /// Records that the holes are in the file: their zeros can be hashed, and other chunks
+    /// Records that the holes are in the file, so that their zeros can be hashed and other chunks
     /// compared.
     pub fn on_holes_made(&mut self) {
         let Holes::AnnouncedChunks(map) = &self.holes else {
@@ -278,7 +285,7 @@ impl Receiver {
         self.holes = Holes::Made { chunks, to_zero };
     }
 
-    /// Returns the next zeros to hash.
+    /// Returns the next subtree of zeros to hash, or `None` if none is ready.
     pub fn next_zeros(&mut self) -> Option<Zeros> {
         match &mut self.holes {
             Holes::Made { to_zero, .. } => Zeros::take(to_zero, self.grid),
@@ -286,7 +293,7 @@ impl Receiver {
         }
     }
 
-    /// Adds a hashed subtree of zeros.
+    /// Records the hash of a subtree from [`Receiver::next_zeros`].
     pub fn on_zeros(&mut self, subtree: Subtree, now: Instant) {
         if let Some(bytes) = self.join(subtree) {
             self.unsent_bytes += bytes;
@@ -295,7 +302,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the next chunk of the existing file to read and compare.
+    /// Returns the next chunk of the existing file to read, hash and copy to the new file.
     pub fn next_to_compare(&mut self) -> Option<ChunkId> {
         match self.holes {
             Holes::Announced(_) | Holes::AnnouncedChunks(_) => None,
@@ -303,21 +310,21 @@ impl Receiver {
         }
     }
 
-    /// Records the value of a chunk of the existing file, copied to its place in the new file. The
-    /// value is `None` if the read failed.
+    /// Records the hash of a chunk of the existing file that was copied to the new file; `None` if
+    /// the read failed.
     pub fn on_compared(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
         self.basis.on_read(chunk, value);
     }
 
-    /// Returns values to send to the sender.
+    /// Returns hashes of the existing file's chunks that are due to be sent to the sender.
     pub(crate) fn poll_values(&mut self) -> Option<AnnouncedChunks> {
         self.basis.poll_values()
     }
 
-    /// Keeps a chunk that is equal at the sender. Returns false if its value was not sent, or if
-    /// the chunk arrives as well.
+    /// Keeps a chunk of the existing file that the sender confirmed as equal. Returns false if its
+    /// hash was not sent, or if the chunk is also being written.
     ///
-    /// In the second case the file would hold other bytes than the value covers.
+    /// In the second case the file would hold other bytes than the hash covers.
     pub fn on_kept(&mut self, chunk: ChunkId, now: Instant) -> bool {
         if self.writing.contains_key(&chunk) {
             return false;
@@ -333,8 +340,8 @@ impl Receiver {
         true
     }
 
-    /// Adds chunks that were not received; returns their bytes, or `None` if some are present
-    /// already.
+    /// Marks the chunks of a subtree as written. Returns their size in bytes, or `None` if some
+    /// were written before.
     fn join(&mut self, subtree: Subtree) -> Option<u64> {
         let range = subtree.chunks(self.grid).ok()?;
         self.tree.insert(subtree).ok()?;
@@ -343,12 +350,16 @@ impl Receiver {
         Some(range_bytes(self.grid, range))
     }
 
-    /// Returns the grid; open while the length is unknown.
+    /// Returns the chunk grid, open while the length is unknown.
     pub fn grid(&self) -> Grid {
         self.grid
     }
 
-    /// Handles the header of a chunk that arrived and returns the action.
+    /// Handles the header of a chunk that arrived and returns the action required for it.
+    ///
+    /// # Errors
+    ///
+    /// [`ArrivalError`] if the chunk is invalid for this transfer.
     pub fn on_arrival(
         &mut self,
         path: PathId,
@@ -384,7 +395,11 @@ impl Receiver {
         Ok(Arrival::Write(extent))
     }
 
-    /// Returns the extent of a chunk, if it is valid for this transfer.
+    /// Returns the extent of a chunk of `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ArrivalError`] if the chunk is invalid for this transfer.
     fn checked_extent(
         &mut self,
         chunk: ChunkId,
@@ -436,7 +451,7 @@ impl Receiver {
         })
     }
 
-    /// Returns the extent of a chunk of full size.
+    /// Returns the extent of a chunk, assuming the full size if the length is unknown.
     fn extent_within(&self, chunk: ChunkId) -> Option<Extent> {
         match self.shape {
             Shape::Batches(_) => self.shape.grid().extent_of(chunk),
@@ -444,7 +459,11 @@ impl Receiver {
         }
     }
 
-    /// Handles the final length of a transfer whose length was unknown.
+    /// Handles the end of a stream, which determines its length.
+    ///
+    /// # Errors
+    ///
+    /// [`ArrivalError::End`] if it contradicts the chunks received.
     pub fn on_end(&mut self, end: End) -> Result<(), ArrivalError> {
         let refused = ArrivalError::End { chunks: end.chunks };
         // Includes chunks under verification, which would be written beyond the end.
@@ -480,7 +499,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Records `chunks` more as consumed. Returns the new total to grant, if an update is due.
+    /// Records that the sink consumed `chunks` more chunks. Returns the total number to grant to
+    /// the sender, if a window update is due.
     pub fn on_taken(&mut self, chunks: u64) -> Option<u64> {
         let room = self.room.as_mut()?;
         room.taken += chunks;
@@ -529,8 +549,8 @@ impl Receiver {
         true
     }
 
-    /// Records that a copy was not written: it was damaged, or the write failed. The chunk must be
-    /// resent.
+    /// Records that a copy of a chunk was damaged or could not be written. The sender must
+    /// retransmit it.
     pub fn on_not_written(&mut self, chunk: ChunkId) {
         if let Entry::Occupied(mut copies) = self.writing.entry(chunk) {
             copies.get_mut().copies -= 1;
@@ -540,26 +560,26 @@ impl Receiver {
         }
     }
 
-    /// Records the sender's digest; returns true the first time. Later digests are ignored.
+    /// Records the sender's digest. Returns true the first time; later digests are ignored.
     pub fn on_complete(&mut self, digest: Digest) -> bool {
         let news = self.expected.is_none();
         self.expected.get_or_insert(digest);
         news
     }
 
-    /// Sets whether the source may change during the read; false by default.
+    /// Sets whether the source may change while it is read; false by default.
     pub fn allow_changing(&mut self, may_change: bool) {
         self.may_change = may_change;
     }
 
-    /// Records that the source changed during the read. If that is allowed, the receiver's digest
-    /// is authoritative: each chunk is a state that was read.
+    /// Records that the source changed while it was read. If that is allowed, the receiver's digest
+    /// is authoritative: it covers the chunks as they were received.
     pub fn on_changing(&mut self) {
         self.is_changing = self.may_change;
     }
 
-    /// Returns the receiver's and the sender's digest, once, when all is written, no sync is active
-    /// and the sender's digest is known.
+    /// Returns the receiver's and the sender's digest once the transfer is ready to commit: all
+    /// chunks are written, no sync is active, and the sender's digest is known.
     ///
     /// Two concurrent syncs of a file share an error that the kernel reports only once. The
     /// commit's sync could then succeed wrongly.
@@ -582,8 +602,8 @@ impl Receiver {
             .is_some_and(|chunks| self.written.len() == chunks)
     }
 
-    /// Starts a sync if `bytes` were written since the last one began, or any data `interval` ago.
-    /// Returns the subtrees that the sync makes durable.
+    /// Starts a sync if `bytes` were written since the latest one began, or if unsynced data is
+    /// older than `interval`. Returns the subtrees that the sync makes durable.
     pub fn poll_sync(
         &mut self,
         bytes: u64,
@@ -599,27 +619,26 @@ impl Receiver {
         Some(self.take_fresh())
     }
 
-    /// Takes the subtrees written since the last sync began, for a caller that makes them durable
-    /// itself.
+    /// Returns and clears the subtrees that are not durable, for a caller that syncs them itself.
     pub(crate) fn take_fresh(&mut self) -> Vec<Subtree> {
         self.fresh_bytes = 0;
         self.fresh_since = None;
         std::mem::take(&mut self.fresh)
     }
 
-    /// Records the end of the active sync.
+    /// Records that the active sync has ended.
     pub fn on_synced(&mut self) {
         self.syncing = false;
     }
 
-    /// Returns the latest time of the next sync.
+    /// Returns the latest start time of the next sync, or `None` if no sync is needed.
     pub fn sync_deadline(&self, interval: Duration) -> Option<Instant> {
         self.fresh_since
             .filter(|_| !self.syncing && !self.closing)
             .map(|since| since + interval)
     }
 
-    /// Returns an acknowledgement due on `path`, which is connected.
+    /// Returns the chunks to acknowledge now on the connected `path`, if an acknowledgement is due.
     pub fn poll_ack(&mut self, path: PathId, now: Instant) -> Option<Vec<ChunkRange>> {
         self.poll_ack_of(Some(path), now)
             .or_else(|| self.poll_ack_of(None, now))
@@ -644,8 +663,8 @@ impl Receiver {
         Some(ranges)
     }
 
-    /// Returns the latest time of the next acknowledgement. Excludes those for any path, which go
-    /// out on the next connection.
+    /// Returns the time at which the next delayed acknowledgement is due. Excludes those for any
+    /// path, which go out on the next connection.
     pub fn ack_deadline(&self) -> Option<Instant> {
         self.acks
             .iter()
@@ -654,7 +673,7 @@ impl Receiver {
             .min()
     }
 
-    /// Moves the pending acknowledgements of a lost `path` to any other.
+    /// Moves the pending acknowledgements of a lost `path` to any other path.
     pub fn on_path_lost(&mut self, path: PathId) {
         let Some(owed) = self.acks.remove(&Some(path)) else {
             return;
@@ -667,33 +686,33 @@ impl Receiver {
         pending.since = pending.since.min(owed.since);
     }
 
-    /// Returns the minimal subtrees that cover the written chunks.
+    /// Returns the minimal subtrees that cover the written chunks, in ascending order.
     pub fn subtrees(&self) -> impl ExactSizeIterator<Item = Subtree> + '_ {
         self.tree.subtrees()
     }
 
-    /// Returns the bytes that were durable before this session.
+    /// Returns the number of bytes that were durable before this session.
     pub fn resumed_bytes(&self) -> u64 {
         self.resumed_bytes
     }
 
-    /// Returns the bytes that did not need to be sent: holes, and chunks present in the existing
+    /// Returns the number of bytes that need not be sent: holes, and chunks kept from the existing
     /// file.
     pub fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes
     }
 
-    /// Returns the bytes written in this session.
+    /// Returns the number of bytes received and written in this session.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// Returns the bytes that arrived more than once.
+    /// Returns the number of bytes received in duplicate chunks.
     pub fn duplicate_bytes(&self) -> u64 {
         self.duplicate_bytes
     }
 
-    /// Returns the bytes that arrived first on each path.
+    /// Returns the number of bytes that arrived first on each path.
     pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
         self.written_by.iter().map(|(path, bytes)| (*path, *bytes))
     }

@@ -1,4 +1,4 @@
-//! Numbered control messages that survive the loss of any path.
+//! Reliable, ordered delivery of control messages, independent of the loss of any path.
 //!
 //! No connection is dedicated to control: each message goes out on the first path that polls. It is
 //! resent on another path if the first is lost or suspect, or if no acknowledgement arrives within
@@ -11,18 +11,18 @@ use std::{
 
 use crate::path::PathId;
 
-/// Most unacknowledged messages per direction, and the reordering limit ahead of the next expected
-/// message.
+/// Maximum number of unacknowledged messages per direction. The receiver accepts messages up to
+/// this far ahead of the next expected one.
 pub const WINDOW: u64 = 64;
 
-/// Most bytes queued for a peer that keeps sending: 8 MiB. A full [`WINDOW`] of the longest
-/// messages takes 4 MiB.
+/// Limit of the memory for unacknowledged messages in bytes: 8 MiB. A full [`WINDOW`] of the
+/// longest messages takes 4 MiB.
 ///
 /// Most messages of a peer cause an answer. A peer that acknowledges no answers would fill the
 /// memory; an honest one acknowledges each message at once.
 pub const MOST_WAITING: usize = 8 << 20;
 
-/// Memory overhead of a queued message in bytes.
+/// Memory charged for a queued message in addition to its body, in bytes.
 const OVERHEAD: usize = 64;
 
 /// Time after which an unacknowledged message is sent on another path as well; doubles with each
@@ -33,26 +33,27 @@ const OVERHEAD: usize = 64;
 /// suspect locally. On long-distance links the few messages of a transfer are sent twice.
 pub const RESEND_AFTER: Duration = Duration::from_millis(50);
 
-/// Control messages of one session, both directions.
+/// Send and receive state of a session's control messages.
 #[derive(Debug, Default)]
 pub struct Reliable {
-    /// Number of the first message in `unacknowledged`.
+    /// Sequence number of the first message in `unacknowledged`.
     first_seq: u64,
     unacknowledged: VecDeque<Outgoing>,
-    /// Memory of `unacknowledged` in bytes.
+    /// Memory charged for `unacknowledged`, in bytes.
     waiting: usize,
     next_expected: u64,
     early: BTreeMap<u64, Vec<u8>>,
-    /// Paths on which an acknowledgement is due.
+    /// Paths on which an acknowledgement must be sent.
     owed: Vec<PathId>,
 }
 
 #[derive(Debug)]
 struct Outgoing {
     body: Vec<u8>,
-    /// Path of the last transmission; `None` if a transmission is due.
+    /// Path of the latest transmission; `None` if the message is unsent or must be retransmitted on
+    /// any path.
     on: Option<PathId>,
-    /// Time of the retransmit on another path.
+    /// Time at which the message is retransmitted on another path, unless acknowledged before.
     resend_at: Option<Instant>,
     times: u32,
 }
@@ -64,49 +65,50 @@ impl Outgoing {
     }
 }
 
-/// Message to send.
+/// Control message to send now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
-    /// Number of the message.
+    /// Sequence number of the message.
     pub seq: u64,
-    /// Encoded message.
+    /// Encoded body of the message.
     pub body: Vec<u8>,
-    /// Path whose acknowledgement is late, unless that path was given up.
+    /// Path on which an earlier transmission was not acknowledged in time. `None` for a first
+    /// transmission, or if that path was lost or suspect.
     pub late_on: Option<PathId>,
 }
 
-/// Violation of the message numbering by the peer.
+/// Protocol violation in the peer's control messages or acknowledgements.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReliableError {
     /// Acknowledgement of a message that was never sent.
     #[error("peer acknowledged control message {next}, but only {sent} were sent")]
     NeverSent {
-        /// Number that the peer expects next.
+        /// Sequence number that the peer expects next.
         next: u64,
-        /// Number of messages sent.
+        /// Number of messages sent in this direction.
         sent: u64,
     },
-    /// Message number too far ahead.
+    /// Sequence number more than [`WINDOW`] ahead of the expected one.
     #[error("peer sent control message {seq}, expected {expected}, at most {WINDOW} ahead")]
     TooEarly {
-        /// Number of the message.
+        /// Sequence number of the message.
         seq: u64,
-        /// Number expected next.
+        /// Sequence number expected next.
         expected: u64,
     },
-    /// The peer keeps sending without acknowledging the answers.
+    /// More than [`MOST_WAITING`] bytes of messages that the peer does not acknowledge.
     #[error(
         "peer left {waiting} bytes of control messages unacknowledged, the limit is {MOST_WAITING}"
     )]
     Unheard {
-        /// Bytes queued for the peer.
+        /// Memory of the unacknowledged messages in bytes.
         waiting: usize,
     },
 }
 
 impl Reliable {
-    /// Queues a message.
+    /// Queues the encoded body of a message.
     pub fn push(&mut self, body: Vec<u8>) {
         self.waiting += body.len() + OVERHEAD;
         self.unacknowledged.push_back(Outgoing {
@@ -117,7 +119,7 @@ impl Reliable {
         });
     }
 
-    /// Returns the next message to send on `path`.
+    /// Returns the next message to send or retransmit on `path`, if any.
     pub fn poll(&mut self, path: PathId, now: Instant) -> Option<Due> {
         let first = self.first_seq;
         let mut window = self
@@ -136,14 +138,15 @@ impl Reliable {
         })
     }
 
-    /// Returns the acknowledgement due on `path`: the number expected next.
+    /// Returns the sequence number to acknowledge on `path`, if an acknowledgement is due: that of
+    /// the next message expected.
     pub fn poll_ack(&mut self, path: PathId) -> Option<u64> {
         let index = self.owed.iter().position(|owed| *owed == path)?;
         self.owed.swap_remove(index);
         Some(self.next_expected)
     }
 
-    /// Marks the unacknowledged messages of a lost or suspect `path` for a retransmit.
+    /// Schedules the unacknowledged messages of a lost or suspect `path` for retransmission.
     pub fn on_path_doubtful(&mut self, path: PathId) {
         for message in self
             .unacknowledged
@@ -154,7 +157,12 @@ impl Reliable {
         }
     }
 
-    /// Accepts a message that arrived on `path`; returns the messages that are now in order.
+    /// Accepts a message that arrived on `path`. Returns all messages that are now in order.
+    ///
+    /// # Errors
+    ///
+    /// [`ReliableError`] if the sequence number is too high, or if the peer leaves too many answers
+    /// unacknowledged.
     pub fn handle(
         &mut self,
         path: PathId,
@@ -186,7 +194,11 @@ impl Reliable {
         Ok(ready)
     }
 
-    /// Handles an acknowledgement of all messages below `next`.
+    /// Handles an acknowledgement of all messages with a sequence number below `next`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReliableError::NeverSent`] if such a message was never sent.
     pub fn handle_ack(&mut self, next: u64) -> Result<(), ReliableError> {
         let sent = self.first_seq + self.unacknowledged.len() as u64;
         if next > sent {
@@ -200,13 +212,13 @@ impl Reliable {
         Ok(())
     }
 
-    /// Returns true if every message is acknowledged.
+    /// Returns true if every queued message is acknowledged.
     pub fn is_settled(&self) -> bool {
         self.unacknowledged.is_empty()
     }
 
-    /// Returns true if an acknowledgement or a message is ready for `path`. Ignores retransmits by
-    /// timeout.
+    /// Returns true if an acknowledgement or a message can be sent on `path`. Ignores
+    /// retransmissions by timeout.
     pub fn has_output(&self, path: PathId) -> bool {
         self.owed.contains(&path)
             || self

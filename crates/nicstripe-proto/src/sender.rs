@@ -1,5 +1,5 @@
-//! Sending half of a transfer: reads, hashes, assignments and acknowledgements. Mirror image of
-//! [`crate::receiver`].
+//! Sending half of a transfer: reads, hashes, assignment to paths and acknowledgements. Mirror
+//! image of [`crate::receiver`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,61 +23,61 @@ use crate::{
 #[derive(Debug)]
 pub struct Sender {
     shape: Shape,
-    /// Grid of the shape; closed once the length is known.
+    /// Chunk grid of the transfer; replaced by that of the real size once the length is known.
     grid: Grid,
     striper: Striper,
-    /// Chunks outside the send window, all from `window` on.
+    /// Chunks outside the send window, all at or after `window`.
     held: ChunkSet,
     /// First chunk outside the send window.
     window: ChunkId,
-    /// Length in bytes of each streamed chunk, until it is acknowledged.
+    /// Length in bytes of each streamed chunk that is not acknowledged.
     lens: BTreeMap<ChunkId, u32>,
-    /// Number of chunks streamed by the source.
+    /// Number of chunks that the source of a stream has produced.
     given: u64,
     tree: HashTree,
-    /// Chunks whose value is in the tree. A chunk read again for a retransmit must not be inserted
-    /// twice.
+    /// Chunks whose hash is in the tree. A chunk read again for a retransmission must not be
+    /// inserted twice.
     hashed: ChunkSet,
-    /// Chunks that the receiver has: read and hashed, but not sent.
+    /// Chunks that the receiver has: to be read and hashed, but not sent.
     to_hash: ChunkSet,
     queues: BTreeMap<PathId, PathQueue>,
     resumed_bytes: u64,
     acknowledged_bytes: u64,
     resent_bytes: u64,
     started: ChunkSet,
-    /// Chunks in holes: hashed as zeros, not sent.
+    /// Chunks in holes: to be hashed as zeros, but not sent.
     to_zero: ChunkSet,
-    /// Chunks that may be equal in the receiver's file.
+    /// Comparison with the chunks of the receiver's existing file (`--delta`).
     comparison: DeltaSender,
     unsent_bytes: u64,
-    /// First value of each chunk read and not acknowledged; set only if the source may change.
+    /// Hash of each unacknowledged chunk at its first read; `None` unless the source may change.
     first_values: Option<BTreeMap<ChunkId, ChainingValue>>,
     is_changing: bool,
 }
 
-/// Queue and counters of one path in this transfer.
+/// Chunks assigned to one path in this transfer, with byte counters.
 #[derive(Debug, Default)]
 struct PathQueue {
-    /// Chunks assigned and not handed out yet.
+    /// Chunks assigned to the path and not yet being read.
     waiting: VecDeque<ChunkId>,
     in_flight_bytes: u64,
     delivered_bytes: u64,
 }
 
-/// Effects of an acknowledgement.
+/// Result of [`Sender::on_acknowledged`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Bytes delivered by each path. A hedged chunk counts for the path on which its
-    /// acknowledgement arrived.
+    /// Number of bytes delivered by each path. A chunk that was also hedged counts for the path on
+    /// which its acknowledgement arrived.
     pub delivered: Vec<(PathId, u64)>,
-    /// Chunks that other paths no longer need to send.
+    /// Chunks that a path need not send, because another path has delivered them.
     pub superseded: Vec<(PathId, ChunkId)>,
-    /// Streamed chunks that the source may drop from its retransmit buffer.
+    /// Streamed chunks that may leave the source's retransmit buffer.
     pub released: Vec<ChunkId>,
 }
 
 impl Sender {
-    /// Returns the sending half of a transfer whose receiver already has `have`.
+    /// Returns the sending half of a transfer whose receiver already has the subtrees `have`.
     ///
     /// Subtrees outside the file are ignored; the receiver then gets more than it needs.
     ///
@@ -155,8 +155,8 @@ impl Sender {
         }
     }
 
-    /// Compares the first `count` chunks with the receiver's, except those in `have` and in holes.
-    /// None of them is sent before its value arrives.
+    /// Compares the first `count` chunks with the receiver's file (`--delta`), except for those in
+    /// `have` and in holes. None of them is sent before the receiver's hash arrives.
     ///
     /// Must be called before anything is sent, and after [`Sender::leave_out_holes`]. No effect
     /// unless the source is a file.
@@ -171,27 +171,27 @@ impl Sender {
         self.comparison = DeltaSender::new(left_out.gaps(range).collect());
     }
 
-    /// Tolerates a source that changes during the read: repeated reads of a chunk may differ.
+    /// Tolerates a source that changes while it is read: repeated reads of a chunk may differ.
     pub fn allow_changing(&mut self) {
         self.first_values.get_or_insert_default();
     }
 
-    /// Records the receiver's value of a chunk. Returns true if the value was expected.
+    /// Records the receiver's hash of a chunk. Returns false if no hash was expected for it.
     pub fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
         self.comparison.on_value(chunk, value)
     }
 
-    /// Returns chunks that the receiver is to keep, if a message is due.
+    /// Returns chunks that are equal in the receiver's file, if a message about them is due.
     pub fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
         self.comparison.poll_kept()
     }
 
-    /// Returns the next zeros to hash.
+    /// Returns the next subtree of zeros to hash, or `None` if there is none.
     pub fn next_zeros(&mut self) -> Option<Zeros> {
         Zeros::take(&mut self.to_zero, self.grid)
     }
 
-    /// Adds a hashed subtree of zeros.
+    /// Records the hash of a subtree from [`Sender::next_zeros`].
     pub fn on_zeros(&mut self, subtree: Subtree) {
         if let Ok(range) = subtree.chunks(self.grid)
             && self.tree.insert(subtree).is_ok()
@@ -200,18 +200,18 @@ impl Sender {
         }
     }
 
-    /// Returns the grid; open while the length is unknown.
+    /// Returns the chunk grid, open while the length is unknown.
     pub fn grid(&self) -> Grid {
         self.grid
     }
 
-    /// Returns true if the transfer has a digest.
+    /// Returns true if the receiver checks the transfer against a digest of the whole.
     pub fn has_digest(&self) -> bool {
         self.shape.has_digest()
     }
 
-    /// Extends the send window to the chunks before `window`. A smaller window than before has no
-    /// effect.
+    /// Extends the send window to all chunks with an index below `window`. A lower value than
+    /// before has no effect.
     pub fn on_window(&mut self, window: u64) {
         self.window = self.window.max(ChunkId(window));
         while self.held.first().is_some_and(|first| first < self.window) {
@@ -235,10 +235,10 @@ impl Sender {
         }
     }
 
-    /// Appends the next streamed chunk, `len` bytes long; `last` ends the source.
+    /// Appends the next chunk of a stream, `len` bytes long; `last` ends the stream.
     ///
-    /// Returns the chunk's number. Returns `None` if the source is a file or has ended, or if `len`
-    /// is 0 or exceeds the chunk size.
+    /// Returns the chunk's index, or `None` if the source is a file or has ended, or if `len` is 0
+    /// or exceeds the chunk size.
     pub fn give(&mut self, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
         let most = self.grid.chunk_size.bytes();
         if !self.grid.is_open() || len == 0 || u64::from(len) > most {
@@ -261,7 +261,7 @@ impl Sender {
         Some(chunk)
     }
 
-    /// Marks the end of a streamed source.
+    /// Marks the end of a stream. No effect on a file.
     pub fn close(&mut self) {
         if !self.grid.is_open() {
             return;
@@ -277,8 +277,8 @@ impl Sender {
         debug_assert!(closed.is_ok() || !self.shape.has_digest(), "{closed:?}");
     }
 
-    /// Returns the final length to report to the receiver. `None` if the source has not ended, or
-    /// if the receiver knows the length.
+    /// Returns the final length to report to the receiver, or `None` if the source has not ended or
+    /// the receiver knows the length.
     pub fn end(&self) -> Option<End> {
         match self.shape {
             Shape::File(_) => None,
@@ -299,7 +299,7 @@ impl Sender {
         matches!(self.shape, Shape::Pipe(_)) && !self.grid.is_open() && chunk.0 + 1 == self.given
     }
 
-    /// Returns the next chunk that `path` should send, from its assignment or from a new one for
+    /// Returns the next chunk to send on `path`: from its assignment, or from a new one sized for
     /// `rate`.
     ///
     /// An assignment is at most an equal share of the queue among `paths` paths, so that a small
@@ -343,8 +343,8 @@ impl Sender {
         Some(range.first)
     }
 
-    /// Returns a hedge for an idle `path`. The path takes over the chunk if its owner has not begun
-    /// to read it.
+    /// Returns a chunk in flight on another path for an idle `path` to send as well (a hedge). The
+    /// idle path takes over the chunk if the other has not begun to read it.
     pub fn next_hedge(
         &mut self,
         path: PathId,
@@ -375,7 +375,7 @@ impl Sender {
         Some(chunk)
     }
 
-    /// Returns the next time at which [`Sender::next_hedge`] may return a chunk for `path`.
+    /// Returns the earliest time at which [`Sender::next_hedge`] can return a chunk for `path`.
     pub fn hedge_at(
         &self,
         path: PathId,
@@ -385,7 +385,8 @@ impl Sender {
             .hedge_at(path, |path| load(&self.queues, &rates, path))
     }
 
-    /// Returns the next chunk to hash without sending it, or to compare before it is sent.
+    /// Returns the next chunk to read and hash without sending it: one that the receiver has, or
+    /// one to compare with the receiver's.
     pub fn next_to_hash(&mut self) -> Option<ChunkId> {
         self.to_hash
             .take_first(1)
@@ -393,7 +394,8 @@ impl Sender {
             .or_else(|| self.comparison.next())
     }
 
-    /// Adds the value of a chunk to the tree after its first read.
+    /// Adds the hash of a chunk to the tree after its first read. A later read with another hash
+    /// marks the source as changing.
     pub fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) {
         if self.hashed.insert(chunk) == 1 {
             // Cannot overlap or lie outside: the chunk is in the grid and was not in the tree.
@@ -411,8 +413,8 @@ impl Sender {
         }
     }
 
-    /// Adds the value of a chunk from [`Sender::next_to_hash`]. Queues the chunk if it differs from
-    /// the receiver's.
+    /// Records the hash of a chunk from [`Sender::next_to_hash`]. Queues the chunk if it differs
+    /// from the receiver's.
     pub fn on_hashed(&mut self, chunk: ChunkId, value: ChainingValue) {
         self.on_read(chunk, value);
         match self.comparison.on_read(chunk, value) {
@@ -432,7 +434,8 @@ impl Sender {
         }
     }
 
-    /// Begins to send `chunk` on `path`. Returns false if `path` no longer carries it.
+    /// Records that `chunk` is about to be sent on `path`. Returns false if the chunk is no longer
+    /// assigned to that path.
     pub fn on_send(&mut self, path: PathId, chunk: ChunkId) -> bool {
         if !self.striper.is_carried_by(chunk, path) {
             return false;
@@ -443,12 +446,12 @@ impl Sender {
         true
     }
 
-    /// Returns a chunk of `range` that was never sent, if any.
+    /// Returns the first chunk of `range` that was never sent, or `None` if all were.
     pub fn never_sent(&self, range: ChunkRange) -> Option<ChunkId> {
         self.started.gaps(range).next().map(|gap| gap.first)
     }
 
-    /// Removes the chunks of `range`, acknowledged on `path`.
+    /// Removes the chunks of `range`, which the receiver acknowledged on `path`.
     pub fn on_acknowledged(&mut self, path: PathId, range: ChunkRange) -> Acknowledged {
         let mut result = Acknowledged::default();
         for (chunk, owners) in self.striper.acknowledge(range) {
@@ -485,7 +488,7 @@ impl Sender {
         result
     }
 
-    /// Requeues the chunks that only the lost `path` carried.
+    /// Requeues the chunks of the lost `path`, except for those also in flight on another path.
     pub fn on_path_lost(&mut self, path: PathId) {
         self.striper.release(path);
         if let Some(queue) = self.queues.get_mut(&path) {
@@ -494,7 +497,7 @@ impl Sender {
         }
     }
 
-    /// Requeues a chunk that `path` could not read or send.
+    /// Requeues a chunk that was assigned to `path` and could not be read or sent.
     pub fn on_not_sent(&mut self, path: PathId, chunk: ChunkId) {
         let bytes = self.chunk_bytes(chunk);
         if self.striper.release_chunk(chunk, path)
@@ -504,14 +507,15 @@ impl Sender {
         }
     }
 
-    /// Returns the bytes in flight on `path`.
+    /// Returns the number of bytes in flight on `path`.
     pub fn in_flight_bytes(&self, path: PathId) -> u64 {
         self.queues
             .get(&path)
             .map_or(0, |queue| queue.in_flight_bytes)
     }
 
-    /// Completes the transfer: chunks in flight count for their first owner.
+    /// Records that the receiver has committed the file. Chunks in flight count as delivered by
+    /// their first owner.
     pub fn on_committed(&mut self) {
         let paths: Vec<PathId> = self.queues.keys().copied().collect();
         for path in paths {
@@ -521,56 +525,59 @@ impl Sender {
         }
     }
 
-    /// Returns the bytes delivered by each path.
+    /// Returns the number of bytes delivered by each path.
     pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
         self.queues
             .iter()
             .map(|(path, queue)| (*path, queue.delivered_bytes))
     }
 
-    /// Returns the length in bytes of the next queued chunk.
+    /// Returns the length in bytes of the next chunk in the queue, or `None` if the queue is empty.
     pub fn next_bytes(&self) -> Option<u64> {
         self.striper
             .first_queued()
             .map(|chunk| self.chunk_bytes(chunk))
     }
 
-    /// Returns the number of queued chunks.
+    /// Returns the number of chunks that are not assigned to any path.
     pub fn queued_chunks(&self) -> u64 {
         self.striper.queued()
     }
 
-    /// Returns the bytes that the receiver had before the transfer.
+    /// Returns the number of bytes that the receiver had before this session.
     pub fn resumed_bytes(&self) -> u64 {
         self.resumed_bytes
     }
 
-    /// Returns the bytes acknowledged in this session.
+    /// Returns the number of bytes acknowledged in this session.
     pub fn acknowledged_bytes(&self) -> u64 {
         self.acknowledged_bytes
     }
 
-    /// Returns the bytes retransmitted or hedged.
+    /// Returns the number of bytes retransmitted or hedged.
     pub fn resent_bytes(&self) -> u64 {
         self.resent_bytes
     }
 
-    /// Returns the bytes not sent: holes, and chunks equal to those in the receiver's file.
+    /// Returns the number of bytes not sent: holes, and chunks equal to those in the receiver's
+    /// file.
     pub fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes
     }
 
-    /// Returns true if repeated reads of a chunk differed.
+    /// Returns true if repeated reads of a chunk differed, because the source changed.
     pub fn is_changing(&self) -> bool {
         self.is_changing
     }
 
-    /// Returns true if the digest is final: no chunk of a changing source will be read again.
+    /// Returns true if the digest is final: every byte is read, and no chunk of a source that may
+    /// change will be read again.
     pub fn is_read(&self) -> bool {
         self.digest().is_some() && (self.first_values.is_none() || self.striper.is_done())
     }
 
-    /// Returns the digest once every byte is read; [`NO_DIGEST`] for a transfer without one.
+    /// Returns the digest of the file once every byte is read; [`NO_DIGEST`] for a transfer without
+    /// one.
     pub fn digest(&self) -> Option<Digest> {
         match self.shape.has_digest() {
             true => self.tree.root(),
@@ -588,14 +595,14 @@ impl Sender {
 /// Placeholder digest of a transfer without one, such as a tree.
 pub const NO_DIGEST: Digest = Digest([0; 32]);
 
-/// Final length of a transfer whose length was unknown at its start.
+/// Final length of a transfer whose length was unknown at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct End {
-    /// Number of chunks.
+    /// Total number of chunks.
     #[n(0)]
     pub chunks: u64,
-    /// Size in bytes; 0 for batches.
+    /// Total size in bytes; 0 for batches.
     #[n(1)]
     pub size: u64,
 }
@@ -613,7 +620,7 @@ fn load(
     }
 }
 
-/// Returns the length in bytes of `range`, which lies in `grid`.
+/// Returns the total length in bytes of the chunks in `range`, which must lie in `grid`.
 pub(crate) fn range_bytes(grid: Grid, range: ChunkRange) -> u64 {
     grid.extent_of_range(range).map_or(0, |extent| extent.len)
 }

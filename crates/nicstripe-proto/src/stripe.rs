@@ -17,20 +17,22 @@ use crate::{
     units::BitRate,
 };
 
-/// Target duration of an assignment.
+/// Target duration of an assignment, at the path's rate.
 ///
 /// Values from 50 to 100 ms measured alike on two gigabit links (`benches/stripe.rs` has the cost
 /// of a decision). Longer assignments leave more to reassign at the end.
 pub const ASSIGNMENT_TIME: Duration = Duration::from_millis(75);
 
-/// Chunks of an assignment for a path of unknown rate: 1 MiB of 256 KiB chunks, 9 ms at 1 Gbit/s.
+/// Number of chunks in an assignment to a path of unknown rate: 1 MiB of 256 KiB chunks, 9 ms at 1
+/// Gbit/s.
 pub const FIRST_ASSIGNMENT: u64 = 4;
 
-/// Most chunks in one assignment at any rate; equals the in-flight limit of a path (8 MiB of 256
+/// Maximum number of chunks in one assignment; equals the in-flight limit of a path (8 MiB of 256
 /// KiB chunks).
 pub const LARGEST_ASSIGNMENT: u64 = 32;
 
-/// Returns the number of chunks in the next assignment of a path with this rate.
+/// Returns the number of chunks in the next assignment to a path of this rate, for
+/// [`ASSIGNMENT_TIME`].
 pub fn assignment_chunks(rate: Option<BitRate>, chunk_bytes: u64) -> u64 {
     let Some(rate) = rate else {
         return FIRST_ASSIGNMENT;
@@ -38,19 +40,20 @@ pub fn assignment_chunks(rate: Option<BitRate>, chunk_bytes: u64) -> u64 {
     (rate.bytes_in(ASSIGNMENT_TIME) / chunk_bytes.max(1)).clamp(1, LARGEST_ASSIGNMENT)
 }
 
-/// Load of a path, for the selection of a hedge.
+/// Load and state of a path, by which a hedge is selected.
 #[derive(Debug, Clone, Copy)]
 pub struct PathLoad {
-    /// Bytes assigned to the path and not acknowledged.
+    /// Number of bytes assigned to the path and not acknowledged.
     pub in_flight: u64,
-    /// Measured rate, if known.
+    /// Measured rate of the path, if known.
     pub rate: Option<BitRate>,
-    /// True if the path is suspect.
+    /// True if the path is suspect: connected, but silent for too long.
     pub suspect: bool,
 }
 
 impl PathLoad {
-    /// Returns the time to deliver the path's chunks in flight and `more` bytes.
+    /// Returns the time that the path needs to deliver its bytes in flight and `more` bytes. `None`
+    /// if its rate is unknown.
     fn finish_time(&self, more: u64) -> Option<Duration> {
         self.rate
             .map(|rate| rate.time_for(self.in_flight.saturating_add(more)))
@@ -69,10 +72,10 @@ pub struct Striper {
 struct Owners {
     first: PathId,
     hedge: Option<PathId>,
-    /// Sequence number of the assignment. The newest chunk is hedged first, because its owner would
-    /// send it last.
+    /// Sequence number of the assignment of this chunk. The newest chunk is hedged first, because
+    /// its owner would send it last.
     stamp: u64,
-    /// Time of the last assignment or hedge.
+    /// Time at which the chunk was last assigned or hedged.
     since: Instant,
 }
 
@@ -85,7 +88,7 @@ impl Owners {
         self.hedge.is_none() && self.first != path
     }
 
-    /// Returns the time at which the chunk is late, given its owner's load.
+    /// Returns the time after which the chunk's acknowledgement is late, given its owner's load.
     fn late_at(&self, owner: &PathLoad) -> Instant {
         let expected = owner.finish_time(0).map_or(LATE_FIRST, |finish| {
             finish.saturating_mul(2).saturating_add(LATE_MARGIN)
@@ -111,7 +114,7 @@ impl Owners {
 }
 
 impl Striper {
-    /// Returns a striper with `chunks` queued.
+    /// Returns a scheduler with `chunks` in its queue.
     pub fn new(chunks: ChunkSet) -> Self {
         Self {
             queue: chunks,
@@ -119,17 +122,18 @@ impl Striper {
         }
     }
 
-    /// Removes chunks from the queue; returns the number removed.
+    /// Removes the chunks of `range` from the queue. Returns the number removed.
     pub fn withdraw(&mut self, range: ChunkRange) -> u64 {
         self.queue.remove(range)
     }
 
-    /// Queues chunks for the first time.
+    /// Adds chunks to the queue for the first time.
     pub fn push(&mut self, chunks: impl Into<ChunkRange>) {
         self.queue.insert(chunks);
     }
 
-    /// Assigns the next run of at most `most` queued chunks to `path`.
+    /// Assigns the next contiguous chunks in the queue to `path`, at most `most`. Returns `None` if
+    /// the queue is empty.
     pub fn assign(&mut self, path: PathId, most: u64, now: Instant) -> Option<ChunkRange> {
         let range = self.queue.take_first(most)?;
         for index in 0..range.count {
@@ -182,7 +186,8 @@ impl Striper {
             .min()
     }
 
-    /// Removes acknowledged chunks; returns those that were in flight, with their owners.
+    /// Removes acknowledged chunks. Returns those that were in flight, each with its owner and the
+    /// path that hedged it.
     pub fn acknowledge(&mut self, range: ChunkRange) -> Vec<(ChunkId, [Option<PathId>; 2])> {
         if range.count == 0 {
             return Vec::new();
@@ -203,7 +208,7 @@ impl Striper {
             .collect()
     }
 
-    /// Requeues the chunks that only `path` carries.
+    /// Returns to the queue the chunks of `path` that are not also in flight on another path.
     pub fn release(&mut self, path: PathId) {
         let carried: Vec<ChunkId> = self
             .in_flight
@@ -216,7 +221,8 @@ impl Striper {
         }
     }
 
-    /// Requeues one chunk unless another path carries it too; returns true if `path` carried it.
+    /// Withdraws a chunk from `path`, and returns it to the queue unless it is also in flight on
+    /// another path. Returns false if it was not in flight on `path`.
     pub fn release_chunk(&mut self, chunk: ChunkId, path: PathId) -> bool {
         if !self.is_carried_by(chunk, path) {
             return false;
@@ -239,7 +245,7 @@ impl Striper {
             .is_some_and(|owners| owners.has(path))
     }
 
-    /// Returns the chunks in flight whose first owner is `path`; excludes hedges.
+    /// Returns the chunks in flight that were first assigned to `path`; excludes its hedges.
     pub fn first_owned_by(&self, path: PathId) -> Vec<ChunkId> {
         self.in_flight
             .iter()
@@ -248,22 +254,22 @@ impl Striper {
             .collect()
     }
 
-    /// Returns the chunk that is assigned next.
+    /// Returns the first chunk in the queue, which is assigned next.
     pub fn first_queued(&self) -> Option<ChunkId> {
         self.queue.first()
     }
 
-    /// Returns the number of queued chunks.
+    /// Returns the number of chunks in the queue.
     pub fn queued(&self) -> u64 {
         self.queue.len()
     }
 
-    /// Returns the number of chunks in flight.
+    /// Returns the number of chunks in flight on any path.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.len() as u64
     }
 
-    /// Returns true if every chunk is acknowledged.
+    /// Returns true if no chunk is queued or in flight.
     pub fn is_done(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_empty()
     }
@@ -282,14 +288,15 @@ impl Striper {
     }
 }
 
-/// Minimum gain of a hedge while the source still produces data: twice the acknowledgement delay.
+/// Minimum time saved by a hedge while the source still produces data: twice the acknowledgement
+/// delay.
 ///
 /// A source slower than the links often leaves a path idle while acknowledgements of delivered
 /// chunks are only delayed.
 pub const GAIN_IN_MIDDLE: Duration = Duration::from_millis(20);
 
-/// Margin before a chunk is late. An acknowledgement may be delayed by 10 ms, and a busy machine
-/// adds as much (picked by eye).
+/// Margin added to twice a chunk's expected delivery time before it is late. An acknowledgement may
+/// be delayed by 10 ms, and a busy machine adds as much (picked by eye).
 const LATE_MARGIN: Duration = Duration::from_millis(50);
 
 /// Time after which a chunk on a path of unknown rate is late. A first assignment takes 8.4 ms at 1
@@ -299,8 +306,8 @@ const LATE_MARGIN: Duration = Duration::from_millis(50);
 /// small file by 50 ms.
 const LATE_FIRST: Duration = Duration::from_millis(25);
 
-/// Upper bound of the lateness timeout, also for a path with rate zero. Silence fails a path long
-/// before.
+/// Upper limit of the time after which a chunk is late, also for a path with rate zero. Silence
+/// fails a path long before.
 const LATE_AT_MOST: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

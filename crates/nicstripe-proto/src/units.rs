@@ -15,15 +15,15 @@ use std::time::Duration;
 pub struct BitRate(pub u64);
 
 impl BitRate {
-    /// Rate zero.
+    /// Rate of 0 bit/s.
     pub const ZERO: BitRate = BitRate(0);
 
-    /// Returns a rate in Mbit/s.
+    /// Returns the rate of `mbit_per_second` Mbit/s.
     pub const fn from_mbit(mbit_per_second: u64) -> BitRate {
         BitRate(mbit_per_second.saturating_mul(MEGA))
     }
 
-    /// Returns a rate in Gbit/s.
+    /// Returns the rate of `gbit_per_second` Gbit/s.
     pub const fn from_gbit(gbit_per_second: u64) -> BitRate {
         BitRate(gbit_per_second.saturating_mul(GIGA))
     }
@@ -64,7 +64,7 @@ impl BitRate {
         }
     }
 
-    /// Returns the whole bytes transferred in `elapsed` at this rate.
+    /// Returns the number of whole bytes transferred in `elapsed` at this rate.
     pub fn bytes_in(self, elapsed: Duration) -> u64 {
         // A saturated product still exceeds `u64::MAX` after the division.
         let bit_nanos = u128::from(self.0).saturating_mul(elapsed.as_nanos());
