@@ -97,7 +97,8 @@ impl Leases {
 }
 
 impl ConnectionLease {
-    /// Marks the connection as part of a session, which protects it from early eviction.
+    /// Marks the connection as part of a session. Connections of the key without a session are
+    /// evicted first.
     pub(super) fn has_session(&self) {
         if let Some(taken) = self
             .connections

@@ -1,4 +1,4 @@
-//! In-memory storage.
+//! Storage in memory, for tests and for programs that embed a daemon.
 
 mod blocks;
 mod tree;
@@ -25,7 +25,7 @@ use crate::{file::FileError, trust::PublicKey};
 /// In-memory storage, for tests and for programs that embed a daemon. Clones are cheap and share
 /// the same files.
 ///
-/// Nothing outlives the process. Interrupted transfers can resume as long as the storage exists. A
+/// No file outlives the process. Interrupted transfers can resume as long as the storage exists. A
 /// file takes memory in blocks of 256 KiB, up to the last byte written in each; holes take none.
 ///
 /// ```
@@ -54,14 +54,14 @@ struct State {
 
 type PartKey = (Name, PublicKey);
 
-/// Registered part: open, or waiting to be resumed.
+/// Unfinished file: being received, or kept so that a transfer can resume.
 struct Kept {
     origin: [u8; 32],
     part: Arc<PartState>,
     is_open: bool,
 }
 
-/// Received data of a part, and its durable subtrees.
+/// Data of an unfinished file, and the subtrees of its hash tree that count as durable.
 struct PartState {
     blocks: Mutex<Blocks>,
     durable: Mutex<Vec<Subtree>>,
@@ -79,8 +79,8 @@ impl MemoryStorage {
         Self::default()
     }
 
-    /// Creates an empty storage with a limit in bytes, which includes unfinished files. Writes
-    /// beyond it fail like those on a full disk.
+    /// Creates an empty storage that holds at most `bytes` bytes, unfinished files included. Writes
+    /// beyond the limit fail like those on a full disk.
     pub fn with_limit(bytes: u64) -> Self {
         let memory = Memory {
             state: Mutex::default(),
@@ -90,7 +90,7 @@ impl MemoryStorage {
         Self(Arc::new(memory))
     }
 
-    /// Stores a file, replacing any of that name.
+    /// Stores a file, replacing an existing one of that name.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl MemoryStorage {
         self.state().tree.put(name, content, true)
     }
 
-    /// Returns the content of a file, or `None` if it does not exist.
+    /// Returns a copy of a file's content, or `None` if the file does not exist.
     pub fn contents(&self, name: &Name) -> Option<Vec<u8>> {
         let content = self.state().tree.file(name).ok()?;
         let mut bytes = vec![0; usize::try_from(content.size).ok()?];
@@ -113,12 +113,12 @@ impl MemoryStorage {
         Some(bytes)
     }
 
-    /// Returns the bytes in use, including unfinished files.
+    /// Returns the memory in use in bytes, including unfinished files.
     pub fn used(&self) -> u64 {
         self.0.space.used()
     }
 
-    /// Returns the number of unfinished files: being received, or waiting for a resume.
+    /// Returns the number of unfinished files: those being received, and those kept for a resume.
     pub fn unfinished(&self) -> usize {
         self.state().parts.len()
     }
@@ -322,7 +322,7 @@ impl StoredPart for MemoryPart {
     }
 }
 
-/// Leaves an unfinished part for a resume.
+/// Keeps the data of an unfinished file for a resume.
 impl Drop for MemoryPart {
     fn drop(&mut self) {
         if let Some(kept) = self.storage.state().parts.get_mut(&self.key)

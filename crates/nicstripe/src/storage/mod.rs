@@ -1,7 +1,7 @@
 //! Storage of the files that a daemon serves.
 //!
 //! A [`Daemon`](crate::Daemon) serves a directory of the file system by default. Alternatives are
-//! [`MemoryStorage`], for tests and programs that embed a daemon, or a [`Storage`] of the program.
+//! [`MemoryStorage`], for tests and programs that embed a daemon, or the program's own [`Storage`].
 //! An implementation needs three traits: [`Storage`] opens, lists and renames; [`StoredFile`] is a
 //! file being read; [`StoredPart`] is a file being received, invisible until complete.
 //!
@@ -40,7 +40,7 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Files and directories below one root, each with a [`Name`].
+/// Storage backend of a daemon: files and directories below one root, each with a [`Name`].
 ///
 /// The daemon reports errors to the peer with their [`FileError::code`]:
 ///
@@ -70,11 +70,11 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// The file does not exist, is a directory, or cannot be read.
     fn open(&self, name: &Name) -> Result<Box<dyn StoredFile>, FileError>;
 
-    /// Begins to receive a file, or resumes an earlier attempt. Returns the part and all subtrees
-    /// passed to [`StoredPart::sync`] before.
+    /// Starts to receive a file, or resumes an interrupted attempt. Returns the part, and all
+    /// subtrees passed to [`StoredPart::sync`] in earlier attempts.
     ///
-    /// An earlier attempt counts only if its [`PartRequest::origin`] is equal and
-    /// [`PartRequest::restart`] is not set. Otherwise the storage deletes it.
+    /// Resumes only if [`PartRequest::origin`] is equal to that of the earlier attempt and
+    /// [`PartRequest::restart`] is not set. Otherwise the storage deletes the earlier data.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     ) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError>;
 
     /// Lists a directory (`None`: the root) in byte order of the names. Returns at most `most`
-    /// entries after the name `after`, and true if more follow. Parts are not listed.
+    /// entries whose names are greater than `after`, and true if more follow. Does not list parts.
     ///
     /// # Errors
     ///
@@ -113,15 +113,15 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// The name does not exist, or is a directory that is not empty.
     fn remove(&self, name: &Name) -> Result<(), FileError>;
 
-    /// Renames a file or directory, durably and atomically. With `replace` it replaces a file named
-    /// `to`.
+    /// Renames a file or directory, durably and atomically. Replaces an existing file `to` if
+    /// `replace` is set.
     ///
     /// # Errors
     ///
     /// `from` does not exist; `to` exists, its directory does not, or it lies below `from`.
     fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError>;
 
-    /// Creates a directory and its missing parents, durably. Succeeds if it exists.
+    /// Creates a directory and its missing parents, durably. Succeeds if the directory exists.
     ///
     /// # Errors
     ///
@@ -129,23 +129,24 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     fn make_dir(&self, name: &Name) -> Result<(), FileError>;
 }
 
-/// Entries of a directory with their names relative to it, and true if more follow.
+/// One page of a directory listing: names relative to the directory with their metadata, and true
+/// if more entries follow.
 pub type Listed = (Vec<(Vec<u8>, Stat)>, bool);
 
-/// Kind, size and modification time of a name.
+/// Metadata of a named object: kind, size and modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
-    /// Kind.
+    /// Kind of the object: file, directory or other.
     pub kind: Kind,
     /// Size of a file in bytes; meaningless for other kinds.
     pub size: u64,
-    /// Time of the last change of the content.
+    /// Modification time of the content.
     pub modified: SystemTime,
 }
 
 impl Stat {
-    /// Creates it from its parts.
+    /// Returns metadata with these values.
     pub const fn new(kind: Kind, size: u64, modified: SystemTime) -> Self {
         Self {
             kind,
@@ -170,7 +171,7 @@ impl From<Stat> for ObjectStat {
     }
 }
 
-/// Kinds of named objects.
+/// Kind of a named object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -178,34 +179,34 @@ pub enum Kind {
     File,
     /// Directory.
     Dir,
-    /// Anything else, such as a socket.
+    /// Any other object, such as a socket or a symbolic link.
     Other,
 }
 
-/// Properties of a file to be received.
+/// Request of a daemon to receive a file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PartRequest<'a> {
-    /// Name of the complete file.
+    /// Name of the file once complete.
     pub name: &'a Name,
-    /// Key of the sender. Parts of different peers are independent.
+    /// Public key of the sender. Parts of different peers are independent.
     pub peer: PublicKey,
     /// Size in bytes, or `None` if unknown until the end. A part of unknown size is never resumed.
     pub size: Option<u64>,
-    /// Hash of the source's identity and its division into chunks. Only a part of equal origin can
-    /// be resumed.
+    /// Hash of the source's identity and its division into chunks. A part can only be resumed by a
+    /// request with an equal value.
     pub origin: [u8; 32],
-    /// True if the complete file may replace an existing one.
+    /// True if the file may replace an existing one of that name.
     pub replace: bool,
-    /// True if data of an earlier attempt must be deleted.
+    /// True if data of an interrupted attempt must be deleted.
     pub restart: bool,
-    /// Permission bits, for storages that have them.
+    /// Permission bits of the file, for storages that have them.
     pub mode: u32,
-    /// Modification time; `None` for the time of the commit.
+    /// Modification time of the file; `None` for the time of the commit.
     pub modified: Option<SystemTime>,
 }
 
-/// File being received, not visible under its name.
+/// File being received, not yet visible under its name.
 ///
 /// A part may be dropped without [`commit`](Self::commit) or [`discard`](Self::discard). Data
 /// covered by [`sync`](Self::sync) must then be available to the next [`Storage::begin`] of the
@@ -216,18 +217,19 @@ pub trait StoredPart: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The daemon reports [`io::ErrorKind::StorageFull`] to the peer as such.
+    /// [`io::ErrorKind::StorageFull`] if the storage is full; the daemon reports it to the peer as
+    /// such.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Reads back written bytes, for verification.
+    /// Fills `bytes` with written data from `offset`, for verification.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::UnexpectedEof`] if the part is too short.
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Makes all data written before the call durable, then records `durable` durably, for
-    /// [`Storage::begin`] to return. Adds to the subtrees recorded before. Writes may run
+    /// Makes all data written before the call durable, then records the subtrees `durable` durably,
+    /// for [`Storage::begin`] to return. Adds to the subtrees recorded before. Writes may run
     /// concurrently; other calls of `sync` and [`commit`](Self::commit) do not.
     ///
     /// # Errors
@@ -244,11 +246,11 @@ pub trait StoredPart: fmt::Debug + Send + Sync {
     /// then be unchanged.
     fn commit(&self, size: u64) -> Result<(), FileError>;
 
-    /// Deletes the part. Errors are ignored, since no caller could handle them.
+    /// Deletes the part and its data. Must ignore errors, since no caller could handle them.
     fn discard(&self);
 }
 
-/// Converts a timestamp; `None` if the system cannot represent it.
+/// Converts a file time; returns `None` if [`SystemTime`] cannot represent it.
 fn time_of(timestamp: Timestamp) -> Option<SystemTime> {
     let seconds = Duration::from_secs(timestamp.seconds.unsigned_abs());
     let whole = match timestamp.seconds {

@@ -15,13 +15,13 @@ use crate::{
 
 #[derive(Debug, Clone)]
 pub(crate) enum Served {
-    /// Directory, accessed without an extra layer.
+    /// Directory of the file system, accessed without [`Storage`].
     Files(Arc<Root>),
-    /// [`Storage`] implementation.
+    /// [`Storage`] of the embedding program.
     Other(Stored),
 }
 
-/// [`Storage`] implementation, accessible only with checked names.
+/// [`Storage`] of the embedding program, accessible only with checked names.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored(Arc<dyn Storage>);
 
@@ -30,7 +30,7 @@ impl Stored {
         Self(storage)
     }
 
-    /// Checks a name for reading (`None`: the root) and returns the storage.
+    /// Checks a name for read access (`None`: the root) and returns the storage.
     pub(crate) fn to_find(
         &self,
         operation: &'static str,
@@ -42,7 +42,7 @@ impl Stored {
         Ok(&*self.0)
     }
 
-    /// Checks a name for writing and returns the storage.
+    /// Checks a name for write access and returns the storage.
     pub(crate) fn to_name(
         &self,
         operation: &'static str,
@@ -54,8 +54,8 @@ impl Stored {
 }
 
 impl Served {
-    /// Restricts the storage to a peer's rights. An append-only peer may create symlinks but not
-    /// follow all of them, so it follows none.
+    /// Restricts the storage to a peer's rights. For an append-only peer the root follows no
+    /// symlinks, since the peer may create some.
     pub(crate) fn within(self, access: Access) -> Self {
         match self {
             Self::Files(root) if access == Access::AppendOnly => {
@@ -65,12 +65,12 @@ impl Served {
         }
     }
 
-    /// Returns the root directory, for operations that need one. `what` and `name` describe the
-    /// operation in the error.
+    /// Returns the served directory, for operations that require one. `what` and `name` describe
+    /// the operation in the error.
     ///
     /// # Errors
     ///
-    /// [`FailCode::Refused`] if the daemon does not serve a directory.
+    /// [`FailCode::Refused`] if the daemon serves a [`Storage`] instead of a directory.
     pub(crate) fn root(
         &self,
         what: &'static str,
@@ -107,7 +107,7 @@ impl Served {
         }
     }
 
-    /// Opens a file for receiving, and returns the subtrees that are already durable.
+    /// Opens a file to receive, and returns it with the subtrees that are already durable.
     pub(crate) fn open_target(
         &self,
         name: &Name,

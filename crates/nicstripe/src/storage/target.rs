@@ -1,4 +1,4 @@
-//! Target of a received file, in the file system or in a [`Storage`].
+//! Target of a received file: in the file system, or in a [`Storage`].
 
 use std::{
     io,
@@ -19,19 +19,19 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Target with the subtrees that are already durable.
+/// Opened target, with the subtrees of the file that are already durable.
 pub(crate) type TargetOpened = (Target, Vec<Subtree>);
 
-/// File that is being received.
+/// File that is being received, not yet complete under its name.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "one a transfer, and the large one is the usual one"
 )]
 pub(crate) enum Target {
-    /// File of the file system; supports holes, delta and in-place writes.
+    /// File in the file system; supports holes, delta and in-place writes.
     File(file::Target),
-    /// Part of a [`Storage`].
+    /// File in a [`Storage`].
     Stored(StoredTarget),
 }
 
@@ -41,40 +41,40 @@ impl From<file::Target> for Target {
     }
 }
 
-/// Part of a [`Storage`], with the session's state of it.
+/// File that is being received into a [`Storage`], with its state in the session.
 #[derive(Debug)]
 pub(crate) struct StoredTarget {
     part: Box<dyn StoredPart>,
     shown: String,
     grid: Grid,
-    /// True if the sender will announce holes. They need no action, since unwritten bytes read as
-    /// zeros.
+    /// True if the sender will announce holes. The storage need not create them, since unwritten
+    /// bytes read as zeros.
     awaits_holes: bool,
-    /// True if the content is read back before the commit.
+    /// True if the content is read back and hashed before the commit.
     verify: bool,
-    /// End offset of the written data.
+    /// End offset of the data written so far, in bytes.
     end: AtomicU64,
-    /// Held during a sync or commit.
+    /// Lock that serializes syncs and the commit.
     syncs: Mutex<Syncs>,
-    /// Set when a sync has failed: its data is no longer trusted.
+    /// True once a sync has failed: the data is no longer trusted.
     poisoned: AtomicBool,
-    /// True if durable data allows a resume.
+    /// True if the storage has durable data to resume from.
     has_durable: AtomicBool,
-    /// Dropped after the part.
+    /// Lease of file descriptors. The last field, so that it is released after the part is closed.
     lease: Option<Lease>,
 }
 
-/// State of a part's syncs.
+/// State that permits or forbids further syncs of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Syncs {
     #[default]
     Open,
-    /// Committed or discarded: late calls do nothing.
+    /// The part is committed or discarded: late calls have no effect.
     Closed,
 }
 
 impl Target {
-    /// Begins to receive into a storage, or resumes.
+    /// Starts to receive a file into a [`Storage`], or resumes an interrupted attempt.
     pub(super) fn begin(
         storage: &dyn Storage,
         name: &Name,
@@ -119,7 +119,7 @@ impl Target {
         Ok((Self::Stored(target), have))
     }
 
-    /// Holds a lease of file descriptors while the target is open.
+    /// Attaches a lease of file descriptors, which is released when the target is closed.
     pub(crate) fn keep(mut self, lease: Lease) -> Self {
         match &mut self {
             Self::File(target) => target.keep(lease),
@@ -135,7 +135,7 @@ impl Target {
         }
     }
 
-    /// Returns true if the size is unknown until the end.
+    /// Returns true if the size is unknown until the end of the data, as for a pipe.
     pub(crate) fn is_open_ended(&self) -> bool {
         match self {
             Self::File(target) => target.is_open_ended(),
@@ -143,7 +143,7 @@ impl Target {
         }
     }
 
-    /// Returns the final size in bytes, or 0 if unknown.
+    /// Returns the size of the complete file in bytes, or 0 if unknown.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Self::File(target) => target.size(),
@@ -160,7 +160,8 @@ impl Target {
         }
     }
 
-    /// Returns the number of leading chunks to compare with the existing file.
+    /// Returns the number of leading chunks to compare with the existing file in a delta transfer;
+    /// `None` for other transfers.
     pub(crate) fn delta(&self) -> Option<u64> {
         match self {
             Self::File(target) => target.delta(),
@@ -168,7 +169,7 @@ impl Target {
         }
     }
 
-    /// Makes the chunks of holes read as zeros.
+    /// Makes the announced holes read as zeros.
     pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
         match self {
             Self::File(target) => target.make_holes(holes),
@@ -206,7 +207,7 @@ impl Target {
         }
     }
 
-    /// Makes the data durable, then records the durable subtrees.
+    /// Makes all written data durable, then records `subtrees` as durable.
     pub(crate) fn sync(&self, subtrees: Vec<Subtree>) -> Result<(), FileError> {
         match self {
             Self::File(target) => target.sync(subtrees),
@@ -214,7 +215,8 @@ impl Target {
         }
     }
 
-    /// Makes the whole file durable under its name. `digest` is the agreed hash.
+    /// Makes the complete file durable under its name. `digest` is the hash that both ends
+    /// computed.
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
         match self {
             Self::File(target) => target.commit(digest),
@@ -229,7 +231,7 @@ impl Target {
         }
     }
 
-    /// Returns true if a later attempt can resume from the durable data.
+    /// Returns true if a later transfer can resume from the durable data.
     pub(crate) fn is_resumable(&self) -> bool {
         match self {
             Self::File(target) => target.is_resumable(),
@@ -292,7 +294,7 @@ impl StoredTarget {
         Ok(())
     }
 
-    /// Reads back the content and compares its hash.
+    /// Reads the content back and returns true if its hash equals `digest`.
     fn has_digest(&self, digest: Digest, size: u64) -> io::Result<bool> {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; VERIFY_LEN.min(size) as usize];
@@ -344,7 +346,8 @@ impl Drop for StoredTarget {
     }
 }
 
-/// Returns the hash of everything that must be equal for a resume.
+/// Returns a hash of all properties of source, chunk grid and peer that must be equal to resume a
+/// part.
 fn origin_of(offer: &Offer, grid: Grid, peer: PublicKey) -> [u8; 32] {
     let source = &offer.source;
     let mut hasher = blake3::Hasher::new();
@@ -369,5 +372,5 @@ fn origin_of(offer: &Offer, grid: Grid, peer: PublicKey) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// Bytes read back at once.
+/// Bytes per read when the content is verified.
 const VERIFY_LEN: u64 = 1 << 20;

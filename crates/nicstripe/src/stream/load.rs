@@ -1,5 +1,5 @@
-//! Benchmark part of a connection: fills the socket, counts received load, and sends and answers
-//! echoes.
+//! Benchmark part of a connection: sends load, counts received load, and measures round-trip times
+//! with echoes.
 //!
 //! Does not pass through the session's event loop, so that the result measures the link and not
 //! internal queues.
@@ -20,10 +20,10 @@ use nicstripe_proto::{
 
 use crate::tls::{TlsError, TlsStream};
 
-/// Run that a session's connections count, as agreed by its event loop.
+/// Benchmark run whose load the connections of a session count, set by the session's event loop.
 #[derive(Debug, Default)]
 pub(crate) struct SharedGate {
-    /// 0 for none.
+    /// Identifier of the counted run; 0 for none.
     counted: AtomicU32,
     latest: AtomicU32,
     is_open: AtomicBool,
@@ -46,7 +46,7 @@ impl SharedGate {
     }
 }
 
-/// Load bytes carried by one path, over all its connections and runs.
+/// Benchmark load carried by one path in bytes, over all its connections and runs.
 #[derive(Debug, Default)]
 pub(crate) struct LoadCounters {
     pub(crate) received: AtomicU64,
@@ -60,15 +60,16 @@ pub(crate) struct Loads {
     pub(crate) counters: Arc<LoadCounters>,
 }
 
-/// Order for a series of messages, each sent after the previous one was answered.
+/// Order to measure round-trip times with a series of messages, each sent after the previous one
+/// was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PingOrder {
     pub(crate) count: u32,
-    /// Size of a message in bytes. Above [`MAX_ECHO`] it is sent as load frames of the run, and an
-    /// empty echo signals its arrival.
+    /// Size of a message in bytes. Above [`MAX_ECHO`] the message is sent as load frames of the
+    /// run, followed by an empty echo request.
     pub(crate) bytes: u64,
     pub(crate) run: u32,
-    /// Time after which no further message is started.
+    /// Time after which no further message is sent.
     pub(crate) longest: Duration,
 }
 
@@ -85,7 +86,7 @@ pub(super) struct StreamLoad {
 #[derive(Debug)]
 struct Loading {
     order: LoadOrder,
-    /// Time at which all data sent would have passed at the rate limit.
+    /// Time at which all data queued so far would be sent at exactly the rate limit.
     passed_at: Instant,
 }
 
@@ -95,14 +96,14 @@ struct Pinging {
     began: Instant,
     token: u64,
     sent_at: Instant,
-    /// Load bytes to send before the echo.
+    /// Load bytes of the current message to queue before its echo request.
     left: u64,
-    /// True once the echo is queued.
+    /// True once the echo request of the current message is queued.
     asked: bool,
     times: Vec<Duration>,
 }
 
-/// Benchmark items found in one receive.
+/// Counted load bytes, echo requests and echo replies found in one receive.
 #[derive(Debug, Default)]
 pub(super) struct Came {
     counted: u64,
@@ -110,13 +111,14 @@ pub(super) struct Came {
     answered: Vec<EchoHeader>,
 }
 
-/// Most encrypted bytes queued when an echo is answered. An honest peer has one echo outstanding.
+/// Maximum encrypted bytes queued for the socket when an echo is answered. An honest peer has one
+/// echo outstanding.
 const MOST_UNSENT: usize = 1 << 20;
 
-/// Most load frames queued per call; limits the work for small messages.
+/// Maximum number of load frames queued per call, which limits the work for small messages.
 const FRAMES_AT_ONCE: usize = 64;
 
-/// Burst after a pause under a rate limit.
+/// Burst of rate-limited load, as the time in which the limit permits its bytes.
 const BURST: Duration = Duration::from_millis(20);
 
 impl StreamLoad {
@@ -127,17 +129,17 @@ impl StreamLoad {
         }
     }
 
-    /// Returns the run to count at this moment.
+    /// Returns the run whose load is counted now.
     pub(super) fn gate(&self) -> LoadGate {
         self.shared.gate.read()
     }
 
-    /// Returns the meter, which parses incoming pieces.
+    /// Returns the parser of received benchmark frames.
     pub(super) fn meter(&mut self) -> &mut LoadMeter {
         &mut self.meter
     }
 
-    /// Starts or stops sending load.
+    /// Starts sending load, or stops if `order` is `None`.
     pub(super) fn load(&mut self, order: Option<LoadOrder>) {
         self.loading = order.map(|order| Loading {
             order,
@@ -145,12 +147,12 @@ impl StreamLoad {
         });
     }
 
-    /// Stops load and messages.
+    /// Stops sending load and messages.
     pub(super) fn end(&mut self) {
         (self.loading, self.pinging) = (None, None);
     }
 
-    /// Starts a series of messages, replacing any running one.
+    /// Starts measuring round-trip times, and abandons a measurement that is running.
     pub(super) fn ping(&mut self, order: PingOrder, tls: &mut TlsStream) -> Result<(), TlsError> {
         let now = Instant::now();
         self.pinging = Some(Pinging {
@@ -165,7 +167,7 @@ impl StreamLoad {
         self.ask(tls)
     }
 
-    /// Returns true if there is data to send now.
+    /// Returns true if load or a part of a message may be sent now.
     pub(super) fn is_due(&self) -> bool {
         self.is_message_due()
             || self
@@ -174,8 +176,8 @@ impl StreamLoad {
                 .is_some_and(|loading| loading.wait(Instant::now()).is_none())
     }
 
-    /// Returns the time at which the rate limit permits the next frame, if that is all it waits
-    /// for.
+    /// Returns the time at which the rate limit permits the next load frame; `None` if a frame may
+    /// be sent now or there is no load to send.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.loading
             .as_ref()
@@ -187,7 +189,7 @@ impl StreamLoad {
         self.pinging.as_ref().is_some_and(|pinging| !pinging.asked)
     }
 
-    /// Queues load until `enough` encrypted bytes wait.
+    /// Queues load and messages until `enough` encrypted bytes are queued for the socket.
     pub(super) fn fill(&mut self, tls: &mut TlsStream, enough: usize) -> Result<(), TlsError> {
         for _ in 0..FRAMES_AT_ONCE {
             if tls.queued() >= enough {
@@ -214,8 +216,8 @@ impl StreamLoad {
         Ok(())
     }
 
-    /// Handles received items: counts load, answers echoes, and sends the next message. Returns the
-    /// round-trip times of a finished series.
+    /// Counts received load, answers echo requests, and sends the next message after a reply.
+    /// Returns the round-trip times once the last message is answered.
     pub(super) fn take(
         &mut self,
         came: &Came,
@@ -258,7 +260,7 @@ impl StreamLoad {
         Ok(done)
     }
 
-    /// Starts the next message.
+    /// Starts sending the next message of a measurement.
     fn ask(&mut self, tls: &mut TlsStream) -> Result<(), TlsError> {
         self.next_token += 1;
         let Some(pinging) = &mut self.pinging else {
@@ -270,7 +272,7 @@ impl StreamLoad {
         self.go_on_asking(tls)
     }
 
-    /// Queues the next frame of the message.
+    /// Queues the next load frame of the current message, or its echo request.
     fn go_on_asking(&mut self, tls: &mut TlsStream) -> Result<(), TlsError> {
         let Some(pinging) = &mut self.pinging else {
             return Ok(());
@@ -308,14 +310,15 @@ impl Pinging {
 }
 
 impl Loading {
-    /// Returns the time at which the next frame may be sent, or `None` for now.
+    /// Returns the time at which the rate limit permits the next frame; `None` if it may be sent
+    /// now.
     fn wait(&self, now: Instant) -> Option<Instant> {
         self.order.rate?;
         let ready = self.passed_at.checked_sub(BURST).unwrap_or(now);
         (ready > now).then_some(ready)
     }
 
-    /// Returns the size of the next frame, at most one burst under a rate limit.
+    /// Returns the size of the next load frame in bytes, at most one burst under a rate limit.
     fn frame_len(&self) -> usize {
         let message = (self.order.message_bytes as usize).clamp(1, MAX_LOAD);
         self.order.rate.map_or(message, |rate| {
@@ -334,7 +337,7 @@ impl Loading {
 }
 
 impl Came {
-    /// Parses a received piece that may belong to the benchmark.
+    /// Adds a received piece to the totals if it belongs to a benchmark frame.
     pub(super) fn on_piece(
         &mut self,
         meter: &mut LoadMeter,
@@ -351,7 +354,7 @@ impl Came {
     }
 }
 
-/// Reason that ends a benchmarking connection.
+/// Error in the benchmark part of a connection, which ends the connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchBreach {
     #[error("peer requested more echoes than it reads")]
@@ -376,8 +379,8 @@ fn queue_echo(tls: &mut TlsStream, echo: EchoHeader) -> Result<(), TlsError> {
     tls.queue(&[&header, filler(echo.len as usize)])
 }
 
-/// Returns non-repetitive bytes, the same for each frame. Encryption makes the frames differ on the
-/// wire.
+/// Returns `len` bytes of pseudo-random data, the same for each frame. Encryption makes the frames
+/// differ on the wire.
 fn filler(len: usize) -> &'static [u8] {
     static FILLER: OnceLock<Vec<u8>> = OnceLock::new();
     let all = FILLER.get_or_init(|| {

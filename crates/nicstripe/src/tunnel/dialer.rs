@@ -1,4 +1,4 @@
-//! Outgoing connections of a daemon on behalf of its peer.
+//! TCP connections of a daemon to the targets of its peer's tunnels.
 
 use std::{
     io,
@@ -17,15 +17,15 @@ use tokio::{
 use super::Tunnel;
 use crate::{file::Quota, logged::logged, trust::DialTarget};
 
-/// Connects to the targets that a peer's line permits.
+/// Connects tunnels to the targets that the peer's line in the peers file permits (`dial=`).
 #[derive(Debug)]
 pub(crate) struct Dialer {
     peer: String,
     allowed: Vec<DialTarget>,
-    /// One permit per connection attempt.
+    /// Permits for concurrent connection attempts.
     attempts: Semaphore,
     records: Mutex<TokenBucket>,
-    /// One descriptor per connection.
+    /// The key's quota of file descriptors, one per tunnel.
     descriptors: Quota,
 }
 
@@ -45,7 +45,7 @@ impl Dialer {
         }
     }
 
-    /// Connects a tunnel to its target and relays until one of them ends.
+    /// Connects a tunnel to its target and relays data in both directions until the tunnel ends.
     pub(crate) async fn serve(self: Arc<Self>, tunnel: Tunnel, target: String) {
         let Some(_lease) = self.descriptors.try_lease(1) else {
             return tunnel.refuse(
@@ -133,12 +133,12 @@ impl Dialer {
     }
 }
 
-/// Timeout of a connection, for the lookup and all addresses together.
+/// Timeout of connecting to a target, for name resolution and all its addresses together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Concurrent connection attempts per session.
+/// Maximum number of concurrent connection attempts per session.
 const MOST_ATTEMPTS: usize = nicstripe_proto::tunnel::MOST_CONNECTIONS;
 
-/// Burst of log records about tunnels per session, and records per second.
+/// Rate limit of log records about tunnels per session: burst, and records per second.
 const MOST_RECORDS: u32 = 20;
 const RECORDS_PER_SECOND: u32 = 10;

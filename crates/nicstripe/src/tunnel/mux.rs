@@ -1,4 +1,5 @@
-//! One end of a session's tunnel multiplexer: the state machine and the tasks that wait for it.
+//! One end of a session's tunnel multiplexer: the protocol's state machine, and the tasks that wait
+//! for its connections.
 
 use std::{
     collections::BTreeMap,
@@ -18,17 +19,17 @@ use tokio::sync::Notify;
 use super::{Dialer, Tunnel};
 use crate::{error::Error, file::ChunkBuffer};
 
-/// Sends batches within a window.
+/// Sender of the multiplexer's batches, limited by a send window.
 pub(crate) trait BatchSender: Send {
-    /// Right to send one batch.
+    /// Permit of the send window for one batch.
     type Permit: Send;
 
-    /// Returns a function that tells if batches are sent and not acknowledged.
+    /// Returns a function that returns true while sent batches are not acknowledged.
     fn in_flight(&self) -> Arc<dyn Fn() -> bool + Send + Sync>;
-    /// Waits for a permit; `None` if the transfer has ended.
+    /// Waits for a permit of the send window. Returns `None` if the transfer has ended.
     fn acquire(&self) -> impl Future<Output = Option<Self::Permit>> + Send;
     fn buffer(&self) -> ChunkBuffer;
-    /// Sends a batch; false if the transfer has ended.
+    /// Sends one batch. Returns false if the transfer has ended.
     fn send_with(
         &mut self,
         permit: Self::Permit,
@@ -38,9 +39,9 @@ pub(crate) trait BatchSender: Send {
 
 pub(crate) struct TunnelMux {
     state: Mutex<State>,
-    /// Signalled when there is data to send, and at the end.
+    /// Notified when a batch can be sent, and when the multiplexer ends.
     work: Notify,
-    /// Daemon only: connects to targets.
+    /// Daemon only: connects the peer's tunnels to their targets.
     dialer: Option<Arc<Dialer>>,
 }
 
@@ -48,32 +49,32 @@ struct State {
     tunnels: Tunnels,
     users: BTreeMap<ConnId, User>,
     asked: Vec<(ConnId, String)>,
-    /// Batches consumed since the last report to the session.
+    /// Number of batches consumed since the last [`TunnelMux::status`].
     taken: u64,
     breach: Option<TunnelError>,
     has_ended: bool,
-    /// Returns true while sent batches are unacknowledged. `None` before the first and after the
-    /// end.
+    /// Function that returns true while sent batches are not acknowledged; `None` before the
+    /// sending task starts and after the end.
     under_way: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
-/// Result of a connection request.
+/// Answer to the request for a tunnel: accepted, or rejected with a code and a message.
 type Answer = Result<(), (TargetRefusal, String)>;
 
-/// Wakers of the tasks that wait for one connection.
+/// Wakers of the tasks that wait for one tunnelled connection.
 #[derive(Default)]
 struct User {
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// Waits for the answer.
+    /// Waker of the task that waits for the answer to its request.
     opener: Option<Waker>,
     answer: Option<Answer>,
 }
 
-/// Mux status for the session.
+/// Changes of the multiplexer since its last status, for the session.
 #[derive(Debug)]
 pub(crate) struct MuxStatus {
-    /// Batches consumed since the last status.
+    /// Number of batches consumed, which the session reports to the peer.
     pub(crate) taken: u64,
     pub(crate) breach: Option<TunnelError>,
 }
@@ -108,7 +109,7 @@ impl TunnelMux {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs an action on the state machine, then wakes the tasks it affects.
+    /// Runs `act` on the state machine, then wakes the tasks affected by its events.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = act(&mut state);
@@ -148,7 +149,7 @@ impl TunnelMux {
         }
     }
 
-    /// Consumes the next in-order batch.
+    /// Handles the peer's next batch, in order, and connects the tunnels that it requests.
     pub(crate) fn take_in(self: &Arc<Self>, batch: &[u8]) {
         self.with(|state| {
             state.taken += 1;
@@ -167,7 +168,7 @@ impl TunnelMux {
         }
     }
 
-    /// Returns the mux status since the last call.
+    /// Returns the changes since the last call: consumed batches and a protocol violation.
     pub(crate) fn status(&self) -> MuxStatus {
         let mut state = self.lock();
         MuxStatus {
@@ -176,7 +177,8 @@ impl TunnelMux {
         }
     }
 
-    /// Ends all tunnels, at the end of the session or of a carrying transfer.
+    /// Ends all tunnels. Called at the end of the session or of one of the two transfers that carry
+    /// them.
     pub(crate) fn end(&self) {
         self.with(|state| {
             state.has_ended = true;
@@ -190,7 +192,7 @@ impl TunnelMux {
         self.lock().has_ended
     }
 
-    /// Waits until the peer has all written data, or the multiplexer has ended.
+    /// Waits until the peer has acknowledged all written data, or the multiplexer has ended.
     pub(crate) async fn flush(&self) {
         let is_busy = || {
             let state = self.lock();
@@ -206,7 +208,8 @@ impl TunnelMux {
         }
     }
 
-    /// Requests a connection and waits for the answer. Cancelled if dropped.
+    /// Requests a tunnel to `target` and waits for the peer's answer. Cancels the request if
+    /// dropped.
     pub(crate) async fn open(self: &Arc<Self>, host: &str, target: &str) -> Result<Tunnel, Error> {
         let conn = self.with(|state| {
             let conn = state.tunnels.open(target)?;
@@ -276,7 +279,8 @@ impl TunnelMux {
         }
     }
 
-    /// Returns ready if the connection is gone. Otherwise registers the writer's waker.
+    /// Returns ready if the peer or the session has ended the connection. Otherwise registers the
+    /// task to be woken.
     pub(super) fn poll_gone(&self, conn: ConnId, context: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if state.has_ended || state.tunnels.is_gone(conn) {
@@ -323,7 +327,8 @@ impl TunnelMux {
     }
 }
 
-/// Ends the multiplexer when its sending task ends for any reason, so that no task waits forever.
+/// Guard of the sending task that ends the multiplexer when the task ends for any reason, so that
+/// no other task waits forever.
 struct EndAtDrop<'a>(&'a TunnelMux);
 
 impl Drop for EndAtDrop<'_> {
@@ -337,7 +342,7 @@ impl State {
         self.users.entry(conn).or_default()
     }
 
-    /// Handles the state machine's events and returns the wakers of affected tasks.
+    /// Handles pending events of the state machine and returns the wakers of affected tasks.
     fn take_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while let Some(event) = self.tunnels.poll_event() {
@@ -383,5 +388,5 @@ impl fmt::Debug for TunnelMux {
     }
 }
 
-/// Pause between two checks of [`TunnelMux::flush`].
+/// Polling interval of [`TunnelMux::flush`].
 const FLUSH_PAUSE: Duration = Duration::from_millis(2);

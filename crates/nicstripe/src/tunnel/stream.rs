@@ -1,4 +1,4 @@
-//! One tunnelled connection, as seen by a program.
+//! One tunnelled connection, as an asynchronous byte stream.
 
 use std::{
     cell::RefCell,
@@ -21,13 +21,13 @@ use tokio::{
 
 use super::TunnelMux;
 
-/// Connection to a TCP service at the peer, over all cables.
+/// Connection through the peer to a TCP service, carried by all links of the session.
 ///
-/// Delivers bytes in order like one TCP connection, and survives the loss of a cable. Each
-/// direction ends separately: `shutdown` ends the local one, and a read of zero bytes is the end of
-/// the remote one. Dropping it before both have ended resets it. When the session of its
-/// [`Client`](crate::Client) ends, reads and writes fail with `ConnectionReset`. At most 8 MiB may
-/// be unread by the peer.
+/// Delivers bytes in order like one TCP connection, and survives the loss of a link. Each direction
+/// ends separately: `shutdown` ends the local one, and a read of zero bytes is the end of the
+/// remote one. Dropping the tunnel before both have ended resets it. When the session of its
+/// [`Client`](crate::Client) ends, reads and writes fail with `ConnectionReset`. A write waits
+/// while the peer has 8 MiB unread.
 pub struct Tunnel {
     mux: Arc<TunnelMux>,
     conn: ConnId,
@@ -38,7 +38,7 @@ impl Tunnel {
         Self { mux, conn }
     }
 
-    /// Relays both directions between this and a TCP connection until both have ended.
+    /// Relays both directions between this tunnel and a TCP connection until both have ended.
     ///
     /// # Errors
     ///
@@ -52,8 +52,8 @@ impl Tunnel {
         result.map(|_| ())
     }
 
-    /// Returns `Ok` if the tunnel is gone: received data may still be readable, and the other
-    /// direction reports the reason.
+    /// Copies from the TCP connection to the tunnel until end of file. Returns `Ok` if the tunnel
+    /// has ended: received data may still be readable, and the other direction reports the reason.
     async fn send_from(&self, tcp: &TcpStream) -> io::Result<()> {
         loop {
             let Ok(room) = poll_fn(|context| self.mux.poll_room(self.conn, context)).await else {
@@ -113,12 +113,12 @@ impl Tunnel {
         }
     }
 
-    /// Daemon: accepts the tunnel, now that the target is connected.
+    /// Daemon: tells the peer that the tunnel is connected to its target.
     pub(super) fn accept(&self) {
         self.mux.accept(self.conn);
     }
 
-    /// Daemon: rejects the tunnel.
+    /// Daemon: tells the peer that it rejects the tunnel, with the reason.
     pub(super) fn refuse(&self, code: TargetRefusal, why: &str) {
         self.mux.refuse(self.conn, code, why);
     }
@@ -164,7 +164,7 @@ impl AsyncWrite for Tunnel {
         Poll::Ready(Ok(count))
     }
 
-    /// Writes are sent immediately.
+    /// Returns immediately: `poll_write` already queues the bytes for sending.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -193,7 +193,8 @@ fn gone(_: Broken) -> io::Error {
     io::ErrorKind::ConnectionReset.into()
 }
 
-/// Lends a thread-local buffer for one read or write, so that idle connections hold no memory.
+/// Runs `act` with a thread-local buffer for one read or write, so that idle connections hold no
+/// memory.
 fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
     thread_local! {
         static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
@@ -201,6 +202,6 @@ fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
     SCRATCH.with_borrow_mut(|scratch| act(scratch))
 }
 
-/// Bytes per read or write: one eighth of the system calls needed at 8 KiB; larger gains little
-/// (picked by eye).
+/// Size of the buffer for one read or write, in bytes. Needs one eighth of the system calls of 8
+/// KiB; larger sizes gain little (picked by eye).
 const SCRATCH_BYTES: usize = 64 << 10;

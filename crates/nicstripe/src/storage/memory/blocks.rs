@@ -1,4 +1,4 @@
-//! Sparse bytes in blocks; blocks never written take no memory.
+//! Sparse file content in memory, as blocks; blocks never written take no memory.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-/// Memory quota of a storage.
+/// Memory quota of a [`MemoryStorage`](super::MemoryStorage), in bytes.
 #[derive(Debug)]
 pub(super) struct Space {
     most: u64,
@@ -28,7 +28,7 @@ impl Space {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Fails if `bytes` more exceed the quota.
+    /// Returns an error if allocating `bytes` bytes would exceed the quota.
     pub(super) fn check(&self, bytes: u64) -> io::Result<()> {
         let free = self.most.saturating_sub(self.used());
         if bytes <= free {
@@ -58,9 +58,9 @@ impl Space {
 /// Sparse content of one file. Unwritten bytes read as zeros, also past the end.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// Blocks by number, each up to its last byte written.
+    /// Blocks by index, each up to its last byte written.
     blocks: BTreeMap<u64, Vec<u8>>,
-    /// Total length of the blocks.
+    /// Total length of the blocks in bytes.
     bytes: u64,
     space: Arc<Space>,
 }
@@ -74,12 +74,12 @@ impl Blocks {
         }
     }
 
-    /// Returns the memory used, in bytes.
+    /// Returns the memory used by the content, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Moves the content out and leaves it empty.
+    /// Returns the content and leaves an empty one.
     pub(super) fn take(&mut self) -> Self {
         let space = self.space.clone();
         std::mem::replace(self, Self::new(space))
@@ -139,12 +139,12 @@ impl Drop for Blocks {
     }
 }
 
-/// Part of a byte range that lies in one block.
+/// Part of a byte range to write that lies in one block.
 struct Piece {
     block: u64,
-    /// Offset in the block.
+    /// Offset of the part in the block, in bytes.
     within: usize,
-    /// Offset in the byte range.
+    /// Offset of the part in the byte range, in bytes.
     from: usize,
     len: usize,
 }
@@ -155,7 +155,7 @@ impl Piece {
     }
 }
 
-/// Splits `len` bytes at `offset` at block boundaries.
+/// Splits a range of `len` bytes at file offset `offset` at block boundaries.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
     let mut from = 0;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! In-memory directories and their files.
+//! Directories of the in-memory storage.
 
 use std::{collections::BTreeMap, io, ops::Bound, sync::Arc, time::SystemTime};
 
@@ -10,7 +10,7 @@ use crate::{
     storage::{Kind, Listed, Stat},
 };
 
-/// Immutable content of a file. New content of the name is a new object.
+/// Immutable content of a file, shared with its readers. A changed file gets a new one.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) blocks: Blocks,
@@ -31,7 +31,7 @@ impl Content {
     }
 }
 
-/// Directory tree, from the root.
+/// Directory tree of the in-memory storage, from the root.
 #[derive(Debug, Default)]
 pub(super) struct Tree(Dir);
 
@@ -82,7 +82,8 @@ impl Tree {
         }
     }
 
-    /// Fails if a file cannot be given this name.
+    /// Returns an error if a file cannot be created with this name: it exists and must not be
+    /// replaced, is a directory, or its directory does not exist.
     pub(super) fn check_free(&self, name: &Name, replace: bool) -> Result<(), FileError> {
         match self.find(name) {
             Some(Node::Dir(_)) => Err(not_a_file("replace", name)),
