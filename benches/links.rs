@@ -1,21 +1,22 @@
-//! Throughput of self-configured links: each scene is two hosts with little or no configuration, on
-//! gigabit cables.
+//! Throughput of automatically configured links: two hosts with little or no network configuration,
+//! joined by gigabit cables.
 //!
 //! `cargo bench --bench links -- --size 1G --runs 3 --scene switch,remedied,strict,bare,jumbo,plug
 //! --direction put,get`
 //!
-//! | scene | between the hosts | nicstripe |
+//! | scene | network between the hosts | nicstripe |
 //! | --- | --- | --- |
 //! | switch | 2 cables to one switch, in one subnet, the kernel's default settings | without privilege |
-//! | remedied | like switch, without IPv6, after `arp_ignore=1` and `arp_announce=2` | without privilege |
+//! | remedied | like switch, without IPv6, with `arp_ignore=1` and `arp_announce=2` | without privilege |
 //! | strict | like switch, without IPv6, `rp_filter=1` | with the right to change routes |
-//! | bare | 3 cables without IPv4, the daemon called by its name | without privilege |
+//! | bare | 3 cables without IPv4, the daemon is addressed by its peer name | without privilege |
 //! | jumbo | 1 cable, MTU 9000 at the hosts and 1500 between them; then 1500 everywhere | without privilege |
 //! | plug | 2 cables, and a third that is plugged in 2 s after the start | without privilege |
 //!
 //! Fails if a copy is wrong, or if the report, the counters or the kernel's routes contradict the
 //! scene: expected are a verified link for each cable with its share, and routes that are removed
-//! at the end. Source and target are in memory: needs three times `--size` times the cables.
+//! at the end. Source and target are in memory: needs three times `--size` times the number of
+//! cables.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -109,7 +110,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// Network between the hosts, and their settings.
+/// Network between the hosts, kernel settings and privileges of a scene.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Setup {
     Switch,
@@ -117,17 +118,17 @@ enum Setup {
     Strict,
     Bare,
     Jumbo,
-    /// Baseline of jumbo.
+    /// Reference for `Jumbo`: MTU 1500 everywhere.
     #[value(skip)]
     Plain,
     Plug,
 }
 
-/// One copy in a scene.
+/// Result of one copy in a scene.
 #[derive(Debug)]
 struct Outcome {
     copied: Copied,
-    /// Measured value, in the unit of its row.
+    /// Measured value in the unit of [`Setup::unit`].
     value: f64,
 }
 
@@ -151,7 +152,7 @@ impl Setup {
         }
     }
 
-    /// Returns the file size for `per_cable` bytes a cable.
+    /// Returns the file size in bytes, for `per_cable` bytes per cable.
     fn size(self, per_cable: u64) -> u64 {
         let size = per_cable * self.cables().count() as u64;
         if self == Self::Plug {
@@ -212,7 +213,7 @@ impl Setup {
         }
     }
 
-    /// Runs one copy, and checks that it used the links as intended.
+    /// Measures one copy, and checks that it used the links as the scene expects.
     fn run(self, place: &Place, sample: &mut Sample, way: Way) -> Result<Outcome> {
         let cables = self.cables();
         let mut scene = Scene::in_lab(self.lab(&cables), &cables, place, sample, way.from())?;
@@ -250,7 +251,8 @@ impl Setup {
         Ok(Outcome { copied, value })
     }
 
-    /// Checks the links in nicstripe's report.
+    /// Checks that nicstripe's report has one verified link per cable, with the expected interfaces
+    /// and path MTU.
     fn check(self, report: &CpReport, size: u64) -> Result<()> {
         let cables = self.cables().count();
         let path_mtu = (self == Self::Jumbo).then_some(SMALL);
@@ -278,7 +280,7 @@ impl Setup {
         }
     }
 
-    /// Returns the theoretical rate of one cable, in bits per second.
+    /// Returns the theoretical goodput of one cable in bits per second.
     fn theory_of_one(self) -> f64 {
         let of_ipv4 = LinkSpec::gigabit()
             .goodput()
@@ -291,7 +293,7 @@ impl Setup {
         }
     }
 
-    /// Returns the unit of its row.
+    /// Returns the unit of the measured value.
     fn unit(self) -> String {
         match self {
             Self::Plug => "s from plug-in to first MiB".to_owned(),
@@ -303,7 +305,8 @@ impl Setup {
         }
     }
 
-    /// Threshold for 1 GiB a cable (docs/DESIGN.md, section 9).
+    /// Returns the threshold of the measured value, for 1 GiB per cable (docs/DESIGN.md, section
+    /// 9).
     fn bar(self) -> &'static str {
         match self {
             // IPv6, which the switch scene uses, can reach 98.6.
@@ -317,7 +320,11 @@ impl Setup {
     }
 }
 
-/// Checks by the counters of both hosts that each cable carried its own share.
+/// Checks by the counters of both hosts that each cable carried an equal share of the file.
+///
+/// # Errors
+///
+/// A cable carried less than 80 % or at least 130 % of its share.
 fn check_shares(copied: &Copied, way: Way) -> Result<()> {
     let share = copied.size as f64 / copied.cables.len() as f64;
     for cable in &copied.cables {
@@ -339,10 +346,10 @@ fn check_shares(copied: &Copied, way: Way) -> Result<()> {
     Ok(())
 }
 
-/// Checks for nicstripe's host routes during a copy, and for none afterwards.
+/// Watch that requires nicstripe's host routes on both hosts during a copy, and none afterwards.
 #[derive(Debug, Default)]
 struct RouteWatch {
-    /// Maximum number of routes at a time, on each host.
+    /// Maximum number of concurrent routes seen on each host.
     most: [usize; 2],
 }
 
@@ -390,12 +397,13 @@ impl Watch for RouteWatch {
     }
 }
 
-/// Plugs in the last cable, and waits for data on it.
+/// Watch that plugs in the last cable during a copy, and measures the time until data arrives over
+/// it.
 #[derive(Debug, Default)]
 struct PlugWatch {
-    /// Time of plugging in, and the bytes that the receiver had got over the cable by then.
+    /// Time of the plug-in, and the bytes received over the cable before it.
     plugged: Option<(Instant, u64)>,
-    /// Time from plugging in until [`DATA`] more bytes arrived.
+    /// Time from the plug-in until [`DATA`] more bytes arrived.
     took: Option<Duration>,
 }
 
@@ -463,26 +471,28 @@ fn row(setup: Setup, way: Way, runs: &[Outcome]) -> Vec<String> {
 const SMALL: u32 = 1500;
 const JUMBO: u32 = 9000;
 
-/// Shaper rate that makes packets of 1500 bytes move like on a gigabit cable, if the shaper assumes
-/// packets of 9000 bytes. It charges each packet for 14 bytes of header, but its rate accounts for
-/// the other 24 only once in 9000 bytes. 10⁹ × (1514 ÷ 1538) × (9038 ÷ 9014).
+/// Shaper rate at which packets of 1500 bytes move as on a gigabit cable, although the shaper
+/// assumes packets of 9000 bytes. It charges each packet for 14 bytes of header, but its rate
+/// accounts for the other 24 only once in 9000 bytes. 10⁹ × (1514 ÷ 1538) × (9038 ÷ 9014).
 const GIGABIT_OF_SMALL_PACKETS: BitRate = BitRate::from_bits_per_second(987_016_296);
 
-/// Maximum data in flight on a path.
+/// Bytes that the first connection may carry without counting as a link: the maximum in flight on a
+/// path.
 const FIRST_CONTACT: u64 = 8 << 20;
 
-/// Protocol number of nicstripe's routes (docs/DESIGN.md, section 2).
+/// Protocol number of nicstripe's routes (`rtm_protocol`; docs/DESIGN.md, section 2).
 const OUR_PROTOCOL: u8 = 83;
 
-/// Timeout for removing routes. A daemon sees the end of a session within milliseconds; a loaded
-/// machine needs more.
+/// Timeout for the removal of routes. A daemon sees the end of a session within milliseconds; a
+/// loaded machine needs more.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Delay from the start of the command.
+/// Time from the start of the client until the cable is plugged in.
 const PLUG_AFTER: Duration = Duration::from_secs(2);
 
-/// Bytes that two gigabit cables carry in 5.3 s: 2 s until the plug, and time to detect the cable.
+/// Minimum file size of the scene `plug`: two gigabit cables carry it in 5.3 s, which is 2 s until
+/// the plug-in, and time to detect the cable.
 const LEAST_TO_PLUG: u64 = 1200 << 20;
 
-/// Bytes that prove data on a cable, beyond handshakes.
+/// Received bytes that prove data on a cable; handshakes are shorter.
 const DATA: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Memory of both ends during the transfer of a far larger file.
+//! Memory of client and daemon during the copy of a file that is far larger than their limit.
 //!
 //! `cargo bench --bench memory -- --size 20G --links 2 --direction put,get --place /mnt/disk`
 //!
@@ -86,7 +86,8 @@ fn bench(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Copies the scene's file, and returns the time it took and the peaks of client and daemon.
+/// Copies the scene's file, and returns the wall-clock time and the peak memory of client and
+/// daemon.
 fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
     let daemon = start_daemon(serve(scene), scene.place)?;
     let mut command = cp(scene)?;
@@ -115,5 +116,6 @@ fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
 
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Threshold for either end (docs/DESIGN.md, section 9: 32 MiB and 8 MiB a link, 64 MiB at first).
+/// Memory threshold of client and daemon in MiB (docs/DESIGN.md, section 9: 32 MiB and 8 MiB a
+/// link, 64 MiB at first).
 const BAR: &str = "≤ 64";

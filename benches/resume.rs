@@ -1,11 +1,11 @@
-//! `kill -9` of client, daemon or both at half of a file, and the cost of the second attempt.
+//! Cost of resuming after `kill -9` of client, daemon or both at half of a file.
 //!
 //! `cargo bench --bench resume -- --size 2G --runs 3 --links 2 --direction put,get`
 //!
 //! With put the client sends and the daemon receives, with get the other way round. A killed
-//! process is restarted at once; a client whose daemon was killed resumes by itself. Resent bytes
-//! are counted at the sender's interfaces: all bytes sent, less those of an undisturbed copy. Fails
-//! if a file has the final name before the copy is complete.
+//! process is restarted at once; a client whose daemon was killed resumes without a restart.
+//! Retransmitted bytes are counted at the sender's interfaces: all bytes sent, less those of an
+//! undisturbed copy. Fails if a file has the final name before the copy is complete.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -101,7 +101,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// Killed process.
+/// Process that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Client,
@@ -119,29 +119,29 @@ impl Victim {
     }
 }
 
-/// An interrupted and resumed copy.
+/// Copy that is interrupted at half of the file and then resumed.
 #[derive(Debug)]
 struct Attempt<'a> {
     scene: &'a Scene<'a>,
     victim: Victim,
-    /// Bytes that the sender sends in an undisturbed copy.
+    /// Bytes on the wire that the sender needs for an undisturbed copy.
     cost: u64,
 }
 
-/// Result of an interrupted copy.
+/// Result of an interrupted and resumed copy.
 #[derive(Debug)]
 struct Outcome {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     size: u64,
-    /// Bytes of the file that had arrived at the interruption, by the receiver's counters.
+    /// File bytes that had arrived before the kill, estimated from the receiver's counters.
     arrived: f64,
-    /// Bytes of the file that were not resent, by the report of the second attempt.
+    /// File bytes that did not have to be sent again, by the report of the resumed copy.
     kept: u64,
-    /// Resent bytes of the file, by the sender's counters; may be negative within their precision.
+    /// File bytes sent again, by the sender's counters; may be negative within their precision.
     again: f64,
-    /// Time from the restart until each cable carried data.
+    /// Time from the restart until every cable carried data.
     flowing: Duration,
-    /// Time from the restart to the end.
+    /// Time from the restart until the copy was complete.
     rest: Duration,
 }
 
@@ -220,7 +220,11 @@ impl Attempt<'_> {
         Process::spawn(command, "cp", &self.scene.place.logs())
     }
 
-    /// Waits until the receiver's counters satisfy a condition, or the client has ended.
+    /// Waits until the bytes received on each cable satisfy `is_enough`.
+    ///
+    /// # Errors
+    ///
+    /// The client exits before, or `deadline` passes.
     fn await_bytes(
         &self,
         client: &Process,
@@ -240,7 +244,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Returns the bytes sent by the sender.
+    /// Returns the bytes sent on all cables by the sending host since the lab was built.
     fn sent(&self) -> Result<u64> {
         Ok(self
             .scene
@@ -292,7 +296,7 @@ fn row(way: Way, victim: Victim, cables: &Cables, runs: &[Outcome]) -> Vec<Strin
 
 const MIB: f64 = 1_048_576.0;
 
-/// Bytes that prove data on a cable, beyond handshakes.
+/// Received bytes that prove data on a cable; handshakes are shorter.
 const DATA: u64 = 1 << 20;
 
 /// Polling interval of the counters.

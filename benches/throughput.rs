@@ -1,11 +1,11 @@
-//! Throughput over shaped cables: nicstripe against its rivals, interleaved, by the time of the
-//! whole command.
+//! Throughput over shaped cables: nicstripe compared with other programs, interleaved, by the
+//! wall-clock time of the whole command.
 //!
 //! `cargo bench --bench throughput -- --size 256M --runs 3 --links 1,2,4,1000+100,1000+10
 //! --direction put,get --tools nicstripe,iperf3`
 //!
 //! Source and target are in memory. Each run has new hosts and cables; the received data is
-//! compared with the source. Needs three times `--size` times the cables of memory.
+//! compared with the source. Needs memory of three times `--size` times the number of cables.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -86,7 +86,8 @@ fn bench(arguments: Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// Returns the file size for a set of cables.
+    /// Returns the file size in bytes: `--size` per cable if all cables are equal, else `--size` in
+    /// total.
     fn size_over(&self, cables: &Cables) -> u64 {
         if cables.are_equal() {
             self.size * cables.count() as u64
@@ -143,7 +144,8 @@ fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
     [&first[..], &values].concat()
 }
 
-/// Threshold for nicstripe at 1 GiB a cable (docs/DESIGN.md, section 9).
+/// Returns nicstripe's threshold in percent of theory, for 1 GiB per cable (docs/DESIGN.md, section
+/// 9).
 fn bar(cables: &Cables) -> &'static str {
     match cables.name() {
         "1" | "2" => "≥ 99.2",

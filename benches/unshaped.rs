@@ -1,12 +1,13 @@
-//! Throughput and CPU cost on unlimited cables: nicstripe against its rivals, interleaved.
+//! Throughput and CPU cost on unlimited cables: nicstripe compared with other programs,
+//! interleaved.
 //!
 //! `cargo bench --bench unshaped -- --size 2G --runs 3 --links 1,2 --direction put,get --tools
 //! nicstripe,iperf3,rsync,gridftp`
 //!
 //! Both hosts share this machine's CPUs: the rate is what the CPUs of one machine can move for both
 //! ends, and CPU seconds per GB are the cost of a copy. nicstripe encrypts and hashes; the others
-//! do neither. The first copy by each is a warm-up. Source and target are in memory. Needs three
-//! times `--size` of memory.
+//! do neither. The first copy by each program is a warm-up. Source and target are in memory. Needs
+//! memory of three times `--size`.
 #![forbid(unsafe_code)]
 
 mod bench_support;

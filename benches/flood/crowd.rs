@@ -1,5 +1,5 @@
-//! Many concurrent honest clients from one address, over the loopback interface of the daemon's
-//! host.
+//! Load of many concurrent honest clients from one address, over the loopback interface of the
+//! daemon's host.
 
 use std::{
     collections::BTreeMap,
@@ -15,30 +15,30 @@ use serde::Deserialize;
 
 use crate::bench_support::{NICSTRIPE, Process, Result, Sample, Scene, serve, start_daemon};
 
-/// Parameters of a crowd.
+/// Parameters of a load of concurrent clients.
 pub(crate) struct Crowd<'a> {
     pub(crate) clients: u32,
-    /// Folders with their keys, assigned round-robin.
+    /// `NICSTRIPE_HOME` folders with the clients' keys, assigned round-robin.
     pub(crate) homes: &'a [PathBuf],
-    /// Session limit of the daemon, instead of its default.
+    /// Session limit of the daemon; `None` for its default.
     pub(crate) sessions: Option<u32>,
 }
 
-/// Result of a crowd.
+/// Result of a load of concurrent clients.
 pub(crate) struct Served {
     pub(crate) seconds: f64,
     pub(crate) failed: usize,
-    /// Clients that were connected later than 2 s after their start.
+    /// Number of clients that connected more than 2.5 s ([`PATIENCE`]) after their start.
     pub(crate) late: usize,
-    /// Late clients that did not report that they wait.
+    /// Number of late clients that did not report that they wait.
     pub(crate) silent: usize,
     /// Maximum number of concurrent sessions.
     pub(crate) sessions: usize,
-    /// Peak memory of the daemon (VmHWM), in bytes.
+    /// Peak resident memory of the daemon (VmHWM) in bytes.
     pub(crate) memory: u64,
 }
 
-/// One client's copy.
+/// Client process with its start and exit times.
 struct Client {
     process: Process,
     begun: Instant,
@@ -46,7 +46,8 @@ struct Client {
 }
 
 impl Crowd<'_> {
-    /// Makes all clients copy `sample` at once, each to a different name, and checks the copies.
+    /// Starts the daemon and all clients at once. Each copies `sample` to a different name; the
+    /// copies are compared with it.
     pub(crate) fn measure(&self, scene: &Scene<'_>, sample: &Sample) -> Result<Served> {
         let settings = scene.place.home(Host::B).config_file();
         if let Some(sessions) = self.sessions {
@@ -115,7 +116,7 @@ impl Crowd<'_> {
         Ok(served)
     }
 
-    /// Returns the daemon's session limit.
+    /// Returns the number of sessions that the daemon allows these clients.
     fn allowed(&self) -> usize {
         let limits = Limits::default();
         self.sessions.map_or(
@@ -159,11 +160,11 @@ fn await_all(clients: &mut [Client]) -> Result<()> {
     Ok(())
 }
 
-/// A client's report about its connection.
+/// Connection events from a client's `--json-stream` output.
 struct Story {
-    /// Time after its start.
+    /// Time from the start to the connection; zero without a connection.
     connected: Duration,
-    /// True if it reported that it waits.
+    /// True if the client reported that the daemon queued it.
     is_told: bool,
 }
 
@@ -185,8 +186,8 @@ impl Story {
     }
 }
 
-/// Waiting time after which a client must report that it waits; it does so after 2 s.
+/// Connection time after which a client counts as late. Clients report after 2 s that they wait.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
-/// Timeout of a crowd.
+/// Timeout of all clients together.
 const LONGEST: Duration = Duration::from_secs(300);

@@ -1,27 +1,28 @@
-//! Ten thousand connections of strangers during a copy over gigabit cables.
+//! Copies over gigabit cables while 10,000 strangers (peers without a trusted key) hold connections
+//! to the daemon.
 //!
 //! `cargo bench --bench flood -- --size 2G --links 2 --strangers 10000`
 //!
 //! The strangers run on the daemon's own host and connect over its loopback interface, so that they
 //! use no capacity of the cables and have any number of addresses. Each reconnects some seconds
 //! after it was rejected. They run in two separate processes, nice 10: both hosts share the
-//! machine's cores, and the CPU time of the strangers is no cost of the daemon's. A quarter of them
-//! is idle, a quarter sends a byte a second, a quarter garbage, and a quarter a valid first
-//! message, which costs the daemon a key exchange, and nothing after that.
+//! machine's cores, and the strangers' CPU time is not the daemon's. A quarter of them is idle, a
+//! quarter sends a byte per second, a quarter garbage, and a quarter a valid first message, which
+//! costs the daemon a key exchange, and nothing after that.
 //!
-//! Rates are those of whole commands. The daemon is restarted before the flood: it knows no
-//! address.
+//! Rates are those of whole commands. The daemon is restarted before the flood, so that it knows no
+//! client address.
 //!
 //! `cargo bench --bench flood -- --size 300M --attack
 //! connections,unsaid,sessions,unread,puts,holes,trees`
 //!
-//! measures a **trusted** peer instead that takes all it can get from the daemon, in one process on
-//! the daemon's host, nice 10.
+//! measures a **trusted** peer that exhausts the daemon's resources instead. It runs in one process
+//! on the daemon's host, nice 10.
 //!
 //! `cargo bench --bench flood -- --size 1M --crowd 40,200 --crowd-size 50M`
 //!
 //! measures honest clients that copy concurrently, over loopback from one address; `--crowd-keys`
-//! and `--crowd-sessions` set their number of keys, and the daemon's session limit.
+//! sets their number of keys, `--crowd-sessions` the daemon's session limit.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -196,7 +197,7 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Measures copies during the attacks of a trusted peer.
+/// Measures copies during each attack of a trusted peer, and prints a table.
 fn greedy_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Result<()> {
     let place = scene.place;
     let mut table = Table::new(&[
@@ -263,7 +264,7 @@ fn greedy_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Re
     Ok(())
 }
 
-/// Measures concurrent copies of honest clients.
+/// Measures the load of each `--crowd` of honest clients, and prints a table.
 fn crowds(arguments: &Arguments, scene: &Scene<'_>) -> Result<()> {
     let (size, keys, sessions) = (
         arguments.crowd_size,
@@ -314,8 +315,7 @@ fn crowds(arguments: &Arguments, scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Makes the daemon trust another peer, and returns the folder with that peer's key and the
-/// daemon's.
+/// Creates a client identity that the daemon trusts, and returns its `NICSTRIPE_HOME` folder.
 fn befriend(scene: &Scene<'_>, name: &str) -> Result<PathBuf> {
     let folder = scene.place.base().join(name);
     fs::create_dir_all(&folder)?;
@@ -329,13 +329,13 @@ fn befriend(scene: &Scene<'_>, name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// One copy of the large file.
+/// Result of one copy of the large file.
 struct Copied {
-    /// Rate in MB/s.
+    /// Goodput in MB/s.
     rate: f64,
 }
 
-/// Copies the large file `runs` times; each copy is checked and removed.
+/// Measures `runs` copies of the large file. Each copy is compared with its source and removed.
 fn copies(scene: &Scene<'_>, daemon: &Process, runs: u32) -> Result<Vec<Copied>> {
     let size = scene.sample.size;
     let mut copied = Vec::new();
@@ -354,7 +354,8 @@ fn copies(scene: &Scene<'_>, daemon: &Process, runs: u32) -> Result<Vec<Copied>>
     Ok(copied)
 }
 
-/// Copies a file of 1000 bytes to a new name; returns the seconds of the command.
+/// Copies a file of 1000 bytes to the name `small-{number}`, and returns the command's time in
+/// seconds.
 fn small_copy(scene: &Scene<'_>, small: &PathBuf, number: u32) -> Result<f64> {
     let begun = Instant::now();
     let mut client = Process::spawn(
@@ -380,7 +381,7 @@ fn small_cp(scene: &Scene<'_>, small: &PathBuf, name: &str) -> Command {
     command
 }
 
-/// Returns the TCP connections accepted by the daemon's host so far (`PassiveOpens`, RFC 4022).
+/// Returns the number of TCP connections accepted by the daemon's host (`PassiveOpens`, RFC 4022).
 fn accepted(scene: &Scene<'_>) -> Result<u64> {
     let output = scene
         .lab
@@ -400,13 +401,14 @@ fn accepted(scene: &Scene<'_>) -> Result<u64> {
     Ok(values.split(' ').nth(at).unwrap_or_default().parse()?)
 }
 
-/// Returns the anonymous memory of the daemon, in bytes.
+/// Returns the current anonymous memory of the daemon (RssAnon) in bytes.
 fn resident(daemon: &Process) -> Result<u64> {
     let [_, own] = daemon.memory().ok_or("the daemon has ended")?;
     Ok(own)
 }
 
-/// Starts the strangers in two processes, because one may lack file descriptors for all.
+/// Starts the strangers in two processes, because one may lack file descriptors for all
+/// connections.
 fn flood(
     scene: &Scene<'_>,
     arguments: &Arguments,
@@ -429,7 +431,7 @@ fn flood(
     Ok(vec![spawn(0)?, spawn(1)?])
 }
 
-/// Returns the first message of a real client, which is the same for any daemon.
+/// Captures the first TLS record of a real client, which is the same for any daemon.
 fn first_message() -> Result<Vec<u8>> {
     use std::io::Read as _;
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -460,10 +462,10 @@ fn first_message() -> Result<Vec<u8>> {
     Ok(hello)
 }
 
-/// Time until most strangers have connected.
+/// Time for most strangers to connect.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// Time until the daemon has dropped the last strangers, whose timeout is 5 s.
+/// Time for the daemon to drop the last strangers, whose handshake timeout is 5 s.
 const RECOVERY: Duration = Duration::from_secs(6);
 
 const MIB: f64 = 1048576.0;

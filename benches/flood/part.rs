@@ -1,4 +1,4 @@
-//! Child processes of the bench: an environment variable selects the part of each.
+//! Child processes of the bench: the same executable with a role in an environment variable.
 
 use std::process::{Command, ExitCode};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{bench_support::Result, strangers::Strangers, trusted::Attacker};
 
-/// Part of a process.
+/// Role of a child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Part {
     Strangers(Strangers),
@@ -18,12 +18,12 @@ pub(crate) enum Part {
 const PART: &str = "NICSTRIPE_BENCH_PART";
 
 impl Part {
-    /// Returns the part of this process; `None` in the bench itself.
+    /// Returns the role of this process; `None` in the bench itself.
     pub(crate) fn of_this_process() -> Option<Self> {
         serde_json::from_str(&std::env::var(PART).ok()?).ok()
     }
 
-    /// Returns the command that plays this part on the daemon's host, nice 10.
+    /// Returns the command that runs this role on the daemon's host, nice 10.
     pub(crate) fn command(&self, lab: &Lab) -> Result<Command> {
         let mut command = lab.command(Host::B, "nice");
         command
@@ -33,7 +33,7 @@ impl Part {
         Ok(command)
     }
 
-    /// Runs until it is killed.
+    /// Runs the role until the process is killed. Returns only after an error.
     pub(crate) fn play(self) -> ExitCode {
         let played = match self {
             Self::Strangers(strangers) => strangers.run(),

@@ -1,4 +1,4 @@
-//! Connections of strangers.
+//! Connections from strangers: peers without a trusted key.
 
 use std::{
     fs, io,
@@ -15,21 +15,21 @@ use tokio::{
 
 use crate::bench_support::Result;
 
-/// The strangers of one process.
+/// Strangers of one process, each with one connection at a time.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Strangers {
     pub(crate) daemon: SocketAddr,
-    /// Second byte of their addresses 127.N.x.y, each used by four strangers.
+    /// Second byte of their source addresses 127.N.x.y. Four strangers share an address.
     pub(crate) network: u8,
     pub(crate) count: usize,
-    /// Pause after a connection, until the next one.
+    /// Pause between two connections of a stranger.
     pub(crate) pause: Duration,
-    /// File with the first message of a real client.
+    /// File with the first TLS record of a real client.
     pub(crate) hello: PathBuf,
 }
 
 impl Strangers {
-    /// Reconnects forever.
+    /// Connects and reconnects all strangers, forever.
     pub(crate) fn run(self) -> Result<()> {
         let hello: &'static [u8] = fs::read(&self.hello)?.leak();
         tokio::runtime::Builder::new_current_thread()
@@ -56,7 +56,8 @@ impl Strangers {
     }
 }
 
-/// Makes one connection, until the daemon closes it.
+/// Opens one connection from the address `from` and waits until the daemon closes it. `number`
+/// selects the behavior: idle, a byte per second, garbage, or a valid first message.
 async fn visit(number: usize, from: Ipv4Addr, daemon: SocketAddr, hello: &[u8]) -> io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;
@@ -87,7 +88,7 @@ async fn read_to_end(tcp: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Another protocol, invalid TLS records, and a truncated record.
+/// Invalid first messages: another protocol, invalid TLS records, and a truncated record.
 const GARBAGE: [&[u8]; 4] = [
     b"GET / HTTP/1.1\r\n",
     &[22, 3, 1, 0, 8, 1, 0, 0, 4, 9, 9, 9, 9],

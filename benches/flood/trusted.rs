@@ -1,4 +1,4 @@
-//! A trusted peer that takes all it can get.
+//! Trusted peer that exhausts the daemon's resources.
 
 use std::{
     fs, io,
@@ -22,27 +22,27 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Resource that the peer exhausts.
+/// Resource that a trusted peer exhausts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Greed {
-    /// Idle sessions with 16 connections each.
+    /// Connections: 40 idle sessions with 16 each.
     Connections,
-    /// Connections that prove the key and never send a hello.
+    /// Connections that complete the TLS handshake but send no hello.
     Unsaid,
-    /// Sessions with one connection each.
+    /// Sessions: 100 with one connection each.
     Sessions,
-    /// Connections that request a large file and do not read it.
+    /// Send buffers: connections that request a large file but do not read it.
     Unread,
-    /// Sessions with 1,000 concurrent puts of small files each.
+    /// Transfers: 8 sessions with 1,000 concurrent puts of small files each.
     Puts,
-    /// 32 puts of files of 15 TiB that consist of holes.
+    /// Disk space and memory: 32 concurrent puts of files of 15 TiB without data.
     Holes,
-    /// Trees of 10,000 small files: listed, fetched, and sent.
+    /// Directory trees of 10,000 small files: listed, fetched and sent.
     Trees,
 }
 
 impl Greed {
-    /// Returns the number of concurrent clients.
+    /// Returns the number of concurrent clients in this attack.
     fn clients(self) -> u32 {
         match self {
             Self::Connections => 40,
@@ -56,18 +56,17 @@ impl Greed {
     }
 }
 
-/// Process of the peer.
+/// Attack by a trusted peer; runs in a child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Attacker {
     pub(crate) greed: Greed,
     pub(crate) daemon: SocketAddr,
-    /// Folder with its key, its list of peers, and its files.
+    /// Folder with the attacker's key, list of peers and files.
     pub(crate) home: PathBuf,
 }
 
 impl Attacker {
-    /// Creates the files of the attack: the peer's own beneath its home, and those that the daemon
-    /// serves.
+    /// Creates the files of an attack: the attacker's in `home`, the daemon's in `served`.
     pub(crate) fn prepare(greed: Greed, home: &Path, served: &Path) -> io::Result<()> {
         match greed {
             Greed::Connections | Greed::Unsaid | Greed::Sessions => Ok(()),
@@ -84,7 +83,8 @@ impl Attacker {
         }
     }
 
-    /// Runs the attack.
+    /// Connects all clients of the attack, and reconnects each after the loss of its session,
+    /// forever.
     pub(crate) fn run(self) -> crate::bench_support::Result<()> {
         let home = Home::at(&self.home);
         let identity = Identity::load_or_create(&home.identity_file())?;
@@ -129,7 +129,7 @@ impl Attacker {
     }
 }
 
-/// Takes all that one client can get, until its session ends.
+/// Uses the resource with one client until its session ends.
 async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
     match greed {
         Greed::Unread => drop(
@@ -159,7 +159,7 @@ async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
     }
 }
 
-/// Puts a file under `names` names concurrently, forever.
+/// Sends a file under `names` different names concurrently and repeatedly, until the session ends.
 async fn put(client: &Arc<Client>, file: &Path, names: u32, name_of: impl Fn(u32) -> String) {
     let mut puts = JoinSet::new();
     for index in 0..names {
@@ -176,7 +176,8 @@ async fn put(client: &Arc<Client>, file: &Path, names: u32, name_of: impl Fn(u32
     puts.join_all().await;
 }
 
-/// Lists the daemon's tree, fetches it, or alternately sends two different ones.
+/// Lists the daemon's tree, fetches it, or alternately sends two different trees, by `number`
+/// modulo 3. Repeats until the session ends.
 async fn trees(client: &Client, number: u32, home: &Path) {
     let own = format!("trees-{number}");
     let listing = TreeOptions {
@@ -221,7 +222,7 @@ async fn trees(client: &Client, number: u32, home: &Path) {
     }
 }
 
-/// Creates 100 directories of 100 small files.
+/// Creates a tree of 100 directories with 100 files of 1,000 bytes each.
 fn make_tree(tree: &Path) -> io::Result<()> {
     for dir in 0..100 {
         let dir = tree.join(format!("dir{dir}"));
@@ -242,21 +243,21 @@ fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).expect("a relative name")
 }
 
-/// Fault of a peer's connections.
+/// Behavior of a relay that simulates a misbehaving client.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// Delays each TLS record until the next one exists: the handshake completes, and the hello
-    /// never arrives.
+    /// Holds back each TLS record until the next one arrives: the handshake completes, but the
+    /// hello never reaches the daemon.
     KeepsTheLastRecord,
-    /// Reads nothing after the first data.
+    /// Stops reading from the daemon after the first [`READ_AT_FIRST`] bytes.
     StopsReading,
 }
 
-/// Relay between client and daemon, with a fault.
+/// TCP relay between client and daemon with a [`Fault`].
 struct Relay;
 
 impl Relay {
-    /// Returns its listening address.
+    /// Starts the relay, and returns its listening host and port.
     async fn start(daemon: SocketAddr, fault: Fault) -> io::Result<(String, u16)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -311,7 +312,7 @@ async fn next_record(from: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
     Ok(record)
 }
 
-/// Relays up to `most` bytes, then blocks forever.
+/// Relays up to `most` bytes in one direction, then blocks forever.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, most: u64) -> io::Result<()> {
     let mut buffer = vec![0; 16 << 10];
     let mut passed = 0;
@@ -326,20 +327,20 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, most: u64) -> io:
     std::future::pending().await
 }
 
-/// A large file that the daemon serves.
+/// Name of a file of 64 MiB that the daemon serves.
 const BAIT: &str = "bait";
 
-/// A file of 1,000 bytes.
+/// Name of the attacker's file of 1,000 bytes.
 const SMALL: &str = "small";
 
-/// A file without data.
+/// Name of the attacker's file of 15 TiB without data.
 const HOLES: &str = "holes";
 
-/// Two trees whose files differ in their times; the daemon serves the first.
+/// Names of two trees that differ in their modification times. The daemon serves the first.
 const TREES: [&str; 2] = ["tree", "other-tree"];
 
-/// Delay before it replaces lost resources.
+/// Pause of a client before it reconnects.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes read from a stalled connection: its handshake, its welcome, and the first chunks.
+/// Bytes read from the daemon before the relay stops: handshake, welcome and first chunks.
 const READ_AT_FIRST: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Repeated power cuts of a logged disk.
+//! Repeated simulated power cuts of a disk that logs its writes.
 
 use std::{
     fs,
@@ -25,49 +25,49 @@ pub(crate) struct Plan<'a> {
     pub(crate) kind: Kind,
     pub(crate) skipped: Skipped,
     pub(crate) cuts: u32,
-    /// Cuts per log.
+    /// Number of cuts per recorded log.
     pub(crate) per_log: u32,
     pub(crate) amount: Amount,
-    /// Number of cuts after which interrupted copies are rerun, in addition to cuts where a journal
-    /// claims something; 0 for never.
+    /// Interval, in cuts, at which interrupted copies are rerun, in addition to cuts where a
+    /// journal claims durable chunks; 0 for never.
     pub(crate) again_every: usize,
 }
 
-/// Results of the cuts.
+/// Results of the power cuts on one file system.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) cuts: u32,
-    /// Cuts with any violation.
+    /// Number of cuts with at least one violation.
     pub(crate) bad_cuts: u32,
     pub(crate) findings: Findings,
-    /// Lost blocks, and blocks written since the last flush.
+    /// Number of lost blocks, and of blocks written since the last flush.
     pub(crate) blocks: [u64; 2],
-    /// Rerun copies.
+    /// Number of interrupted copies that were rerun.
     pub(crate) again: u64,
-    /// Failed reruns.
+    /// Number of reruns that failed.
     pub(crate) again_failed: u64,
-    /// Bytes that successful reruns did not resend.
+    /// Bytes that successful reruns did not send again.
     pub(crate) kept: u64,
 }
 
 impl Outcome {
-    /// Returns the share of cuts with a violation, 0 to 1.
+    /// Returns the share of cuts with a violation, from 0 to 1.
     pub(crate) fn bad_share(&self) -> f64 {
         f64::from(self.bad_cuts) / f64::from(self.cuts.max(1))
     }
 }
 
-/// A log and the copies that produced it.
+/// Disk with a log of writes, and the copies that produced it.
 struct Recording {
     disk: Disk,
     history: History,
-    /// Start of the copies in the log: before it, the empty file system.
+    /// Log position at which the copies start; before it, only the empty file system was written.
     begin: Position,
     end: Position,
 }
 
 impl Plan<'_> {
-    /// Logs and cuts until there are enough cuts.
+    /// Records logs and cuts each of them, until `cuts` cuts are made.
     pub(crate) fn carry_out(&self, rng: &mut Rng) -> Result<Outcome> {
         let mut outcome = Outcome::default();
         while outcome.cuts < self.cuts {
@@ -177,7 +177,11 @@ impl Plan<'_> {
         Ok(findings)
     }
 
-    /// Reruns an interrupted copy, and returns the bytes that it did not resend.
+    /// Reruns an interrupted copy, and returns the bytes that it did not send again.
+    ///
+    /// # Errors
+    ///
+    /// The copy fails, or its result is wrong.
     fn run_again(&self, daemons: &Daemons<'_>, copy: &Copy, mounted: &Mounted) -> Result<u64> {
         let mut copy = copy.clone();
         // The limit only kept the copy running until the cut.
@@ -208,8 +212,8 @@ impl Plan<'_> {
 }
 
 impl Recording {
-    /// Returns the cut positions in ascending order: half of them right after acknowledgements,
-    /// each used equally often, the rest at random.
+    /// Returns `count` cut positions in ascending order: half of them at or right after
+    /// acknowledgements, each used equally often, the rest at random.
     fn positions(&self, count: usize, rng: &mut Rng) -> Vec<Position> {
         let acknowledgements = self.history.acknowledgements();
         let first = rng.below(acknowledgements.len() as u64) as usize;
@@ -231,8 +235,8 @@ impl Recording {
     }
 }
 
-/// Maximum distance of a cut right after an acknowledgement, in writes and flushes.
+/// Upper bound of the distance between an acknowledgement and a cut right after it, in log entries.
 const SOON: u64 = 8;
 
-/// Timeout of a copy on a loaded machine.
+/// Timeout of a rerun on a loaded machine.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(120);

@@ -1,9 +1,9 @@
-//! A disk that logs its writes and flushes: one file, served by FUSE, under a loop device.
+//! Simulated disk that logs its writes and flushes: one file, served by FUSE, below a loop device.
 //!
-//! After logging, it can lose power any number of times: [`Disk::lose_power`] sets its content to
-//! that after a power failure at a position in the log. Writes before the last flush are durable;
-//! of later writes the disk keeps the part that [`Loss`] defines. The next cut discards anything
-//! written after a cut.
+//! After logging, [`Disk::lose_power`] can simulate any number of power failures: it sets the
+//! content to that after a failure at a position in the log. Writes before the last flush are
+//! durable; of later writes the disk keeps the part that [`Loss`] defines. Anything written after a
+//! power failure is discarded by the next.
 
 use std::{
     collections::HashMap,
@@ -26,32 +26,33 @@ use nicstripe_sim::Rng;
 
 use super::bench_support::Result;
 
-/// The disk. It disappears on drop, when nothing may use it any more.
+/// Simulated disk. Dropping it unmounts its FUSE file system, which must not be in use.
 pub(crate) struct Disk {
     shared: Arc<Shared>,
     path: PathBuf,
     _session: BackgroundSession,
 }
 
-/// Part of the writes after the last flush that survives.
+/// Part of the writes since the last flush that a power failure loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// None of them.
+    /// Loses all writes since the last flush.
     All,
-    /// Those up to some moment, and a part of the write in progress.
+    /// Keeps the writes up to a random moment, and a part of the write in progress.
     Tail,
-    /// About half of their blocks of 4 KiB, at random: a disk's cache does not preserve order.
+    /// Loses about half of the blocks of 4 KiB, at random: a disk's cache does not preserve order.
     ///
     /// Sectors of 512 bytes are not used: ext4 and btrfs do not always survive that, and then
     /// cannot be mounted.
     Blocks,
 }
 
-/// Position in the log: number of preceding writes and flushes.
+/// Position in the log: number of preceding entries, which are writes and flushes.
 pub(crate) type Position = usize;
 
 impl Disk {
-    /// Serves an image beneath an empty folder.
+    /// Serves `image` as the only file of a FUSE file system mounted on `folder`, and starts
+    /// logging.
     pub(crate) fn serve(image: &Path, folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let image = File::options().read(true).write(true).open(image)?;
@@ -79,17 +80,17 @@ impl Disk {
         })
     }
 
-    /// Returns the backing file for a loop device.
+    /// Returns the path of the served file, for a loop device.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the end of the log; later writes follow it.
+    /// Returns the current end of the log.
     pub(crate) fn position(&self) -> Position {
         self.shared.lock().log.len()
     }
 
-    /// Returns the bytes written since the disk was created.
+    /// Returns the number of bytes written while logging.
     pub(crate) fn logged_bytes(&self) -> u64 {
         self.shared.lock().logged_bytes
     }
@@ -101,10 +102,10 @@ impl Disk {
         state.log.len()
     }
 
-    /// Sets the disk's content to that after a power failure at `position`, which must not precede
-    /// an earlier cut.
+    /// Sets the disk's content to that after a power failure at `position`. Positions must not
+    /// decrease between calls.
     ///
-    /// Waits until nothing uses the disk. Returns the number of lost blocks.
+    /// Waits until the loop device is released. Returns the number of lost blocks.
     pub(crate) fn lose_power(&self, position: Position, loss: Loss, rng: &mut Rng) -> Result<Lost> {
         let mut state = self.released()?;
         state.overlay.clear();
@@ -153,7 +154,7 @@ impl Disk {
         })
     }
 
-    /// Waits until the loop device is released: its cached data would be mistaken for the disk's.
+    /// Waits until the loop device is released, because its cache would hide the changed content.
     fn released(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.shared.lock();
         let (state, timeout) = self
@@ -168,7 +169,7 @@ impl Disk {
         }
     }
 
-    /// Describes the size of the log in one line.
+    /// Formats the number of logged writes and flushes and the written MiB.
     pub(crate) fn summary(&self) -> String {
         let state = self.shared.lock();
         let flushes = state
@@ -192,23 +193,23 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// Losses of a power cut.
+/// Blocks lost in a power failure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lost {
-    /// Lost blocks.
+    /// Number of lost blocks.
     pub(crate) lost: usize,
-    /// Blocks written since the last flush.
+    /// Number of blocks written since the last flush.
     pub(crate) of: usize,
 }
 
-/// Part of a write that a disk keeps or loses as a whole.
+/// Part of a logged write within one block, which a power failure keeps or loses as a whole.
 #[derive(Clone, Debug)]
 struct Piece {
     entry: Position,
     range: std::ops::Range<usize>,
 }
 
-/// Splits a write into the units of loss.
+/// Splits a logged write at block boundaries; empty for a flush.
 fn pieces(entry: Position, logged: &Entry) -> Vec<Piece> {
     let Entry::Write { offset, bytes } = logged else {
         return Vec::new();
@@ -268,19 +269,19 @@ impl Shared {
 
 #[derive(Debug)]
 struct State {
-    /// Durable content: all writes before the flush at `applied`.
+    /// Image with the durable content: all writes before the flush at `applied`.
     image: File,
-    /// Blocks that differ from the image.
+    /// Blocks whose current content differs from the image.
     overlay: Overlay,
     log: Vec<Entry>,
     logged_bytes: u64,
     is_logging: bool,
     applied: Position,
-    /// Number of open handles.
+    /// Number of open file handles.
     users: u32,
 }
 
-/// Blocks by number.
+/// Block content by block index.
 type Overlay = HashMap<u64, Box<[u8]>>;
 
 #[derive(Debug)]
@@ -289,7 +290,7 @@ enum Entry {
     Flush,
 }
 
-/// Writes bytes to the overlay, without changing the image.
+/// Writes bytes to the overlay and leaves the image unchanged.
 fn write_over(image: &File, overlay: &mut Overlay, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -309,7 +310,7 @@ fn write_over(image: &File, overlay: &mut Overlay, offset: u64, bytes: &[u8]) ->
     Ok(())
 }
 
-/// Returns the block of an offset, and the offset within it.
+/// Returns the index of the block at `offset`, and the offset within the block.
 fn place_of(offset: u64) -> (u64, usize) {
     (offset / BLOCK as u64, (offset % BLOCK as u64) as usize)
 }
@@ -343,7 +344,8 @@ impl State {
     }
 }
 
-/// FUSE server. The loop device works without unsupported operations, such as hole punching.
+/// FUSE server of the disk's file. Hole punching and similar operations are unsupported; the loop
+/// device works without them.
 struct Server(Arc<Shared>);
 
 impl Filesystem for Server {
@@ -446,14 +448,14 @@ impl Filesystem for Server {
 const FILE: INodeNo = INodeNo(2);
 const NAME: &str = "disk";
 
-/// Attributes never change.
+/// Validity of attributes in the kernel's cache; they never change.
 const TTL: Duration = Duration::from_secs(3600);
 
-/// Unit that a disk keeps or loses as a whole, unless a write was smaller.
+/// Size of a block in bytes. A power failure keeps or loses a write to a block as a whole.
 const BLOCK: usize = 4096;
 
-/// Unit of a file's blocks in stat(2).
+/// Unit of `st_blocks` in stat(2), in bytes.
 const SECTOR: u64 = 512;
 
-/// Timeout for a kernel thread to release the loop device, which takes milliseconds.
+/// Timeout for the release of the loop device by a kernel thread, which takes milliseconds.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! History of the copies, and the required content after a power cut.
+//! History of the copies, and the permitted file system content after a power cut.
 
 use std::{
     collections::BTreeMap,
@@ -9,23 +9,23 @@ use std::{
 
 use super::{bench_support::Way, disk::Position};
 
-/// Object under a name, or none.
+/// State of a path: file, directory, symbolic link or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Thing {
-    /// The name does not exist.
+    /// No object at this path.
     Absent,
     Directory,
     Link(PathBuf),
     File {
         len: u64,
         digest: blake3::Hash,
-        /// Seconds and nanoseconds; `None` if a copy does not preserve it.
+        /// Modification time in seconds and nanoseconds; `None` if the copy does not preserve it.
         mtime: Option<(i64, i64)>,
     },
 }
 
 impl Thing {
-    /// Reads the object under a name, including its time.
+    /// Reads the state of a path: content digest, length and modification time of a file.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         let metadata = match path.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Absent),
@@ -45,7 +45,7 @@ impl Thing {
         })
     }
 
-    /// Returns it without its time, for a copy that does not preserve times.
+    /// Removes the modification time, for a copy that does not preserve times.
     pub(crate) fn without_time(self) -> Self {
         match self {
             Self::File { len, digest, .. } => Self::File {
@@ -57,7 +57,7 @@ impl Thing {
         }
     }
 
-    /// Returns true if `found` matches this.
+    /// Returns true if `found` equals this; the time is ignored if this has none.
     pub(crate) fn is(&self, found: &Self) -> bool {
         match (self, found) {
             (Self::File { mtime: None, .. }, found) => *self == found.clone().without_time(),
@@ -66,52 +66,53 @@ impl Thing {
     }
 }
 
-/// One run of `cp`.
+/// One run of `nicstripe cp`.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
-    /// Worker that ran it: each runs one copy after the other, on its own names.
+    /// Index of the worker that ran it. A worker runs one copy after the other, on paths of its
+    /// own.
     pub(crate) worker: usize,
     pub(crate) way: Way,
-    /// Its arguments without addresses and ports.
+    /// Options of `cp`, without addresses and ports.
     pub(crate) options: Vec<String>,
-    /// Relative to the source folder; a slash at its end selects the content of a directory.
+    /// Path relative to the source folder. A trailing slash selects the content of a directory.
     pub(crate) source: String,
-    /// Relative to the target folder.
+    /// Path relative to the target folder.
     pub(crate) target: String,
-    /// Objects that it creates, by name relative to the target folder.
+    /// Expected state of each path after success, relative to the target folder.
     pub(crate) things: Vec<(PathBuf, Thing)>,
-    /// True if it may leave mixed content when interrupted.
+    /// True for `--inplace`, which may leave mixed content when interrupted.
     pub(crate) is_in_place: bool,
     pub(crate) started: Position,
-    /// Position at which its success was known; `None` if it was killed.
+    /// Log position at which success was known; `None` if the copy was killed.
     pub(crate) acknowledged: Option<Position>,
 }
 
 impl Copy {
-    /// Returns true if its success was known before a power cut.
+    /// Returns true if the copy's success was known before the power cut.
     fn is_acknowledged_at(&self, cut: Position) -> bool {
         self.acknowledged
             .is_some_and(|acknowledged| acknowledged <= cut)
     }
 }
 
-/// All copies, in the order of their starts.
+/// All copies in the order of their starts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     copies: Vec<Copy>,
 }
 
-/// Permitted objects under one name after a power cut.
+/// Permitted states of a path after a power cut.
 #[derive(Debug)]
 pub(crate) struct Expected<'a> {
-    /// Result of the last acknowledged copy; `is_acknowledged` is false without one.
+    /// Result of the last acknowledged copy; `Absent` without one.
     pub(crate) durable: &'a Thing,
     pub(crate) is_acknowledged: bool,
-    /// Earlier objects under this name.
+    /// Earlier states of this path, which must not reappear.
     pub(crate) earlier: Vec<&'a Thing>,
-    /// Results of unacknowledged copies.
+    /// Results of copies that were not acknowledged before the cut.
     pub(crate) pending: Vec<&'a Thing>,
-    /// True if one of those writes in place.
+    /// True if an unacknowledged copy writes in place.
     pub(crate) may_be_mixed: bool,
 }
 
@@ -121,7 +122,7 @@ impl History {
         Self { copies }
     }
 
-    /// Returns the positions of all acknowledgements.
+    /// Returns the log positions of all acknowledgements.
     pub(crate) fn acknowledgements(&self) -> Vec<Position> {
         self.copies
             .iter()
@@ -129,7 +130,7 @@ impl History {
             .collect()
     }
 
-    /// Returns the permitted objects under each name if the power fails at `cut`.
+    /// Returns the permitted states of each path after a power cut at `cut`.
     pub(crate) fn expected(&self, cut: Position) -> BTreeMap<&Path, Expected<'_>> {
         let mut expected = BTreeMap::new();
         for copy in self.copies.iter().filter(|copy| copy.started <= cut) {
@@ -148,8 +149,7 @@ impl History {
         expected
     }
 
-    /// Returns the copies interrupted by the power cut: the last of each worker, unless it was
-    /// acknowledged.
+    /// Returns the copies interrupted by a power cut: the last of each worker, unless acknowledged.
     pub(crate) fn interrupted(&self, cut: Position) -> Vec<&Copy> {
         let mut last = BTreeMap::new();
         for copy in self.copies.iter().filter(|copy| copy.started <= cut) {
@@ -178,7 +178,7 @@ impl<'a> Expected<'a> {
         (self.durable, self.is_acknowledged, self.may_be_mixed) = (thing, true, false);
     }
 
-    /// Judges the object found.
+    /// Compares the state found with the permitted states.
     pub(crate) fn judge(&self, found: &Thing) -> Verdict {
         let is_allowed = self.durable.is(found) || self.pending.iter().any(|thing| thing.is(found));
         if is_allowed || (self.may_be_mixed && *found != Thing::Absent) {
@@ -197,14 +197,14 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// Comparison of the object found with the permitted ones.
+/// Result of comparing a path with its permitted states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Right,
-    /// An acknowledged copy is gone, or the object it replaced is back.
+    /// Result of an acknowledged copy is missing, or the object that it replaced has reappeared.
     Lost,
-    /// The name of an acknowledged copy has content that was never copied to it.
+    /// Path of an acknowledged copy has content that was never copied to it.
     Wrong,
-    /// As `Wrong`, while the name was being copied or replaced.
+    /// Path has content that was never copied to it, while a copy to it was in progress.
     Partial,
 }

@@ -1,4 +1,4 @@
-//! Compares a file system after a power cut with the required content.
+//! Inspection of a file system after a power cut.
 
 use std::{
     ffi::OsStr,
@@ -20,29 +20,29 @@ use super::{
     history::{History, Thing, Verdict},
 };
 
-/// Findings of one or more power cuts.
+/// Violations found after one or more power cuts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
-    /// Checked names of acknowledged copies.
+    /// Number of checked paths with an acknowledged copy.
     pub(crate) acknowledged: u64,
     pub(crate) lost: u64,
     pub(crate) wrong: u64,
     pub(crate) partial: u64,
-    /// Chunks of hidden files that journals claim to be durable.
+    /// Number of chunks that journals claim to be durable in part files.
     pub(crate) claimed: u64,
-    /// Journals with a false claim.
+    /// Number of journals with a false claim.
     pub(crate) false_claims: u64,
-    /// One sentence for each finding.
+    /// One sentence per violation.
     pub(crate) notes: Vec<String>,
 }
 
 impl Findings {
-    /// Returns true if there are no violations.
+    /// Returns true if no violation was found.
     pub(crate) fn is_clean(&self) -> bool {
         self.notes.is_empty()
     }
 
-    /// Adds the findings of another inspection.
+    /// Adds the violations and counts of another inspection.
     pub(crate) fn add(&mut self, other: Self) {
         self.acknowledged += other.acknowledged;
         self.lost += other.lost;
@@ -53,7 +53,7 @@ impl Findings {
         self.notes.extend(other.notes);
     }
 
-    /// Checks all names, and all journals, of a folder that lost power at `cut`.
+    /// Inspects all paths and journals of a file system after a power cut at `cut`.
     pub(crate) fn of(folder: &Path, history: &History, cut: Position) -> Result<Self> {
         let mut findings = Self::default();
         let expected = history.expected(cut);
@@ -93,7 +93,7 @@ impl Findings {
         Ok(findings)
     }
 
-    /// Checks that the part file has all chunks that the journal claims to be durable.
+    /// Checks by hashes that the part file has all chunks that the journal claims to be durable.
     fn check_journal(&mut self, path: &Path) -> Result<()> {
         // Not a journal, or not complete: it claims nothing.
         let Ok(replayed) = journal::replay(&fs::read(path)?) else {
@@ -121,7 +121,7 @@ impl Findings {
     }
 }
 
-/// Returns true if a file has the chunks of a subtree, by their hash.
+/// Returns true if the file's chunks below a subtree have the subtree's hash.
 fn is_there(file: &File, replayed: &Replayed, subtree: Subtree) -> io::Result<bool> {
     let grid = replayed.header.grid;
     let mut tree = HashTree::new(grid);
@@ -139,7 +139,8 @@ fn is_there(file: &File, replayed: &Replayed, subtree: Subtree) -> io::Result<bo
     Ok(tree.subtrees().eq([subtree]))
 }
 
-/// Returns the hidden file of a journal; its name has the journal's id.
+/// Returns the path of a journal's part file, whose name has a tag derived from the journal's id;
+/// `None` if there is no such file.
 fn part_of(journal: &Path, replayed: &Replayed) -> Result<Option<PathBuf>> {
     let tag: String = blake3::hash(&replayed.header.id.0).as_bytes()[..4]
         .iter()
@@ -155,7 +156,7 @@ fn part_of(journal: &Path, replayed: &Replayed) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Purpose of a name.
+/// Kind of file by its name.
 enum Kind {
     Plain,
     Part,
@@ -173,7 +174,7 @@ impl Kind {
     }
 }
 
-/// Lists all names beneath a folder.
+/// Lists all paths below a folder, relative to it, except `lost+found`.
 fn list(folder: &Path, beneath: &Path, names: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder.join(beneath))? {
         let entry = entry?;

@@ -3,28 +3,29 @@
 //! `cargo bench --bench powercuts -- --cuts 1000 --control 100 --fs ext4,xfs,btrfs --seed 1`
 //!
 //! A daemon and clients receive files and trees of many kinds concurrently, on a file system whose
-//! disk is this program, which logs each write and flush. The log is then cut at a random position
-//! or right after an acknowledgement. The disk gets a possible content after a power failure at
-//! that position: all writes before the last flush, and of the later ones none, the first, or any
-//! half. The file system is mounted again, and all names that ever existed are checked for:
+//! disk is simulated by this program, which logs each write and flush. The log is then cut at a
+//! random position or right after an acknowledgement. The disk gets a possible content after a
+//! power failure at that position: all writes before the last flush, and of the later ones none,
+//! the first, or any half. The file system is mounted again, and all paths that ever existed are
+//! checked for:
 //!
-//! - lost: a copy was acknowledged (`cp` had ended with code 0) and is gone, or the replaced file
-//!   is back;
-//! - wrong: the name of an acknowledged copy has content that was never copied to it;
+//! - lost: a copy was acknowledged (`cp` had exited with code 0) and is missing, or the replaced
+//!   file has reappeared;
+//! - wrong: the path of an acknowledged copy has content that was never copied to it;
 //! - partial: wrong content while it was being copied or replaced, except with `--inplace`;
-//! - false claim: a journal claims that chunks are durable, but by their hashes the hidden file
-//!   does not have them.
+//! - false claim: a journal claims that chunks are durable, but by their hashes the part file does
+//!   not have them.
 //!
-//! Every few cuts, and if journals claim something, the interrupted copies are rerun on that disk:
-//! they must succeed with the correct result.
+//! Every few cuts, and if journals claim durable chunks, the interrupted copies are rerun on that
+//! disk: they must succeed with the correct result.
 //!
-//! The control is a receiver whose syncs do nothing (by strace(1)): it must lose something in at
-//! least 30 % of the cuts, otherwise the bench could not detect a loss. `--skip
-//! fsync,fdatasync,syncfs` shows the purpose of each call.
+//! The control is a receiver whose syncs do nothing (by strace(1)): at least 30 % of its cuts must
+//! show a violation, otherwise the bench could not detect a loss. `--skip fsync,fdatasync,syncfs`
+//! shows the purpose of each call.
 //!
 //! Requires root: it mounts, in its own namespaces, with loop devices and FUSE, all of which
 //! disappear with it. Fails if anything is lost, wrong, partial or falsely claimed, if a rerun
-//! fails, and if the control does not lose anything.
+//! fails, or if the control shows too few violations.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -126,7 +127,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reruns this program in namespaces that no mount outlives.
+/// Reruns this program in new mount and PID namespaces, so that all mounts disappear with it.
 fn in_namespaces(arguments: &Arguments) -> Result<ExitCode> {
     let strace = (arguments.control > 0).then_some("strace");
     if let Some(obstacle) = namespaces::obstacle(&arguments.fs, strace) {
@@ -277,8 +278,8 @@ fn row(plan: &Plan<'_>, outcome: &Outcome) -> Vec<String> {
     row
 }
 
-/// Minimum share of the control's cuts with a violation.
+/// Minimum share of the control's cuts that must show a violation, from 0 to 1.
 const LEAST_BAD_SHARE: f64 = 0.3;
 
-/// Maximum number of reported violations.
+/// Maximum number of printed violations.
 const MOST_SHOWN: usize = 10;

@@ -1,4 +1,4 @@
-//! Namespaces for one program, in which all its mounts and processes end with it.
+//! Mount and PID namespaces for a child program, so that its mounts and processes end with it.
 
 use std::{
     fs::File,
@@ -8,8 +8,8 @@ use std::{
 
 use super::{bench_support::is_installed, volume::Kind};
 
-/// Returns the reason why power cuts cannot be simulated here with these file systems; `more` is
-/// another required program.
+/// Returns the reason why power cuts cannot be simulated on this machine with these file systems;
+/// `None` if they can. `more` is another required program.
 pub(crate) fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("only root may mount".to_owned());
@@ -40,8 +40,8 @@ pub(crate) fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<Str
     }
 }
 
-/// Returns a command that runs a program in new mount and PID namespaces. However this process
-/// ends, the program and its children end, and then its mounts and their loop devices disappear.
+/// Returns a command that runs a program in new mount and PID namespaces. The program, its children
+/// and their mounts also end if this process is killed.
 pub(crate) fn command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command

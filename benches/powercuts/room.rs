@@ -1,4 +1,4 @@
-//! Environment of the bench: folders, daemons, and client commands.
+//! Environment of the bench: folders, daemons and client commands.
 
 use std::{
     fs,
@@ -14,28 +14,28 @@ use super::{
     history::Copy,
 };
 
-/// Folders of a bench, with keys that trust each other.
+/// Folders of the bench, with keys that trust each other.
 #[derive(Clone, Debug)]
 pub(crate) struct Room {
     base: PathBuf,
 }
 
-/// Syncs of the receiver that do nothing: strace(1) makes them return success at once.
+/// Sync system calls of the receiver that strace(1) replaces by an immediate success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Skipped {
     None,
     /// All system calls that make data durable.
     All,
-    /// Sync of a single file before it gets its name, and of its directory afterwards.
+    /// fsync(2): a single file before its rename, and its directory afterwards.
     Fsync,
-    /// Sync of data and journal while a file is received.
+    /// fdatasync(2): data and journal while a file is received.
     Fdatasync,
-    /// Sync of many small files, and of all names of a tree.
+    /// syncfs(2): many small files, and all names of a tree.
     Syncfs,
 }
 
 impl Skipped {
-    /// Returns the calls in strace's syntax.
+    /// Returns the system calls in strace's syntax.
     pub(crate) fn calls(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -54,27 +54,27 @@ impl Room {
         }
     }
 
-    /// Returns the initial file system image of the disk.
+    /// Returns the path of the disk's image, which has the empty file system at first.
     pub(crate) fn image(&self) -> PathBuf {
         self.base.join("image")
     }
 
-    /// Returns the folder in which the disk is served.
+    /// Returns the mount point of the FUSE file system that serves the disk.
     pub(crate) fn disk(&self) -> PathBuf {
         self.base.join("disk")
     }
 
-    /// Returns the mount point of the disk's file system, with all targets.
+    /// Returns the mount point of the file system under test, which is the target folder.
     pub(crate) fn targets(&self) -> PathBuf {
         self.base.join("targets")
     }
 
-    /// Returns the source folder.
+    /// Returns the source folder of the copies.
     pub(crate) fn sources(&self) -> PathBuf {
         self.base.join("sources")
     }
 
-    /// Recreates the source folder.
+    /// Empties or creates the source folder.
     pub(crate) fn clear_sources(&self) -> Result<()> {
         if self.sources().exists() {
             fs::remove_dir_all(self.sources())?;
@@ -82,12 +82,12 @@ impl Room {
         Ok(fs::create_dir(self.sources())?)
     }
 
-    /// Returns the folder of the programs' output.
+    /// Returns the folder for the output of daemons and clients.
     pub(crate) fn logs(&self) -> PathBuf {
         self.base.join("logs")
     }
 
-    /// Returns a nicstripe command with the key of a host.
+    /// Returns a nicstripe command with the keys of a host, below strace if sync calls are skipped.
     fn nicstripe(&self, host: Host, skipped: Skipped) -> Command {
         let mut command = match skipped {
             Skipped::None => Command::new(NICSTRIPE),
@@ -116,7 +116,7 @@ impl Room {
     }
 }
 
-/// Both daemons: one receives, the other sends to receiving clients.
+/// Running daemons: one receives from clients, the other sends to clients.
 #[derive(Debug)]
 pub(crate) struct Daemons<'a> {
     room: &'a Room,
@@ -132,7 +132,7 @@ struct Daemon {
 }
 
 impl<'a> Daemons<'a> {
-    /// Starts both on the loopback interface only.
+    /// Starts both daemons on the loopback interface.
     pub(crate) fn start(room: &'a Room, skipped: Skipped) -> Result<Self> {
         let receiver = Daemon::start(room, skipped, &room.targets(), "receiver")?;
         let sender = Daemon::start(room, Skipped::None, &room.sources(), "sender")?;
@@ -144,12 +144,12 @@ impl<'a> Daemons<'a> {
         })
     }
 
-    /// Returns true if strace intercepts the syncs.
+    /// Returns true if strace skips sync calls of the receiver.
     pub(crate) fn are_traced(&self) -> bool {
         self.skipped != Skipped::None
     }
 
-    /// Returns the `cp` command of a copy.
+    /// Returns the `nicstripe cp` command of a copy.
     pub(crate) fn client(&self, copy: &Copy) -> Command {
         let remote = |name: &str| format!("{PEER}:{name}");
         let (daemon, from, to, skipped) = match copy.way {
@@ -208,6 +208,7 @@ fn local(folder: &Path, name: &str) -> String {
 
 const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
 
-/// All addresses of 127.0.0.0/8 are on the loopback interface, so two pairs make two links.
+/// Links of each copy as pairs of local and remote address. All addresses of 127.0.0.0/8 are on the
+/// loopback interface.
 const LINKS: [&str; 2] = ["127.0.0.2=127.0.1.2", "127.0.0.3=127.0.1.3"];
 const PEER: &str = "127.0.1.2";

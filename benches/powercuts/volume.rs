@@ -1,4 +1,4 @@
-//! File systems created and mounted with the system's tools.
+//! File systems under test, created and mounted with the system's tools.
 
 use std::{
     fmt,
@@ -9,31 +9,31 @@ use std::{
 
 use super::bench_support::{Result, is_installed};
 
-/// A file system under test.
+/// Type of file system under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
-    /// With its default options: only metadata is journaled, and data is written before it.
+    /// ext4 with its default `data=ordered`: only metadata is journaled, and data is written before
+    /// it.
     Ext4,
     Xfs,
     Btrfs,
 }
 
 impl Kind {
-    /// Creates an empty file system in a new file.
+    /// Creates a file with an empty file system.
     pub(crate) fn make(self, image: &Path) -> Result<()> {
         File::create(image)?.set_len(SIZE)?;
         let (program, options) = self.maker();
         run(Command::new(program).args(options).arg(image))
     }
 
-    /// Returns the reason why it cannot be created here.
+    /// Returns the reason why this file system cannot be created on this machine; `None` if it can.
     pub(crate) fn obstacle(self) -> Option<String> {
         let (program, _) = self.maker();
         (!is_installed(program)).then(|| format!("{program} is not installed"))
     }
 
-    /// Returns the mkfs program and options. They write everything at once, and leave nothing to a
-    /// kernel thread.
+    /// Returns the mkfs program and its options, which leave no initialization to a kernel thread.
     fn maker(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Ext4 => (
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Mounts the file system in a file.
+    /// Mounts the file system in `file` on `folder`, by a loop device.
     pub(crate) fn mount(self, file: &Path, folder: &Path) -> Result<Mounted> {
         fs::create_dir_all(folder)?;
         run(Command::new("mount")
@@ -76,7 +76,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A mounted file system. Unmounted on drop, which also releases its loop device.
+/// Mounted file system. Dropping it unmounts it and releases its loop device.
 #[derive(Debug)]
 pub(crate) struct Mounted {
     kind: Kind,
@@ -85,7 +85,7 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Unmounts it; nothing may use it any more.
+    /// Unmounts the file system, which must not be in use.
     pub(crate) fn unmount(mut self) -> Result<()> {
         self.is_mounted = false;
         run(Command::new("umount").arg(&self.folder))?;
@@ -127,5 +127,6 @@ fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Size of the disk in bytes; XFS needs at least 300 MiB. Unwritten parts take no space.
+/// Size of the disk in bytes; XFS needs at least 300 MiB. Blocks that were never written take no
+/// space.
 const SIZE: u64 = 512 << 20;

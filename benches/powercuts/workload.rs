@@ -17,16 +17,16 @@ use super::{
     room::{Daemons, Room},
 };
 
-/// Amount of copying.
+/// Number of copies to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
-    /// Random steps, until `bytes` were written to the disk or `time` has passed.
+    /// Random steps until `bytes` were written to the disk or `time` has passed.
     Until { bytes: u64, time: Duration },
-    /// Each step once.
+    /// One worker that takes each kind of step once.
     EachOnce,
 }
 
-/// Runs the workers, and returns their copies.
+/// Runs the workers until the amount is reached, and returns their copies.
 pub(crate) fn run(
     room: &Room,
     disk: &Disk,
@@ -82,7 +82,7 @@ pub(crate) fn run(
     })
 }
 
-/// Next step of a worker; copies a file if the step lacks its precondition.
+/// Kind of copy that a worker makes next. Replaced by `File` if its precondition is not met.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     File,
@@ -110,11 +110,11 @@ struct Worker<'a> {
     disk: &'a Disk,
     daemons: &'a Daemons<'a>,
     rng: Rng,
-    /// Number of sources so far.
+    /// Number of names used so far, which makes each name unique.
     made: u32,
-    /// Copied single files: target and source.
+    /// Target and source paths of copied single files.
     files: Vec<[String; 2]>,
-    /// Copied trees: target and source.
+    /// Target and source paths of copied trees.
     trees: Vec<[String; 2]>,
     copies: Vec<Copy>,
 }
@@ -149,7 +149,7 @@ impl Worker<'_> {
         self.finish(copy)
     }
 
-    /// Copies a file to a new name.
+    /// Creates a source file of random length, and returns its copy to a new path.
     fn new_file(&mut self) -> Result<Copy> {
         let source = self.name("file");
         let len = match self.rng.below(100) {
@@ -184,7 +184,7 @@ impl Worker<'_> {
         Ok(copy)
     }
 
-    /// Writes a file that is half holes.
+    /// Writes a sparse file: 128 KiB of data, then a hole, in each 256 KiB.
     fn write_sparse(&mut self, path: &Path, len: u64) -> Result<()> {
         let file = File::create(path)?;
         file.set_len(len)?;
@@ -195,7 +195,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Copies new content to an existing name.
+    /// Changes a part of a copied file, and copies it again to the same target.
     fn replace_file(&mut self) -> Result<()> {
         let index = self.rng.below(self.files.len() as u64) as usize;
         let [target, before] = self.files[index].clone();
@@ -257,7 +257,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Picks options that change how a file is received.
+    /// Returns random options of `cp` that change how a file is received.
     fn flavour(&mut self) -> Vec<String> {
         let flavours: [&[&str]; 6] = [&[], &[], &[], &["-p"], &["--verify"], &["-z"]];
         flavours[self.rng.below(flavours.len() as u64) as usize]
@@ -280,7 +280,7 @@ impl Worker<'_> {
         self.tree(Vec::new(), source, target, &[])
     }
 
-    /// Creates directories, links and mostly small files.
+    /// Fills a tree with directories, symbolic links and mostly small files.
     fn plant(&mut self, root: &Path) -> Result<()> {
         let mut folders = vec![root.to_owned()];
         for index in 0..5 + self.rng.below(50) {
@@ -304,7 +304,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Copies a tree; `gone` lists entries beneath the target that no source has any more.
+    /// Returns the copy of a tree to `target`. `gone` lists paths below it that the source no
+    /// longer has.
     fn tree(
         &mut self,
         more: Vec<String>,
@@ -328,7 +329,7 @@ impl Worker<'_> {
         Ok(self.copy(options, format!("{source}/"), target, things))
     }
 
-    /// Copies the tree again with some files changed, added and removed.
+    /// Changes, adds and removes files of a copied tree, and copies it again with `--delete`.
     fn update_tree(&mut self) -> Result<()> {
         let index = self.rng.below(self.trees.len() as u64) as usize;
         let [target, before] = self.trees[index].clone();
@@ -363,7 +364,8 @@ impl Worker<'_> {
         self.finish(copy)
     }
 
-    /// Copies a tree that already exists: nothing is sent, but success claims that it is durable.
+    /// Copies a tree to a target that is already identical: nothing is sent, but success claims
+    /// that the target is durable.
     fn copy_tree_that_is_there(&mut self) -> Result<()> {
         // Before that anything is permitted: this program's own copy makes no promise.
         let copy = Copy {
@@ -376,7 +378,7 @@ impl Worker<'_> {
         self.finish(copy)
     }
 
-    /// Kills the client of a copy, and reruns the copy.
+    /// Kills the client during a copy, and reruns the copy.
     fn interrupt(&mut self) -> Result<()> {
         let copy = if self.rng.below(2) == 0 {
             self.new_tree()?
@@ -437,7 +439,7 @@ impl Worker<'_> {
     }
 }
 
-/// Lists a folder's content, with its paths beneath another folder.
+/// Lists the state of all paths below a folder, with `beneath` as their parent path.
 fn describe(folder: &Path, beneath: &Path, things: &mut Vec<(PathBuf, Thing)>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -451,7 +453,7 @@ fn describe(folder: &Path, beneath: &Path, things: &mut Vec<(PathBuf, Thing)>) -
     Ok(())
 }
 
-/// Copies a tree with its times, without making it durable.
+/// Copies a tree with its modification times, without any sync.
 fn replicate(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
@@ -487,8 +489,8 @@ fn files_beneath(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A single worker reveals what the syncs of another would hide: on most file systems they write
-/// the journal for all.
+/// Maximum number of concurrent workers. A single worker reveals losses that the syncs of another
+/// would hide: on most file systems a sync writes the whole journal.
 const MOST_WORKERS: u64 = 2;
 
 /// Timeout of a copy on a loaded machine.

@@ -1,23 +1,23 @@
-//! Bottleneck of a run.
+//! Diagnosis of the bottleneck of a measured tool.
 
 use std::{fmt, thread};
 
 use crate::{bench_support::Spread, rig::Measured};
 
-/// The exhausted resource.
+/// Resource that limits a tool's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limiter {
-    /// The cables were full.
+    /// Capacity of the cables.
     Cables,
-    /// Both hosts' shared processors were busy.
+    /// CPUs of the machine, which both hosts share.
     Cpu,
-    /// Other load on the machine: measure again.
+    /// Other load on the machine; the measurement should be repeated.
     Others,
-    /// None of these: the tool waits for something else, or one of its threads is busy.
+    /// The tool: it waits for something else, or one of its threads is busy.
     Tool,
 }
 
-/// Determines the bottleneck from the median of each value.
+/// Determines the bottleneck from the medians of several runs.
 pub(crate) fn limiter(runs: &[Measured]) -> Limiter {
     let cpus = thread::available_parallelism().map_or(1, usize::from) as f64;
     let others = Spread::of(runs, |run| run.cpus()[2]).median();
@@ -43,12 +43,13 @@ impl fmt::Display for Limiter {
     }
 }
 
-/// Share of the cables' capacity, over the whole time of the command, start and end included.
+/// Share of the cables' capacity, over the whole time of the command, from which they count as
+/// full.
 const FULL: f64 = 0.93;
 
-/// Processors kept busy by other work; kernel work for the cables outside any process is a third of
-/// one at 2 Gbit/s.
+/// Number of CPUs kept busy by other load from which a measurement counts as disturbed. Kernel work
+/// for the cables, outside any process, is a third of one CPU at 2 Gbit/s.
 const DISTURBED: f64 = 0.6;
 
-/// Share of the processors; the rest is lost to scheduling.
+/// Share of all CPUs from which they count as busy; the rest is lost to scheduling.
 const BUSY: f64 = 0.9;

@@ -1,17 +1,18 @@
-//! Existing tools over nicstripe, each compared with the tool alone.
+//! Speedup of existing tools with nicstripe: each over two cables with it, and over one cable
+//! without.
 //!
 //! `cargo bench --bench roads -- --size 2G --runs 3 --roads
 //! backup,restore,rsync,scp,borg,git,iperf3`
 //!
-//! Alone, a tool has one gigabit cable, the most that it can use; with nicstripe it has two. restic
-//! uses `serve restic`, and sftp when alone; iperf3 uses `forward`; all others use ssh, with `dial`
-//! as its ProxyCommand. Runs are interleaved, files are in memory, and each run has new hosts and
-//! cables. The result is compared with the source, or checked by the tool that stores it. Both
-//! hosts share the processors of one machine; the output names them if they are the bottleneck.
+//! Without nicstripe, a tool has one gigabit cable, the most that it can use; with nicstripe it has
+//! two. restic uses `serve restic` with nicstripe and sftp without; iperf3 uses `forward`; all
+//! others use ssh, with `dial` as its ProxyCommand. Runs are interleaved, files are in memory, and
+//! each run has new hosts and cables. The result is compared with the source, or checked by the
+//! tool that stores it. Both hosts share the CPUs of one machine; the output shows if they are the
+//! bottleneck.
 //!
-//! Needs five times `--size` of memory, and the tools; entries whose tools are not installed are
-//! skipped. ssh logs in at the other host as the current user, with a temporary key and
-//! configuration.
+//! Needs five times `--size` of memory, and the tools; those that are not installed are skipped.
+//! ssh logs in at the other host as the current user, with a temporary key and configuration.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
     bench_support::run(bench)
 }
 
-/// Runs of one tool in one configuration.
+/// Measured runs of one tool in one configuration, or the error of a failed run.
 struct Series {
     road: Road,
     way: Way,
@@ -127,7 +128,7 @@ fn bench(arguments: Arguments) -> Result<()> {
 }
 
 impl Series {
-    /// Runs it again. A tool that fails is excluded from then on.
+    /// Measures one more run, unless an earlier one failed.
     fn run(&mut self, round: u32, place: &Place, size: u64) {
         let Ok(runs) = &mut self.runs else { return };
         let Self { road, way, .. } = *self;
@@ -194,7 +195,8 @@ fn table(all: &[Series]) -> Table {
     table
 }
 
-/// Sets the times of all files to whole seconds, the resolution of scp.
+/// Sets the modification times of all files to the same whole second, because scp truncates
+/// fractions.
 fn age(path: &Path) -> Result<()> {
     if path.is_dir() {
         fs::read_dir(path)?.try_for_each(|entry| age(&entry?.path()))?;
@@ -203,5 +205,5 @@ fn age(path: &Path) -> Result<()> {
         .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000))?)
 }
 
-/// Large file for backup tools; they read several at a time.
+/// Size of each source file in bytes. Backup tools read several files concurrently.
 const FILE_SIZE: u64 = 16 << 20;

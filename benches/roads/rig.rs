@@ -1,4 +1,4 @@
-//! Two hosts with the daemons of a tool on both, and measurement of a command.
+//! Lab with the servers of a tool on host B, and measurement of commands on host A.
 
 use std::{
     fmt, fs,
@@ -15,41 +15,41 @@ use crate::{
     ssh::{self, Ssh},
 };
 
-/// Configuration of a tool.
+/// Configuration in which a tool is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Way {
-    /// Over one cable, without nicstripe.
+    /// One gigabit cable, without nicstripe.
     Alone,
-    /// Over two cables, without nicstripe.
+    /// Two gigabit cables, without nicstripe.
     Twice,
-    /// Over an unlimited cable, without nicstripe.
+    /// One cable without a rate limit, without nicstripe.
     Unshaped,
-    /// Over two cables, with nicstripe.
+    /// Two gigabit cables, with nicstripe.
     Road,
 }
 
-/// A lab with the required daemons on host B.
+/// Lab with sshd on host B, and nicstripe's daemon if the configuration uses it.
 pub(crate) struct Rig<'a> {
     pub(crate) lab: Lab,
     pub(crate) place: &'a Place,
     pub(crate) way: Way,
-    /// Bytes of the files.
+    /// Total size of the source files in bytes.
     pub(crate) size: u64,
     pub(crate) ssh: Ssh,
     daemon: Option<Process>,
 }
 
-/// Cost of one run.
+/// Result of one measured command.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) wall: Duration,
-    /// Bytes of the files, or those that iperf3 moved.
+    /// Total size of the source files in bytes; for iperf3, the bytes that it received.
     pub(crate) bytes: u64,
-    /// CPU time at host A, at host B, and of all other work on the machine meanwhile.
+    /// CPU time of host A, of host B, and of the rest of the machine during the command.
     cpu: [Duration; 3],
-    /// Bytes that the cables delivered in the busier direction, headers included.
+    /// Bytes received on all cables in the busier direction, headers included.
     carried: u64,
-    /// Capacity of all cables in one direction, in bytes a second; infinite if unlimited.
+    /// Capacity of all cables in one direction in bytes per second; infinite if unlimited.
     capacity: f64,
 }
 
@@ -83,8 +83,7 @@ impl<'a> Rig<'a> {
         self.lab.address(Host::B, 0).to_string()
     }
 
-    /// Returns a command on host A that uses this bench's keys, and the bench's folder for its own
-    /// files.
+    /// Returns a command on host A, with the bench's keys and with the scratch folder as `HOME`.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = self.lab.command(Host::A, program);
         command
@@ -94,7 +93,7 @@ impl<'a> Rig<'a> {
         command
     }
 
-    /// Returns a nicstripe command on host A.
+    /// Returns a `nicstripe` command on host A.
     pub(crate) fn nicstripe(&self, subcommand: &str) -> Command {
         as_nicstripe(
             self.lab.command(Host::A, NICSTRIPE),
@@ -104,7 +103,7 @@ impl<'a> Rig<'a> {
         )
     }
 
-    /// Returns the folder for caches and received files, empty at the start of each run.
+    /// Returns the folder for caches and received files, which is empty at the start of each run.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.place.base().join("scratch")
     }
@@ -117,20 +116,20 @@ impl<'a> Rig<'a> {
         Ok(fs::create_dir(self.scratch())?)
     }
 
-    /// Returns a folder of host B.
+    /// Returns a path below host B's folder of files.
     pub(crate) fn there(&self, name: &str) -> PathBuf {
         self.place.files(Host::B).join(name)
     }
 
-    /// Runs a command to its end, without measuring it.
+    /// Runs a command on host A to its end, without measuring it.
     pub(crate) fn prepare(&self, command: Command, name: &str) -> Result<()> {
         let mut process = Process::spawn(command, name, &self.place.logs())?;
         process.await_end(Instant::now() + time_limit(self.size))?;
         process.succeeded()
     }
 
-    /// Runs a command to its end. `helpers` are processes of host A and `servers` of host B that
-    /// work for it.
+    /// Runs a command to its end and measures it. The CPU time includes `helpers` on host A and
+    /// `servers` on host B.
     pub(crate) fn measure(
         &self,
         command: Command,
@@ -184,18 +183,18 @@ impl<'a> Rig<'a> {
 }
 
 impl Measured {
-    /// Returns the file bits per second.
+    /// Returns the goodput in bits per second.
     pub(crate) fn rate(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.wall.as_secs_f64()
     }
 
-    /// Returns the used share of the cables' capacity, 0 to 1; headers count as in the lab, up to
-    /// Ethernet's.
+    /// Returns the used share of the cables' capacity, from 0 to 1. Headers up to Ethernet's count.
     pub(crate) fn fullness(&self) -> f64 {
         self.carried as f64 / self.wall.as_secs_f64() / self.capacity
     }
 
-    /// Returns the number of processors kept busy by host A, host B and others.
+    /// Returns the average number of CPUs kept busy by host A, by host B and by the rest of the
+    /// machine.
     pub(crate) fn cpus(&self) -> [f64; 3] {
         self.cpu
             .map(|cpu| cpu.as_secs_f64() / self.wall.as_secs_f64())
@@ -213,7 +212,8 @@ impl fmt::Display for Way {
     }
 }
 
-/// Starts a daemon; if `dials`, it lets host A reach sshd and iperf3.
+/// Starts nicstripe's daemon on host B. With `dials`, its list of peers permits host A to reach
+/// sshd and iperf3.
 fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
     let peers = place.home(Host::B).peers_file();
     let text = fs::read_to_string(&peers)?;
@@ -243,5 +243,5 @@ fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
     serve_in(lab, place)
 }
 
-/// Prefix of a key in a list of peers.
+/// Prefix of a public key in the list of peers.
 const KEY: &str = "nicstripe-ed25519";

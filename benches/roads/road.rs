@@ -1,4 +1,4 @@
-//! The tools and their tasks.
+//! Measured tools, and the task of each.
 
 use std::{
     fmt, fs,
@@ -15,22 +15,22 @@ use crate::{
     ssh::SSHD,
 };
 
-/// A tool and its task.
+/// Tool with the task that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Road {
-    /// restic, a first backup.
+    /// First backup with restic.
     Backup,
-    /// restic, a complete restore.
+    /// Complete restore with restic.
     Restore,
-    /// A tree to the other host, with rsync.
+    /// Copy of a tree to host B with rsync.
     Rsync,
-    /// A tree to the other host, with scp.
+    /// Copy of a tree to host B with scp.
     Scp,
-    /// A first archive.
+    /// First archive with borg.
     Borg,
-    /// A repository from the other host.
+    /// Clone of a repository on host B with git.
     Git,
-    /// One connection for 10 s.
+    /// One TCP connection to host B for 10 s with iperf3.
     Iperf3,
 }
 
@@ -46,7 +46,7 @@ impl Road {
         }
     }
 
-    /// Returns its programs that are not installed.
+    /// Returns the required programs that are not installed.
     pub(crate) fn missing_programs(self) -> Vec<&'static str> {
         self.programs()
             .iter()
@@ -55,12 +55,12 @@ impl Road {
             .collect()
     }
 
-    /// Returns true if it uses `dial` or `forward`.
+    /// Returns true if the tool reaches host B by `nicstripe dial` or `nicstripe forward`.
     pub(crate) fn dials(self) -> bool {
         !matches!(self, Self::Backup | Self::Restore)
     }
 
-    /// Runs the task once.
+    /// Measures the task once, and checks its result.
     pub(crate) fn run(self, rig: &Rig<'_>) -> Result<Measured> {
         rig.clear_scratch()?;
         match self {
@@ -75,7 +75,7 @@ impl Road {
     }
 }
 
-/// Returns each tool with its version, once.
+/// Returns name and version of each tool, without duplicates.
 pub(crate) fn versions(roads: &[Road]) -> Vec<String> {
     let mut programs: Vec<&str> = roads
         .iter()
@@ -217,7 +217,8 @@ fn borg(rig: &Rig<'_>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Clones a repository with one commit of all files, in one pack that is sent unmodified.
+/// Measures the clone of a repository with one commit of all files, in a pack that git sends as it
+/// is.
 fn git(rig: &Rig<'_>) -> Result<Measured> {
     let repository = rig.there("source.git");
     let source = rig.place.files(Host::A).join(SOURCE);
@@ -315,16 +316,16 @@ fn iperf3(rig: &Rig<'_>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Returns rsync's and scp's name for host B's files.
+/// Returns host B's folder of files as a remote path for rsync and scp.
 fn remote(rig: &Rig<'_>) -> String {
     format!("{}:{}/", rig.peer(), rig.place.files(Host::B).display())
 }
 
-/// Compares the result with the source.
+/// Compares a received tree with the source, and removes it.
 ///
 /// # Errors
 ///
-/// They differ.
+/// The trees differ.
 fn same(rig: &Rig<'_>, target: &Path) -> Result<()> {
     let found = differences(&rig.place.files(Host::A).join(SOURCE), target)?;
     fs::remove_dir_all(target)?;
@@ -349,10 +350,10 @@ impl fmt::Display for Road {
     }
 }
 
-/// Source data, in the folder of host A.
+/// Name of the source tree in host A's folder.
 pub(crate) const SOURCE: &str = "source";
 
-/// Backups, in the folder of host B.
+/// Name of the backup repository in host B's folder.
 const REPOSITORY: &str = "repository";
 
 pub(crate) const IPERF3_PORT: u16 = 5201;

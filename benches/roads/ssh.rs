@@ -1,4 +1,4 @@
-//! An sshd on host B with a temporary key and configuration, and a matching ssh on host A.
+//! sshd on host B with a temporary key and configuration, and a matching ssh client on host A.
 
 use std::{
     fs,
@@ -11,15 +11,15 @@ use nicstripe_lab::{Host, Lab};
 
 use crate::bench_support::{NICSTRIPE, Place, Process, Result};
 
-/// The daemon, and its client configuration.
+/// Running sshd, and the configuration of its client.
 pub(crate) struct Ssh {
     daemon: Process,
-    /// Configuration file of the client.
+    /// Path of the client's configuration file.
     pub(crate) config: PathBuf,
 }
 
 impl Ssh {
-    /// Starts the daemon. `by_dial` makes the client connect through `nicstripe dial`.
+    /// Starts sshd. `by_dial` makes the client connect through `nicstripe dial`.
     pub(crate) fn start(lab: &Lab, place: &Place, by_dial: bool) -> Result<Self> {
         let folder = place.base().join("ssh");
         if !folder.exists() {
@@ -55,12 +55,12 @@ impl Ssh {
         Ok(Self { daemon, config })
     }
 
-    /// Returns the CPU time of the daemon and of all logins.
+    /// Returns the CPU time of sshd and of all its logins.
     pub(crate) fn cpu(&self) -> Result<std::time::Duration> {
         self.daemon.cpu()
     }
 
-    /// Returns `ssh` in shell syntax.
+    /// Returns the `ssh` command with its configuration, in shell syntax.
     pub(crate) fn command(&self) -> String {
         format!("ssh -F {}", self.config.display())
     }
@@ -82,8 +82,8 @@ fn make_keys(folder: &std::path::Path) -> Result<()> {
     Ok(())
 }
 
-/// Port of the daemon.
+/// TCP port of sshd.
 pub(crate) const PORT: u16 = 2222;
 
-/// sshd requires its absolute path.
+/// Path of sshd, which must be absolute.
 pub(crate) const SSHD: &str = "/usr/sbin/sshd";

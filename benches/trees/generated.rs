@@ -1,4 +1,5 @@
-//! Generated trees: many small files, a second run over unchanged files, many empty files.
+//! Cases with generated trees: many small files, a second run over unchanged files, many empty
+//! files.
 
 use std::path::PathBuf;
 
@@ -12,7 +13,7 @@ use crate::{
     cells, check_same, percent_of_theory, time_limit,
 };
 
-/// Copies many small files into an empty directory.
+/// Measures copies of many small files into an empty directory. Returns the table of results.
 pub(crate) fn small(arguments: &Arguments) -> Figures {
     let shape = Shape {
         files: arguments.files,
@@ -68,7 +69,7 @@ pub(crate) fn small(arguments: &Arguments) -> Figures {
     Ok(table)
 }
 
-/// Measures a second run over an unchanged tree.
+/// Measures a second copy over an unchanged target. Returns the table of results.
 pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
     let shape = Shape {
         files: arguments.many,
@@ -121,7 +122,8 @@ pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
     Ok(table)
 }
 
-/// Measures the memory of both ends for many empty files.
+/// Measures the memory of client and daemon while they copy many empty files. Returns the table of
+/// results.
 pub(crate) fn empty(arguments: &Arguments) -> Figures {
     let shape = Shape {
         files: arguments.many,
@@ -164,15 +166,15 @@ pub(crate) fn empty(arguments: &Arguments) -> Figures {
     Ok(table)
 }
 
-/// Content of the target before a run.
+/// Content of the target directory before a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Into {
     Nothing,
-    /// The copy of another run.
+    /// Identical tree of an earlier copy.
     SameTree,
 }
 
-/// Programs that copy the same tree in turn.
+/// Copies of one tree by several programs in interleaved rounds.
 #[derive(Debug)]
 struct Comparison<'a> {
     arguments: &'a Arguments,
@@ -205,7 +207,7 @@ impl Comparison<'_> {
         Ok(series)
     }
 
-    /// Copies the tree, and compares the copy.
+    /// Measures one copy of the tree, and compares the target with the source.
     fn copy(&self, contender: Contender) -> Result<Measured> {
         if self.into == Into::Nothing {
             self.place.clear(self.way.from().peer())?;
@@ -240,11 +242,11 @@ impl Comparison<'_> {
         Ok(measured)
     }
 
-    /// Checks that nicstripe copied or skipped as expected.
+    /// Checks the number of files in nicstripe's report; does nothing for other programs.
     ///
     /// # Errors
     ///
-    /// nicstripe copied unchanged files, or skipped new ones.
+    /// nicstripe copied unchanged files, skipped new ones, or failed to copy some.
     fn check_work(&self, contender: Contender, measured: &Measured) -> Result<()> {
         if contender != Contender::Nicstripe {
             return Ok(());
@@ -273,7 +275,8 @@ fn shown(contender: Contender, cables: &Cables) -> String {
     format!("{contender}, {cables}")
 }
 
-/// Compares the median time of nicstripe with rsync's; empty for other programs, and without rsync.
+/// Formats the ratio of nicstripe's and rsync's median times; empty for other programs, and without
+/// rsync.
 fn beside_rsync(
     series: &[(Contender, Vec<Measured>)],
     contender: Contender,

@@ -1,5 +1,5 @@
-//! Trees and pipes: nicstripe over all cables against an rsync daemon over one, the most it can
-//! use.
+//! Copies of trees and pipes: nicstripe over all cables, and an rsync daemon over one, the most
+//! that it can use.
 //!
 //! `cargo bench --bench trees -- --case small,unchanged,empty,real,pipe --links 2 --runs 3
 //! --direction put,get --disk /mnt/disk`
@@ -8,14 +8,14 @@
 //! | --- | --- | --- |
 //! | small | time of the whole command, into an empty directory | `--files 10000` files of `--size 10K` |
 //! | unchanged | time of a second run without changes | `--many 100000` files of 100 bytes, 100 in a directory |
-//! | empty | peak memory of both ends | `--many 100000` empty files |
+//! | empty | peak memory of client and daemon | `--many 100000` empty files |
 //! | real | `put -a` and `get -a`; every entry compared | each `--tree PATH`, or the Rust toolchain, /usr/share and a clone of this checkout |
 //! | pipe | `tar c TREE \| nicstripe cp - host:x.tar` and back; a reader of 20 MB/s | the first `--tree`, or the toolchain |
 //!
-//! Source and target are in memory, or in `--disk`. The cables are shaped; theory is their file
-//! goodput. Each run has new hosts and cables; the programs are interleaved. This program compares
-//! source and target entry by entry; the case `real` also runs `diff -r`, and `rsync -n
-//! --itemize-changes` in both directions, if installed. Fails if anything differs, never for speed.
+//! Source and target are in memory, or in `--disk`. The cables are shaped; theory is their goodput.
+//! Each run has new hosts and cables; the programs are interleaved. This program compares source
+//! and target entry by entry; the case `real` also runs `diff -r`, and `rsync -n --itemize-changes`
+//! in both directions, if installed. Fails if anything differs, never for speed.
 #![forbid(unsafe_code)]
 
 #[path = "../bench_support/mod.rs"]
@@ -88,7 +88,7 @@ struct Arguments {
     tools: Vec<Contender>,
 }
 
-/// Measured case.
+/// Kind of copy to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Case {
     Small,
@@ -140,7 +140,7 @@ fn bench(mut arguments: Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// Creates folders with `room` bytes.
+    /// Creates the bench's folders with at least `room` bytes of space, in `--disk` or in memory.
     fn place(&self, room: u64) -> Result<Place> {
         match &self.disk {
             Some(folder) => Place::on_disk(Some(folder), room),
@@ -148,7 +148,7 @@ impl Arguments {
         }
     }
 
-    /// Returns the cables that a program can use.
+    /// Returns the cables that a program uses: the first for rsync, all for nicstripe.
     fn cables_of(&self, contender: Contender) -> Cables {
         match contender {
             Contender::Rsync => Cables::of("1", &self.links.specs[..1]),
@@ -156,8 +156,8 @@ impl Arguments {
         }
     }
 
-    /// Returns the given trees, or real ones that most machines with this checkout have. `aside` is
-    /// a folder for created trees.
+    /// Returns the paths of `--tree`, by default trees that most machines with this checkout have.
+    /// `aside` is a folder for created trees.
     fn trees(&self, aside: &Path) -> Result<Vec<PathBuf>> {
         if !self.tree.is_empty() {
             return Ok(self.tree.clone());
@@ -166,7 +166,7 @@ impl Arguments {
     }
 }
 
-/// Clones this checkout, with its `.git` and without build output.
+/// Clones this checkout's repository into `aside`, without build output, and returns its path.
 fn checkout(aside: &Path) -> Result<PathBuf> {
     let clone = aside.join("checkout");
     let status = Command::new("git")
@@ -180,7 +180,7 @@ fn checkout(aside: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the folder of the Rust toolchain.
+/// Returns the folder of the Rust toolchain (`rustc --print sysroot`).
 fn toolchain() -> Result<PathBuf> {
     let output = Command::new("rustc")
         .args(["--print", "sysroot"])
@@ -189,7 +189,7 @@ fn toolchain() -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
-/// Copies a tree to `target`, so that it does not change during the bench.
+/// Copies a tree to `target` with `cp -a`, so that it does not change during the bench.
 fn copy_aside(tree: &Path, target: &Path) -> Result<()> {
     let mut command = Command::new("cp");
     let status = command
@@ -206,7 +206,7 @@ fn copy_aside(tree: &Path, target: &Path) -> Result<()> {
     }
 }
 
-/// Compares two trees.
+/// Compares two trees entry by entry.
 ///
 /// # Errors
 ///
@@ -220,26 +220,26 @@ fn check_same(one: &Path, other: &Path) -> Result<()> {
     }
 }
 
-/// Timeout of a copy: a minute, plus its time at 1 MB/s and 500 files a second.
+/// Returns the timeout of a copy: 60 s, plus 1 s per 10⁶ bytes and per 500 files.
 fn time_limit(contents: &Contents) -> Duration {
     Duration::from_secs(60 + contents.bytes / 1_000_000 + contents.files / 500)
 }
 
-/// Returns the percentage of the cables' file goodput.
+/// Returns the goodput of a copy as a percentage of the cables' theoretical goodput.
 fn percent_of_theory(bytes: u64, wall: Duration, cables: &Cables) -> f64 {
     100.0 * bytes as f64 * 8.0 / wall.as_secs_f64() / cables.theory().unwrap_or(f64::NAN)
 }
 
-/// Returns a path as a text argument.
+/// Returns a path as UTF-8 text.
 fn as_text(path: &Path) -> Result<&str> {
     path.to_str()
         .ok_or_else(|| format!("the path is not UTF-8: {path:?}").into())
 }
 
-/// Creates a row without padding.
+/// Converts values to the cells of a table row.
 fn cells(values: impl IntoIterator<Item = impl Into<String>>) -> Vec<String> {
     values.into_iter().map(Into::into).collect()
 }
 
-/// Result of a case.
+/// Table of results of a case.
 type Figures = Result<Table>;

@@ -1,4 +1,4 @@
-//! Archives through pipes in both directions, and a reader slower than any cable.
+//! Archives copied through pipes in both directions, and a reader slower than any cable.
 
 use std::{
     fs::File,
@@ -18,7 +18,8 @@ use crate::{
     cells, copy_aside, percent_of_theory, time_limit, toolchain,
 };
 
-/// Copies a tar through a pipe to the daemon, and back through a pipe.
+/// Measures copies of a tar archive from a pipe to the daemon, and back into a pipe. Returns the
+/// table of results.
 pub(crate) fn bench(arguments: &Arguments) -> Figures {
     let tree = arguments
         .tree
@@ -66,15 +67,15 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
 struct Scene<'a> {
     arguments: &'a Arguments,
     place: &'a Place,
-    /// Archived tree.
+    /// Tree that tar archives.
     source: &'a Path,
-    /// Digest of its archive.
+    /// BLAKE3 digest of the archive.
     digest: Hash,
     contents: Contents,
 }
 
 impl Scene<'_> {
-    /// Archives the tree into a file on the daemon's host.
+    /// Measures `tar c | nicstripe cp - host:x.tar`, and checks the received archive.
     fn there(&self) -> Result<Measured> {
         self.place.clear(Host::B)?;
         let stage = Stage::build(&self.arguments.links, self.place, Contender::Nicstripe)?;
@@ -96,7 +97,8 @@ impl Scene<'_> {
         Ok(measured)
     }
 
-    /// Reads that file back, at most `rate` bytes a second.
+    /// Measures `nicstripe cp host:x.tar -` into a reader of at most `rate` bytes per second, and
+    /// checks the received archive.
     fn back(&self, rate: Option<u64>) -> Result<Measured> {
         let stage = Stage::build(&self.arguments.links, self.place, Contender::Nicstripe)?;
         let (reader, writer) = io::pipe()?;
@@ -122,7 +124,8 @@ impl Scene<'_> {
         Ok(measured)
     }
 
-    /// Truncates the archive on the daemon's host, which a slow reader would need minutes for.
+    /// Truncates the archive at the daemon to [`SLOW_SIZE`], because a slow reader would need
+    /// minutes for all of it.
     fn shorten(&mut self) -> Result<()> {
         let path = self.place.files(Host::B).join(ARCHIVE);
         File::options()
@@ -169,7 +172,7 @@ impl Scene<'_> {
     }
 }
 
-/// A reader limited to a rate in bytes per second.
+/// Reader limited to a rate in bytes per second.
 struct Paced {
     from: PipeReader,
     rate: Option<u64>,
@@ -189,7 +192,8 @@ impl Read for Paced {
     }
 }
 
-/// Starts `tar` of a tree; its output is deterministic while the tree is unchanged.
+/// Starts `tar` of a tree with its output in a pipe. The output is deterministic for an unchanged
+/// tree.
 fn start_tar(tree: &Path) -> Result<Child> {
     Ok(Command::new("tar")
         .arg("-cC")
@@ -209,7 +213,7 @@ fn succeeded(mut tar: Child) -> Result<()> {
     }
 }
 
-/// Reads to the end, and returns digest and number of bytes.
+/// Reads to the end, and returns the BLAKE3 digest and the number of bytes.
 fn digest_of(from: &mut impl Read) -> Result<(Hash, u64)> {
     let mut hasher = Hasher::new();
     let mut block = vec![0; BLOCK];
@@ -221,11 +225,11 @@ fn digest_of(from: &mut impl Read) -> Result<(Hash, u64)> {
     }
 }
 
-/// Checks the links in the output of `cp -v`.
+/// Checks the states of the links in the output of `cp -v`.
 ///
 /// # Errors
 ///
-/// A link was lost, or the number of links differs from the cables.
+/// A link was lost, or the number of links is not that of the cables.
 fn check_links(measured: &Measured) -> Result<()> {
     let cables = measured.cables.len();
     let states: Vec<&str> = measured
@@ -262,11 +266,12 @@ const HEADINGS: [&str; 10] = [
 const ARCHIVE: &str = "x.tar";
 const MIB: f64 = 1_048_576.0;
 
-/// Default capacity of a pipe on Linux (pipe(7)).
+/// Read size in bytes: the default capacity of a pipe on Linux (pipe(7)).
 const BLOCK: usize = 64 << 10;
 
-/// Bytes a second of the slow reader.
+/// Rate of the slow reader in bytes per second.
 const SLOW: u64 = 20_000_000;
 
-/// Bytes of the slow read: 13 s, far more than both ends may hold in memory.
+/// Maximum size of the archive for the slow reader in bytes: 13 s, far more than client and daemon
+/// may hold in memory.
 const SLOW_SIZE: u64 = 256 << 20;

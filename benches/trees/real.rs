@@ -1,4 +1,4 @@
-//! Real trees copied in both directions, compared by all available programs.
+//! Cases with real trees, copied in both directions and compared by all available programs.
 
 use std::{
     fs,
@@ -16,7 +16,8 @@ use crate::{
     cells, check_same, copy_aside, percent_of_theory, time_limit,
 };
 
-/// Copies each tree with `put -a` and the copy with `get -a`.
+/// Measures copies of each tree with `put -a`, and of the received tree with `get -a`. Returns the
+/// table of results.
 pub(crate) fn bench(arguments: &Arguments) -> Figures {
     let mut table = Table::new(&[
         "tree",
@@ -50,7 +51,7 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
     Ok(table)
 }
 
-/// A reference tree, and the targets of its copies.
+/// Source tree of one measurement: a copy of a real tree on host A.
 #[derive(Debug)]
 struct Scene<'a> {
     shown: String,
@@ -72,7 +73,8 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Copies it to the daemon and back, and compares each copy with the reference.
+    /// Copies the tree to the daemon and back, and compares each copy with the source. Returns the
+    /// measurements of both copies.
     fn run(&self, arguments: &Arguments, means: &Means) -> Result<[Measured; 2]> {
         let (there, back) = (
             self.place.files(Host::B).join(TREE),
@@ -132,7 +134,7 @@ fn row(arguments: &Arguments, scene: &Scene<'_>, way: &str, runs: &[Measured]) -
     ])
 }
 
-/// Installed programs that compare trees, in addition to this one.
+/// Installed programs that can compare trees, in addition to this bench.
 #[derive(Debug)]
 struct Means {
     diff: bool,
@@ -174,11 +176,11 @@ impl Means {
     }
 }
 
-/// Runs a command.
+/// Runs a command that must not print anything.
 ///
 /// # Errors
 ///
-/// The command failed, or printed something: the error has its first output.
+/// The command failed, or printed something; the error has its first output.
 fn prints_nothing(command: &mut Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
