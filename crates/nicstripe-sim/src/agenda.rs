@@ -1,8 +1,8 @@
-//! Future occurrences, ordered by time.
+//! Priority queue of future entries, ordered by time.
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// Key of an entry; entries with equal times keep their insertion order.
+/// Key of an agenda entry: its time, and a sequence number that keeps the insertion order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     at: Duration,
@@ -33,12 +33,12 @@ impl<T> Agenda<T> {
         key
     }
 
-    /// Cancels an entry. Does nothing if it was taken already.
+    /// Removes an entry. Does nothing if it was already taken or cancelled.
     pub(crate) fn cancel(&mut self, key: Key) {
         self.entries.remove(&key);
     }
 
-    /// Takes the first entry, if its time is not after `limit`.
+    /// Takes the earliest entry unless its time is after `limit`.
     pub(crate) fn take_until(&mut self, limit: Duration) -> Option<(Duration, T)> {
         let first = self.entries.first_entry()?;
         if first.key().at > limit {

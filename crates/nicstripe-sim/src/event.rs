@@ -1,12 +1,12 @@
-//! Messages on the network, and its events.
+//! Messages, events and faults of a simulated network.
 
 use std::{fmt, time::Duration};
 
 use crate::link::{End, LinkId};
 
-/// Payload of a link.
+/// Payload that a link carries.
 pub trait Message {
-    /// Returns its size on the wire in bytes.
+    /// Returns the size of the message on the wire in bytes.
     fn wire_len(&self) -> u64;
 }
 
@@ -16,86 +16,89 @@ impl Message for Vec<u8> {
     }
 }
 
-/// Event of a network, from [`next`](Iterator::next).
+/// Event of a simulated network, returned by [`next`](Iterator::next).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<M> {
-    /// A connection is open at this end, which may send. The connecting end gets it first; the
-    /// other one before any data.
+    /// The connection is open at this end, which may now send. The connecting end gets this event
+    /// first, the other end before any data.
     Opened {
-        /// The link.
+        /// Link of the connection.
         link: LinkId,
-        /// The end that may send.
+        /// End at which the connection is open.
         end: End,
     },
-    /// A message arrived.
+    /// A message was delivered.
     Delivered {
-        /// The link.
+        /// Link that carried the message.
         link: LinkId,
-        /// The receiving end.
+        /// Receiving end.
         to: End,
-        /// The message.
+        /// The delivered message.
         message: M,
     },
-    /// The send buffer was full and has room.
+    /// The send buffer has room again after it was full.
     Writable {
-        /// The link.
+        /// Link of the connection.
         link: LinkId,
-        /// The end that may send.
+        /// End whose send buffer has room.
         end: End,
     },
-    /// A connection, or an attempt, has ended at this end; no more data comes from it.
+    /// The connection, or the attempt to connect, has ended at this end. No more data arrives from
+    /// it.
     Closed {
-        /// The link.
+        /// Link of the connection.
         link: LinkId,
-        /// The end that is notified.
+        /// End at which the connection has ended.
         end: End,
-        /// The reason.
+        /// Reason for its end.
         reason: CloseReason,
     },
     /// A timer has expired.
     Timer {
-        /// The token given to [`set_timer`](crate::Network::set_timer).
+        /// Token passed to [`set_timer`](crate::Network::set_timer).
         token: u64,
     },
 }
 
-/// Reason for the end of a connection.
+/// Reason why a connection, or an attempt to connect, has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
-    /// The link was cut.
+    /// The link lost its carrier.
     CarrierLost,
-    /// The other end closed; all of its data was delivered before.
+    /// The other end closed the connection. All data it had sent was delivered.
     PeerClosed,
     /// The other end opened a new connection over the link.
     Replaced,
-    /// The link had no carrier during the attempt.
+    /// The link had no carrier when the connection was attempted.
     NoCarrier,
 }
 
-/// A change to a link, made at once or at a [scheduled](crate::Network::schedule) time.
+/// Change to a link, applied immediately or at a [scheduled](crate::Network::schedule) time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// See [`Network::cut`](crate::Network::cut).
+    /// Loss of the carrier; see [`Network::cut`](crate::Network::cut).
     Cut(LinkId),
-    /// See [`Network::silence`](crate::Network::silence).
+    /// Loss of all data from one end; see [`Network::silence`](crate::Network::silence).
     Silence(LinkId, End),
-    /// See [`Network::heal`](crate::Network::heal).
+    /// End of a cut or silence; see [`Network::heal`](crate::Network::heal).
     Heal(LinkId),
-    /// See [`Network::set_rate`](crate::Network::set_rate).
+    /// New rate in bits per second of data from one end; see
+    /// [`Network::set_rate`](crate::Network::set_rate).
     SetRate(LinkId, End, u64),
 }
 
-/// A message that [`Network::offer`](crate::Network::offer) refused, returned to the caller.
+/// Error of [`Network::offer`](crate::Network::offer), which returns the message that was not
+/// accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused<M> {
-    /// The send buffer is full; [`Event::Writable`] follows, unless the connection ends first.
+    /// The send buffer is full. [`Event::Writable`] follows, unless the connection ends first.
     Full(M),
-    /// No connection is open at this end.
+    /// No connection is open at the sending end.
     NotOpen(M),
 }
 
 impl<M> Refused<M> {
-    /// Returns the message.
+    /// Returns the message that was not accepted.
     pub fn into_message(self) -> M {
         match self {
             Refused::Full(message) | Refused::NotOpen(message) => message,
@@ -114,31 +117,31 @@ impl<M> fmt::Display for Refused<M> {
 
 impl<M: fmt::Debug> std::error::Error for Refused<M> {}
 
-/// One direction of a link: the data that `from` sends.
+/// One direction of a link, identified by the end that sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) link: LinkId,
     pub(crate) from: End,
 }
 
-/// Kind of an entry on the agenda.
+/// Internal occurrence scheduled for a future time.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// The last bit of the current message has left.
+    /// The last bit of the current message leaves the sender.
     Sent(Route),
-    /// The oldest message in flight arrives.
+    /// The oldest message in flight arrives at the receiver.
     Arrives(Route),
-    /// An acknowledgement reaches the sender.
+    /// An acknowledgement of `bytes` arrives at the sender.
     Acknowledged {
         route: Route,
         generation: u64,
         bytes: u64,
     },
-    /// TCP retransmits after a silence.
+    /// TCP retransmits after the end of a silence.
     Resumes(Route),
-    /// The connecting end may send.
+    /// The handshake completes at the connecting end, which may then send.
     HandshakeDone(LinkId),
-    /// An end learns of the end of a connection other than through a message.
+    /// A connection ends at `end` by a lost carrier or a replacement, not by a message.
     Closes {
         link: LinkId,
         end: End,
@@ -149,10 +152,10 @@ pub(crate) enum Due {
     Fault(Fault),
 }
 
-/// Returns the time of TCP's next retransmission, at or after `now`, in a silence since `since`.
+/// Returns the time of TCP's next retransmission at or after `now`, in a silence since `since`.
 ///
-/// The first comes after `first_timeout`. The interval then doubles, up to [`LONGEST_TIMEOUT`] (RFC
-/// 6298, section 5.5).
+/// The first retransmission is due `first_timeout` after `since`. The interval then doubles, up to
+/// [`LONGEST_TIMEOUT`] (RFC 6298, section 5.5).
 pub(crate) fn next_retransmission(
     since: Duration,
     first_timeout: Duration,
@@ -170,7 +173,7 @@ pub(crate) fn next_retransmission(
     at
 }
 
-/// `TCP_RTO_MAX` of Linux.
+/// Maximum interval between two retransmissions (`TCP_RTO_MAX` of Linux).
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

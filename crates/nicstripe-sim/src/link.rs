@@ -1,21 +1,21 @@
-//! Ends, links and their properties.
+//! Links, their ends and their configuration.
 
 use std::{fmt, ops, time::Duration};
 
-/// One of the two ends of the network.
+/// One of the two ends that the links of a network connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
-    /// The first end.
+    /// First end.
     A,
-    /// The second end.
+    /// Second end.
     B,
 }
 
 impl End {
-    /// Both ends.
+    /// Both ends in order, for iteration.
     pub const BOTH: [End; 2] = [End::A, End::B];
 
-    /// Returns the other end.
+    /// Returns the opposite end.
     pub const fn other(self) -> End {
         match self {
             End::A => End::B,
@@ -47,12 +47,12 @@ impl<T> ops::IndexMut<End> for PerEnd<T> {
     }
 }
 
-/// Number of a link in its network, from 0 in the order of creation.
+/// Identifier of a link in its network: its index in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub(crate) usize);
 
 impl LinkId {
-    /// Returns the number, for tables indexed by link.
+    /// Returns the index of the link, from 0, for use in arrays.
     pub const fn index(self) -> usize {
         self.0
     }
@@ -64,7 +64,7 @@ impl fmt::Display for LinkId {
     }
 }
 
-/// Properties of a link.
+/// Configuration of a link.
 ///
 /// | property | default | reason |
 /// | --- | --- | --- |
@@ -87,9 +87,9 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
-    /// Returns a link with this rate and propagation delay in each direction.
+    /// Creates a configuration with this rate and one-way propagation delay in each direction.
     ///
-    /// At rate 0 nothing moves.
+    /// A direction with rate 0 transmits nothing.
     pub fn new(rate_bits_per_second: u64, delay: Duration) -> LinkConfig {
         LinkConfig {
             rate: PerEnd::new(|_| rate_bits_per_second),
@@ -103,48 +103,50 @@ impl LinkConfig {
         }
     }
 
-    /// Sets the rate in bits per second of data that `from` sends.
+    /// Sets the rate in bits per second in the direction from `from`.
     pub fn rate_from(mut self, from: End, bits_per_second: u64) -> LinkConfig {
         self.rate[from] = bits_per_second;
         self
     }
 
-    /// Sets the maximum of the random delay of a message, in addition to the propagation delay.
+    /// Sets the maximum random delay of a message, which is added to the propagation delay.
     pub fn jitter(mut self, most: Duration) -> LinkConfig {
         self.jitter = most;
         self
     }
 
-    /// Sets the size of each end's send buffer.
+    /// Sets the size of each end's send buffer in bytes.
     ///
-    /// The message that reaches it is still accepted, so 0 equals 1: one message at a time.
+    /// The buffer accepts a message while it holds less than this, so that the last one may exceed
+    /// it. 0 counts as 1: one message at a time.
     pub fn send_buffer(mut self, bytes: u64) -> LinkConfig {
         self.send_buffer = bytes.max(1);
         self
     }
 
-    /// Sets the limit of unacknowledged bytes in each direction.
+    /// Sets the send window, which limits the unacknowledged bytes of each direction.
     ///
-    /// A larger message is sent alone.
+    /// A message larger than the window is sent when no other is in flight.
     pub fn window(mut self, bytes: u64) -> LinkConfig {
         self.window = bytes;
         self
     }
 
-    /// Sets the time after a [`cut`](crate::Network::cut) at which the ends detect it.
+    /// Sets the time from a [`cut`](crate::Network::cut) until both ends detect it.
     pub fn carrier_detection(mut self, after: Duration) -> LinkConfig {
         self.carrier_detection = after;
         self
     }
 
-    /// Sets the round trips until the connecting end may send; the other end may one delay later.
+    /// Sets the number of round trips until the connecting end may send. The other end may send one
+    /// propagation delay later.
     pub fn handshake_round_trips(mut self, count: u32) -> LinkConfig {
         self.handshake_round_trips = count;
         self
     }
 
-    /// Sets the time to the first retransmission; the interval then doubles, up to 120 s. With
-    /// zero, silenced bytes move as soon as the link is healed.
+    /// Sets the timeout of the first retransmission, which then doubles up to 120 s. With zero,
+    /// silenced data is retransmitted as soon as the link is healed.
     pub fn retransmission_timeout(mut self, first: Duration) -> LinkConfig {
         self.retransmission_timeout = first;
         self
@@ -157,15 +159,17 @@ impl LinkConfig {
     }
 }
 
-/// Traffic that one end has sent on a link, from [`Network::traffic`](crate::Network::traffic).
+/// Counters of the data that one end has sent on a link; see
+/// [`Network::traffic`](crate::Network::traffic).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes accepted over all connections.
+    /// Bytes accepted for sending, over all connections of the link.
     pub accepted_bytes: u64,
-    /// Bytes delivered over all connections; the rest is in flight or lost with its connection.
+    /// Bytes delivered to the other end, over all connections of the link. The rest is in flight or
+    /// lost.
     pub delivered_bytes: u64,
-    /// Bytes in the send buffer of the current connection.
+    /// Bytes in the send buffer of the latest connection.
     pub unsent_bytes: u64,
-    /// Bytes of that connection that left and are not acknowledged.
+    /// Bytes of the latest connection that have left the send buffer and are not acknowledged.
     pub unacknowledged_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! The network: all links, one clock.
+//! Simulated network: all links and the virtual clock.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -10,17 +10,17 @@ use crate::{
     rng::Rng,
 };
 
-/// Two ends, the links between them, and virtual time. The crate's documentation describes the
-/// model.
+/// Simulated network: two ends, the links between them, and a virtual clock. The crate
+/// documentation describes the model.
 ///
-/// An iterator of [`Event`]s that ends when none is left. Take one event with `next()`, respond,
-/// take the next; all methods act at the time of the last event. A [`LinkId`] of another network
-/// may panic.
+/// Iterates over [`Event`]s; the iterator ends when no event is left. Take one event with `next()`,
+/// respond to it, then take the next: all methods act at the time of the latest event. A [`LinkId`]
+/// of another network may cause a panic.
 #[derive(Debug)]
 pub struct Network<M> {
     now: Duration,
     agenda: Agenda<Due>,
-    /// Events of `now` that were not returned yet.
+    /// Events at the time `now` that were not returned yet.
     ready: VecDeque<Event<M>>,
     links: Vec<Link<M>>,
     rng: Rng,
@@ -30,11 +30,11 @@ pub struct Network<M> {
 struct Link<M> {
     config: LinkConfig,
     has_carrier: bool,
-    /// Data sent by each end.
+    /// Direction of the link from each end, with the data in it.
     pipes: PerEnd<Pipe<M>>,
     views: PerEnd<View>,
     handshake: Option<Handshake>,
-    /// Number of connection attempts so far, and of the latest one.
+    /// Number of connection attempts on this link, which identifies the latest one.
     generation: u64,
 }
 
@@ -49,12 +49,12 @@ enum View {
 struct Handshake {
     by: End,
     since: Duration,
-    /// `None` while a direction is silent.
+    /// Completion of the handshake; `None` while a direction is silent.
     done: Option<Key>,
 }
 
 impl<M: Message> Network<M> {
-    /// Returns a network without links at time zero.
+    /// Creates a network without links, at time zero. Equal seeds give equal jitter.
     pub const fn new(seed: u64) -> Network<M> {
         Network {
             now: Duration::ZERO,
@@ -65,7 +65,7 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Adds a link, with a carrier and without a connection.
+    /// Adds a link that has a carrier but no connection.
     pub fn add_link(&mut self, config: LinkConfig) -> LinkId {
         let link = LinkId(self.links.len());
         // Each direction has a separate random generator, so that traffic on one does not affect
@@ -89,18 +89,18 @@ impl<M: Message> Network<M> {
         link
     }
 
-    /// Returns all links in the order of creation.
+    /// Returns the identifiers of all links in the order of creation.
     pub fn links(&self) -> impl ExactSizeIterator<Item = LinkId> + use<M> {
         (0..self.links.len()).map(LinkId)
     }
 
-    /// Returns the time since the start.
+    /// Returns the virtual time since the creation of the network.
     pub const fn now(&self) -> Duration {
         self.now
     }
 
-    /// Advances to the next event, if it is not after `limit`. Otherwise advances to `limit` and
-    /// returns `None`. For callers that manage their deadlines without timers.
+    /// Returns the next event if it occurs at or before `limit`. Otherwise advances the time to
+    /// `limit` and returns `None`. For callers that manage deadlines without timers.
     pub fn next_until(&mut self, limit: Duration) -> Option<Event<M>> {
         let event = self.take_event(limit);
         if event.is_none() {
@@ -109,17 +109,19 @@ impl<M: Message> Network<M> {
         event
     }
 
-    /// Schedules an [`Event::Timer`] at `at`, or at once if that has passed.
+    /// Schedules an [`Event::Timer`] at the time `at`, or at the current time if `at` is in the
+    /// past.
     pub fn set_timer(&mut self, at: Duration, token: u64) {
         self.agenda.add(at.max(self.now), Due::Timer(token));
     }
 
-    /// Schedules a fault at `at`, or with the next event if that has passed.
+    /// Schedules a fault at the time `at`. If `at` is in the past, the fault is applied before the
+    /// next event is returned.
     pub fn schedule(&mut self, at: Duration, fault: Fault) {
         self.agenda.add(at.max(self.now), Due::Fault(fault));
     }
 
-    /// Applies a fault now.
+    /// Applies a fault immediately.
     pub fn apply(&mut self, fault: Fault) {
         match fault {
             Fault::Cut(link) => self.cut(link),
@@ -131,13 +133,14 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Starts to open a connection over `link`; [`Event::Opened`] or [`Event::Closed`] follows at
-    /// `by`.
+    /// Starts to open a connection over `link`. The end `by` later gets [`Event::Opened`] or
+    /// [`Event::Closed`].
     ///
-    /// [Closes](Network::close) an existing connection of `by` first. If the other end still has
-    /// one when the new one arrives, it gets [`CloseReason::Replaced`] just before; at once if it
-    /// was connecting itself. Without a carrier the attempt fails with [`CloseReason::NoCarrier`].
-    /// On a silent link it waits until [`close`](Network::close) cancels it.
+    /// [Closes](Network::close) an existing connection of `by` first. If the other end still has a
+    /// connection when the new one arrives, it gets [`CloseReason::Replaced`] just before the new
+    /// one opens; if it is connecting at this moment, it gets that event immediately. Without a
+    /// carrier the attempt fails with [`CloseReason::NoCarrier`]. On a silent link the attempt
+    /// waits until the link is healed or [`close`](Network::close) cancels it.
     pub fn connect(&mut self, link: LinkId, by: End) {
         self.close(link, by);
         let state = &mut self.links[link.0];
@@ -174,10 +177,11 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Ends the connection or attempt at `end`, which gets no event for it.
+    /// Closes the connection at `end`, or cancels its attempt to connect. `end` gets no event for
+    /// this.
     ///
-    /// Data from `end` is still delivered, then the other end gets [`CloseReason::PeerClosed`].
-    /// Data to `end` is lost.
+    /// Data that `end` has sent is still delivered; then the other end gets
+    /// [`CloseReason::PeerClosed`]. Data that is sent to `end` is lost.
     pub fn close(&mut self, link: LinkId, end: End) {
         let state = &mut self.links[link.0];
         match std::mem::replace(&mut state.views[end], View::Idle) {
@@ -187,21 +191,23 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Returns true if a connection is open from the view of `end`.
+    /// Returns true if `end` considers its connection open. The other end may already have closed
+    /// it.
     pub fn is_open(&self, link: LinkId, end: End) -> bool {
         matches!(self.links[link.0].views[end], View::Open(_))
     }
 
-    /// Returns true if [`offer`](Network::offer) would accept a message.
+    /// Returns true if a connection is open at `end` and its send buffer has room, so that
+    /// [`offer`](Network::offer) accepts a message.
     pub fn is_writable(&self, link: LinkId, end: End) -> bool {
         self.is_open(link, end) && !self.links[link.0].pipes[end].is_full()
     }
 
-    /// Sends a message to the other end of `link`.
+    /// Queues a message from `from` to the other end of `link`.
     ///
     /// # Errors
     ///
-    /// [`Refused`] returns the message if the send buffer is full or no connection is open.
+    /// The send buffer is full, or no connection is open at `from`. The error contains the message.
     pub fn offer(&mut self, link: LinkId, from: End, message: M) -> Result<(), Refused<M>> {
         if !self.is_open(link, from) {
             return Err(Refused::NotOpen(message));
@@ -214,14 +220,14 @@ impl<M: Message> Network<M> {
         Ok(())
     }
 
-    /// Returns the traffic that `from` has sent on `link`.
+    /// Returns the counters of the data that `from` has sent on `link`.
     pub fn traffic(&self, link: LinkId, from: End) -> Traffic {
         self.links[link.0].pipes[from].traffic()
     }
 
-    /// Cuts the carrier: data on the link is lost. Both ends are notified after the carrier
-    /// detection time, even if the link is healed before that, like a system that watches for
-    /// carrier changes.
+    /// Cuts the carrier of a link: all data on it is lost. Both ends are notified after the carrier
+    /// detection time, even if the link is healed earlier, as on a system that watches for carrier
+    /// changes.
     pub fn cut(&mut self, link: LinkId) {
         let state = &mut self.links[link.0];
         if !std::mem::replace(&mut state.has_carrier, false) {
@@ -245,7 +251,8 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Drops all data that `from` sends on `link`, including data in flight, without notice.
+    /// Silently drops all data that `from` sends on `link`, including data in flight. Neither end
+    /// is notified.
     pub fn silence(&mut self, link: LinkId, from: End) {
         let state = &mut self.links[link.0];
         state.pipes[from].silence(self.now, &mut self.agenda);
@@ -258,10 +265,10 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Restores the carrier of a link that was cut, and ends its silence in both directions.
+    /// Restores the carrier of a cut link, and ends the silence of both directions.
     ///
-    /// A connection that a cut has ended stays ended. A silenced one continues with TCP's next
-    /// retransmission.
+    /// A connection that ended because of a cut is not restored. A silenced connection continues
+    /// with TCP's next retransmission.
     pub fn heal(&mut self, link: LinkId) {
         let state = &mut self.links[link.0];
         state.has_carrier = true;
@@ -274,8 +281,8 @@ impl<M: Message> Network<M> {
         state.start_handshake(link, self.now, &mut self.agenda);
     }
 
-    /// Changes the rate of data that `from` sends on `link`, also for the current message; at rate
-    /// 0 nothing moves.
+    /// Changes the rate of data from `from` on `link`, including the message that is being sent.
+    /// With rate 0 nothing is transmitted.
     pub fn set_rate(&mut self, link: LinkId, from: End, bits_per_second: u64) {
         self.links[link.0].pipes[from].set_rate(bits_per_second, self.now, &mut self.agenda);
     }
@@ -383,7 +390,8 @@ impl<M: Message> Network<M> {
         self.ready.push_back(Event::Opened { link, end });
     }
 
-    /// Notifies an end, if reachable, that the other one has moved to a newer connection.
+    /// Notifies an end that the other one has moved to a newer connection, unless that direction is
+    /// silent.
     fn reject(&mut self, link: LinkId, end: End, generation: u64) {
         let state = &self.links[link.0];
         if !state.pipes[end.other()].is_silent() {
@@ -418,7 +426,7 @@ impl<M: Message> Iterator for Network<M> {
 }
 
 impl<M: Message> Link<M> {
-    /// Starts a waiting handshake, if there is one and no direction is silent.
+    /// Starts the timer of a pending handshake, unless a direction is silent.
     fn start_handshake(&mut self, link: LinkId, now: Duration, agenda: &mut Agenda<Due>) {
         let is_silent = End::BOTH.iter().any(|&end| self.pipes[end].is_silent());
         let Some(handshake) = self
@@ -446,6 +454,6 @@ impl<M: Message> Link<M> {
     }
 }
 
-/// Time to the second attempt of a TCP handshake on Linux (`TCP_TIMEOUT_INIT`; RFC 6298, section
+/// Time until the second attempt of a TCP handshake on Linux (`TCP_TIMEOUT_INIT`; RFC 6298, section
 /// 2).
 const SYN_TIMEOUT: Duration = Duration::from_secs(1);

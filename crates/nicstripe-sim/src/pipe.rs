@@ -1,4 +1,4 @@
-//! One direction of a link: the cable and its current connection.
+//! One direction of a link: the cable and the current connection over it.
 
 use std::{collections::VecDeque, mem, time::Duration};
 
@@ -9,8 +9,8 @@ use crate::{
     rng::Rng,
 };
 
-/// Data that one end sends over one link. The cable's state lasts as long as the link; the rest is
-/// reset with each connection.
+/// One direction of a link, with the data that its end sends. `connection` is reset with each new
+/// connection; the other fields last as long as the link.
 #[derive(Debug)]
 pub(crate) struct Pipe<M> {
     route: Route,
@@ -22,7 +22,7 @@ pub(crate) struct Pipe<M> {
     connection: Connection<M>,
 }
 
-/// A message of the caller, or a control segment of TCP.
+/// Unit of transmission: a message of the caller, or a control segment of TCP.
 #[derive(Debug)]
 pub(crate) enum Parcel<M> {
     Open,
@@ -33,24 +33,25 @@ pub(crate) enum Parcel<M> {
 #[derive(Debug)]
 struct Connection<M> {
     generation: u64,
-    /// False if nothing moves. The send buffer still fills until the end is notified.
+    /// False after the connection has ended, when nothing is transmitted any more. The send buffer
+    /// still accepts data until the end is notified.
     alive: bool,
-    /// Segments that have not begun to leave.
+    /// Send buffer: segments whose transmission has not begun.
     queue: VecDeque<Parcel<M>>,
-    /// Bytes of `queue` and of `sending`.
+    /// Bytes in `queue` and `sending`.
     unsent_bytes: u64,
     sending: Option<Sending<M>>,
-    /// Segments whose last bit has left, oldest first.
+    /// Segments in flight, whose last bit has left, oldest first.
     flying: VecDeque<Flying<M>>,
     last_arrival: Duration,
-    /// Bytes that have begun to leave and are not acknowledged.
+    /// Bytes whose transmission has begun and that are not acknowledged.
     unacknowledged_bytes: u64,
-    /// Bytes that arrived while the other direction was silent, so that their acknowledgement was
-    /// lost.
+    /// Bytes that arrived, but whose acknowledgement was lost because the other direction was
+    /// silent.
     held_acknowledgements: u64,
-    /// Time since which silence has blocked or dropped data.
+    /// Time at which silence first blocked or dropped data; `None` if it has not.
     stalled_since: Option<Duration>,
-    /// Time of TCP's retransmission after the silence.
+    /// Retransmission scheduled for after the silence.
     resumes: Option<Key>,
 }
 
@@ -58,16 +59,16 @@ struct Connection<M> {
 struct Sending<M> {
     parcel: Parcel<M>,
     bits_left: u128,
-    /// Time for which `bits_left` is valid.
+    /// Time at which `bits_left` was last updated.
     since: Duration,
-    /// `None` while nothing moves.
+    /// End of this transmission; `None` while it is paused.
     done: Option<Key>,
 }
 
 #[derive(Debug)]
 struct Flying<M> {
     parcel: Parcel<M>,
-    /// `None` while nothing moves.
+    /// Arrival of this segment; `None` while the direction is silent.
     arrives: Option<Key>,
 }
 
@@ -116,7 +117,7 @@ impl<M: Message> Pipe<M> {
         self.connection = Connection::new(generation, true);
     }
 
-    /// Stops the connection: data on the cable is lost, and the send buffer is kept.
+    /// Stops the connection: data in flight is lost, and the send buffer keeps its content.
     pub(crate) fn kill(&mut self, agenda: &mut Agenda<Due>) {
         let connection = &mut self.connection;
         connection.alive = false;
@@ -177,7 +178,7 @@ impl<M: Message> Pipe<M> {
         }
     }
 
-    /// Repeats the acknowledgements that were lost in the other direction, when that is healed.
+    /// Sends the acknowledgements that were lost while the other direction was silent.
     pub(crate) fn repeat_acknowledgements(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
         let bytes = mem::take(&mut self.connection.held_acknowledgements);
         if bytes > 0 {
@@ -196,7 +197,8 @@ impl<M: Message> Pipe<M> {
         self.send_next(now, agenda);
     }
 
-    /// Returns true if the send buffer was full and has room.
+    /// Moves the sent segment into flight and starts the next. Returns true if the send buffer was
+    /// full and now has room.
     pub(crate) fn on_sent(&mut self, now: Duration, agenda: &mut Agenda<Due>) -> bool {
         let was_full = self.is_full();
         if let Some(Sending { parcel, .. }) = self.connection.sending.take() {
@@ -208,8 +210,8 @@ impl<M: Message> Pipe<M> {
         was_full && !self.is_full()
     }
 
-    /// Returns the segment and its connection; `acknowledgement_is_lost` is true if the other
-    /// direction is silent.
+    /// Removes the segment that arrives, and returns it with the generation of its connection. Its
+    /// acknowledgement is held back if `acknowledgement_is_lost`.
     pub(crate) fn on_arrives(
         &mut self,
         acknowledgement_is_lost: bool,
@@ -243,7 +245,8 @@ impl<M: Message> Pipe<M> {
         }
     }
 
-    /// Starts to send the first segment of the queue, if nothing blocks it.
+    /// Starts to send the first queued segment, unless another is being sent or silence or the
+    /// window blocks it.
     fn send_next(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
         let blocked = self.is_blocked();
         let connection = &mut self.connection;
@@ -353,7 +356,7 @@ impl<M> Connection<M> {
     }
 }
 
-/// Returns the time to send this number of bits, or `None` if it is infinite.
+/// Returns the transmission time of `bits` at `rate` bits per second; `None` if it is infinite.
 fn time_to_send(bits: u128, rate: u64) -> Option<Duration> {
     let nanos =
         (bits * NANOS_PER_SECOND).checked_next_multiple_of(u128::from(rate))? / u128::from(rate);

@@ -1,22 +1,22 @@
-//! Platform-independent random numbers.
+//! Platform-independent pseudo-random number generator.
 
-/// SplitMix64: a small generator that depends only on its seed.
+/// SplitMix64, a small pseudo-random number generator. Its output depends only on its seed.
 ///
 /// After Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014),
-/// with the constants of Vigna's `splitmix64.c` (prng.di.unimi.it). Any seed is good, including 0.
-/// Not for secrets.
+/// with the constants of Vigna's `splitmix64.c` (prng.di.unimi.it). All seeds are equally good,
+/// including 0. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// Returns the generator of a seed.
+    /// Creates a generator from a seed.
     pub const fn new(seed: u64) -> Rng {
         Rng { state: seed }
     }
 
-    /// Returns the next number of 64 random bits.
+    /// Returns 64 random bits.
     pub const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,9 +24,9 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `bound`, or 0 if that is 0.
+    /// Returns a random number below `bound`, or 0 if `bound` is 0.
     ///
-    /// Multiplies without rejection: the probabilities of numbers may differ by `bound` in 2⁶⁴.
+    /// Multiplies without rejection: the probabilities of two numbers may differ by `bound` in 2⁶⁴.
     pub const fn below(&mut self, bound: u64) -> u64 {
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }

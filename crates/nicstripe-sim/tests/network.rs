@@ -1,4 +1,5 @@
-//! Guarantees of a network: exact times if nothing is random, and invariants under random faults.
+//! Guarantees of the simulated network: exact times without jitter, and invariants under random
+//! faults.
 
 #![allow(clippy::unwrap_used)]
 
@@ -582,20 +583,20 @@ fn a_healed_network_carries_everything_again() {
     }
 }
 
-/// Random calls on a random network, and their results.
+/// Random calls on a randomly configured network, with a trace of their results.
 struct Chaos {
     net: Network<Parcel>,
     rng: Rng,
     trace: Vec<(Duration, Entry)>,
 }
 
-/// Observation at one of the ends.
+/// Trace entry: an event, or a call of one end that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Event(Event<Parcel>),
-    /// A message was accepted from this end.
+    /// Message with this sequence number that the network accepted from this end.
     Accepted(LinkId, End, u64),
-    /// This end closed its connection.
+    /// Close of the connection by this end.
     Left(LinkId, End),
 }
 
@@ -678,9 +679,10 @@ impl Chaos {
     }
 }
 
-/// Replays a trace and checks it. Each end must see one connection after the other. Each of them
-/// must deliver the other end's messages of one connection, from the first one on and without a
-/// gap. Returns the number of delivered messages.
+/// Checks the invariants of a trace, and returns the number of delivered messages.
+///
+/// Each end must see one connection after the other. Each connection must deliver the messages that
+/// the other end sent over one connection, from the first one on and without a gap.
 fn check_trace(seed: u64, trace: &[(Duration, Entry)]) -> usize {
     let mut delivered_in_all = 0;
     let mut open = BTreeSet::new();
