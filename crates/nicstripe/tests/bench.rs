@@ -1,4 +1,5 @@
-//! Benchmarks of a client and a daemon in one process, with loopback addresses as links.
+//! Tests of benchmarks between a client and a daemon in one process, with loopback addresses as
+//! links.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use nicstripe::{BenchPlan, bench::Phase};
 
-/// Returns a plan with short loads; the tests ignore the measured rates.
+/// Returns a plan with short loads of these phases; the tests ignore the measured rates.
 pub fn quick(phases: &[Phase]) -> BenchPlan {
     BenchPlan {
         phases: phases.to_vec(),

@@ -1,4 +1,4 @@
-//! The client for programs without async code.
+//! Tests of the blocking client, for programs without async code.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use nicstripe::{
 };
 use tokio::runtime::Runtime;
 
-/// A daemon with its runtime.
+/// Running daemon and the tokio runtime that drives it.
 struct Serving {
     runtime: Runtime,
     served: Option<Served>,

@@ -1,7 +1,8 @@
-//! Futures of the library dropped at arbitrary await points: nothing leaks, and interrupted work
-//! can be resumed.
+//! Tests that drop futures of the library at arbitrary await points: nothing leaks, and interrupted
+//! work can be resumed.
 //!
-//! `NICSTRIPE_CANCELS=100000` sets the number of transfers; a normal run has a few hundred.
+//! The environment variable `NICSTRIPE_CANCELS` sets the number of dropped transfers, 400 by
+//! default.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,16 +19,16 @@ use harness::{Served, content, digest, leftovers, name, within};
 use nicstripe::{Client, CopyOptions};
 use tempfile::TempDir;
 
-/// Dropped transfers in a normal run.
+/// Number of dropped transfers unless `NICSTRIPE_CANCELS` sets it.
 const USUAL: usize = 400;
 
-/// Transfers between two checks for leaks.
+/// Number of dropped transfers between two checks for leaks.
 const ROUND: usize = 100;
 
-/// Number of target names; few, so that transfers meet the leftovers of others.
+/// Number of target names; few, so that transfers find the part files of others.
 const NAMES: usize = 8;
 
-/// Reproducible numbers (a linear congruential generator with Knuth's constants).
+/// Pseudo-random number generator (linear congruential, with Knuth's constants); holds its state.
 struct Dice(u64);
 
 impl Dice {
@@ -40,7 +41,8 @@ impl Dice {
     }
 }
 
-/// Polls a future at most `times` times, then drops it; returns its output if it was ready.
+/// Polls a future until it is ready, or drops it after `times` pending polls. Returns its output if
+/// it was ready.
 async fn polled<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let mut future = pin!(future);
     let mut left = times;
@@ -55,7 +57,7 @@ async fn polled<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     .await
 }
 
-/// Resources of the process that could leak.
+/// Numbers of tasks, open files and threads of the process, which could leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Resources {
     tasks: usize,
@@ -75,7 +77,7 @@ impl Resources {
         }
     }
 
-    /// Waits until the process holds no more than before.
+    /// Waits up to 30 s until the process holds no more resources than `self`.
     async fn back_to(self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -104,7 +106,7 @@ fn memory() -> u64 {
         * 1024
 }
 
-/// Returns a folder, in memory if possible, because every file that gets its name is synced.
+/// Returns a temporary folder, in memory if possible, because every completed file is synced.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
@@ -165,7 +167,7 @@ async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
     }
 }
 
-/// A rerun completes each name from any leftovers, and nothing else remains.
+/// Asserts that a rerun completes each name from any part files, and that nothing else remains.
 async fn rerun(served: &Served, client: &Client, here: &TempDir, expected: nicstripe::Digest) {
     let options = CopyOptions {
         replace: true,

@@ -1,4 +1,5 @@
-//! Client and daemon in one process, with loopback addresses as links.
+//! Tests of file and pipe copies between client and daemon in one process, with loopback addresses
+//! as links.
 
 #![allow(clippy::unwrap_used)]
 
@@ -404,7 +405,7 @@ async fn transfers_on_clones_of_one_client_follow_each_other() {
     }
 }
 
-/// Writer that records its bytes and can be made slow or failing.
+/// Writer that records its bytes. Pauses before each write, and fails at a given number of bytes.
 #[derive(Clone, Default)]
 struct Sink {
     bytes: Arc<std::sync::Mutex<Vec<u8>>>,
@@ -431,7 +432,7 @@ impl std::io::Write for Sink {
     }
 }
 
-/// Reader that returns small pieces and then fails.
+/// Reader that returns this number of bytes in small pieces and then fails.
 struct Failing(usize);
 
 impl std::io::Read for Failing {
@@ -577,7 +578,7 @@ async fn a_slow_writer_holds_back_the_sender_and_no_link() {
     assert_eq!(report.failovers, 0);
 }
 
-/// Reader without an end, at 2 MB/s.
+/// Reader that never ends and supplies at most 2 MB/s.
 struct Endless;
 
 impl std::io::Read for Endless {

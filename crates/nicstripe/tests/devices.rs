@@ -1,5 +1,5 @@
-//! Block devices as sources and targets. Run by `cargo test --test devices`, as root with loop
-//! devices; otherwise its tests are listed as ignored, with the reason.
+//! Tests of block devices as sources and targets. Run by `cargo test --test devices`, as root with
+//! loop devices; otherwise the tests are listed as ignored, with the reason.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,11 +45,11 @@ fn obstacle() -> Option<String> {
     Loop::over(file.path()).err()
 }
 
-/// Loop device over a file, detached on drop.
+/// Path of a loop device over a file; detached on drop.
 struct Loop(PathBuf);
 
 impl Loop {
-    /// Fails if this machine or user has no loop devices.
+    /// Attaches a loop device to a file. Fails if this machine or user has no loop devices.
     fn over(file: &Path) -> Result<Self, String> {
         let output = Command::new("losetup")
             .args(["--find", "--show"])

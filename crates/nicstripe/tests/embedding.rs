@@ -1,4 +1,4 @@
-//! Daemons embedded in a program that passes an open directory or listening sockets.
+//! Tests of daemons embedded in a program that passes an open directory or listening sockets.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Objects over a real client and daemon on loopback: names, ranges, readers, writers.
+//! Tests of objects over a real client and daemon on loopback: names, ranges, readers, writers.
 
 #![allow(clippy::unwrap_used)]
 

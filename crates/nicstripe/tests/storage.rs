@@ -1,4 +1,4 @@
-//! Daemons with a storage other than a directory, over real sessions.
+//! Tests of daemons with a storage other than a directory, over real sessions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,8 @@ async fn put(
     within(client.put(source, Some(name(target)), options).finish()).await
 }
 
-/// Waits until a storage is empty: the daemon cleans up after its client has left.
+/// Waits until a storage is empty. The daemon deletes unfinished objects only after the client has
+/// left.
 async fn emptied(storage: &MemoryStorage) {
     let gone = async {
         while storage.unfinished() > 0 || storage.used() > 0 {

@@ -1,4 +1,4 @@
-//! Trees between a client and a daemon in one process.
+//! Tests of tree copies between a client and a daemon in one process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -53,7 +53,7 @@ fn plant(tree: &Path) {
         .unwrap();
 }
 
-/// Returns the differences of two trees by `diff -r` and stat; empty if they are equal.
+/// Returns the differences of two trees by `diff -r` and stat(1); empty if they are equal.
 fn difference(a: &Path, b: &Path) -> String {
     let list = |tree: &Path| {
         let script = "find . -printf '%P %y %m %T@ %n %l %s\\n' | sed -E 's/^([^ ]* d [^ ]* [^ ]*) .*/\\1/' | sort";

@@ -1,4 +1,4 @@
-//! Tunnels as an embedding program uses them.
+//! Tests of tunnels as an embedding program uses them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Daemon that may connect to a service of this test, and its client.
+/// Running daemon that may connect to a TCP service of this test, and its client.
 struct Stage {
     _root: TempDir,
     client: Client,

@@ -1,4 +1,4 @@
-//! Attempts to reach a host.
+//! Report of all failed attempts to reach a host.
 
 use std::{fmt, io, net::SocketAddr};
 
@@ -6,54 +6,54 @@ use nicstripe_proto::name::printable;
 
 use crate::trust::PublicKey;
 
-/// Host that does not answer, with all attempts and their results.
+/// Failed attempts to reach a host: the search on the cables, name resolution and connections.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unreachable {
-    /// Host as requested.
+    /// Host name or address as the user gave it.
     pub host: String,
-    /// TCP port.
+    /// TCP port of the daemon.
     pub port: u16,
     /// Local public key, which the host must trust.
     pub ours: PublicKey,
-    /// Result of the search on the cables.
+    /// Result of the search for the host on the cables.
     pub cables: CableSearch,
     /// Error of the resolver; `None` if it returned addresses or was not queried.
     pub resolver: Option<String>,
-    /// Failed connections.
+    /// Failed connections, with address and error.
     pub tried: Vec<Attempt>,
 }
 
-/// Result of the search for a peer on the cables.
+/// Result of the multicast search for a peer on the cables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CableSearch {
-    /// Searched on these interfaces, without an answer.
+    /// Interfaces that were searched without an answer.
     Silent(Vec<String>),
-    /// Answered on these interfaces, but no connection succeeded.
+    /// Interfaces on which the peer answered; no connection to it succeeded.
     Answered(Vec<String>),
     /// Not searched: the search needs IPv6, and IPv4 was requested.
     Ipv4Only,
-    /// Not searched: no interface is suitable.
+    /// Not searched: no interface is suitable, for this reason.
     Unfit(String),
     /// Not searched: the host is not in the peers file.
     NoPeer,
 }
 
-/// Failed connection.
+/// Failed connection to one address.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// Remote address.
+    /// Address of the host.
     pub address: SocketAddr,
-    /// Local interface.
+    /// Local interface that the connection was bound to; `None` if it was not bound.
     pub interface: Option<String>,
     /// Error of the operating system.
     pub source: io::Error,
 }
 
 impl Unreachable {
-    /// Returns true if the host is in the list of peers.
+    /// Returns true if the host is in the peers file.
     pub fn is_peer(&self) -> bool {
         self.cables != CableSearch::NoPeer
     }

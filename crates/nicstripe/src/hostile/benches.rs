@@ -1,5 +1,5 @@
-//! Trusted clients that misbehave in a bench or vanish: others do not wait for them, and memory
-//! stays bounded.
+//! Tests of trusted clients that misbehave in a benchmark or vanish: others do not wait for them,
+//! and memory stays bounded.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ impl Wire {
         self.say(&Message::Bench(body)).await.unwrap();
     }
 
-    /// Waits for a bench message that satisfies `is_wanted`.
+    /// Waits for a benchmark message that satisfies `is_wanted`.
     async fn told(&mut self, is_wanted: impl Fn(&BenchBody) -> bool) {
         loop {
             if let Message::Bench(body) = self.message().await.unwrap()

@@ -1,4 +1,5 @@
-//! Trusted clients that violate the protocol: only their own connection or transfer ends.
+//! Tests of trusted clients that violate the protocol: the daemon ends only their own connection or
+//! transfer.
 
 use std::time::Duration;
 
@@ -49,8 +50,8 @@ fn get(transfer: u32, file: &str) -> Message {
     })
 }
 
-/// Encodes a control message with a name replaced by another of the same length, which our encoder
-/// would not produce.
+/// Encodes a control message and replaces the name `from` in it by `to` of the same length, which
+/// the encoder would reject.
 fn renamed(message: &Message, from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut bytes = minicbor::to_vec(message).unwrap();
     assert_eq!(from.len(), to.len());
@@ -110,7 +111,7 @@ pub(super) fn echo_frame(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns a run in which no side sends.
+/// Returns the order of a benchmark load in which no side sends.
 pub(super) fn run_of_none() -> RunOrder {
     RunOrder {
         to_daemon: false,
@@ -119,7 +120,7 @@ pub(super) fn run_of_none() -> RunOrder {
     }
 }
 
-/// Returns a run of all paths in both directions.
+/// Returns the order of a benchmark load over all paths in both directions.
 pub(super) fn run_of_all() -> RunOrder {
     RunOrder {
         run: 1,
@@ -133,7 +134,8 @@ pub(super) fn run_of_all() -> RunOrder {
     }
 }
 
-/// Returns bytes that no client may send, each for the start of a session.
+/// Returns protocol violations, each as a name and the bytes that a client sends after the
+/// handshake.
 fn breaches() -> Vec<(&'static str, Vec<u8>)> {
     let mut heads = Vec::new();
     for kind in 0..=255_u8 {
@@ -386,7 +388,7 @@ async fn more_requests_than_a_session_may_have_end_it_and_its_files_are_let_go()
     within(open).await;
 }
 
-/// Counts the open descriptors of this process for a file.
+/// Returns the number of descriptors that this process has open for a file.
 fn open_files(path: &std::path::Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd")
         .unwrap()

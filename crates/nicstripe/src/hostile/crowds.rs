@@ -1,4 +1,4 @@
-//! Trusted peers that exceed their share, and large numbers of honest peers.
+//! Tests of trusted peers that exceed their share, and of large numbers of honest peers.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use tokio::{sync::mpsc, task::JoinSet};
 use super::{Stage, content, name, wire::Wire, within};
 use crate::{Event, Limits, options::CopyOptions};
 
-/// Opens sessions of the other peer, one connection each; returns those admitted.
+/// Opens `count` sessions with the key of `Stage::other`, one connection each. Returns those that
+/// the daemon admitted.
 async fn sessions_of_other(stage: &Stage, count: usize) -> Vec<Wire> {
     let mut held = Vec::new();
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! An attacker on the path can only delay and end connections.
+//! Tests of an attacker on the path, who can only delay and end connections.
 
 use std::{
     fs,
@@ -22,10 +22,10 @@ use super::{
 };
 use crate::{BitRate, Error, options::CopyOptions};
 
-/// Manipulation of a record; may swap it with a stored one.
+/// Manipulation of a TLS record, with storage for a second record.
 type Trick = fn(&mut Vec<u8>, &Mutex<Vec<u8>>);
 
-/// Returns a link through the proxy at 127.0.2.N.
+/// Returns a link specification from 127.0.0.N through the proxy at 127.0.2.N.
 fn link(proxy: u8) -> String {
     format!("127.0.0.{proxy}=127.0.2.{proxy}")
 }
@@ -246,7 +246,8 @@ async fn a_connection_that_ends_before_the_daemon_answers_is_no_verdict_and_is_t
     );
 }
 
-/// Returns true if the copy failed, as it must unless it was complete before the cut.
+/// Copies through a proxy that cuts the connection at a record. Returns true if the copy failed, as
+/// it must unless it was complete before the cut.
 async fn cut_at(
     stage: Arc<Stage>,
     bytes: Arc<Vec<u8>>,

@@ -1,8 +1,8 @@
-//! Peers that violate the protocol deliberately, and attackers between two honest peers.
+//! Tests with peers that violate the protocol deliberately, and attackers between two honest peers.
 //!
-//! Built from the library's own parts: [`wire`] speaks TLS and sends arbitrary frames, [`proxy`]
-//! sits on the path and knows record boundaries. The crate nicstripe-proto tests how sessions
-//! handle single frames, [`crate::tree`] how trees handle names and batches.
+//! Built from the library's own parts: [`wire`] speaks TLS and sends arbitrary frames, [`proxy`] is
+//! an attacker on the path that knows record boundaries. The crate nicstripe-proto tests how
+//! sessions handle single frames, [`crate::tree`] how trees handle names and batches.
 #![allow(clippy::unwrap_used)]
 
 mod benches;
@@ -34,14 +34,14 @@ use crate::{
     trust::{Identity, Peers, PublicLine},
 };
 
-/// A daemon at 127.0.1.1, a client it trusts, and the client's files.
+/// Running daemon at 127.0.1.1, a client it trusts, and the client's files.
 pub(crate) struct Stage {
     root: TempDir,
     files: TempDir,
     pub(crate) port: u16,
     daemon: Identity,
     client: Identity,
-    /// Second trusted identity, for peers that misbehave.
+    /// Second identity that the daemon trusts, for peers that misbehave.
     other: Identity,
     shutdown: CancellationToken,
 }
@@ -55,7 +55,7 @@ impl Stage {
         Self::built(|builder| builder.limits(limits)).await
     }
 
-    /// Starts the daemon with additional settings.
+    /// Starts the daemon with additional settings from `built`.
     async fn built(built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Self {
         let [daemon, client, other] = std::array::from_fn(|_| Identity::generate().unwrap());
         let (root, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -85,7 +85,7 @@ impl Stage {
         ([127, 0, 1, 1], self.port).into()
     }
 
-    /// Returns the settings of an honest client with these links.
+    /// Returns a builder for an honest client that uses these links.
     pub(crate) fn client(&self, links: &[&str]) -> ClientBuilder {
         let links = links.iter().map(|link| link.parse().unwrap()).collect();
         Client::builder()
@@ -106,7 +106,7 @@ impl Stage {
         within(client.put(&source, None, CopyOptions::default()).finish()).await
     }
 
-    /// Panics unless the daemon still serves, and has written only into its folder.
+    /// Asserts that the daemon still accepts a copy, and has written only into its folder.
     async fn still_serves(&self, name: &str) {
         let bytes = content(300_000);
         let report = self.put(name, &bytes).await.unwrap();
@@ -147,7 +147,7 @@ fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
 }
 
-/// Returns bytes without repetitions.
+/// Returns `len` bytes without repetitions.
 fn content(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);

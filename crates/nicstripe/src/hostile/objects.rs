@@ -1,5 +1,5 @@
-//! Trusted daemons that send false answers about objects: the caller gets a timely error and no
-//! invented data.
+//! Tests of trusted daemons that send false answers about objects: the caller gets a timely error
+//! and no invented data.
 
 use nicstripe_proto::{
     Message, Offer, SourceIdentity,
@@ -34,7 +34,7 @@ fn entries(names: &[&str], more: bool) -> AnswerKind {
     }
 }
 
-/// Answers every ask with `answer`, and every get with `offer`.
+/// Answers every request of the client with `answer`, and every get with `offer`.
 async fn lie(wire: &mut Wire, answer: impl Fn(&Ask) -> AnswerKind, offer: Offer) {
     loop {
         let said = match wire.message().await {

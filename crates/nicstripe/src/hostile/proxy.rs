@@ -1,4 +1,5 @@
-//! Attacker on the path who knows record boundaries but not their contents.
+//! TCP proxy of an attacker on the path, who knows record boundaries but not the contents of
+//! records.
 
 use std::{
     net::SocketAddr,
@@ -21,36 +22,36 @@ use crate::CancellationToken;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
-    /// Number of the connection through this proxy, from 0.
+    /// Index of the connection through this proxy, from 0.
     pub(super) connection: usize,
     pub(super) to_daemon: bool,
-    /// Number of the record in its direction, from 0.
+    /// Index of the TLS record in its direction, from 0.
     pub(super) record: usize,
 }
 
-/// Treatment of a record.
+/// Action that the proxy takes on a TLS record.
 pub(super) enum Fate {
-    /// Forwards these bytes in its place.
+    /// Forwards these bytes instead of the record.
     Pass(Vec<u8>),
-    /// Ends the connection before it with a regular FIN, and accepts no more connections.
+    /// Ends the connection before the record with a regular FIN, and accepts no more connections.
     Cut,
-    /// Ends the connection before it; accepts further connections.
+    /// Ends the connection before the record; accepts further connections.
     End,
 }
 
 type Tamper = dyn Fn(At, Vec<u8>) -> Fate + Send + Sync;
 
-/// Forwards connections to its address.
+/// TCP proxy that forwards connections to a daemon and can manipulate their TLS records.
 pub(super) struct Proxy {
     pub(super) connections: Arc<AtomicUsize>,
-    /// Bytes sent to the daemon on the first connection.
+    /// Bytes that the client sent to the daemon on the first connection.
     pub(super) recorded: Arc<Mutex<Vec<u8>>>,
     stop: CancellationToken,
 }
 
 impl Proxy {
-    /// Listens at `from` and forwards to `to`. `from` has the daemon's port, because a client uses
-    /// one port for all links.
+    /// Starts a proxy that listens at `from` and forwards to `to`. `from` has the daemon's port,
+    /// because a client uses one port for all links.
     pub(super) fn start(
         from: SocketAddr,
         to: SocketAddr,
@@ -134,13 +135,13 @@ async fn pass_both(
     );
 }
 
-/// One direction of a connection.
+/// One direction of a forwarded connection.
 struct Direction {
     connection: usize,
     to_daemon: bool,
     tamper: Arc<Tamper>,
     recorded: Option<Arc<Mutex<Vec<u8>>>>,
-    /// Ends both directions.
+    /// Token that ends both directions of the connection.
     cut: CancellationToken,
     stop: CancellationToken,
 }

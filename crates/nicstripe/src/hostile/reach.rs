@@ -1,5 +1,5 @@
-//! Trusted peers that exceed their rights: through symbolic links they created, and with the names
-//! of unfinished copies.
+//! Tests of trusted peers that exceed their rights: through symbolic links they created, and with
+//! the names of unfinished copies.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -25,7 +25,8 @@ fn recursive() -> TreeOptions {
     }
 }
 
-/// Creates symbolic links at the daemon, as any peer that may add a tree can.
+/// Copies a tree with these symbolic links (name and target) to the daemon, which any peer with
+/// write access can do.
 async fn plant(stage: &Stage, client: &Client, tree: &str, links: &[(&str, &str)]) {
     let tree = stage.files.path().join(tree);
     for (link, target) in links {
@@ -198,7 +199,8 @@ fn ask(ask: AskKind) -> Message {
     Message::Ask(Ask { id: 0, ask })
 }
 
-/// Returns the code with which the daemon refuses an operation.
+/// Returns the code with which the daemon rejects an operation; `None` if it performs the
+/// operation.
 async fn refusal(wire: &mut Wire) -> Option<FailCode> {
     loop {
         match within(wire.message()).await.unwrap() {

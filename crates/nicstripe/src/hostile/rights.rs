@@ -1,5 +1,5 @@
-//! Trusted clients whose line in the peers file changes: between handshake and hello, and during a
-//! session.
+//! Tests of trusted clients whose line in the peers file changes: between handshake and hello, and
+//! during a session.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     trust::{Identity, PublicLine, private_folder},
 };
 
-/// A daemon with a peers file; its root holds one file and the empty folder `jail`.
+/// Running daemon with a peers file; its root holds one file and the empty folder `jail`.
 struct Guarded {
     folder: TempDir,
     port: u16,
@@ -26,7 +26,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Grants the client these options; the other client has all rights.
+    /// Starts a daemon that grants `client` these options, and `other` all rights.
     async fn new(options: &str) -> Self {
         let folder = private_folder();
         fs::create_dir_all(folder.path().join("served/jail")).unwrap();
@@ -68,7 +68,7 @@ impl Guarded {
         format!("{options}root={}/served/jail", self.folder.path().display())
     }
 
-    /// Sets the client's options, or removes its line.
+    /// Sets the options of `client` in the peers file, or removes its line.
     fn allow(&self, options: Option<&str>) {
         let line = |identity: &Identity, name: &str| {
             PublicLine::new(identity.public_key(), name).to_string()
@@ -81,7 +81,7 @@ impl Guarded {
         self.write(&[client.unwrap_or_default(), line(&self.other, "other")].join("\n"));
     }
 
-    /// Replaces the file atomically, as `trust` does.
+    /// Replaces the peers file atomically, as `trust` does.
     fn write(&self, text: &str) {
         let new = self.folder.path().join("new");
         fs::write(&new, text).unwrap();
@@ -93,7 +93,7 @@ impl Guarded {
         Wire::session([127, 0, 3, 1], ([127, 0, 1, 1], self.port).into(), identity).await
     }
 
-    /// Connects, and waits until the daemon has checked the key.
+    /// Connects as `client`, and waits until the daemon has checked the key.
     async fn connect(&self) -> Wire {
         let wire = Wire::connect(
             [127, 0, 3, 1],
@@ -120,7 +120,7 @@ impl Drop for Guarded {
 
 type Change = fn(&Guarded);
 
-/// Sends an ask, and returns the daemon's answer.
+/// Sends a request to the daemon, and returns its answer.
 async fn asked(wire: &mut Wire, ask: AskKind) -> AnswerKind {
     wire.say(&Message::Ask(Ask { id: 1, ask })).await.unwrap();
     loop {
@@ -137,7 +137,7 @@ async fn sees_file(wire: &mut Wire) -> bool {
     )
 }
 
-/// Answers heartbeats until the daemon closes the session, and returns the reason.
+/// Answers heartbeats until the daemon closes the session. Returns the close code.
 async fn closed(wire: &mut Wire) -> CloseCode {
     loop {
         match within(wire.next()).await.unwrap() {

@@ -1,5 +1,5 @@
-//! Trusted daemons that violate the protocol: the client fails with a matching error and keeps no
-//! data.
+//! Tests of trusted daemons that violate the protocol: the client fails with a matching error and
+//! keeps no data.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use super::{content, digest, name, names, trusting, wire::Wire, wire::plain_welc
 use crate::{Client, Digest, Error, options::CopyOptions, trust::Identity};
 
 /// Gets a file from a daemon that runs `evil` on each connection after its welcome. Returns the
-/// client's error and the files left.
+/// client's error and the files left in its folder.
 async fn get_from(
     welcome: Welcome,
     evil: impl AsyncFn(&mut Wire) + Send + 'static,
@@ -79,7 +79,7 @@ pub(super) async fn against(
     .await
 }
 
-/// Waits for the next get, and skips the failure of an earlier transfer.
+/// Returns the client's next get request, skipping the failure message of an earlier transfer.
 async fn asked(wire: &mut Wire) -> Option<Get> {
     loop {
         match wire.message().await {
@@ -115,7 +115,8 @@ fn complete(transfer: TransferId, digest: Digest) -> Message {
     })
 }
 
-/// Like `complete`, with the claim that the file changed while it was read, which is allowed.
+/// Returns a complete message that claims that the file changed while it was read, which is
+/// allowed.
 fn complete_of_changing(transfer: TransferId, digest: Digest) -> Message {
     Message::Complete(Complete {
         transfer,
@@ -126,7 +127,7 @@ fn complete_of_changing(transfer: TransferId, digest: Digest) -> Message {
     })
 }
 
-/// Sends an offer, and waits until it is accepted.
+/// Answers the client's get with an offer of `size` bytes, and waits until the client accepts it.
 async fn offered(wire: &mut Wire, size: u64) -> Option<TransferId> {
     let transfer = asked(wire).await?.transfer;
     wire.say(&offer(transfer, size)).await.ok()?;
@@ -369,7 +370,7 @@ async fn frames_that_only_a_client_sends_end_the_connection() {
     }
 }
 
-/// Control: an honest daemon succeeds, so the scripts above fail for the intended reason.
+/// Control test: an honest daemon succeeds, so the other tests fail for the intended reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_keeps_to_it_is_believed() {
     let bytes = content(1000);

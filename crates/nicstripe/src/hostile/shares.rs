@@ -1,4 +1,4 @@
-//! Trusted clients that take all resources: others still get their share.
+//! Tests of trusted clients that take all resources: others still get their share.
 
 use std::time::Duration;
 
@@ -130,7 +130,8 @@ async fn a_sender_of_a_tree_that_keeps_to_what_memory_there_is_is_told_it() {
     );
 }
 
-/// Answers heartbeats, ends the given transfers, and reports accepted ones.
+/// Answers heartbeats, cancels the transfers received on `to_end`, and forwards the daemon's accept
+/// messages to `accepts`.
 async fn tend(
     mut wire: Wire,
     mut to_end: mpsc::UnboundedReceiver<TransferId>,
@@ -186,7 +187,7 @@ async fn next_accept(wire: &mut Wire) -> Accept {
     }
 }
 
-/// Counts the open descriptors of this process beneath a folder.
+/// Returns the number of descriptors that this process has open beneath a folder.
 fn open_beneath(folder: &std::path::Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd")
         .unwrap()
@@ -220,7 +221,8 @@ async fn sessions_that_take_all_credit_and_send_nothing_have_half_of_the_memory(
     assert_eq!(credit, 32, "another key holds all connections of one link");
 }
 
-/// Opens a session that starts a large put and sends no data. Returns it with its credit in chunks.
+/// Opens a session that starts a large put and sends no data. Returns the session and its credit in
+/// chunks.
 async fn hoarder(
     stage: &Stage,
     from: [u8; 4],

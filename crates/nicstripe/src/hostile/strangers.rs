@@ -1,4 +1,4 @@
-//! Unauthenticated peers: idle, slow, sending garbage, numerous, or with an untrusted key.
+//! Tests of unauthenticated peers: idle, slow, sending garbage, numerous, or with an untrusted key.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{Limits, stream::StreamEnd, tls::TlsError, trust::Identity};
 
-/// Reads to the end or reset, and returns the bytes received.
+/// Reads until the connection ends or is reset. Returns the bytes received.
 async fn all_that_is_said(tcp: &mut TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     let _ = within(tcp.read_to_end(&mut said)).await;

@@ -1,4 +1,4 @@
-//! Trusted clients that violate the rules of tunnels: they lose only their tunnels.
+//! Tests of trusted clients that violate the rules of tunnels: the daemon ends only their tunnels.
 
 use nicstripe_proto::{
     ChunkId, ChunkSize, DataHeader, FailCode, Grid, Message, TransferId,
@@ -12,7 +12,7 @@ const UP: TransferId = TransferId(1);
 const DOWN: TransferId = TransferId(2);
 
 impl Wire {
-    /// Opens a session and its tunnel multiplexer.
+    /// Opens a session with the daemon and its tunnel multiplexer.
     async fn with_mux(stage: &Stage) -> Self {
         let mut wire = Self::session([127, 0, 3, 1], stage.address(), &stage.client).await;
         wire.say(&Message::OpenTunnels(OpenTunnels { up: UP, down: DOWN }))

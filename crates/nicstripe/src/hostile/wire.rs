@@ -1,4 +1,4 @@
-//! Scripted end of a connection.
+//! Client or daemon end of a connection whose frames a test scripts.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +19,7 @@ use crate::{
     trust::Identity,
 };
 
-/// A connection after its TLS handshake.
+/// Connection after its TLS handshake, over which a test sends arbitrary frames.
 pub(super) struct Wire {
     tls: TlsStream,
     decoder: Decoder,
@@ -29,7 +29,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects from `from` with `identity`; trusts any server.
+    /// Connects from the loopback address `from` with the key of `identity`; trusts any server.
     pub(super) async fn connect(
         from: [u8; 4],
         to: SocketAddr,
@@ -41,7 +41,7 @@ impl Wire {
             .map(Self::new)
     }
 
-    /// Accepts the next connection with `identity`; trusts any client.
+    /// Accepts the next connection with the key of `identity`; trusts any client.
     pub(super) async fn accept(
         listener: &TcpListener,
         identity: &Identity,
@@ -89,7 +89,7 @@ impl Wire {
         wire
     }
 
-    /// Waits for a client's hello and welcomes it.
+    /// Waits for a client's hello and answers it with `welcome`.
     pub(super) async fn welcome(&mut self, welcome: &Welcome) -> Result<(), StreamEnd> {
         let frame = self.next().await?;
         assert!(matches!(frame, Frame::Hello(_)), "{frame:?}");
@@ -134,7 +134,7 @@ impl Wire {
             .unwrap_or(Err(StreamEnd::Tls(TlsError::TimedOut)))
     }
 
-    /// Returns and acknowledges the next control message; answers heartbeats meanwhile.
+    /// Returns and acknowledges the next control message. Answers heartbeats in the meantime.
     pub(super) async fn message(&mut self) -> Result<Message, StreamEnd> {
         loop {
             match self.next().await? {
@@ -154,7 +154,7 @@ impl Wire {
         }
     }
 
-    /// Answers heartbeats until the peer closes, and returns how it did.
+    /// Answers heartbeats until the peer ends the connection. Returns the kind of end.
     pub(super) async fn end(&mut self) -> StreamEnd {
         loop {
             if let Err(end) = self.message().await {
@@ -210,7 +210,7 @@ pub(super) fn plain_welcome() -> Welcome {
     }
 }
 
-/// Opens a TCP connection from a loopback address.
+/// Opens a TCP connection to `to` from the loopback address `from`.
 pub(super) async fn tcp(from: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((from, 0).into()).unwrap();

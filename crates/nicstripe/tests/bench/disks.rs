@@ -1,4 +1,4 @@
-//! Stages of a copy from disk to disk.
+//! Tests of the disk stages of a benchmark.
 
 use std::{path::Path, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Results of loads and round trips.
+//! Tests of the results of benchmark loads and round trips.
 
 use std::time::Duration;
 

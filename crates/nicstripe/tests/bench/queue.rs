@@ -1,4 +1,5 @@
-//! One benchmark at a time: the others see their position or the reason for rejection.
+//! Tests of the daemon's queue: one benchmark at a time, the others receive their position or the
+//! reason for rejection.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Structure of sweep results; loopback has no meaningful rates.
+//! Tests of the structure of sweep results; rates over loopback mean nothing.
 
 use std::{
     collections::BTreeSet,
@@ -28,7 +28,7 @@ fn sweeping(kind: SweepKind) -> BenchPlan {
     }
 }
 
-/// Report with its notes and the points sent as events.
+/// Report of a sweep, with the notes and points that were sent as events.
 struct SweepRun {
     report: BenchReport,
     notes: Vec<String>,
@@ -75,7 +75,7 @@ impl SweepRun {
         told
     }
 
-    /// Returns the only sweep and asserts that it is complete, except if time ran out.
+    /// Returns the only sweep of the report. Asserts that it is complete, except if time ran out.
     #[track_caller]
     fn sweep(&self) -> &Sweep {
         let [sweep] = &self.report.sweeps[..] else {

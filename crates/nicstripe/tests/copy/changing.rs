@@ -1,4 +1,4 @@
-//! Sources that change while they are read.
+//! Tests of sources that change while they are read.
 
 use std::{
     fs::File,
@@ -18,7 +18,7 @@ use super::{Served, content, digest, name, within};
 
 const SIZE: usize = 24 << 20;
 
-/// Copies a file in both directions while a thread calls `change` repeatedly.
+/// Copies a file in both directions while a thread calls `change` on the source repeatedly.
 async fn copied_while(
     change: impl Fn(&File) + Clone + Send + 'static,
     options: CopyOptions,
@@ -76,7 +76,7 @@ async fn while_changing<T>(
     result
 }
 
-/// Asserts that the reported digest matches the target.
+/// Asserts that the BLAKE3 digest in the report of a successful copy is that of the target.
 fn assert_is_as_reported(report: &Result<Report, Error>, target: &Path) {
     let Ok(report) = report else { return };
     let bytes = std::fs::read(target).unwrap();

@@ -1,4 +1,4 @@
-//! Chunks sent as zstd frames.
+//! Tests of chunks sent as zstd frames.
 
 use nicstripe::{BitRate, CopyOptions};
 
@@ -16,7 +16,7 @@ const COMPRESS: CopyOptions = CopyOptions {
     parents: false,
 };
 
-/// Returns text without repeated lines.
+/// Returns `len` bytes of compressible text without repeated lines.
 fn text(len: usize) -> Vec<u8> {
     let mut text: Vec<u8> = (0..)
         .map(|line| format!("{line:09} the quick brown fox jumps over the lazy dog\n"))
@@ -27,7 +27,7 @@ fn text(len: usize) -> Vec<u8> {
     text
 }
 
-/// Link rate at which compression is faster on any machine.
+/// Returns a link rate so low that compression makes a copy faster on any machine.
 fn slow() -> Option<BitRate> {
     Some(BitRate::from_mbit(200))
 }

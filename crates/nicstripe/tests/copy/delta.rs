@@ -1,4 +1,4 @@
-//! Deltas: only chunks that differ from the existing file are sent.
+//! Tests of delta transfers: the sender sends only chunks that differ from the existing file.
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
@@ -20,7 +20,7 @@ fn delta(in_place: bool) -> CopyOptions {
     }
 }
 
-/// Copies `new` over `old` in both directions; returns both reports.
+/// Copies `new` over `old` with `delta` in both directions. Returns both reports.
 async fn over(
     served: &Served,
     client: &Client,

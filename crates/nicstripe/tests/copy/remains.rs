@@ -1,4 +1,4 @@
-//! Files that stay next to a target.
+//! Tests of the part files and journals that stay next to a target.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use nicstripe::CopyOptions;
 
 use crate::harness::{Served, leftovers, name, within};
 
-/// Returns the journal path of this client's transfers to a file name.
+/// Returns the path of the journal for this client's copy to a file name.
 fn journal_of(served: &Served, file: &str) -> std::path::PathBuf {
     let tag = blake3::hash(served.client.public_key().as_bytes()).to_hex();
     served.path(&format!(".{file}.{}.nicstripe-journal", &tag[..8]))

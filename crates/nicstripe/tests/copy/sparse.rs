@@ -1,4 +1,4 @@
-//! Sparse files stay sparse, and their holes are not sent.
+//! Tests that sparse files stay sparse, and that their holes are not sent.
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
@@ -9,7 +9,7 @@ use super::{Served, Sink, content, digest, interrupt_at, leftovers, name, put, w
 
 const MIB: u64 = 1 << 20;
 
-/// Creates a file of `size` bytes with these extents of data.
+/// Creates a file of `size` bytes with data extents of these offsets and lengths.
 pub(super) fn sparse(path: &Path, size: u64, data: &[(u64, usize)]) {
     let file = File::create(path).unwrap();
     file.set_len(size).unwrap();
@@ -18,7 +18,7 @@ pub(super) fn sparse(path: &Path, size: u64, data: &[(u64, usize)]) {
     file.sync_all().unwrap();
 }
 
-/// Returns the data extents reported by lseek(2).
+/// Returns the data extents of a file as lseek(2) reports them.
 pub(super) fn data_map(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).unwrap();
     let (mut map, mut offset) = (Vec::new(), 0);
@@ -29,8 +29,8 @@ pub(super) fn data_map(path: &Path) -> Vec<(u64, u64)> {
     map
 }
 
-/// Data at irregular offsets: within a chunk, across a boundary, whole chunks, and a hole at the
-/// end.
+/// Data extents (offset, length) at irregular offsets: within a chunk, across a chunk boundary,
+/// whole chunks, and a hole at the end.
 const DATA: [(u64, usize); 5] = [
     (0, 4096),
     (MIB + 8192, 12_288),

@@ -1,4 +1,4 @@
-//! A daemon and its clients in one process, with loopback addresses as links.
+//! Test harness: a daemon and its clients in one process, with loopback addresses as links.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
@@ -11,7 +11,7 @@ use nicstripe::{
 };
 use tempfile::TempDir;
 
-/// Daemon that serves a temporary directory, with its trusted client.
+/// Running daemon that serves a temporary directory, and the identity of its trusted client.
 pub struct Served {
     pub root: TempDir,
     pub port: u16,
@@ -107,7 +107,7 @@ pub fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
 }
 
-/// Returns bytes without repetition.
+/// Returns `len` bytes without repetitions.
 pub fn content(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
@@ -131,7 +131,7 @@ pub async fn within<T>(future: impl Future<Output = T>) -> T {
         .expect("took longer than a minute")
 }
 
-/// Interrupts a transfer once `bytes` have moved; returns true if it can be resumed.
+/// Cancels a transfer once `bytes` have moved. Returns true if it can be resumed.
 pub async fn interrupt_at(mut transfer: Transfer, bytes: u64) -> bool {
     while let Some(event) = within(transfer.next_event()).await {
         if let nicstripe::Event::Progress(progress) = event

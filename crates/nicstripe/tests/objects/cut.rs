@@ -1,4 +1,4 @@
-//! Objects whose link is cut, and objects whose only link comes back.
+//! Tests of object calls while a link is cut, and after the only link comes back.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::harness::{Served, content, leftovers, name, within};
 
 const SIZE: usize = 24 << 20;
 
-/// Link that can be cut: forwards connections at its address to the daemon.
+/// Simulated cable: a TCP proxy to the daemon whose connections a test can cut.
 struct Cable {
     address: SocketAddr,
     to: SocketAddr,
@@ -34,7 +34,7 @@ impl Cable {
         cable
     }
 
-    /// Accepts connections again. Connections that were cut stay cut.
+    /// Accepts connections again. Connections that were cut stay closed.
     async fn mend(&mut self) {
         let (listener, to) = (TcpListener::bind(self.address).await.unwrap(), self.to);
         self.cut = CancellationToken::new();
@@ -68,7 +68,7 @@ impl Cable {
     }
 }
 
-/// Returns a daemon that is reachable over a cable that can be cut, and directly.
+/// Starts a daemon that is reachable directly and over a cable that can be cut.
 async fn served() -> (Served, Cable) {
     let root = tempfile::tempdir().unwrap();
     let listen = vec!["127.0.1.1:0".parse().unwrap()];
@@ -92,8 +92,7 @@ async fn connect(served: &Served, links: &[&str]) -> Client {
         .unwrap()
 }
 
-/// Patience of the client, longer than any outage in these tests. A daemon that vanishes without a
-/// message is waited for.
+/// Time that the client waits for a lost daemon, longer than any outage in these tests.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 const BOTH: [&str; 2] = ["127.0.0.1=127.0.7.1", "127.0.0.2=127.0.1.1"];
@@ -228,7 +227,7 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
     );
 }
 
-/// Starts a daemon at that port that runs until it is shut down.
+/// Starts a daemon at `port` that runs until it is shut down.
 async fn daemon_at(
     port: u16,
     identity: &Identity,

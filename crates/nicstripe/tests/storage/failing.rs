@@ -1,4 +1,4 @@
-//! Custom storages, and one that fails.
+//! Tests of storages that an embedding program supplies, and of one that fails.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use nicstripe::{
 use super::{content, emptied, file, harness, name, put, served_from};
 use harness::within;
 
-/// Operations that fail.
+/// Switches for the operations of a storage that shall fail.
 #[derive(Debug, Default)]
 struct Faults {
     write: AtomicBool,
@@ -29,7 +29,7 @@ struct Faults {
     change: AtomicBool,
 }
 
-/// Memory storage with injected faults.
+/// In-memory storage whose operations fail as [`Faults`] says.
 #[derive(Debug, Clone, Default)]
 struct Failing(MemoryStorage, Arc<Faults>);
 

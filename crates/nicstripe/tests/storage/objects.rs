@@ -1,4 +1,4 @@
-//! Client operations on names and small files of a storage.
+//! Tests of client operations on names and small files of a storage.
 
 use nicstripe::{CopyOptions, FailCode, Kind, storage::MemoryStorage};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
