@@ -1,4 +1,4 @@
-//! Arguments of `bench`.
+//! Command-line arguments of `bench`.
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -179,15 +179,15 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// Returns true if standard output is for a program.
+    /// Returns true if standard output carries JSON.
     pub(crate) fn is_for_programs(&self) -> bool {
         self.json || self.json_stream
     }
 }
 
-/// Inputs of the bench plan.
+/// Conversion of the arguments to the plan of the measurement.
 impl Measure {
-    /// Returns the requested loads, in the order of their first run.
+    /// Returns the load phases to measure, in the order of their first run.
     pub(crate) fn phases(&self) -> Vec<Phase> {
         match (self.reverse, self.bidir) {
             (false, false) => vec![
@@ -208,13 +208,13 @@ impl Measure {
         }
     }
 
-    /// Returns the minimum and maximum repeats of each load.
+    /// Returns the minimum and maximum number of repeats of each load.
     pub(crate) fn repeats(&self) -> RangeInclusive<u32> {
         self.repeat
             .map_or(FEWEST_REPEATS..=MOST_REPEATS, |count| count..=count)
     }
 
-    /// Returns the requested sweeps, each once, in the order of the arguments.
+    /// Returns the requested sweeps without duplicates, in the order of the arguments.
     pub(crate) fn sweeps(&self) -> Vec<SweepKind> {
         let mut kinds = Vec::new();
         for kind in self.sweep.iter().map(|sweep| SweepKind::from(*sweep)) {
@@ -253,15 +253,15 @@ impl From<Sweep> for SweepKind {
     }
 }
 
-/// Source and target of a disk measurement.
+/// Source and target of a disk measurement (`--disk`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Disk {
     pub(crate) source: PathBuf,
-    /// Name at the daemon next to which data is written; `None` is the root folder.
+    /// Path at the daemon in whose directory data is written; `None` for the daemon's root.
     pub(crate) target: Option<Name>,
 }
 
-/// Parses `FILE[=NAME]`: splits at the last equals sign, since a file name may contain others.
+/// Parses `FILE[=NAME]`. Splits at the last equals sign, since the file name may contain others.
 fn parse_disk(text: &str) -> Result<Disk, String> {
     let (source, target) = match text.rsplit_once('=') {
         Some((source, name)) => (
@@ -286,7 +286,8 @@ fn parse_port(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Parses a link; rejects a rate limit, which the bench would measure instead of the link.
+/// Parses a link, and rejects a rate limit in it: the bench would measure the limit and not the
+/// link.
 fn parse_whole_link(text: &str) -> Result<LinkRequest, String> {
     match parse_link(text)? {
         LinkRequest { cap: Some(_), .. } => {
@@ -331,7 +332,7 @@ fn parse_message(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a share of the theoretical rate, `97%` or `97`, and returns 0.97.
+/// Parses `--assert-floor`, a share of the theoretical rate: `97%` or `97` becomes 0.97.
 fn parse_floor(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();
     match number.parse::<f64>() {
@@ -342,15 +343,15 @@ fn parse_floor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Repeats per load. With 6, [min, max] covers the median in 95 of 100 cases (1 − 2⁻⁵ = 96.9 %);
-/// with 5 it does not.
+/// Minimum and maximum repeats of a load. With 6 repeats, [min, max] covers the median in 95 of 100
+/// cases (1 − 2⁻⁵ = 96.9 %); with 5 repeats it does not.
 const FEWEST_REPEATS: u32 = 6;
 const MOST_REPEATS: u32 = 12;
 
 const LOAD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
 const BUFFER: RangeInclusive<u64> = 4096..=1 << 30;
-/// Size of a message in bytes: a load sends each in one frame, which holds 256 KiB.
+/// Allowed message sizes in bytes. Each message is sent in one frame, which holds up to 256 KiB.
 const MESSAGE: RangeInclusive<u64> = 1..=256 << 10;
 
 const AFTER: &str = "\

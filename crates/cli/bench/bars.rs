@@ -1,4 +1,5 @@
-//! Progress bars of a bench: a total and one per loaded link, scaled to the theoretical rate.
+//! Progress bars of a bench: one for the total and one per loaded link. A full bar is the
+//! theoretical rate.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -13,7 +14,7 @@ pub(crate) struct Bars {
 }
 
 impl Bars {
-    /// Creates the bars; they appear with the first load.
+    /// Creates the progress bars, which appear when the first load starts.
     pub(crate) fn new(terminal: &Terminal) -> Self {
         Self {
             terminal: terminal.clone(),
@@ -41,7 +42,7 @@ impl Bars {
         }
     }
 
-    /// Removes the bars, since the table printed next has their values.
+    /// Removes the progress bars, since the table printed next has their values.
     pub(crate) fn finish(&mut self) {
         self.bars.drain(..).for_each(|bar| bar.finish_and_clear());
         self.terminal
@@ -71,12 +72,12 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-/// The vertical line marks the theoretical rate. Prefix and message leave a bar of 17 columns on a
-/// terminal of 80.
+/// Layout of the bars; `┃` marks the theoretical rate. Prefix and message leave 17 columns for the
+/// bar on a terminal of 80.
 const TOTAL: &str = "{prefix:14!} {wide_bar:.green/white.dim}┃ {msg:46!}";
 const LINK: &str = "{prefix:>14!} {wide_bar:.cyan/white.dim}┃ {msg:46!}";
 
-/// Steps of a bar: finer than any terminal.
+/// Length of a full bar in steps, more than a terminal has columns.
 const FULL: u64 = 1000;
 
 #[cfg(test)]

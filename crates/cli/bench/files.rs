@@ -1,4 +1,4 @@
-//! Atomic writes of files.
+//! Reads and atomic writes of report files.
 
 use std::{
     fs::{self, Permissions},
@@ -9,7 +9,8 @@ use std::{
 
 use crate::failure::Failure;
 
-/// Creates or replaces a file atomically: a concurrent reader sees either version in full.
+/// Creates or replaces a file atomically: a concurrent reader sees either the old or the new
+/// content.
 ///
 /// The mode is 0666 without the umask, so that a metrics collector can read the file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
@@ -19,7 +20,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Checks that a file can be written, before minutes of measurement depend on it.
+/// Checks that a report can be written to `path`, before minutes are spent on measuring.
 pub(super) fn check(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::Write {
         path: path.to_owned(),
@@ -38,8 +39,8 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// Creates the temporary file. Its name begins with a dot and ends in `.tmp`, because node_exporter
-/// reads every name that ends in `.prom`.
+/// Creates a temporary file next to `path`. Its name begins with a dot and ends in `.tmp`, because
+/// node_exporter reads every name that ends in `.prom`.
 fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mode = Permissions::from_mode(0o666);
     tempfile::Builder::new()
@@ -56,7 +57,7 @@ fn folder(path: &Path) -> PathBuf {
     }
 }
 
-/// Reads a file of at most `most` bytes.
+/// Reads a file. A file larger than `most` bytes is an error.
 pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let size = fs::metadata(path)?.len();
     if size > most {

@@ -1,4 +1,4 @@
-//! Stored reports: a folder with one file each, from which the oldest are deleted.
+//! Stored bench reports, one file each in a directory. The oldest are deleted.
 
 use std::{
     fs, io,
@@ -26,7 +26,7 @@ pub(crate) struct History {
     most: usize,
 }
 
-/// Fields of a report that a list shows.
+/// Fields of a stored report that `bench list` prints.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Brief {
     schema: String,
@@ -52,7 +52,7 @@ struct BriefSummary {
 }
 
 impl History {
-    /// Returns the history of a home; the folder need not exist.
+    /// Returns the history in the state directory of `home`. The directory need not exist.
     pub(crate) fn of(home: &Home) -> Self {
         Self {
             folder: home.state().join("bench"),
@@ -60,7 +60,7 @@ impl History {
         }
     }
 
-    /// Stores a report, and deletes the oldest.
+    /// Stores a report, and deletes the oldest ones above the maximum.
     pub(crate) fn keep(&self, report: &BenchReport) -> Result<(), Failure> {
         let failed = |source| Failure::Write {
             path: self.folder.clone(),
@@ -80,7 +80,7 @@ impl History {
         Ok(())
     }
 
-    /// Returns the stored reports, the newest last. Skips files that are not reports.
+    /// Returns a brief of each stored report, the newest last. Skips files that are not reports.
     pub(crate) fn list(&self) -> Result<Vec<Brief>, Failure> {
         let names = self.names().map_err(|source| BenchError::Read {
             path: self.folder.clone(),
@@ -92,7 +92,8 @@ impl History {
             .collect())
     }
 
-    /// Reads a report from a file, or from the history by the prefix of its ID.
+    /// Reads a report: from the file `text` if it exists, otherwise the stored report whose ID
+    /// begins with `text`.
     pub(crate) fn find(&self, text: &Path) -> Result<BenchReport, Failure> {
         if text.exists() {
             return Ok(read(text)?);
@@ -114,7 +115,7 @@ impl History {
         }
     }
 
-    /// Returns the names of reports, sorted by time.
+    /// Returns the file names of stored reports, the oldest first.
     fn names(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -226,7 +227,7 @@ fn read<T: DeserializeOwned + Versioned>(path: &Path) -> Result<T, BenchError> {
     }
 }
 
-/// Parses one document, or the last line of `--json-stream`.
+/// Parses a JSON document, or the last line of the output of `--json-stream`.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
     let whole = serde_json::from_slice(bytes);
     let lines = bytes.trim_ascii_end();
@@ -236,7 +237,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
     }
 }
 
-/// A document with a schema version.
+/// JSON document that carries its schema version.
 trait Versioned {
     fn version(&self) -> &str;
 }
@@ -253,8 +254,8 @@ impl Versioned for Brief {
     }
 }
 
-/// Returns the file name. It begins with the time, so that names sort by it, and contains nothing
-/// from a peer.
+/// Returns the file name for a report. It begins with the start time, so that names sort by age,
+/// and contains no text from the peer.
 fn file_name(report: &BenchReport) -> String {
     let plain = |text: &str| {
         text.chars()
@@ -265,13 +266,14 @@ fn file_name(report: &BenchReport) -> String {
     format!("{}-{}.json", plain(&report.started), plain(&report.id))
 }
 
-/// Maximum number of reports. One takes about 100 KB, so all take about 20 MB.
+/// Maximum number of stored reports. A report takes about 100 KB, so all take about 20 MB.
 const MOST: usize = 200;
 
-/// Maximum size of a report in bytes, far above that of any report written by this program.
+/// Maximum size of a report to read, in bytes. Reports of this program are far smaller.
 const LARGEST: u64 = 64 << 20;
 
-/// Minimum digits of an ID prefix; a shorter text is more likely a mistyped file.
+/// Minimum hexadecimal digits of a typed ID prefix. A shorter text is more likely a mistyped file
+/// name.
 const LEAST_TYPED: usize = 4;
 
 #[cfg(test)]
@@ -286,7 +288,7 @@ mod tests {
         }
     }
 
-    /// A report of that minute, whose ID begins with it.
+    /// Returns a report started in this minute. Its ID begins with the minute.
     fn at(minute: u32) -> BenchReport {
         BenchReport {
             id: format!("{minute:08x}7b2d48d6a5e3c1b09f876543"),

@@ -1,4 +1,4 @@
-//! Connection to the library's bench.
+//! Runs the library's bench for the command line.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Measures, and produces the requested outputs from the report.
+/// Runs the bench, and writes the requested outputs.
 pub(crate) fn run(measure: &Measure, terminal: &Terminal) -> Result<(), Failure> {
     // clap requires HOST unless a report is named.
     let host = measure.host.as_deref().unwrap_or_default();
@@ -104,7 +104,7 @@ async fn connect(
     meeting::connect(builder, host).await
 }
 
-/// The library's bench, with the client whose connections it closes at the end.
+/// Bench of the library, with its client, which must be closed at the end.
 struct Library {
     client: Client,
     bench: bench::Bench,
@@ -150,6 +150,6 @@ impl Measure {
     }
 }
 
-/// Bytes written to disk: enough to make disk caches insignificant, and little of the daemon's
-/// space.
+/// Bytes that a disk measurement writes: enough to exceed disk caches, and little of the daemon's
+/// free space.
 const DISK_BYTES: u64 = 4 << 30;

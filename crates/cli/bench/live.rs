@@ -1,4 +1,4 @@
-//! State of a running bench.
+//! State of a running bench, updated by its events and formatted as text.
 
 use std::time::{Duration, Instant};
 
@@ -13,32 +13,33 @@ use super::{
 };
 use crate::quantity::Clock;
 
-/// State of a running bench, built from its events.
+/// State of a running bench as the user sees it, built from its events.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     links: Vec<Link>,
     load: Option<Load>,
-    /// Last measured round-trip times.
+    /// Last measured round-trip times of idle links, as text.
     idle: Option<String>,
     point: Option<String>,
     waiting: Option<String>,
     left: Option<Left>,
 }
 
-/// Remaining time, as estimated at a moment.
+/// Remaining time of the bench, as estimated at the moment `at`.
 #[derive(Debug, Clone, Copy)]
 struct Left {
     time: Duration,
     at: Instant,
 }
 
-/// A link, and its state in the current load.
+/// Link with its rates in the current load.
 #[derive(Debug)]
 struct Link {
     facts: BenchLink,
-    /// Bits per second, by direction.
+    /// Current rate in bits per second, to the daemon and from it.
     rates: [Option<u64>; 2],
-    /// Highest rate seen in one direction: the end of the bar if the theoretical rate is unknown.
+    /// Highest rate of one direction so far, in bits per second. It is the full bar if the
+    /// theoretical rate is unknown.
     most: u64,
     is_loaded: bool,
 }
@@ -52,14 +53,14 @@ struct Load {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// Fill level from 0 to 1; 1 is the theoretical rate if known.
+    /// Fill level of the bar from 0 to 1, the theoretical rate.
     pub(crate) part: f64,
-    /// Numbers next to the bar.
+    /// Text next to the bar: rates and remaining time.
     pub(crate) text: String,
 }
 
 impl Live {
-    /// Applies an event. Returns a line to print, if any.
+    /// Updates the state by an event. Returns a line to print if the event needs one.
     pub(crate) fn apply(&mut self, event: &BenchEvent) -> Option<String> {
         match event {
             BenchEvent::Waiting { ahead, wait } => return self.wait(*ahead, *wait),
@@ -85,7 +86,7 @@ impl Live {
         None
     }
 
-    /// Returns the total bar, followed by one per loaded link.
+    /// Returns the progress bars: the total, and one per loaded link.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let loaded: Vec<&Link> = self.links.iter().filter(|link| link.is_loaded).collect();
         let ways = self.ways();
@@ -112,7 +113,7 @@ impl Live {
         rows
     }
 
-    /// Returns the progress in one line.
+    /// Returns the progress of the bench in one line.
     pub(crate) fn status(&self) -> String {
         if let Some(text) = self.waiting.as_ref().or(self.idle.as_ref()) {
             return text.clone();
@@ -131,7 +132,8 @@ impl Live {
         )
     }
 
-    /// Returns the estimate to print once; later it is shown next to the rate.
+    /// Stores the estimated remaining time. Returns the first estimate as a line to print; later
+    /// ones are shown next to the rate.
     fn know_left(&mut self, time: Duration) -> Option<String> {
         let is_first = self.left.is_none();
         self.left = Some(Left {
@@ -141,7 +143,7 @@ impl Live {
         is_first.then(|| format!("takes about {}", Clock(time)))
     }
 
-    /// Returns the remaining time as a suffix; empty if unknown.
+    /// Returns the remaining time as a suffix of a line; empty if unknown.
     fn left(&self) -> String {
         self.left.map_or_else(String::new, |left| {
             format!(
@@ -207,7 +209,7 @@ impl Live {
         }
     }
 
-    /// Replaces the last sample of a load by its result.
+    /// Replaces the rates of the last sample by the results of a finished load.
     fn end(&mut self, run: &Run) {
         for flow in &run.flows {
             if let Some(link) = self
@@ -309,7 +311,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::bench::samples;
 
-    /// Returns the events of a bench with this report.
+    /// Returns the events that a bench with this report would send.
     pub(crate) fn events(report: &BenchReport) -> Vec<BenchEvent> {
         let known = |link: &BenchLink| BenchLink {
             rtt_idle: None,

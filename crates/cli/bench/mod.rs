@@ -1,7 +1,8 @@
-//! `nicstripe bench`: measures the cables to a machine, and shows earlier reports.
+//! `nicstripe bench`: measures the links to a machine, and shows earlier reports.
 //!
 //! - [`arguments`]: the command line as typed
-//! - [`session`], [`library`]: one bench from connect to exit code, and the library's part in it
+//! - [`session`], [`library`]: one bench from connecting to the exit code, and its run in the
+//!   library
 //! - [`live`], [`bars`], [`stream`], [`show`]: state and output of a running bench
 //! - [`reading`]: values derived from a report, for [`table`], [`html`] and [`prom`]
 //! - [`remedy`], [`swept`], [`unit`], [`outcome`]: advice, sweeps in [`table`], units, exit code
@@ -35,7 +36,7 @@ pub(crate) use self::{arguments::Bench, failure::BenchError};
 use crate::{failure::Failure, places, terminal::Terminal};
 
 impl Bench {
-    /// Measures, or shows stored reports.
+    /// Measures the links, or runs `bench list` or `bench compare`.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         match &self.stored {
             Some(stored) => stored::run(

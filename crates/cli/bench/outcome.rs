@@ -1,10 +1,10 @@
-//! Checks of a report that determine the exit code.
+//! Checks of a report against a baseline and a minimum rate, which determine the exit code.
 
 use nicstripe::bench::{BenchReport, Comparison, Phase, Verdict};
 
 use super::{failure::BenchError, reading::Reading, reading::short_id};
 
-/// Returns an error for a regression, or if the reports are not comparable.
+/// Returns an error if the report is slower than its baseline, or cannot be compared with it.
 pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), BenchError> {
     let id = short_id(&comparison.id);
     match comparison.verdict {
@@ -24,8 +24,8 @@ pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), BenchError
     }
 }
 
-/// Returns an error if the median of all links is below this share of the theoretical rate. Checks
-/// each one-way load of all links.
+/// Returns an error if all links together reach less than `floor` of the theoretical rate, a share
+/// from 0 to 1. Checks the median of each one-way load.
 pub(crate) fn check_floor(report: &BenchReport, floor: f64) -> Result<(), BenchError> {
     let reading = Reading::of(report);
     let phases: Vec<Phase> = reading

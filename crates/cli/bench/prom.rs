@@ -1,4 +1,4 @@
-//! The report as metrics for node_exporter's textfile collector.
+//! Bench report as metrics for node_exporter's textfile collector.
 
 use std::fmt::{Display, Write as _};
 
@@ -6,8 +6,8 @@ use nicstripe::bench::{BenchReport, Limiter, Phase, Spread, Verdict};
 
 use super::reading::Reading;
 
-/// Formats the metrics in the Prometheus text format. All are gauges of the last bench; unknown
-/// values are absent.
+/// Formats a report in the Prometheus text format. All metrics are gauges; unknown values are
+/// absent.
 pub(crate) fn metrics(report: &BenchReport) -> String {
     let reading = Reading::of(report);
     let mut text = Text::new(reading);
@@ -179,8 +179,8 @@ fn label_of_limiter(limiter: Limiter) -> &'static str {
     }
 }
 
-/// Metrics under construction. Every sample has the peer's name; families without samples are
-/// omitted.
+/// Prometheus text under construction. Every sample carries the peer's name as a label. Metric
+/// families without samples are omitted.
 struct Text<'a> {
     reading: Reading<'a>,
     peer: String,
@@ -239,7 +239,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Escapes a label value.
+/// Escapes a label value for the Prometheus text format.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")

@@ -1,4 +1,4 @@
-//! Values derived from a report, shared by table, page and metrics.
+//! Values derived from a bench report, shared by the table, the HTML page and the metrics.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use nicstripe::{
 
 use super::unit::RateUnit;
 
-/// A report with the queries used to print it.
+/// Bench report with the queries that printing it needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading<'a> {
     pub(crate) report: &'a BenchReport,
-    /// Unit of all rates.
+    /// Unit in which all rates of the report are printed.
     pub(crate) unit: RateUnit,
 }
 
@@ -32,20 +32,19 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns the main load of all links: the first measured of forward, reverse and both
-    /// directions.
+    /// Returns the first measured phase that loads all links: forward, reverse or both directions.
     pub(crate) fn main_phase(self) -> Option<Phase> {
         WHOLE.into_iter().find(|phase| self.total(*phase).is_some())
     }
 
-    /// Returns the measured loads of all links, in order.
+    /// Returns the measured phases that load all links, each with its total rate.
     pub(crate) fn whole_phases(self) -> impl Iterator<Item = (Phase, Spread)> {
         WHOLE
             .into_iter()
             .filter_map(move |phase| Some((phase, self.total(phase)?)))
     }
 
-    /// Returns the total rate of all links in such a load.
+    /// Returns the total rate of all links in a phase; `None` if it was not measured.
     pub(crate) fn total(self, phase: Phase) -> Option<Spread> {
         let summary = &self.report.summary;
         match phase {
@@ -56,7 +55,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns the summary of a link.
+    /// Returns the summary of a link, with its rates and bottleneck.
     pub(crate) fn summary_of(self, link: &BenchLink) -> Option<&'a LinkSummary> {
         self.report
             .summary
@@ -65,13 +64,13 @@ impl<'a> Reading<'a> {
             .find(|summary| summary.link == link.id)
     }
 
-    /// Returns the rate of a link loaded alone.
+    /// Returns the rate of a link that was loaded alone.
     pub(crate) fn alone(self, link: &BenchLink) -> Option<Spread> {
         self.summary_of(link)?.alone
     }
 
-    /// Returns the rate of a link in a load of all; for a bidirectional load the sum of both
-    /// directions.
+    /// Returns the rate of a link in a phase that loads all links. For a bidirectional phase it is
+    /// the sum of both directions.
     pub(crate) fn part(self, phase: Phase, link: &BenchLink) -> Option<Spread> {
         if phase == Phase::Together {
             return self.summary_of(link)?.together;
@@ -87,7 +86,7 @@ impl<'a> Reading<'a> {
         spread(rates, self.total(phase).is_none_or(|total| total.stable))
     }
 
-    /// Returns the sum of the rates of all links loaded alone.
+    /// Returns the sum of the median rates of all links loaded alone, in bits per second.
     pub(crate) fn alone_sum(self) -> Option<u64> {
         self.report
             .links
@@ -96,7 +95,7 @@ impl<'a> Reading<'a> {
             .sum()
     }
 
-    /// Returns the runs of a load.
+    /// Returns the runs of a phase.
     pub(crate) fn runs(self, phase: Phase) -> impl Iterator<Item = &'a Run> {
         self.report
             .runs
@@ -104,20 +103,20 @@ impl<'a> Reading<'a> {
             .filter(move |run| run.phase == phase)
     }
 
-    /// Returns the run of a load that is closest to the median, for drawing.
+    /// Returns the run of a phase whose rate is closest to the median, for charts.
     pub(crate) fn typical_run(self, phase: Phase) -> Option<&'a Run> {
         let median = self.total(phase).map(|total| total.median_bps);
         self.runs(phase)
             .min_by_key(|run| median.map_or(0, |median| run.total_bps.abs_diff(median)))
     }
 
-    /// Returns the flows of a link in a run.
+    /// Returns the flows of one link in a run.
     pub(crate) fn flows(self, run: &'a Run, link: &BenchLink) -> impl Iterator<Item = &'a Flow> {
         let id = link.id;
         run.flows.iter().filter(move |flow| flow.link == id)
     }
 
-    /// Returns the bytes that a link retransmitted in a load, and their share of all sent bytes.
+    /// Returns the bytes that a link retransmitted in a phase, and their share of all sent bytes.
     pub(crate) fn sent_again(self, phase: Phase, link: &BenchLink) -> Option<(u64, f64)> {
         let mut counted: Option<(u64, u64)> = None;
         for flow in self.runs(phase).flat_map(|run| self.flows(run, link)) {
@@ -140,21 +139,21 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// Returns the share of its theoretical rate that a link reached in a load; a bidirectional
-    /// load counts it twice.
+    /// Returns the share of its theoretical rate that a link reached in a phase. In a bidirectional
+    /// phase the theoretical rate counts twice.
     pub(crate) fn efficiency(self, phase: Phase, link: &BenchLink) -> Option<f64> {
         let ways = if phase == Phase::Both { 2.0 } else { 1.0 };
         Some(self.part(phase, link)?.median_bps as f64 / (link.theory_bps? as f64 * ways))
     }
 
-    /// Returns the share of the theoretical rate that all links reached in a load.
+    /// Returns the share of the total theoretical rate that all links reached in a phase.
     pub(crate) fn whole_efficiency(self, phase: Phase) -> Option<f64> {
         let ways = if phase == Phase::Both { 2.0 } else { 1.0 };
         Some(self.total(phase)?.median_bps as f64 / (self.report.summary.theory_bps? as f64 * ways))
     }
 
-    /// Returns the processor seconds per gigabit of a load at both ends: medians over its runs, in
-    /// user space, kernel and interrupts.
+    /// Returns the CPU seconds per gigabit in a phase at both machines, each in user space, kernel
+    /// and interrupts. Values are medians over the runs.
     pub(crate) fn cpu_parts(self, phase: Phase) -> [Option<[f64; 3]>; 2] {
         let of = |pick: fn(&Run) -> Option<CpuUse>| {
             let parts: Vec<[f64; 3]> = self
@@ -167,7 +166,7 @@ impl<'a> Reading<'a> {
         [of(|run| run.cpu.client), of(|run| run.cpu.daemon)]
     }
 
-    /// Returns the mean round-trip time of a link in a load of all, in microseconds.
+    /// Returns the mean round-trip time of a link in a phase that loads all links, in microseconds.
     pub(crate) fn rtt_loaded(self, phase: Phase, link: &BenchLink) -> Option<f64> {
         if phase == Phase::Together {
             return self.summary_of(link)?.rtt_loaded_us.map(|us| us as f64);
@@ -179,7 +178,7 @@ impl<'a> Reading<'a> {
         median(told.map(|us| us as f64).collect())
     }
 
-    /// Returns a link's name by both ends, `eth1 → enp2`, escaped for a terminal.
+    /// Returns the name of a link by its two interfaces, `eth1 → enp2`, escaped for a terminal.
     pub(crate) fn name(self, link: &BenchLink) -> String {
         let name = |name: &str| escaped(name.as_bytes());
         match (
@@ -192,7 +191,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns a link's name by its number in the report.
+    /// Returns the name of a link by its ID in the report.
     pub(crate) fn name_of(self, id: u32) -> String {
         self.report
             .links
@@ -201,7 +200,7 @@ impl<'a> Reading<'a> {
             .map_or_else(|| format!("link {id}"), |link| self.name(link))
     }
 
-    /// Returns distinct names of both machines, escaped for a terminal.
+    /// Returns the names of both machines, made distinct and escaped for a terminal.
     pub(crate) fn machines(self) -> [String; 2] {
         let name = |name: &Option<String>, otherwise: &str| {
             name.as_ref()
@@ -217,7 +216,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns the result of the comparison, in one line without a full stop.
+    /// Returns the comparison with the baseline as one line, without a full stop.
     pub(crate) fn compared(self) -> Option<String> {
         let comparison = self.report.baseline.as_ref()?;
         let id = short_id(&comparison.id);
@@ -246,7 +245,7 @@ impl<'a> Reading<'a> {
         ))
     }
 
-    /// Returns the loads with unstable repeats.
+    /// Returns the loads whose repeats differ too much, one text each.
     pub(crate) fn unstable(self) -> Vec<String> {
         let told = |name: &str, spread: &Spread| {
             format!("{name} ({} repeats, {})", spread.n, self.unit.range(spread))
@@ -267,7 +266,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Returns the processor time of a run per gigabit moved.
+/// Returns the CPU seconds of a run per gigabit of data, in user space, kernel and interrupts.
 fn cpu_a_gigabit(run: &Run, cpu: CpuUse) -> Option<[f64; 3]> {
     let gigabits = run.flows.iter().map(|flow| flow.bytes).sum::<u64>() as f64 * 8.0 / 1e9;
     (gigabits > 0.0)
@@ -292,7 +291,7 @@ fn spread(mut rates: Vec<u64>, stable: bool) -> Option<Spread> {
     })
 }
 
-/// Returns the median; `None` for no values.
+/// Returns the median of the values; `None` if there are none.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let n = values.len();
@@ -302,7 +301,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// Counts the occurrences of each key.
+/// Counts how often each key occurs.
 pub(crate) fn counted<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
     let mut counts = BTreeMap::new();
     for key in keys {
@@ -311,13 +310,13 @@ pub(crate) fn counted<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usiz
     counts
 }
 
-/// Returns a prefix of an ID that is long enough to find it.
+/// Returns the first digits of a report ID, enough to find the report.
 pub(crate) fn short_id(id: &str) -> String {
     let short: String = id.chars().take(SHORT_ID).collect();
     escaped(short.as_bytes())
 }
 
-/// Returns the name of a load.
+/// Returns the name of a phase, for users.
 pub(crate) fn phase_text(phase: Phase) -> &'static str {
     match phase {
         Phase::Idle => "idle",
@@ -329,7 +328,7 @@ pub(crate) fn phase_text(phase: Phase) -> &'static str {
     }
 }
 
-/// Returns the name of a link's bottleneck.
+/// Returns the name of a link's bottleneck, for users.
 pub(crate) fn limiter_text(limiter: Limiter) -> &'static str {
     match limiter {
         Limiter::Cable => "cable",
@@ -345,7 +344,7 @@ pub(crate) fn limiter_text(limiter: Limiter) -> &'static str {
     }
 }
 
-/// Returns the verdict of a comparison as text.
+/// Returns the verdict of a comparison, for users.
 pub(crate) fn verdict_text(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Same => "no significant change",
@@ -355,19 +354,19 @@ pub(crate) fn verdict_text(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Returns true if an efficiency is low enough to be marked.
+/// Returns true if an efficiency is known and below [`GOOD_EFFICIENCY`].
 pub(crate) fn is_bad(efficiency: Option<f64>) -> bool {
     efficiency.is_some_and(|part| part < GOOD_EFFICIENCY)
 }
 
-/// Loads of all links; the first is that of a copy.
+/// Phases that load all links. The first is the load of a copy to the daemon.
 const WHOLE: [Phase; 3] = [Phase::Together, Phase::Reverse, Phase::Both];
 
-/// Share of the theoretical rate below which a link has a fault, or a limit outside the link (BENCH
-/// rule for link efficiency).
+/// Share of the theoretical rate below which a link is marked: it has a fault, or is limited by
+/// something else.
 const GOOD_EFFICIENCY: f64 = 0.9;
 
-/// 8 hexadecimal digits distinguish some hundreds of random IDs.
+/// Hexadecimal digits of a printed report ID. 8 digits distinguish some hundreds of random IDs.
 const SHORT_ID: usize = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Remedies for the findings of a bench, with commands and their undo commands if there are any.
+//! Remedies for the findings of a bench, with the commands to apply and to undo them.
 
 use nicstripe::bench::{BenchLink, InterfaceFacts, Limiter};
 
@@ -7,13 +7,13 @@ use crate::invocation::quoted;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remedy {
-    /// Finding.
+    /// Problem found by the bench.
     pub(crate) found: String,
-    /// Advice.
+    /// Advice on the problem.
     pub(crate) help: String,
-    /// Commands to type; none of them was run.
+    /// Commands for the user to type. The bench runs none of them.
     pub(crate) commands: Vec<String>,
-    /// Commands that undo them.
+    /// Commands that undo `commands`.
     pub(crate) undo: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ impl Remedy {
     }
 }
 
-/// Returns the remedies, the worst finding first: misrouted packets, bottlenecks of links, unstable
+/// Returns remedies, the worst problem first: misrouted packets, bottlenecks of links, unstable
 /// results.
 pub(crate) fn remedies(reading: Reading<'_>) -> Vec<Remedy> {
     let report = reading.report;
@@ -126,7 +126,8 @@ fn of_cpu(reading: Reading<'_>) -> Remedy {
     }
 }
 
-/// Returns the most effective offloads that are off, if any.
+/// Returns the quoted name of an interface and those of TSO, GSO and GRO that are off. `None` if
+/// all are on, or unknown.
 fn lacking(interface: &InterfaceFacts) -> Option<(String, Vec<&'static str>)> {
     let on = interface.offloads.as_ref()?;
     let off: Vec<&str> = ["tso", "gso", "gro"]

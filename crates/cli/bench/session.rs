@@ -1,5 +1,5 @@
-//! One bench from connect to exit code: shows it, handles signals, and produces the requested
-//! outputs.
+//! One bench from connecting to the exit code: shows progress, handles signals, and writes the
+//! requested outputs.
 
 use nicstripe::bench::{BenchEvent, BenchReport, Comparison};
 
@@ -14,20 +14,20 @@ use crate::{
 };
 
 pub(crate) trait Measurement {
-    /// Returns the next event; `None` after the last. Cancel safe.
+    /// Returns the next event of the bench; `None` after the last. Cancel safe.
     async fn next_event(&mut self) -> Option<BenchEvent>;
 
-    /// Requests an early end, with a report of the data so far.
+    /// Requests an early end. The report then has the data measured so far.
     fn stop(&self);
 
     /// Waits for the report, and closes the connections.
     async fn finish(self) -> Result<BenchReport, Failure>;
 }
 
-/// Compares a report with a baseline.
+/// Function that compares a report with a baseline.
 pub(crate) type Compare = fn(&BenchReport, &BenchReport) -> Comparison;
 
-/// Outputs and baseline of a bench, checked before anything is measured.
+/// Outputs and baseline of a bench, checked before the measurement.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     measure: &'a Measure,
@@ -36,16 +36,16 @@ pub(crate) struct Session<'a> {
     compare: Compare,
 }
 
-/// End of a bench.
+/// Result of a bench, and the signal that ended it, if any.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Report, even if a signal ended the bench.
+    /// Report of the bench, which exists even if a signal ended it.
     pub(crate) report: Result<BenchReport, Failure>,
     pub(crate) stop: Option<Stop>,
 }
 
 impl<'a> Session<'a> {
-    /// Reads the baseline and checks the output files.
+    /// Reads the baseline, and checks that the output files can be written.
     pub(crate) fn new(
         measure: &'a Measure,
         history: History,
@@ -67,10 +67,11 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Writes and prints the requested outputs, and returns the result of the command.
+    /// Writes the files and prints the output that the options request, and returns the result of
+    /// the command.
     ///
-    /// An unwritable file does not suppress the printed output. The cause of an early end outranks
-    /// the checks of the report.
+    /// A file that cannot be written does not suppress the printed output. The cause of an early
+    /// end takes precedence over the checks of the report.
     pub(crate) fn conclude(
         &self,
         ended: Ended,
@@ -122,7 +123,8 @@ impl<'a> Session<'a> {
         html.unwrap_or(Ok(())).and(prom.unwrap_or(Ok(())))
     }
 
-    /// Checks the regression before the floor, since it says more.
+    /// Checks the report against its baseline, then against the minimum rate: a regression says
+    /// more.
     fn check(&self, report: &BenchReport) -> Result<(), BenchError> {
         report
             .baseline
@@ -201,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Slower by more than 5 % is a regression.
+    /// Compares the rates of two reports. Slower by more than 5 % is a regression.
     fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
         let rate = |report: &BenchReport| {
             report
@@ -225,7 +227,8 @@ mod tests {
         }
     }
 
-    /// Runs a recorded bench with these arguments after `bench nas -q`, and returns the exit code.
+    /// Runs a simulated bench with the arguments `bench nas -q` and `words`, and returns the exit
+    /// code.
     fn run(folder: &Path, words: &[&str], report: BenchReport, stop: Option<Stop>) -> u8 {
         let words: Vec<&str> = ["nas", "-q"].iter().chain(words).copied().collect();
         let bench = parse(&words).unwrap();

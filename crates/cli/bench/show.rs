@@ -16,7 +16,7 @@ use crate::{
     table::stdout_width, terminal::Terminal,
 };
 
-/// Shows the events of one bench according to the options.
+/// Prints the events and the report of one bench according to the output options.
 #[derive(Debug)]
 pub(crate) struct Show {
     terminal: Terminal,
@@ -35,7 +35,7 @@ struct Wishes {
 }
 
 impl Show {
-    /// Starts the output of a bench of this host.
+    /// Starts the output of a bench of `host`.
     pub(crate) fn new(terminal: &Terminal, measure: &Measure, host: &str) -> Self {
         let wishes = Wishes {
             quiet: measure.quiet,
@@ -65,7 +65,7 @@ impl Show {
         }
     }
 
-    /// Prints the progress, as SIGUSR1 requests.
+    /// Prints the progress as one line, as SIGUSR1 requests.
     pub(crate) fn print_status(&self) {
         self.terminal.say(self.live.status());
     }
@@ -76,7 +76,11 @@ impl Show {
         }
     }
 
-    /// Prints the report in the requested form. Errors: standard output cannot be written.
+    /// Prints the report as JSON, as one line or as a table.
+    ///
+    /// # Errors
+    ///
+    /// Standard output cannot be written.
     pub(crate) fn report(mut self, report: &BenchReport) -> Result<(), Failure> {
         self.end_bars();
         match (self.wishes.json, self.wishes.quiet) {
@@ -89,7 +93,8 @@ impl Show {
         }
     }
 
-    /// Prints the failure as JSON in place of a report, for programs.
+    /// Prints the failure as a JSON document in place of a report, with `--json` or
+    /// `--json-stream`.
     pub(crate) fn failure(mut self, failure: &Failure) -> Result<(), Failure> {
         self.end_bars();
         if !self.wishes.json {
@@ -104,7 +109,8 @@ impl Show {
     }
 }
 
-/// Prints the table and the conclusions; colours only if requested and supported by the terminal.
+/// Prints the table and the conclusions of a report. Colours are stripped unless the terminal
+/// supports them.
 pub(crate) fn print_table(report: &BenchReport, plain: bool) -> Result<(), Failure> {
     let lines = table::lines(report, stdout_width());
     lines.iter().try_for_each(|line| {

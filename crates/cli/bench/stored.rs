@@ -1,4 +1,4 @@
-//! Commands on stored reports: `bench list` and `bench compare`.
+//! `bench list` and `bench compare`, which work on stored reports.
 
 use super::{
     arguments::{self, Stored},
@@ -31,7 +31,7 @@ fn list(history: &History, terminal: &Terminal) -> Result<(), Failure> {
     history::table(&briefs).iter().try_for_each(stdout::line)
 }
 
-/// Prints both reports; the last line and the exit code give the verdict.
+/// Prints two reports side by side. The last line and the exit code give the verdict.
 fn compare_two(
     arguments: &arguments::Compare,
     history: &History,

@@ -13,7 +13,7 @@ use crate::{
     json::{Line, print_document, seconds},
 };
 
-/// Event stream on standard output. A reader that closes it does not end the bench.
+/// JSON event stream of a bench on standard output. The bench continues if the reader closes it.
 #[derive(Debug)]
 pub(crate) struct EventStream {
     begun: Instant,
@@ -21,7 +21,7 @@ pub(crate) struct EventStream {
 }
 
 impl EventStream {
-    /// Starts the stream with the measured host.
+    /// Starts the stream with a `start` event that names the host.
     pub(crate) fn start(host: &str) -> Self {
         let mut stream = Self {
             begun: Instant::now(),
@@ -34,14 +34,18 @@ impl EventStream {
         stream
     }
 
-    /// Writes an event; skips an event unknown to this version.
+    /// Writes an event as one line. Skips events that the schema does not describe.
     pub(crate) fn write(&mut self, event: &BenchEvent) {
         if let Some(kind) = Kind::of(event) {
             self.line(kind);
         }
     }
 
-    /// Ends the stream. Errors: standard output cannot be written.
+    /// Ends the stream.
+    ///
+    /// # Errors
+    ///
+    /// A line could not be written to standard output.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.broken.map_or(Ok(()), Err)
     }
@@ -58,7 +62,7 @@ impl EventStream {
     }
 }
 
-/// Prints the failure in place of a report.
+/// Prints the failure as a JSON document in place of a report.
 pub(crate) fn print_failure(
     failure: &Failure,
     hint: Option<String>,
@@ -76,7 +80,7 @@ pub(crate) fn print_failure(
     })
 }
 
-/// Events of a bench: `docs/schema/nicstripe-bench-event-1.json`.
+/// Events of a bench, described in `docs/schema/nicstripe-bench-event-1.json`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Kind<'a> {
@@ -173,8 +177,8 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Schema version: raised when a field or event changes its meaning or is removed, not for a new
-/// one.
+/// Name and version of the schema. The version is raised when a field or event is removed or
+/// changes its meaning, not for a new one.
 const SCHEMA: &str = "nicstripe-bench-event/1";
 
 #[cfg(test)]

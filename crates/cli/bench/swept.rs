@@ -1,4 +1,4 @@
-//! Results of sweeps for a terminal: one line with the conclusions each, followed by the points.
+//! Sweeps of a bench as text: one line with the conclusions, followed by the measured points.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,8 +14,7 @@ use super::{
 };
 use crate::table::aligned_rows;
 
-/// Returns the lines of all sweeps in a report, with the ranges of their points if the terminal is
-/// wide.
+/// Returns the lines of all sweeps in a report. On a wide terminal, points have ranges.
 pub(crate) fn lines(reading: Reading<'_>, wide: bool) -> Vec<String> {
     reading
         .report
@@ -25,7 +24,7 @@ pub(crate) fn lines(reading: Reading<'_>, wide: bool) -> Vec<String> {
         .collect()
 }
 
-/// Returns the conclusions of a sweep.
+/// Returns the conclusions of a sweep as one line.
 fn found(reading: Reading<'_>, sweep: &Sweep) -> String {
     let dropouts: Vec<String> = sweep
         .points
@@ -74,7 +73,8 @@ fn found(reading: Reading<'_>, sweep: &Sweep) -> String {
     format!("{}{over}: {text}", kind_text(sweep.kind))
 }
 
-/// Returns the points, one per line; for messages a selection, for a grid one line per size.
+/// Returns the measured points of a sweep: one line each, for message sizes a selection, for a grid
+/// one line per buffer size.
 fn points(sweep: &Sweep, wide: bool) -> Vec<String> {
     let unit = unit_of(sweep);
     match sweep.kind {
@@ -122,8 +122,8 @@ fn loads(sweep: &Sweep, unit: RateUnit, wide: bool) -> Vec<String> {
     aligned_rows(&rows)
 }
 
-/// Returns every second power of two, and points with a remark. Other forms of the report have all
-/// sizes.
+/// Returns the lines for message sizes that are powers of four, and for points with a remark. JSON
+/// and HTML have all message sizes.
 fn messages(sweep: &Sweep, unit: RateUnit) -> Vec<String> {
     let is_shown = |point: &&SweepPoint| {
         let is_power_of_4 = point
@@ -184,7 +184,7 @@ fn remark(sweep: &Sweep, point: &SweepPoint) -> &'static str {
     }
 }
 
-/// Returns a size, or a number of connections, as text.
+/// Returns the swept value of a point as text: a size, or a number of connections.
 fn name(kind: SweepKind, bytes: u64) -> String {
     match kind {
         SweepKind::Streams => bytes.to_string(),
@@ -193,7 +193,7 @@ fn name(kind: SweepKind, bytes: u64) -> String {
     }
 }
 
-/// Rates of small messages are too low for Gbit/s.
+/// Returns the unit for the rates of a sweep. Those of small messages are too low for Gbit/s.
 fn unit_of(sweep: &Sweep) -> RateUnit {
     let most = sweep
         .points
@@ -208,7 +208,7 @@ fn unit_of(sweep: &Sweep) -> RateUnit {
     }
 }
 
-/// Formats processor time with three significant digits.
+/// Formats CPU time in seconds with three significant digits.
 fn seconds(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 0.9995 => format!("{seconds:.4}"),
@@ -228,7 +228,7 @@ fn micros(micros: f64) -> String {
     }
 }
 
-/// Normal ends of a sweep, which are not printed.
+/// Reasons for the end of a sweep that are normal and not printed.
 const EXPECTED: [&str; 2] = [
     "all points were measured",
     "the rate does not rise any more",

@@ -1,4 +1,4 @@
-//! The report on a terminal: a table, the conclusions, and a sentence.
+//! Bench report as text: a table, the conclusions, and a sentence.
 
 use std::time::Duration;
 
@@ -18,22 +18,22 @@ use super::{
 };
 use crate::{link_text, quantity::Size, table::aligned_rows};
 
-/// One line and its emphasis.
+/// Line of the printed report, with its colour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Complete text without colours.
+    /// Text of the line without colour codes.
     pub(crate) text: String,
-    /// Meaning of the colour.
+    /// Reason for the colour of the line.
     pub(crate) mood: Mood,
 }
 
-/// Emphasis of a line.
+/// Assessment of a line, which determines its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
     Plain,
-    /// Everything is at its best.
+    /// The cables are the bottleneck, or the rates are higher than the baseline's.
     Good,
-    /// Something is wrong.
+    /// The line reports a problem.
     Bad,
 }
 
@@ -45,7 +45,7 @@ impl Line {
         }
     }
 
-    /// Returns the line with its colour; the printer strips it if colours are off.
+    /// Returns the text with colour codes. The printer strips them if colours are off.
     pub(crate) fn styled(&self) -> String {
         let style = match self.mood {
             Mood::Plain => return self.text.clone(),
@@ -56,8 +56,8 @@ impl Line {
     }
 }
 
-/// Returns all lines: the table, the conclusions, and the sentence last. A narrow terminal gets no
-/// ranges.
+/// Returns the report as lines: the table, the conclusions, and the sentence last. Below [`WIDE`]
+/// columns, rates have no ranges.
 pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     let reading = Reading::of(report);
     let wide = columns.is_none_or(|columns| columns >= WIDE);
@@ -102,7 +102,7 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     }
 }
 
-/// Wraps a line between its parts or words, unless it is a row of a table.
+/// Wraps a line at its separators or words. A row of the table stays whole.
 fn folded(line: Line, columns: usize) -> Vec<Line> {
     let Line { text, mood } = line;
     if text.chars().count() <= columns || text.starts_with("  ") {
@@ -122,7 +122,7 @@ fn folded(line: Line, columns: usize) -> Vec<Line> {
     lines.into_iter().map(|text| Line { text, mood }).collect()
 }
 
-/// Returns the total in one line, for `--quiet` output.
+/// Returns the total rate in one line, for `--quiet`.
 pub(crate) fn total_line(report: &BenchReport) -> String {
     let reading = Reading::of(report);
     let Some((phase, total)) = reading.whole_phases().next() else {
@@ -188,7 +188,7 @@ fn mtu(link: &BenchLink) -> Option<u32> {
     })
 }
 
-/// Returns the rows of the links, of the total, and of the other loads of all links.
+/// Returns the rows of the links, of the total, and of the other phases that load all links.
 fn table(reading: Reading<'_>, wide: bool, narrow: bool) -> Vec<Line> {
     let report = reading.report;
     if report.links.is_empty() {
@@ -319,7 +319,7 @@ fn total_row(reading: Reading<'_>, phase: Phase, name: &str, wide: bool) -> Vec<
     ]
 }
 
-/// Formats a median, and its range on a wide terminal; equally wide in all rows, so that the
+/// Formats a median, with its range on a wide terminal. All cells are equally wide, so that the
 /// decimal points are aligned.
 fn cell(reading: Reading<'_>, spread: Option<Spread>, wide: bool) -> String {
     spread.map_or_else(unknown, |spread| {
@@ -341,7 +341,7 @@ fn cell_of(reading: Reading<'_>, bps: u64, range: &str, wide: bool) -> String {
     }
 }
 
-/// Returns true if any load was repeated.
+/// Returns true if any load of the report was repeated.
 fn has_ranges(reading: Reading<'_>) -> bool {
     reading.report.runs.iter().any(|run| run.repeat > 1)
 }
@@ -354,7 +354,7 @@ fn resent(bytes: u64, part: f64) -> String {
     }
 }
 
-/// Returns the totals in bytes per second, SI units first.
+/// Returns the total rates in bytes per second, SI units first.
 fn in_bytes(reading: Reading<'_>) -> Option<String> {
     let totals: Vec<String> = reading
         .whole_phases()
@@ -403,7 +403,7 @@ fn processors(reading: Reading<'_>) -> Option<String> {
     Some(format!("processor per Gbit, whole machine: {parts}"))
 }
 
-/// Returns the name of a sweep.
+/// Returns the name of a sweep, for users.
 pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
     match kind {
         SweepKind::Message => "message sizes",
@@ -414,7 +414,8 @@ pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
     }
 }
 
-/// Formats the disk measurement; file systems and ranges only on a wide terminal.
+/// Formats the disk measurement as one line. File systems and ranges appear only on a wide
+/// terminal.
 fn disk_line(disk: &DiskReport, wide: bool) -> String {
     let stages = [
         ("read", disk.read),
@@ -458,8 +459,8 @@ fn disk_line(disk: &DiskReport, wide: bool) -> String {
     )
 }
 
-/// Returns warnings about misrouted links. They come first, because their other numbers are of
-/// another link.
+/// Returns warnings about links whose packets took another interface. They come first, because the
+/// rates of such a link are those of another one.
 fn unverified(reading: Reading<'_>) -> Vec<Line> {
     let astray = reading
         .report
@@ -507,19 +508,19 @@ fn unknown() -> String {
     "?".to_owned()
 }
 
-/// Index of the column omitted if no link was measured alone.
+/// Index of the table column that is omitted if no link was measured alone.
 const ALONE: usize = 1;
 
-/// Index of the column omitted on a narrow terminal.
+/// Index of the table column with round-trip times, which a narrow terminal omits.
 const ROUND_TRIPS: usize = 5;
 
-/// Columns of the table with round-trip times.
+/// Minimum columns of a terminal for a table with round-trip times.
 const ROUND_TRIPS_FROM: usize = 90;
 
-/// Columns of the table with ranges.
+/// Minimum columns of a terminal for a table with ranges.
 const WIDE: usize = 120;
 
-/// Width of `[1144.1..1150.0]`.
+/// Width of a range such as `[1144.1..1150.0]`, in columns.
 const RANGE: usize = 16;
 
 const GOOD: Style = AnsiColor::Green.on_default();

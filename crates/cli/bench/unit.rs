@@ -1,10 +1,10 @@
-//! Units of printed rates: one unit per column or axis.
+//! Units of printed rates. All rates of a column or axis have the same.
 
 use std::time::Duration;
 
 use nicstripe::bench::Spread;
 
-/// Unit of all rates of one table or page.
+/// Unit of all rates in one table or page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RateUnit {
     Megabits,
@@ -12,7 +12,7 @@ pub(crate) enum RateUnit {
 }
 
 impl RateUnit {
-    /// Returns the unit for a maximum rate in bits per second.
+    /// Returns the unit for rates up to `most_bps`, in bits per second.
     pub(crate) fn for_most(most_bps: u64) -> Self {
         if most_bps < GIGABITS_FROM {
             Self::Megabits
@@ -28,12 +28,12 @@ impl RateUnit {
         }
     }
 
-    /// Converts a rate to this unit.
+    /// Converts a rate in bits per second to this unit.
     pub(crate) fn of(self, bps: u64) -> f64 {
         bps as f64 / self.bits()
     }
 
-    /// Returns the bits per second of one unit.
+    /// Returns the number of bits per second in one unit.
     pub(crate) fn bits(self) -> f64 {
         match self {
             Self::Megabits => 1e6,
@@ -41,7 +41,7 @@ impl RateUnit {
         }
     }
 
-    /// Formats a rate without the unit.
+    /// Formats a rate in bits per second as a number in this unit.
     pub(crate) fn text(self, bps: u64) -> String {
         match self {
             Self::Megabits => format!("{:.1}", self.of(bps)),
@@ -75,7 +75,7 @@ pub(crate) fn bytes_a_second(bps: u64) -> String {
     }
 }
 
-/// Formats a share: `69.8 %`.
+/// Formats a share of 1 in per cent: `69.8 %`.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
@@ -90,7 +90,7 @@ pub(crate) fn milliseconds(micros: f64) -> String {
     }
 }
 
-/// Formats a requested size, usually a power of two: `64 KiB`, `1448 B`, `1.5 MiB`.
+/// Formats a size in bytes, usually a power of two: `64 KiB`, `1448 B`, `1.5 MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -108,12 +108,13 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// Formats a requested time: `10 s`, `0.5 s`.
+/// Formats a duration in seconds: `10 s`, `0.5 s`.
 pub(crate) fn time(time: Duration) -> String {
     format!("{} s", (time.as_secs_f64() * 100.0).round() / 100.0)
 }
 
-/// Bits per second: 10 Gbit/s. More than four digits before the point are hard to read.
+/// Rate in bits per second from which rates are printed in Gbit/s: 10 Gbit/s. In Mbit/s they would
+/// have more than four digits before the point.
 const GIGABITS_FROM: u64 = 10_000_000_000;
 const MIB: f64 = 1_048_576.0;
 

@@ -1,4 +1,4 @@
-//! Comparison of two reports side by side.
+//! Two bench reports side by side, as text.
 
 use nicstripe::bench::{BenchReport, Spread};
 
@@ -8,7 +8,8 @@ use super::{
 };
 use crate::table::aligned;
 
-/// Returns the values of both reports, the earlier first; a missing value is a question mark.
+/// Returns the values of two reports as lines, the earlier first. A missing value is a question
+/// mark.
 pub(crate) fn lines(before: &BenchReport, after: &BenchReport) -> Vec<String> {
     let (one, other) = (Reading::of(before), Reading::of(after));
     let unit = if one.unit == RateUnit::Gigabits {
@@ -99,7 +100,7 @@ pub(crate) fn lines(before: &BenchReport, after: &BenchReport) -> Vec<String> {
     aligned(&rows)
 }
 
-/// A value in both reports.
+/// Value of the earlier and the later report.
 struct Pair {
     name: String,
     before: Option<f64>,

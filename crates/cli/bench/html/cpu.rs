@@ -1,12 +1,12 @@
-//! Chart of the processor time per gigabit at both ends.
+//! Chart of the CPU time per gigabit at both machines.
 
 use nicstripe::bench::{Phase, SweepKind};
 
 use super::svg::{Anchor, Scale, Svg, WIDTH, tick_text, ticks};
 use crate::bench::reading::{Reading, phase_text};
 
-/// Draws the processor time per gigabit at both ends for each load of all links, and for each
-/// measured packet size.
+/// Draws the CPU time per gigabit at both machines, for each phase that loads all links and for
+/// each measured packet size.
 pub(super) fn draw(reading: Reading<'_>) -> Option<String> {
     let mut bars = loads(reading);
     bars.extend(packets(reading));
@@ -49,7 +49,7 @@ pub(super) fn draw(reading: Reading<'_>) -> Option<String> {
     Some(svg.finish("Processor time per gigabit"))
 }
 
-/// A bar with seconds per gigabit, each with its CSS class.
+/// Bar of the chart: CPU seconds per gigabit, each with the CSS class of its part.
 struct Bar {
     name: String,
     parts: Vec<(&'static str, f64)>,
@@ -96,7 +96,7 @@ fn loads(reading: Reading<'_>) -> Vec<Bar> {
         .collect()
 }
 
-/// Both ends together, because a sweep has only their sum.
+/// Returns one bar per packet size. It adds both machines, because a sweep has only their sum.
 fn packets(reading: Reading<'_>) -> Vec<Bar> {
     let sweeps = reading
         .report
@@ -116,7 +116,7 @@ fn packets(reading: Reading<'_>) -> Vec<Bar> {
         .collect()
 }
 
-/// CSS classes of the time in user space, kernel and interrupts.
+/// CSS classes for CPU time in user space, kernel and interrupts.
 const KINDS: [&str; 3] = ["fill c1", "pale c1", "hollow c1"];
 const TOP: f64 = 24.0;
 const NAME: f64 = 19.0;

@@ -1,11 +1,12 @@
-//! Charts of sweeps over one parameter: rate over size.
+//! Charts of sweeps over one parameter, with the rate over the swept size.
 
 use nicstripe::bench::{Sweep, SweepKind, SweepPoint};
 
 use super::svg::{Anchor, Scale, Svg, WIDTH, text_width, tick_text, ticks};
 use crate::bench::{reading::Reading, unit::size};
 
-/// Draws a sweep of messages, buffers, connections or packets; `None` without points.
+/// Draws a sweep of message sizes, buffer sizes, connections or packet sizes; `None` without
+/// points.
 pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     let points: Vec<(u64, &SweepPoint)> = sweep
         .points
@@ -52,7 +53,7 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     Some(svg.finish(&format!("Rate by {}", axis_text(sweep.kind))))
 }
 
-/// Returns the label of the axis.
+/// Returns the label of the horizontal axis.
 fn axis_text(kind: SweepKind) -> &'static str {
     match kind {
         SweepKind::Message => "message size, bytes",
@@ -70,7 +71,7 @@ fn label(kind: SweepKind, value: u64) -> String {
     }
 }
 
-/// Writes the sizes that fit below the axis: the powers of two, or all if they are few.
+/// Writes the sizes that fit below the axis: powers of two, or all sizes if they are few.
 fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: Chart) {
     let mut values: Vec<u64> = points.iter().map(|(size, _)| *size).collect();
     values.sort_unstable();

@@ -1,10 +1,10 @@
-//! Chart of the stages of a copy as a pipe, whose width is the rate of each stage.
+//! Chart of the stages of a copy, drawn as a pipe whose width is the rate of each stage.
 
 use nicstripe::bench::{DiskReport, Spread};
 
 use super::svg::{Anchor, Svg, WIDTH};
 
-/// Draws the measured stages; `None` if there are none.
+/// Draws the stages of the disk measurement; `None` if none was measured.
 pub(super) fn draw(disk: &DiskReport, names: [String; 3]) -> Option<String> {
     let stages = [
         ("read", disk.read),

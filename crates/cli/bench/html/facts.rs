@@ -1,4 +1,4 @@
-//! Tables of both machines and their interfaces.
+//! HTML tables of both machines and their interfaces.
 
 use nicstripe::bench::{BenchLink, HostFacts, InterfaceFacts};
 use nicstripe::{BitRate, escaped};
@@ -6,7 +6,7 @@ use nicstripe::{BitRate, escaped};
 use super::svg::escape;
 use crate::bench::{reading::Reading, unit::size};
 
-/// Writes the properties of both machines side by side; unknown ones have no row.
+/// Writes the properties of both machines side by side. Unknown properties have no row.
 pub(super) fn hosts(reading: Reading<'_>) -> String {
     let hosts = &reading.report.hosts;
     let versions = &reading.report.versions;
@@ -27,7 +27,7 @@ pub(super) fn hosts(reading: Reading<'_>) -> String {
     table(["", &ours, &theirs], rows)
 }
 
-/// Writes the properties of the interfaces, one row per end.
+/// Writes the properties of the interfaces, one row per interface of a link.
 pub(super) fn interfaces(reading: Reading<'_>) -> String {
     let [ours, theirs] = reading.machines();
     let mut html = String::from(

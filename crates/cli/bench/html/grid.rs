@@ -1,11 +1,12 @@
-//! Charts of sweeps over two parameters: one cell per buffer size and number of connections.
+//! Charts of sweeps over two parameters, with one cell per buffer size and number of connections.
 
 use nicstripe::bench::{Sweep, SweepPoint};
 
 use super::svg::{Anchor, Svg, WIDTH};
 use crate::bench::{reading::Reading, unit::size};
 
-/// Draws a grid, with frames around the best tenth; `None` without points.
+/// Draws the grid of a sweep, with frames around the best tenth of its cells; `None` without
+/// points.
 pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     let mut columns: Vec<u64> = sweep.points.iter().map(column).collect();
     let mut rows: Vec<u32> = sweep.points.iter().map(row).collect();
@@ -82,7 +83,7 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     Some(svg.finish("Rates by buffer and number of connections"))
 }
 
-/// Returns the buffer of a point; the kernel's own setting sorts first.
+/// Returns the buffer size of a point in bytes. The kernel's own size is 0 and sorts first.
 fn column(point: &SweepPoint) -> u64 {
     point.size.unwrap_or(OWN)
 }
@@ -91,7 +92,7 @@ fn row(point: &SweepPoint) -> u32 {
     point.streams.unwrap_or(1)
 }
 
-/// Draws a cell as a bar whose height is the rate, so that it is readable without colours and on
+/// Draws a cell with a bar as high as its rate, so that it is readable without colours and on
 /// paper.
 fn cell(svg: &mut Svg, area: [f64; 4], part: f64, text: &str) {
     let [x, y, width, height] = area;
@@ -109,7 +110,7 @@ fn cell(svg: &mut Svg, area: [f64; 4], part: f64, text: &str) {
     );
 }
 
-/// Returns the lowest rate within the best tenth of the points.
+/// Returns the lowest rate in the best tenth of the points, in bits per second.
 fn best_tenth(sweep: &Sweep) -> Option<u64> {
     let mut rates: Vec<u64> = sweep
         .points
@@ -120,7 +121,7 @@ fn best_tenth(sweep: &Sweep) -> Option<u64> {
     rates.get(rates.len().div_ceil(10).checked_sub(1)?).copied()
 }
 
-/// Stands for the kernel's own buffer size, since no buffer has 0 bytes.
+/// Key of the kernel's own buffer size, since no requested buffer has 0 bytes.
 const OWN: u64 = 0;
 const LEFT: f64 = 48.0;
 const TOP: f64 = 20.0;

@@ -1,4 +1,4 @@
-//! Bar charts of links: the total versus the theoretical rate, each link alone and together, and
+//! Bar charts of links: the total and the theoretical rate, each link alone and together, and
 //! round-trip times.
 
 use nicstripe::bench::{BenchLink, Phase, Spread};
@@ -12,7 +12,7 @@ use crate::bench::{
     unit::{milliseconds, percent},
 };
 
-/// Draws the total of all links, stacked from their shares, with a mark at the theoretical rate.
+/// Draws the total rate of a phase, stacked by link, with a mark at the theoretical rate.
 pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
     let total = reading.total(phase)?;
     let ways = if phase == Phase::Both { 2 } else { 1 };
@@ -62,7 +62,8 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
     Some(svg.finish("All links together versus theory"))
 }
 
-/// Draws each link alone and in each load of all, with a mark at its theoretical rate.
+/// Draws the rates of each link, alone and in each phase that loads all, with a mark at its
+/// theoretical rate.
 pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
     let report = reading.report;
     let phases: Vec<Phase> = reading.whole_phases().map(|(phase, _)| phase).collect();
@@ -161,7 +162,8 @@ fn bars(reading: Reading<'_>, link: &BenchLink, phases: &[Phase]) -> Vec<Bar> {
         .collect()
 }
 
-/// Returns the mean per direction, since the sum of both would exceed the theoretical rate of one.
+/// Returns the mean rate per direction. The sum of both directions would exceed the theoretical
+/// rate of one.
 fn halved(spread: Spread, ways: u64) -> Spread {
     let Spread {
         median_bps,
@@ -218,7 +220,7 @@ fn rate_bar(
     );
 }
 
-/// Draws round-trip times without and under load, on a logarithmic scale.
+/// Draws the round-trip times of each link with and without load, on a logarithmic scale.
 pub(super) fn round_trips(reading: Reading<'_>) -> Option<String> {
     let trips: Vec<(&BenchLink, Vec<Trip>)> = reading
         .report
@@ -284,7 +286,7 @@ pub(super) fn round_trips(reading: Reading<'_>) -> Option<String> {
     Some(svg.finish("Round trips per link, idle and loaded"))
 }
 
-/// Round-trip times in microseconds.
+/// Round-trip times of a link in microseconds, with or without load.
 struct Trip {
     name: &'static str,
     class: &'static str,
@@ -356,7 +358,7 @@ fn draw_trip(svg: &mut Svg, link: &BenchLink, trip: &Trip, y: f64, scale: Scale)
     }
 }
 
-/// Returns the rows of the table below the bars, the head first.
+/// Returns the rows of the table below the bars, with the header first.
 pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
     let unknown = || "?".to_owned();
     let rate = |spread: Option<Spread>| {
@@ -421,7 +423,7 @@ pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
     rows
 }
 
-/// Widths of the label before a bar and the number after it.
+/// Widths of the label before a bar and of the number after it, in units of the drawing.
 const LABEL: f64 = 104.0;
 const VALUE: f64 = 58.0;
 const NAME: f64 = 20.0;

@@ -1,4 +1,4 @@
-//! The report as a self-contained HTML page: no script, no network access, printable.
+//! Bench report as a self-contained HTML page: no script, no network access, printable.
 //!
 //! [`page`] assembles the parts; `svg` has shapes, scales and axes; each other file draws one or
 //! two parts. Parts without data are omitted.
@@ -62,7 +62,7 @@ pub(crate) fn page(report: &BenchReport) -> String {
     html
 }
 
-/// Renders the sentence and the total next to the theoretical rate.
+/// Renders the head of the page: the conclusion, and the total next to the theoretical rate.
 fn head(reading: Reading<'_>) -> String {
     let report = reading.report;
     let [ours, theirs] = reading.machines();
@@ -220,7 +220,7 @@ fn over_time(reading: Reading<'_>) -> String {
     }
 }
 
-/// Renders the colours of the links, because thin areas have no space for a name.
+/// Renders a legend of the link colours, because thin areas of a chart have no space for a name.
 fn legend(reading: Reading<'_>, run: &Run) -> String {
     let linked = timeline::linked(reading, run);
     let entries: Vec<(String, String)> = linked
@@ -427,7 +427,7 @@ fn machines(reading: Reading<'_>) -> String {
     section("Both machines", "all", &body)
 }
 
-/// Embeds the JSON document, so that the page can be compared with later ones.
+/// Embeds the report as JSON, so that the page can serve as a baseline.
 fn raw(reading: Reading<'_>) -> String {
     let Ok(json) = serde_json::to_string(reading.report) else {
         return String::new();
@@ -453,7 +453,7 @@ fn figure(drawing: &str, caption: &str) -> String {
     )
 }
 
-/// Renders a table with a head and, in the last row, a total.
+/// Renders a table. The first row is its header and the last one a total.
 fn table(rows: &[Vec<String>]) -> String {
     let mut html = String::from("<table>");
     for (index, row) in rows.iter().enumerate() {
@@ -472,7 +472,7 @@ fn table(rows: &[Vec<String>]) -> String {
     html
 }
 
-/// Adds a capital and a full stop to a text without them.
+/// Turns a text into a sentence with a capital and a full stop; `None` if it is empty.
 fn sentence(text: &str) -> Option<String> {
     let text = printable(text.as_bytes());
     let text = text.trim_end_matches('.');
@@ -493,12 +493,12 @@ fn lower(text: &str) -> String {
     })
 }
 
-/// Returns the CSS class of a link's colour; six colours repeat.
+/// Returns the CSS class for the colour of a link. There are six colours, which repeat.
 pub(super) fn colour(link: &BenchLink) -> String {
     colour_of(link.id)
 }
 
-/// Like [`colour`], by the link's number.
+/// Like [`colour`], by the ID of the link in the report.
 pub(super) fn colour_of(link: u32) -> String {
     format!("c{}", link.saturating_sub(1) % 6 + 1)
 }

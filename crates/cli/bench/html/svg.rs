@@ -2,11 +2,11 @@
 
 use std::fmt::{Display, Write as _};
 
-/// Width of every drawing in its own units. Text has 13 of them, so that it is readable in a
+/// Width of every drawing in its own units. Text is 13 units high, so that it is readable in a
 /// drawing of 400 pixels.
 pub(super) const WIDTH: f64 = 480.0;
 
-/// A drawing under construction.
+/// SVG drawing under construction.
 #[derive(Debug)]
 pub(super) struct Svg {
     height: f64,
@@ -21,7 +21,7 @@ pub(super) enum Anchor {
 }
 
 impl Svg {
-    /// Starts a drawing of this height.
+    /// Starts a drawing of this height, in units of the drawing.
     pub(super) fn new(height: f64) -> Self {
         Self {
             height,
@@ -29,7 +29,7 @@ impl Svg {
         }
     }
 
-    /// Returns the drawing; the label is for screen readers.
+    /// Returns the drawing as an SVG element. `label` is its text for screen readers.
     pub(super) fn finish(self, label: &str) -> String {
         let (height, body, label) = (self.height, self.body, escape(label));
         format!(
@@ -37,7 +37,7 @@ impl Svg {
         )
     }
 
-    /// Draws a rectangle; the note is its tooltip.
+    /// Draws a rectangle with the tooltip `note`. `area` is x, y, width, height.
     pub(super) fn rect(&mut self, class: &str, area: [f64; 4], note: &str) {
         let [x, y, width, height] = area;
         let (width, height) = (width.max(0.0), height.max(0.0));
@@ -96,8 +96,7 @@ impl Svg {
         );
     }
 
-    /// Draws the legend from left to right, in as many lines as needed, and returns the bottom of
-    /// the last.
+    /// Draws a legend in as many lines as needed, and returns the y coordinate of its bottom.
     pub(super) fn legend(&mut self, y: f64, entries: &[(String, String)]) -> f64 {
         let (mut x, mut y) = (0.0, y);
         for (class, text) in entries {
@@ -152,7 +151,7 @@ impl Scale {
         }
     }
 
-    /// Returns the coordinate of a value, clamped to the scale.
+    /// Returns the coordinate of a value. A value outside the scale gets the nearest end.
     pub(super) fn place(self, value: f64) -> f64 {
         let value = if self.logarithmic {
             value.max(f64::MIN_POSITIVE).ln()
@@ -164,7 +163,7 @@ impl Scale {
     }
 }
 
-/// Returns round values from 0 to the greatest, in at most `most` steps.
+/// Returns round values for axis ticks, from 0 to `greatest` in at most `most` steps.
 pub(super) fn ticks(greatest: f64, most: u32) -> Vec<f64> {
     if !(greatest.is_finite() && greatest > 0.0) {
         return vec![0.0];
@@ -189,18 +188,19 @@ pub(super) fn decades(least: f64, greatest: f64) -> Vec<f64> {
         .collect()
 }
 
-/// Formats a tick without trailing zeros.
+/// Formats the value at a tick without trailing zeros.
 pub(super) fn tick_text(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Estimates the width of a bold text of 13 units.
+/// Estimates the width of bold text that is 13 units high, in units of the drawing.
 pub(super) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 8.2
 }
 
-/// Escapes text for HTML. The caller has replaced unprintable characters with `escaped`.
+/// Escapes text for HTML. The caller must have replaced unprintable characters by
+/// `nicstripe::escaped`.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

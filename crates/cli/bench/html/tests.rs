@@ -1,4 +1,4 @@
-//! Tests that apply to every page.
+//! Tests of whole HTML pages.
 
 use std::{fs, path::PathBuf};
 
@@ -182,8 +182,8 @@ fn numbers_that_make_no_sense_are_drawn_without_a_panic() {
     page(&report);
 }
 
-/// Writes the pages, and the tables of a narrow and a wide terminal, to a folder, to view them in a
-/// browser.
+/// Writes the HTML pages, and the tables of a narrow and a wide terminal, to a directory for
+/// viewing.
 #[test]
 #[ignore = "for people: NICSTRIPE_BENCH_PAGES=DIR cargo test pages_can -- --ignored"]
 fn pages_can_be_looked_at() {
@@ -206,7 +206,7 @@ fn pages_can_be_looked_at() {
     }
 }
 
-/// Returns an error for an element that is not closed, or closed in the wrong order.
+/// Returns an error if an HTML element is not closed, or closed in the wrong order.
 fn balanced(page: &str) -> Result<(), String> {
     let mut open: Vec<&str> = Vec::new();
     for part in page.split('<').skip(1) {

@@ -1,4 +1,4 @@
-//! Chart of one load over time: stacked links, retransmissions, and silent links.
+//! Chart of one load over time: rates stacked by link, retransmissions, and links without traffic.
 
 use nicstripe::bench::{BenchLink, Direction, Interval, Phase, Run};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::bench::reading::Reading;
 
-/// Draws one direction of a load.
+/// Draws one direction of a run over time.
 pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Direction) -> Option<String> {
     let intervals: Vec<&Interval> = run
         .intervals
@@ -61,7 +61,7 @@ pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Direction) -> Option<St
     Some(svg.finish(&format!("Rate over time, in {}", unit.name())))
 }
 
-/// Returns the caption of the drawn load.
+/// Returns the caption for the chart of a run.
 pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Direction) -> String {
     let [ours, theirs] = reading.machines();
     let (from, to) = if way == Direction::ToDaemon {
@@ -91,7 +91,7 @@ pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Direction) -> String
     )
 }
 
-/// Returns the links of a run, for the legend.
+/// Returns the links that a run loaded, for the legend.
 pub(super) fn linked<'a>(reading: Reading<'a>, run: &Run) -> Vec<&'a BenchLink> {
     let is_there = |link: &&BenchLink| run.flows.iter().any(|flow| flow.link == link.id);
     reading.report.links.iter().filter(is_there).collect()
@@ -135,7 +135,7 @@ fn axes(svg: &mut Svg, chart: &Chart<'_>, most: f64, seconds: f64, below: f64) {
     svg.text("soft", [WIDTH, below + 31.0], Anchor::End, "seconds");
 }
 
-/// Marks the warm-up, which does not count.
+/// Marks the warm-up at the start of a load, which results exclude.
 fn warm_up(svg: &mut Svg, reading: Reading<'_>, chart: &Chart<'_>, seconds: f64) {
     let warm_up = (reading.report.plan.warm_up_ms as f64 / 1e3).min(seconds);
     if warm_up > 0.0 {
@@ -167,7 +167,7 @@ fn warm_up(svg: &mut Svg, reading: Reading<'_>, chart: &Chart<'_>, seconds: f64)
     }
 }
 
-/// The load with its scales.
+/// Intervals of one run, with the scales of the chart.
 struct Chart<'a> {
     x: Scale,
     y: Scale,
@@ -177,7 +177,7 @@ struct Chart<'a> {
 }
 
 impl Chart<'_> {
-    /// Draws one area per link, stacked, in steps of the true interval length.
+    /// Draws one area per link, stacked. Each step is as wide as its interval was long.
     fn stack(&self, svg: &mut Svg, reading: Reading<'_>) {
         for position in 0..self.links.len() {
             let up_to = |interval: &Interval, count: usize| {
@@ -207,7 +207,7 @@ impl Chart<'_> {
         self.silences(svg);
     }
 
-    /// Marks intervals in which a started link carried nothing.
+    /// Marks intervals in which a link carried nothing after it had started.
     fn silences(&self, svg: &mut Svg) {
         for (position, _) in self.links.iter().enumerate() {
             let begun = |interval: &&&Interval| {
@@ -229,7 +229,7 @@ impl Chart<'_> {
         }
     }
 
-    /// Returns the positions of links that retransmitted.
+    /// Returns the positions of links that retransmitted in the run.
     fn strips(&self) -> Vec<usize> {
         let again = |position: &usize| {
             self.intervals.iter().any(|interval| {
@@ -242,7 +242,7 @@ impl Chart<'_> {
         (0..self.links.len()).filter(again).collect()
     }
 
-    /// Draws a stroke for each interval with retransmissions of a link; its height is the amount.
+    /// Draws the retransmissions of a link: a stroke per interval, as high as the bytes.
     fn strip(&self, svg: &mut Svg, position: usize, y: f64) {
         let again = |interval: &Interval| {
             interval
@@ -279,7 +279,7 @@ impl Chart<'_> {
     }
 }
 
-/// Returns the middle of an area: its coordinate and its height there.
+/// Returns a point in the middle of an area, and the height of the area there.
 fn middle_of(upper: &[[f64; 2]], lower: &[[f64; 2]]) -> (f64, f64) {
     match (upper.get(upper.len() / 2), lower.get(lower.len() / 2)) {
         (Some([_, top]), Some([_, bottom])) => ((top + bottom) / 2.0, bottom - top),
@@ -287,7 +287,7 @@ fn middle_of(upper: &[[f64; 2]], lower: &[[f64; 2]]) -> (f64, f64) {
     }
 }
 
-/// Maximum of the scale relative to the theoretical rate.
+/// Top of the rate axis, as a multiple of the theoretical rate.
 const MOST_OF_THEORY: f64 = 1.2;
 
 const LEFT: f64 = 52.0;
