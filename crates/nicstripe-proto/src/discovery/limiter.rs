@@ -1,4 +1,4 @@
-//! Rate limits for costly work on behalf of unauthenticated sources.
+//! Rate limits for costly work that unauthenticated hosts can cause.
 
 use std::{
     net::Ipv6Addr,
@@ -8,16 +8,16 @@ use std::{
 /// Token bucket: a budget that refills at a constant rate.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
-    /// Capacity in tokens.
+    /// Maximum number of tokens.
     burst: f64,
     per_second: f64,
     tokens: f64,
-    /// Time at which `tokens` was computed.
+    /// Time at which `tokens` was last updated.
     at: Instant,
 }
 
 impl TokenBucket {
-    /// Returns a full bucket of `burst` tokens that refills by `per_second`.
+    /// Returns a full bucket of `burst` tokens that refills at `per_second` tokens a second.
     pub fn new(burst: u32, per_second: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self {
@@ -28,7 +28,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes a token; returns false if none is left.
+    /// Removes a token from the bucket. Returns false if fewer than one is left.
     pub fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
         let there = self.tokens >= 1.0;
@@ -38,7 +38,7 @@ impl TokenBucket {
         there
     }
 
-    /// Returns the time until a token is available, zero if one is.
+    /// Returns the time until a token is available; zero if one is available now.
     pub fn wait(&mut self, now: Instant) -> Duration {
         self.refill(now);
         Duration::try_from_secs_f64(((1.0 - self.tokens) / self.per_second).max(0.0))
@@ -64,12 +64,12 @@ impl TokenBucket {
 #[derive(Debug)]
 pub struct Limiter {
     total: TokenBucket,
-    /// Budgets of at most [`MOST_SOURCES`] sources.
+    /// Token bucket of each recent source, at most [`MOST_SOURCES`].
     sources: Vec<(Ipv6Addr, TokenBucket)>,
 }
 
 impl Limiter {
-    /// Returns a limiter with a full budget.
+    /// Returns a limiter with full token buckets.
     pub fn new(now: Instant) -> Self {
         Self {
             total: TokenBucket::new(TOTAL_BURST, TOTAL_PER_SECOND, now),
@@ -77,7 +77,8 @@ impl Limiter {
         }
     }
 
-    /// Charges one request of `source`; returns true if it is admitted.
+    /// Charges one request of `source`. Returns false if a limit is exceeded, so that the request
+    /// must be dropped.
     pub fn admit(&mut self, source: Ipv6Addr, now: Instant) -> bool {
         // Otherwise a flood of addresses would fill the table as well.
         if !self.total.wait(now).is_zero() {
@@ -93,8 +94,8 @@ impl Limiter {
             && self.total.take(now)
     }
 
-    /// Returns the index of a source. A new source evicts those with a full budget from a full
-    /// table; returns `None` if there are none.
+    /// Returns the index of a source in the table, after adding a new one. If the table is full,
+    /// removes sources with a full bucket first, and returns `None` if there are none.
     fn position(&mut self, source: Ipv6Addr, now: Instant) -> Option<usize> {
         if let Some(known) = self
             .sources
@@ -118,18 +119,18 @@ impl Limiter {
     }
 }
 
-/// A source asks three questions in the first second and one per second afterwards; several
-/// processes may ask at once.
+/// Token bucket of one source, in questions. A client asks three in the first second and one per
+/// second afterwards; several processes may ask at once.
 const SOURCE_BURST: u32 = 12;
 const SOURCE_PER_SECOND: u32 = 4;
 
-/// A signature check and a new signature take about 0.2 ms of one core; 64 per second are 1.3 % of
-/// it.
+/// Token bucket of all sources together, in questions. A signature check and a new signature take
+/// about 0.2 ms of one core; 64 per second are 1.3 % of it.
 const TOTAL_BURST: u32 = 128;
 const TOTAL_PER_SECOND: u32 = 64;
 
-/// Most sources in the table: about 18 KiB of memory. The total limit admits no more within the 3 s
-/// after which a source is forgotten.
+/// Maximum number of sources in the table: about 18 KiB of memory. The total limit admits no more
+/// within the 3 s after which a source is forgotten.
 const MOST_SOURCES: usize = 320;
 
 #[cfg(test)]

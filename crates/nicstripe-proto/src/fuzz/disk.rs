@@ -1,4 +1,4 @@
-//! Fuzz targets for journals after a crash, and for the sets behind them.
+//! Fuzz targets for journals after a crash, and for the sets of chunks and holes behind them.
 
 use super::tape::Tape;
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
     journal::{HEADER_LEN, Header, RECORD_LEN, Record, Replay, Replayed, replay},
 };
 
-/// Replays a journal. The first byte selects if checksums are repaired before, the second is the
-/// length of the pieces read.
+/// Fuzz target: replays a journal in whole and in pieces. The low bits of the first byte select
+/// which checksums are repaired before; the second byte is the length of the pieces.
 pub fn journal(data: &[u8]) {
     let [repair, piece_len, journal @ ..] = data else {
         return;
@@ -95,7 +95,8 @@ fn repair_records(journal: &mut [u8]) {
     }
 }
 
-/// Compares chunk sets with the bits of an integer, and hole maps with the bytes of a file.
+/// Fuzz target: compares chunk sets with the bits of an integer, and hole maps with the bytes of a
+/// file.
 pub fn extents(data: &[u8]) {
     let mut tape = Tape::new(data);
     if tape.is() {
@@ -156,7 +157,7 @@ fn chunks(tape: &mut Tape<'_>) {
     }
 }
 
-/// Returns the bit mask of a range from `base` on, for the first 128 chunks.
+/// Returns the range as a bit mask, whose bit 0 is chunk `base`.
 fn mask_of(range: ChunkRange, base: u64) -> u128 {
     let below = |end: u64| {
         if end - base >= 128 {

@@ -1,4 +1,5 @@
-//! Fuzz target: a session with a hostile peer and an arbitrary driver, disk and connections.
+//! Fuzz target: a session with a hostile peer and arbitrary results of its driver, disk and
+//! connections.
 
 use std::{
     collections::BTreeSet,
@@ -20,8 +21,8 @@ use crate::{
     tree::{TreeMessage, TreeRules},
 };
 
-/// Runs one session. The bytes determine the peer's messages, the fate of connections, and the
-/// order of work.
+/// Fuzz target: runs one session. The input determines the peer's messages, the loss of
+/// connections, and the order of disk work.
 ///
 /// The session must not panic, overflow its timers, or produce output without end. Buffered peer
 /// data must stay within the credit granted, and data sent within the credit received.
@@ -39,22 +40,23 @@ pub fn session(data: &[u8]) {
     victim.fade();
 }
 
-/// Most steps of a run; a step depends only on the few before, so more add nothing.
+/// Maximum number of steps in a run. A step depends only on the few before it, so longer runs find
+/// nothing more.
 const MOST_STEPS: usize = 150;
 
 const PATHS: u16 = 3;
 
-/// Calls after which output counts as endless; 32 chunks of credit per path are the largest legal
-/// burst.
+/// Number of polls after which a session's output counts as endless; 32 chunks of credit per path
+/// are the largest legal burst.
 const MOST_CALLS: usize = 2_000;
 
-/// Credit between the peer and the session on one connection.
+/// Credit of both ends of one connection, in data frames.
 #[derive(Default)]
 struct Connection {
-    /// Data frames permitted by the session, and those that arrived.
+    /// Number of data frames that the session permits to the peer, and that have arrived.
     granted: u64,
     arrived: u64,
-    /// Data frames permitted by the peer, and those begun.
+    /// Number of data frames that the peer permits to the session, and that have begun.
     credit: u64,
     begun: u64,
 }
@@ -64,21 +66,21 @@ struct Victim {
     role: Role,
     now: Instant,
     connections: [Option<Connection>; PATHS as usize],
-    /// Control messages of the peer: the next number, and those that arrived early.
+    /// Next sequence number of the peer's control messages, and those that arrived out of order.
     next: u64,
     early: BTreeSet<u64>,
     /// Number of control messages that the session has sent.
     sent: u64,
-    /// Transfers started by the session's own user.
+    /// Number of transfers started by the session's own user.
     begun: u32,
-    /// Chunks being written, deferred, or being read.
+    /// Chunks being written, chunks deferred by [`Incoming::Later`], and chunks being read.
     writing: Vec<(PathId, DataHeader)>,
     later: Vec<(PathId, DataHeader)>,
     reading: Vec<(PathId, TransferId, ChunkId)>,
-    /// Bodies of the session's control messages; each must decode.
+    /// Encoded control messages of the session; each must decode.
     said: Vec<Vec<u8>>,
     committed: BTreeSet<TransferId>,
-    /// Pending requests of the peer.
+    /// Requests of the peer that are not answered.
     asked: Vec<Ask>,
 }
 
@@ -167,7 +169,7 @@ impl Victim {
         self.session.retire_path(path, PathLoss::Reset, self.now);
     }
 
-    /// Delivers a frame in encoded form, as a connection does.
+    /// Delivers a frame of the peer in encoded form, as a connection does.
     fn hear(&mut self, path: PathId, frame: Frame) {
         if self.connection(path).is_none() {
             return;
@@ -182,7 +184,8 @@ impl Victim {
         self.judge(path, heard);
     }
 
-    /// Closes the connection of a peer that violates the protocol.
+    /// Returns the value of a successful call, or closes the connection on which the peer has
+    /// violated the protocol.
     fn judge<T>(&mut self, path: PathId, result: Result<T, PathError>) -> Option<T> {
         result
             .inspect_err(|error| drop(error.to_string()))
@@ -292,7 +295,8 @@ impl Victim {
         );
     }
 
-    /// Completes some disk work: with success, failure, or a result that contradicts the peer.
+    /// Completes some of the pending disk work: with success, failure, or data that contradicts the
+    /// peer's checksum.
     fn finish_work(&mut self, tape: &mut Tape<'_>) {
         let (what, which) = (tape.below(8), usize::from(tape.byte()));
         if what < 4 && !self.writing.is_empty() {
@@ -322,7 +326,7 @@ impl Victim {
         }
     }
 
-    /// Retries the chunks that were deferred until this write ended.
+    /// Retries the chunks that were deferred until `written` was written.
     fn ask_again(&mut self, written: &DataHeader) {
         let is_same = |header: &DataHeader| {
             (header.transfer, header.chunk) == (written.transfer, written.chunk)
@@ -367,7 +371,7 @@ impl Victim {
         self.session.handle_chunk_flushed(path);
     }
 
-    /// Performs an action of the session's own user.
+    /// Performs an arbitrary call of the session's own user.
     fn use_session(&mut self, tape: &mut Tape<'_>) {
         let transfer = tape.transfer();
         match tape.below(14) {
@@ -464,7 +468,7 @@ impl Victim {
         self.session.get(get);
     }
 
-    /// Returns an offer of a file with a hole or two, or of a pipe.
+    /// Returns an offer of a pipe, or of a file that may have holes.
     fn offer(&mut self, transfer: TransferId, tape: &mut Tape<'_>) -> Offer {
         let kind = [None, Some(OfferKind::Pipe)][usize::from(tape.byte() > 200)];
         let size = if kind.is_none() {
@@ -503,7 +507,8 @@ impl Victim {
         }
     }
 
-    /// Serves the session's events and takes its output until none is left.
+    /// Handles the session's events and takes its output until none is left. Panics if there is no
+    /// end.
     fn settle(&mut self, tape: &mut Tape<'_>) {
         for calls in 0.. {
             assert!(calls < MOST_CALLS, "events without end");
@@ -528,7 +533,8 @@ impl Victim {
         });
     }
 
-    /// Performs part of the pending hash work: a file of many terabytes would never finish.
+    /// Performs a part of the pending hash work: that of a file of many terabytes would never
+    /// finish.
     fn hash_ahead(&mut self, tape: &mut Tape<'_>) {
         for _ in 0..tape.below(6) {
             if let Some((transfer, chunk)) = self.session.poll_hash() {
@@ -657,7 +663,7 @@ impl Victim {
         }
     }
 
-    /// Opens the target of a receiver, or fails.
+    /// Accepts the transfer as its receiver, or fails it.
     fn decide(&mut self, transfer: TransferId, holes: bool, tape: &mut Tape<'_>) {
         if tape.byte() > 230 {
             return self
@@ -684,7 +690,7 @@ impl Victim {
         );
     }
 
-    /// Opens the source of a sender, or fails.
+    /// Offers the source as the transfer's sender, or fails it.
     fn serve(&mut self, transfer: TransferId, tree: bool, tape: &mut Tape<'_>) {
         if tape.byte() > 230 {
             return self.session.fail(failure(
@@ -726,7 +732,7 @@ impl Victim {
         }
     }
 
-    /// Silences the peer for good: time passes, and the session must not spin.
+    /// Ends all input and lets time pass. The session must not produce events in a busy loop.
     fn fade(&mut self) {
         let mut nothing = Tape::new(&[]);
         for _ in 0..8 {

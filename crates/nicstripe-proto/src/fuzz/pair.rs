@@ -17,9 +17,9 @@ use crate::{
     session::failure,
 };
 
-/// Transfers a file of a few chunks between two sessions, in either direction. The bytes determine
-/// the order of deliveries, disconnects (possibly noticed at one end only), reconnects, writes, the
-/// passage of time, and damaged chunks.
+/// Fuzz target: transfers a file of a few chunks between two sessions, in either direction. The
+/// input determines the order of deliveries, disconnects (possibly noticed at one end only),
+/// reconnects, writes, the passage of time, and damaged chunks.
 ///
 /// The committed file must equal the source. Once faults cease, both ends must commit exactly once.
 /// The second bit of the first byte also corrupts frames, like a faulty peer: the file may then
@@ -40,21 +40,21 @@ const MOST_STEPS: usize = 150;
 
 const PATHS: u16 = 2;
 
-/// Rounds without faults until a file of so few chunks must have arrived. Its timers are at most
-/// two seconds, and a round is a tenth.
+/// Number of fault-free rounds of 0.1 s within which the file must have arrived. The longest timer
+/// of a session is two seconds.
 const ROUNDS: usize = 400;
 
 const T: TransferId = TransferId(1);
 
 enum Packet {
     Frame(Vec<u8>),
-    /// Chunk header, and the byte that fills the chunk.
+    /// Header of a chunk, and the byte with which the chunk is filled.
     Chunk(DataHeader, u8),
 }
 
 struct Side {
     session: Session,
-    /// Packets in flight per path; `None` if not connected.
+    /// Packets in flight on each path; `None` if the path is not connected.
     wires: [Option<VecDeque<Packet>>; PATHS as usize],
     writing: Vec<(PathId, DataHeader, u8)>,
     later: Vec<(PathId, DataHeader, u8)>,
@@ -68,7 +68,7 @@ struct Pair {
     now: Instant,
     grid: Grid,
     sender: usize,
-    /// True if frames are corrupted.
+    /// True if the fuzzer also corrupts frames.
     hostile: bool,
 }
 
@@ -177,7 +177,7 @@ impl Pair {
         self.settle();
     }
 
-    /// Disconnects one end; the other notices by silence or by the next connection.
+    /// Disconnects one end. The other notices by silence or by the next connection.
     fn cut(&mut self, side: usize, path: PathId, loss: PathLoss) {
         self.sides[side].wires[usize::from(path.0)] = None;
         self.sides[side]
@@ -185,7 +185,7 @@ impl Pair {
             .handle_path_lost(path, loss, self.now);
     }
 
-    /// Delivers the oldest packet of a path, possibly corrupted.
+    /// Delivers the oldest packet of a path, corrupted if the input says so.
     fn deliver(&mut self, from: usize, path: PathId, tape: Option<&mut Tape<'_>>) {
         let (index, to) = (usize::from(path.0), 1 - from);
         let Some(packet) = self.sides[from].wires[index]
@@ -400,7 +400,7 @@ impl Pair {
         }
     }
 
-    /// Ends all faults: reconnects and delivers everything.
+    /// Ends the faults: reconnects all paths and delivers everything.
     fn finish(&mut self) {
         // A transfer broken by a faulty peer stays unfinished.
         for _ in 0..if self.hostile { 5 } else { ROUNDS } {

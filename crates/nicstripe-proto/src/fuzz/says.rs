@@ -1,4 +1,4 @@
-//! Random messages of a hostile peer: every type, with mostly plausible numbers.
+//! Random messages of a hostile peer: every type, with plausible numbers most of the time.
 
 use super::tape::Tape;
 use crate::{
@@ -43,7 +43,8 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns a data header that the decoder accepts, mostly for a full chunk of 4 KiB.
+    /// Returns the header of a data frame that the decoder accepts, in most cases for a chunk of 4
+    /// KiB.
     pub(super) fn header(&mut self) -> DataHeader {
         let (transfer, chunk, value) = (self.transfer(), ChunkId(self.number()), self.value());
         let last = self.byte() > 200;

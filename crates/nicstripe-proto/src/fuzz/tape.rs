@@ -1,7 +1,7 @@
-//! Decisions derived from bytes: changing one byte changes one decision, not the meaning of all
-//! others.
+//! Decisions derived from the fuzzer's bytes: changing one byte changes one decision, not the
+//! meaning of all others.
 
-/// Reader of decisions; yields zeros after the last byte.
+/// Reader of decisions from the fuzzer's bytes; yields zeros after the last byte.
 pub(super) struct Tape<'a>(&'a [u8]);
 
 impl<'a> Tape<'a> {
@@ -17,7 +17,7 @@ impl<'a> Tape<'a> {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    /// Returns a number below `end`, and below 256.
+    /// Returns a number below `end` and below 256, from one byte.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         u64::from(self.byte()) % end.max(1)
     }
@@ -26,7 +26,8 @@ impl<'a> Tape<'a> {
         self.byte() & 1 == 1
     }
 
-    /// Returns a mostly small number, otherwise one prone to overflow.
+    /// Returns a number that is usually small, and otherwise near a limit where arithmetic may
+    /// overflow.
     pub(super) fn number(&mut self) -> u64 {
         match self.byte() {
             small @ 0..=191 => small.into(),
@@ -37,7 +38,7 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// Returns the next bytes, at most `most`.
+    /// Removes and returns the next bytes of the input, at most `most`.
     pub(super) fn bytes(&mut self, most: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(most.min(self.0.len()));
         self.0 = rest;

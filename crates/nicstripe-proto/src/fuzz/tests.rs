@@ -976,7 +976,7 @@ fn extents_corpus() {
     replay("extents", extents, seeds);
 }
 
-/// Sequences of decisions: sessions have no encoding.
+/// Input bytes of the fuzz target, which it reads as decisions: sessions have no encoding.
 #[test]
 fn session_corpus() {
     let noise = |seed: u8, len| {
@@ -1115,7 +1115,7 @@ fn tunnels_corpus() {
     replay("tunnels", tunnels, seeds);
 }
 
-/// Short random run of the fuzz target: no decision may break its assertions.
+/// Runs the fuzz target briefly on random bytes. No decision may break its assertions.
 #[test]
 fn tunnels_survive_noise() {
     let rounds = if cfg!(miri) { 1 } else { 300 };

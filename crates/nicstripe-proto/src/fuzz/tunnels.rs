@@ -1,4 +1,4 @@
-//! Fuzz targets for a tunnel multiplexer with a hostile peer.
+//! Fuzz targets for a tunnel multiplexer whose peer is hostile.
 
 use super::tape::Tape;
 use crate::{
@@ -9,7 +9,8 @@ use crate::{
     },
 };
 
-/// Decodes a batch of the multiplexer: encoding the records again must yield the same bytes.
+/// Fuzz target: decodes a batch of the tunnel multiplexer. Encoding its records again must yield
+/// the same bytes.
 pub fn mux(data: &[u8]) {
     let mut again = vec![0; data.len()];
     let mut writer = RecordWriter::new(&mut again);
@@ -23,7 +24,8 @@ pub fn mux(data: &[u8]) {
     );
 }
 
-/// Runs a multiplexer with records of a hostile peer and actions of local programs.
+/// Fuzz target: runs a tunnel multiplexer with records of a hostile peer and actions of local
+/// programs.
 ///
 /// Its accounting must add up and stay within bounds. Nothing may be left after the multiplexer has
 /// ended and all users have closed.
@@ -49,10 +51,11 @@ pub fn tunnels(data: &[u8]) {
     assert!(end.is_empty());
 }
 
-/// Connection numbers below this have users; others are rejected at once.
+/// Upper limit of the connection numbers that have local users; others are rejected at once.
 const MOST_KNOWN: u32 = 1024;
 
-/// Performs one action; returns `None` if the peer violates the protocol.
+/// Performs one action of a local program or of the peer. Returns `None` if the peer violates the
+/// protocol.
 fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
     let conn = ConnId(tape.below(6) as u32);
     match tape.below(16) {

@@ -1,4 +1,4 @@
-//! Fuzz targets for bytes from a connection or from multicast.
+//! Fuzz targets for bytes from a connection or a multicast datagram.
 
 use std::fmt::Debug;
 
@@ -12,8 +12,8 @@ use crate::{
     tree::{BatchReader, BatchWriter, Existing, Record, TreeRules, decide},
 };
 
-/// Decodes the bytes of a connection in pieces: the result must not depend on fragmentation, and
-/// the encoding must be unique.
+/// Fuzz target: decodes the bytes of a connection in pieces. The result must not depend on the
+/// fragmentation, and the encoding must be unique.
 ///
 /// The first byte is the length of the pieces.
 pub fn frames(data: &[u8]) {
@@ -31,7 +31,7 @@ pub fn frames(data: &[u8]) {
     );
 }
 
-/// Returns the decoded frames, encoded again, and the error that ended decoding.
+/// Returns the decoded frames in encoded form, and the error that ended decoding.
 fn read_frames(bytes: &[u8], piece_len: usize) -> (Vec<u8>, Option<FrameError>) {
     let (mut decoder, mut again) = (Decoder::new(), Vec::with_capacity(bytes.len()));
     for mut piece in bytes.chunks(piece_len.min(bytes.len()).max(1)) {
@@ -52,12 +52,12 @@ fn read_frames(bytes: &[u8], piece_len: usize) -> (Vec<u8>, Option<FrameError>) 
     (again, None)
 }
 
-/// Round-trips a control message.
+/// Fuzz target: round-trips a control message.
 pub fn messages(data: &[u8]) {
     read_back::<Message>(data);
 }
 
-/// Round-trips a hello, a welcome or a refusal, selected by the first byte.
+/// Fuzz target: round-trips a hello, a welcome or a refusal, selected by the first byte.
 pub fn greetings(data: &[u8]) {
     let Some((kind, body)) = data.split_first() else {
         return;
@@ -69,7 +69,7 @@ pub fn greetings(data: &[u8]) {
     }
 }
 
-/// Asserts that a decoded value survives encoding and decoding.
+/// Asserts that decoding, encoding and decoding again yields an equal value.
 fn read_back<T: for<'b> Decode<'b, ()> + Encode<()> + PartialEq + Debug>(bytes: &[u8]) {
     let Ok(value) = minicbor::decode::<T>(bytes) else {
         return;
@@ -79,7 +79,7 @@ fn read_back<T: for<'b> Decode<'b, ()> + Encode<()> + PartialEq + Debug>(bytes: 
     assert_eq!(again, value);
 }
 
-/// Round-trips a batch of a tree, and decides on its entries.
+/// Fuzz target: round-trips a batch of a tree, and computes verdicts on its entries.
 pub fn batches(data: &[u8]) {
     let records: Vec<Record<'_>> = BatchReader::new(data).map_while(Result::ok).collect();
     let mut buffer = vec![0; 2 * data.len()];
@@ -127,7 +127,7 @@ pub fn batches(data: &[u8]) {
     }
 }
 
-/// Checks a name in wire form, as typed, or as displayed, selected by the first byte.
+/// Fuzz target: checks a name in wire form, as typed, or as displayed, selected by the first byte.
 pub fn names(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else {
         return;
@@ -157,7 +157,7 @@ fn check_name(name: &Name) {
     check_shown(&joined);
 }
 
-/// Asserts that displayed text is unambiguous and harmless to a terminal.
+/// Asserts that the escaped text is unambiguous and harmless to a terminal.
 fn check_shown(bytes: &[u8]) {
     let shown = escaped(bytes);
     assert!(
@@ -171,7 +171,8 @@ fn check_shown(bytes: &[u8]) {
     assert!(shown.len() <= 8 * bytes.len());
 }
 
-/// Round-trips a discovery datagram: encoding with the same key must yield the same bytes.
+/// Fuzz target: round-trips a discovery datagram. Encoding with the same key must yield the same
+/// bytes.
 pub fn discovery(data: &[u8]) {
     assert!(
         data.len() == DATAGRAM_LEN

@@ -1,4 +1,5 @@
-//! Equality with `blake3::hash` over sizes, orders and mixes, and invalid subtrees.
+//! Equality with `blake3::hash` for many sizes, orders and subtree levels; rejection of invalid
+//! subtrees.
 
 use proptest::prelude::*;
 
@@ -290,7 +291,7 @@ fn leaves(file: &[u8], grid: Grid) -> Vec<Subtree> {
         .collect()
 }
 
-/// Returns disjoint subtrees of random levels that cover the file.
+/// Returns disjoint subtrees of random levels that cover the whole file.
 fn mixed(file: &[u8], grid: Grid, mut seed: u64) -> Vec<Subtree> {
     let mut subtrees = Vec::new();
     let mut first = 0;
@@ -310,7 +311,8 @@ fn mixed(file: &[u8], grid: Grid, mut seed: u64) -> Vec<Subtree> {
     subtrees
 }
 
-/// Returns the value of a subtree directly from its bytes, without this module's merging.
+/// Returns a subtree's chaining value computed directly from its bytes, without this module's
+/// merging.
 fn value_of(file: &[u8], grid: Grid, first: u64, level: u8) -> ChainingValue {
     let offset = first * grid.chunk_size.bytes();
     let end = grid.size.min(offset + (grid.chunk_size.bytes() << level));
@@ -326,7 +328,7 @@ fn value_of(file: &[u8], grid: Grid, first: u64, level: u8) -> ChainingValue {
     )
 }
 
-/// Returns the minimal number of subtrees for these chunks, by descent from the root.
+/// Returns the minimum number of subtrees that cover the chunks `kept`, by descent from the root.
 fn fewest(grid: Grid, kept: &[Subtree]) -> usize {
     fn descend(chunks: &[bool], level: u8) -> usize {
         if chunks.is_empty() || chunks.iter().all(|&kept| !kept) {

@@ -5,130 +5,130 @@ use minicbor::{Decode, Encode};
 use super::is_unset;
 use crate::path::LAST_PATH;
 
-/// Body of [`crate::Message::Bench`].
+/// Message of a benchmark, in either direction. Body of [`crate::Message::Bench`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum BenchBody {
-    /// Client: requests a benchmark.
+    /// Client: requests admission for a benchmark.
     #[n(0)]
     Ask(#[n(0)] BenchAsk),
     /// Daemon: admits the client for a limited time.
     #[n(1)]
     Admitted(#[n(0)] BenchAdmitted),
-    /// Daemon: the client's place in the queue, repeated after each change.
+    /// Daemon: reports the client's position in the queue, again after each change.
     #[n(2)]
     Queued(#[n(0)] BenchQueued),
-    /// Daemon: rejects or ends the benchmark.
+    /// Daemon: rejects or ends the benchmark of the client.
     #[n(3)]
     Refused(#[n(0)] BenchRefused),
-    /// Daemon: describes its machine.
+    /// Daemon: describes its machine for the report.
     #[n(4)]
     Facts(#[n(0)] BenchFacts),
-    /// Client: starts a run.
+    /// Client: starts a run, a measurement with fixed parameters.
     #[n(5)]
     Run(#[n(0)] RunOrder),
-    /// Daemon: counts received bytes and sends its own load.
+    /// Daemon: confirms that it counts received bytes and sends its own load.
     #[n(6)]
     Ready(#[n(0)] RunReady),
-    /// Daemon: counters of the run.
+    /// Daemon: reports the counters of the current run.
     #[n(7)]
     Sample(#[n(0)] BenchSample),
-    /// Client: ends the run.
+    /// Client: ends the current run.
     #[n(8)]
     Stop(#[n(0)] RunNumber),
-    /// Daemon: the run has ended; no sample follows.
+    /// Daemon: confirms the end of the run; no sample of it follows.
     #[n(9)]
     Stopped(#[n(0)] RunNumber),
-    /// Client: requests a disk read or write.
+    /// Client: requests a disk read or write by the daemon.
     #[n(10)]
     Disk(#[n(0)] DiskOrder),
-    /// Daemon: result of the disk operation.
+    /// Daemon: reports the result of the disk read or write.
     #[n(11)]
     DiskDone(#[n(0)] DiskDone),
-    /// Client: ends the benchmark.
+    /// Client: leaves the benchmark or its queue.
     #[n(12)]
     Leave,
 }
 
-/// Request for admission.
+/// Client's request for admission to benchmarks.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchAsk {
-    /// 128 random bits. Sessions of one key with the same ID belong to one benchmark.
+    /// Random ID of the benchmark. Sessions of one key with the same ID belong together.
     #[cbor(n(0), with = "minicbor::bytes")]
     pub id: [u8; 16],
-    /// Expected duration in seconds, for the wait estimate of queued clients.
+    /// Expected duration of the benchmark in seconds, for the wait estimate of queued clients.
     #[n(1)]
     pub seconds: u32,
 }
 
-/// Admission of a client.
+/// Admission of a client that asked for a benchmark.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchAdmitted {
-    /// Time limit in seconds; the daemon ends the benchmark after it.
+    /// Time limit of the benchmark in seconds, after which the daemon ends it.
     #[n(0)]
     pub seconds: u32,
 }
 
-/// Place of a client in the queue.
+/// Position of a client in the daemon's queue of benchmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchQueued {
-    /// Benchmarks ahead of it, including the active one.
+    /// Number of benchmarks before this one, including the active one.
     #[n(0)]
     pub ahead: u32,
-    /// Longest wait for those benchmarks, in milliseconds.
+    /// Upper limit of the wait for those benchmarks, in milliseconds.
     #[n(1)]
     pub wait_ms: u64,
-    /// Transfers of other sessions that must end first.
+    /// Number of active transfers of other sessions, which must end first.
     #[n(2)]
     pub transfers: u32,
 }
 
-/// Rejection or forced end of a benchmark.
+/// Rejection or forced end of a client's benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchRefused {
-    /// The reason.
+    /// Reason for the rejection or end.
     #[n(0)]
     pub why: BenchRefusal,
-    /// Earliest retry in milliseconds, if known.
+    /// Minimum delay before the next attempt in milliseconds, if known.
     #[n(1)]
     pub retry_after_ms: Option<u64>,
 }
 
-/// Reason to reject or end a benchmark.
+/// Reason why a daemon rejects or ends a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum BenchRefusal {
     /// Benchmarks are disabled on this daemon.
     #[n(0)]
     Disabled,
-    /// The peer lacks permission.
+    /// The daemon's peer list does not permit this client to run benchmarks.
     #[n(1)]
     NotPermitted,
-    /// The queue is full.
+    /// The queue of benchmarks is full.
     #[n(2)]
     Busy,
-    /// The time limit has expired.
+    /// The time limit of the benchmark has expired.
     #[n(3)]
     TimeOver,
-    /// The daemon is shutting down.
+    /// The daemon's process is shutting down.
     #[n(4)]
     ShuttingDown,
 }
 
-/// Facts about a machine as visible to the process; used only in reports.
+/// Facts about a machine, as visible to the process; for display in reports only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchFacts {
-    /// Version of the program.
+    /// Version of nicstripe on this machine.
     #[n(0)]
     pub version: String,
-    /// Host name.
+    /// Host name of the machine.
     #[n(1)]
     pub name: Option<String>,
-    /// Operating system.
+    /// Name and version of the operating system.
     #[n(2)]
     pub os: Option<String>,
     /// Kernel release.
@@ -137,13 +137,13 @@ pub struct BenchFacts {
     /// Processor model.
     #[n(4)]
     pub cpu: Option<String>,
-    /// Logical processors available to the process.
+    /// Number of logical processors available to the process.
     #[n(5)]
     pub cores: Option<u32>,
     /// Processor frequency in MHz.
     #[n(6)]
     pub cpu_mhz: Option<u32>,
-    /// Default congestion control algorithm.
+    /// Default TCP congestion control algorithm.
     #[n(7)]
     pub congestion: Option<String>,
     /// Largest receive buffer that a socket may request, in bytes.
@@ -155,7 +155,7 @@ pub struct BenchFacts {
     /// CPU quota of the control group, in thousandths of one core.
     #[n(10)]
     pub cpu_quota_millicores: Option<u64>,
-    /// Interface details that [`Welcome`](super::Welcome) does not carry.
+    /// Properties of the machine's interfaces that [`Welcome`](super::Welcome) does not carry.
     #[n(11)]
     pub interfaces: Vec<BenchInterface>,
     /// True if TCP timestamps are enabled.
@@ -163,20 +163,20 @@ pub struct BenchFacts {
     pub timestamps: Option<bool>,
 }
 
-/// Interface of the described machine.
+/// Properties of one interface, for the report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchInterface {
     /// Name of the interface.
     #[n(0)]
     pub name: String,
-    /// Name of the driver.
+    /// Name of the kernel driver.
     #[n(1)]
     pub driver: Option<String>,
-    /// `half` or `full`.
+    /// Duplex mode: `half` or `full`.
     #[n(2)]
     pub duplex: Option<String>,
-    /// Active offloads.
+    /// Names of the active offloads, such as segmentation offload.
     #[n(3)]
     pub offloads: Option<Vec<String>>,
     /// MTU in bytes.
@@ -187,50 +187,52 @@ pub struct BenchInterface {
     pub line_bps: Option<u64>,
 }
 
-/// Parameters of one run.
+/// Parameters of one benchmark run.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct RunOrder {
-    /// Run number, greater than any before in the session.
+    /// ID of the run, greater than all earlier ones of the session.
     #[n(0)]
     pub run: u32,
-    /// True if the client sends.
+    /// True if the client sends load to the daemon.
     #[n(1)]
     pub to_daemon: bool,
-    /// True if the daemon sends.
+    /// True if the daemon sends load to the client.
     #[n(2)]
     pub to_client: bool,
-    /// Paths to load and sample, 1 to 64.
+    /// IDs of the paths to load and measure, 1 to 64.
     #[n(3)]
     pub paths: Vec<u16>,
-    /// Time limit in milliseconds, after which the daemon ends the run.
+    /// Maximum duration of the run in milliseconds, after which the daemon ends it.
     #[n(4)]
     pub longest_ms: u32,
-    /// Interval between samples in milliseconds.
+    /// Interval between two samples in milliseconds.
     #[n(5)]
     pub interval_ms: u32,
-    /// Payload bytes of one load frame, 1 to 256 KiB.
+    /// Payload of one load frame in bytes, 1 byte to 256 KiB.
     #[n(6)]
     pub message_bytes: u32,
-    /// Socket buffer size to set on both ends, in bytes; unchanged if absent.
+    /// Socket buffer size to set on both ends in bytes; unchanged if absent.
     #[n(7)]
     pub socket_buffer: Option<u64>,
 }
 
-/// Shortest and longest sample interval, in milliseconds.
+/// Minimum and maximum of [`RunOrder::interval_ms`], in milliseconds.
 pub const SAMPLE_INTERVALS: (u32, u32) = (20, 60_000);
 
-/// Largest socket buffer that a run may request: 1 GiB.
+/// Maximum of [`RunOrder::socket_buffer`] in bytes: 1 GiB.
 pub const MAX_SOCKET_BUFFER: u64 = 1 << 30;
 
-/// Most processors in one sample; the rest is omitted.
+/// Maximum number of processors in one sample; further ones are omitted.
 pub const MAX_CORES: usize = 512;
 
-/// Most interfaces in [`BenchFacts`], and most bytes of each text in it.
+/// Maximum number of interfaces in [`BenchFacts`], and maximum length of each of its texts in
+/// bytes.
 pub const MAX_FACTS: (usize, usize) = (64, 256);
 
 impl RunOrder {
-    /// Returns true if all parameters are within the protocol limits.
+    /// Returns true if paths, intervals and sizes are within the protocol limits and no path occurs
+    /// twice.
     pub fn is_valid(&self) -> bool {
         let paths = !self.paths.is_empty() && self.paths.len() <= usize::from(LAST_PATH.0) + 1;
         let distinct = || {
@@ -248,78 +250,80 @@ impl RunOrder {
     }
 }
 
-/// The daemon's confirmation that a run has started.
+/// Daemon's confirmation that a run has started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct RunReady {
-    /// [`RunOrder::run`].
+    /// ID of the run, from [`RunOrder::run`].
     #[n(0)]
     pub run: u32,
-    /// Smallest send buffer that the kernel granted on any path, in bytes; only if a size was
-    /// requested.
+    /// Smallest send buffer of a path's socket in bytes, as granted by the kernel; absent unless a
+    /// size was requested.
     #[n(1)]
     pub send_buffer: Option<u64>,
-    /// Smallest receive buffer, likewise.
+    /// Smallest receive buffer of a path's socket in bytes, as granted by the kernel; absent unless
+    /// a size was requested.
     #[n(2)]
     pub receive_buffer: Option<u64>,
 }
 
-/// Reference to a run.
+/// Reference to a benchmark run by its ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct RunNumber {
-    /// [`RunOrder::run`].
+    /// ID of the run, from [`RunOrder::run`].
     #[n(0)]
     pub run: u32,
 }
 
-/// Counters of all paths of a run at one instant. They are monotonic from an arbitrary start value.
+/// Counters of all paths of a run at one instant. They only increase, from an arbitrary start
+/// value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchSample {
-    /// [`RunOrder::run`].
+    /// ID of the run, from [`RunOrder::run`].
     #[n(0)]
     pub run: u32,
-    /// Local time since the start of the run, in microseconds.
+    /// Time of the sample in microseconds since the daemon's start of the run.
     #[n(1)]
     pub at_us: u64,
     /// Counters of each path, in the order of [`RunOrder::paths`].
     #[n(2)]
     pub paths: Vec<PathSample>,
-    /// Processor times.
+    /// CPU time of the machine and of the process.
     #[n(3)]
     pub cpu: Option<CpuSample>,
     /// True for the last sample of the run.
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub last: bool,
-    /// Transfers of any session that were active at the daemon during the run.
+    /// Number of transfers of any session that were active at the daemon during the run.
     #[n(5)]
     pub transfers: Option<u32>,
 }
 
-/// Counters of one path.
+/// Counters of one path, from an arbitrary start value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PathSample {
-    /// Payload bytes received.
+    /// Bytes of load payload received on the path.
     #[n(0)]
     pub received: u64,
-    /// Payload bytes handed to the kernel.
+    /// Bytes of load payload written to the socket.
     #[n(1)]
     pub sent: u64,
-    /// Bytes received on the path's local interface, including headers.
+    /// Bytes received on the path's local interface, including packet headers and other traffic.
     #[n(2)]
     pub interface_received: Option<u64>,
-    /// Bytes sent on that interface, including headers.
+    /// Bytes sent on the path's local interface, including packet headers and other traffic.
     #[n(3)]
     pub interface_sent: Option<u64>,
-    /// TCP statistics of the connection.
+    /// TCP statistics of the path's connection.
     #[n(4)]
     pub tcp: Option<TcpSample>,
 }
 
-/// TCP statistics of a connection, from the kernel.
+/// TCP statistics of one connection, from the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct TcpSample {
@@ -332,10 +336,10 @@ pub struct TcpSample {
     /// Time with data to send, in microseconds.
     #[n(2)]
     pub busy_us: Option<u64>,
-    /// Part of `busy_us` limited by the peer's window.
+    /// Part of `busy_us` in which the peer's receive window was the limit, in microseconds.
     #[n(3)]
     pub rwnd_limited_us: Option<u64>,
-    /// Part of `busy_us` limited by the send buffer.
+    /// Part of `busy_us` in which the send buffer was the limit, in microseconds.
     #[n(4)]
     pub sndbuf_limited_us: Option<u64>,
     /// Congestion window in bytes.
@@ -352,67 +356,67 @@ pub struct TcpSample {
     pub receive_buffer: Option<u64>,
 }
 
-/// Processor time of a machine in microseconds, from an arbitrary start before the run.
+/// CPU time of a machine in microseconds, from an arbitrary start before the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct CpuSample {
-    /// Time in user space.
+    /// CPU time in user space, in microseconds.
     #[n(0)]
     pub user_us: u64,
-    /// Time in the kernel, without interrupts.
+    /// CPU time in the kernel without interrupts, in microseconds.
     #[n(1)]
     pub system_us: u64,
-    /// Time in interrupts and softirqs.
+    /// CPU time in interrupts and softirqs, in microseconds.
     #[n(2)]
     pub softirq_us: u64,
-    /// User and system time of the process.
+    /// CPU time of the process, user and system, in microseconds.
     #[n(3)]
     pub process_us: u64,
-    /// Time for which the control group's quota throttled the process.
+    /// Time in microseconds during which the control group's CPU quota throttled the process.
     #[n(4)]
     pub throttled_us: Option<u64>,
-    /// Busy time of each processor.
+    /// Busy time of each processor in microseconds.
     #[n(5)]
     pub cores_us: Vec<u64>,
 }
 
-/// Request for a disk read or write by the daemon.
+/// Client's request for a disk read or write by the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct DiskOrder {
-    /// Bytes to write, at most 64 GiB, in the directory where a file of `name` would be stored. The
-    /// daemon removes the data afterwards.
+    /// Number of bytes to write, at most 64 GiB, in the directory where a file of `name` would be
+    /// stored. The daemon removes the data afterwards.
     #[n(0)]
     pub bytes: u64,
-    /// Name of an uploaded file; in the daemon's root if absent.
+    /// Name that an uploaded file would have; the daemon's root directory if absent.
     #[n(1)]
     pub name: Option<crate::name::Name>,
-    /// Request number in the session.
+    /// ID of the request in the session.
     #[n(2)]
     pub number: u32,
-    /// True to read this many bytes of the file `name` instead; all of it if the file is shorter.
+    /// True to read up to `bytes` bytes of the file `name` instead of writing.
     #[n(3)]
     #[cbor(default, skip_if = "is_unset")]
     pub read: bool,
 }
 
-/// Result of a disk operation.
+/// Result of a disk read or write by the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct DiskDone {
-    /// [`DiskOrder::number`].
+    /// ID of the request, from [`DiskOrder::number`].
     #[n(0)]
     pub number: u32,
-    /// Bytes written and made durable, or read.
+    /// Number of bytes written and made durable, or read.
     #[n(1)]
     pub bytes: u64,
-    /// Duration in microseconds.
+    /// Duration of the read or write in microseconds.
     #[n(2)]
     pub micros: u64,
-    /// Name of the file system.
+    /// Type of the file system, such as `ext4`.
     #[n(3)]
     pub file_system: Option<String>,
-    /// Error text of a failure.
+    /// Error text, if the read or write failed.
     #[n(4)]
     pub error: Option<String>,
 }

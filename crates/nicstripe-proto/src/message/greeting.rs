@@ -1,37 +1,38 @@
-//! Handshake messages of a connection, and close codes of a session.
+//! Handshake messages of a connection: hello, welcome and refusal. Close codes of a session.
 
 use minicbor::{Decode, Encode};
 
 use super::PeerInterface;
 use crate::session::SessionId;
 
-/// Most padding of a handshake message, in bytes; fills a packet of 9000 bytes.
+/// Maximum padding of a handshake message in bytes; fills a packet of 9000 bytes.
 pub const MAX_PADDING: usize = 9216;
 
-/// Body of [`crate::Frame::Hello`].
+/// First message of a client on a connection. Body of [`crate::Frame::Hello`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Hello {
-    /// [`VERSION`](super::VERSION) of the client.
+    /// Protocol [`VERSION`](super::VERSION) of the client.
     #[n(0)]
     pub version: u32,
-    /// Session to join; the client draws a random ID for a new session.
+    /// ID of the session to create or join; the client chooses a random one for a new session.
     #[n(1)]
     pub session: SessionId,
-    /// True to create the session. The daemon rejects a join of an unknown session.
+    /// True to create the session, false to join it. The daemon rejects a join of an unknown
+    /// session.
     #[n(2)]
     pub new: bool,
-    /// Path that this connection carries, numbered by the client; one connection per path at a
-    /// time.
+    /// ID of the path that this connection carries, chosen by the client. A path has one connection
+    /// at a time.
     #[n(3)]
     pub path: u16,
     /// Name of the client's interface, for the daemon's log.
     #[n(4)]
     pub interface: Option<String>,
-    /// The client's interfaces; only with a new session.
+    /// The client's interfaces; absent when joining a session.
     #[n(5)]
     pub interfaces: Option<Vec<PeerInterface>>,
-    /// Highest rate at which the daemon may send on this path, in bit/s.
+    /// Maximum rate at which the daemon may send on this path, in bit/s; unlimited if absent.
     #[n(6)]
     pub cap_bps: Option<u64>,
     /// Padding without meaning, at most [`MAX_PADDING`] bytes. It fills a packet of the interface's
@@ -41,36 +42,36 @@ pub struct Hello {
     pub padding: Option<Vec<u8>>,
 }
 
-/// Body of [`crate::Frame::Welcome`].
+/// Daemon's acceptance of a connection. Body of [`crate::Frame::Welcome`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Welcome {
-    /// [`VERSION`](super::VERSION) of the daemon.
+    /// Protocol [`VERSION`](super::VERSION) of the daemon.
     #[n(0)]
     pub version: u32,
-    /// Name of the interface on which the connection arrived, if known.
+    /// Name of the daemon's interface on which the connection arrived, if known.
     #[n(1)]
     pub arrival: Option<String>,
-    /// The daemon's interfaces; only with a new session.
+    /// The daemon's interfaces; absent when joining a session.
     #[n(2)]
     pub interfaces: Option<Vec<PeerInterface>>,
-    /// Padding, as many bytes as in the [`Hello`].
+    /// Padding without meaning, as many bytes as in the [`Hello`].
     #[cbor(n(3), with = "minicbor::bytes")]
     pub padding: Option<Vec<u8>>,
 }
 
-/// Body of [`crate::Frame::Refuse`].
+/// Daemon's rejection of a connection. Body of [`crate::Frame::Refuse`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Refusal {
-    /// Reason for the rejection.
+    /// Reason for the rejection of the connection.
     #[n(0)]
     pub code: RefusalCode,
-    /// The daemon's version, for [`RefusalCode::Version`].
+    /// Protocol version of the daemon, for [`RefusalCode::Version`].
     #[n(1)]
     pub version: u32,
-    /// The daemon's limit of concurrent sessions for this peer, if [`RefusalCode::TooManySessions`]
-    /// rejects a session.
+    /// Maximum number of concurrent sessions that the daemon permits this peer, if
+    /// [`RefusalCode::TooManySessions`] rejects a session.
     #[n(2)]
     pub most: Option<u32>,
 }
@@ -79,10 +80,10 @@ pub struct Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum RefusalCode {
-    /// The versions differ.
+    /// The protocol versions of client and daemon differ.
     #[n(0)]
     Version,
-    /// The session does not exist or belongs to another key.
+    /// The session to join does not exist or belongs to another key.
     #[n(1)]
     UnknownSession,
     /// The limit of sessions or connections is reached. An existing session continues without this
@@ -92,7 +93,7 @@ pub enum RefusalCode {
     /// The daemon is shutting down.
     #[n(3)]
     ShuttingDown,
-    /// The path number exceeds [`LAST_PATH`](crate::LAST_PATH).
+    /// The path ID exceeds [`LAST_PATH`](crate::LAST_PATH).
     #[n(4)]
     Path,
     /// The peer's root directory cannot be opened.
@@ -100,11 +101,11 @@ pub enum RefusalCode {
     Storage,
 }
 
-/// Reason for an orderly close of a session.
+/// Reason why an end closes a session in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CloseCode {
-    /// All requested work is done.
+    /// All requested transfers are done.
     Done = 0,
     /// The user or the embedding program interrupted the session.
     Cancelled = 1,
@@ -115,7 +116,7 @@ pub enum CloseCode {
 }
 
 impl CloseCode {
-    /// Returns the code with this number; unknown numbers read as [`CloseCode::Cancelled`].
+    /// Returns the close code with this number, or [`CloseCode::Cancelled`] if it is unknown.
     pub fn from_u32(code: u32) -> Self {
         match code {
             0 => Self::Done,

@@ -1,4 +1,4 @@
-//! Requests of a client about names under the daemon's root, and the responses.
+//! Requests of a client about files and directories under the daemon's root, and the responses.
 
 use minicbor::{Decode, Encode};
 
@@ -8,117 +8,118 @@ use crate::{
     name::{MAX_COMPONENT, Name},
 };
 
-/// Body of [`crate::Message::Ask`].
+/// Client's request to read or change a directory, outside of any transfer. Body of
+/// [`crate::Message::Ask`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Ask {
-    /// Request ID chosen by the client, unique among its pending requests.
+    /// Request ID chosen by the client, unique among its unanswered requests.
     #[n(0)]
     pub id: u32,
-    /// The request.
+    /// Kind of request, with its parameters.
     #[n(1)]
     pub ask: AskKind,
 }
 
-/// Kind of request.
+/// Kind of request, with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub enum AskKind {
-    /// Lists a directory. Answered by [`AnswerKind::Entries`].
+    /// Lists part of a directory. Answered by [`AnswerKind::Entries`].
     #[n(0)]
     List {
-        /// The directory; the root directory if absent.
+        /// Name of the directory; the root directory if absent.
         #[n(0)]
         dir: Option<Name>,
-        /// Lists only names after this one, in byte order.
+        /// Lists only names greater than this one, in byte order; all if absent.
         #[cbor(n(1), with = "minicbor::bytes")]
         after: Option<Vec<u8>>,
-        /// Most entries of the response, 1 to [`MOST_ENTRIES`]. The response has fewer if they do
-        /// not fit into a message.
+        /// Maximum number of entries in the response, 1 to [`MOST_ENTRIES`]. The response has fewer
+        /// if they do not fit into a message.
         #[n(2)]
         most: u32,
     },
-    /// Returns the metadata of a name. Answered by [`AnswerKind::Stat`].
+    /// Reads the metadata of a file or directory. Answered by [`AnswerKind::Stat`].
     #[n(1)]
     Stat {
-        /// The name.
+        /// Name of the file or directory.
         #[n(0)]
         name: Name,
     },
     /// Removes a file, a symbolic link or an empty directory. Answered by [`AnswerKind::Done`].
     #[n(2)]
     Remove {
-        /// The name.
+        /// Name of the object to remove.
         #[n(0)]
         name: Name,
     },
-    /// Renames an object. Answered by [`AnswerKind::Done`].
+    /// Renames a file or directory. Answered by [`AnswerKind::Done`].
     #[n(3)]
     Rename {
-        /// The old name.
+        /// Current name of the object.
         #[n(0)]
         from: Name,
-        /// The new name.
+        /// New name of the object.
         #[n(1)]
         to: Name,
-        /// True if an existing object of the new name may be replaced.
+        /// True if an existing object with the new name may be replaced.
         #[n(2)]
         replace: bool,
     },
-    /// Creates a directory and its missing parents; succeeds if it exists. Answered by
+    /// Creates a directory and its missing parents; no effect if it exists. Answered by
     /// [`AnswerKind::Done`].
     #[n(4)]
     MakeDir {
-        /// The name.
+        /// Name of the directory to create.
         #[n(0)]
         name: Name,
     },
 }
 
-/// Body of [`crate::Message::Answer`].
+/// Daemon's response to an [`Ask`]. Body of [`crate::Message::Answer`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Answer {
-    /// ID of the request.
+    /// ID of the request, from [`Ask::id`].
     #[n(0)]
     pub id: u32,
-    /// The response.
+    /// Kind of response, with its data.
     #[n(1)]
     pub answer: AnswerKind,
 }
 
-/// Kind of response.
+/// Kind of response, with its data.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub enum AnswerKind {
     /// Part of a directory listing.
     #[n(0)]
     Entries {
-        /// Entries in byte order of their names, without duplicates.
+        /// Entries of the directory in byte order of their names, without duplicates.
         #[n(0)]
         entries: Vec<ObjectEntry>,
-        /// True if names follow after the last entry; never with an empty list.
+        /// True if the directory has entries after the last one listed; never with an empty list.
         #[n(1)]
         more: bool,
     },
-    /// Metadata of the name.
+    /// Metadata of a file or directory.
     #[n(1)]
     Stat {
-        /// The metadata.
+        /// Metadata of the requested object.
         #[n(0)]
         stat: ObjectStat,
     },
-    /// The change is made and durable.
+    /// Success: the requested change is durable.
     #[n(2)]
     Done,
-    /// The request failed and changed nothing.
+    /// Failure: the request changed nothing.
     #[n(3)]
     Failed {
-        /// Kind of failure.
+        /// Machine-readable category of the failure.
         #[n(0)]
         code: FailCode,
-        /// Error text for people, one line of at most 1 KiB: the operation and the object. The side
-        /// that displays it escapes it.
+        /// Human-readable error in one line of at most 1 KiB: the operation and the object. The
+        /// side that displays it must escape it.
         #[n(1)]
         text: String,
     },
@@ -136,11 +137,11 @@ pub struct ObjectEntry {
     pub stat: ObjectStat,
 }
 
-/// Metadata of an object.
+/// Metadata of a file, directory or other object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct ObjectStat {
-    /// Kind of the object.
+    /// Type of the object.
     #[n(0)]
     pub kind: ObjectKind,
     /// Size of a file in bytes; undefined for other kinds.
@@ -151,7 +152,7 @@ pub struct ObjectStat {
     pub mtime: Timestamp,
 }
 
-/// Kind of object behind a name.
+/// Type of a file system object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum ObjectKind {
@@ -166,34 +167,35 @@ pub enum ObjectKind {
     Other,
 }
 
-/// Byte range of a file.
+/// Byte range of a file to download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct GetRange {
-    /// Start of the range in bytes, at most the file's size.
+    /// Offset of the first byte, at most the file's size.
     #[n(0)]
     pub offset: u64,
-    /// Length in bytes; the part beyond the end of the file is ignored.
+    /// Length of the range in bytes; the part beyond the end of the file is ignored.
     #[n(1)]
     pub len: u64,
 }
 
-/// Most entries in one response.
+/// Maximum number of directory entries in one response.
 pub const MOST_ENTRIES: u32 = 4096;
 
-/// Most pending requests of a session.
+/// Maximum number of unanswered requests in a session.
 pub const MOST_ASKS: usize = 64;
 
-/// Most bytes of a response's entries in CBOR; fits into one control message with a margin.
+/// Maximum CBOR length of a response's entries in bytes; fits into one control message with a
+/// margin.
 pub const MOST_ANSWER: usize = 60 * 1024;
 
 impl ObjectEntry {
-    /// Returns the upper bound of the entry's encoded size in bytes.
+    /// Returns an upper bound of the entry's CBOR length in bytes.
     pub fn weight(&self) -> usize {
         self.name.len() + ENTRY_OVERHEAD
     }
 }
 
-/// Encoding overhead of an entry in bytes: heads of maps, keys, longest integers.
+/// CBOR length of an entry without its name, in bytes: heads of maps, keys, longest integers.
 const ENTRY_OVERHEAD: usize = 40;
 
 impl AskKind {

@@ -1,18 +1,18 @@
-//! Request that opens the tunnel multiplexer.
+//! Client's request to open the tunnel multiplexer.
 
 use minicbor::{Decode, Encode};
 
 use crate::session::TransferId;
 
-/// Body of [`crate::Message::OpenTunnels`]: the two transfers that carry the batches of
-/// [`crate::tunnel`].
+/// Client's request to open the tunnel multiplexer: the two transfers that carry the batches of
+/// [`crate::tunnel`]. Body of [`crate::Message::OpenTunnels`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct OpenTunnels {
-    /// Transfer from the client to the daemon; counts as offered.
+    /// ID of the transfer from the client to the daemon, which counts as offered.
     #[n(0)]
     pub up: TransferId,
-    /// Transfer from the daemon to the client; counts as requested. Its number is greater than
+    /// ID of the transfer from the daemon to the client, which counts as requested; greater than
     /// `up`.
     #[n(1)]
     pub down: TransferId,

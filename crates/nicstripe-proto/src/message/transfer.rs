@@ -12,24 +12,25 @@ use crate::{
     session::TransferId,
 };
 
-/// Body of [`crate::Message::Put`].
+/// Client's request to upload a file. Body of [`crate::Message::Put`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Put {
     /// Target name, relative to the daemon's root.
     #[n(0)]
     pub name: Name,
-    /// Description of the file.
+    /// Properties of the file and its transfer.
     #[n(1)]
     pub offer: Offer,
-    /// Options for the receiver.
+    /// Options for the daemon as receiver.
     #[n(2)]
     pub options: PutOptions,
-    /// Source's own file name. If `name` is a directory on the receiver, the file is stored in it
+    /// File name of the source. If `name` is a directory on the receiver, the file is stored in it
     /// under this name.
     #[n(3)]
     pub into: Option<Name>,
-    /// Tree entry of this file. If present, the tree determines the target and `name` is ignored.
+    /// Entry of a tree to which this file belongs. If present, the tree determines the target and
+    /// `name` is ignored.
     #[n(4)]
     pub entry: Option<EntryRef>,
 }
@@ -38,89 +39,93 @@ pub struct Put {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PutOptions {
-    /// True to replace an existing file of the name.
+    /// True to replace an existing file with the target name.
     #[n(0)]
     pub replace: bool,
-    /// True to discard a partial file instead of resuming it.
+    /// True to discard a partially received file instead of resuming it.
     #[n(1)]
     pub restart: bool,
-    /// True to preserve mode and modification time.
+    /// True to preserve permission bits and modification time.
     #[n(2)]
     pub preserve: bool,
     /// True to read the written data back from disk and compare it before the rename to the target
     /// name.
     #[n(3)]
     pub verify: bool,
-    /// True to send only chunks that differ from the existing file of the name, and to replace that
-    /// file.
+    /// True to send only chunks that differ from the existing file with the target name
+    /// (`--delta`), and to replace that file.
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub delta: bool,
-    /// True to write into the existing file of the name; implies `delta`.
+    /// True to write into the existing file with the target name instead of a new file; implies
+    /// `delta`.
     #[n(5)]
     #[cbor(default, skip_if = "is_unset")]
     pub in_place: bool,
     /// True to make the data durable and then remove it, to measure the write time. An existing
-    /// file of the name stays untouched.
+    /// file with the target name stays untouched.
     #[n(6)]
     #[cbor(default, skip_if = "is_unset")]
     pub trial: bool,
-    /// True to create missing parent directories of the name.
+    /// True to create missing parent directories of the target name.
     #[n(7)]
     #[cbor(default, skip_if = "is_unset")]
     pub parents: bool,
 }
 
-/// Body of [`crate::Message::Get`].
+/// Client's request to download a file. Body of [`crate::Message::Get`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Get {
-    /// Transfer number, chosen by the client.
+    /// ID of the transfer, chosen by the client.
     #[n(0)]
     pub transfer: TransferId,
-    /// File name relative to the daemon's root.
+    /// Name of the file, relative to the daemon's root.
     #[n(1)]
     pub name: Name,
-    /// Highest rate at which the daemon may send over all paths together, in bit/s.
+    /// Maximum rate at which the daemon may send over all paths together, in bit/s; unlimited if
+    /// absent.
     #[n(2)]
     pub limit_bps: Option<u64>,
-    /// Tree entry of this file. If present, the tree determines the file and `name` is ignored.
+    /// Entry of a tree to which this file belongs. If present, the tree determines the file and
+    /// `name` is ignored.
     #[n(3)]
     pub entry: Option<EntryRef>,
     /// True to compress chunks if it reduces their size.
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub compress: bool,
-    /// True to tolerate changes of the file during the read.
+    /// True to tolerate changes of the file while it is read.
     #[n(5)]
     #[cbor(default, skip_if = "is_unset")]
     pub allow_changing: bool,
-    /// Byte range to transfer. Size, chunks and digest of the transfer are those of the range.
+    /// Byte range to transfer; the whole file if absent. Size, chunks and digest of the transfer
+    /// are those of the range.
     #[n(6)]
     pub range: Option<GetRange>,
 }
 
-/// File that a sender holds open for a transfer.
+/// Sender's description of an opened source and its transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Offer {
-    /// Transfer number, chosen by the client.
+    /// ID of the transfer, chosen by the client.
     #[n(0)]
     pub transfer: TransferId,
-    /// Identity of the source; must be unchanged to resume a transfer.
+    /// Identity of the source file; a transfer is resumed only if it is unchanged.
     #[n(1)]
     pub source: SourceIdentity,
-    /// Chunk size in bytes, as base-2 logarithm.
+    /// Base-2 logarithm of the chunk size in bytes.
     #[n(2)]
     pub chunk_log2: u8,
-    /// Permission bits (0o777).
+    /// Permission bits of the source (0o777).
     #[n(3)]
     pub mode: u32,
-    /// Kind of the chunks; [`OfferKind::File`] if absent.
+    /// Kind of the transfer's chunks; [`OfferKind::File`] if absent.
     #[n(4)]
     pub kind: Option<OfferKind>,
-    /// Bytes outside of holes, for a sparse file. If present, [`Holes`](super::Holes) follows the
-    /// [`Accept`].
+    /// Number of bytes outside of holes, if the file is sparse. In this case
+    /// [`Holes`](super::Holes) follows the [`Accept`].
     #[n(5)]
     pub data: Option<u64>,
 }
@@ -133,38 +138,40 @@ pub enum OfferKind {
     #[default]
     #[n(0)]
     File,
-    /// Chunks of a stream whose size is known at its end.
+    /// Chunks of a stream, whose size is known only at its end.
     #[n(1)]
     Pipe,
-    /// Batches of a tree.
+    /// Batches of a directory tree.
     #[n(2)]
     Batches,
 }
 
-/// Most subtrees in one [`Accept`].
+/// Maximum number of subtrees in one [`Accept`].
 ///
 /// At up to 42 bytes each they fit in one control message with a margin. A receiver with more
 /// subtrees (a more fragmented file) lists the largest; the sender resends the rest.
 pub const MAX_HAVE: usize = 1400;
 
-/// Body of [`crate::Message::Accept`].
+/// Receiver's acceptance of a transfer. Body of [`crate::Message::Accept`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Accept {
-    /// The transfer.
+    /// ID of the accepted transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Durable subtrees from an earlier attempt, at most [`MAX_HAVE`].
+    /// Chunks that are durable from an earlier attempt, as at most [`MAX_HAVE`] hash subtrees.
     #[n(1)]
     pub have: Vec<Have>,
     /// Initial send window in chunks; unlimited if absent.
     #[n(2)]
     pub window: Option<u64>,
-    /// Number of leading chunks to compare. Their [`Values`](super::Values) follow, except for
-    /// chunks in `have` and in holes. The sender sends none of them before its value arrives.
+    /// Number of leading chunks to compare with the existing file (`--delta`). Their
+    /// [`Values`](super::Values) follow, except for chunks in `have` and in holes. The sender sends
+    /// none of them before its value arrives.
     #[n(3)]
     pub delta: Option<u64>,
-    /// Memory limit in bytes for the entries of a tree, if [`super::PutTree::heeds_memory`] is set.
+    /// Maximum memory in bytes for the entries of a tree, if [`super::PutTree::heeds_memory`] is
+    /// set.
     ///
     /// The sender pauses while the [footprints](crate::tree::Entry::footprint) of unsettled entries
     /// reach the limit. Directories that have not ended do not count.
@@ -172,16 +179,16 @@ pub struct Accept {
     pub memory: Option<u64>,
 }
 
-/// A [`Subtree`] on the wire.
+/// Hash subtree that the receiver has: a [`Subtree`] on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Have {
-    /// See [`Subtree::first`].
+    /// Index of the first chunk; a multiple of 2^`level`.
     #[n(0)]
     pub first: u64,
-    /// See [`Subtree::level`].
+    /// Base-2 logarithm of the number of chunks.
     #[n(1)]
     pub level: u8,
-    /// See [`Subtree::value`].
+    /// BLAKE3 chaining value of the subtree.
     #[cbor(n(2), with = "minicbor::bytes")]
     pub value: [u8; 32],
 }
@@ -206,51 +213,51 @@ impl From<Have> for Subtree {
     }
 }
 
-/// Body of [`crate::Message::Window`].
+/// Receiver's extension of the send window. Body of [`crate::Message::Window`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Window {
-    /// The transfer.
+    /// ID of the transfer whose window is extended.
     #[n(0)]
     pub transfer: TransferId,
-    /// Total number of chunks that may be sent, counted from the first.
+    /// Total number of chunks that the sender may send, counted from the first.
     #[n(1)]
     pub chunks: u64,
 }
 
-/// Body of [`crate::Message::Complete`].
+/// Sender's report that it has read the whole source. Body of [`crate::Message::Complete`].
 ///
 /// Carries no modification time: [`PutOptions::preserve`] uses the one of the offer.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Complete {
-    /// The transfer.
+    /// ID of the transfer whose source is read.
     #[n(0)]
     pub transfer: TransferId,
     /// BLAKE3 digest of the whole file as the sender read it.
     #[n(1)]
     pub digest: Digest,
-    /// Sender statistics of each path so far.
+    /// Kernel statistics of each path that the sender has used so far.
     #[n(2)]
     pub streams: Vec<StreamReport>,
-    /// Final number of chunks and bytes, if the receiver did not know the size.
+    /// Final number of chunks and bytes; present only if the receiver did not know the size.
     #[n(3)]
     pub end: Option<End>,
-    /// True if repeated reads of a chunk differed and the source may change. The receiver's digest
+    /// True if the source may change and repeated reads of a chunk differed. The receiver's digest
     /// is then authoritative.
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub changing: bool,
 }
 
-/// Kernel statistics of a sender's path, over the life of the path.
+/// Kernel's TCP statistics of one path of the sender, summed over the path's connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct StreamReport {
-    /// The path.
+    /// ID of the path.
     #[n(0)]
     pub path: u16,
-    /// Bytes retransmitted.
+    /// Number of bytes retransmitted by TCP.
     #[n(1)]
     pub retransmitted_bytes: Option<u64>,
     /// Smoothed round-trip time, in microseconds.
@@ -259,22 +266,22 @@ pub struct StreamReport {
     /// Time with data to send, in microseconds.
     #[n(3)]
     pub busy_us: Option<u64>,
-    /// Part of `busy_us` limited by the receiver's window, in microseconds.
+    /// Part of `busy_us` in which the receiver's TCP window was the limit, in microseconds.
     #[n(4)]
     pub rwnd_limited_us: Option<u64>,
-    /// Part of `busy_us` limited by the send buffer, in microseconds.
+    /// Part of `busy_us` in which the send buffer was the limit, in microseconds.
     #[n(5)]
     pub sndbuf_limited_us: Option<u64>,
-    /// Time without credit while data was ready to send, in microseconds.
+    /// Time without credit for data frames while data was ready to send, in microseconds.
     #[n(6)]
     pub starved_us: Option<u64>,
 }
 
-/// Body of [`crate::Message::Committed`].
+/// Receiver's report that the whole file is durable. Body of [`crate::Message::Committed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Committed {
-    /// The transfer.
+    /// ID of the committed transfer.
     #[n(0)]
     pub transfer: TransferId,
     /// BLAKE3 digest of the whole file as the receiver verified it.
@@ -282,26 +289,26 @@ pub struct Committed {
     pub digest: Digest,
 }
 
-/// Body of [`crate::Message::Fail`].
+/// Report of either side that a transfer failed. Body of [`crate::Message::Fail`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Fail {
-    /// The transfer.
+    /// ID of the failed transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Kind of failure.
+    /// Machine-readable category of the failure.
     #[n(1)]
     pub code: FailCode,
-    /// Error text for people, one line of at most 1 KiB: the operation and the object. The side
-    /// that displays it escapes it.
+    /// Human-readable error in one line of at most 1 KiB: the operation and the object. The side
+    /// that displays it must escape it.
     #[n(2)]
     pub text: String,
-    /// True if a rerun resumes from the durable data.
+    /// True if a later attempt can resume from the data that is durable.
     #[n(3)]
     pub resumable: bool,
 }
 
-/// Kind of a transfer's failure; the command maps each to its own exit code.
+/// Category of a transfer's failure; the command maps each to an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[non_exhaustive]
@@ -310,10 +317,10 @@ pub enum FailCode {
     /// list.
     #[n(0)]
     Refused,
-    /// No such file.
+    /// A required file or directory does not exist.
     #[n(1)]
     NotFound,
-    /// A file of the name exists and `replace` was not set.
+    /// A file with the target name exists and `replace` was not set.
     #[n(2)]
     Exists,
     /// A read, write or sync of a file failed.
@@ -337,7 +344,7 @@ pub enum FailCode {
     /// The peer violated the protocol.
     #[n(9)]
     Protocol,
-    /// Not a regular file.
+    /// The source or target is not a regular file.
     #[n(10)]
     NotAFile,
 }
