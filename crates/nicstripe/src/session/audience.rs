@@ -1,4 +1,4 @@
-//! Subscribers to a session's link events.
+//! Subscribers to the link events of a session.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,13 +6,13 @@ use tokio::sync::mpsc;
 
 use crate::event::Event;
 
-/// Senders to the owner's running transfers, which receive the session's link events. Clones share
-/// one list.
+/// Subscribers to the link events of a session: one sender per running transfer of its owner.
+/// Clones share one list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audience(Arc<Mutex<Vec<mpsc::Sender<Event>>>>);
 
 impl Audience {
-    /// Subscribes a sender; repeated calls have no effect.
+    /// Adds a subscriber. Has no effect if it is already subscribed.
     pub(crate) fn join(&self, events: &mpsc::Sender<Event>) {
         let mut listeners = self.listeners();
         if !listeners
@@ -23,13 +23,13 @@ impl Audience {
         }
     }
 
-    /// Unsubscribes a sender.
+    /// Removes a subscriber.
     pub(crate) fn leave(&self, events: &mpsc::Sender<Event>) {
         self.listeners()
             .retain(|listener| !listener.same_channel(events));
     }
 
-    /// Sends an event to all subscribers. One with a full channel misses it.
+    /// Sends an event to all subscribers, except those whose channel is full.
     pub(crate) fn tell(&self, event: &Event) {
         for listener in &*self.listeners() {
             let _ = listener.try_send(event.clone());

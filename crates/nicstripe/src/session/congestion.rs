@@ -12,43 +12,45 @@ use std::time::{Duration, Instant};
 
 use nicstripe_link::TcpInfo;
 
-/// Congestion-control state of one connection. Call [`Congestion::on_info`] ten times a second.
+/// State that selects the congestion control of one connection. Call [`Congestion::on_info`] ten
+/// times a second.
 #[derive(Debug)]
 pub(super) struct Congestion {
     state: State,
     failed_trials: u32,
-    /// Start of the current window, with the counters then.
+    /// Start of the current measuring window, with the counters at that time.
     since: Option<(Instant, Counters)>,
 }
 
-/// Change of congestion control to make on the connection.
+/// Change of congestion control to apply to the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advice {
     /// Switch to bbr.
     Try,
-    /// Restore the previous algorithm.
+    /// Restore the algorithm that was used before bbr.
     Return,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Windows still to ignore: at the start, because slow start overruns queues, and after a
-    /// failed trial.
+    /// No measurement: the remaining number of windows to ignore, at the start because slow start
+    /// fills queues, and after a failed trial.
     Resting(u32),
-    /// Rates of the latest consecutive lossy windows, in bytes per second.
+    /// Measurement of the default algorithm: rates of the latest consecutive lossy windows, in
+    /// bytes per second.
     Watching(Vec<f64>),
-    /// bbr is active: windows it still has to settle, the rate before it, and the rates measured
-    /// with it.
+    /// Trial of bbr: remaining windows for it to settle, the rate before the trial, and the rates
+    /// measured in it, in bytes per second.
     Trying {
         pausing: u32,
         before: f64,
         rates: Vec<f64>,
     },
-    /// The choice is final.
+    /// Final choice: no further trials.
     Settled,
 }
 
-/// Cumulative counters of the kernel's `tcp_info`.
+/// Counters from the kernel's `tcp_info`, cumulative since the start of the connection.
 #[derive(Debug, Clone, Copy)]
 struct Counters {
     sent: u64,
@@ -60,9 +62,9 @@ struct Counters {
 
 #[derive(Debug, Clone, Copy)]
 struct Window {
-    /// Acknowledged bytes per second.
+    /// Rate of acknowledged data, in bytes per second.
     rate: f64,
-    /// Retransmitted share of the bytes sent.
+    /// Ratio of retransmitted to sent bytes.
     loss: f64,
     /// True if the network was the bottleneck for most of the window.
     is_full: bool,
@@ -77,7 +79,7 @@ impl Congestion {
         }
     }
 
-    /// Takes a `tcp_info` reading and returns the change to make, if any.
+    /// Evaluates a `tcp_info` reading and returns the change to apply, if any.
     pub(super) fn on_info(&mut self, info: &TcpInfo, now: Instant) -> Option<Advice> {
         let counters = Counters::of(info)?;
         let Some((begun, before)) = self.since else {
@@ -97,7 +99,7 @@ impl Congestion {
         matches!(self.state, State::Settled)
     }
 
-    /// Handles a refusal of bbr by the kernel.
+    /// Makes the choice final after the kernel has rejected bbr.
     pub(super) fn on_refused(&mut self) {
         self.state = State::Settled;
     }
@@ -150,7 +152,7 @@ impl Congestion {
 }
 
 impl Counters {
-    /// Returns `None` if the kernel lacks a counter (before 4.19).
+    /// Reads the counters. Returns `None` if the kernel does not provide all of them (before 4.19).
     fn of(info: &TcpInfo) -> Option<Self> {
         Some(Self {
             sent: info.bytes_sent?,
@@ -183,44 +185,46 @@ fn mean(rates: &[f64]) -> f64 {
     rates.iter().sum::<f64>() / rates.len().max(1) as f64
 }
 
-/// Just under the interval of [`Congestion::on_info`]. Long enough for 40 losses at 0.5 % and 1
-/// Gbit/s; short enough to help a copy that lasts seconds.
+/// Minimum duration of a measuring window, just under the interval of [`Congestion::on_info`]
+/// calls. Long enough for 40 losses at 0.5 % and 1 Gbit/s; short enough to help a copy that lasts
+/// seconds.
 const WINDOW: Duration = Duration::from_millis(90);
 
-/// Windows ignored at the start of a connection, because slow start causes losses.
+/// Number of windows ignored at the start of a connection, because slow start causes losses.
 const YOUNG: u32 = 1;
 
-/// Retransmitted share that marks a bad cable. A full queue of 1000 packets at 1 Gbit/s costs cubic
-/// one loss in some thousands of packets.
+/// Ratio of retransmitted to sent bytes that indicates random loss, such as from a bad cable. A
+/// full queue of 1000 packets at 1 Gbit/s costs cubic one loss in some thousands of packets.
 const LOSSY: f64 = 0.002;
 
-/// Consecutive lossy windows that exclude chance.
+/// Number of consecutive lossy windows required before a trial, to exclude chance.
 const LOSSY_WINDOWS: usize = 2;
 
-/// Windows for bbr to settle: some round trips, and time to drain a queue.
+/// Number of windows for bbr to settle: some round trips, and time to drain a queue.
 const PAUSE: u32 = 2;
 
-/// Windows measured in a trial.
+/// Number of windows measured in a trial of bbr.
 const TRIED_WINDOWS: usize = 5;
 
-/// Failed trials after which a connection keeps its default.
+/// Number of failed trials after which a connection keeps the default algorithm.
 const MOST_TRIALS: u32 = 4;
 
-/// Windows of rest after the first failed trial (one second); doubles after each further one.
+/// Number of windows ignored after the first failed trial (one second); doubles after each further
+/// one.
 const REST: u32 = 10;
 
-/// Bytes sent that a window needs to be conclusive: 200 packets.
+/// Minimum bytes sent in a window to evaluate its loss: 200 packets.
 const LEAST_SENT: u64 = 200 * 1448;
 
-/// Share of a window in which the network must be the bottleneck.
+/// Minimum fraction of a window in which the network must be the bottleneck.
 const FULL: f64 = 0.8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Simulated connection that sends at a given rate, loss share and busy share for a number of
-    /// windows.
+    /// Simulated connection that produces `tcp_info` readings with a given rate, loss ratio and
+    /// busy fraction.
     struct Connection {
         congestion: Congestion,
         now: Instant,

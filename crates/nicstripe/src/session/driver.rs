@@ -1,4 +1,5 @@
-//! Event loop of one session.
+//! Event loop of one session: applies inputs to the protocol's state and sends the resulting
+//! frames.
 
 mod account;
 mod asks;
@@ -46,64 +47,64 @@ use crate::{
 pub(crate) struct DriverConfig {
     pub(crate) role: Role,
     pub(crate) access: Access,
-    /// Peer name for messages.
+    /// Name of the peer in error messages.
     pub(crate) host: String,
     pub(crate) session: SessionConfig,
     pub(crate) pool: IoPool,
     pub(crate) buffers: BufferPool,
-    /// Daemon: this session's share of the chunk memory.
+    /// Daemon only: the session's share of the chunk memory.
     pub(crate) share: Option<ChunkShare>,
-    /// Client: establishes connections.
+    /// Client only: establishes the connections of paths.
     pub(crate) connector: Option<Arc<dyn Connect>>,
-    /// Client: channel to the path planner.
+    /// Client only: channel to the path planner.
     pub(crate) planner: Option<mpsc::Sender<LinkNews>>,
     pub(crate) audience: Audience,
 }
 
-/// Establishes the connections of a client's paths.
+/// Connector that establishes the connections of a client's paths.
 pub(crate) trait Connect: Send + Sync {
-    /// Connects and greets. `first` is true for the first attempt at a path.
+    /// Connects a path and authenticates the peer. `first` is true for the first attempt at a path.
     fn join<'a>(&'a self, path: PathId, plan: &'a PathPlan, first: bool) -> Joining<'a>;
 }
 
-/// Attempt at a connection.
+/// Future of one connection attempt.
 pub(crate) type Joining<'a> =
     Pin<Box<dyn Future<Output = Result<Established, (PathLoss, Error)>> + Send + 'a>>;
 
-/// Capacity of the input channel. A full channel deliberately holds back the streams and the I/O
-/// threads.
+/// Capacity of the session's input channel, in inputs. A full channel deliberately blocks the
+/// connections and the I/O threads.
 const INPUTS: usize = 1024;
 
-/// Inputs applied before the paths are polled again.
+/// Maximum number of inputs applied before the session sends again.
 const BATCH: usize = 64;
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longest wait at a close for connections to flush their queues.
+/// Maximum wait at the end of a session for connections to flush their queues.
 const LINGER: Duration = Duration::from_millis(300);
 
-/// Longest wait at a close for tree threads: a slow disk may take as long to sync a batch of small
-/// files.
+/// Maximum wait at the end of a session for tree threads: a slow disk may take as long to sync a
+/// batch of small files.
 const TIDYING: Duration = Duration::from_secs(5);
 
-/// Concurrent reads for the digest of data that the receiver already has. Enough for one disk,
-/// without delaying the paths' reads.
+/// Number of concurrent reads to hash data that the receiver already has. Enough for one disk,
+/// without delaying the reads of data to send.
 const HASHING_AT_ONCE: u32 = 2;
 
-/// Zero extents hashed concurrently: keeps two threads busy, one millisecond per extent.
+/// Number of zero extents hashed concurrently: keeps two threads busy, one millisecond per extent.
 const ZEROING_AT_ONCE: u32 = 4;
 
-/// Protocol violations without a valid chunk between them that end a session. A single one may be a
-/// fault of one connection. Without a limit, a peer that only violates the protocol would be
-/// reconnected to indefinitely, since each handshake succeeds.
+/// Number of protocol violations, without a valid chunk in between, that end a session. A single
+/// one may be a fault of one connection. Without a limit, a peer that only violates the protocol
+/// would be reconnected to indefinitely, since each handshake succeeds.
 const MOST_BREACHES: u32 = 5;
 
-/// Concurrent chunk reads of an existing file for comparison: enough to keep one disk's queue
-/// filled.
+/// Number of concurrent chunk reads from an existing file for a delta transfer: enough to keep one
+/// disk's queue filled.
 const COMPARING_AT_ONCE: u32 = 4;
 
-/// State of one session, owned by one task. [`paths`] handles its connections, [`ends`] the sources
-/// and sinks of transfers, [`transfers`] their progress.
+/// Event loop of one session, run by one task. [`paths`] handles its connections, [`ends`] the
+/// sources and sinks of transfers, [`transfers`] their progress.
 pub(crate) struct Driver {
     session: Session,
     config: DriverConfig,
@@ -114,17 +115,18 @@ pub(crate) struct Driver {
     files: OpenFiles,
     waiters: Waiters,
     ends: Ends,
-    /// Daemon only; a client's owner receives events instead.
+    /// Daemon only: log records and metrics of the session. A client's owner receives events
+    /// instead.
     account: Option<Account>,
     threads: TaskTracker,
     hashing: u32,
-    /// Chunks that wait until another copy of the same chunk is written.
+    /// Received chunks that wait while another copy of the same chunk is being written.
     later: Vec<(PathId, DataHeader, ChunkBuffer)>,
     zeroing: u32,
     comparing: u32,
-    /// True if the peer has closed the session; its connections will end.
+    /// True if the peer has closed the session, so that the loss of its connections is expected.
     is_taking_leave: bool,
-    /// Protocol violations since the last valid chunk.
+    /// Number of protocol violations since the last valid chunk.
     breaches: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
@@ -134,7 +136,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Starts the task of a session without paths.
+    /// Starts the task of a new session, which has no paths yet.
     pub(crate) fn start(config: DriverConfig) -> SessionHandle {
         let (sender, inputs) = mpsc::channel(INPUTS);
         let handle = SessionHandle {
@@ -219,7 +221,7 @@ impl Driver {
         self.end().await;
     }
 
-    /// Applies one input. Never waits.
+    /// Applies one input to the session's state. Never waits.
     fn apply(&mut self, input: Input, now: Instant) {
         match input {
             Input::Connected {
@@ -332,7 +334,7 @@ impl Driver {
         }
     }
 
-    /// Handles pending events, then hands each connection the frames it may send.
+    /// Handles pending events, starts reads and hashing, and passes frames to the connections.
     fn pump(&mut self, now: Instant) {
         self.update_share();
         loop {
@@ -352,7 +354,7 @@ impl Driver {
             .store(self.session.is_connected(), Ordering::Release);
     }
 
-    /// Reports the session's memory use to its share and applies the resulting budget.
+    /// Reports the session's chunk memory to the daemon and applies the budget it returns.
     fn update_share(&mut self) {
         if let Some(share) = &mut self.config.share {
             self.session.set_chunk_budget(
@@ -383,8 +385,9 @@ impl Driver {
         }
     }
 
-    /// Polls the paths until none sends a chunk. A path that left a chunk to another may be the
-    /// best one for the next.
+    /// Passes frames to the connections until no path has a chunk to send. Polls each path
+    /// repeatedly, because a path that left a chunk to a faster one may be the best for the next
+    /// chunk.
     fn transmit(&mut self, now: Instant) {
         let rates = self
             .connections
@@ -413,7 +416,8 @@ impl Driver {
         }
     }
 
-    /// Hands one connection what it may send and returns the number of chunks.
+    /// Passes frames to one connection until its queue is full or nothing may be sent. Returns the
+    /// number of chunks among them.
     fn transmit_on(
         &mut self,
         path: PathId,
@@ -451,7 +455,7 @@ impl Driver {
         Ok(chunks)
     }
 
-    /// Handles all pending events. Returns true if there were any.
+    /// Handles all pending events of the protocol. Returns true if there were any.
     fn handle_events(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(event) = self.session.poll_event() {
@@ -584,7 +588,8 @@ impl Driver {
         }
     }
 
-    /// Shuts the session down in order: makes written data durable and flushes the connections.
+    /// Ends the session: makes written data durable, flushes the connections and reports to waiting
+    /// owners.
     async fn end(mut self) {
         let (now, code) = (Instant::now(), self.closing.unwrap_or(CloseCode::Cancelled));
         self.session.close(code);
@@ -609,9 +614,9 @@ impl Driver {
         self.handle.ended.cancel();
     }
 
-    /// Waits until the streams are flushed, at most [`LINGER`], and until tree threads have removed
-    /// their unnamed files, at most [`TIDYING`]. The latter may wait for the disk. Meanwhile drains
-    /// the input channel, so that no sender blocks on it.
+    /// Waits until the connections are flushed, at most [`LINGER`], and until tree threads have
+    /// removed their unnamed files, at most [`TIDYING`], since that may wait for the disk.
+    /// Meanwhile drains the input channel, so that no sender blocks on it.
     async fn wait_for_others(&mut self) {
         let Self {
             streams,
@@ -636,11 +641,11 @@ impl Driver {
     }
 }
 
-/// The connection's queue is full or its task has ended.
+/// Error of a connection whose queue is full or whose task has ended.
 struct QueueFull;
 
-/// Marks the session as ended when its task finishes or panics. A panic thus affects no other
-/// session and frees the session's quota.
+/// Guard that marks the session as ended when its task finishes or panics. A panic thus affects no
+/// other session and releases the session's quota.
 struct Ending(SessionHandle);
 
 impl Drop for Ending {
@@ -653,7 +658,7 @@ impl Drop for Ending {
     }
 }
 
-/// Returns the peer's reason for closing a session, as text.
+/// Returns the text for the peer's reason to close a session.
 fn close_text(code: CloseCode) -> String {
     match code {
         CloseCode::Done => "it closed the session",

@@ -1,4 +1,4 @@
-//! Inputs of a session's event loop, and its news for the path planner.
+//! Inputs of a session's event loop, and its events for the path planner.
 
 use std::{
     fmt, io,
@@ -40,7 +40,7 @@ use crate::{
 
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A path has connected.
+    /// A path has connected and authenticated.
     Connected {
         path: PathId,
         plan: Option<PathPlan>,
@@ -52,27 +52,27 @@ pub(crate) enum Input {
         loss: PathLoss,
         error: Box<Error>,
     },
-    /// Events of a connection.
+    /// A connection has received frames or chunks, or has ended.
     Stream {
         path: PathId,
         generation: u64,
         events: Vec<StreamEvent>,
     },
-    /// Result of an I/O job.
+    /// An I/O job has finished.
     Io(IoResult),
-    /// Item of a streamed source.
+    /// A streamed source, such as a pipe, has produced a chunk, ended or failed.
     Produced {
         transfer: TransferId,
         produced: Produced,
     },
-    /// A sink has consumed chunks.
+    /// A sink has consumed chunks of a reorder buffer.
     Consumed { transfer: TransferId, chunks: u64 },
-    /// Message of a tree's thread.
+    /// A tree's thread has sent a message.
     Tree {
         transfer: TransferId,
         said: TreeOutput,
     },
-    /// Daemon: a tree put or requested by the peer is admitted or rejected.
+    /// Daemon: a tree requested by the peer is ready to run, or is rejected.
     TreeReady {
         transfer: TransferId,
         result: Result<TreeRun, FileError>,
@@ -83,13 +83,13 @@ pub(crate) enum Input {
         options: PutOptions,
         result: Result<Source, FileError>,
     },
-    /// Daemon: answer to a name request. `ends_changes` marks the last change of a batch.
+    /// Daemon: a name request is answered. `ends_changes` is true for the last change of a batch.
     Done {
         ask: Ask,
         answer: AnswerKind,
         ends_changes: bool,
     },
-    /// Command of the session's owner.
+    /// The owner of the session has given a command.
     Command(Command),
     /// An interface lost or regained its carrier.
     Carrier { interface: String, up: bool },
@@ -97,80 +97,80 @@ pub(crate) enum Input {
 
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Client: add paths and connect them.
+    /// Client: add paths to the session and connect them.
     AddPaths(Vec<(PathId, PathPlan)>),
-    /// Client: put a file, pipe or tree.
+    /// Client: send a file, pipe or tree.
     Put {
         transfer: TransferId,
         from: PutFrom,
         waiter: Waiter,
     },
-    /// Client: get a file, pipe or tree.
+    /// Client: fetch a file, pipe or tree.
     Get {
         transfer: TransferId,
         into: GetInto,
         waiter: Waiter,
     },
-    /// Client: send a name request.
+    /// Client: send a name request, such as list or remove.
     Ask { ask: AskKind, reply: AskReply },
-    /// Client: request tunnels.
+    /// Client: open the tunnel multiplexer.
     OpenMux {
         asked: OpenTunnels,
         mux: Arc<TunnelMux>,
     },
-    /// Client: cancel a transfer in a way that allows a resume.
+    /// Client: cancel a transfer; it can be resumed later.
     Cancel(TransferId),
-    /// Close the session and send the peer the reason.
+    /// Close the session and send the reason to the peer.
     Close(CloseCode),
     /// Daemon: end the session if it has no connection.
     Evict,
-    /// Client: retire a path permanently.
+    /// Client: close a path and do not reconnect it.
     Retire(PathId),
-    /// Client: retire a path because its interface has vanished.
+    /// Client: close a path whose interface has vanished, and do not reconnect it.
     Gone(PathId),
-    /// Client: announce the coming connections to the daemon.
+    /// Client: announce connections to the daemon before they are attempted.
     Expect(Vec<Expected>),
-    /// Client: end the session with an error because no permitted link works.
+    /// Client: end the session with this error, because no permitted link works.
     GiveUp(Box<Error>),
-    /// Client: benchmark command.
+    /// Client: control a benchmark.
     Bench(BenchCommand),
-    /// Daemon: send a benchmark answer to the client.
+    /// Daemon: send a message about a benchmark to the client.
     AnswerBench(BenchBody),
     /// Daemon: send the client the current local interfaces.
     SendInterfaces(Vec<PeerInterface>),
-    /// Panic in the loop, for a test.
+    /// Test only: panic in the event loop.
     #[cfg(test)]
     Panic,
 }
 
-/// Source of a client's put.
+/// Source of the data that a client sends.
 pub(crate) enum PutFrom {
     /// Local file.
     File { source: Arc<Source>, put: Box<Put> },
-    /// Reader, read until its end.
+    /// Reader whose bytes are sent until end of file.
     Pipe {
         reader: Box<dyn io::Read + Send>,
         put: Box<Put>,
     },
-    /// Chunk sender, handed out through the channel when the daemon accepts.
+    /// Writer that is given a chunk sender through `chunks` once the daemon accepts.
     Writer {
         chunks: oneshot::Sender<ChunkSender>,
         put: Box<Put>,
     },
-    /// Tree. Standalone files are announced on `alone`.
+    /// Files and directories. The tree announces its standalone files on `standalone`.
     Tree {
         run: SenderRun,
         put: Box<PutTree>,
         standalone: StandaloneFiles,
     },
-    /// Entry of a tree that is being sent.
+    /// Standalone file of a tree that is being sent.
     Entry {
         entry: EntryRef,
         options: PutOptions,
     },
 }
 
-/// Sink of a client's get.
+/// Sink of the data that a client fetches.
 pub(crate) enum GetInto {
     /// Local file.
     File { get: Box<Get>, target: LocalTarget },
@@ -184,13 +184,13 @@ pub(crate) enum GetInto {
         get: Box<Get>,
         reader: mpsc::UnboundedSender<ReadItem>,
     },
-    /// Tree. Standalone files are announced on `alone`.
+    /// Files and directories. The tree announces its standalone files on `standalone`.
     Tree {
         run: ReceiverRun,
         get: Box<GetTree>,
         standalone: StandaloneFiles,
     },
-    /// Entry of a tree that is being received.
+    /// Standalone file of a tree that is being received.
     Entry {
         entry: EntryRef,
         options: PutOptions,
@@ -216,24 +216,24 @@ impl GetInto {
     }
 }
 
-/// Tree that a daemon is ready to send or receive.
+/// Tree transfer that a daemon is ready to run.
 #[derive(Debug)]
 pub(crate) enum TreeRun {
     Sender(SenderRun),
     Receiver(ReceiverRun),
 }
 
-/// Channel on which a tree announces its standalone files, with their sizes.
+/// Channel on which a tree announces its standalone files: entry and size in bytes.
 pub(crate) type StandaloneFiles = mpsc::UnboundedSender<(EntryId, u64)>;
 
-/// Messages of a tree's thread to its session.
+/// Message of a tree's thread to its session.
 #[derive(Debug)]
 pub(crate) enum TreeOutput {
-    /// Message for the sender, at the peer.
+    /// Message of a tree's receiver to the sender at the peer.
     Message(TreeMessage),
-    /// Progress of the walk.
+    /// Progress of the directory walk.
     Walked(WalkProgress),
-    /// Result, after which the thread ends.
+    /// Result of the tree; the last message of the thread.
     Finished(Result<TreeReport, FileError>),
 }
 
@@ -261,11 +261,11 @@ impl fmt::Debug for GetInto {
     }
 }
 
-/// Path events of a client, for the planner.
+/// Event of a client's path for the path planner.
 #[derive(Debug)]
 pub(crate) enum LinkNews {
-    /// A path has connected. `verified` is true if it reached the intended interface, `None` if
-    /// unknown.
+    /// A path has connected. `verified` is true if it reached the intended interface of the peer,
+    /// `None` if unknown.
     Opened {
         path: PathId,
         verified: Option<bool>,
@@ -273,8 +273,8 @@ pub(crate) enum LinkNews {
     },
     /// A connection attempt failed, or a connection was lost.
     Lost { path: PathId, why: String },
-    /// A path was ended because it reached another interface of the peer, or another machine if
-    /// `arrived` is `None`.
+    /// A path was closed because it reached another interface of the peer (`arrived`), or another
+    /// machine if `arrived` is `None`.
     Astray {
         path: PathId,
         arrived: Option<String>,
@@ -287,13 +287,13 @@ pub(crate) enum LinkNews {
 /// Connection state of a session, shared with other tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    /// True if any path is connected.
+    /// True if any path of the session is connected.
     pub(crate) is_connected: AtomicBool,
     arriving: AtomicUsize,
 }
 
-/// Token for a connection on its way to its session. The peer may already use it and have closed
-/// all others in its favour.
+/// Guard that counts a new connection until its session has it. The peer may already use this
+/// connection and have closed all others.
 #[derive(Debug)]
 pub(crate) struct Arriving(Arc<Presence>);
 
@@ -320,24 +320,25 @@ impl SessionHandle {
         self.inputs.same_channel(&other.inputs)
     }
 
-    /// Returns true if the session has no connection and none is about to arrive.
+    /// Returns true if the session has no connection and none is being handed to it.
     pub(crate) fn is_idle(&self) -> bool {
         !self.presence.is_connected.load(Ordering::Acquire) && !self.is_awaiting()
     }
 
-    /// Returns true if a connection is about to arrive.
+    /// Returns true if a new connection is being handed to the session.
     pub(crate) fn is_awaiting(&self) -> bool {
         self.presence.arriving.load(Ordering::Acquire) > 0
     }
 
-    /// Announces a connection. Drop the token when the session has it.
+    /// Counts a new connection that will be handed to the session. Drop the guard when the session
+    /// has it.
     pub(crate) fn await_connection(&self) -> Arriving {
         self.presence.arriving.fetch_add(1, Ordering::AcqRel);
         Arriving(self.presence.clone())
     }
 
-    /// Asks the session to end if it has no connection. A session with a full queue is taken to
-    /// have one.
+    /// Asks the session to end if it has no connection. Does nothing if the session's input queue
+    /// is full, since a session that busy has a connection.
     pub(crate) fn evict(&self) {
         let _ = self.inputs.try_send(Input::Command(Command::Evict));
     }

@@ -1,5 +1,5 @@
-//! A running session: one task owns its state and applies the inputs of streams, disks and
-//! commands.
+//! Running sessions: one task per session owns its state and applies inputs from connections, disks
+//! and commands.
 //!
 //! `nicstripe-proto` makes the decisions, this module carries them out. [`driver`] is the event
 //! loop and [`input`] its inputs. [`open_files`] holds open files, [`retransmit`] and [`reorder`]

@@ -1,4 +1,4 @@
-//! Open files of a session's transfers. I/O threads do the work that the protocol requests.
+//! Open files of a session's transfers, and the I/O jobs on them.
 
 use std::{collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
 
@@ -20,12 +20,12 @@ use crate::{
     tree::TreeReport,
 };
 
-/// Rights of the peer at this end.
+/// Rights of the peer to files of this machine.
 #[derive(Debug, Clone)]
 pub(crate) enum Access {
-    /// None: the local end is the client.
+    /// No rights: this end is the client.
     Client,
-    /// Those that the daemon's service grants.
+    /// Rights granted by the daemon's service for this peer.
     Daemon(Arc<Service>),
 }
 
@@ -38,11 +38,11 @@ pub(super) enum OpenFile {
     Reorder(ReorderBuffer, Expected),
 }
 
-/// Size and digest of a transfer with a reorder buffer.
+/// Size and digest expected of a transfer with a reorder buffer.
 #[derive(Debug)]
 pub(super) struct Expected {
     size: u64,
-    /// Agreed digest, once all data has arrived.
+    /// Digest that both ends agreed on; `None` until all data has arrived.
     digest: Option<Digest>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) enum IoResult {
         buffer: ChunkBuffer,
         result: Result<(), WriteError>,
     },
-    /// A sink has written everything, or failed.
+    /// A sink has consumed all data, or failed.
     Drained {
         transfer: TransferId,
         result: Result<(), FileError>,
@@ -109,7 +109,7 @@ pub(crate) enum IoResult {
         digest: Digest,
         result: Result<(), FileError>,
     },
-    /// A transfer that failed elsewhere has synced what it could.
+    /// The data written for a failed transfer is synced as far as possible.
     Flushed {
         transfer: TransferId,
         error: Box<Error>,
@@ -119,13 +119,13 @@ pub(crate) enum IoResult {
 /// Result of a successful transfer.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// `None` for a tree.
+    /// BLAKE3 hash of the file; `None` for a tree.
     pub(crate) digest: Option<Digest>,
     pub(crate) size: u64,
     pub(crate) tree: Option<TreeReport>,
 }
 
-/// Local target of a client's get.
+/// Local target of a file that a client fetches.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalTarget {
     pub(crate) path: PathBuf,
@@ -133,7 +133,7 @@ pub(crate) struct LocalTarget {
     pub(crate) peer_key: [u8; 32],
 }
 
-/// Open files of one session, with the pool that works on them.
+/// Open files of one session, with the I/O threads that work on them.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     open: BTreeMap<TransferId, OpenFile>,
@@ -196,7 +196,7 @@ impl OpenFiles {
         }
     }
 
-    /// Returns the agreed digest of a stream that its writer has written completely.
+    /// Returns the agreed digest of a stream whose sink has consumed all data.
     pub(super) fn ending(&self, transfer: TransferId) -> Result<Digest, FileError> {
         match self.open.get(&transfer) {
             Some(OpenFile::Reorder(
@@ -229,7 +229,8 @@ impl OpenFiles {
         }
     }
 
-    /// Deletes received data that cannot be resumed, because its source cannot be read again.
+    /// Deletes the received data of a transfer of unknown size. It cannot be resumed, because its
+    /// source cannot be read again.
     pub(super) fn discard_unfinishable(&self, transfer: TransferId) {
         if let Some(target) = self
             .target(transfer)
@@ -239,7 +240,7 @@ impl OpenFiles {
         }
     }
 
-    /// Drops all streamed sources. Those that wait for the send window fail.
+    /// Drops all streamed sources. Source threads that wait for the send window fail.
     pub(super) fn close_sources(&mut self) {
         self.open
             .retain(|_, file| !matches!(file, OpenFile::Retransmit(_)));
@@ -262,9 +263,9 @@ impl OpenFiles {
         })
     }
 
-    /// Reads a chunk to be sent on `path`. Compresses it if that pays at the links' total `rate`;
-    /// the buffer is then shorter than the chunk. Returns a chunk of the retransmit buffer
-    /// directly; other reads report to the session.
+    /// Reads a chunk to be sent on `path`, and compresses it if that increases the rate over the
+    /// links' total `rate`. Returns a chunk of the retransmit buffer directly. Reads other chunks
+    /// in an I/O thread, which reports to the session.
     pub(super) fn read(
         &self,
         path: PathId,
@@ -289,8 +290,7 @@ impl OpenFiles {
         None
     }
 
-    /// Hashes zeros that are not sent, in the background. A peer can announce terabytes of zeros,
-    /// so data takes precedence.
+    /// Hashes zeros that are not sent, at low priority. A peer can announce terabytes of zeros.
     pub(super) fn hash_zeros(&self, transfer: TransferId, grid: Grid, zeros: Zeros) {
         self.pool.run_in_background(self.reporting(move || {
             let result = zeros_subtree(grid, zeros);
@@ -305,7 +305,7 @@ impl OpenFiles {
         }));
     }
 
-    /// Punches the holes that the sender announced.
+    /// Punches the holes that the sender announced into the target.
     pub(super) fn make_holes(&self, transfer: TransferId, holes: HoleMap) {
         let Some(target) = self.target(transfer).cloned() else {
             return;
@@ -316,8 +316,8 @@ impl OpenFiles {
         });
     }
 
-    /// Compares a chunk of the existing file, copying it into the new file. Returns false if no
-    /// target is open.
+    /// Copies a chunk of the existing file into the new file and hashes it, for a delta transfer.
+    /// Returns false if no target is open.
     pub(super) fn compare(&self, transfer: TransferId, chunk: ChunkId) -> bool {
         let Some(target) = self.target(transfer).cloned() else {
             return false;
@@ -331,8 +331,8 @@ impl OpenFiles {
         true
     }
 
-    /// Hashes a chunk that the receiver already has, for the digest. Returns false if no source is
-    /// open.
+    /// Reads and hashes a chunk that the receiver already has, because the digest covers it too.
+    /// Returns false if no source is open.
     pub(super) fn hash(&self, transfer: TransferId, chunk: ChunkId) -> bool {
         let Some((source, grid)) = self.source(transfer) else {
             return false;
@@ -346,8 +346,8 @@ impl OpenFiles {
         true
     }
 
-    /// Verifies and writes a chunk received on `path`. A chunk for a reorder buffer is only
-    /// verified.
+    /// Verifies and writes a chunk received on `path`. Only verifies it if it is for a reorder
+    /// buffer.
     pub(super) fn write(&self, path: PathId, grid: Grid, header: DataHeader, buffer: ChunkBuffer) {
         let done = self.done.clone();
         match self.open.get(&header.transfer) {
@@ -377,7 +377,7 @@ impl OpenFiles {
         }
     }
 
-    /// Returns true if a chunk is for a reorder buffer and too short to be worth handing to a
+    /// Returns true if a chunk is for a reorder buffer and too short to be worth passing to an I/O
     /// thread.
     pub(super) fn is_verified_at_once(&self, header: &DataHeader) -> bool {
         header.chunk_len() <= AT_ONCE
@@ -394,7 +394,7 @@ impl OpenFiles {
         });
     }
 
-    /// Checks that the source is unchanged. Returns false if no source is open.
+    /// Checks in an I/O thread that the source has not changed. Returns false if no source is open.
     pub(super) fn check(&self, transfer: TransferId) -> bool {
         let Some((source, _)) = self.source(transfer) else {
             return false;
@@ -406,7 +406,8 @@ impl OpenFiles {
         true
     }
 
-    /// Completes a transfer with all data received: commits a file, or signals the end to a sink.
+    /// Completes a transfer whose data has all arrived: commits the file, or signals the end to the
+    /// sink.
     pub(super) fn commit(&mut self, transfer: TransferId, digest: Digest) {
         match self.open.get_mut(&transfer) {
             Some(OpenFile::Target(target)) => {
@@ -425,7 +426,7 @@ impl OpenFiles {
         }
     }
 
-    /// Opens a target with the local user's rights.
+    /// Opens a client's local target, with the rights of the local user.
     pub(super) fn open_local(&self, wanted: LocalTarget, offer: Offer, journal_id: [u8; 16]) {
         self.run(move || {
             let transfer = offer.transfer;
@@ -463,7 +464,7 @@ impl OpenFiles {
         });
     }
 
-    /// Opens a source below a daemon's root directory, for the peer.
+    /// Opens a file below the daemon's root that the peer fetches.
     pub(super) fn open_served(
         &self,
         service: Arc<Service>,
@@ -500,17 +501,17 @@ impl OpenFiles {
         });
     }
 
-    /// Runs a job that reports its result itself.
+    /// Runs a job in an I/O thread that reports its result itself.
     pub(super) fn aside(&self, job: impl FnOnce() + Send + 'static) {
         self.pool.run(job);
     }
 
-    /// Runs a job and reports its result to the session.
+    /// Runs a job in an I/O thread and reports its result to the session.
     pub(super) fn run(&self, job: impl FnOnce() -> IoResult + Send + 'static) {
         self.pool.run(self.reporting(job));
     }
 
-    /// Wraps a job so that it reports its result, or its panic, to the session.
+    /// Wraps a job so that it reports its result to the session, and ends the session if it panics.
     fn reporting(
         &self,
         job: impl FnOnce() -> IoResult + Send + 'static,
@@ -525,7 +526,7 @@ impl OpenFiles {
     }
 }
 
-/// Verifies a chunk for a reorder buffer.
+/// Verifies a received chunk for a reorder buffer against its header.
 pub(super) fn verified(
     path: PathId,
     grid: Grid,
@@ -546,12 +547,12 @@ pub(super) fn verified(
     }
 }
 
-/// Longest chunk verified in the session's own task, in bytes. Takes about 10 µs, as long as
-/// handing it to a thread.
+/// Maximum length of a chunk that the session's task verifies itself, in bytes. Takes about 10 µs,
+/// as long as passing it to a thread.
 const AT_ONCE: u32 = 64 << 10;
 
-/// Ends the session if its thread or task panics. Without this, the session would wait for the
-/// result forever. Other sessions are not affected.
+/// Guard that ends the session if its thread or task panics. Without it, the session would wait for
+/// the result forever. Other sessions are not affected.
 pub(crate) struct Fault(mpsc::Sender<Input>);
 
 impl Fault {

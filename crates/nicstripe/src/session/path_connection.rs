@@ -1,4 +1,5 @@
-//! Connections of one path: its plan, the current connection, and kernel statistics of past ones.
+//! State of one path's connections: its plan, the current connection, and TCP statistics of earlier
+//! ones.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -24,24 +25,25 @@ use crate::{
     stream::{Greeted, LoadCounters, Outgoing},
 };
 
-/// Endpoints and constraints of a path, planned by the client or learnt by the daemon.
+/// Endpoints and constraints of a path, planned by the client or learned by the daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct PathPlan {
-    /// Local interface.
+    /// Name of the local interface.
     pub(crate) interface: String,
-    /// Local address to bind, if any.
+    /// Local address to bind to; `None` for the kernel's choice.
     pub(crate) local: Option<IpAddr>,
     /// Address and port of the peer.
     pub(crate) remote: SocketAddr,
-    /// Interface of the peer that the path must reach, if known.
+    /// Name of the peer's interface that the path must reach; `None` if unknown.
     pub(crate) peer_interface: Option<String>,
-    /// Highest goodput in both directions, if known.
+    /// Theoretical goodput of the link, as far as known.
     pub(crate) capacity: Capacities,
-    /// The user's rate limit for this link.
+    /// Rate limit that the user set for this link.
     pub(crate) cap: Option<BitRate>,
-    /// True if the user named the link; a failure to connect is then an error.
+    /// True if the user named the link, so that a failure to connect is an error.
     pub(crate) named: bool,
-    /// True for a path that only reaches the peer, and is retired when another is up.
+    /// True if the path only serves to reach the peer, and is retired once another path is
+    /// connected.
     pub(crate) contact_only: bool,
     /// True if the path must not carry data, because the user named other links or excluded this
     /// one.
@@ -59,35 +61,36 @@ impl PathPlan {
     }
 }
 
-/// Highest goodput of a link per direction, if known.
+/// Theoretical goodput of a link per direction; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Capacity {
     pub(crate) outgoing: Option<BitRate>,
     pub(crate) incoming: Option<BitRate>,
 }
 
-/// Capacity with packets of the interfaces' MTU, and with standard Ethernet packets (no jumbo
-/// frames).
+/// Theoretical goodput of a link with packets of the interfaces' MTU (`full`), and with packets of
+/// at most 1500 bytes (`narrow`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Capacities {
     pub(crate) full: Capacity,
     pub(crate) narrow: Capacity,
-    /// Rates that the capacities were computed from.
+    /// Rates from which the goodput was computed.
     pub(crate) rates: LinkRates,
 }
 
-/// Rates before header overhead, if known.
+/// Rates of a link before header overhead; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LinkRates {
-    /// Line rate of the slower end.
+    /// Line rate of the slower interface.
     pub(crate) line: Option<BitRate>,
-    /// Rates of the local and the remote traffic shaper; see `Theory::goodput_of_shaper` for what a
-    /// shaper counts.
+    /// Rates of the local and the remote traffic shaper; see `Theory::goodput_of_shaper` for the
+    /// header bytes that a shaper counts.
     pub(crate) shapers: [Option<BitRate>; 2],
 }
 
 impl Capacities {
-    /// Returns the narrow capacity if the path drops packets above a known `path_mtu`.
+    /// Returns the goodput with small packets if `path_mtu` is known, which means that the path
+    /// drops larger ones; otherwise the one with full-size packets.
     pub(crate) fn through(&self, path_mtu: Option<u32>) -> Capacity {
         if path_mtu.is_some() {
             self.narrow
@@ -97,39 +100,39 @@ impl Capacities {
     }
 }
 
-/// Connection after authentication and greeting.
+/// New connection of a path, authenticated and greeted.
 #[derive(Debug)]
 pub(crate) struct Established {
     pub(crate) greeted: Greeted,
-    /// Second handle to the socket, for TCP_INFO.
+    /// Second file descriptor of the socket, to read TCP_INFO.
     pub(crate) probe: Option<OwnedFd>,
-    /// Local address in use.
+    /// Local address of the connection.
     pub(crate) local: Option<IpAddr>,
-    /// True if the path reached the intended interface; `None` if unknown.
+    /// True if the path reached the intended interface of the peer; `None` if unknown.
     pub(crate) verified: Option<bool>,
-    /// Largest packet that gets through, if below the interface's MTU.
+    /// Path MTU in bytes; `None` if it equals the interface's MTU.
     pub(crate) path_mtu: Option<u32>,
-    /// Dropped when the session has the connection.
+    /// Guard that announces the connection; dropped once the session has it.
     pub(crate) arriving: Option<Arriving>,
 }
 
-/// State of one path and its current connection.
+/// State of one path in its session, with its current connection.
 #[derive(Debug)]
 pub(super) struct PathConnection {
     pub(super) plan: PathPlan,
     pub(super) state: LinkState,
     pub(super) verified: Option<bool>,
     pub(super) path_mtu: Option<u32>,
-    /// Number of the connection. Events of older ones are ignored.
+    /// Sequence number of the current connection. Events of earlier connections are ignored.
     pub(super) generation: u64,
     pub(super) retired: bool,
-    /// Benchmark bytes of all its connections.
+    /// Benchmark load in bytes, over all connections of the path.
     pub(super) load_counters: Arc<LoadCounters>,
-    /// Payload since the last report.
+    /// Payload bytes since the last report to the metrics.
     pub(super) moved: InterfaceBytes,
     pub(super) connecting: bool,
     open: Option<Open>,
-    /// Kernel statistics of closed connections.
+    /// TCP statistics of closed connections, summed.
     past: KernelView,
 }
 
@@ -139,15 +142,15 @@ struct Open {
     task: AbortHandle,
     probe: Option<OwnedFd>,
     congestion: Congestion,
-    /// Congestion control before the last change, if any.
+    /// Congestion control used before the last change; `None` if it never changed.
     before: Option<String>,
 }
 
-/// Congestion control based on rate and round-trip time (Linux 4.9).
+/// Name of the congestion control that is based on rate and round-trip time (Linux 4.9).
 const BBR: &str = "bbr";
 
-/// Capacity of the queue to a stream's task, in frames. Flow control limits data to 16 chunks and
-/// control frames are few, so a full queue means that the task is stuck.
+/// Capacity of the queue to a connection's task, in frames. Flow control limits data to 16 chunks
+/// and control frames are few, so a full queue means that the task is stuck.
 const OUTGOING_QUEUE: usize = 256;
 
 impl PathConnection {
@@ -186,7 +189,7 @@ impl PathConnection {
         });
     }
 
-    /// Aborts the connection.
+    /// Aborts the current connection without flushing it.
     pub(super) fn close(&mut self) {
         self.past = self.kernel();
         if let Some(open) = self.open.take() {
@@ -204,7 +207,7 @@ impl PathConnection {
         self.open.is_some()
     }
 
-    /// Returns true if the queue takes another frame.
+    /// Returns true if the path is connected and its queue has capacity for another frame.
     pub(super) fn has_room(&self) -> bool {
         self.open
             .as_ref()
@@ -224,12 +227,13 @@ impl PathConnection {
         self.send(outgoing)
     }
 
-    /// Returns the kernel's TCP_INFO of the connection.
+    /// Returns the kernel's TCP_INFO of the current connection.
     pub(super) fn tcp(&self) -> Option<TcpInfo> {
         tcp_info(self.open.as_ref()?.probe.as_ref()?).ok()
     }
 
-    /// Requests socket buffers of `bytes` and returns the sizes granted: send, receive.
+    /// Requests send and receive buffers of `bytes` bytes each, and returns the sizes that the
+    /// kernel granted (send, receive).
     pub(super) fn set_buffers(&self, bytes: u64) -> Option<(u64, u64)> {
         let socket = SockRef::from(self.open.as_ref()?.probe.as_ref()?);
         let wanted = usize::try_from(bytes).ok()?;
@@ -241,8 +245,8 @@ impl PathConnection {
         self.buffers()
     }
 
-    /// Returns the socket's send and receive buffer sizes. The kernel reports twice the requested
-    /// size.
+    /// Returns the sizes of the socket's send and receive buffers in bytes. The kernel reports
+    /// twice the requested size.
     pub(super) fn buffers(&self) -> Option<(u64, u64)> {
         let socket = SockRef::from(self.open.as_ref()?.probe.as_ref()?);
         Some((
@@ -257,7 +261,7 @@ impl PathConnection {
             .is_some_and(|open| open.outgoing.try_send(outgoing).is_ok())
     }
 
-    /// Adapts the congestion control to random loss. Call several times a second.
+    /// Switches the congestion control if random loss requires it. Call ten times a second.
     pub(super) fn update_congestion(&mut self, now: Instant) {
         let Some(open) = self
             .open
@@ -290,7 +294,7 @@ impl PathConnection {
         }
     }
 
-    /// Returns the kernel statistics of all connections of this path.
+    /// Returns the TCP statistics of all connections of this path, summed.
     fn kernel(&self) -> KernelView {
         let info = self
             .open
@@ -299,7 +303,8 @@ impl PathConnection {
         info.map_or(self.past, |info| add(&self.past, &info))
     }
 
-    /// Like `kernel`, with the time the path waited for credit.
+    /// Returns the TCP statistics of this path, with the time in which it had data but no credit to
+    /// send.
     pub(super) fn view(&self, path: Option<&Path>) -> KernelView {
         KernelView {
             starved: path.map(Path::starved),
@@ -307,7 +312,7 @@ impl PathConnection {
         }
     }
 
-    /// Like [`view`](Self::view), encoded for the peer.
+    /// Returns the statistics of [`view`](Self::view) in the form sent to the peer.
     pub(super) fn stream_report(&self, id: PathId, path: Option<&Path>) -> StreamReport {
         let view = self.view(path);
         let micros = |time: Duration| time.as_micros() as u64;
@@ -340,7 +345,7 @@ fn add(past: &KernelView, info: &TcpInfo) -> KernelView {
     }
 }
 
-/// Decodes the peer's kernel statistics.
+/// Converts statistics received from the peer.
 pub(super) fn view_of(report: &StreamReport) -> KernelView {
     KernelView {
         retransmitted_bytes: report.retransmitted_bytes,

@@ -1,5 +1,5 @@
-//! Reorder buffers: chunks arrive in any order and are consumed in order (batches of a tree,
-//! writers, tunnels).
+//! Reorder buffers: chunks arrive in any order and are consumed in order, by trees, writers,
+//! readers and tunnels.
 
 use std::{
     collections::BTreeMap,
@@ -19,11 +19,11 @@ use crate::{
     tunnel::TunnelMux,
 };
 
-/// Capacity of a pipe's reorder buffer, in chunks: received and not yet consumed.
+/// Capacity of a pipe's reorder buffer: chunks received and not yet consumed.
 pub(crate) const REORDER_CHUNKS: u64 =
     crate::options::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
 
-/// Reorder buffer of one transfer, with its sink.
+/// Reorder buffer of one transfer, with the sink of its chunks.
 #[derive(Debug)]
 pub(super) struct ReorderBuffer {
     waiting: BTreeMap<ChunkId, ChunkBuffer>,
@@ -31,7 +31,7 @@ pub(super) struct ReorderBuffer {
     sink: Sink,
 }
 
-/// Sink of in-order chunks.
+/// Consumer of a transfer's chunks in order.
 #[derive(Debug, Clone)]
 pub(super) enum Sink {
     Tree(threads::Sender<ReceiverInput>),
@@ -40,13 +40,13 @@ pub(super) enum Sink {
     Reader(mpsc::UnboundedSender<ReadItem>),
 }
 
-/// Messages to a reader. At most [`REORDER_CHUNKS`] chunks are queued.
+/// Message to the reader of a transfer. At most [`REORDER_CHUNKS`] chunks are queued.
 #[derive(Debug)]
 pub(crate) enum ReadItem {
-    /// The peer has opened this source.
+    /// The peer has opened the file with this identity.
     Begun(SourceIdentity),
     Chunk(ChunkBuffer),
-    /// All data has arrived. Answer with [`IoResult::Drained`].
+    /// All data has arrived. The reader answers with [`IoResult::Drained`].
     End,
 }
 
@@ -65,7 +65,7 @@ impl ReorderBuffer {
         }
     }
 
-    /// Inserts a new chunk and passes all in-order chunks to the sink.
+    /// Inserts a received chunk and passes all chunks that are now in order to the sink.
     pub(super) fn insert(&mut self, chunk: ChunkId, buffer: ChunkBuffer) {
         self.waiting.insert(chunk, buffer);
         while let Some(buffer) = self.waiting.remove(&self.next) {
@@ -93,7 +93,7 @@ impl ReorderBuffer {
     }
 }
 
-/// Starts the thread that writes chunks to a writer. A write error fails the transfer.
+/// Starts the thread that writes a transfer's chunks to `writer`. A write error fails the transfer.
 pub(super) fn start_writer(
     transfer: TransferId,
     mut writer: Box<dyn io::Write + Send>,
@@ -122,7 +122,7 @@ pub(super) fn start_writer(
     Ok(sender)
 }
 
-/// Returns `None` if the transfer ended before all its data.
+/// Writes chunks until the end of the data. Returns `None` if the transfer ended before that.
 fn write_all(
     writer: &mut dyn io::Write,
     chunks: &threads::Receiver<WriteItem>,

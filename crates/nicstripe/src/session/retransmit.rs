@@ -1,4 +1,4 @@
-//! Streamed sources, which cannot be read twice: pipes and the batches of a tree. Sent chunks stay
+//! Streamed sources, which cannot be read twice: pipes, and the batches of a tree. Sent chunks stay
 //! in the retransmit buffer until acknowledged.
 
 use std::{
@@ -23,7 +23,7 @@ use crate::{
 /// one 10 Gbit/s link in 7 ms.
 pub(crate) const RETRANSMIT_CHUNKS: usize = 32;
 
-/// Items of a streamed source.
+/// Item that a streamed source produces: a chunk, the end or an error.
 #[derive(Debug)]
 pub(crate) enum Produced {
     Chunk(BufferedChunk),
@@ -31,17 +31,17 @@ pub(crate) enum Produced {
     Failed(FileError),
 }
 
-/// Chunk that cannot be read again.
+/// Chunk in the retransmit buffer, which cannot be read from its source again.
 #[derive(Debug)]
 pub(crate) struct BufferedChunk {
     pub(super) buffer: Arc<ChunkBuffer>,
     pub(super) value: ChainingValue,
-    /// True if the source knows of no data after it.
+    /// True if the source knew that this chunk is the last one.
     pub(super) last: bool,
     _permit: Permit,
 }
 
-/// Retransmit buffer of one transfer.
+/// Retransmit buffer of one transfer: its chunks that are not yet acknowledged.
 #[derive(Debug)]
 pub(super) struct RetransmitBuffer {
     pub(super) chunks: BTreeMap<ChunkId, BufferedChunk>,
@@ -57,14 +57,14 @@ impl RetransmitBuffer {
     }
 }
 
-/// Wakes a source that waits for the send window; its wait fails.
+/// Closes the send window, so that a source that waits for a permit fails.
 impl Drop for RetransmitBuffer {
     fn drop(&mut self) {
         self.window.close();
     }
 }
 
-/// Sends the chunks of one source to its session. Used by one thread or task.
+/// Sender of a streamed source's chunks to its session, used by one thread or task.
 #[derive(Debug)]
 pub(crate) struct ChunkSender {
     transfer: TransferId,
@@ -94,17 +94,17 @@ impl ChunkSender {
         self.buffers.take()
     }
 
-    /// Returns the send window.
+    /// Returns a handle to the send window of the source.
     pub(crate) fn window(&self) -> SendWindow {
         self.window.clone()
     }
 
-    /// Waits for a permit, in a task. Returns `None` if the transfer has ended.
+    /// Waits for a permit of the send window. Returns `None` if the transfer has ended.
     pub(crate) async fn acquire(&self) -> Option<Permit> {
         self.window.acquire_async().await
     }
 
-    /// Hashes and sends a chunk that has its permit, in a task. Returns false if the transfer has
+    /// Hashes a chunk and sends it with a permit acquired before. Returns false if the transfer has
     /// ended.
     pub(crate) async fn send_with(&mut self, permit: Permit, buffer: ChunkBuffer) -> bool {
         let Some(hashed) = self.hash(buffer, false) else {
@@ -114,8 +114,8 @@ impl ChunkSender {
         self.push(chunk).await
     }
 
-    /// Hashes a chunk and sends it when the send window has room. Blocks the thread. Pass `last` if
-    /// no data is known to follow. Returns false if the transfer has ended.
+    /// Hashes a chunk and sends it once the send window has a free permit. Blocks the thread.
+    /// `last` is true if no data is known to follow. Returns false if the transfer has ended.
     pub(crate) fn send(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
         let Some(hashed) = self.hash(buffer, last) else {
             return false;
@@ -127,7 +127,8 @@ impl ChunkSender {
         self.push_blocking(chunk)
     }
 
-    /// Hashes the chunk that will be sent next.
+    /// Hashes the next chunk to send. `last` is true if no data is known to follow. Returns `None`
+    /// if the chunk is not valid, for example empty.
     pub(crate) fn hash(&self, buffer: ChunkBuffer, last: bool) -> Option<Hashed> {
         let value = piece_value(
             Grid::open(ChunkSize::DEFAULT),
@@ -143,7 +144,7 @@ impl ChunkSender {
         })
     }
 
-    /// Sends a hashed chunk when the send window has room, in a task. Returns false if the transfer
+    /// Sends a hashed chunk once the send window has a free permit. Returns false if the transfer
     /// has ended.
     pub(crate) async fn send_hashed(&mut self, hashed: Hashed) -> bool {
         let Some(permit) = self.acquire().await else {
@@ -171,7 +172,7 @@ impl ChunkSender {
         })
     }
 
-    /// Signals the end of the data.
+    /// Signals the end of the data. Returns false if the transfer has ended.
     pub(crate) async fn end_async(&self) -> bool {
         self.push(Produced::End).await
     }
@@ -225,7 +226,7 @@ impl BatchSender for ChunkSender {
     }
 }
 
-/// Hashed chunk that is not sent yet.
+/// Chunk that is hashed and not yet sent.
 #[derive(Debug)]
 pub(crate) struct Hashed {
     buffer: ChunkBuffer,
@@ -233,7 +234,7 @@ pub(crate) struct Hashed {
     last: bool,
 }
 
-/// Starts a thread that sends the bytes of `reader` until its end.
+/// Starts a thread that sends the bytes of `reader` until end of file.
 pub(super) fn read_pipe(
     mut chunks: ChunkSender,
     mut reader: Box<dyn io::Read + Send>,
@@ -275,7 +276,7 @@ fn send_all(chunks: &mut ChunkSender, reader: &mut dyn io::Read) -> io::Result<(
     }
 }
 
-/// Fills `bytes` until the reader ends. Returns the length.
+/// Reads until `bytes` is full or the reader ends. Returns the number of bytes read.
 fn fill(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < bytes.len() {
@@ -296,14 +297,14 @@ fn read_some(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Send window: a fixed number of permits.
+/// Send window of a streamed source: a fixed number of permits, one per chunk in flight.
 #[derive(Clone)]
 pub(crate) struct SendWindow(Arc<WindowInner>);
 
 struct WindowInner {
     state: Mutex<WindowState>,
     changed: Condvar,
-    /// Wakes the task that waits for a permit. At most one task waits.
+    /// Notification for the task that waits for a permit. At most one task waits.
     task: Notify,
 }
 
@@ -313,7 +314,7 @@ struct WindowState {
     taken: usize,
 }
 
-/// Permit for one chunk in flight; returned on drop.
+/// Permit of a send window for one chunk in flight; returned on drop.
 pub(crate) struct Permit(SendWindow);
 
 impl SendWindow {
@@ -342,7 +343,8 @@ impl SendWindow {
         self.take(state)
     }
 
-    /// Like [`acquire`](Self::acquire), for a task.
+    /// Waits until a permit is free, without blocking the thread. Returns `None` if the window is
+    /// closed.
     async fn acquire_async(&self) -> Option<Permit> {
         loop {
             {
@@ -365,7 +367,7 @@ impl SendWindow {
         Some(Permit(self.clone()))
     }
 
-    /// Returns true if no permit is in use.
+    /// Returns true if no chunk is in flight.
     pub(crate) fn is_free(&self) -> bool {
         self.lock().taken == 0
     }

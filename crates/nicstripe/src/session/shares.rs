@@ -1,4 +1,4 @@
-//! Chunk memory shared by the sessions of a daemon.
+//! Division of a daemon's chunk memory among its sessions.
 
 use std::{
     collections::BTreeMap,
@@ -7,14 +7,14 @@ use std::{
 
 use crate::file::Owner;
 
-/// Chunks of all sessions together: 64 MiB. A single key gets at most half, which is what a session
-/// over four links uses.
+/// Chunk memory of all sessions together, in chunks of 256 KiB: 64 MiB. A single key gets at most
+/// half, which is what a session over four links uses.
 const MOST_CHUNKS: u64 = 256;
 
 /// Fair shares of a daemon's chunk memory.
 ///
 /// A key never gets more than it leaves to others: the first may use half, the second half of the
-/// rest. So a newcomer always finds free memory. Budgets are recomputed whenever a chunk completes,
+/// rest. So a new key always finds free memory. Budgets are recomputed whenever a chunk completes,
 /// so busy keys converge to equal shares. Busy sessions of one key share equally. A session above
 /// its budget keeps its chunks until they complete.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ impl ChunkShares {
         })))
     }
 
-    /// Registers a session of this key and returns its share.
+    /// Registers a session of the key `owner` and returns its share.
     pub(crate) fn join(&self, owner: Owner) -> ChunkShare {
         self.lock().keys.entry(owner).or_default().sessions += 1;
         ChunkShare {
@@ -74,9 +74,9 @@ impl ChunkShares {
 }
 
 impl ChunkShare {
-    /// Updates the session's number of chunks and whether it is busy, and returns its budget in
-    /// chunks. An idle session gets 0, which [`nicstripe_proto::Session`] treats as one chunk per
-    /// path.
+    /// Records the number of chunks that the session holds and whether it is busy, and returns its
+    /// budget in chunks. An idle session gets 0, which [`nicstripe_proto::Session`] treats as one
+    /// chunk per path.
     pub(crate) fn update(&mut self, committed: u64, is_busy: bool) -> u64 {
         let mut state = self.of.lock();
         let State {
@@ -118,7 +118,7 @@ impl Drop for ChunkShare {
 mod tests {
     use super::*;
 
-    /// Session that always uses its full budget, up to what its links carry.
+    /// Simulated session that always uses its full budget, up to the capacity of its links.
     struct Busy {
         share: ChunkShare,
         has: u64,
@@ -134,7 +134,7 @@ mod tests {
             }
         }
 
-        /// Completes `done` chunks and refills the budget.
+        /// Completes `done` chunks, then takes new ones up to the budget.
         fn turn(&mut self, done: u64) {
             self.has -= done.min(self.has);
             let budget = self.share.update(self.has, true);

@@ -1,4 +1,4 @@
-//! Statistics of a transfer: progress while it runs, and totals for the report.
+//! Statistics of a client's transfer: progress while it runs, and totals for the report.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,16 +16,16 @@ use crate::{
     tree::channel::WalkProgress,
 };
 
-/// Averaging period of displayed rates.
+/// Averaging period of the rates in [`Progress`].
 const RATE_SPAN: Duration = Duration::from_secs(1);
 
-/// Running statistics of one transfer.
+/// Statistics of one transfer, for its owner.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// Time at which data could first move.
+    /// Time at which both ends had opened the file, so that data could be sent.
     pub(crate) moving_since: Option<Instant>,
     pub(crate) failovers: u32,
-    /// Payload bytes on the wire.
+    /// Payload bytes sent or received, after compression.
     pub(crate) wire_bytes: u64,
     /// Bytes saved by compression per path, including chunks that did not arrive.
     saved_by_path: BTreeMap<PathId, u64>,
@@ -33,7 +33,7 @@ pub(crate) struct Tally {
     resumed: u64,
     peer_streams: BTreeMap<u16, KernelView>,
     history: VecDeque<Sample>,
-    /// Totals of ended transfers.
+    /// Totals of ended transfers: this one and the standalone files of its tree.
     pub(crate) stats: TransferStats,
     walked: Option<WalkProgress>,
     pub(crate) links: Vec<LinkReport>,
@@ -67,13 +67,14 @@ impl Tally {
         }
     }
 
-    /// Marks the transfer as started. The size of a pipe or tree is unknown.
+    /// Records that data can now be sent. `size` is the file size in bytes, `None` for a pipe or
+    /// tree; `resumed` the bytes already durable at the receiver.
     pub(super) fn on_started(&mut self, now: Instant, size: Option<u64>, resumed: u64) {
         self.moving_since = Some(now);
         (self.size, self.resumed) = (size, resumed);
     }
 
-    /// Counts a chunk sent or received on a path.
+    /// Counts the payload of a chunk sent or received on a path.
     pub(super) fn on_wire(&mut self, path: PathId, header: &DataHeader) {
         self.wire_bytes += u64::from(header.len);
         let saved = header.chunk_len().saturating_sub(header.len);
@@ -89,15 +90,16 @@ impl Tally {
         self.walked = Some(progress);
     }
 
-    /// Stores the sender's kernel statistics, which say more about the paths than the receiver's.
+    /// Stores the TCP statistics that the sender reported. They describe the paths better than the
+    /// receiver's.
     pub(super) fn on_peer_streams(&mut self, streams: &[StreamReport]) {
         self.peer_streams
             .extend(streams.iter().map(|report| (report.path, view_of(report))));
     }
 
-    /// Returns the progress of a started transfer.
+    /// Returns the progress of a transfer; `None` before its start.
     ///
-    /// `running` holds the statistics of its transfers that have not ended.
+    /// `running` holds the statistics of those of its transfers that have not ended.
     pub(super) fn progress(
         &mut self,
         now: Instant,
@@ -275,7 +277,7 @@ pub(crate) fn all_verified(one: Option<bool>, other: Option<bool>) -> Option<boo
     }
 }
 
-/// Returns true if two paths are streams of one link.
+/// Returns true if two paths are connections of the same link.
 fn is_one_link(a: &LinkName, b: &LinkName) -> bool {
     a.interface == b.interface && a.remote == b.remote
 }

@@ -1,4 +1,4 @@
-//! Channels from tree threads to their session.
+//! Channels from the threads of tree transfers to their session.
 
 use nicstripe_proto::{
     Name, TransferId,
@@ -21,31 +21,31 @@ use crate::{
     },
 };
 
-/// Channel of a tree's thread: to its session and the transfer's owner, plus the state of its role
-/// (`end`).
+/// Channel from a tree's thread to its session and to the transfer's owner. `end` is the state of
+/// the sender or receiver.
 pub(super) struct SessionChannel<T> {
     pub(super) transfer: TransferId,
     pub(super) inputs: mpsc::Sender<Input>,
-    /// Client only; a daemon's transfers have no local owner.
+    /// Owner of the transfer; `None` in a daemon.
     pub(super) owner: Option<TransferOwner>,
-    /// Held while the thread runs, so that an ending session waits for it.
+    /// Token by which an ending session waits for the thread.
     pub(super) _running: TaskTrackerToken,
-    /// Reports a panic of the thread to the session.
+    /// Guard that ends the session if the thread panics.
     pub(super) _fault: Fault,
     pub(super) end: T,
 }
 
-/// Role of a tree's receiver, which has no state here.
+/// State of a tree's receiver in the channel: none.
 pub(super) struct ReceiverEnd;
 
-/// Role of a tree's sender.
+/// State of a tree's sender in the channel.
 pub(super) struct SenderEnd {
     pub(super) chunks: ChunkSender,
-    /// Receiver's memory for entries in bytes, if announced.
+    /// Memory that the receiver has for entries, in bytes, if it announced one.
     pub(super) memory: Option<u64>,
 }
 
-/// Subscriptions of a tree's owner.
+/// Channels to the owner of a tree transfer.
 pub(super) struct TransferOwner {
     pub(super) events: Option<mpsc::Sender<Event>>,
     pub(super) standalone: StandaloneFiles,
@@ -69,7 +69,8 @@ impl<T: Send> TreeChannel for SessionChannel<T> {
             .is_none_or(|owner| owner.standalone.send((id, size)).is_ok())
     }
 
-    /// Blocks while the event channel is full, because the list of entries must be complete.
+    /// Sends the result of an entry to the owner. Blocks while the event channel is full, because
+    /// the list of entries must be complete.
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
         if let Some(events) = self.owner.as_ref().and_then(|owner| owner.events.as_ref()) {
             // Fails if the owner has stopped listening.

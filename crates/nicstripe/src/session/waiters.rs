@@ -1,4 +1,4 @@
-//! Owners that wait for transfers, each with its statistics.
+//! Owners of a session's transfers, who wait for the results.
 
 use std::{
     collections::BTreeMap,
@@ -18,16 +18,16 @@ use crate::{
     tree::channel::WalkProgress,
 };
 
-/// Receives the result of a transfer with its statistics.
+/// Sender of a transfer's result and statistics to its owner.
 pub(crate) type Reply = oneshot::Sender<Result<(Outcome, Tally), Error>>;
 
-/// Owner that waits for the end of a transfer.
+/// Owner of a transfer, who waits for its end.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) reply: Reply,
-    /// Channel for progress events, if wanted.
+    /// Channel for events of the transfer; `None` if the owner wants none.
     pub(crate) events: Option<mpsc::Sender<Event>>,
-    /// Current progress, for polling.
+    /// Current progress, which the owner may read at any time.
     pub(crate) progress: SharedProgress,
 }
 
@@ -40,7 +40,7 @@ impl SharedProgress {
         self.lock().clone()
     }
 
-    /// Sets the progress to complete, with the final size.
+    /// Sets the progress to complete, with a final size of `size` bytes.
     pub(crate) fn close(&self, size: u64) {
         let mut progress = self.lock();
         (progress.bytes, progress.size, progress.open) = (size, size, false);
@@ -56,7 +56,7 @@ impl SharedProgress {
 }
 
 impl Waiter {
-    /// Sends an event. An owner with a full channel misses it.
+    /// Sends an event to the owner, unless the channel is full.
     fn tell(&self, event: Event) {
         if let Some(events) = &self.events {
             let _ = events.try_send(event);
@@ -64,13 +64,13 @@ impl Waiter {
     }
 }
 
-/// Waiting owners of a session's transfers. Empty in a daemon.
+/// Waiting owners by transfer. Empty in a daemon.
 #[derive(Debug, Default)]
 pub(super) struct Waiters(BTreeMap<TransferId, Awaited>);
 
 #[derive(Debug)]
 enum Awaited {
-    /// File, pipe or tree. A tree's statistics include its entries.
+    /// File, pipe or tree. The statistics of a tree include its standalone files.
     Whole { waiter: Waiter, tally: Box<Tally> },
     /// Standalone file of a tree.
     Entry { tree: TransferId, reply: Reply },
@@ -125,8 +125,8 @@ impl Waiters {
         }
     }
 
-    /// Handles the start of a transfer. The size of a pipe or tree is unknown. Ignored for entries,
-    /// whose tree has started before.
+    /// Records the start of a transfer and tells its owner. The size of a pipe or tree is unknown.
+    /// Ignores standalone files, whose tree has already started.
     pub(super) fn started(
         &mut self,
         transfer: TransferId,
@@ -159,7 +159,7 @@ impl Waiters {
         }
     }
 
-    /// Counts a failover for each running transfer.
+    /// Counts a lost path connection for each running transfer.
     pub(super) fn failed_over(&mut self) {
         for awaited in self.0.values_mut() {
             if let Awaited::Whole { tally, .. } = awaited {
@@ -210,8 +210,8 @@ impl Waiters {
         }
     }
 
-    /// Reports the end of a transfer to its owner. The end of a tree drops the replies of its
-    /// remaining entries.
+    /// Sends the result of a transfer to its owner. The end of a tree drops the waiting owners of
+    /// its standalone files.
     pub(super) fn end(
         &mut self,
         transfer: TransferId,
@@ -237,7 +237,7 @@ impl Waiters {
         }
     }
 
-    /// Fails all transfers at the end of the session.
+    /// Sends an error to all waiting owners at the end of the session.
     pub(super) fn end_all(&mut self, mut why: impl FnMut() -> Error) {
         for awaited in std::mem::take(&mut self.0).into_values() {
             if let Awaited::Whole { waiter, .. } = awaited {

@@ -24,23 +24,24 @@ use crate::{
 pub(super) struct Account {
     meters: Arc<Meters>,
     meter: MeterId,
-    /// Name in the list of peers.
+    /// Name of the peer in the peers file, or the fingerprint of its key.
     peer: String,
     begun: Instant,
     jobs: BTreeMap<TransferId, TransferRecord>,
-    /// Bytes retransmitted or received twice by ended transfers.
+    /// Bytes that ended transfers retransmitted or received twice.
     repeated_bytes: u64,
-    /// Part of the repeated bytes, including running transfers, that the metrics already have.
+    /// Bytes retransmitted or received twice that are already reported to the metrics, including
+    /// those of running transfers.
     reported_bytes: u64,
-    /// Recently lost paths. If the session ends within [`REPORT_INTERVAL`], they belong to its end
-    /// and do not count as losses.
+    /// Times and reasons of recent connection losses. Those within [`REPORT_INTERVAL`] of the
+    /// session's end are part of the end and do not count as losses.
     lost: Vec<(Instant, PathLoss)>,
-    /// Total of the session.
+    /// Payload bytes of the whole session.
     moved: InterfaceBytes,
     transfers_done: u64,
     transfers_failed: u64,
     records: TokenBucket,
-    /// Log records suppressed by the rate limit.
+    /// Number of log records suppressed by the rate limit since the last summary.
     left_out: u64,
     reported_at: Instant,
 }
@@ -49,7 +50,7 @@ pub(super) struct Account {
 struct TransferRecord {
     name: String,
     direction: Direction,
-    /// True for a file of a tree, which the tree's own record covers.
+    /// True for a standalone file of a tree; the tree has a log record of its own.
     is_entry: bool,
     begun: Instant,
     sync_begun: Option<Instant>,
@@ -57,14 +58,14 @@ struct TransferRecord {
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Burst of log records per session, and records per second. A peer that loops must not fill the
-/// disk.
+/// Rate limit of log records per session: burst, and records per second. A peer that repeats
+/// requests must not fill the disk.
 const MOST_RECORDS: u32 = 20;
 const RECORDS_PER_SECOND: u32 = 10;
 
 impl Account {
-    /// Opens the account of a daemon's session. Returns `None` for a client, whose owner receives
-    /// events.
+    /// Logs the start of a daemon's session and registers it in the metrics. Returns `None` for a
+    /// client, whose owner receives events instead.
     pub(super) fn begin(access: &Access, peer: &str, now: Instant) -> Option<Self> {
         let Access::Daemon(service) = access else {
             return None;
@@ -115,7 +116,7 @@ impl Account {
         }
     }
 
-    /// Records the outcome of a request that changes a name. Read-only requests are not recorded.
+    /// Logs the result of a name request that changes a name. Does not log read-only requests.
     pub(super) fn answered(&mut self, ask: &AskKind, answer: &AnswerKind) {
         let (what, name) = match ask {
             AskKind::List { .. } | AskKind::Stat { .. } => return,
@@ -138,8 +139,8 @@ impl Account {
         }
     }
 
-    /// Records that a transfer begins to move bytes. `name` is the target's name, if only known by
-    /// then.
+    /// Logs that the data of a transfer starts to move. `name` is the name of the file if it was
+    /// not part of the request.
     pub(super) fn started(
         &mut self,
         transfer: TransferId,
@@ -163,7 +164,8 @@ impl Account {
         tracing::info!(peer, transfer = transfer.0, direction, %name, size_bytes = size, resumed_bytes = resumed, "transfer begins");
     }
 
-    /// Handles the end of a transfer. Counts each transfer once, even if several errors end it.
+    /// Logs and counts the end of a transfer. Counts each transfer once, even if several errors end
+    /// it.
     pub(super) fn ended(
         &mut self,
         transfer: TransferId,
@@ -253,7 +255,7 @@ impl Account {
         self.lost.push((Instant::now(), loss));
     }
 
-    /// Counts path losses that the session has survived.
+    /// Adds the path losses that the session has survived for [`REPORT_INTERVAL`] to the metrics.
     fn count_losses(&mut self) {
         for (_, loss) in self
             .lost
@@ -293,8 +295,8 @@ impl Account {
         self.report_excluded();
     }
 
-    /// Returns true if the rate limit allows a record about this transfer. Takes one from the
-    /// budget.
+    /// Returns true if the rate limit allows a log record about this transfer, and counts the
+    /// record. Returns false for standalone files of a tree.
     fn may_record(&mut self, transfer: TransferId) -> bool {
         if self.jobs.get(&transfer).is_none_or(|job| job.is_entry) {
             return false;
@@ -330,7 +332,7 @@ impl Drop for Account {
 }
 
 impl Driver {
-    /// Reports to the metrics once per [`REPORT_INTERVAL`].
+    /// Reports to the metrics if [`REPORT_INTERVAL`] has passed since the last report.
     pub(super) fn report_now_and_then(&mut self) {
         if self
             .account
@@ -341,7 +343,7 @@ impl Driver {
         }
     }
 
-    /// Reports the paths, running transfers and moved bytes to the metrics.
+    /// Reports the session's paths, running transfers and bytes to the metrics.
     pub(super) fn report(&mut self) {
         let Some(account) = &mut self.account else {
             return;
@@ -378,10 +380,10 @@ impl Driver {
         account.reported_at = Instant::now();
     }
 
-    /// Writes the last report and the last record of a daemon's session.
+    /// Reports to the metrics and logs the end of a daemon's session.
     ///
     /// A client closes its session when it has everything, so the close may overtake the end of its
-    /// last transfer.
+    /// last transfer. Such a transfer counts as successful if all its data has arrived.
     pub(super) fn close_account(&mut self, code: CloseCode) {
         let open = self
             .account

@@ -15,23 +15,23 @@ use crate::{
     },
 };
 
-/// Receives the answer to a name request.
+/// Sender of the answer to a name request.
 pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Error>>;
 
-/// Unanswered requests: a client's own, or those of a daemon's peer.
+/// Name requests without an answer: the client's own, or in a daemon those of the peer.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     next: u32,
-    /// Requests beyond the session's limit; sent when others are answered.
+    /// Requests that exceed the session's limit of open requests; sent as others are answered.
     waiting: VecDeque<(AskKind, AskReply)>,
     open: BTreeMap<u32, AskReply>,
-    /// Changes requested by the peer and not yet started.
+    /// Daemon: requested changes that are not yet started.
     changes: Vec<Ask>,
     is_changing: bool,
 }
 
 impl Driver {
-    /// Client: queues a request of the owner.
+    /// Client: queues a name request of the owner.
     pub(super) fn ask(&mut self, ask: AskKind, reply: AskReply) {
         self.asks.waiting.push_back((ask, reply));
         self.send_asks();
@@ -56,7 +56,7 @@ impl Driver {
         }
     }
 
-    /// Client: handles the daemon's answer.
+    /// Client: passes the daemon's answer to the owner, and sends waiting requests.
     pub(super) fn on_answered(&mut self, answer: Answer) {
         let Some(reply) = self.asks.open.remove(&answer.id) else {
             return;
@@ -75,7 +75,7 @@ impl Driver {
         self.send_asks();
     }
 
-    /// Daemon: serves a request of the client. Read-only requests run at once. Changes run one
+    /// Daemon: runs a name request of the client. Read-only requests start at once. Changes run one
     /// after the other: each waits for a sync, so a peer that makes many occupies one I/O thread
     /// and not all.
     pub(super) fn serve_ask(&mut self, ask: Ask) {
@@ -122,7 +122,8 @@ impl Driver {
         });
     }
 
-    /// Daemon: sends the answer to a finished request, then starts the next changes.
+    /// Daemon: sends the answer to a finished request. Starts the waiting changes after the last
+    /// change of a batch.
     pub(super) fn on_done(&mut self, ask: &Ask, answer: AnswerKind, ends_changes: bool) {
         self.account_mut(|account| account.answered(&ask.ask, &answer));
         self.session.answer(Answer { id: ask.id, answer });
@@ -132,7 +133,7 @@ impl Driver {
         }
     }
 
-    /// Fails all waiting requests and transfers at the end of the session.
+    /// Sends an error to all owners of waiting requests and transfers, at the end of the session.
     pub(super) fn end_waiting(
         waiters: &mut Waiters,
         asks: &mut Asks,

@@ -1,4 +1,4 @@
-//! Benchmark of a session: the client's orders, the daemon's answers, and the samples of both.
+//! Benchmark of a session: the client's orders, the daemon's answers, and samples at both ends.
 
 use std::{
     collections::BTreeMap,
@@ -29,12 +29,12 @@ use crate::{
     stream::{Outgoing, PingOrder, SharedGate},
 };
 
-/// Commands of a client session's owner to the benchmark.
+/// Command of a client's benchmark to its session.
 #[derive(Debug)]
 pub(crate) enum BenchCommand {
-    /// Subscribe to the benchmark. The first news lists the paths.
+    /// Send all [`BenchNews`] to this channel, first the list of paths.
     Attach(mpsc::Sender<BenchNews>),
-    /// Send an order to the daemon and apply it locally.
+    /// Send an order to the daemon and apply it to the local end.
     Tell(Box<BenchBody>),
     /// Measure round-trip times on a path.
     Ping { path: PathId, order: PingOrder },
@@ -42,13 +42,13 @@ pub(crate) enum BenchCommand {
 
 #[derive(Debug)]
 pub(crate) enum BenchNews {
-    /// Available paths, and the highest run number used.
+    /// Paths that carry data, and the highest run identifier used so far.
     Paths(Vec<BenchPath>, u32),
-    /// Message of the daemon, with its time of arrival.
+    /// Message from the daemon, and its time of arrival.
     Said(BenchBody, Instant),
-    /// Local sample.
+    /// Sample of the local end, and its time.
     Sample(BenchSample, Instant),
-    /// Socket buffer sizes that the local kernel granted.
+    /// Smallest socket buffer sizes that the local kernel granted for a run.
     Buffers(RunReady),
     /// Measured round-trip times; empty if the connection was lost.
     Pinged { path: PathId, times: Vec<Duration> },
@@ -64,23 +64,23 @@ pub(crate) struct BenchPath {
     pub(crate) verified: Option<bool>,
 }
 
-/// Time without any connection after which a benchmarking client counts as gone. Long enough to
+/// Time without any connection after which a daemon ends the client's benchmark. Long enough to
 /// move a cable to another port.
 const GONE_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub(super) struct SessionBench {
     pub(super) gate: Arc<SharedGate>,
-    /// Client: subscriber.
+    /// Client: channel to the running benchmark.
     owner: Option<mpsc::Sender<BenchNews>>,
-    /// Daemon: place in the queue of benchmarks.
+    /// Daemon: ticket in the queue of benchmarks.
     ticket: Option<Ticket>,
-    /// Daemon: end of the granted time.
+    /// Daemon: end of the time granted for the benchmark.
     over_at: Option<Instant>,
-    /// Daemon: start of the current period without a connection.
+    /// Daemon: time since which the session has had no connection during the benchmark.
     alone_since: Option<Instant>,
     sampling: Option<Sampling>,
-    /// Daemon: running disk test; stops when dropped.
+    /// Daemon: running disk test, which stops when this is dropped.
     disk: Option<StopOnDrop>,
 }
 
@@ -91,9 +91,9 @@ struct Sampling {
     began: Instant,
     interval: Duration,
     next: Instant,
-    /// Time at which the daemon ends the run by itself.
+    /// Time at which the daemon ends the run unless the client does so earlier.
     ends_at: Instant,
-    /// Daemon: transfer counts of all its sessions at the start of the run.
+    /// Daemon: number of transfers in all its sessions at the start of the run.
     jobs: Option<JobCounts>,
     interfaces: InterfaceCounters,
     cpu: CpuSampler,
@@ -177,7 +177,7 @@ impl Driver {
         }
     }
 
-    /// Daemon: sends an answer to the client, unless the client has left the benchmark.
+    /// Daemon: sends a benchmark message to the client, unless the client has left the benchmark.
     pub(super) fn answer_bench(&mut self, body: BenchBody, now: Instant) {
         let is_wanted = self.bench.ticket.is_some();
         if let (true, BenchBody::Refused(refused)) = (is_wanted, &body) {
@@ -201,7 +201,7 @@ impl Driver {
         }
     }
 
-    /// Handles a deadline: takes a sample, or ends the run or the benchmark.
+    /// Takes a sample, ends the run or ends the benchmark if its time has come.
     pub(super) fn poll_bench(&mut self, now: Instant) {
         if self.bench.over_at.is_some_and(|at| at <= now) {
             self.refuse_bench(BenchRefused {
@@ -222,8 +222,8 @@ impl Driver {
         }
     }
 
-    /// Daemon: ends the benchmark of a client that vanished, so that others in the queue proceed.
-    /// Call several times a second.
+    /// Daemon: ends the benchmark after [`GONE_AFTER`] without a connection, so that the next in
+    /// the queue can start. Call several times a second.
     pub(super) fn release_bench(&mut self, now: Instant) {
         if self.bench.ticket.is_none() || self.session.is_connected() {
             self.bench.alone_since = None;
@@ -368,7 +368,7 @@ impl Driver {
         }
     }
 
-    /// Runs a disk test with the load of a copy and sends its duration.
+    /// Daemon: runs a disk test in an I/O thread and sends the client its result.
     fn on_disk_ordered(&mut self, order: DiskOrder) {
         let Access::Daemon(service) = &self.config.access else {
             return;
@@ -396,13 +396,13 @@ impl Driver {
         self.bench.tell(BenchNews::Pinged { path, times });
     }
 
-    /// Passes the agreed run to the connections, which count its bytes.
+    /// Tells the connections which run's load to count, as both ends have agreed.
     pub(super) fn sync_gate(&self) {
         self.bench.gate.set(self.session.load_gate());
     }
 }
 
-/// Truncates a text to the protocol's limit.
+/// Truncates a text to the protocol's limit for texts in benchmark messages.
 fn shortened(mut text: String) -> String {
     let most = MAX_FACTS.1.min(text.len());
     text.truncate(
@@ -414,7 +414,7 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// Daemon: sends an answer through the session, from a thread that may block.
+/// Daemon: sends a benchmark message through the session, from an I/O thread.
 fn send_in_background(session: &SessionHandle, body: BenchBody) {
     let told = crate::session::Command::AnswerBench(body);
     drop(
@@ -425,7 +425,7 @@ fn send_in_background(session: &SessionHandle, body: BenchBody) {
 }
 
 impl PathConnection {
-    /// Returns true if the path carries data.
+    /// Returns true if the path is connected and may carry data.
     fn can_bench(&self) -> bool {
         self.is_open() && !self.retired && !self.plan.contact_only && !self.plan.no_data
     }
@@ -441,7 +441,8 @@ impl PathConnection {
         }
     }
 
-    /// Returns the benchmark bytes carried, and the kernel's figures of the connection.
+    /// Returns the benchmark load carried by the path, and TCP statistics of its current
+    /// connection.
     fn load_sample(&self) -> PathSample {
         let counters = &self.load_counters;
         let micros = |time: Duration| time.as_micros() as u64;

@@ -1,7 +1,7 @@
-//! Sources and sinks of a session's transfers: files, pipes, trees and their entries.
+//! Sources and sinks of a session's transfers: files, pipes, trees and their standalone files.
 //!
-//! Holds everything that waits for the peer's answer, and the channels to tree threads.
-//! [`OpenFiles`](crate::session::open_files) holds the files that are open while bytes move.
+//! Holds those that wait for the peer's answer, and the channels to tree threads.
+//! [`OpenFiles`](crate::session::open_files) holds the files that are open while data moves.
 
 use std::{
     collections::BTreeMap,
@@ -43,21 +43,21 @@ use crate::{
     tunnel::TunnelMux,
 };
 
-/// Sources and sinks of transfers, except open files.
+/// Sources and sinks of a session's transfers, except open files.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// Sources that start when the peer accepts.
+    /// Sources that start once the peer accepts the transfer.
     sources: BTreeMap<TransferId, PendingSource>,
-    /// Sinks that start when the peer offers.
+    /// Sinks that start once the peer offers the data.
     sinks: BTreeMap<TransferId, PendingSink>,
     trees: BTreeMap<TransferId, TreeThread>,
-    /// Standalone files and the tree entries they stand for.
+    /// Tree entries of the standalone files that are being transferred.
     entries: BTreeMap<TransferId, EntryRef>,
     reports: BTreeMap<TransferId, TreeReport>,
 }
 
 impl Ends {
-    /// Returns true if a local thread serves this transfer as a tree.
+    /// Returns true if the transfer is a tree with a running local thread.
     pub(super) fn is_tree(&self, transfer: TransferId) -> bool {
         self.trees.contains_key(&transfer)
     }
@@ -86,7 +86,8 @@ enum TreeThread {
 }
 
 impl TreeThread {
-    /// Reports the end of a standalone file to the tree's thread. Ignored if the thread has ended.
+    /// Reports the end of a standalone file to the thread of its tree. Has no effect if the thread
+    /// has ended.
     fn standalone_ended(&self, entry: EntryRef, result: Result<(), EntryError>) {
         match self {
             Self::Sender(sender, _) => drop(sender.send(SenderInput::StandaloneEnded {
@@ -213,7 +214,8 @@ impl Driver {
         }
     }
 
-    /// Offers a standalone file that the tree's sender has opened.
+    /// Offers the peer a standalone file that the tree's sender has opened, or ends its transfer
+    /// with the error.
     pub(super) fn on_standalone_opened(
         &mut self,
         transfer: TransferId,
@@ -371,8 +373,8 @@ impl Driver {
         }
     }
 
-    /// Opens the target of a standalone file: put by the peer (daemon), or offered on request
-    /// (client).
+    /// Opens the target of a standalone file, which the peer sends to a daemon or offers to a
+    /// client.
     pub(super) fn open_entry_target(
         &mut self,
         transfer: TransferId,
@@ -417,7 +419,7 @@ impl Driver {
         });
     }
 
-    /// Daemon: prepares to receive a tree that the peer puts.
+    /// Daemon: prepares to receive a tree from the peer.
     pub(super) fn on_tree_put_requested(&mut self, put: PutTree) {
         let transfer = put.transfer;
         let name = put
@@ -447,7 +449,7 @@ impl Driver {
         }
     }
 
-    /// Daemon: starts a tree that the peer puts or gets, now that it is admitted.
+    /// Daemon: starts a tree transfer whose resources are reserved, or rejects it.
     pub(super) fn on_tree_ready(
         &mut self,
         transfer: TransferId,
@@ -538,9 +540,9 @@ impl Driver {
         }
     }
 
-    /// Starts a source that is not a file, after the peer has accepted. Does nothing for a file.
+    /// Starts a streamed source after the peer has accepted it. Has no effect for a file.
     ///
-    /// `memory` is the receiver's memory for entries of a tree, if announced.
+    /// `memory` is the receiver's memory for entries of a tree in bytes, if announced.
     pub(super) fn start_source(&mut self, transfer: TransferId, memory: Option<u64>) {
         let Some(start) = self.ends.sources.remove(&transfer) else {
             return;
@@ -644,8 +646,8 @@ impl Driver {
         }
     }
 
-    /// Handles the peer's commit of a transfer. A local tree sender ends it after the messages
-    /// queued before.
+    /// Handles the peer's message that it has everything of a transfer. A local tree sender ends
+    /// the transfer after earlier messages.
     pub(super) fn on_peer_committed(&mut self, transfer: TransferId, digest: Digest) {
         match self.ends.trees.get(&transfer) {
             // A thread that has ended has reported why.
@@ -654,7 +656,8 @@ impl Driver {
         }
     }
 
-    /// Passes a message of a tree's receiver to its local sender.
+    /// Passes a message from the receiver of a tree to the local sender. Fails the transfer if the
+    /// peer sends more messages than allowed.
     pub(super) fn on_tree_message(&mut self, transfer: TransferId, message: TreeMessage) {
         let Some(TreeThread::Sender(sender, backlog)) = self.ends.trees.get(&transfer) else {
             return;
@@ -666,7 +669,8 @@ impl Driver {
         }
     }
 
-    /// Drops the state of an ended transfer, except open files.
+    /// Drops the state of an ended transfer, except open files, and reports the end of a standalone
+    /// file to its tree.
     pub(super) fn forget_ends(&mut self, transfer: TransferId, result: &Result<Outcome, Error>) {
         self.ends.sources.remove(&transfer);
         self.ends.sinks.remove(&transfer);
@@ -683,7 +687,7 @@ impl Driver {
         }
     }
 
-    /// Fails the standalone files of a tree that has ended. A tree that succeeds has none left.
+    /// Fails the standalone files that are still being transferred when their tree ends.
     fn fail_orphans(&mut self, tree: TransferId) {
         let orphans: Vec<TransferId> = self
             .ends
@@ -717,7 +721,8 @@ impl Driver {
         self.ends.sinks.clear();
     }
 
-    /// Starts the tunnel multiplexer when the peer accepts `out` and offers `back`.
+    /// Registers the tunnel multiplexer to start when the peer accepts transfer `out` and offers
+    /// transfer `back`.
     pub(super) fn await_mux(
         &mut self,
         out: Option<TransferId>,
@@ -747,14 +752,14 @@ impl Driver {
             .accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
     }
 
-    /// Rejects a request that this end never serves. No local owner waits for it.
+    /// Rejects a transfer that the peer requests. It has no local owner to inform.
     pub(super) fn refuse(&mut self, transfer: TransferId, why: &str) {
         self.session
             .fail(failure(transfer, FailCode::Refused, why, false));
     }
 }
 
-/// Sources of a tree named in the log.
+/// Maximum number of source names of a tree in a log record.
 const MOST_NAMED: usize = 8;
 
 fn entry_error(error: &Error) -> EntryError {
@@ -769,7 +774,7 @@ fn flooded() -> FileError {
     FileError::new("send", "the tree", cause).with_code(FailCode::Protocol)
 }
 
-/// Requests the target of a standalone file from the tree's thread.
+/// Asks a tree's thread to open the target of a standalone file.
 fn ask_for_target(
     receiver: &threads::Sender<ReceiverInput>,
     id: EntryId,
@@ -809,7 +814,7 @@ fn no_tree() -> FileError {
     .with_code(FailCode::Protocol)
 }
 
-/// Returns the placeholder name of an entry that its tree locates.
+/// Returns a placeholder name for a standalone file, whose real name only its tree knows.
 fn entry_name() -> Name {
     // Valid: not empty, one component, plain.
     Name::parse(b"entry").unwrap_or_else(|_| unreachable!("a plain name"))

@@ -1,4 +1,4 @@
-//! Tunnel multiplexer of a session: carried by two transfers that end with it.
+//! Tunnel multiplexer of a session: carried by two transfers, one per direction, which end with it.
 
 use std::{io, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     tunnel::{Dialer, TunnelMux},
 };
 
-/// Active multiplexer and the two transfers that carry it.
+/// Tunnel multiplexer of a session, and the two transfers that carry it.
 #[derive(Debug)]
 pub(super) struct MuxEnds {
     transfers: [TransferId; 2],
@@ -30,7 +30,7 @@ impl MuxEnds {
 }
 
 impl Driver {
-    /// Client: requests tunnels. Ends the given multiplexer if the session already has one.
+    /// Client: requests a multiplexer from the daemon. Ends `mux` if the session already has one.
     pub(super) fn open_mux(&mut self, asked: Asked, mux: Arc<TunnelMux>) {
         if self.mux.is_some() {
             return mux.end();
@@ -43,7 +43,7 @@ impl Driver {
         self.session.open_tunnels(asked);
     }
 
-    /// Daemon: accepts the client's multiplexer. Destinations are checked per tunnel.
+    /// Daemon: accepts the client's multiplexer. The targets are checked for each tunnel.
     pub(super) fn on_tunnels_requested(&mut self, asked: Asked) {
         let Access::Daemon(service) = &self.config.access else {
             return;
@@ -77,8 +77,8 @@ impl Driver {
         debug_assert!(offered.is_ok(), "{offered:?}");
     }
 
-    /// Reports consumed batches to the peer. Ends the multiplexer if the peer violated its
-    /// protocol.
+    /// Reports consumed batches to the peer. Ends the multiplexer if the peer violated the tunnel
+    /// protocol or ended a transfer.
     pub(super) fn poll_mux(&mut self, transfer: TransferId) {
         let Some(ends) = self
             .mux

@@ -1,4 +1,4 @@
-//! Paths of a session: connect, lose and reconnect.
+//! Paths of a session: connecting, loss and reconnection.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Driver {
-    /// Adds a path. A retired path with the same number is reused and keeps its byte counts.
+    /// Adds a path. Reuses a retired path with the same identifier, which keeps its byte counts.
     pub(super) fn add_connection(&mut self, path: PathId, plan: PathPlan) {
         let Some(connection) = self
             .connections
@@ -269,8 +269,8 @@ impl Driver {
         self.on_breach(path, PathLoss::Protocol, crate::error::chain(error), now);
     }
 
-    /// Closes a connection on which the peer violated the protocol. Ends the session at
-    /// [`MOST_BREACHES`].
+    /// Closes a connection on which the peer violated the protocol or sent a damaged chunk. Ends
+    /// the session at [`MOST_BREACHES`].
     pub(super) fn on_breach(&mut self, path: PathId, loss: PathLoss, why: String, now: Instant) {
         self.lose(path, loss, now);
         self.breaches += 1;
@@ -301,7 +301,7 @@ impl Driver {
         });
     }
 
-    /// Retires a path permanently, after flushing its queue.
+    /// Closes a path after flushing its queue, and does not reconnect it.
     pub(super) fn retire(&mut self, path: PathId, loss: PathLoss, now: Instant) {
         let Some(connection) = self
             .connections
@@ -370,7 +370,7 @@ impl Driver {
         self.config.audience.tell(&Event::Link { link, state });
     }
 
-    /// Sends news to the path planner. A planner with a full queue misses it.
+    /// Sends an event to the path planner, unless its queue is full.
     pub(super) fn plan(&self, news: LinkNews) {
         if let Some(planner) = &self.config.planner {
             let _ = planner.try_send(news);
@@ -378,7 +378,7 @@ impl Driver {
     }
 }
 
-/// Tags a connection's events with its path and generation.
+/// Sends a connection's events to the session, tagged with its path and sequence number.
 struct PathSink {
     path: PathId,
     generation: u64,
@@ -398,11 +398,11 @@ impl EventSink for PathSink {
     }
 }
 
-/// Returns where a misdirected path led: `Some(Some(interface))` for another interface of the peer,
-/// `Some(None)` for another machine.
+/// Returns the end that a misdirected path reached: `Some(Some(interface))` for another interface
+/// of the peer, `Some(None)` for another machine. Returns `None` for any other error.
 ///
-/// Another machine at one address matters only to that path while other paths reach the peer. With
-/// no path left, the peer itself may have been replaced.
+/// An unexpected key counts as another machine only if the session is connected. Otherwise the peer
+/// itself may have been replaced.
 fn stray(error: &Error, is_connected: bool) -> Option<Option<String>> {
     match error {
         Error::Astray { arrived, .. } => Some(Some(arrived.clone())),
@@ -424,7 +424,7 @@ fn log_link(peer: &str, connection: &PathConnection, state: &LinkState) {
     tracing::info!(peer, %interface, %remote, state, why, "link");
 }
 
-/// Returns true if a connection attempt failed without any answer of the peer.
+/// Returns true if a connection attempt failed without any answer from the peer.
 fn is_unanswered(error: &Error) -> bool {
     use std::io::ErrorKind::{
         AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut,

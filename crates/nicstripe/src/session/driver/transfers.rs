@@ -1,4 +1,4 @@
-//! Transfers in a session's event loop: results of I/O work, and ends.
+//! Transfers in a session's event loop: results of I/O jobs, and the ends of transfers.
 
 use std::{
     collections::VecDeque,
@@ -36,7 +36,8 @@ impl Driver {
         }
     }
 
-    /// Handles the result of an I/O job. An error ends the transfer.
+    /// Handles the result of an I/O job. Returns its transfer, with the error that must end it, if
+    /// any.
     fn take_work(&mut self, done: IoResult, now: Instant) -> (TransferId, Result<(), FileError>) {
         match done {
             IoResult::SourceOpened { transfer, result } => (
@@ -201,20 +202,21 @@ impl Driver {
         }
     }
 
-    /// Reports a received file as committed.
+    /// Reports a received file as durable under its name, to the peer and the owner.
     fn on_in_place(&mut self, transfer: TransferId, digest: Digest) {
         self.session.committed(Committed { transfer, digest });
         self.on_committed(transfer, digest);
     }
 
-    /// Checks a source after the last read for changes. A streamed source cannot be checked.
+    /// Checks after the last read that a source has not changed. A streamed source cannot be
+    /// checked and is complete.
     pub(super) fn on_source_read(&mut self, transfer: TransferId) {
         if !self.files.check(transfer) {
             self.complete(transfer);
         }
     }
 
-    /// Sends the receiver the sender's completion.
+    /// Tells the receiver that all data is sent, with the sender's TCP statistics.
     pub(super) fn complete(&mut self, transfer: TransferId) {
         let streams = self
             .connections
@@ -243,7 +245,7 @@ impl Driver {
         }
     }
 
-    /// Retries the copies of a chunk that waited for the outcome of a write.
+    /// Handles the received copies of a chunk that waited for the result of a write.
     pub(super) fn retry_later(&mut self, transfer: TransferId, chunk: ChunkId, now: Instant) {
         let is_of = |header: &DataHeader| header.transfer == transfer && header.chunk == chunk;
         let waited: Vec<_> = self
@@ -256,7 +258,8 @@ impl Driver {
         }
     }
 
-    /// Returns true if the chunk is new. One held in memory then enters the reorder buffer.
+    /// Handles the result of verifying and writing a received chunk. Returns true if the chunk was
+    /// valid and not received before.
     pub(super) fn on_written(
         &mut self,
         path: PathId,
@@ -396,7 +399,7 @@ impl Driver {
         self.fail_by(transfer, Error::File(error));
     }
 
-    /// Fails a transfer because the system refused a thread.
+    /// Fails a transfer because a thread could not be started.
     pub(super) fn fail_to_start(&mut self, transfer: TransferId, source: io::Error) {
         self.fail_by(
             transfer,
@@ -451,8 +454,8 @@ impl Driver {
         });
     }
 
-    /// Reports requested links that had time to connect and did not, even if the transfer
-    /// succeeded.
+    /// Reports links that the user named as excluded if they have not connected by the end of a
+    /// transfer of more than [`TIME_TO_CONNECT`].
     fn leave_out_late_links(&mut self) {
         let never = |(path, connection): (&PathId, &PathConnection)| {
             (connection.plan.named && connection.generation == 0).then_some(*path)
@@ -478,8 +481,8 @@ impl Driver {
         }
     }
 
-    /// Ends a transfer that failed elsewhere. First syncs what was written, so that a retry can
-    /// resume.
+    /// Ends a transfer after an error at the peer or elsewhere. First syncs the written data, so
+    /// that a later transfer can resume.
     pub(super) fn fail_locally(&mut self, transfer: TransferId, error: Error) {
         let target = self
             .files
@@ -499,7 +502,8 @@ impl Driver {
         }
     }
 
-    /// Ends the session with an error. The owner creates a new one if that can help.
+    /// Ends the session and reports the error to all waiting owners. A client may then create a new
+    /// session.
     pub(super) fn give_up(&mut self, error: Error) {
         self.closing = Some(CloseCode::Cancelled);
         let (host, why) = (self.config.host.clone(), crate::error::chain(&error));
@@ -527,7 +531,7 @@ impl Driver {
             .report_progress(now, &self.session, &self.connections);
     }
 
-    /// Waits for outstanding I/O jobs, then syncs what was written.
+    /// Waits for running I/O jobs at the end of a session, then syncs the data they wrote.
     pub(super) async fn settle(&mut self) {
         for transfer in self.files.targets() {
             let Some(target) = self.files.target(transfer).cloned() else {
@@ -568,12 +572,13 @@ impl Driver {
     }
 }
 
-/// Age of a transfer after which an unconnected link is reported as excluded.
+/// Duration of a transfer after which links that have not connected are reported as excluded.
 const TIME_TO_CONNECT: Duration = Duration::from_secs(1);
 
-/// Longest wait for a silent job at an orderly end; its disk is considered stuck then.
+/// Maximum wait at the end of a session for an I/O job that reports nothing; its disk is considered
+/// stuck then.
 const LONGEST_JOB: Duration = Duration::from_secs(1);
 
-/// Interval at which the handles are counted again; covers the moment between a job's report and
-/// its drop.
+/// Polling interval of the references that running I/O jobs hold to a target. A job drops its
+/// reference shortly after it has reported.
 const LETTING_GO: Duration = Duration::from_millis(5);
