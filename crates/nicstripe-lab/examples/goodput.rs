@@ -1,10 +1,10 @@
-//! Goodput and CPU cost of the lab's links: `cargo run --release -p nicstripe-lab --example goodput
-//! [-- RUNS]`.
+//! Measures goodput and CPU cost of the lab's links: `cargo run --release -p nicstripe-lab
+//! --example goodput [-- RUNS]`.
 //!
-//! One TCP stream per link, both ends in this process, 300 ms of ramp-up and two seconds of
-//! measurement. Prints the median and range of the goodput as a share of theory, and this process's
-//! CPU time per 10⁹ bytes. The kernel does its network work in the context of the sending or
-//! receiving thread, so this is nearly all of it.
+//! Runs one TCP stream per link, both ends in this process, with 300 ms of ramp-up and two seconds
+//! of measurement. Prints the median and range of the goodput as a share of theory, and this
+//! process's CPU time per 10⁹ bytes. The kernel does its network work in the context of the sending
+//! or receiving thread, so this is nearly all of it.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 
@@ -66,7 +66,8 @@ mod measure {
         println!("{name:<22} {rates:>28} {share:>20} {cpu:>16.3}");
     }
 
-    /// Returns the goodput of all links together in bits per second, and CPU seconds per 10⁹ bytes.
+    /// Measures the total goodput of all links in bits per second, and the CPU seconds per 10⁹
+    /// bytes.
     fn sample(lab: &Lab) -> (f64, f64) {
         let flows: Vec<Flow> = (0..lab.links().len())
             .map(|link| Flow::start(lab, link, Host::A))
@@ -78,8 +79,8 @@ mod measure {
         (rate, (cpu_seconds() - before) / (bytes / 1e9))
     }
 
-    /// Returns the user and system time of this process: fields 14 and 15 of proc_pid_stat(5), in
-    /// hundredths of a second.
+    /// Returns the user and system time of this process in seconds, from fields 14 and 15 of
+    /// proc_pid_stat(5), which are in hundredths of a second.
     fn cpu_seconds() -> f64 {
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let (_, fields) = stat.rsplit_once(')').unwrap();

@@ -1,4 +1,4 @@
-//! Detection of the privileges for a lab, by trial.
+//! Detection of the privileges that a lab needs, by trial.
 
 use std::{
     fs, io,
@@ -20,29 +20,29 @@ use crate::{
     spec::LinkSpec,
 };
 
-/// Way to get the privileges for a lab.
+/// Way in which this process can get the privileges for a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// None needed: this process is root, or has entered a user namespace as root.
+    /// No action is needed: this process is root, or has entered a user namespace as root.
     Root,
-    /// Through [`enter_user_namespace`].
+    /// The process must call [`enter_user_namespace`].
     UserNamespace,
 }
 
-/// Reason that no lab can be built, as a sentence for the user.
+/// Reason that this process cannot build a lab, as a sentence for the user.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// An administrator's setting prevents users from creating namespaces.
+    /// A kernel setting prevents users from creating namespaces.
     #[error("only root may make network namespaces here: {sysctl} is {value}")]
     SwitchedOff {
         /// Name of the setting, with dots.
         sysctl: &'static str,
-        /// Its value.
+        /// Value of the setting.
         value: String,
     },
-    /// The kernel refused, and no known setting explains it. The usual cause is a container's
-    /// seccomp filter.
+    /// The kernel refused an action, and no known setting explains it. The usual cause is a
+    /// container's seccomp filter.
     #[error("this process may not {action}")]
     Refused {
         /// Attempted action.
@@ -50,7 +50,7 @@ pub enum Unavailable {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// Privileges are sufficient, but the kernel lacks a feature.
+    /// The kernel lacks a feature that a lab needs; the privileges are sufficient.
     #[error("this kernel cannot {action}")]
     Missing {
         /// Attempted action.
@@ -61,12 +61,12 @@ pub enum Unavailable {
     /// [`enter_user_namespace`] was called after the process had started threads.
     #[error("a multi-threaded process cannot enter a user namespace")]
     SeveralThreads,
-    /// The trial could not run.
+    /// The trial could not be run, for example because no process could be started.
     #[error("cannot check the right to make network namespaces")]
     Untried(#[source] io::Error),
 }
 
-/// Determines how this process can build a lab.
+/// Determines how this process can get the privileges for a lab.
 ///
 /// Runs a trial in a child process: it creates a namespace, a veth pair, a bridge and a tbf qdisc,
 /// which end with the child. The first trial has the privileges of this process, the second runs in
@@ -92,11 +92,11 @@ pub fn access() -> Result<Access, Unavailable> {
         .map_err(Refusal::explain)
 }
 
-/// Makes this process root of a new user namespace, where it may build labs.
+/// Makes this process root of a new user namespace, in which it may build labs. Irreversible.
 ///
 /// Call it first in `main`: the kernel refuses a process with a second thread. The user appears as
-/// uid 0, and keeps its own identity towards files. No other user exists, and no new privileges
-/// apply outside. Irreversible.
+/// uid 0, and keeps its file permissions. No other user exists in the namespace, and the process
+/// gets no new privileges outside it.
 ///
 /// # Errors
 ///
@@ -121,7 +121,8 @@ pub fn enter_user_namespace() -> Result<(), Unavailable> {
 ///
 /// # Errors
 ///
-/// [`Unavailable`] with the reason; [`Unavailable::SeveralThreads`] if the call comes too late.
+/// [`Unavailable`] with the reason; [`Unavailable::SeveralThreads`] if this process already has
+/// several threads.
 pub fn gain_access() -> Result<(), Unavailable> {
     match access()? {
         Access::Root => Ok(()),
@@ -129,7 +130,7 @@ pub fn gain_access() -> Result<(), Unavailable> {
     }
 }
 
-/// Data of a trial, prepared before the fork because the child must not allocate.
+/// Requests of a trial to build a lab, encoded before the fork because the child must not allocate.
 struct Trial {
     maps: IdMaps,
     requests: [(Step, Vec<u8>); 3],
@@ -169,7 +170,8 @@ impl Trial {
         }
     }
 
-    /// Runs the trial in a child; the outer error means that it could not run.
+    /// Runs the trial in a child process, and returns its result. The outer error means that the
+    /// trial could not run.
     fn run(&self, user_namespace: bool) -> Result<Result<(), Refusal>, Unavailable> {
         let untried = |errno: Errno| Unavailable::Untried(errno.into());
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(untried)?;
@@ -197,7 +199,7 @@ impl Trial {
         }
     }
 
-    /// Runs in the forked child.
+    /// Makes the requests of the trial. Must be called in the forked child; allocates nothing.
     fn attempt(&self, user_namespace: bool) -> Result<(), Refusal> {
         if user_namespace {
             self.maps.enter_user_namespace()?;
@@ -211,7 +213,8 @@ impl Trial {
     }
 }
 
-/// Map lines that make the current user root of a new user namespace (user_namespaces(7)).
+/// Lines for `/proc/self/uid_map` and `gid_map` that make the current user root of a new user
+/// namespace (user_namespaces(7)).
 struct IdMaps {
     uid: String,
     gid: String,
@@ -225,7 +228,8 @@ impl IdMaps {
         }
     }
 
-    /// Enters a new user namespace. Allocates nothing, so a forked child may call it.
+    /// Makes the calling process root of a new user namespace. Allocates nothing, so a forked child
+    /// may call it.
     fn enter_user_namespace(&self) -> Result<(), Refusal> {
         // SAFETY: the only flag is NEWUSER; only FILES would take descriptors from other threads.
         Step::UserNamespace.of(unsafe { unshare_unsafe(UnshareFlags::NEWUSER) })?;
@@ -241,7 +245,7 @@ fn write_file(path: &std::ffi::CStr, content: &[u8]) -> Result<(), Errno> {
     write(&file, content).map(|_| ())
 }
 
-/// Reads the child's verdict; PIPE if the child died without one.
+/// Reads the result that the child has written; EPIPE if the child ended without one.
 fn read_verdict(reader: &OwnedFd) -> Result<[u8; 5], Errno> {
     let mut verdict = [0; 5];
     // A single write far below PIPE_BUF arrives in one read.
@@ -251,7 +255,7 @@ fn read_verdict(reader: &OwnedFd) -> Result<[u8; 5], Errno> {
     }
 }
 
-/// Steps of a trial, in order.
+/// Step of a trial, in the order of execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     UserNamespace,
@@ -278,7 +282,8 @@ impl Step {
         result.map_err(|errno| Refusal { step: self, errno })
     }
 
-    /// Completes "this process may not …" and "this kernel cannot …".
+    /// Returns the step as a text that completes "this process may not …" and "this kernel cannot
+    /// …".
     fn action(self) -> &'static str {
         match self {
             Self::UserNamespace => "make a user namespace",
@@ -292,7 +297,7 @@ impl Step {
     }
 }
 
-/// Failed step of a trial.
+/// Step of a trial that failed, and its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refusal {
     step: Step,
@@ -300,8 +305,8 @@ struct Refusal {
 }
 
 impl Refusal {
-    /// Encodes one byte of step (0: none failed, otherwise its index in [`Step::ALL`] + 1) and four
-    /// of errno.
+    /// Encodes the result of a trial: one byte for the failed step (its index in [`Step::ALL`] + 1,
+    /// or 0 for success) and four for the errno.
     fn encode(outcome: Result<(), Self>) -> [u8; 5] {
         let (step, errno) = match outcome {
             Ok(()) => (0, 0),
@@ -336,11 +341,11 @@ impl Refusal {
     }
 }
 
-/// Errors due to privileges or limits, not due to a missing feature. ENOSPC: limit on namespaces
-/// reached.
+/// Errors that mean missing privileges or a reached limit, not a missing feature. ENOSPC is the
+/// limit on namespaces.
 const REFUSALS: [Errno; 3] = [Errno::PERM, Errno::ACCESS, Errno::NOSPC];
 
-/// Setting that denies user namespaces to ordinary users.
+/// Kernel setting that can deny user namespaces to ordinary users.
 struct Switch {
     sysctl: &'static str,
     path: &'static str,
@@ -348,14 +353,15 @@ struct Switch {
 }
 
 impl Switch {
-    /// Returns the setting and its value if it is the cause.
+    /// Returns the setting's name and value if it currently denies user namespaces.
     fn off(&self) -> Option<(&'static str, String)> {
         let value = fs::read_to_string(self.path).ok()?;
         (value.trim() == self.off_value).then(|| (self.sysctl, value.trim().to_owned()))
     }
 }
 
-/// Settings of the kernel, of Debian's kernel, and of Ubuntu's since 23.10.
+/// Settings that can deny user namespaces: of the kernel, of Debian's kernel, and of Ubuntu's since
+/// 23.10.
 const SWITCHES: &[Switch] = &[
     Switch {
         sysctl: "user.max_user_namespaces",

@@ -1,4 +1,4 @@
-//! Interface addresses with a prefix length.
+//! IP address of an interface with its prefix length.
 
 use std::{
     fmt,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::error::LabError;
 
-/// Address and prefix length, at most 32 or 128: `10.0.9.1/24`.
+/// IP address and prefix length (at most 32 or 128), such as `10.0.9.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Assigned {
     address: IpAddr,
@@ -32,8 +32,8 @@ impl Assigned {
         self.prefix_len
     }
 
-    /// Returns the subnet's broadcast address; `None` for IPv6 and for prefixes too long for one
-    /// (RFC 3021).
+    /// Returns the broadcast address of the subnet; `None` for IPv6 and for prefix lengths of 31
+    /// and 32, which have none (RFC 3021).
     pub(crate) fn broadcast(self) -> Option<Ipv4Addr> {
         match self.address {
             IpAddr::V4(address) if self.prefix_len < 31 => {

@@ -1,4 +1,4 @@
-//! The eBPF program that corrupts frames, with a one-element map that counts them.
+//! eBPF program that corrupts frames, with a one-element map that counts them.
 //!
 //! Unlike a classic BPF program, an eBPF program may change a frame. Loading one needs a privilege
 //! that a user namespace does not give.
@@ -11,8 +11,8 @@ use std::{
 
 use crate::filter::{Share, TC_ACT_UNSPEC};
 
-/// Loaded program and its counter. The kernel keeps both while this value or a filter refers to
-/// them.
+/// Loaded eBPF program that corrupts frames, and the map with its counter. The kernel keeps both
+/// while this value or a filter refers to them.
 #[derive(Debug)]
 pub(crate) struct Corruptor {
     program: OwnedFd,
@@ -20,19 +20,20 @@ pub(crate) struct Corruptor {
 }
 
 impl Corruptor {
-    /// Loads a program that flips one random bit after the headers, in this share of the frames of
-    /// at least [`LEAST_LEN`] bytes.
+    /// Loads a program that flips one random bit after the headers in this share of the frames.
+    /// Frames shorter than [`LEAST_LEN`] bytes are not changed.
     ///
     /// # Errors
     ///
-    /// EPERM without real root's privileges, ENOSYS if the kernel lacks bpf(2).
+    /// EPERM without the privileges of real root, ENOSYS if the kernel lacks bpf(2).
     pub(crate) fn load(share: Share) -> io::Result<Self> {
         let counter = create_counter()?;
         let program = load(&program(share, counter.as_raw_fd()))?;
         Ok(Self { program, counter })
     }
 
-    /// Returns the program's descriptor for a netlink message. Valid while `self` lives.
+    /// Returns the program's descriptor for use in a netlink message. It is valid while `self`
+    /// exists.
     pub(crate) fn program(&self) -> i32 {
         self.program.as_raw_fd()
     }
@@ -108,7 +109,7 @@ fn address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
 }
 
-/// Runs a command that creates a descriptor.
+/// Runs a bpf(2) command that returns a new descriptor.
 ///
 /// # Safety
 ///
@@ -138,10 +139,11 @@ unsafe fn bpf<A>(command: libc::c_int, attribute: &mut A) -> io::Result<i32> {
     }
 }
 
-/// Returns the program's instructions (`Documentation/bpf/standardization/instruction-set.rst`).
+/// Returns the instructions of the program that corrupts frames
+/// (`Documentation/bpf/standardization/instruction-set.rst`).
 ///
-/// R6 is the frame and R7 the offset of the byte; the byte is on the stack. A frame that cannot be
-/// written passes unchanged and does not count.
+/// Register R6 holds the frame and R7 the offset of the changed byte, which is copied to the stack.
+/// A frame that cannot be written passes unchanged and is not counted.
 fn program(share: Share, counter: i32) -> Vec<u64> {
     let mut program = Assembly::default();
     program.push(MOV_REG, 6, 1, 0, 0);
@@ -184,7 +186,8 @@ fn program(share: Share, counter: i32) -> Vec<u64> {
     program.leave()
 }
 
-/// Instructions, and the indexes of those that jump to the end.
+/// eBPF program under construction: its instructions, and the indexes of those that jump to the
+/// end.
 #[derive(Default)]
 struct Assembly {
     instructions: Vec<u64>,
@@ -215,7 +218,8 @@ impl Assembly {
         self.push(code, register, 0, 0, operand);
     }
 
-    /// Sets R1 to R4: the frame, the offset in it, the byte on the stack, its length.
+    /// Sets the arguments R1 to R4 of a call that reads or writes the byte: the frame, the offset
+    /// in it, the byte's address on the stack, and its length of 1.
     fn byte_arguments(&mut self) {
         self.push(MOV_REG, 1, 6, 0, 0);
         self.push(MOV_REG, 2, 7, 0, 0);
@@ -224,7 +228,7 @@ impl Assembly {
         self.push(MOV, 4, 0, 0, 1);
     }
 
-    /// Ends the program, and resolves all jumps to the end.
+    /// Appends the end of the program, and resolves all jumps to it.
     fn leave(mut self) -> Vec<u64> {
         let end = self.instructions.len();
         self.push(MOV, 0, 0, 0, TC_ACT_UNSPEC.cast_signed());
@@ -239,14 +243,14 @@ impl Assembly {
     }
 }
 
-/// Minimum length of a frame to corrupt; excludes ARP, acknowledgements and handshakes.
+/// Minimum length of a frame to corrupt, in bytes; excludes ARP, acknowledgements and handshakes.
 pub(crate) const LEAST_LEN: i32 = 600;
-/// Maximum length of Ethernet, IPv6 and TCP headers with all options, rounded up.
+/// Maximum length of Ethernet, IPv6 and TCP headers with all options, in bytes and rounded up.
 const HEADERS: i32 = 128;
 
-/// Offset of the frame's length in `struct __sk_buff`.
+/// Byte offset of the frame's length in `struct __sk_buff`.
 const FRAME_LEN: i16 = 0;
-/// Stack offsets.
+/// Stack offset of the changed byte.
 const BYTE: i16 = -8;
 const KEY: i16 = -16;
 
@@ -281,7 +285,8 @@ const EXIT: u8 = 0x95;
 const JEQ: u8 = 0x15;
 const JNE: u8 = 0x55;
 const JLT: u8 = 0xa5;
-/// 32-bit comparison, so that the operand is an unsigned 32-bit number.
+/// Jump of the 32-bit class (`BPF_JMP32 | BPF_JGE`), which compares the operand as an unsigned
+/// 32-bit number.
 const JGE32: u8 = 0x36;
 
 #[cfg(test)]

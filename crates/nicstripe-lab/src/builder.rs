@@ -1,4 +1,4 @@
-//! Construction of a lab.
+//! Configuration and construction of a lab.
 
 use std::{panic, thread};
 
@@ -12,39 +12,39 @@ use crate::{
     wiring::Wiring,
 };
 
-/// Configuration of a lab; see [`Lab::builder`].
+/// Builder for a lab: its links and the settings of its hosts. See [`Lab::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct LabBuilder {
     links: Vec<LinkSpec>,
     wiring: Wiring,
     without_ipv6: bool,
-    /// Host, name, value.
+    /// Kernel settings to write: host, name, value.
     sysctls: Vec<(Host, String, String)>,
 }
 
 impl LabBuilder {
-    /// Adds one link; the first is `eth1`.
+    /// Adds one link; the first one is `eth1` on both hosts.
     pub fn link(self, spec: LinkSpec) -> Self {
         self.links([spec])
     }
 
-    /// Adds links.
+    /// Adds links in this order.
     pub fn links(mut self, specs: impl IntoIterator<Item = LinkSpec>) -> Self {
         self.links.extend(specs);
         self
     }
 
-    /// Connects all cables to one switch, in one subnet, as in a home. Link 0 is 10.9.0.11/24 on
-    /// host A and 10.9.0.21/24 on host B; each further link adds one. Limited to
+    /// Connects all cables to one switch, in one subnet, as in a home network. Link 0 is
+    /// 10.9.0.11/24 on host A and 10.9.0.21/24 on host B; each further link adds one. Limited to
     /// [`MAX_LINKS_IN_ONE_SUBNET`](crate::MAX_LINKS_IN_ONE_SUBNET) links.
     ///
     /// The hosts keep the kernel's default settings and behave like two unconfigured machines.
     /// Traffic that is not bound to an interface leaves through `eth1`, and any interface answers
-    /// for the addresses of the others. Each interface is shaped and counted separately.
+    /// ARP for the addresses of the others. Each interface is shaped and counted separately.
     ///
-    /// A link is a switch port for each host, and operations on a link affect these two ports: see
-    /// [`Lab::cut`] and [`Lab::drop_silently`].
+    /// A link is one switch port for each host, and operations on a link affect these two ports:
+    /// see [`Lab::cut`] and [`Lab::drop_silently`].
     pub fn one_subnet(self) -> Self {
         Self {
             wiring: Wiring::OneSubnet,
@@ -60,7 +60,7 @@ impl LabBuilder {
         }
     }
 
-    /// Sets a kernel setting of a host, as [`Lab::set_sysctl`] does later.
+    /// Sets a kernel setting of a host when the lab is built, like [`Lab::set_sysctl`] later.
     ///
     /// Settings are written in the given order. Those of the host itself come before its
     /// interfaces, which copy the `default` values. Those of an interface, like
@@ -70,15 +70,16 @@ impl LabBuilder {
         self
     }
 
-    /// Builds the lab, in a few milliseconds per link. On return all cables are plugged in, except
-    /// those that start unplugged. They pass frames and have their link-local IPv6 addresses.
+    /// Builds the lab, which takes a few milliseconds per link. On return all cables are plugged
+    /// in, except those that start unplugged. They pass frames and have their link-local IPv6
+    /// addresses.
     ///
     /// # Errors
     ///
     /// [`LabError::TooManyLinks`], [`LabError::Mtu`], [`LabError::Rate`], [`LabError::Delay`],
     /// [`LabError::DelayedSwitch`] and [`LabError::SettingName`] for an invalid configuration.
     /// [`LabError::Namespace`] without the privileges ([`access`](crate::access()) gives the
-    /// reason). Otherwise the request that the kernel refused. Nothing remains after an error.
+    /// reason). Otherwise the request that the kernel rejected. Nothing remains after an error.
     pub fn build(self) -> Result<Lab, LabError> {
         let (links, limit) = (self.links.len(), self.wiring.max_links());
         if links > limit {
@@ -110,7 +111,7 @@ impl LabBuilder {
     }
 }
 
-/// Leaves the calling thread in one of the new namespaces.
+/// Builds a lab, and leaves the calling thread in one of its namespaces.
 fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, LabError> {
     settings::allow_congestion_control();
     let a = host(Host::A, &plan, &mut settings)?;
@@ -146,7 +147,7 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
     Ok(Lab::new(nets, congestion_control))
 }
 
-/// Creates a host, and applies those settings that do not belong to an interface.
+/// Creates a host's namespace, and applies those of its settings that exist before its interfaces.
 fn host(
     host: Host,
     plan: &LabBuilder,

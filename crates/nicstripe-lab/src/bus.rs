@@ -1,5 +1,5 @@
-//! Bus shared by several cables of a host, like cards on one old PCI bus or adapters behind one USB
-//! port.
+//! Shared bus that limits several cables of a host together, like one PCI bus for several cards or
+//! one USB port for several adapters.
 
 use crate::{
     cable,
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Lab {
-    /// Limits the traffic that these links deliver to a host to a shared rate. Other links are not
+    /// Limits the total rate of the traffic that these links deliver to a host. Other links are not
     /// affected. Replaces the host's previous bus; `None`, or no links, removes it.
     ///
     /// The rate counts frames with their Ethernet header, without preamble, check sequence and gap.

@@ -1,4 +1,5 @@
-//! Kernel objects of one link: a veth pair from each of its hosts to a bridge in between.
+//! Kernel objects of one link: a veth pair for each host, and the bridge or relay that connects
+//! them.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -28,7 +29,7 @@ use crate::{
     wiring::{bus, cable_end, host_end},
 };
 
-/// Namespace and the socket that configures it.
+/// Network namespace with a netlink socket that configures it.
 #[derive(Debug)]
 pub(crate) struct Net {
     pub(crate) namespace: Namespace,
@@ -37,7 +38,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// Creates a namespace, moves the calling thread into it, and sets its loopback up.
+    /// Creates a network namespace, moves the calling thread into it, and sets its loopback up.
     pub(crate) fn create_and_enter() -> Result<Self, LabError> {
         let namespace = Namespace::create_and_enter().map_err(LabError::Namespace)?;
         let netlink = Netlink::open().map_err(LabError::Netlink)?;
@@ -52,7 +53,7 @@ impl Net {
         Ok(net)
     }
 
-    /// Makes a change; `action` completes "cannot …" if the kernel refuses.
+    /// Sends a request to the kernel. `action` describes it in the error and completes "cannot …".
     fn change(
         &mut self,
         message: RouteNetlinkMessage,
@@ -76,7 +77,7 @@ impl Net {
         self.change(message(handle), qdisc::REPLACE, action)
     }
 
-    /// Removes an object if it exists.
+    /// Sends a request to remove an object. Succeeds if the object does not exist.
     fn remove(
         &mut self,
         message: RouteNetlinkMessage,
@@ -92,7 +93,7 @@ impl Net {
         }
     }
 
-    /// Adds a filter to an end's egress.
+    /// Adds a filter to the egress of an interface, and the clsact hooks if they are missing.
     fn filter(&mut self, end: &End, filter: RouteNetlinkMessage) -> Result<(), LabError> {
         match self.netlink.change(filter::add_hooks(end.index), NEW) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -128,7 +129,7 @@ impl Net {
         self.netlink.link(end.index).map_err(refused)
     }
 
-    /// Returns the IPv6 addresses of one interface; empty if IPv6 is off.
+    /// Returns the IPv6 addresses of an interface; none if IPv6 is disabled.
     fn ipv6_addresses(&mut self, end: &End) -> Result<Vec<AddressMessage>, LabError> {
         let refused = |source| LabError::Kernel {
             action: format!("read the addresses of {}", end.name),
@@ -140,8 +141,8 @@ impl Net {
     }
 }
 
-/// Creates the middle of the cables: one bridge per link, or one for all. A link with a delay has a
-/// relay instead.
+/// Creates the bridges that connect the cables: one for each link, or one switch for all. A link
+/// with a delay has a relay instead.
 pub(crate) fn build_middles(nets: &mut Nets) -> Result<(), LabError> {
     let is_delayed = |link: usize| nets.links.get(link).is_some_and(|spec| spec.is_delayed());
     let bridges = nets.wiring.middles(nets.links.len()).enumerate();
@@ -157,8 +158,8 @@ pub(crate) fn build_middles(nets: &mut Nets) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Creates a link with its addresses and shaping. Its middle must exist. Plugs the cable in unless
-/// it starts unplugged, and does not wait for the carrier.
+/// Creates the interfaces of a link with their addresses and shaping. The bridge must exist. Plugs
+/// the cable in unless it starts unplugged, and does not wait for the carrier.
 pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
     let (wiring, bridge, cables) = (
         nets.wiring,
@@ -197,7 +198,8 @@ pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), 
     }
 }
 
-/// Connects a cable's ends with a relay, if both exist. Call it in the cables' namespace.
+/// Connects the interfaces of a cable with a relay if both hosts have one. The calling thread must
+/// be in the cables' namespace.
 fn relay(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
     if spec.hosts().count() == Host::ALL.len() {
         let ends = Host::ALL.map(|host| cable_end(host, link).index);
@@ -211,7 +213,7 @@ fn relay(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Creates a bus between these links and a host without one.
+/// Creates a bus that limits the traffic from these links to a host. The host must not have a bus.
 pub(crate) fn build_bus(
     nets: &mut Nets,
     host: Host,
@@ -233,7 +235,7 @@ pub(crate) fn build_bus(
         .try_for_each(|end| cables.filter(&end, filter::redirect(end.index, bus.index)))
 }
 
-/// Removes a host's bus, if it has one; queued frames are lost.
+/// Removes the bus of a host, if it has one. Frames queued on the bus are lost.
 pub(crate) fn remove_bus(nets: &mut Nets, host: Host) -> Result<(), LabError> {
     for link in 0..nets.links.len() {
         if nets.check_end(host, link).is_ok() {
@@ -253,7 +255,7 @@ pub(crate) fn remove_bus(nets: &mut Nets, host: Host) -> Result<(), LabError> {
     }
 }
 
-/// Plugs or unplugs both ends of a cable.
+/// Plugs a cable in at all its hosts if `up` is true, otherwise unplugs it.
 pub(crate) fn plug(
     cables: &mut Net,
     link: usize,
@@ -264,7 +266,7 @@ pub(crate) fn plug(
         .try_for_each(|host| plug_end(cables, host, link, up))
 }
 
-/// Plugs or unplugs a cable's end at a host.
+/// Plugs a cable in at one host if `up` is true, otherwise unplugs it.
 pub(crate) fn plug_end(
     cables: &mut Net,
     host: Host,
@@ -274,7 +276,7 @@ pub(crate) fn plug_end(
     cables.set_up(&cable_end(host, link), up)
 }
 
-/// Returns true if the cable's end at a host is plugged in.
+/// Returns true if the cable is plugged in at this host.
 pub(crate) fn is_plugged(cables: &mut Net, host: Host, link: usize) -> Result<bool, LabError> {
     Ok(message::is_up(&cables.state(&cable_end(host, link))?))
 }
@@ -283,7 +285,7 @@ pub(crate) fn set_up(net: &mut Net, host: Host, link: usize, up: bool) -> Result
     net.set_up(&host_end(host, link), up)
 }
 
-/// Adds an address that a host's interface does not have yet.
+/// Adds an address to a host's interface. Fails if the interface already has it.
 pub(crate) fn add_address(
     net: &mut Net,
     host: Host,
@@ -308,7 +310,8 @@ pub(crate) fn remove_address(
     })
 }
 
-/// Returns the link-local address of a host's interface, if it is usable.
+/// Returns the link-local IPv6 address of a host's interface; `None` if it has none or it is still
+/// tentative.
 pub(crate) fn link_local(
     net: &mut Net,
     host: Host,
@@ -325,10 +328,11 @@ pub(crate) fn link_local(
     }))
 }
 
-/// Waits until both hosts see the cable plugged in and passing frames, or see it cut.
+/// Waits until the hosts of a link see the cable plugged in and passing frames (`healed`), or see
+/// it unplugged.
 ///
 /// The kernel reports a new carrier to interfaces from a work queue, within a millisecond on an
-/// idle machine. An interface that is administratively down sees neither, and is not waited for.
+/// idle machine. Does not wait for an interface that is administratively down, which sees neither.
 pub(crate) fn await_carrier(
     nets: &mut Nets,
     link: usize,
@@ -339,7 +343,8 @@ pub(crate) fn await_carrier(
         .try_for_each(|host| await_end(nets, host, link, spec, healed))
 }
 
-/// Like `await_carrier`, for one host.
+/// Waits until one host sees the cable plugged in and passing frames (`healed`), or unplugged, as
+/// `await_carrier` does for all hosts.
 pub(crate) fn await_end(
     nets: &mut Nets,
     host: Host,
@@ -365,7 +370,7 @@ pub(crate) fn has_carrier(net: &mut Net, host: Host, link: usize) -> Result<bool
     Ok(message::is_running(&net.state(&host_end(host, link))?))
 }
 
-/// Drops all frames from the cable to a host.
+/// Drops all frames that this link delivers to the host `destination`.
 pub(crate) fn lose(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     cables.queue(
@@ -374,7 +379,7 @@ pub(crate) fn lose(cables: &mut Net, destination: Host, link: usize) -> Result<(
     )
 }
 
-/// Removes all faults from the cable to a host.
+/// Removes all faults from the frames that this link delivers to the host `destination`.
 pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     unqueue(&mut nets.cables, &end)?;
@@ -384,7 +389,8 @@ pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<()
         .try_for_each(|slot| nets.cables.unfilter(&end, slot))
 }
 
-/// Drops a share of the frames from the cable to a host.
+/// Drops a random share of the frames that this link delivers to the host `destination`; a share of
+/// 0 ends the loss.
 pub(crate) fn lose_share(
     nets: &mut Nets,
     destination: Host,
@@ -398,7 +404,7 @@ pub(crate) fn lose_share(
     nets.cables.filter(&end, filter::lose(end.index, share))
 }
 
-/// Drops the frames from the cable to a port of a host.
+/// Drops the packets to a port that this link delivers to the host `destination`.
 pub(crate) fn block(
     cables: &mut Net,
     destination: Host,
@@ -410,7 +416,7 @@ pub(crate) fn block(
     cables.filter(&end, filter::block(end.index, transport, port))
 }
 
-/// Corrupts frames from the cable to a host.
+/// Corrupts frames that this link delivers to the host `destination`.
 pub(crate) fn corrupt(
     cables: &mut Net,
     destination: Host,
@@ -421,7 +427,7 @@ pub(crate) fn corrupt(
     cables.filter(&end, filter::corrupt(end.index, corruptor.program()))
 }
 
-/// Stops the corruption of frames to a host.
+/// Ends the corruption of frames that this link delivers to the host `destination`.
 pub(crate) fn leave_whole(
     cables: &mut Net,
     destination: Host,
@@ -430,7 +436,7 @@ pub(crate) fn leave_whole(
     cables.unfilter(&cable_end(destination, link), Slot::Corruption)
 }
 
-/// Shapes the traffic that a host sends.
+/// Applies the line rate of a link to the traffic that a host sends on it.
 pub(crate) fn shape(
     net: &mut Net,
     host: Host,
@@ -489,7 +495,7 @@ fn unqueue(net: &mut Net, end: &End) -> Result<(), LabError> {
 }
 
 const LOOPBACK_INDEX: u32 = 1;
-/// Flags of a request to create an object that must not exist yet.
+/// Flags of a request to create an object; it fails if the object exists.
 const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 /// Timeout for a carrier change: thousands of times the usual duration, for busy machines.
 const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,34 +1,35 @@
-//! Traffic counters of each cable.
+//! Traffic counters of a lab's links.
 
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 
 use crate::lab::Host;
 
-/// Bytes through one host's end of a link since the lab was built.
+/// Bytes that one host has sent and received on a link since the lab was built.
 ///
-/// Counted by the interface (`IFLA_STATS64`), with the Ethernet header. A superpacket of up to 64
-/// KiB, which segmentation offload leaves whole, counts one header, so the sum is up to 5 % below
-/// that of the frames on a real cable. Sent bytes count when they leave the shaper, so queued bytes
-/// are not included.
+/// The host's interface counts them (`IFLA_STATS64`), with the Ethernet header. A superpacket of up
+/// to 64 KiB, which segmentation offload leaves whole, counts one header, so the sum is up to 5 %
+/// below that of the frames on a real cable. Sent bytes count when they leave the shaper, so queued
+/// bytes are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes sent by the host.
+    /// Number of bytes that the host has sent.
     pub sent_bytes: u64,
-    /// Bytes received by the host; less than the peer's `sent_bytes` if the cable dropped some.
+    /// Number of bytes that the host has received; less than the peer's `sent_bytes` if the cable
+    /// dropped frames.
     pub received_bytes: u64,
 }
 
-/// Traffic at both ends of one link.
+/// Traffic of both hosts on one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// At host A.
+    /// Traffic of host A.
     pub a: Traffic,
-    /// At host B.
+    /// Traffic of host B.
     pub b: Traffic,
 }
 
 impl LinkCounters {
-    /// Returns the traffic at one host.
+    /// Returns the traffic of one host on this link.
     pub fn at(&self, host: Host) -> Traffic {
         match host {
             Host::A => self.a,
@@ -36,7 +37,7 @@ impl LinkCounters {
         }
     }
 
-    /// Returns the difference from `earlier`.
+    /// Returns the traffic since the earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -54,7 +55,7 @@ impl Traffic {
         }
     }
 
-    /// Reads the counters from the kernel's message about an interface.
+    /// Reads the counters from the kernel's message about an interface; `None` if it contains none.
     pub(crate) fn of(link: &LinkMessage) -> Option<Self> {
         link.attributes
             .iter()

@@ -1,23 +1,23 @@
-//! Errors of building or using a lab.
+//! Error of building or using a lab.
 
 use std::io;
 
 use crate::{lab::Host, spec::BitRate};
 
-/// Error of building a lab, or of changing one of its cables.
+/// Error of building a lab, or of an operation on it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// More links than addresses.
+    /// The number of links exceeds the number of addresses.
     #[error("{links} links exceed the limit of {limit}")]
     TooManyLinks {
         /// Requested number of links.
         links: usize,
-        /// Maximum: [`MAX_LINKS`](crate::MAX_LINKS), or
+        /// Maximum number of links: [`MAX_LINKS`](crate::MAX_LINKS), or
         /// [`MAX_LINKS_IN_ONE_SUBNET`](crate::MAX_LINKS_IN_ONE_SUBNET).
         limit: usize,
     },
-    /// MTU outside the bounds of [`LinkSpec`](crate::LinkSpec).
+    /// The MTU is outside the bounds of [`LinkSpec`](crate::LinkSpec).
     #[error("link {link}: mtu of {mtu} bytes is outside {min} to {max}")]
     Mtu {
         /// Index of the link.
@@ -29,17 +29,17 @@ pub enum LabError {
         /// Maximum MTU, in bytes.
         max: u32,
     },
-    /// Line rate below the minimum of [`LinkSpec`](crate::LinkSpec).
+    /// The line rate is below the minimum of [`LinkSpec`](crate::LinkSpec).
     #[error("link {link}: line rate of {rate} is below the least, {min}")]
     Rate {
         /// Index of the link.
         link: usize,
-        /// Requested rate.
+        /// Requested line rate.
         rate: BitRate,
-        /// Minimum rate.
+        /// Minimum line rate.
         min: BitRate,
     },
-    /// Delay above the maximum of [`LinkSpec`](crate::LinkSpec).
+    /// The delay is above the maximum of [`LinkSpec`](crate::LinkSpec).
     #[error("link {link}: delay of {delay_ms} ms exceeds the limit of {max_ms}")]
     Delay {
         /// Index of the link.
@@ -49,28 +49,28 @@ pub enum LabError {
         /// Maximum delay, in milliseconds.
         max_ms: u128,
     },
-    /// Delay for a link in a lab of [one subnet](crate::LabBuilder::one_subnet), whose switch
-    /// supports none.
+    /// A link of a lab of [one subnet](crate::LabBuilder::one_subnet) has a delay, which its switch
+    /// does not support.
     #[error("link {link}: a cable to a switch has no delay")]
     DelayedSwitch {
         /// Index of the link.
         link: usize,
     },
-    /// Rate of a bus below the minimum line rate.
+    /// The rate of a bus is below the minimum line rate.
     #[error("rate of the bus of {rate} is below the least, {min}")]
     BusRate {
-        /// Requested rate.
+        /// Requested rate of the bus.
         rate: BitRate,
-        /// Minimum rate.
+        /// Minimum rate of a bus.
         min: BitRate,
     },
-    /// No cpu controller of control groups is available, neither version 1 nor version 2.
+    /// No cpu controller of control groups is available, neither of version 1 nor of version 2.
     #[error("no control group here limits processor time")]
     NoCpuGroups,
-    /// The lab has no such link.
+    /// The lab has no link with the requested index.
     #[error("no link {link} in a lab of {links} (they count from 0)")]
     NoSuchLink {
-        /// The requested index.
+        /// Requested index of a link.
         link: usize,
         /// Number of links in the lab.
         links: usize,
@@ -80,64 +80,64 @@ pub enum LabError {
     NotOnHost {
         /// Index of the link.
         link: usize,
-        /// The requested host.
+        /// Host without an interface on this link.
         host: Host,
     },
-    /// Invalid share of frames.
+    /// The share of frames is not a number from 0 to 1.
     #[error("invalid share {share}: expected a number from 0 to 1")]
     Share {
-        /// The rejected value.
+        /// Rejected share.
         share: f64,
     },
-    /// Invalid address with prefix length.
+    /// The text is not an IP address with a prefix length.
     #[error("invalid address \"{text}\": expected one like 10.0.9.1/24 or fd00::1/64")]
     Address {
-        /// The rejected text.
+        /// Rejected text.
         text: String,
     },
-    /// Invalid name of a setting, or not a setting of a single host.
+    /// The name of a kernel setting is invalid, or is not that of a per-namespace setting.
     #[error("invalid setting \"{name}\": expected one below net, like net/ipv4/conf/all/rp_filter")]
     SettingName {
-        /// The rejected name.
+        /// Rejected name.
         name: String,
     },
-    /// Cannot create a network namespace. [`access`](crate::access()) gives the reason.
+    /// A network namespace cannot be created. [`access`](crate::access()) gives the reason.
     #[error("cannot make a network namespace")]
     Namespace(#[source] io::Error),
-    /// A thread could not enter a host's namespace; the process has lost its privileges since the
-    /// lab was built.
+    /// A thread cannot enter a host's namespace, because the process has lost its privileges since
+    /// the lab was built.
     #[error("cannot enter the namespace of host {host}")]
     Enter {
-        /// The host.
+        /// Host whose namespace was to be entered.
         host: Host,
         /// Error of the kernel.
         source: io::Error,
     },
-    /// Cannot start a thread.
+    /// A thread cannot be started.
     #[error("cannot start a thread for the lab")]
     Thread(#[source] io::Error),
-    /// Cannot write a setting of a namespace; `/proc/sys` may be mounted read-only.
+    /// A kernel setting of a namespace cannot be written; `/proc/sys` may be mounted read-only.
     #[error("cannot set {name} to \"{value}\"")]
     Sysctl {
-        /// Name of the setting, as requested.
+        /// Name of the setting, as the caller gave it.
         name: String,
-        /// Requested value.
+        /// Requested value of the setting.
         value: String,
         /// Error of the kernel.
         source: io::Error,
     },
-    /// Cannot open a netlink socket.
+    /// A netlink socket cannot be opened.
     #[error("cannot open a netlink socket")]
     Netlink(#[source] io::Error),
-    /// The kernel refused a request.
+    /// The kernel rejected a request.
     #[error("cannot {action}")]
     Kernel {
-        /// The refused action.
+        /// Rejected action; completes "cannot …".
         action: String,
         /// Error of the kernel.
         source: io::Error,
     },
-    /// A host did not see the carrier change in time.
+    /// A host did not see the carrier change before the timeout.
     #[error("eth{} is still {} {timeout_ms} ms after its cable was {}",
         link + 1, if *healed { "down" } else { "up" }, if *healed { "plugged in" } else { "cut" })]
     Carrier {
@@ -145,7 +145,7 @@ pub enum LabError {
         link: usize,
         /// True if the carrier should have appeared, false if it should have disappeared.
         healed: bool,
-        /// Time spent waiting, in milliseconds.
+        /// Time spent waiting for the carrier, in milliseconds.
         timeout_ms: u128,
     },
 }

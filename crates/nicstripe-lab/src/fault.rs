@@ -1,4 +1,4 @@
-//! Cable faults other than cuts: lost and corrupted frames.
+//! Faults of a cable other than cuts: loss, corruption and blocked ports.
 
 use std::{collections::BTreeMap, io};
 
@@ -12,20 +12,20 @@ use crate::{
     wiring::host_end,
 };
 
-/// Checks if [`Lab::corrupt`] works in this process, by loading a similar program.
+/// Checks that [`Lab::corrupt`] works in this process, by loading a similar program.
 ///
 /// Needs real root: a process in a user namespace gets EPERM.
 ///
 /// # Errors
 ///
-/// [`LabError::Kernel`].
+/// [`LabError::Kernel`] if the program cannot be loaded.
 pub fn can_corrupt() -> Result<(), LabError> {
     Share::new(0.0).map_or(Ok(()), |none| load(none).map(|_| ()))
 }
 
 impl Lab {
-    /// Drops a random share of the frames in a direction, from 0 to 1; 0.005 drops one of 200.
-    /// Replaces the direction's previous share. 0, or [`Lab::pass`], ends the loss.
+    /// Drops a random share of the frames in a direction, from 0 to 1; 0.005 drops one in 200.
+    /// Replaces the direction's previous share. A share of 0, or [`Lab::pass`], ends the loss.
     ///
     /// While the loss is active, the sending host sends single frames, as on a real cable, instead
     /// of superpackets. A lost superpacket would be 45 consecutive frames. This costs CPU.
@@ -51,7 +51,8 @@ impl Lab {
     }
 
     /// Drops IPv4 and IPv6 traffic to a port, like a firewall that sends no reply. Each direction
-    /// has one blocked port per transport; another one replaces it. [`Lab::pass`] ends the block.
+    /// has at most one blocked port per transport protocol; a new one replaces it. [`Lab::pass`]
+    /// ends the block.
     ///
     /// On [one subnet](crate::LabBuilder::one_subnet) the receiving interface defines the
     /// direction, as for [`Lab::drop_silently`].
@@ -71,8 +72,8 @@ impl Lab {
         })
     }
 
-    /// Turns superpackets from a host to the cable on or off. The cable never segments them into
-    /// frames.
+    /// Enables or disables segmentation offload of a host's interface: if enabled, the host sends
+    /// superpackets, which the cable never segments into frames.
     pub(crate) fn set_segmentation(
         &self,
         host: Host,
@@ -89,9 +90,9 @@ impl Lab {
     }
 
     /// Flips one bit in a share of a direction's frames, from 0 to 1. The bit is after the headers,
-    /// and TCP accepts the frame. This imitates bad memory in a switch that computes a new checksum
-    /// for the damaged frame. Replaces the direction's previous share. 0, or [`Lab::pass`], ends
-    /// the corruption.
+    /// and TCP accepts the frame. This simulates bad memory in a switch that computes a new
+    /// checksum for the damaged frame. Replaces the direction's previous share. A share of 0, or
+    /// [`Lab::pass`], ends the corruption.
     ///
     /// Frames shorter than 600 bytes are not changed. A superpacket of up to 64 KiB counts as one
     /// frame. TCP retransmits from the original data, which is never corrupted.
@@ -134,7 +135,8 @@ fn load(share: Share) -> Result<Corruptor, LabError> {
     Corruptor::load(share).map_err(refused)
 }
 
-/// All programs that have corrupted frames, kept for their counters.
+/// Programs that have corrupted frames, by index of the link. Removed programs stay in the list,
+/// because their counters are still needed.
 #[derive(Debug, Default)]
 pub(crate) struct Corruptors(BTreeMap<usize, Vec<Corruptor>>);
 

@@ -1,8 +1,9 @@
-//! Netlink messages for the classifiers that drop, block and corrupt frames: cls_bpf at the egress
-//! hook of clsact. No I/O.
+//! Netlink messages for the classifiers that drop, block, corrupt and redirect frames: cls_bpf at
+//! the egress hook of clsact. No I/O.
 //!
 //! The classifiers act directly (`TCA_BPF_FLAG_ACT_DIRECT`), so they need no tc action, which small
-//! kernels lack. Filters are independent: a frame that one filter does not drop goes to the next.
+//! kernels lack; only the redirect needs one. Filters are independent: a frame that one filter does
+//! not drop goes to the next.
 
 use std::os::fd::RawFd;
 
@@ -14,18 +15,20 @@ use rtnetlink::{
     },
 };
 
-/// Purpose of a filter; an interface has at most one filter of each.
+/// Purpose of a filter, and its place in the order of filters. An interface has at most one filter
+/// of each purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Loss = 1,
     Corruption = 2,
     Tcp = 3,
     Udp = 4,
-    /// Last, because a redirected frame does not reach later filters.
+    /// Redirect to a shared bus. It is last, because a redirected frame does not reach later
+    /// filters.
     Bus = 5,
 }
 
-/// Transport protocol of a port.
+/// Transport protocol whose traffic to a port is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -42,7 +45,7 @@ impl Transport {
         }
     }
 
-    /// Returns its protocol number in IPv4 and IPv6 headers.
+    /// Returns the protocol's number in IPv4 and IPv6 headers.
     fn number(self) -> u32 {
         match self {
             Self::Tcp => 6,
@@ -51,13 +54,13 @@ impl Transport {
     }
 }
 
-/// Share of frames in units of 2⁻³², compared with a random 32-bit number.
+/// Share of frames to select, in units of 2⁻³², for comparison with a random 32-bit number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share(u32);
 
 impl Share {
-    /// Converts a number from 0 to 1; `None` otherwise. Rounds values between 0 and 2⁻³² up to
-    /// 2⁻³².
+    /// Converts a share from 0 to 1; returns `None` outside this range. Rounds up to a multiple of
+    /// 2⁻³², so that a share above 0 stays above 0.
     pub(crate) fn new(share: f64) -> Option<Self> {
         // The conversion saturates at the largest share, which lets one frame in 2³² pass.
         (0.0..=1.0)
@@ -75,7 +78,8 @@ impl Share {
     }
 }
 
-/// Adds the hooks for filters; EEXIST if they exist.
+/// Returns the request that adds the clsact hooks to an interface. The kernel reports EEXIST if
+/// they exist.
 pub(crate) fn add_hooks(index: u32) -> RouteNetlinkMessage {
     let mut message = hooks(index);
     message
@@ -84,10 +88,11 @@ pub(crate) fn add_hooks(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewQueueDiscipline(message)
 }
 
-/// Drops a share of an interface's egress, or replaces the share. Send it with `NLM_F_CREATE` only.
+/// Returns the request that drops a share of an interface's egress frames, or replaces an earlier
+/// share. Send it with `NLM_F_CREATE` only.
 ///
-/// Uses a classic BPF program, which needs no privilege outside the namespace: draw a number,
-/// compare, and drop or continue.
+/// Uses a classic BPF program, which needs no privilege outside the namespace. It draws a random
+/// number, compares it with the share, and drops the frame or continues.
 pub(crate) fn lose(index: u32, share: Share) -> RouteNetlinkMessage {
     let program = [
         (LOAD_WORD, 0, 0, RANDOM),
@@ -98,10 +103,11 @@ pub(crate) fn lose(index: u32, share: Share) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewTrafficFilter(directly(index, Slot::Loss, operations(&program)))
 }
 
-/// Drops an interface's IPv4 and IPv6 egress to a port. Send it with `NLM_F_CREATE` only.
+/// Returns the request that drops an interface's IPv4 and IPv6 egress to a port. Send it with
+/// `NLM_F_CREATE` only.
 ///
-/// A jump holds the numbers of instructions to skip if it is true and if it is false. IPv6
-/// extension headers are not parsed.
+/// A jump holds the numbers of instructions to skip if its condition is true and if it is false.
+/// IPv6 extension headers are not parsed.
 pub(crate) fn block(index: u32, transport: Transport, port: u16) -> RouteNetlinkMessage {
     let (number, port) = (transport.number(), u32::from(port));
     let program = [
@@ -123,8 +129,8 @@ pub(crate) fn block(index: u32, transport: Transport, port: u16) -> RouteNetlink
     RouteNetlinkMessage::NewTrafficFilter(directly(index, transport.slot(), operations(&program)))
 }
 
-/// Redirects an interface's egress to an ifb, which returns it after its queue. Send it with
-/// `NLM_F_CREATE` only.
+/// Returns the request that redirects an interface's egress to an ifb, which queues the frames and
+/// returns them. Send it with `NLM_F_CREATE` only.
 ///
 /// A redirect inside the program would need bpf(2). This program matches all frames, and the mirred
 /// action redirects them.
@@ -142,8 +148,8 @@ pub(crate) fn redirect(index: u32, ifb: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewTrafficFilter(filter(index, Slot::Bus, options))
 }
 
-/// Encodes `struct tc_mirred` (`linux/tc_act/tc_mirred.h`): index, capabilities, verdict, two
-/// counts, action, interface.
+/// Encodes `struct tc_mirred` (`linux/tc_act/tc_mirred.h`) for a redirect to interface `index`:
+/// action index, capabilities, verdict, two reference counts, direction, interface.
 fn mirred(index: u32) -> Vec<u8> {
     [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, index]
         .into_iter()
@@ -169,7 +175,8 @@ fn operations(program: &[(u16, u8, u8, u32)]) -> Vec<TcOption> {
     ]
 }
 
-/// Runs a loaded program on an interface's egress. Send it with `NLM_F_CREATE` only.
+/// Returns the request that runs a loaded BPF program on an interface's egress. Send it with
+/// `NLM_F_CREATE` only.
 pub(crate) fn corrupt(index: u32, program: RawFd) -> RouteNetlinkMessage {
     let options = vec![
         option(TCA_BPF_FD, &program.to_ne_bytes()),
@@ -178,7 +185,8 @@ pub(crate) fn corrupt(index: u32, program: RawFd) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewTrafficFilter(directly(index, Slot::Corruption, options))
 }
 
-/// Removes one filter; ENOENT or EINVAL if it does not exist.
+/// Returns the request that removes one filter of an interface. The kernel reports ENOENT or EINVAL
+/// if it does not exist.
 pub(crate) fn remove(index: u32, slot: Slot) -> RouteNetlinkMessage {
     RouteNetlinkMessage::DelTrafficFilter(empty(index, slot))
 }
@@ -196,7 +204,7 @@ fn hooks(index: u32) -> TcMessage {
     message
 }
 
-/// Returns a filter whose program returns the verdict.
+/// Returns the message about a filter whose program returns the verdict itself, without an action.
 fn directly(index: u32, slot: Slot, mut options: Vec<TcOption>) -> TcMessage {
     options.push(option(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes()));
     filter(index, slot, options)
@@ -211,7 +219,8 @@ fn filter(index: u32, slot: Slot, options: Vec<TcOption>) -> TcMessage {
     message
 }
 
-/// Returns a filter's header. The slot number is both its priority and its handle.
+/// Returns the message about a filter at the egress hook, without attributes. The slot's value is
+/// both the filter's priority and its handle.
 fn empty(index: u32, slot: Slot) -> TcMessage {
     let mut message = TcMessage::with_index(index.cast_signed());
     message.header.parent = TcHandle {
@@ -237,30 +246,32 @@ fn instruction((code, if_true, if_false, operand): (u16, u8, u8, u32)) -> [u8; 8
     [c0, c1, if_true, if_false, k0, k1, k2, k3]
 }
 
-/// Verdict of a filter: drop the frame (`linux/pkt_cls.h`).
+/// Verdict of a filter to drop the frame (`linux/pkt_cls.h`).
 const TC_ACT_SHOT: u32 = 2;
-/// Verdict of a filter: continue with the next one.
+/// Verdict of a filter to continue with the next one (`linux/pkt_cls.h`).
 pub(crate) const TC_ACT_UNSPEC: u32 = u32::MAX;
 
 const TWO_TO_32: f64 = 4_294_967_296.0;
 
-/// `TC_H_CLSACT` is ffff:fff1, its handle ffff:0, and its egress ffff:fff3 (`linux/pkt_sched.h`).
+/// Major number of clsact: its parent `TC_H_CLSACT` is ffff:fff1, its handle ffff:0, and its egress
+/// hook ffff:fff3 (`linux/pkt_sched.h`).
 const CLSACT_MAJOR: u16 = 0xffff;
 const CLSACT_PARENT: u16 = 0xfff1;
 const CLSACT_EGRESS: u16 = 0xfff3;
-/// `ETH_P_ALL`.
+/// Protocol of a filter that applies to all frames (`ETH_P_ALL`).
 const ALL_PROTOCOLS: u16 = 3;
 
-/// Result of a program that matches a frame without a verdict (`net/sched/cls_bpf.c`).
+/// Result of a BPF program that matches a frame and leaves the verdict to the filter's action
+/// (`net/sched/cls_bpf.c`).
 const MATCH: u32 = u32::MAX;
-/// Verdict of an action: it has taken the frame (`linux/pkt_cls.h`).
+/// Verdict of an action that has taken over the frame (`linux/pkt_cls.h`).
 const TC_ACT_STOLEN: u32 = 4;
 const TCA_EGRESS_REDIR: u32 = 1;
 const TCA_MIRRED_PARMS: u16 = 2;
 const TCA_ACT_KIND: u16 = 1;
 const TCA_ACT_OPTIONS: u16 = 2;
 const FIRST_ACTION: u16 = 1;
-/// `NLA_F_NESTED`.
+/// Flag in the kind of a netlink attribute that contains attributes (`NLA_F_NESTED`).
 const NESTED: u16 = 1 << 15;
 
 const TCA_BPF_ACT: u16 = 1;
@@ -271,25 +282,25 @@ const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_FLAGS: u16 = 8;
 const ACT_DIRECT: u32 = 1;
 
-/// `BPF_LD | BPF_W | BPF_ABS`.
+/// Load of 32 bits at an offset: `BPF_LD | BPF_W | BPF_ABS`.
 const LOAD_WORD: u16 = 0x20;
-/// `BPF_LD | BPF_H | BPF_ABS`.
+/// Load of 16 bits at an offset: `BPF_LD | BPF_H | BPF_ABS`.
 const LOAD_HALF: u16 = 0x28;
-/// `BPF_LD | BPF_B | BPF_ABS`.
+/// Load of 8 bits at an offset: `BPF_LD | BPF_B | BPF_ABS`.
 const LOAD_BYTE: u16 = 0x30;
-/// `BPF_LDX | BPF_B | BPF_MSH`: four times the low half of the byte, the length of an IPv4 header.
+/// Load of an IPv4 header's length, four times the low half of a byte: `BPF_LDX | BPF_B | BPF_MSH`.
 const LOAD_HEADER_LEN: u16 = 0xb1;
-/// `BPF_LD | BPF_H | BPF_IND`.
+/// Load of 16 bits at an offset plus the loaded header length: `BPF_LD | BPF_H | BPF_IND`.
 const LOAD_HALF_BEHIND_HEADER: u16 = 0x48;
-/// `BPF_JMP | BPF_JEQ | BPF_K`.
+/// Jump if the loaded value equals the operand: `BPF_JMP | BPF_JEQ | BPF_K`.
 const JUMP_IF_EQUAL: u16 = 0x15;
 const ETH_P_IP: u32 = 0x0800;
 const ETH_P_IPV6: u32 = 0x86dd;
-/// `BPF_JMP | BPF_JGE | BPF_K`.
+/// Jump if the loaded value is at least the operand: `BPF_JMP | BPF_JGE | BPF_K`.
 const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
-/// `BPF_RET | BPF_K`.
+/// Return of the operand: `BPF_RET | BPF_K`.
 const RETURN: u16 = 0x06;
-/// Load offset of a random number: `SKF_AD_OFF + SKF_AD_RANDOM`.
+/// Offset from which a load yields a random number: `SKF_AD_OFF + SKF_AD_RANDOM`.
 const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
 
 #[cfg(test)]

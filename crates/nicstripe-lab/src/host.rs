@@ -1,4 +1,4 @@
-//! Operations on a host: addresses, interfaces, kernel settings.
+//! Operations on a lab's host: addresses, interfaces, kernel settings.
 
 use std::net::Ipv6Addr;
 
@@ -10,12 +10,13 @@ use crate::{
 };
 
 impl Lab {
-    /// Changes a kernel setting of a host, through `/proc/sys` inside it.
+    /// Sets a kernel setting of a host, through `/proc/sys` in its namespace.
     ///
     /// The name starts with `net`, and has slashes or dots as in sysctl(8):
     /// `net/ipv4/conf/eth1/rp_filter`. For `rp_filter`, `arp_ignore` and `arp_announce` the kernel
     /// uses the greater value of `all` and the interface. `default` applies to interfaces created
-    /// later, and a lab creates its interfaces when it is [built](crate::LabBuilder::sysctl).
+    /// later; since a lab creates its interfaces when it is built, set it with
+    /// [`LabBuilder::sysctl`](crate::LabBuilder::sysctl).
     ///
     /// # Errors
     ///
@@ -26,15 +27,15 @@ impl Lab {
         self.on(host, || setting.write())?
     }
 
-    /// Adds an address to a host's interface, IPv4 or IPv6, with its prefix length: `10.0.9.1/24`,
+    /// Adds an IPv4 or IPv6 address with its prefix length to a host's interface: `10.0.9.1/24`,
     /// `fd00::1/64`.
     ///
-    /// The address is usable on return if the interface has a carrier.
+    /// The address is usable on return if the interface has carrier.
     ///
     /// # Errors
     ///
     /// [`LabError::Address`], [`LabError::NoSuchLink`], [`LabError::NotOnHost`];
-    /// [`LabError::Kernel`] also if the interface already has the address, or IPv6 is off.
+    /// [`LabError::Kernel`] also if the interface already has the address, or IPv6 is disabled.
     pub fn add_address(&self, host: Host, link: usize, address: &str) -> Result<(), LabError> {
         let address = address.parse()?;
         let mut nets = self.nets();
@@ -42,7 +43,7 @@ impl Lab {
         cable::add_address(nets.host(host), host, link, address)
     }
 
-    /// Removes an address from a host's interface, one of the lab's or an added one.
+    /// Removes an address from a host's interface: one that the lab configured, or an added one.
     ///
     /// # Errors
     ///
@@ -55,13 +56,13 @@ impl Lab {
         cable::remove_address(nets.host(host), host, link, address)
     }
 
-    /// Sets a host's interface administratively up or down, like `ip link set`. Does not change the
-    /// cable.
+    /// Sets a host's interface administratively up or down, like `ip link set`. The cable stays
+    /// plugged in or unplugged.
     ///
-    /// On "down" the kernel removes the interface's routes and IPv6 addresses, and keeps its IPv4
-    /// addresses. The other host keeps its carrier, as behind a switch. On "up" the kernel restores
-    /// the routes of the IPv4 subnets and the link-local address, and nothing else. The carrier is
-    /// present on return if the cable is plugged in.
+    /// If `up` is false, the kernel removes the interface's routes and IPv6 addresses, and keeps
+    /// its IPv4 addresses. The other host keeps its carrier, as behind a switch. If `up` is true,
+    /// the kernel restores the routes of the IPv4 subnets and the link-local address, and nothing
+    /// else. The interface has carrier on return if the cable is plugged in.
     ///
     /// # Errors
     ///
@@ -77,11 +78,11 @@ impl Lab {
         Ok(())
     }
 
-    /// Returns the link-local IPv6 address of a host's interface; its scope is
+    /// Returns the link-local IPv6 address of a host's interface. Its scope is
     /// [`Lab::interface_index`].
     ///
-    /// `None` if the kernel has assigned none: before the cable was first plugged in, or with IPv6
-    /// off.
+    /// Returns `None` if the kernel has assigned none: before the cable was first plugged in, or
+    /// with IPv6 disabled.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A lab of two hosts and their cables, and the operations on it.
+//! Lab of two hosts and their cables, and the operations on it.
 
 use std::{
     ffi::OsStr,
@@ -32,20 +32,20 @@ use crate::{
     wiring::{self, Wiring},
 };
 
-/// One of the two hosts.
+/// One of the two hosts of a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// 10.77.*i*.1, or 10.9.0.11 and up.
+    /// Host with the addresses 10.77.*i*.1, or 10.9.0.11 and up in one subnet.
     A,
-    /// 10.77.*i*.2, or 10.9.0.21 and up.
+    /// Host with the addresses 10.77.*i*.2, or 10.9.0.21 and up in one subnet.
     B,
 }
 
 impl Host {
-    /// Both hosts.
+    /// Both hosts, A first.
     pub const ALL: [Self; 2] = [Self::A, Self::B];
 
-    /// Returns the host at the other end of each cable.
+    /// Returns the other host.
     pub fn peer(self) -> Self {
         match self {
             Self::A => Self::B,
@@ -63,19 +63,19 @@ impl fmt::Display for Host {
     }
 }
 
-/// Direction of frames on a cable.
+/// Direction of frames on a cable between hosts A and B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Frames that A sends.
+    /// Frames that host A sends.
     AToB,
-    /// Frames that B sends.
+    /// Frames that host B sends.
     BToA,
-    /// Frames that either host sends.
+    /// Frames of both directions.
     Both,
 }
 
 impl Direction {
-    /// Returns the hosts that receive the frames of this direction.
+    /// Returns the hosts that receive frames of this direction.
     pub(crate) fn destinations(self) -> &'static [Host] {
         match self {
             Self::AToB => &[Host::B],
@@ -85,15 +85,15 @@ impl Direction {
     }
 }
 
-/// Two hosts and the cables between them, until it is dropped.
+/// Lab of two simulated hosts and the cables between them, which exists until it is dropped.
 ///
 /// Links count from 0: link 0 is `eth1` on both hosts. All methods block for a few system calls,
 /// which take tens of microseconds. They may be called from any thread and from inside an async
 /// runtime.
 ///
 /// After the drop, the kernel removes namespaces and interfaces as soon as nothing uses them. A
-/// child still running in a host, a [`Command`] made for it, or a socket opened there keeps the
-/// host alive. Its cables then have no control methods.
+/// child still running in a host, a [`Command`] made for it, or a socket opened in it keeps the
+/// host in existence. Its cables can then no longer be controlled.
 #[derive(Debug)]
 pub struct Lab {
     nets: Mutex<Nets>,
@@ -101,7 +101,8 @@ pub struct Lab {
     congestion_control: String,
 }
 
-/// Control sockets of the three namespaces, and the latest configuration of each link.
+/// State of the lab: control sockets of the three namespaces, and the current configuration of each
+/// link.
 #[derive(Debug)]
 pub(crate) struct Nets {
     pub(crate) a: Net,
@@ -110,7 +111,7 @@ pub(crate) struct Nets {
     pub(crate) wiring: Wiring,
     pub(crate) links: Vec<LinkSpec>,
     pub(crate) corruptors: Corruptors,
-    /// Relays of the links with a delay.
+    /// Relays that delay the frames of links with a delay.
     pub(crate) relays: Vec<Relay>,
 }
 
@@ -122,7 +123,7 @@ impl Nets {
         }
     }
 
-    /// Returns true if the path of this link may drop frames because of their size.
+    /// Returns true if the middle of this link may drop frames because of their size.
     pub(crate) fn has_narrow_middle(&self, link: usize) -> bool {
         match self.wiring {
             Wiring::Apart => self
@@ -140,7 +141,8 @@ impl Nets {
         })
     }
 
-    /// Returns the link if this host has an interface on it.
+    /// Returns the configuration of a link, or an error if the link does not exist or the host has
+    /// no interface on it.
     pub(crate) fn check_end(&self, host: Host, link: usize) -> Result<LinkSpec, LabError> {
         let spec = self.check(link)?;
         if spec.is_on(host) {
@@ -152,7 +154,7 @@ impl Nets {
 }
 
 impl Lab {
-    /// Starts the configuration of a lab without links.
+    /// Returns a builder for a lab, initially without links.
     pub fn builder() -> LabBuilder {
         LabBuilder::default()
     }
@@ -166,13 +168,13 @@ impl Lab {
         }
     }
 
-    /// Returns a command that runs in a host.
+    /// Returns a command that runs a program in a host's namespace.
     ///
-    /// The program is killed when the thread that spawned it ends, and thus at any end of the
-    /// process: nothing outlives a dead test. Spawn it from a long-lived thread, not from a
-    /// runtime's pool of blocking threads. The program has this process's privileges in the host;
-    /// see [`Lab::unprivileged_command`]. Do not set a user with [`Command::uid`](CommandExt::uid):
-    /// it would take effect before the program enters the host, and make that fail.
+    /// The program is killed when the thread that spawned it ends, and thus whenever this process
+    /// ends: nothing outlives a dead test. Spawn it from a long-lived thread, not from a runtime's
+    /// pool of blocking threads. The program has this process's privileges in the host; see
+    /// [`Lab::unprivileged_command`]. Do not set a user with [`Command::uid`](CommandExt::uid): it
+    /// would take effect before the program enters the host, and make that fail.
     ///
     /// The spawn fails with EPERM if the process has lost its privileges since the lab was built.
     pub fn command(&self, host: Host, program: impl AsRef<OsStr>) -> Command {
@@ -189,12 +191,12 @@ impl Lab {
         command
     }
 
-    /// Returns a command like [`Lab::command`] whose program has no capabilities, like an ordinary
-    /// user's.
+    /// Returns a command like [`Lab::command`] whose program has no capabilities, like that of an
+    /// ordinary user.
     ///
-    /// The program keeps its user ID, so it can read and write the caller's files. Root gives it no
-    /// capabilities (securebits NOROOT, capabilities(7)), so it cannot change routes, interfaces or
-    /// settings.
+    /// The program keeps its user ID, so it can read and write the caller's files. User ID 0 gives
+    /// it no capabilities (securebits NOROOT, capabilities(7)), so it cannot change routes,
+    /// interfaces or settings.
     pub fn unprivileged_command(&self, host: Host, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.command(host, program);
         // SAFETY: between fork and exec `give_up_capabilities` makes three system calls, and
@@ -203,7 +205,7 @@ impl Lab {
         command
     }
 
-    /// Runs a closure in a host, in its own thread, and waits for it.
+    /// Runs a closure in a host's namespace, in a new thread, and waits for it.
     ///
     /// Use it to open sockets in this process: a socket stays in the host where it was opened,
     /// whichever thread uses it later. Threads and processes that the closure starts are in the
@@ -215,7 +217,7 @@ impl Lab {
     ///
     /// # Panics
     ///
-    /// With the closure's panic.
+    /// Propagates a panic of the closure.
     pub fn on<T: Send>(
         &self,
         host: Host,
@@ -261,8 +263,8 @@ impl Lab {
         wiring::host_end(Host::A, link).name
     }
 
-    /// Returns the kernel's index of a link's interface, the scope of link-local addresses. It
-    /// differs between the hosts.
+    /// Returns the kernel's index of a host's interface on a link, which is the scope of its
+    /// link-local addresses. It differs between the hosts.
     ///
     /// # Panics
     ///
@@ -272,23 +274,23 @@ impl Lab {
         wiring::host_end(host, link).index
     }
 
-    /// Returns the current configuration of the links, including each [`Lab::set_rate`].
+    /// Returns the current configuration of the links, including the changes by [`Lab::set_rate`].
     pub fn links(&self) -> Vec<LinkSpec> {
         self.nets().links.clone()
     }
 
-    /// Returns the congestion control of both hosts: `cubic`, or this machine's default if the lab
-    /// may not set it.
+    /// Returns the name of the TCP congestion control of both hosts: `cubic`, or this machine's
+    /// default if the lab may not set it.
     pub fn congestion_control(&self) -> &str {
         &self.congestion_control
     }
 
-    /// Cuts a cable. On return both hosts have lost the carrier. Their interfaces stay
-    /// administratively up, and keep their addresses and routes. No effect on a cable that is
-    /// already cut.
+    /// Unplugs a cable. On return both hosts have lost the carrier. Their interfaces stay
+    /// administratively up, and keep their addresses and routes. Does nothing if the cable is
+    /// unplugged already.
     ///
-    /// On [one subnet](LabBuilder::one_subnet) this cuts both hosts' cables of this link to the
-    /// switch, and no others.
+    /// On [one subnet](LabBuilder::one_subnet) this unplugs both hosts' cables of this link from
+    /// the switch, and no others.
     ///
     /// # Errors
     ///
@@ -297,8 +299,8 @@ impl Lab {
         self.set_plugged(link, false)
     }
 
-    /// Plugs a cable in again. On return both hosts have the carrier, and frames pass. A silent
-    /// drop stays active.
+    /// Plugs a cable in again. On return both hosts have carrier, and frames pass. The effect of
+    /// [`Lab::drop_silently`] stays.
     ///
     /// As after a real cut, a host that tried to send in the meantime retries neighbour resolution
     /// once per second.
@@ -310,7 +312,7 @@ impl Lab {
         self.set_plugged(link, true)
     }
 
-    /// Plugs in a cable that was built [unplugged](LinkSpec::unplugged), or was unplugged later;
+    /// Plugs in a cable that was built [unplugged](LinkSpec::unplugged) or was unplugged later;
     /// identical to [`Lab::heal`]. On return the hosts have their link-local IPv6 addresses, which
     /// the kernel creates with the first carrier.
     ///
@@ -330,9 +332,9 @@ impl Lab {
         self.set_plugged(link, false)
     }
 
-    /// Cuts or plugs in one host's cable to the switch of [one subnet](LabBuilder::one_subnet),
-    /// without a change at the other host. In a lab without a switch the other host keeps its
-    /// carrier too, as behind a media converter.
+    /// Plugs in or unplugs one host's cable to the switch of [one subnet](LabBuilder::one_subnet).
+    /// The other host is not affected. In a lab without a switch the other host keeps its carrier
+    /// too, as behind a media converter.
     ///
     /// # Errors
     ///
@@ -346,7 +348,7 @@ impl Lab {
         cable::await_end(&mut nets, host, link, spec, plugged)
     }
 
-    /// Returns true if a host sees a carrier on a link.
+    /// Returns true if a host's interface on a link is up with carrier.
     ///
     /// # Errors
     ///
@@ -357,8 +359,8 @@ impl Lab {
         cable::has_carrier(nets.host(host), host, link)
     }
 
-    /// Drops all frames of a direction while the carrier stays, like a switch that hangs. No effect
-    /// on a direction that is already dropped.
+    /// Drops all frames of a direction while the carrier stays, like a switch that hangs. Does
+    /// nothing if the direction is dropped already.
     ///
     /// On [one subnet](LabBuilder::one_subnet) the receiving interface defines the direction.
     /// [`Direction::AToB`] drops all frames from the switch to B's interface of this link,
@@ -374,7 +376,7 @@ impl Lab {
     }
 
     /// Ends the effects of [`Lab::drop_silently`], [`Lab::lose`], [`Lab::block`] and
-    /// [`Lab::corrupt`], in both directions.
+    /// [`Lab::corrupt`] on a link, in both directions.
     ///
     /// # Errors
     ///
@@ -388,7 +390,7 @@ impl Lab {
             .try_for_each(|host| self.set_segmentation(host, link, true))
     }
 
-    /// Applies an action to a link, once for each host that receives the direction's frames.
+    /// Calls a function for each host that receives frames of the direction on this link.
     pub(crate) fn at_destinations(
         &self,
         link: usize,
@@ -404,8 +406,8 @@ impl Lab {
         destinations.try_for_each(|&host| action(&mut nets, host))
     }
 
-    /// Changes the line rate of a cable in both directions, or removes its limit with `None`. The
-    /// MTU stays.
+    /// Changes the line rate of a cable in both directions; `None` removes the limit. The MTU
+    /// stays.
     ///
     /// Takes effect at once. Frames in the hosts' queues are lost, as when two cards renegotiate
     /// their speed.
@@ -428,12 +430,12 @@ impl Lab {
         Ok(())
     }
 
-    /// Returns the traffic of each link since the lab was built, in the order of the links. Zero
-    /// for a host without an interface.
+    /// Returns the traffic of each link in bytes since the lab was built, in the order of the
+    /// links. It is zero for a host without an interface.
     ///
     /// # Errors
     ///
-    /// [`LabError::Kernel`].
+    /// [`LabError::Kernel`] if the counters cannot be read.
     pub fn counters(&self) -> Result<Vec<LinkCounters>, LabError> {
         let mut nets = self.nets();
         let links = nets.links.clone();
@@ -488,8 +490,8 @@ impl Lab {
     }
 }
 
-/// Makes the kernel kill the calling process when the thread that forked it ends. Call it between
-/// fork and exec.
+/// Makes the kernel kill the calling process when the thread that forked it ends. Must be called
+/// between fork and exec.
 fn die_with_parent(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have died before the previous line took effect. A parent in another PID
@@ -500,8 +502,8 @@ fn die_with_parent(parent: Pid) -> io::Result<()> {
     }
 }
 
-/// Removes all capabilities from the program to be executed, even for root. Call it between fork
-/// and exec.
+/// Removes all capabilities from the program to be executed, even if it runs as root. Must be
+/// called between fork and exec.
 fn give_up_capabilities() -> io::Result<()> {
     set_no_new_privs(true)?;
     set_capabilities_secure_bits(

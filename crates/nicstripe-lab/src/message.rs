@@ -1,4 +1,4 @@
-//! The rtnetlink messages that wire a lab. No I/O.
+//! rtnetlink messages that create and connect a lab's interfaces. No I/O.
 
 use std::net::IpAddr;
 
@@ -13,12 +13,12 @@ use rtnetlink::packet_route::{
 
 use crate::{address::Assigned, namespace::Namespace};
 
-/// End of a veth pair. The lab assigns the interface indexes itself, so that it never has to look
-/// one up.
+/// Name and index of a lab's interface. The lab assigns the indexes itself, so that it never has to
+/// look one up.
 ///
-/// Both ends of a pair need different indexes, even in different namespaces. The kernel treats a
-/// device whose peer has its own index as one without a peer, and reports its carrier up to a
-/// second late (`net/core/link_watch.c`).
+/// The two interfaces of a veth pair need different indexes, even in different namespaces. The
+/// kernel treats a device whose peer has its own index as one without a peer, and reports its
+/// carrier up to a second late (`net/core/link_watch.c`).
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     pub(crate) name: String,
@@ -36,8 +36,9 @@ impl End {
     }
 }
 
-/// Creates a veth pair, each end with its MTU. `near` is in the socket's namespace, `far` in
-/// `far_namespace`, or in the same namespace for `None`.
+/// Returns the request that creates a veth pair; each interface comes with its MTU in bytes. `near`
+/// is created in the socket's namespace, `far` in `far_namespace`, or in the same one if it is
+/// `None`.
 pub(crate) fn add_veth(
     near: (&End, u32),
     far: (&End, u32),
@@ -54,9 +55,9 @@ pub(crate) fn add_veth(
     RouteNetlinkMessage::NewLink(message)
 }
 
-/// Creates a bridge that forwards at once and does nothing else, and sets it up. The bridge drops
-/// frames larger than the MTU of the egress port. Its own MTU applies only to its own traffic, and
-/// it has none.
+/// Returns the request that creates a bridge, sets it up, and disables everything but immediate
+/// forwarding. The bridge drops frames larger than the MTU of the egress port. Its own MTU applies
+/// only to its own traffic, and it has none.
 pub(crate) fn add_bridge(bridge: &End) -> RouteNetlinkMessage {
     let mut message = interface(bridge.index);
     message.attributes = vec![LinkAttribute::IfName(bridge.name.clone())];
@@ -73,8 +74,8 @@ pub(crate) fn add_bridge(bridge: &End) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewLink(message)
 }
 
-/// Creates an ifb, which queues redirected frames and returns them, and sets it up. Its MTU limits
-/// nothing.
+/// Returns the request that creates an ifb, which queues redirected frames and returns them, and
+/// sets it up. Its MTU limits nothing.
 pub(crate) fn add_ifb(ifb: &End) -> RouteNetlinkMessage {
     let mut message = interface(ifb.index);
     message.attributes = vec![
@@ -107,7 +108,8 @@ pub(crate) fn set_up(index: u32, up: bool) -> RouteNetlinkMessage {
     RouteNetlinkMessage::SetLink(message)
 }
 
-/// Makes an interface send each packet as one frame, so that none is larger than its MTU.
+/// Returns the request that makes an interface send each packet as a separate frame, so that no
+/// frame is larger than its MTU.
 ///
 /// By default a veth passes superpackets of up to 64 KiB whole, and its peer accepts them whatever
 /// its MTU (`__is_skb_forwardable`, `include/linux/netdevice.h`).
@@ -117,8 +119,8 @@ pub(crate) fn forbid_superpackets(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::SetLink(message)
 }
 
-/// Adds an address to an interface. An IPv6 address is usable at once, without duplicate address
-/// detection.
+/// Returns the request that adds an address to an interface. An IPv6 address is usable at once,
+/// without duplicate address detection.
 pub(crate) fn add_address(index: u32, address: Assigned) -> RouteNetlinkMessage {
     let mut message = address_of(index, address);
     message
@@ -136,7 +138,7 @@ pub(crate) fn remove_address(index: u32, address: Assigned) -> RouteNetlinkMessa
     RouteNetlinkMessage::DelAddress(address_of(index, address))
 }
 
-/// Returns the address in an address message.
+/// Returns the IP address in an address message.
 pub(crate) fn address(message: &AddressMessage) -> Option<IpAddr> {
     message
         .attributes
@@ -147,25 +149,26 @@ pub(crate) fn address(message: &AddressMessage) -> Option<IpAddr> {
         })
 }
 
-/// Returns true if an IPv6 address is not usable yet because of duplicate address detection.
+/// Returns true if the IPv6 address is not usable yet because duplicate address detection is in
+/// progress.
 pub(crate) fn is_tentative(message: &AddressMessage) -> bool {
     let flags = message.header.flags;
     flags.contains(AddressHeaderFlags::Tentative) && !flags.contains(AddressHeaderFlags::Dadfailed)
 }
 
-/// Returns true if an interface is administratively up.
+/// Returns true if the interface is administratively up (`IFF_UP`).
 pub(crate) fn is_up(link: &LinkMessage) -> bool {
     link.header.flags.contains(LinkFlags::Up)
 }
 
-/// Returns true if an interface is up with a carrier (`IFF_RUNNING`).
+/// Returns true if the interface is up with carrier (`IFF_RUNNING`).
 pub(crate) fn is_running(link: &LinkMessage) -> bool {
     link.header
         .flags
         .contains(LinkFlags::Running | LinkFlags::LowerUp)
 }
 
-/// Returns true if an interface is a bridge port in forwarding state.
+/// Returns true if the interface is a bridge port in forwarding state.
 pub(crate) fn is_forwarding(link: &LinkMessage) -> bool {
     let infos = link
         .attributes

@@ -1,4 +1,4 @@
-//! Unnamed network namespace, alive as long as one of its descriptors.
+//! Unnamed network namespace, which exists as long as one of its descriptors.
 
 use std::{
     io,
@@ -11,13 +11,13 @@ use rustix::{
     thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe},
 };
 
-/// Network namespace, shared by clones. After the last clone and the last process inside are gone,
-/// the kernel removes it with all its interfaces.
+/// Descriptor of a network namespace, shared by clones. The kernel removes the namespace with all
+/// its interfaces after the last clone is dropped and the last process inside has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace(Arc<OwnedFd>);
 
 impl Namespace {
-    /// Creates a namespace and moves only the calling thread into it.
+    /// Creates a network namespace, and moves only the calling thread into it.
     pub(crate) fn create_and_enter() -> io::Result<Self> {
         // SAFETY: the only flag is NEWNET; only FILES would take descriptors from other threads.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
@@ -36,7 +36,7 @@ impl Namespace {
         )?)
     }
 
-    /// Returns the descriptor for a netlink message. Valid while `self` lives.
+    /// Returns the descriptor for use in a netlink message. It is valid while `self` exists.
     pub(crate) fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }

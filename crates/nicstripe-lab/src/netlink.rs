@@ -1,8 +1,7 @@
 //! Synchronous requests on an rtnetlink socket.
 //!
-//! The kernel answers inside `send`, so a blocking socket never waits, and a lab needs neither
-//! tasks nor threads. The messages come from [`message`](crate::message) and
-//! [`qdisc`](crate::qdisc).
+//! The kernel answers inside `send`, so a read never waits, and a lab needs neither tasks nor
+//! threads. The messages come from [`message`](crate::message) and [`qdisc`](crate::qdisc).
 
 use std::{
     io,
@@ -23,8 +22,8 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with},
 };
 
-/// Socket for rtnetlink requests, bound to the namespace where it was opened, whichever thread uses
-/// it.
+/// Socket for rtnetlink requests. It acts on the namespace in which it was opened, whichever thread
+/// uses it.
 ///
 /// Each request reads its whole answer before it returns, so the socket is empty between calls.
 #[derive(Debug)]
@@ -37,14 +36,13 @@ pub(crate) struct Netlink {
     reason = "one request at a time: a second caller could take the first one's answer"
 )]
 impl Netlink {
-    /// Opens a socket in the calling thread's network namespace.
+    /// Opens a netlink socket in the calling thread's network namespace.
     pub(crate) fn open() -> io::Result<Self> {
         Ok(Self { socket: open()? })
     }
 
-    /// Requests a change and returns after the kernel has made it.
-    ///
-    /// Adds `flags` to REQUEST and ACK.
+    /// Requests a change, and returns after the kernel has made or rejected it. Adds the flags
+    /// REQUEST and ACK to `flags`.
     pub(crate) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Errno> {
         request(self.socket.as_fd(), &encode(message, flags | NLM_F_ACK))
     }
@@ -90,7 +88,8 @@ impl Netlink {
     }
 }
 
-/// Adds the addresses in a part of a dump; returns true for the last part.
+/// Appends the addresses in one part of a dump to `addresses`. Returns true if it was the last
+/// part.
 fn read_addresses(mut part: &[u8], addresses: &mut Vec<AddressMessage>) -> io::Result<bool> {
     while !part.is_empty() {
         let message_bytes = NetlinkBuffer::new_checked(part)
@@ -134,8 +133,8 @@ pub(crate) fn open() -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Sends an encoded request that has the ACK flag, and waits for the acknowledgement; safe between
-/// fork and exec.
+/// Sends an encoded request that has the ACK flag, and reads its acknowledgement; safe between fork
+/// and exec.
 pub(crate) fn request(socket: BorrowedFd<'_>, request: &[u8]) -> Result<(), Errno> {
     send(socket, request, SendFlags::empty())?;
     // An acknowledgement has 20 bytes. An error appends the request, which may be truncated.
@@ -148,25 +147,25 @@ pub(crate) fn request(socket: BorrowedFd<'_>, request: &[u8]) -> Result<(), Errn
     }
 }
 
-/// Converts an error number, or returns BADMSG for an invalid one. Allocates nothing.
+/// Converts an errno number; returns BADMSG for an invalid one. Allocates nothing.
 pub(crate) fn errno(number: i32) -> Errno {
     Errno::from_io_error(&io::Error::from_raw_os_error(number)).unwrap_or(Errno::BADMSG)
 }
 
-/// Returns the code of an NLMSG_ERROR message, 0 or a negative errno. It follows the header of 16
-/// bytes, which has the type at offset 4 (`linux/netlink.h`).
+/// Returns the code of an NLMSG_ERROR message, 0 or a negative errno; `None` for another type. The
+/// code follows the header of 16 bytes, which has the type at offset 4 (`linux/netlink.h`).
 fn ack_code(answer: &[u8; ACK_BYTES]) -> Option<i32> {
     let [_, _, _, _, t0, t1, .., c0, c1, c2, c3] = *answer;
     (u16::from_ne_bytes([t0, t1]) == NLMSG_ERROR).then(|| i32::from_ne_bytes([c0, c1, c2, c3]))
 }
 
 const NLMSG_ERROR: u16 = 2;
-/// Alignment of messages in one buffer.
+/// Alignment of the messages in a datagram, in bytes.
 const NLMSG_ALIGNTO: usize = 4;
-/// Length of the header and code of an NLMSG_ERROR message.
+/// Length of the header and code of an NLMSG_ERROR message, in bytes.
 const ACK_BYTES: usize = 20;
-/// Buffer for one answer: 32 KiB, the most that the kernel puts into a part of a dump
-/// (`NLMSG_GOODSIZE` and up).
+/// Length of the buffer for one part of a dump: 32 KiB, the kernel's maximum (`NLMSG_GOODSIZE` and
+/// up).
 const ANSWER_BYTES: usize = 32 << 10;
 
 #[cfg(test)]

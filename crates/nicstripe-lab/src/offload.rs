@@ -1,15 +1,16 @@
-//! Segmentation offload of an interface, through `SIOCETHTOOL` (`linux/ethtool.h`). rtnetlink has
-//! no message for it.
+//! Segmentation offload of an interface, set through `SIOCETHTOOL` (`linux/ethtool.h`). rtnetlink
+//! has no message for it.
 
 use std::{io, mem, os::fd::AsRawFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Enables segmentation offload of an interface in the calling thread's namespace (`tso on`), or
-/// leaves segmentation to the kernel.
+/// Enables or disables segmentation offload of an interface in the calling thread's namespace, like
+/// `ethtool -K INTERFACE tso on|off`.
 ///
-/// With the offload, a veth passes superpackets of up to 64 KiB whole. Without it each frame moves
-/// separately, as on a cable. TCP builds superpackets in both cases.
+/// With the offload, a veth passes superpackets of up to 64 KiB whole. Without it the kernel
+/// segments them, and each frame moves separately, as on a cable. TCP builds superpackets in both
+/// cases.
 pub(crate) fn set_segmentation(interface: &str, on: bool) -> io::Result<()> {
     let socket = socket_with(
         AddressFamily::INET,
@@ -37,7 +38,7 @@ pub(crate) fn set_segmentation(interface: &str, on: bool) -> io::Result<()> {
     }
 }
 
-/// `struct ethtool_value`.
+/// Argument of the ethtool command, `struct ethtool_value`.
 #[repr(C)]
 struct Value {
     command: u32,

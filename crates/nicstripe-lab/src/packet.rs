@@ -1,4 +1,4 @@
-//! Raw frames from and to one interface: packet(7).
+//! Packet socket (packet(7)) that receives and sends the raw frames of one interface.
 
 use std::{
     io, mem,
@@ -13,13 +13,13 @@ use rustix::{
 /// Packet socket that receives all frames of an interface, and sends frames through it.
 ///
 /// A `struct virtio_net_hdr` precedes each frame, and describes the offloads that the sender left
-/// open. Superpackets of up to 64 KiB stay whole, and checksums uncomputed, from one socket to
-/// another. Without this header the kernel would deliver superpackets that cannot be sent.
+/// to the card. Superpackets of up to 64 KiB stay whole, and checksums uncomputed, from one socket
+/// to another. Without this header the kernel would deliver superpackets that cannot be sent.
 #[derive(Debug)]
 pub(crate) struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// Opens a socket for the interface with this index, in the calling thread's namespace.
+    /// Opens a packet socket on the interface with this index, in the calling thread's namespace.
     pub(crate) fn open(index: u32) -> io::Result<Self> {
         // No protocol yet, otherwise frames of all interfaces would arrive before the bind.
         let socket = socket_with(
@@ -43,9 +43,9 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Reads the next frame, if any, into a buffer of [`MAX_FRAME`] bytes.
+    /// Reads the next frame, if any, into a buffer of [`MAX_FRAME`] bytes, and returns its length.
     ///
-    /// Returns `Some(0)` for an oversized frame, and for the notice that the interface went down.
+    /// Returns `Some(0)` for an oversized frame, and if the interface went down.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match recv(&self.0, buffer, RecvFlags::TRUNC) {
             Ok((_, len)) if len > MAX_FRAME => Ok(Some(0)),
@@ -56,8 +56,8 @@ impl PacketSocket {
         }
     }
 
-    /// Sends a frame read from another socket of this type. A frame that cannot be sent at once is
-    /// lost, as on any cable.
+    /// Sends a frame that another [`PacketSocket`] has received. Drops it if it cannot be sent at
+    /// once, like a cable.
     pub(crate) fn send(&self, frame: &[u8]) {
         let _ = send(&self.0, frame, SendFlags::DONTWAIT);
     }
@@ -115,13 +115,14 @@ fn set(
     }
 }
 
-/// Maximum frame length: a superpacket of 64 KiB, its Ethernet header, and the virtio header of 10
-/// bytes.
+/// Maximum frame length in bytes: a superpacket of 64 KiB, its Ethernet header of 14 bytes, and the
+/// virtio header of 10 bytes.
 pub(crate) const MAX_FRAME: usize = (64 << 10) + 14 + 10;
 
-/// Defined in `linux/if_packet.h`; supported since Linux 4.20.
+/// Socket option to ignore frames that this machine sends (`linux/if_packet.h`, Linux 4.20).
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// Buffer for frames that arrive while the relay is not scheduled: 30 ms of a gigabit cable, with
-/// headroom, because the kernel counts the memory of a frame and not its length.
+/// Length of a socket buffer in bytes, for frames that arrive while the relay is not scheduled. It
+/// holds 30 ms of a gigabit cable, with headroom because the kernel counts the memory of a frame
+/// and not its length.
 const BUFFER_BYTES: libc::c_int = 8 << 20;

@@ -1,5 +1,5 @@
-//! Netlink messages for the queueing disciplines of a lab: tbf shapes, pfifo only queues, blackhole
-//! drops all frames.
+//! Netlink messages for the queueing disciplines (qdiscs) of a lab: tbf shapes, pfifo only queues,
+//! blackhole drops all frames.
 
 use rtnetlink::{
     packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE},
@@ -11,29 +11,29 @@ use rtnetlink::{
 
 use crate::spec::Shaping;
 
-/// Flags that replace the current qdisc by one with a new handle in a single step, and discard its
-/// queue.
+/// Flags of a request that replaces the current qdisc by one with a new handle, and discards the
+/// queued frames.
 pub(crate) const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
 
-/// Handle of a qdisc on its interface, unique in a namespace.
+/// Handle of a qdisc, unique in a namespace.
 ///
-/// With a known handle, or none, the kernel changes a tbf in place. A superpacket queued under the
-/// old, deeper bucket would then block the new one forever: tbf sends nothing larger than its
-/// bucket, and segments packets only on arrival (`net/sched/sch_tbf.c`).
+/// If a request has a known handle, or none, the kernel changes a tbf in place. A superpacket
+/// queued under the old, deeper bucket would then block the new one forever: tbf sends nothing
+/// larger than its bucket, and segments packets only on arrival (`net/sched/sch_tbf.c`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handle(u16);
 
 impl Handle {
     pub(crate) const FIRST: Self = Self(1);
 
-    /// Returns the next handle. Wraps after 32766, below those that the kernel assigns (8000: and
-    /// up).
+    /// Returns the next handle. Wraps after 32766, so that it stays below those that the kernel
+    /// assigns (8000: and up).
     pub(crate) fn next(self) -> Self {
         Self(if self.0 < 0x7ffe { self.0 + 1 } else { 1 })
     }
 }
 
-/// Shapes an interface's egress. Send it with [`REPLACE`].
+/// Returns the request that shapes an interface's egress with tbf. Send it with [`REPLACE`].
 pub(crate) fn tbf(index: u32, handle: Handle, shaping: Shaping) -> RouteNetlinkMessage {
     let mut options = vec![
         TcOption::Other(DefaultNla::new(TCA_TBF_PARMS, tbf_parameters(shaping))),
@@ -51,17 +51,18 @@ pub(crate) fn tbf(index: u32, handle: Handle, shaping: Shaping) -> RouteNetlinkM
     RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "tbf", Some(options)))
 }
 
-/// Queues an interface's egress without shaping. Send it with [`REPLACE`].
+/// Returns the request that queues an interface's egress without shaping. Send it with [`REPLACE`].
 pub(crate) fn pfifo(index: u32, handle: Handle) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "pfifo", None))
 }
 
-/// Drops an interface's egress. Send it with [`REPLACE`].
+/// Returns the request that drops all egress frames of an interface. Send it with [`REPLACE`].
 pub(crate) fn blackhole(index: u32, handle: Handle) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "blackhole", None))
 }
 
-/// Removes an interface's root qdisc; ENOENT if it has only the default one.
+/// Returns the request that removes an interface's root qdisc. The kernel reports ENOENT if it has
+/// only the default one.
 pub(crate) fn remove(index: u32) -> RouteNetlinkMessage {
     let mut message = TcMessage::with_index(index.cast_signed());
     message.header.parent = TcHandle::ROOT;
@@ -83,9 +84,9 @@ fn root(index: u32, handle: Handle, kind: &str, options: Option<Vec<TcOption>>) 
 /// Encodes `struct tc_tbf_qopt` (`linux/pkt_sched.h`): rate (12 bytes), peak rate (12 bytes),
 /// limit, buffer, mtu.
 ///
-/// Within a rate, the link layer is at offset 1 and the rate at 8. An explicit link layer avoids
-/// the table of times that old kernels require. The buffer stays 0, because a separate attribute
-/// holds the burst in bytes.
+/// Within a rate, the link layer is at offset 1 and the rate at offset 8. An explicit link layer
+/// avoids the table of transmission times that old kernels require. The buffer stays 0, because a
+/// separate attribute holds the burst in bytes.
 fn tbf_parameters(shaping: Shaping) -> Vec<u8> {
     let rate = u32::try_from(shaping.bytes_per_second).unwrap_or(u32::MAX);
     let mut parameters = vec![0; 36];

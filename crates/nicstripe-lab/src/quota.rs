@@ -1,4 +1,4 @@
-//! CPU time limit for processes, by the cpu controller of control groups, version 1 or 2.
+//! CPU quota for processes, with the cpu controller of control groups, version 1 or 2.
 
 use std::{
     fs, io,
@@ -12,30 +12,29 @@ use std::{
 
 use crate::error::LabError;
 
-/// Control group whose processes share a limited CPU time.
+/// Control group whose processes share a CPU quota.
 ///
-/// Initially empty: see [`CpuQuota::take`]. On drop, its processes move to the parent group, and
-/// the group is removed. If the creating process is killed, a separate process removes the group as
-/// soon as it is empty. Needs the privilege to create control groups, which usually only root has.
+/// It is initially empty: see [`CpuQuota::take`]. On drop, its processes move to the parent group,
+/// and the group is removed. If the creating process is killed, a separate process removes the
+/// group as soon as it is empty. Needs the privilege to create control groups, which usually only
+/// root has.
 #[derive(Debug)]
 pub struct CpuQuota {
     controller: Controller,
     folder: PathBuf,
-    /// Removes the folder when its standard input closes.
+    /// Process that removes the group's directory after its standard input is closed.
     sweeper: Child,
     lifeline: Option<ChildStdin>,
 }
 
 impl CpuQuota {
-    /// Creates a group with a quota in thousandths of one core. The kernel enforces it in periods
-    /// of a tenth of a second.
-    ///
-    /// The kernel's minimum is 10.
+    /// Creates a control group with a quota in thousandths of one core, at least 10 (the kernel's
+    /// minimum). The kernel enforces it in periods of a tenth of a second.
     ///
     /// # Errors
     ///
-    /// [`LabError::NoCpuGroups`] without a cpu controller; [`LabError::Kernel`] also without the
-    /// privilege to create groups.
+    /// [`LabError::NoCpuGroups`] without a cpu controller; [`LabError::Kernel`] if the kernel
+    /// rejects a request, also without the privilege to create groups.
     pub fn new(millicores: u32) -> Result<Self, LabError> {
         let controller = Controller::find().ok_or(LabError::NoCpuGroups)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +62,7 @@ impl CpuQuota {
     ///
     /// # Errors
     ///
-    /// [`LabError::Kernel`].
+    /// [`LabError::Kernel`] if the kernel rejects the quota.
     pub fn set(&self, millicores: u32) -> Result<(), LabError> {
         let quota = u64::from(millicores) * PERIOD_US / 1000;
         let refused = |source| LabError::Kernel {
@@ -83,11 +82,12 @@ impl CpuQuota {
         }
     }
 
-    /// Moves a process with all its threads into the group. Its later children join it too.
+    /// Moves a process with all its threads into the group. Children that it starts later belong to
+    /// the group too.
     ///
     /// # Errors
     ///
-    /// [`LabError::Kernel`], also if the process does not exist.
+    /// [`LabError::Kernel`] if the kernel refuses, also if the process does not exist.
     pub fn take(&self, pid: u32) -> Result<(), LabError> {
         let refused = |source| LabError::Kernel {
             action: format!("put process {pid} into a control group"),
@@ -96,11 +96,12 @@ impl CpuQuota {
         move_to(pid, &self.folder).map_err(refused)
     }
 
-    /// Returns the time that the group was throttled since its creation, summed over CPUs.
+    /// Returns the time during which the quota throttled the group since its creation, summed over
+    /// CPUs.
     ///
     /// # Errors
     ///
-    /// [`LabError::Kernel`].
+    /// [`LabError::Kernel`] if the time cannot be read.
     pub fn throttled(&self) -> Result<Duration, LabError> {
         let refused = |source| LabError::Kernel {
             action: "read the times of a control group".to_owned(),
@@ -135,7 +136,8 @@ impl Drop for CpuQuota {
     }
 }
 
-/// Parent directory of new groups, which also holds processes without their own group.
+/// Version and mount point of the cpu controller. The mount point is the parent of the lab's
+/// groups.
 #[derive(Debug)]
 enum Controller {
     V1(PathBuf),
@@ -163,8 +165,8 @@ impl Controller {
     }
 }
 
-/// Starts a process that waits for the end of its standard input, and removes the folder once it is
-/// empty, within ten seconds.
+/// Starts a process that waits for the end of its standard input, and then removes the control
+/// group `folder` as soon as it is empty. It gives up after ten seconds.
 fn sweeper(folder: &Path) -> io::Result<Child> {
     let script = "cat; for round in $(seq 100); do [ -d \"$0\" ] || exit 0; rmdir \"$0\" && exit 0; sleep 0.1; done";
     let mut command = Command::new("sh");
@@ -182,8 +184,8 @@ fn move_to(pid: u32, folder: &Path) -> io::Result<()> {
     fs::write(folder.join(PROCESSES), pid.to_string())
 }
 
-/// Parses the throttled time: `throttled_time` of version 1 is in nanoseconds, `throttled_usec` of
-/// version 2 in microseconds.
+/// Parses the throttled time in `cpu.stat`: `throttled_time` of version 1 is in nanoseconds,
+/// `throttled_usec` of version 2 in microseconds.
 fn throttled_in(text: &str) -> Option<Duration> {
     text.lines().find_map(|line| match line.split_once(' ')? {
         ("throttled_time", value) => value.parse().ok().map(Duration::from_nanos),
@@ -195,7 +197,7 @@ fn throttled_in(text: &str) -> Option<Duration> {
 const CGROUPS: &str = "/sys/fs/cgroup";
 const PROCESSES: &str = "cgroup.procs";
 
-/// The default of the kernel and of containers.
+/// Period of a CPU quota in microseconds: the default of the kernel and of containers.
 const PERIOD_US: u64 = 100_000;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! Middle of a cable with a delay, which holds each frame for some time.
+//! Relay in the middle of a cable with a delay, which holds each frame for the delay.
 
 use std::{
     collections::VecDeque,
@@ -17,18 +17,18 @@ use rustix::{
 
 use crate::packet::{MAX_FRAME, PacketSocket};
 
-/// Relay of frames between two interfaces of one namespace, with one thread per direction, until it
-/// is dropped.
+/// Relay of frames between two interfaces of one namespace, with one thread per direction. Dropping
+/// it ends the threads.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    /// Its close signals the threads to end.
+    /// Write end of a pipe; closing it signals the threads to end.
     lifeline: Option<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// Connects the interfaces with these indexes in the calling thread's namespace. Each direction
-    /// holds at most `room` bytes.
+    /// Starts to relay frames between the interfaces with these indexes in the calling thread's
+    /// namespace. Each direction holds at most `room` bytes.
     pub(crate) fn start(ends: [u32; 2], delay: Duration, room: usize) -> io::Result<Self> {
         let [a, b] = [PacketSocket::open(ends[0])?, PacketSocket::open(ends[1])?].map(Arc::new);
         let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -96,7 +96,8 @@ impl OneWay {
         }
     }
 
-    /// Waits until a frame arrives or is due; returns true if the relay must end.
+    /// Waits until a frame arrives or the next queued one is due. Returns true if the relay must
+    /// end.
     fn is_over(&self) -> io::Result<bool> {
         let mut waited_for = [
             PollFd::new(&*self.from, PollFlags::IN),
@@ -117,7 +118,7 @@ impl OneWay {
     }
 }
 
-/// Frames in flight, in order of arrival.
+/// Frames in flight in one direction, in order of arrival, each with the time at which it is due.
 struct Line {
     frames: VecDeque<(Instant, Box<[u8]>)>,
     delay: Duration,
@@ -135,7 +136,8 @@ impl Line {
         }
     }
 
-    /// Queues a frame, or drops it if the line is full.
+    /// Queues a frame that arrived at `now`, or drops it if the line would hold more than `room`
+    /// bytes.
     fn enter(&mut self, frame: &[u8], now: Instant) {
         if self.bytes + frame.len() <= self.room {
             self.bytes += frame.len();
@@ -143,7 +145,7 @@ impl Line {
         }
     }
 
-    /// Returns a frame that is due.
+    /// Removes and returns the first frame if it is due.
     fn arrive(&mut self, now: Instant) -> Option<Box<[u8]>> {
         if self.next()? > now {
             return None;
@@ -153,16 +155,16 @@ impl Line {
         Some(frame)
     }
 
-    /// Returns the time when the next frame is due.
+    /// Returns the time at which the first queued frame is due.
     fn next(&self) -> Option<Instant> {
         self.frames.front().map(|(due, _)| *due)
     }
 }
 
-/// Maximum number of frames read before due frames are sent.
+/// Maximum number of frames to read before the due frames are sent.
 const BATCH: usize = 32;
 
-/// Delay after a failed read from an interface.
+/// Pause after a failed read from an interface.
 const AFTER_AN_ERROR: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{fs, io, path::PathBuf};
 
 use crate::error::LabError;
 
-/// A per-namespace setting and its new value.
+/// Kernel setting of a namespace, with its new value.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     name: String,
@@ -16,8 +16,12 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Parses a name as in sysctl(8), with slashes or dots. The first of them in the name is the
-    /// separator, and the other character stands for a dot.
+    /// Parses a setting's name as in sysctl(8), with slashes or dots. The first slash or dot in the
+    /// name is the separator; the other character then stands for a dot.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::SettingName`] unless the setting is below `net`.
     pub(crate) fn new(name: &str, value: &str) -> Result<Self, LabError> {
         let path = match name
             .find(['.', '/'])
@@ -41,8 +45,8 @@ impl Setting {
         })
     }
 
-    /// Returns true if the calling thread's namespace has this setting; one of an interface exists
-    /// only with the interface.
+    /// Returns true if the calling thread's namespace has this setting. A setting of an interface
+    /// exists only with the interface.
     pub(crate) fn exists(&self) -> bool {
         self.path.exists()
     }
@@ -57,8 +61,8 @@ impl Setting {
     }
 }
 
-/// Makes the calling thread's namespace a host, independent of this machine's defaults. Call it
-/// before any interface exists.
+/// Writes the settings of a host to the calling thread's namespace, so that it does not depend on
+/// this machine's defaults. Must be called before any interface exists.
 pub(crate) fn make_host(ipv6: bool) -> Result<(), LabError> {
     write_all(HOST)?;
     if has_ipv6() {
@@ -71,8 +75,8 @@ pub(crate) fn make_host(ipv6: bool) -> Result<(), LabError> {
     }
 }
 
-/// Makes the calling thread's namespace the middle of cables, which forwards frames and runs no IP
-/// protocol.
+/// Writes the settings of the cables' namespace to the calling thread's: it forwards frames, and
+/// runs neither IPv6 nor netfilter.
 pub(crate) fn make_cables() -> Result<(), LabError> {
     if has_ipv6() {
         write_all(NO_IPV6)?;
@@ -86,15 +90,15 @@ pub(crate) fn make_cables() -> Result<(), LabError> {
     Ok(())
 }
 
-/// Returns the congestion control of new TCP sockets in the calling thread's namespace.
+/// Returns the name of the congestion control of new TCP sockets in the calling thread's namespace.
 pub(crate) fn congestion_control() -> io::Result<String> {
     Ok(fs::read_to_string(path("net.ipv4.tcp_congestion_control"))?
         .trim()
         .to_owned())
 }
 
-/// Lets namespaces use the lab's congestion control, if the calling thread is in the machine's
-/// namespace with the privilege to allow that.
+/// Allows namespaces to use the lab's congestion control. Does nothing unless the calling thread is
+/// in the machine's namespace with the privilege to allow that.
 ///
 /// This is the only change that a lab makes outside its namespaces. Without the privilege the hosts
 /// keep the default.
@@ -140,19 +144,19 @@ fn swap_dots_and_slashes(name: &str) -> String {
     name.chars().map(swap).collect()
 }
 
-/// Returns false on a machine booted with `ipv6.disable=1`.
+/// Returns true if the kernel supports IPv6; false on a machine booted with `ipv6.disable=1`.
 fn has_ipv6() -> bool {
     path("net.ipv6.conf.default").exists()
 }
 
 const PROC_SYS: &str = "/proc/sys";
 
-/// Linux's default. bbr is faster on some tbf links and slower on others, and not all machines have
-/// it.
+/// Congestion control of the hosts: Linux's default. bbr is faster on some tbf links and slower on
+/// others, and not all machines have it.
 const CONGESTION_CONTROL: &str = "cubic";
 
-/// Debian's values. `rp_filter` and the ARP settings are set to their defaults, because a new
-/// namespace inherits the machine's values.
+/// Kernel settings of a host: Debian's values. `rp_filter` and the ARP settings are set explicitly
+/// to their defaults, because a new namespace inherits the machine's values.
 const HOST: &[(&str, &str)] = &[
     ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
     ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
@@ -169,8 +173,8 @@ const HOST: &[(&str, &str)] = &[
     ("net.ipv4.conf.default.arp_filter", "0"),
 ];
 
-/// Each new interface copies `default`. Link-local addresses work at once, and hosts send no router
-/// solicitations.
+/// IPv6 settings of a host. Each new interface copies `default`. Link-local addresses are usable at
+/// once, and hosts send no router solicitations.
 const HOST_IPV6: &[(&str, &str)] = &[
     ("net.ipv6.conf.all.disable_ipv6", "0"),
     ("net.ipv6.conf.default.disable_ipv6", "0"),

@@ -1,16 +1,16 @@
-//! Properties of a cable: line rate, MTU, the values derived from them, and its connection to the
-//! hosts.
+//! Properties of a cable: line rate, MTU, delay, its connection to the hosts, and the values
+//! derived from them.
 
 use std::{fmt, time::Duration};
 
 use crate::{error::LabError, lab::Host};
 
-/// Maximum number of links in a lab: link `i` uses the subnet 10.77.`i + 1`.0/24, limited by the
-/// third octet.
+/// Maximum number of links in a lab. Link `i` uses the subnet 10.77.`i + 1`.0/24, so the third
+/// octet limits the number.
 pub const MAX_LINKS: usize = 254;
 
 /// Maximum number of links in a lab of [one subnet](crate::LabBuilder::one_subnet): host A's
-/// addresses end where B's begin.
+/// address range ends where B's begins.
 pub const MAX_LINKS_IN_ONE_SUBNET: usize = 10;
 
 /// Rate in bits per second, decimal: a gigabit is 10⁹.
@@ -18,17 +18,17 @@ pub const MAX_LINKS_IN_ONE_SUBNET: usize = 10;
 pub struct BitRate(u64);
 
 impl BitRate {
-    /// Returns the rate of `bits_per_second`.
+    /// Creates a rate of `bits_per_second`.
     pub const fn from_bits_per_second(bits_per_second: u64) -> Self {
         Self(bits_per_second)
     }
 
-    /// Returns the rate of `megabits` × 10⁶ bits per second; saturates.
+    /// Creates a rate of `megabits` × 10⁶ bits per second; saturates.
     pub const fn mbit(megabits: u64) -> Self {
         Self(megabits.saturating_mul(1_000_000))
     }
 
-    /// Returns the rate of `gigabits` × 10⁹ bits per second; saturates.
+    /// Creates a rate of `gigabits` × 10⁹ bits per second; saturates.
     pub const fn gbit(gigabits: u64) -> Self {
         Self(gigabits.saturating_mul(1_000_000_000))
     }
@@ -38,8 +38,8 @@ impl BitRate {
         self.0
     }
 
-    /// Returns tbf parameters for this rate, which counts Ethernet headers, and for packets of up
-    /// to `mtu` bytes.
+    /// Returns the tbf parameters for this rate, which includes Ethernet headers, and for packets
+    /// of up to `mtu` bytes.
     pub(crate) fn shaping_of_frames(self, mtu: u32) -> Shaping {
         let bytes_per_second = (self.bits_per_second() / 8).max(1);
         let frame = u64::from(mtu + ETHERNET_HEADER);
@@ -78,14 +78,14 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// One cable: its line rate in each direction (full duplex), its MTU, and its connection to the
-/// hosts.
+/// Configuration of one cable: its line rate in each direction (full duplex), its MTU, and its
+/// connection to the hosts.
 ///
 /// The line rate is the nominal rate of a switch: bits on the wire, including all Ethernet
-/// overhead. On a real cable a frame takes 38 bytes more than its MTU-sized packet (preamble 8,
-/// header 14, check sequence 4, gap 12; IEEE 802.3). tbf counts only the packet and 14 bytes of
-/// header. Its rate is therefore line rate × (MTU + 14) ÷ (MTU + 38), and full frames move exactly
-/// as on the cable. Smaller ones are undercounted: a bare acknowledgement as 66 of 90 bytes.
+/// overhead. On a real cable a frame takes 38 bytes more than its packet (preamble 8, header 14,
+/// check sequence 4, gap 12; IEEE 802.3). tbf counts only the packet and 14 bytes of header. Its
+/// rate is therefore line rate × (MTU + 14) ÷ (MTU + 38), and full frames move exactly as on the
+/// cable. Smaller ones are undercounted: a bare acknowledgement as 66 of 90 bytes.
 ///
 /// | field | default | bounds |
 /// | --- | --- | --- |
@@ -110,7 +110,7 @@ pub struct LinkSpec {
 }
 
 impl LinkSpec {
-    /// Returns a cable of this line rate, or an unshaped one for `None`, with an MTU of 1500.
+    /// Returns a cable of this line rate (unshaped for `None`) with an MTU of 1500 bytes.
     pub fn new(line_rate: impl Into<Option<BitRate>>) -> Self {
         Self {
             line_rate: line_rate.into(),
@@ -123,17 +123,17 @@ impl LinkSpec {
         }
     }
 
-    /// Returns a cable of 1 Gbit/s: 941.5 Mbit/s of goodput.
+    /// Returns a cable of 1 Gbit/s, which carries 941.5 Mbit/s of goodput.
     pub fn gigabit() -> Self {
         Self::new(BitRate::gbit(1))
     }
 
-    /// Returns a cable of `megabits` Mbit/s.
+    /// Returns a cable with a line rate of `megabits` Mbit/s.
     pub fn mbit(megabits: u64) -> Self {
         Self::new(BitRate::mbit(megabits))
     }
 
-    /// Returns a cable limited only by the CPU.
+    /// Returns a cable without a line rate, limited only by the CPU.
     pub fn unshaped() -> Self {
         Self::new(None)
     }
@@ -143,8 +143,8 @@ impl LinkSpec {
         Self { mtu, ..self }
     }
 
-    /// Sets the largest packet that the middle of the cable passes, in bytes, like a switch without
-    /// jumbo frame support.
+    /// Sets the MTU of the middle of the cable, in bytes: the length of the largest packet that it
+    /// passes, like that of a switch without jumbo frame support.
     ///
     /// Larger packets are lost silently in both directions: the middle has no IP, and sending them
     /// causes no error. On such a cable the hosts send each packet as a separate frame, because
@@ -173,8 +173,9 @@ impl LinkSpec {
         }
     }
 
-    /// Gives only this host an interface on the cable. The cable's other end is open, or in the
-    /// switch of a lab of [one subnet](crate::LabBuilder::one_subnet). The interface has a carrier.
+    /// Gives only this host an interface on the cable. The cable's other end is not connected, or
+    /// is in the switch of a lab of [one subnet](crate::LabBuilder::one_subnet). The interface has
+    /// carrier.
     pub fn only_on(self, host: Host) -> Self {
         Self {
             only_on: Some(host),
@@ -186,7 +187,8 @@ impl LinkSpec {
     ///
     /// Threads of this process hold the frames: two per cable, which copy each superpacket of up to
     /// 64 KiB twice. On a busy machine frames are late by the threads' scheduling delay. A
-    /// direction holds twice the bytes in flight at line rate, plus 4 MiB, and drops more.
+    /// direction holds at most twice the bytes in flight at line rate, plus 4 MiB, and drops
+    /// further frames.
     pub fn with_delay(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
@@ -199,23 +201,25 @@ impl LinkSpec {
         }
     }
 
-    /// Returns the line rate; `None` if unshaped.
+    /// Returns the line rate in each direction; `None` if unshaped.
     pub fn line_rate(self) -> Option<BitRate> {
         self.line_rate
     }
 
-    /// Returns the MTU of the hosts: the largest IP packet they send, in bytes.
+    /// Returns the MTU of the hosts' interfaces in bytes: the length of the largest IP packet that
+    /// they send.
     pub fn mtu(self) -> u32 {
         self.mtu
     }
 
-    /// Returns the largest IP packet that the cable passes, in bytes: at most [`mtu`](Self::mtu).
+    /// Returns the length of the largest IP packet that the cable passes, in bytes: at most
+    /// [`mtu`](Self::mtu).
     pub fn middle_mtu(self) -> u32 {
         self.middle_mtu
             .map_or(self.mtu, |middle| middle.min(self.mtu))
     }
 
-    /// Returns the delay in each direction.
+    /// Returns the delay of each frame in each direction.
     pub fn delay(self) -> Duration {
         self.delay
     }
@@ -225,7 +229,7 @@ impl LinkSpec {
         self.bare
     }
 
-    /// Returns true if the cable is unplugged when the lab is built; it may be plugged in later.
+    /// Returns true if the cable is unplugged when the lab is built.
     pub fn starts_unplugged(self) -> bool {
         self.unplugged
     }
@@ -235,7 +239,7 @@ impl LinkSpec {
         self.only_on.is_none_or(|only| only == host)
     }
 
-    /// Returns the hosts with an interface on this cable.
+    /// Returns the hosts that have an interface on this cable.
     pub(crate) fn hosts(self) -> impl Iterator<Item = Host> {
         Host::ALL.into_iter().filter(move |&host| self.is_on(host))
     }
@@ -250,7 +254,8 @@ impl LinkSpec {
             .map(|rate| rate.scaled(self.mtu.saturating_sub(52), self.mtu.saturating_add(38)))
     }
 
-    /// Checks the bounds in the type's doc; `link` is only for the error message.
+    /// Checks the bounds in the doc of [`LinkSpec`]; `link` is the link's index, for the error
+    /// message.
     pub(crate) fn check(self, link: usize) -> Result<(), LabError> {
         let mtus = [self.mtu, self.middle_mtu.unwrap_or(self.mtu)];
         if let Some(&mtu) = mtus.iter().find(|mtu| !(MIN_MTU..=MAX_MTU).contains(*mtu)) {
@@ -278,16 +283,16 @@ impl LinkSpec {
         }
     }
 
-    /// Returns true if the hosts may send packets that the middle drops.
+    /// Returns true if the middle's MTU is below the hosts', so that it may drop their packets.
     pub(crate) fn has_narrow_middle(self) -> bool {
         self.middle_mtu() < self.mtu
     }
 
-    /// Returns the MTU of the middle's ports, which pass exactly the packets up to
-    /// [`middle_mtu`](Self::middle_mtu).
+    /// Returns the MTU in bytes of the middle's ports, with which they pass exactly the packets up
+    /// to [`middle_mtu`](Self::middle_mtu).
     ///
-    /// The kernel passes frames that exceed a port's MTU by a VLAN tag (`__is_skb_forwardable`,
-    /// `include/linux/netdevice.h`).
+    /// It is lower by the length of a VLAN tag, because the kernel passes frames that exceed a
+    /// port's MTU by that length (`__is_skb_forwardable`, `include/linux/netdevice.h`).
     pub(crate) fn port_mtu(self) -> u32 {
         if self.has_narrow_middle() {
             self.middle_mtu() - VLAN_TAG
@@ -313,8 +318,9 @@ impl LinkSpec {
         Some(rate.shaping_of_frames(self.mtu))
     }
 
-    /// Returns the maximum number of bytes in flight in one direction of a cable with a delay. This
-    /// is twice the bytes at line rate, plus 4 MiB for the jitter of the relay's threads.
+    /// Returns the maximum number of bytes that a relay holds in one direction of this cable. This
+    /// is twice the bytes in flight at line rate, plus 4 MiB for the jitter of the relay's threads,
+    /// and at most [`MAX_ROOM`].
     pub(crate) fn room(self) -> usize {
         let rate = self
             .line_rate
@@ -331,25 +337,25 @@ impl LinkSpec {
     }
 }
 
-/// Egress queue at a host's end of a cable.
+/// Egress queue of a host's interface on a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// Shaped by tbf.
+    /// Queue that tbf empties at the line rate.
     Shaped(Shaping),
     /// Queue without a rate limit.
     Plain,
-    /// No queue: the sender itself puts frames on the wire.
+    /// No queue: the sending thread itself puts frames on the cable.
     None,
 }
 
-/// Parameters of one tbf qdisc; all sizes include the Ethernet header.
+/// Parameters of a tbf qdisc; all sizes include the Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shaping {
-    /// Token rate of the bucket. Never 0.
+    /// Rate at which the bucket fills, in bytes per second. Never 0.
     pub(crate) bytes_per_second: u64,
-    /// Depth of the bucket: the burst that an idle link may send.
+    /// Depth of the bucket in bytes: the burst that an idle link may send at once.
     pub(crate) burst_bytes: u32,
-    /// Queue limit, above which frames are dropped.
+    /// Limit of the queue in bytes, above which frames are dropped.
     pub(crate) queue_bytes: u32,
 }
 
@@ -357,35 +363,37 @@ const ETHERNET_MTU: u32 = 1500;
 const MIN_MTU: u32 = 1280;
 const MAX_MTU: u32 = 65535;
 
-/// Minimum line rate: below it one frame takes more than a second, and measurements are useless
+/// Minimum line rate. Below it one frame takes more than a second, and measurements are useless
 /// (picked by eye).
 pub(crate) const MIN_RATE: BitRate = BitRate::from_bits_per_second(8_000);
 
-/// Maximum delay: five times around the earth by fibre.
+/// Maximum delay in one direction: five times around the earth by fibre.
 const MAX_DELAY: Duration = Duration::from_secs(1);
-/// Assumed rate of an unshaped cable: 10 Gbit/s.
+/// Assumed rate of an unshaped cable, for the bytes in flight: 10 Gbit/s.
 const UNSHAPED_BYTES_PER_SECOND: u64 = 1_250_000_000;
-/// Memory limit for one direction of one cable, in bytes.
+/// Maximum number of bytes that a relay holds in one direction of a cable.
 const MAX_ROOM: usize = 256 << 20;
 
-/// Excess of a frame over a port's MTU that the kernel accepts; smaller than any valid MTU.
+/// Length of a VLAN tag in bytes, by which a frame may exceed a port's MTU; smaller than any valid
+/// MTU.
 const VLAN_TAG: u32 = 4;
-/// Frame header, as counted by tbf.
+/// Length of the Ethernet header in bytes, which tbf counts.
 const ETHERNET_HEADER: u32 = 14;
-/// Overhead of a frame on the wire: preamble 8, header 14, check sequence 4, gap 12.
+/// Overhead of a frame on the wire in bytes: preamble 8, header 14, check sequence 4, gap 12.
 const ETHERNET_OVERHEAD: u32 = 38;
 
-/// Depth of the bucket as a fraction of a second: 2.1 ms of the rate, 256 KiB at 1 Gbit/s.
+/// Number of full bursts per second: the bucket holds 2.1 ms of the rate, 256 KiB at 1 Gbit/s.
 ///
 /// At 1 Gbit/s, superpackets of 64 KiB pass whole. With a depth of 64 KiB, tbf cuts each into
 /// frames. TCP then reaches 690 to 830 Mbit/s with bbr and 930 with cubic, at 30 % of a CPU
 /// (measured on Linux 6.18). The fraction keeps the burst of an idle slow link small.
 const BURSTS_PER_SECOND: u64 = 470;
-/// Minimum depth of the bucket, in frames: 12 ms of a 10 Mbit/s link.
+/// Minimum depth of the bucket, in full frames: 12 ms of a 10 Mbit/s link.
 const MIN_BURST_FRAMES: u64 = 10;
-/// Maximum depth of the bucket, reached at 250 Gbit/s, so that twice the depth fits tbf's 32 bits.
+/// Maximum depth of the bucket in bytes, reached at 250 Gbit/s, so that twice the depth fits tbf's
+/// 32 bits.
 const MAX_BURST: u64 = 64 << 20;
-/// Queue length in full frames: `txqueuelen` of an Ethernet card.
+/// Length of an egress queue in full frames: `txqueuelen` of an Ethernet card.
 const QUEUE_FRAMES: u64 = 1000;
 
 #[cfg(test)]

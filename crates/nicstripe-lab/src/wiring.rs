@@ -8,7 +8,7 @@ use crate::{
     spec::{MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},
 };
 
-/// Topology in the middle of the cables.
+/// Topology that connects the cables of the two hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wiring {
     /// Separate cables, each with its own subnet.
@@ -19,7 +19,7 @@ pub(crate) enum Wiring {
 }
 
 impl Wiring {
-    /// Returns the number of links with an address.
+    /// Returns the maximum number of links, which the address ranges determine.
     pub(crate) fn max_links(self) -> usize {
         match self {
             Self::Apart => MAX_LINKS,
@@ -27,7 +27,7 @@ impl Wiring {
         }
     }
 
-    /// Returns the bridges in the middle of `links` links.
+    /// Returns the bridges that connect the cables of `links` links.
     pub(crate) fn middles(self, links: usize) -> impl Iterator<Item = End> {
         let bridges = match self {
             Self::Apart => links,
@@ -46,8 +46,8 @@ impl Wiring {
         }
     }
 
-    /// Returns a host's address on a link. The build of a lab checks the limit,
-    /// [`Wiring::max_links`].
+    /// Returns a host's IPv4 address on a link. The link must be below [`Wiring::max_links`], which
+    /// the build of a lab checks.
     pub(crate) fn address(self, host: Host, link: usize) -> Ipv4Addr {
         let octet = |base: usize| u8::try_from(base + link).unwrap_or(u8::MAX);
         match (self, host) {
@@ -59,7 +59,7 @@ impl Wiring {
     }
 }
 
-/// Returns the interface inside a host.
+/// Returns the interface of a link inside a host's namespace.
 pub(crate) fn host_end(host: Host, link: usize) -> End {
     let base = match host {
         Host::A => 10,
@@ -68,7 +68,7 @@ pub(crate) fn host_end(host: Host, link: usize) -> End {
     end("eth", base, link)
 }
 
-/// Returns the cable's interface towards a host.
+/// Returns the interface of a link in the cables' namespace that is connected to a host.
 pub(crate) fn cable_end(host: Host, link: usize) -> End {
     match host {
         Host::A => end("a", 2010, link),
@@ -89,8 +89,9 @@ pub(crate) fn bus(host: Host) -> End {
     }
 }
 
-/// Returns an end with an index from `base`. The ranges are disjoint: see [`End`]. A's and B's
-/// ranges differ too, so that a mix-up causes an error.
+/// Returns an interface whose name has `prefix` and whose index is in the range from `base`. All
+/// ranges are disjoint: see [`End`]. A's and B's ranges differ too, so that a mix-up causes an
+/// error.
 fn end(prefix: &str, base: u32, link: usize) -> End {
     let number = u32::try_from(link + 1).unwrap_or(u32::MAX - base);
     End {

@@ -1,4 +1,4 @@
-//! Documented behaviour of cables, hosts and privileges.
+//! Tests of the documented behaviour of cables, hosts and privileges.
 
 use std::{
     fs,
@@ -254,15 +254,16 @@ fn no_descriptor_or_interface_remains() {
     assert_eq!((namespaces_held(), interfaces()), before);
 }
 
-/// A process in its own user namespace can limit the number of network namespaces, and thus count
-/// them.
+/// Limits the number of network namespaces in this process's own user namespace, to detect when the
+/// kernel has removed those of a lab.
 fn the_kernel_lets_go_of_the_namespaces() -> Completion {
     if in_first_user_namespace() {
         return Completion::ignored_with(
             "would limit the whole machine's namespaces: tried by all_of_this_holds_without_root",
         );
     }
-    /// Restores the limit on drop, even if the test fails: later tests need namespaces too.
+    /// Previous limit on network namespaces. It is restored on drop, even if the test fails,
+    /// because later tests need namespaces too.
     struct Limit(String);
     impl Drop for Limit {
         fn drop(&mut self) {
@@ -320,7 +321,7 @@ pub(crate) fn two_links() -> Lab {
         .unwrap()
 }
 
-/// Returns for each link if A and B see a carrier.
+/// Returns for each link whether hosts A and B see carrier.
 pub(crate) fn carriers(lab: &Lab) -> Vec<[bool; 2]> {
     (0..lab.links().len())
         .map(|link| Host::ALL.map(|host| lab.has_carrier(host, link).unwrap()))
@@ -331,7 +332,8 @@ pub(crate) fn fs_in(lab: &Lab, host: Host, path: &str) -> String {
     lab.on(host, || fs::read_to_string(path)).unwrap().unwrap()
 }
 
-/// Parses /proc/net/if_inet6: 32 digits of address, index, prefix length, scope, flags, name.
+/// Returns a host's link-local address from `/proc/net/if_inet6`, which has 32 digits of address,
+/// index, prefix length, scope, flags, name.
 fn link_local(lab: &Lab, host: Host, link: usize) -> Ipv6Addr {
     let name = lab.interface(link);
     let table = fs_in(lab, host, "/proc/thread-self/net/if_inet6");
@@ -354,7 +356,7 @@ fn effective_capabilities(status: &str) -> u64 {
     u64::from_str_radix(line.trim(), 16).unwrap()
 }
 
-/// Returns the number of network namespaces that this process holds by descriptors.
+/// Returns the number of descriptors of network namespaces that this process has open.
 fn namespaces_held() -> usize {
     let target = |entry: fs::DirEntry| fs::read_link(entry.path()).ok();
     let links = fs::read_dir("/proc/self/fd")
@@ -365,7 +367,7 @@ fn namespaces_held() -> usize {
         .count()
 }
 
-/// Returns the names of this process's own interfaces, outside any lab.
+/// Returns the names of the interfaces in this process's own namespace, outside any lab.
 fn interfaces() -> Vec<String> {
     let table = fs::read_to_string("/proc/self/net/dev").unwrap();
     table
@@ -375,7 +377,8 @@ fn interfaces() -> Vec<String> {
         .collect()
 }
 
-/// Returns true in the initial user namespace, which maps all users of the machine.
+/// Returns true if this process is in the initial user namespace, which maps all users of the
+/// machine.
 pub(crate) fn in_first_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map")
         .unwrap()
@@ -391,8 +394,9 @@ fn await_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits with growing pauses, for conditions that cost resources: each attempt to build a lab takes
-/// free namespaces, which the kernel must clean up as well.
+/// Waits at most 90 s for a condition, with growing pauses between checks. For checks that cost
+/// resources: each attempt to build a lab takes free namespaces, which the kernel must clean up as
+/// well.
 fn await_rarely(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(90);
     let mut pause = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Frame loss and corruption.
+//! Tests of frame loss and corruption.
 
 use std::{
     net::{IpAddr, Ipv6Addr, TcpListener, TcpStream},
@@ -148,8 +148,8 @@ fn a_share_that_is_none_is_refused() {
     ));
 }
 
-/// Returns how many of [`DATAGRAMS`] arrive from this host, sent a few at a time so that no queue
-/// overflows.
+/// Sends [`DATAGRAMS`] from host `from`, a few at a time so that no queue overflows, and returns
+/// the number that arrive.
 fn arrived(pair: &Pair, from: Host) -> usize {
     let [a, b] = pair.sockets();
     let (sender, receiver) = if from == Host::A { (a, b) } else { (b, a) };
@@ -173,7 +173,7 @@ fn arrived(pair: &Pair, from: Host) -> usize {
 }
 
 const DATAGRAMS: usize = 2000;
-/// At least 700 superpackets.
+/// Number of bytes to send: at least 700 superpackets.
 const BYTES: usize = 48 << 20;
 const PATTERN: u8 = 0x5a;
 const SHARE: f64 = 0.1;

@@ -1,4 +1,4 @@
-//! Limits on a transfer other than its cables: a shared bus, a long delay, a CPU quota.
+//! Tests of limits on a transfer other than its cables: a shared bus, a long delay, a CPU quota.
 
 use std::{
     fs,
@@ -265,7 +265,8 @@ fn a_process_with_a_quota_is_held_back_until_the_quota_is_dropped() -> Completio
     Completion::Completed
 }
 
-/// Fails unless the flows reach this total rate in one of several measurements.
+/// Asserts that the total goodput of the flows reaches `least` bits per second in one of several
+/// measurements.
 fn reaches(what: &str, least: f64, flows: &[Flow]) {
     let seen: Vec<f64> = (0..ATTEMPTS)
         .map(|_| total(flows))

@@ -6,8 +6,8 @@
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 
-/// Lists tests by name. The functions return nothing, or a [`Completion`] if they may find that
-/// they cannot run.
+/// Lists functions as tests, with their names. A function returns nothing, or a [`Completion`] if
+/// it may find that it cannot run.
 #[cfg(target_os = "linux")]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { &[$((stringify!($name), || crate::Verdict::completion($name()))),*] };
@@ -64,7 +64,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         .collect()
 }
 
-/// Formats the error with its source chain on one line.
+/// Formats an error with its source chain on one line.
 #[cfg(target_os = "linux")]
 fn explain(error: impl std::error::Error) -> String {
     let mut text = error.to_string();
@@ -76,11 +76,11 @@ fn explain(error: impl std::error::Error) -> String {
     text
 }
 
-/// Test function; it fails by panicking.
+/// Test function, which panics on failure.
 #[cfg(target_os = "linux")]
 type Test = fn() -> Completion;
 
-/// Return value of a test function.
+/// Return type of a test function, convertible to a [`Completion`].
 #[cfg(target_os = "linux")]
 trait Verdict {
     fn completion(self) -> Completion;

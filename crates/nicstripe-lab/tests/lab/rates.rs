@@ -1,4 +1,4 @@
-//! Measured rates of links, compared with theory.
+//! Tests that compare measured rates of links with theory.
 
 use std::time::Duration;
 
@@ -87,13 +87,13 @@ fn theory(spec: LinkSpec) -> f64 {
     spec.goodput().unwrap().bits_per_second() as f64
 }
 
-/// Lets the streams reach a steady rate.
+/// Waits 300 ms, so that the streams reach a steady rate.
 fn settle(flows: &[Flow]) {
     goodput(flows, Duration::from_millis(300));
 }
 
-/// Fails unless one of several measurements is within `tolerance` of the theory. A wrong rate fails
-/// each time; a busy machine does not.
+/// Asserts that one of several measurements is within `tolerance` (a fraction of 1) of the theory.
+/// A wrong rate fails each time; a busy machine does not.
 fn expect(what: &str, theory: f64, tolerance: f64, mut measure: impl FnMut() -> f64) {
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {

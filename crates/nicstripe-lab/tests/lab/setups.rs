@@ -1,4 +1,5 @@
-//! Adverse setups: one subnet, no addresses, no IPv6, lost jumbo frames, cables plugged in later.
+//! Tests of adverse setups: one subnet, no addresses, no IPv6, lost jumbo frames, cables plugged in
+//! later.
 
 use std::{
     fs,
@@ -434,15 +435,15 @@ fn one_subnet(links: usize) -> LabBuilder {
         .one_subnet()
 }
 
-/// Makes each interface of a host answer only for its own address: the usual setting for several
-/// cards in one subnet.
+/// Makes each interface of a host answer ARP only for its own addresses (`arp_ignore` 1,
+/// `arp_announce` 2), the usual setting for several cards in one subnet.
 fn own_arp(builder: LabBuilder, host: Host) -> LabBuilder {
     builder
         .sysctl(host, "net/ipv4/conf/all/arp_ignore", "1")
         .sysctl(host, "net/ipv4/conf/all/arp_announce", "2")
 }
 
-/// Returns the traffic of each link during `action`.
+/// Returns the traffic of each link while `action` runs.
 fn carried<T>(lab: &Lab, action: impl FnOnce() -> T) -> Vec<LinkCounters> {
     let before = lab.counters().unwrap();
     action();
@@ -454,7 +455,8 @@ fn carried<T>(lab: &Lab, action: impl FnOnce() -> T) -> Vec<LinkCounters> {
         .collect()
 }
 
-/// Connects A's interface of link `a` to B's of link `b` at once, with link-local addresses only.
+/// Connects A's interface of link `a` to B's interface of link `b`, with link-local addresses only.
+/// Panics if this takes longer than two seconds.
 fn connect_by_link_local(lab: &Lab, a: usize, b: usize) {
     let address = lab.link_local(Host::B, b).unwrap().unwrap();
     let scoped = |host, link| SocketAddrV6::new(address, 0, 0, lab.interface_index(host, link));
@@ -476,7 +478,8 @@ fn connect_by_link_local(lab: &Lab, a: usize, b: usize) {
     );
 }
 
-/// Makes the kernel send each datagram as one packet or refuse it, and report errors on the path.
+/// Sets the don't-fragment bit on datagrams of both sockets, and makes the kernel report ICMP
+/// errors. The kernel then refuses to send a datagram larger than the path MTU.
 fn dont_fragment(pair: &Pair) {
     for socket in pair.sockets() {
         set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO).unwrap();
@@ -502,9 +505,9 @@ fn setting(lab: &Lab, host: Host, name: &str) -> String {
         .to_owned()
 }
 
-/// Length of the IPv4 and UDP headers.
+/// Length of the IPv4 and UDP headers, in bytes.
 const HEADERS: usize = 28;
 /// Number of 1000-byte datagrams that fit into the buffer of a socket without a reader.
 const TRAIN: usize = 60;
-/// Payload of a train of datagrams, in bytes.
+/// Payload of [`TRAIN`] datagrams, in bytes.
 const TRAIN_BYTES: u64 = 60_000;

@@ -1,4 +1,4 @@
-//! TCP and UDP traffic between the hosts of a lab, from one process.
+//! Generators of TCP and UDP traffic between the hosts of a lab, in one process.
 
 use std::{
     io::{self, Read, Write},
@@ -14,7 +14,7 @@ use std::{
 use nicstripe_lab::{Host, Lab};
 use socket2::SockRef;
 
-/// TCP stream at full rate over one link, until it is dropped.
+/// TCP stream that sends at full rate over one link until it is dropped.
 pub(crate) struct Flow {
     received: Arc<AtomicU64>,
     ends: [TcpStream; 2],
@@ -54,7 +54,7 @@ impl Drop for Flow {
     }
 }
 
-/// Returns the payload rate that each flow receives over `window`, in bits per second.
+/// Returns the rate at which each flow receives payload during `window`, in bits per second.
 pub(crate) fn goodput(flows: &[Flow], window: Duration) -> Vec<f64> {
     let before: Vec<u64> = flows.iter().map(Flow::received_bytes).collect();
     let start = Instant::now();
@@ -67,7 +67,7 @@ pub(crate) fn goodput(flows: &[Flow], window: Duration) -> Vec<f64> {
         .collect()
 }
 
-/// Connects over one link; returns the `from` end and the other.
+/// Opens a TCP connection over one link; returns the socket of host `from` and that of its peer.
 fn connect(lab: &Lab, link: usize, from: Host) -> io::Result<(TcpStream, TcpStream)> {
     let to = from.peer();
     let listener = lab
@@ -97,7 +97,8 @@ fn receive(mut stream: TcpStream, received: &AtomicU64) {
     }
 }
 
-/// Sends `len` bytes of the given pattern over one link, and returns the received bytes.
+/// Sends `len` bytes with the value `pattern` over one link, and returns the bytes that the peer
+/// received.
 pub(crate) fn carry(lab: &Lab, link: usize, from: Host, len: usize, pattern: u8) -> Vec<u8> {
     let (mut sender, mut receiver) = connect(lab, link, from).unwrap();
     let sending = thread::spawn(move || sender.write_all(&vec![pattern; len]).unwrap());
@@ -107,7 +108,7 @@ pub(crate) fn carry(lab: &Lab, link: usize, from: Host, len: usize, pattern: u8)
     arrived
 }
 
-/// UDP socket on each host, connected over one link.
+/// UDP sockets of both hosts, connected to each other over one link.
 pub(crate) struct Pair {
     a: UdpSocket,
     b: UdpSocket,
@@ -115,14 +116,14 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Creates a pair. Both hosts then know each other's hardware address, so that each direction
-    /// can be tested separately.
+    /// Creates a pair over one link. Both hosts have then resolved each other's hardware address,
+    /// so that each direction can be tested separately.
     pub(crate) fn new(lab: &Lab, link: usize) -> Self {
         let [a, b] = Host::ALL.map(|host| lab.address(host, link).into());
         Self::between(lab, a, b)
     }
 
-    /// Like [`Pair::new`], between any two addresses of the hosts.
+    /// Creates a pair between any two addresses of the hosts; otherwise like [`Pair::new`].
     pub(crate) fn between(lab: &Lab, a: IpAddr, b: IpAddr) -> Self {
         let bind = |host, address| {
             lab.on(host, || UdpSocket::bind(SocketAddr::new(address, 0)))
@@ -132,8 +133,8 @@ impl Pair {
         Self::connect(bind(Host::A, a), bind(Host::B, b))
     }
 
-    /// Creates a pair with each socket bound to an interface, by the index of its link, and to its
-    /// IPv4 address.
+    /// Creates a pair in which each socket is bound to an interface (A's on link `a`, B's on link
+    /// `b`) and to its IPv4 address.
     pub(crate) fn pinned(lab: &Lab, a: usize, b: usize) -> Self {
         let bind = |host, link| {
             let socket = lab
@@ -160,7 +161,8 @@ impl Pair {
         [&self.a, &self.b]
     }
 
-    /// Fails unless the datagrams of A and of B arrive or are lost as given.
+    /// Asserts that datagrams from A and from B arrive or are lost, as `passes` states for each
+    /// host.
     pub(crate) fn expect(&mut self, passes: [bool; 2]) {
         for (from, passes) in Host::ALL.into_iter().zip(passes) {
             let (attempts, said) = if passes {
@@ -177,8 +179,8 @@ impl Pair {
         }
     }
 
-    /// Returns true if a datagram with a payload of `len` bytes, at least 8, arrives. Panics if the
-    /// kernel refuses to send it.
+    /// Sends a datagram with a payload of `len` bytes, at least 8, and returns true if it arrives.
+    /// Panics if the kernel refuses to send it.
     pub(crate) fn passes(&mut self, from: Host, len: usize) -> bool {
         self.send(from, len).unwrap();
         self.comes_through(from)
@@ -191,7 +193,7 @@ impl Pair {
         self.socket(from).send(&bytes)
     }
 
-    /// Returns true if the last datagram from this host arrives within 300 ms; ignores earlier
+    /// Returns true if the last datagram from host `from` arrives within 300 ms; ignores earlier
     /// ones.
     fn comes_through(&self, from: Host) -> bool {
         let receiver = self.socket(from.peer());
@@ -214,8 +216,8 @@ impl Pair {
         }
     }
 
-    /// Sends `count` datagrams of `len` bytes from A at once, and returns the time at B from the
-    /// first to the last.
+    /// Sends `count` datagrams of `len` bytes from A at once, and returns the time between the
+    /// arrivals of the first and the last at B.
     pub(crate) fn train(&self, count: usize, len: usize) -> Duration {
         let mut buffer = vec![0; len];
         self.b.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -231,9 +233,10 @@ impl Pair {
     }
 }
 
-/// Length of a datagram's number.
+/// Length of a datagram's sequence number in bytes, the minimum payload.
 const MIN_LEN: usize = 8;
-/// Attempts of 300 ms each: the kernel retries an unanswered neighbour after a second.
+/// Number of attempts of 300 ms each: the kernel retries an unanswered neighbour solicitation after
+/// a second.
 const PATIENT: usize = 10;
-/// Longest wait in these tests.
+/// Maximum time that these tests wait for a datagram or connection.
 const DEADLINE: Duration = Duration::from_secs(10);
