@@ -29,7 +29,7 @@ use crate::{
     terminal::{Priority, Terminal, Voice},
 };
 
-/// Format of the daemon's log, as set by `log.format` in the configuration file.
+/// Format of log records on standard error, chosen by the daemon's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// Text, suited to its destination: without times and with priorities for the systemd journal

@@ -1,4 +1,4 @@
-//! Folders of the demo's two hosts, and their cleanup.
+//! Temporary directories of the demo's two hosts, and their cleanup.
 
 use std::{
     env,
@@ -16,16 +16,18 @@ use tempfile::TempDir;
 
 use super::DemoError;
 
-/// Folders of both hosts: keys that trust each other, and space for the file on either side.
+/// Temporary directories of both hosts: keys that trust each other, and space for the file at
+/// either end.
 #[derive(Debug)]
 pub(super) struct Folders {
     base: TempDir,
-    /// Lock held while the folders are in use; see [`sweep`].
+    /// Lock that is held while the directories are in use. [`sweep`] removes those whose lock is
+    /// free.
     _lock: File,
 }
 
 impl Folders {
-    /// Creates the folders on a file system with `room` bytes free, in memory if possible.
+    /// Creates the directories on a file system with `room` bytes free, in memory if possible.
     pub(super) fn make(room: u64) -> Result<Self, DemoError> {
         sweep(Path::new(MEMORY));
         sweep(&env::temp_dir());
@@ -47,12 +49,12 @@ impl Folders {
         Ok(folders)
     }
 
-    /// Returns `NICSTRIPE_HOME` of a host.
+    /// Returns the `NICSTRIPE_HOME` directory of a host.
     pub(super) fn home(&self, host: &str) -> Home {
         Home::at(self.base.path().join(host))
     }
 
-    /// Returns the path of the generated file.
+    /// Returns the path of the generated file that the demo copies.
     pub(super) fn sample(&self) -> PathBuf {
         self.base.path().join("sample.bin")
     }
@@ -61,7 +63,7 @@ impl Folders {
         self.base.path().join("received")
     }
 
-    /// Frees the space of the last copy.
+    /// Deletes the received file, and the sample if given, to free their space for the next copy.
     pub(super) fn clear(&self, sample: Option<&PathBuf>) -> Result<(), DemoError> {
         fs::remove_dir_all(self.received())
             .and_then(|()| fs::create_dir(self.received()))
@@ -79,7 +81,7 @@ fn trust(home: &Home, key: PublicKey, name: &str) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Removes the folders of killed demos: those of this user whose lock is free.
+/// Removes the directories of killed demos: those of this user whose lock is free.
 fn sweep(place: &Path) {
     let Ok(entries) = fs::read_dir(place) else {
         return;
@@ -105,8 +107,8 @@ fn is_left_over(entry: &DirEntry) -> bool {
     is_named_so && is_ours() && is_free()
 }
 
-/// Chooses a folder with `room` bytes free: in memory if possible, so that the demo does not
-/// measure a disk.
+/// Returns a directory on a file system with `room` bytes free: in memory if possible, so that the
+/// demo does not measure a disk.
 fn place_for(room: u64) -> Result<PathBuf, DemoError> {
     let needed = room + SPARE;
     let memory = Path::new(MEMORY);
@@ -127,7 +129,7 @@ fn free_in(path: &Path) -> Option<u64> {
     stat.f_bavail.checked_mul(stat.f_frsize)
 }
 
-/// Returns the memory available without swapping (proc_meminfo(5)).
+/// Returns the bytes of memory available without swapping: `MemAvailable` of proc_meminfo(5).
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text
@@ -137,16 +139,16 @@ fn available_memory() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// In-memory file system of Linux.
+/// Mount point of Linux's in-memory file system.
 const MEMORY: &str = "/dev/shm";
 
 const PREFIX: &str = "nicstripe-demo-";
 const LOCK: &str = "lock";
 
-/// Bytes for keys, journals and the file system itself.
+/// Bytes of free space to spare for keys, journals and the file system itself.
 const SPARE: u64 = 64 * 1024 * 1024;
 
-/// Bytes of memory left for the processes and the kernel's socket buffers.
+/// Bytes of memory to spare for processes and the kernel's socket buffers.
 const SPARE_MEMORY: u64 = 512 * 1024 * 1024;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! `nicstripe demo`: two hosts on this machine, with a real daemon and a real `cp`, over 2 and then
-//! 4 cables.
+//! `nicstripe demo`: a real daemon and a real `cp` on two simulated hosts, over 2 and then 4
+//! cables.
 //!
-//! [`stage`] provides the hosts, [`folders`] their files, [`sample`] the file to copy and [`round`]
-//! one copy with its daemon. This module runs the rounds and prints.
+//! [`stage`] provides the hosts, [`folders`] their directories, [`sample`] the file to copy and
+//! [`round`] one copy with its daemon. This module runs the rounds and prints the results.
 
 mod folders;
 mod round;
@@ -59,7 +59,7 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// Runs the demo. Must be called while the process has one thread.
+    /// Runs all copies of the demo. Must be called while the process has one thread.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let ground = Isolation::find();
         let runtime = runtime::local()?;
@@ -99,7 +99,7 @@ impl Demo {
         )
     }
 
-    /// Returns the maximum bytes in use at any time.
+    /// Returns the maximum bytes that the files of the demo occupy at a time.
     fn room(&self) -> u64 {
         let most = self
             .links
@@ -139,21 +139,21 @@ fn heading(cables: usize, sample: &Sample) -> String {
     )
 }
 
-/// Prints the outcome of a copy.
+/// Prints the outcome of one copy.
 fn print(outcome: &Outcome, cables: usize) -> Result<(), Failure> {
     outcome.lines(cables).into_iter().try_for_each(stdout::line)
 }
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
-    /// The hosts or cables cannot be created.
+    /// The network namespaces or virtual cables cannot be created.
     #[error("cannot create the demo's hosts and cables")]
     Lab(#[from] LabError),
-    /// There is not enough free space for the files.
+    /// No file system has enough free space for the files, in bytes.
     #[error("{} of free space are needed, {} has {}: expected a smaller --size", Size(*.needed), path.display(), Size(*.free))]
     Room {
         needed: u64,
-        /// Folder for the files.
+        /// Directory that was to hold the files.
         path: PathBuf,
         free: u64,
     },
@@ -161,16 +161,16 @@ pub(crate) enum DemoError {
     Folders(#[source] io::Error),
     #[error("cannot create the file to copy")]
     Sample(#[source] io::Error),
-    /// The named file cannot be read.
+    /// The file to copy or the received file cannot be read.
     #[error("cannot read {path:?}")]
     File { path: PathBuf, source: io::Error },
-    /// No file is readable to build a sample from.
+    /// No program or library of this machine is readable, so that no sample can be built.
     #[error("no readable file to build the sample from: expected --file")]
     NothingToRead,
-    /// A key cannot be created.
+    /// The key of a simulated host cannot be created.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The list of trusted peers cannot be used.
+    /// The peers file of a simulated host cannot be written.
     #[error(transparent)]
     Peers(#[from] PeersError),
     #[error("cannot start nicstripe {command}")]
@@ -178,18 +178,18 @@ pub(crate) enum DemoError {
         command: &'static str,
         source: io::Error,
     },
-    /// The daemon ended, or never listened.
+    /// The daemon ended before it listened, or did not listen in time.
     #[error("the daemon does not listen: {said}")]
     Daemon {
-        /// Its last message.
+        /// Last line that the daemon printed.
         said: String,
     },
-    /// The copy failed and has printed its error.
+    /// `nicstripe cp` failed, and has printed its error.
     #[error("the copy over {cables} cables failed: {status}")]
     Copy { cables: usize, status: ExitStatus },
     #[error("the copy's report cannot be read")]
     Report(#[source] serde_json::Error),
-    /// The received file is missing or differs.
+    /// The received file differs from the sent one.
     #[error("the received file differs from the sent one: BLAKE3 {sent} sent, {received} received")]
     Digest {
         /// Digest of the sent file.
@@ -199,11 +199,11 @@ pub(crate) enum DemoError {
     },
 }
 
-/// Bytes per cable. At the 117.7 MB/s of gigabit Ethernet they take 2.3 s: long enough to see,
-/// short enough to wait for.
+/// Bytes of the default file per cable. At the 117.7 MB/s of gigabit Ethernet they take 2.3 s: long
+/// enough to see, short enough to wait for.
 const SIZE_A_CABLE: u64 = 256 * 1024 * 1024;
 
-/// Returns the last component of a path.
+/// Returns the last component of a path, or the whole path if it has none.
 fn file_name(path: &Path) -> PathBuf {
     path.file_name()
         .map_or_else(|| path.to_owned(), PathBuf::from)

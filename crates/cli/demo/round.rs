@@ -1,4 +1,4 @@
-//! One copy of the demo: a daemon in host B, `cp` in host A, and the outcome.
+//! One copy of the demo: a daemon in host B, `nicstripe cp` in host A, and the outcome.
 
 use std::{
     process::Stdio,
@@ -38,20 +38,20 @@ pub(super) struct Round<'a> {
 pub(super) struct Outcome {
     /// Size of the file in bytes.
     size: u64,
-    /// Time from the start of the command to its end.
+    /// Time from the start of `nicstripe cp` to its end.
     elapsed: Duration,
-    /// Capacity of all cables.
+    /// Total capacity of the cables; `None` if nothing limits them.
     expected: Option<BitRate>,
-    /// Bottleneck named in the report.
+    /// Bottleneck that the report of `cp` names.
     limited_by: Option<String>,
-    /// Each cable: name, bytes sent by A, bytes received by B.
+    /// Name of each cable, bytes that host A sent on it, bytes that host B received.
     cables: Vec<(String, u64, Option<u64>)>,
-    /// BLAKE3 of the received file.
+    /// BLAKE3 digest of the received file.
     digest: nicstripe::Digest,
 }
 
 impl Round<'_> {
-    /// Runs the copy. Dropping the future kills the children.
+    /// Runs one copy with its daemon. Dropping the future kills both processes.
     pub(super) async fn run(&self, terminal: &Terminal) -> Result<Outcome, Failure> {
         let mut daemon = Daemon::start(self).await?;
         stdout::line(format_args!(
@@ -98,7 +98,7 @@ impl Round<'_> {
         })
     }
 
-    /// Runs `nicstripe cp` to its end; it draws its own bars.
+    /// Runs `nicstripe cp` to its end. It draws its own progress bars.
     async fn copy(&self, terminal: &Terminal) -> Result<Report, DemoError> {
         let progress = if terminal.is_interactive() {
             "always"
@@ -131,8 +131,8 @@ impl Round<'_> {
         }
     }
 
-    /// Prepares a nicstripe command in a host, in its own process group: the demo alone handles the
-    /// terminal's signals.
+    /// Prepares a nicstripe command in a host. It gets its own process group, so that only the demo
+    /// receives the signals of the terminal.
     fn nicstripe(
         &self,
         host: Host,
@@ -155,7 +155,7 @@ impl Round<'_> {
     }
 }
 
-/// The part of `cp`'s report that the demo prints.
+/// Fields of `cp`'s JSON report that the demo prints.
 #[derive(Debug, Deserialize)]
 struct Report {
     limited_by: Option<String>,
@@ -169,7 +169,7 @@ struct ReportLink {
     bytes: u64,
 }
 
-/// A running `nicstripe serve`.
+/// Process of `nicstripe serve`, with the lines that it printed.
 #[derive(Debug)]
 struct Daemon {
     child: Child,
@@ -211,7 +211,7 @@ impl Daemon {
         }
     }
 
-    /// Reads until the daemon listens; returns false if it ends first.
+    /// Reads the daemon's output until it listens. Returns false if the daemon ends first.
     async fn listens(&mut self) -> bool {
         while let Ok(Some(line)) = self.lines.next_line().await {
             let listens = line.starts_with("listening on");
@@ -223,7 +223,7 @@ impl Daemon {
         false
     }
 
-    /// Ends the daemon by a signal, and kills it after a timeout.
+    /// Ends the daemon by a signal. Kills it after [`STOP_TIMEOUT`].
     async fn stop(&mut self) {
         let pid = self
             .child
@@ -244,7 +244,7 @@ impl Daemon {
         }
     }
 
-    /// Prints the daemon's output, to diagnose a failure.
+    /// Prints all output of the daemon, to diagnose a failure.
     fn print_all(&self, terminal: &Terminal) {
         self.said
             .iter()
@@ -253,7 +253,7 @@ impl Daemon {
 }
 
 impl Outcome {
-    /// Returns the printed lines of the outcome.
+    /// Returns the outcome of the copy as lines.
     pub(super) fn lines(&self, cables: usize) -> Vec<String> {
         let mut lines = vec![self.got()];
         let total: u64 = self.cables.iter().map(|(_, bytes, _)| bytes).sum();
@@ -316,10 +316,10 @@ fn counted(
     after.iter().zip(before).map(of).collect()
 }
 
-/// Timeout of the daemon's start; it takes milliseconds on an idle machine.
+/// Time for the daemon to start listening. It takes milliseconds on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Timeout of the daemon's end.
+/// Time for the daemon to end after a signal.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The file that the demo copies: real bytes of this machine.
+//! File that the demo copies, built from programs and libraries of this machine.
 
 use std::{
     env,
@@ -15,14 +15,14 @@ use super::DemoError;
 pub(super) struct Sample {
     pub(super) path: PathBuf,
     pub(super) size: u64,
-    /// BLAKE3 of the content.
+    /// BLAKE3 digest of the content.
     pub(super) digest: Digest,
-    /// Origin of the content, for users.
+    /// Origin of the content as text, such as a path.
     pub(super) origin: String,
 }
 
 impl Sample {
-    /// Uses an existing file.
+    /// Describes an existing file, which the user named.
     pub(super) fn of(path: PathBuf) -> Result<Self, DemoError> {
         let read =
             || -> io::Result<(u64, Digest)> { Ok((fs::metadata(&path)?.len(), digest_of(&path)?)) };
@@ -63,7 +63,7 @@ impl Sample {
     }
 }
 
-/// Appends files until the size is reached.
+/// Writer that appends files until the sample has its size.
 struct SampleWriter {
     file: File,
     hasher: blake3::Hasher,
@@ -81,8 +81,8 @@ impl SampleWriter {
         })
     }
 
-    /// Appends a file, or all files below a folder in the order of their names. Skips unreadable
-    /// ones.
+    /// Appends a file, or all files below a directory in the order of their names. Skips unreadable
+    /// files.
     fn take(&mut self, path: &Path) -> io::Result<()> {
         if self.missing == 0 {
             return Ok(());
@@ -121,7 +121,7 @@ impl SampleWriter {
     }
 }
 
-/// Returns the sources of real bytes, in this order.
+/// Returns the files and directories to build the sample from, in this order.
 fn sources() -> Vec<PathBuf> {
     let rustup = env::var_os("RUSTUP_HOME")
         .map(PathBuf::from)

@@ -1,4 +1,4 @@
-//! Environment of the demo: two hosts in a lab, or two sets of loopback addresses.
+//! Environment of the demo: two hosts in network namespaces, or two sets of loopback addresses.
 
 use std::{
     ffi::OsString,
@@ -12,20 +12,20 @@ use nicstripe_lab::{Access, Host, Lab, LinkCounters, LinkSpec, access, enter_use
 
 use super::DemoError;
 
-/// Environments available on this machine.
+/// Isolation of the demo's hosts that this machine allows.
 #[derive(Debug)]
 pub(super) enum Isolation {
     Lab,
-    /// Only loopback addresses.
+    /// Loopback addresses stand in for hosts and cables.
     Loopback {
-        /// Reason why namespaces are not available.
+        /// Reason why network namespaces cannot be used.
         why: String,
     },
 }
 
 impl Isolation {
-    /// Detects the environment, and enters a user namespace if needed. Must be called while the
-    /// process has one thread.
+    /// Detects the isolation that this machine allows, and enters a user namespace if needed. Must
+    /// be called while the process has one thread.
     pub(super) fn find() -> Self {
         let entered = access().and_then(|access| match access {
             Access::Root => Ok(()),
@@ -38,7 +38,7 @@ impl Isolation {
     }
 }
 
-/// Describes the demo to the user.
+/// Describes the hosts and cables of the demo to the user.
 impl fmt::Display for Isolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -58,7 +58,7 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// The two hosts and their cables.
+/// The two hosts of the demo and their cables.
 #[derive(Debug)]
 pub(super) enum Stage {
     Lab(Lab),
@@ -66,7 +66,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// Creates the hosts and this number of cables.
+    /// Creates the two hosts and `cables` cables between them.
     pub(super) fn build(ground: &Isolation, cables: usize) -> Result<Self, DemoError> {
         match ground {
             Isolation::Lab => Ok(Self::Lab(
@@ -89,7 +89,7 @@ impl Stage {
         }
     }
 
-    /// Prepares nicstripe itself to run in a host.
+    /// Prepares this program to run in a host.
     pub(super) fn nicstripe(&self, host: Host) -> io::Result<Command> {
         let program = std::env::current_exe()?;
         Ok(match self {
@@ -98,7 +98,7 @@ impl Stage {
         })
     }
 
-    /// Returns the address at which `cp` first connects to the daemon.
+    /// Returns the daemon's address, to which `cp` connects first.
     pub(super) fn daemon_address(&self) -> Ipv4Addr {
         match self {
             Self::Lab(lab) => lab.address(Host::B, 0),
@@ -120,7 +120,8 @@ impl Stage {
         }
     }
 
-    /// Returns the options for `cp`: none if it can find the interfaces itself.
+    /// Returns the link options for `cp`. In network namespaces it needs none, as it finds the
+    /// interfaces itself.
     pub(super) fn cp_options(&self) -> Vec<OsString> {
         match self {
             Self::Lab(_) => Vec::new(),
@@ -141,7 +142,7 @@ impl Stage {
         }
     }
 
-    /// Returns the total capacity of the cables; `None` if nothing limits them.
+    /// Returns the total capacity of the cables; `None` on loopback, which has no limit.
     pub(super) fn expected(&self) -> Option<BitRate> {
         match self {
             Self::Lab(lab) => lab
@@ -153,7 +154,8 @@ impl Stage {
         }
     }
 
-    /// Returns the kernel's byte counters by cable name; `None` without interfaces of their own.
+    /// Returns the kernel's byte counters by cable name; `None` on loopback, which has no interface
+    /// per cable.
     pub(super) fn counters(&self) -> Result<Option<Vec<(String, LinkCounters)>>, DemoError> {
         match self {
             Self::Lab(lab) => {
@@ -171,7 +173,8 @@ impl Stage {
     }
 }
 
-/// Returns 127.0.0.2 and up for A, 127.0.1.2 and up for B.
+/// Returns the address that stands in for one end of a cable: 127.0.0.2 and up for host A,
+/// 127.0.1.2 and up for host B.
 fn loopback(host: Host, cable: u8) -> Ipv4Addr {
     let third = match host {
         Host::A => 0,
@@ -180,7 +183,7 @@ fn loopback(host: Host, cable: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, third, cable + 2)
 }
 
-/// Returns a free port: the default if possible.
+/// Returns a free TCP port for the daemon, the default port if it is free.
 fn free_port() -> io::Result<u16> {
     let free = |port| {
         TcpListener::bind((loopback(Host::B, 0), port)).and_then(|listener| listener.local_addr())

@@ -45,17 +45,17 @@ pub(crate) struct Restic {
     pub(super) connect: ConnectArgs,
 }
 
-/// Location of a repository.
+/// Daemon and directory of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RepositoryAddress {
     pub(super) host: String,
     pub(super) port: u16,
-    /// Folder; `None` for the daemon's root.
+    /// Directory of the repository at the daemon; `None` for the daemon's root.
     pub(super) base: Option<Name>,
 }
 
 impl Restic {
-    /// Parses the daemon and the folder from the arguments.
+    /// Parses the daemon and the directory from the arguments.
     pub(super) fn place(&self) -> Result<RepositoryAddress, Failure> {
         let no_host = || Failure::Setting {
             key: "HOST:PATH",

@@ -1,10 +1,10 @@
-//! Request bodies as byte streams.
+//! HTTP request bodies as byte streams.
 
 use std::{future::poll_fn, pin::Pin};
 
 use hyper::body::{Body, Bytes};
 
-/// Returns the next bytes of a body; `None` at its end. Skips trailers.
+/// Returns the next bytes of a request body; `None` at its end. Skips trailers.
 pub(super) async fn next_bytes<B: Body<Data = Bytes> + Unpin>(
     body: &mut B,
 ) -> Option<Result<Bytes, B::Error>> {

@@ -13,7 +13,7 @@ use super::objects::{Entry, ObjectError, Objects, Obstacle, Pieces, Upload};
 
 const PIECE: usize = 100_000;
 
-/// Files and directories in memory. Clones share the storage.
+/// In-memory storage of files and directories. Clones share the content.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory(Arc<Mutex<State>>);
 
@@ -21,12 +21,12 @@ pub(super) struct Memory(Arc<Mutex<State>>);
 struct State {
     files: BTreeMap<String, Vec<u8>>,
     directories: BTreeSet<String>,
-    /// Error returned by every call, if set.
+    /// Error that every call returns, if set.
     obstacle: Option<Obstacle>,
 }
 
 impl Memory {
-    /// Makes every call fail, or none.
+    /// Makes every later call fail with this error; `None` lets calls succeed again.
     pub(super) fn fail(&self, obstacle: Option<Obstacle>) {
         self.0.lock().unwrap().obstacle = obstacle;
     }
@@ -158,7 +158,7 @@ impl Objects for Memory {
     }
 }
 
-/// An upload into the memory.
+/// Upload of one object to the in-memory storage.
 #[derive(Debug)]
 pub(super) struct Written {
     memory: Memory,

@@ -4,7 +4,7 @@
 //! - [`server`], [`stdio`]: HTTP on TCP or on standard input and output
 //! - [`repository`]: answers requests, with [`target`] (paths), [`range`], [`body`] and [`reply`]
 //! - [`objects`], [`peer`]: the storage interface, and its implementation over a session
-//! - [`starter`]: detects that the parent process has gone
+//! - [`starter`]: detects the end of the parent process
 
 mod arguments;
 mod body;
@@ -45,8 +45,8 @@ use crate::{
 };
 
 impl Restic {
-    /// Serves until standard input ends, the reader of standard error goes away, or a signal ends
-    /// it.
+    /// Serves requests until standard input ends, the reader of standard error closes it, or a
+    /// signal arrives.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let place = self.place()?;
@@ -157,17 +157,17 @@ impl Restic {
     }
 }
 
-/// A listening socket for requests.
+/// Listening socket for HTTP requests, with its access check.
 struct Listening {
     listener: tokio::net::TcpListener,
     address: SocketAddr,
     guard: Guard,
-    /// User and password generated for this run.
+    /// User and password as `user:password`, if they were generated for this run.
     words: Option<String>,
 }
 
-/// Answers the connection on standard input and output; a client that disconnects during a request
-/// ends it.
+/// Serves the connection on standard input and output until it ends. Logs an error, such as a
+/// client that disconnects during a request.
 async fn answer(connection: impl Future<Output = Result<(), server::ConnectionError>>) {
     if let Err(error) = connection.await {
         tracing::warn!(
@@ -177,7 +177,7 @@ async fn answer(connection: impl Future<Output = Result<(), server::ConnectionEr
     }
 }
 
-/// Runs until the work ends or a signal stops it.
+/// Runs `work` until it ends or a signal arrives, and returns the signal if one did.
 async fn until_stopped(work: impl Future<Output = ()>, signals: &mut Signals) -> Option<Stop> {
     tokio::select! {
         () = work => None,

@@ -1,4 +1,4 @@
-//! Storage interface of a repository: named objects, read and written as streams.
+//! Storage interface of a repository: named objects that are read and written as streams.
 
 use std::io;
 
@@ -6,23 +6,27 @@ use hyper::body::Bytes;
 use nicstripe::Name;
 use tokio::sync::mpsc;
 
-/// Storage of a repository's files.
+/// Storage that holds the files of a repository.
 ///
 /// Names are absolute: they start at the root of the storage.
 pub(super) trait Objects: Send + Sync + 'static {
-    /// Writer of a new object.
+    /// Writer that creates one object.
     type Upload: Upload;
 
-    /// Returns the entries of a directory, in any order.
+    /// Returns the entries of a directory in any order.
     fn list(
         &self,
         directory: &Name,
     ) -> impl Future<Output = Result<Vec<Entry>, ObjectError>> + Send;
 
-    /// Returns the size of a file in bytes. Errors: missing, or not a file.
+    /// Returns the size of a file in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The name is missing, or is not a file.
     fn size(&self, name: &Name) -> impl Future<Output = Result<u64, ObjectError>> + Send;
 
-    /// Starts reading `len` bytes of a file at `offset`; the range lies within the file.
+    /// Starts to read `len` bytes of a file at `offset`. The range must lie within the file.
     fn read(
         &self,
         name: &Name,
@@ -30,57 +34,61 @@ pub(super) trait Objects: Send + Sync + 'static {
         len: u64,
     ) -> impl Future<Output = Result<Pieces, ObjectError>> + Send;
 
-    /// Starts a new file. Creates missing directories.
+    /// Starts to write a new file. Creates missing directories.
     fn create(&self, name: &Name) -> Self::Upload;
 
     fn remove(&self, name: &Name) -> impl Future<Output = Result<(), ObjectError>> + Send;
 
-    /// Creates a directory and its missing parents; succeeds if it exists.
+    /// Creates a directory and its missing parents. Succeeds if the directory exists.
     fn make_dir(&self, name: &Name) -> impl Future<Output = Result<(), ObjectError>> + Send;
 }
 
-/// Writer of a file. Leaves nothing if dropped before [`Upload::finish`].
+/// Writer of a new file. Leaves no file if dropped before [`Upload::finish`].
 pub(super) trait Upload: Send {
-    /// Writes the next bytes, waiting for space in the buffer.
+    /// Appends bytes to the file. Waits while the buffer is full.
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), ObjectError>> + Send;
 
-    /// Makes the file durable and gives it its name. Errors: a file of that name exists.
+    /// Makes the file durable and gives it its name.
+    ///
+    /// # Errors
+    ///
+    /// A file of that name exists, or the file cannot be written.
     fn finish(self) -> impl Future<Output = Result<(), ObjectError>> + Send;
 }
 
-/// Bytes of an object in order. The channel closes after the last piece, or after an error.
+/// Content of an object, in order. The channel closes after the last bytes, or after an error.
 pub(super) type Pieces = mpsc::Receiver<io::Result<Bytes>>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Name, one path component.
+    /// Name of the entry, one path component.
     pub(super) name: Vec<u8>,
     /// Size of a file in bytes.
     pub(super) size: u64,
     pub(super) is_file: bool,
 }
 
-/// Error of a storage operation.
+/// Error of an operation on the storage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub(super) struct ObjectError {
-    /// Kind of error reported to the client.
+    /// Kind of the error, which determines the HTTP status.
     pub(super) kind: Obstacle,
-    /// Text for the log.
+    /// Description of the error, for the log.
     pub(super) why: String,
 }
 
-/// Kind of a storage error.
+/// Kind of a storage error, as far as HTTP clients distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// The name does not exist.
+    /// The named file or directory does not exist.
     Missing,
-    /// The name exists already.
+    /// A file of that name exists already.
     Exists,
-    /// The client lacks the right.
+    /// The daemon does not grant the right.
     Refused,
     NoSpace,
-    /// A retry may succeed later: no link, or another client writes the same file.
+    /// A later attempt may succeed: no link is connected, or another client writes the same file.
     Unavailable,
     Failed,
 }

@@ -1,7 +1,7 @@
-//! Password of requests to a TCP address.
+//! Password that HTTP requests over TCP must carry.
 //!
-//! It comes from the variables that rclone uses, which rustic sets as well, or is generated for
-//! this run.
+//! It comes from `RCLONE_USER` and `RCLONE_PASS`, which rustic sets as well as rclone, or is
+//! generated for this run.
 
 use std::{env, io};
 
@@ -15,12 +15,12 @@ use hyper::header::{AUTHORIZATION, HeaderMap};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Password(blake3::Hash);
 
-/// User or password is missing, or is not UTF-8.
+/// Error: only one of `RCLONE_USER` and `RCLONE_PASS` is set, or one is not UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HalfAPassword;
 
 impl Password {
-    /// Reads the password from the environment; `None` if it is not set.
+    /// Reads user and password from the environment; `None` if neither is set.
     pub(super) fn from_env() -> Result<Option<Self>, HalfAPassword> {
         let read = |name| match env::var(name) {
             Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
@@ -34,7 +34,7 @@ impl Password {
         }
     }
 
-    /// Generates a password, and returns it with its URL form, `user:password`.
+    /// Generates a random password, and returns it with its URL form, `user:password`.
     pub(super) fn random() -> io::Result<(Self, String)> {
         let mut bytes = [0; RANDOM_BYTES];
         aws_lc_rs::rand::fill(&mut bytes)
@@ -50,7 +50,8 @@ impl Password {
         Self(blake3::hash(format!("{user}:{password}").as_bytes()))
     }
 
-    /// Returns true if a request carries the password (RFC 7617).
+    /// Returns true if a request carries this user and password in its `Authorization` header (RFC
+    /// 7617).
     pub(super) fn is_known_to(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(AUTHORIZATION).and_then(|value| {
             let (scheme, code) = value.to_str().ok()?.split_once(' ')?;
@@ -62,7 +63,7 @@ impl Password {
     }
 }
 
-/// Length of an AES-128 key in bytes.
+/// Length of a generated password in bytes, as long as an AES-128 key.
 const RANDOM_BYTES: usize = 16;
 
 const RANDOM_USER: &str = "restic";

@@ -1,4 +1,4 @@
-//! Storage of a daemon, accessed over a session.
+//! Storage of a repository at a daemon, accessed over a session.
 
 use std::{io, ops::Range};
 
@@ -8,7 +8,7 @@ use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 
 use super::objects::{Entry, ObjectError, Objects, Obstacle, Pieces, Upload};
 
-/// Storage of the connected daemon.
+/// Storage at the daemon that `client` is connected to.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     client: Client,
@@ -19,7 +19,7 @@ impl Peer {
         Self { client }
     }
 
-    /// Reads the first piece of a range.
+    /// Reads up to [`PIECE`] bytes from the start of a range.
     async fn piece(&self, name: &Name, part: &Range<u64>) -> Result<Vec<u8>, Error> {
         self.client
             .read(
@@ -54,8 +54,8 @@ impl Objects for Peer {
         }
     }
 
-    /// Requests each piece separately while the previous one is sent to the client, so that nothing
-    /// beyond the range is fetched.
+    /// Requests each piece of the range from the daemon while the previous piece is sent to the
+    /// HTTP client. Nothing beyond the range is fetched.
     async fn read(&self, name: &Name, offset: u64, len: u64) -> Result<Pieces, ObjectError> {
         let part = offset..offset.saturating_add(len);
         // The first piece decides the HTTP status.
@@ -127,7 +127,7 @@ impl From<Error> for ObjectError {
     }
 }
 
-/// A writer wraps the library's error in an I/O error.
+/// Unwraps the library's error from the I/O error of a writer.
 impl From<io::Error> for ObjectError {
     fn from(error: io::Error) -> Self {
         match error.downcast::<Error>() {
@@ -137,6 +137,6 @@ impl From<io::Error> for ObjectError {
     }
 }
 
-/// Bytes per request: about 16 ms of two gigabit links. Up to three pieces per request are in
-/// memory.
+/// Bytes per read request to the daemon: about 16 ms of two gigabit links. Up to three pieces per
+/// HTTP request are in memory.
 const PIECE: u64 = 4 << 20;

@@ -1,20 +1,20 @@
-//! The `Range` header of a request (RFC 9110, section 14).
+//! `Range` header of HTTP requests (RFC 9110, section 14).
 
 use std::ops::Range;
 
-/// Requested part of an object.
+/// Part of an object that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RequestedRange {
-    /// The whole object.
+    /// The whole object: no range, or one that is not supported.
     Whole,
-    /// A range of bytes.
+    /// Range of bytes within the object.
     Part(Range<u64>),
-    /// A range outside the object.
+    /// Range that begins after the end of the object.
     Nothing,
 }
 
-/// Parses the header for an object of `size` bytes. Anything but a single byte range requests the
-/// whole object, as the RFC permits.
+/// Parses the `Range` header of a request for an object of `size` bytes. Anything but a single byte
+/// range selects the whole object, as the RFC permits.
 pub(super) fn wanted(header: Option<&str>, size: u64) -> RequestedRange {
     let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-'))
     else {
@@ -36,7 +36,7 @@ fn part(range: Range<u64>) -> RequestedRange {
     }
 }
 
-/// Parses digits only; `str::parse` would accept a sign.
+/// Parses a number of digits only. `str::parse` alone would accept a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes()
         .all(|byte| byte.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Responses, with bodies that are read while they are sent.
+//! HTTP responses, whose bodies are read from the storage while they are sent.
 
 use std::{
     io,
@@ -18,9 +18,9 @@ pub(super) type Reply = Response<ReplyBody>;
 
 #[derive(Debug)]
 pub(super) enum ReplyBody {
-    /// Bytes in memory.
+    /// Body in memory; `None` once it was sent.
     Ready(Option<Bytes>),
-    /// Bytes from the storage; `left` are exactly those still to come.
+    /// Body read from the storage. `left` is the number of bytes still to send.
     Stream { pieces: Pieces, left: u64 },
 }
 
@@ -28,7 +28,8 @@ impl Body for ReplyBody {
     type Data = Bytes;
     type Error = io::Error;
 
-    /// An error ends the response early. The client detects it from the announced length.
+    /// Returns the next bytes of the body. An error ends the response early, which the client
+    /// detects from the announced length.
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -56,7 +57,7 @@ impl Body for ReplyBody {
     }
 }
 
-/// Subtracts a piece from the rest; an error is logged and ends the body.
+/// Subtracts the length of a piece from `left`, and returns the piece. Logs an error.
 fn take(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes> {
     let piece = piece.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()));
     let counted = piece.and_then(|bytes| match left.checked_sub(bytes.len() as u64) {
@@ -87,13 +88,13 @@ pub(super) fn status(status: StatusCode) -> Reply {
     with(reply, CONTENT_LENGTH, HeaderValue::from_static("0"))
 }
 
-/// Returns a response with bytes in memory.
+/// Returns a response with `bytes` as its body and `kind` as its media type.
 pub(super) fn bytes(kind: &'static str, bytes: Vec<u8>) -> Reply {
     let reply = Response::new(ReplyBody::Ready(Some(bytes.into())));
     with(reply, CONTENT_TYPE, HeaderValue::from_static(kind))
 }
 
-/// Returns the response with one more header.
+/// Adds a header to a response.
 pub(super) fn with(mut reply: Reply, name: HeaderName, value: HeaderValue) -> Reply {
     reply.headers_mut().insert(name, value);
     reply

@@ -1,5 +1,5 @@
-//! A repository as defined by version 2 of restic's REST API (restic's documentation, "REST
-//! Backend").
+//! Requests to one repository, as defined by version 2 of restic's REST API (restic's
+//! documentation, "REST Backend").
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,14 +25,14 @@ use super::{
     target::{Id, Kind, Layout, Target, TargetError},
 };
 
-/// Request handler of one repository.
+/// HTTP request handler of one repository.
 #[derive(Debug)]
 pub(super) struct Repository<O> {
     objects: Arc<O>,
     layout: Layout,
 }
 
-/// Error of a request.
+/// Error that rejects a request.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -56,7 +56,8 @@ enum Refusal {
 }
 
 impl<O: Objects> Repository<O> {
-    /// Creates the handler for a directory of the storage; `None` is its root.
+    /// Creates the handler for a repository in the directory `base`; `None` is the root of the
+    /// storage.
     pub(super) fn new(objects: Arc<O>, base: Option<Name>) -> Self {
         Self {
             objects,
@@ -64,7 +65,7 @@ impl<O: Objects> Repository<O> {
         }
     }
 
-    /// Answers a request. An error becomes a status and a line in the log.
+    /// Answers a request. An error is logged, and becomes an HTTP status.
     pub(super) async fn answer<B>(&self, request: Request<B>) -> Reply
     where
         B: Body<Data = Bytes> + Unpin,
@@ -130,7 +131,7 @@ impl<O: Objects> Repository<O> {
         }
     }
 
-    /// Creates the directories of an empty repository.
+    /// Creates the directories of an empty repository, if the query has `create=true`.
     async fn make(&self, query: Option<&str>) -> Result<Reply, Refusal> {
         if !query.is_some_and(|query| query.split('&').any(|pair| pair == "create=true")) {
             return Err(Refusal::Create);
@@ -143,7 +144,7 @@ impl<O: Objects> Repository<O> {
         Ok(reply::status(StatusCode::OK))
     }
 
-    /// Lists the files of a kind; skips files that do not belong to a repository.
+    /// Lists the files of one kind. Skips files that do not belong to a repository.
     async fn list(&self, kind: Kind, accept: Option<&str>) -> Result<Reply, Refusal> {
         let entries = self.entries(kind).await?;
         let named = |entry: Entry| {
@@ -222,8 +223,8 @@ impl<O: Objects> Repository<O> {
         Ok(object_headers(reply, len))
     }
 
-    /// Streams a body into a file. The file gets its name once it is complete, durable and matches
-    /// its ID.
+    /// Stores a request body as a file. The file gets its name once it is complete and durable, and
+    /// its content matches its ID.
     async fn save<B>(&self, name: &Name, id: Option<&Id>, body: &mut B) -> Result<Reply, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -243,8 +244,8 @@ impl<O: Objects> Repository<O> {
         Ok(reply::status(StatusCode::OK))
     }
 
-    /// Runs an action on many names, some concurrently; the results are unordered. Returns the
-    /// first error.
+    /// Runs `act` on each name, on up to [`SIDE_BY_SIDE`] at a time. Returns the results in any
+    /// order, or the first error.
     async fn each<T, F>(
         &self,
         names: Vec<Name>,
@@ -274,7 +275,7 @@ impl<O: Objects> Repository<O> {
     }
 }
 
-/// Treats a missing directory as an empty one.
+/// Returns no entries for a missing directory.
 fn or_none(entries: Result<Vec<Entry>, ObjectError>) -> Result<Vec<Entry>, ObjectError> {
     match entries {
         Err(error) if error.kind == Obstacle::Missing => Ok(Vec::new()),
@@ -283,7 +284,7 @@ fn or_none(entries: Result<Vec<Entry>, ObjectError>) -> Result<Vec<Entry>, Objec
 }
 
 impl Refusal {
-    /// Same status codes as rest-server.
+    /// Returns the HTTP status of the error, equal to that of restic's rest-server.
     fn status(&self) -> StatusCode {
         match self {
             Self::Target(TargetError::Path) => StatusCode::NOT_FOUND,
@@ -305,7 +306,7 @@ impl Refusal {
         }
     }
 
-    /// A missing file is a normal answer, not a failure.
+    /// Logs a rejected request. A missing file is a normal answer and logged at debug level only.
     fn log(&self, head: &Parts, status: StatusCode) {
         let (method, path, status) = (&head.method, head.uri.path(), status.as_u16());
         match status {
@@ -315,14 +316,14 @@ impl Refusal {
     }
 }
 
-/// A file in a version 2 list.
+/// JSON object of a file in a list of version 2 of the API.
 #[derive(Debug, Serialize)]
 struct Listed {
     name: String,
     size: u64,
 }
 
-/// Returns the value of a header if it is text.
+/// Returns the value of a request header if it is text.
 fn header(head: &Parts, name: HeaderName) -> Option<&str> {
     head.headers.get(name)?.to_str().ok()
 }
@@ -337,7 +338,8 @@ fn object_headers(reply: Reply, len: u64) -> Reply {
     reply::with(reply, CONTENT_LENGTH, len.into())
 }
 
-/// Reads and discards the rest of a body, up to a limit of time and size.
+/// Reads and discards the rest of a request body, up to [`MOST_DRAINED`] bytes and for at most
+/// [`DRAIN_TIME`].
 async fn drain<B: Body<Data = Bytes> + Unpin>(body: &mut B) {
     let mut left = MOST_DRAINED;
     let rest = async {
@@ -351,7 +353,7 @@ async fn drain<B: Body<Data = Bytes> + Unpin>(body: &mut B) {
     let _ = timeout(DRAIN_TIME, rest).await;
 }
 
-/// Returns a header value of letters and digits; an empty one if the text is invalid.
+/// Converts a text to a header value; an invalid text becomes an empty value.
 fn text(value: String) -> HeaderValue {
     HeaderValue::try_from(value).unwrap_or(HeaderValue::from_static(""))
 }
@@ -359,11 +361,11 @@ fn text(value: String) -> HeaderValue {
 const VERSION_1: &str = "application/vnd.x.restic.rest.v1";
 const VERSION_2: &str = "application/vnd.x.restic.rest.v2";
 
-/// Maximum size of restic's pack files.
+/// Maximum bytes to discard of a request body: the maximum size of restic's pack files.
 const MOST_DRAINED: usize = 128 << 20;
 
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// Directories listed or created concurrently, below the 64 concurrent requests that a session
-/// accepts.
+/// Number of directories listed or created concurrently, below the 64 concurrent requests that a
+/// session accepts.
 const SIDE_BY_SIDE: usize = 32;

@@ -1,4 +1,4 @@
-//! HTTP/1.1 and HTTP/2 over any byte stream.
+//! HTTP/1.1 and HTTP/2 server on any byte stream.
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -29,17 +29,17 @@ pub(super) struct Server<O> {
     pub(super) guard: Option<Guard>,
 }
 
-/// Access check of a TCP address.
+/// Access check of requests over TCP: password and host name.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// Required password.
+    /// Password that requests must carry; `None` for no password.
     pub(super) password: Option<Password>,
-    /// Accepted host names.
+    /// Host names that requests may carry; `None` for any name.
     pub(super) names: Option<OwnNames>,
 }
 
 impl Guard {
-    /// Returns the status and reason of a rejected request.
+    /// Returns the status and reason for rejecting a request; `None` if it passes the check.
     fn refusal(&self, head: &Parts) -> Option<(StatusCode, &'static str)> {
         let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = head
@@ -74,7 +74,7 @@ impl Guard {
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 impl<O: Objects> Server<O> {
-    /// Serves one connection until its end. The client chooses the HTTP version; HTTP/2 by prior
+    /// Serves one connection until its end. The client chooses the HTTP version, HTTP/2 by prior
     /// knowledge (RFC 9113, section 3.3).
     pub(super) async fn serve(
         self: Arc<Self>,
@@ -101,7 +101,7 @@ impl<O: Objects> Server<O> {
             .await
     }
 
-    /// Accepts and serves connections forever.
+    /// Accepts and serves connections until the future is dropped.
     pub(super) async fn accept(self: Arc<Self>, listener: TcpListener) {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
@@ -146,20 +146,22 @@ impl<O: Objects> Server<O> {
     }
 }
 
-/// Error that ended a connection.
+/// Error that ended an HTTP connection.
 pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Clients that disconnect are logged at debug level only.
+/// Logs the error that ended a connection. A client that disconnects is no failure, so that debug
+/// level suffices.
 fn log_end(end: Result<(), ConnectionError>, from: SocketAddr) {
     if let Err(error) = end {
         tracing::debug!(error = nicstripe::chain(error.as_ref()), %from, "restic connection ended");
     }
 }
 
-/// Listens at an address, and returns the bound one. Without a password it must be a loopback
-/// address.
+/// Listens at an address, and returns the listener and the bound address.
 ///
-/// Errors: the address is invalid or in use, or is reachable by other machines without a password.
+/// # Errors
+///
+/// The address is invalid or in use, or is not a loopback address and there is no password.
 pub(super) async fn listen(
     address: &str,
     has_password: bool,
@@ -175,28 +177,30 @@ pub(super) async fn listen(
     }
 }
 
-/// Maximum number of concurrent connections; further ones wait. restic opens 5, rustic one per
-/// thread.
+/// Maximum number of concurrent connections. Further ones wait in the backlog. restic opens 5,
+/// rustic one per thread.
 const MOST_CONNECTIONS: usize = 64;
 
-/// Concurrent requests per connection. Clients assume 100 until they receive the setting, which is
-/// also the recommended minimum (RFC 9113, section 6.5.2). Transfers beyond the session's limit are
-/// queued.
+/// Maximum number of concurrent requests per connection. Clients assume 100 until they receive the
+/// setting, which is also the recommended minimum (RFC 9113, section 6.5.2). Transfers above the
+/// session's limit are queued.
 const MOST_REQUESTS: u32 = 100;
 
-/// Idle timeout of an HTTP/1.1 connection. Go keeps idle ones for 90 s.
+/// Idle timeout of an HTTP/1.1 connection. Go keeps idle connections for 90 s.
 const IDLE_TIME: Duration = Duration::from_secs(120);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Flow-control window of an upload in bytes; a pipe has almost no round-trip time.
+/// HTTP/2 flow-control window of one upload in bytes. 1 MiB suffices, since a local pipe has almost
+/// no round-trip time.
 const REQUEST_WINDOW: u32 = 1 << 20;
 
-/// Flow-control window of all uploads of a connection in bytes.
+/// HTTP/2 flow-control window of all uploads of a connection, in bytes.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// Go sends no larger frames.
+/// Maximum size of a received HTTP/2 frame in bytes. restic's Go library sends none larger than 512
+/// KiB.
 const MOST_FRAME: u32 = 512 << 10;
 
-/// Bytes of a response buffered for sending.
+/// Maximum bytes of a response that are buffered for sending.
 const SEND_BUFFER: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Detection of the end of the parent process.
+//! Detects the end of the parent process, which started this one.
 
 use std::{
     fs::File,
@@ -14,9 +14,10 @@ use rustix::{
 };
 use tokio::sync::oneshot;
 
-/// Waits until the reader of standard error has gone, if that is a pipe; otherwise forever.
+/// Waits until the reader of standard error closes it. Waits forever if standard error is not a
+/// pipe.
 ///
-/// Some commands of rustic end without ending the program that they started, which would then run
+/// Some commands of rustic end without ending the program they started, which would then run
 /// forever.
 pub(super) async fn gone() {
     let is_gone = match watch() {
@@ -28,8 +29,8 @@ pub(super) async fn gone() {
     }
 }
 
-/// Polls in a thread: a task would need a non-blocking pipe, which would affect all processes that
-/// write to it.
+/// Starts a thread that polls standard error. A task would need a non-blocking pipe, and the flag
+/// would affect all processes that write to it.
 fn watch() -> io::Result<oneshot::Receiver<()>> {
     let (tell, gone) = oneshot::channel();
     let pipe = File::from(stderr().as_fd().try_clone_to_owned()?);

@@ -1,4 +1,4 @@
-//! Standard input and output as one connection, as restic uses it with a child process.
+//! Standard input and output as one connection, as restic uses them with a child process.
 
 use std::{
     fs::File,
@@ -13,8 +13,8 @@ use tokio::{
     net::unix::pipe,
 };
 
-/// Opens the connection. Pipes are awaited without a thread; other files need one. Must be called
-/// inside a runtime.
+/// Opens standard input and output as one connection. A pipe needs no thread, other files do. Must
+/// be called inside a runtime.
 pub(super) fn open() -> io::Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static> {
     let input: Pin<Box<dyn AsyncRead + Send>> = match pipe::Receiver::from_file(own(stdin())?) {
         Ok(pipe) => {
@@ -37,10 +37,11 @@ fn own(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
-/// Enlarges a pipe, so that the same bytes take fewer wake-ups; best effort.
+/// Enlarges the buffer of a pipe, so that the same bytes take fewer wake-ups. Ignores errors.
 fn widen(pipe: impl AsFd) {
     let _ = fcntl_setpipe_size(pipe, PIPE_SIZE);
 }
 
-/// Maximum for unprivileged users (`/proc/sys/fs/pipe-max-size`).
+/// Size of a pipe's buffer in bytes, the maximum for unprivileged users
+/// (`/proc/sys/fs/pipe-max-size`).
 const PIPE_SIZE: usize = 1 << 20;

@@ -1,20 +1,20 @@
-//! Paths of restic's REST API, and the names they map to in the storage.
+//! Paths of restic's REST API, and the file names they map to in the storage.
 
 use std::fmt;
 
 use nicstripe::{Name, NameError};
 
-/// Object of a request.
+/// File or directory that a request addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Repository,
-    /// The configuration of the repository.
+    /// Configuration file of the repository.
     Config,
     Files(Kind),
     File(Kind, Id),
 }
 
-/// Kinds of files in a repository, besides its configuration.
+/// Type of a file in a repository, which determines its directory. The configuration has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Data,
@@ -24,24 +24,24 @@ pub(super) enum Kind {
     Index,
 }
 
-/// Name of a file: 64 lower-case hexadecimal digits, the SHA-256 of its content.
+/// Name of a file in a repository: 64 lower-case hexadecimal digits, the SHA-256 of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Id(String);
 
-/// Error of parsing a path.
+/// Error of parsing the path of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TargetError {
-    /// A path of another form, or an unknown kind of files.
+    /// The path has no meaning in the API, or its type of file is unknown.
     #[error("no such path in a repository")]
     Path,
-    /// Not a file name.
+    /// The last component of the path is not a file name of 64 hexadecimal digits.
     #[error("expected a file name of 64 hexadecimal digits")]
     Id,
 }
 
 impl Target {
-    /// Parses the path of a URL. Double slashes are not merged and nothing is unescaped, since no
-    /// path of a repository needs it.
+    /// Parses the path of a request URL. Double slashes are not merged and percent escapes are not
+    /// decoded, since no path of a repository needs either.
     pub(super) fn parse(path: &str) -> Result<Self, TargetError> {
         let path = path.strip_prefix('/').unwrap_or(path);
         match path.split('/').collect::<Vec<_>>()[..] {
@@ -66,7 +66,7 @@ impl Kind {
         Self::Index,
     ];
 
-    /// Returns the name used in paths and in the storage.
+    /// Returns the directory name of this type of file, in URLs and in the storage.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -86,14 +86,14 @@ impl Kind {
 }
 
 impl Id {
-    /// Parses a name; `None` if it is invalid.
+    /// Parses a file name; `None` if it is not 64 lower-case hexadecimal digits.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let text = str::from_utf8(bytes).ok()?;
         (bytes.len() == 64 && bytes.iter().all(is_digit)).then(|| Self(text.to_owned()))
     }
 
-    /// Returns true if the name is this SHA-256.
+    /// Returns true if the file name is the hexadecimal form of this SHA-256.
     pub(super) fn is_of(&self, digest: &[u8]) -> bool {
         let hex =
             |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16));
@@ -111,35 +111,36 @@ impl fmt::Display for Id {
     }
 }
 
-/// Layout of a repository in the storage. Equal to that of restic's `local` backend, so that the
-/// folder can be opened by its path.
+/// Mapping of repository files to names in the storage. Equal to that of restic's `local` backend,
+/// so that restic can also open the directory directly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     base: Option<Name>,
 }
 
 impl Layout {
-    /// Creates the layout for a repository in this directory; `None` is the root of the storage.
+    /// Creates the mapping for a repository in the directory `base`; `None` is the root of the
+    /// storage.
     pub(super) fn new(base: Option<Name>) -> Self {
         Self { base }
     }
 
-    /// Returns the name of the configuration.
+    /// Returns the storage name of the configuration file.
     pub(super) fn config(&self) -> Result<Name, NameError> {
         self.name(&["config"])
     }
 
-    /// Returns the directory of a kind of files.
+    /// Returns the directory for a type of file.
     pub(super) fn directory(&self, kind: Kind) -> Result<Name, NameError> {
         self.name(&[kind.name()])
     }
 
-    /// Returns a subdirectory of the data directory.
+    /// Returns a subdirectory of the `data` directory.
     pub(super) fn data_folder(&self, folder: &str) -> Result<Name, NameError> {
         self.name(&[Kind::Data.name(), folder])
     }
 
-    /// Returns the name of a file.
+    /// Returns the storage name of a repository file.
     pub(super) fn file(&self, kind: Kind, id: &Id) -> Result<Name, NameError> {
         match kind {
             Kind::Data => self.name(&[kind.name(), id.folder(), &id.0]),
@@ -147,7 +148,7 @@ impl Layout {
         }
     }
 
-    /// Returns the directories of an empty repository.
+    /// Returns the directories that an empty repository has.
     pub(super) fn directories(&self) -> Result<Vec<Name>, NameError> {
         let folders = (0..=u8::MAX).map(|byte| self.data_folder(&format!("{byte:02x}")));
         Kind::ALL

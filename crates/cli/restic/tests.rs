@@ -1,4 +1,4 @@
-//! Requests over both versions of HTTP, against a storage in memory.
+//! Tests of requests over HTTP/1.1 and HTTP/2, against a storage in memory.
 
 use std::{
     pin::Pin,
@@ -29,7 +29,7 @@ use crate::own_names::OwnNames;
 const V2: (HeaderName, &str) = (ACCEPT, "application/vnd.x.restic.rest.v2");
 const MIB: usize = 1 << 20;
 
-/// A server with a storage in memory.
+/// HTTP server with a storage in memory.
 struct Rig {
     memory: Memory,
     server: Arc<Server<Memory>>,
@@ -52,14 +52,15 @@ impl Rig {
         }
     }
 
-    /// Returns the client's end of a served connection.
+    /// Connects to the server over an in-memory stream, and returns the client's end.
     fn connect(&self) -> DuplexStream {
         let (near, far) = tokio::io::duplex(64 << 10);
         tokio::spawn(self.server.clone().serve(far));
         near
     }
 
-    /// Sends a request over HTTP/1.1 and HTTP/2, and returns the answer if both are equal.
+    /// Sends the same request over HTTP/1.1 and HTTP/2, and returns the response. Panics if they
+    /// differ.
     ///
     /// Only for requests that change nothing.
     async fn ask(&self, method: Method, path: &str, headers: &[(HeaderName, &str)]) -> Answer {
@@ -112,7 +113,7 @@ impl Rig {
         .await
     }
 
-    /// Saves a file over HTTP/2.
+    /// Stores a file by a POST request over HTTP/2.
     async fn post(&self, path: &str, bytes: &[u8]) -> StatusCode {
         self.http2(Method::POST, path, &[], Feed::of(bytes))
             .await
@@ -138,7 +139,7 @@ fn request(
         .unwrap()
 }
 
-/// Response as the tests compare it.
+/// Response fields that the tests compare.
 #[derive(Debug, PartialEq)]
 struct Answer {
     status: StatusCode,
@@ -181,7 +182,7 @@ impl Answer {
     }
 }
 
-/// A body sent in pieces, which may break off.
+/// Request body that is sent in pieces. It breaks off at the end if `breaks` is set.
 #[derive(Debug, Default)]
 struct Feed {
     pieces: Vec<Bytes>,

@@ -1,4 +1,4 @@
-//! The configuration file of `serve`.
+//! Configuration file of `serve`.
 
 use std::{
     ops::Range,
@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{cp::Routes, logging::LogFormat};
 
-/// Content of the configuration file; missing keys have their defaults. Every option of `serve` has
-/// a key of the same name.
+/// Content of the configuration file. Every option of `serve` has a key of the same name; missing
+/// keys have their defaults.
 ///
 /// `dist/config.toml` lists all keys with their defaults.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -34,7 +34,7 @@ pub(super) struct Config {
     #[serde(deserialize_with = "routes")]
     pub(super) routes: Routes,
     pub(super) announce: bool,
-    /// Address and port, or `off`.
+    /// Address and port of the Prometheus endpoint, or `off`.
     pub(super) metrics: String,
     pub(super) metrics_any: bool,
     pub(super) log: LogTable,
@@ -42,7 +42,7 @@ pub(super) struct Config {
     pub(super) bench: BenchTable,
 }
 
-/// The table `[log]`: filter and format.
+/// Table `[log]` of the configuration file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct LogTable {
@@ -80,10 +80,10 @@ impl Default for LogTable {
     }
 }
 
-/// Value of `metrics` that disables the endpoint.
+/// Value of the key `metrics` that disables the Prometheus endpoint.
 pub(super) const METRICS_OFF: &str = "off";
 
-/// Maximum size of a configuration file in bytes: many times that of one with all keys.
+/// Maximum size of a configuration file in bytes. A file with all keys has a small part of that.
 const MOST_BYTES: usize = 1 << 20;
 
 impl Config {
@@ -105,7 +105,7 @@ pub(crate) enum ConfigError {
     /// The file cannot be read, or other users can change it.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A key or value is invalid.
+    /// A key is unknown, or a value is invalid.
     #[error("{}, line {line}: {what}", escaped(path.as_os_str().as_encoded_bytes()))]
     Line {
         path: PathBuf,
@@ -129,7 +129,8 @@ impl ConfigError {
     }
 }
 
-/// Returns the error text for a position: `limits.sessions = 0: expected 1 to 4096`.
+/// Returns the error text for a position in the file, such as `limits.sessions = 0: expected 1 to
+/// 4096`.
 fn what(text: &str, span: Range<usize>, message: &str) -> String {
     let message = message.lines().collect::<Vec<_>>().join(", ");
     let before = text.get(..span.start).unwrap_or_default();
@@ -154,7 +155,7 @@ fn what(text: &str, span: Range<usize>, message: &str) -> String {
     format!("{table}{} = {value}: {message}", key.trim())
 }
 
-/// Maximum characters printed of an invalid value.
+/// Maximum number of characters to print of an invalid value.
 const MOST_SHOWN: usize = 60;
 
 fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Routes, D::Error> {

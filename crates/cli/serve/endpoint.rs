@@ -1,4 +1,4 @@
-//! The Prometheus endpoint: a minimal HTTP server for `GET /metrics`.
+//! Prometheus endpoint: a minimal HTTP server for `GET /metrics`.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,20 +13,20 @@ use tokio::{
 use super::exposition::exposition;
 use crate::own_names::OwnNames;
 
-/// Maximum number of concurrent connections; further ones wait until one ends.
+/// Maximum number of concurrent connections. Further ones wait in the backlog.
 const MOST_CONNECTIONS: usize = 4;
 
-/// Timeout of a connection, from accept to end.
+/// Maximum duration of a connection from its accept to its end.
 const CONNECTION_TIME: Duration = Duration::from_secs(2);
 
-/// Maximum size of a request in bytes; those of Prometheus and curl have about 300.
+/// Maximum size of a request in bytes. Requests of Prometheus and curl have about 300.
 const MOST_REQUEST: usize = 4096;
 
 pub(super) async fn open(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// Accepts and answers requests forever.
+/// Accepts connections and answers requests until the future is dropped.
 pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
     let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let names = listener
@@ -99,7 +99,7 @@ async fn answer(
     stream.shutdown().await
 }
 
-/// Reads up to the empty line after the headers, or up to the size limit.
+/// Reads a request up to the empty line after the headers, or up to [`MOST_REQUEST`] bytes.
 async fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
     let mut limited = stream.take(MOST_REQUEST as u64);
@@ -141,7 +141,7 @@ fn wanted(head: &[u8]) -> Requested {
     }
 }
 
-/// Returns the value of the `Host` header, if present.
+/// Returns the value of the `Host` header of a request, if present.
 fn host(head: &[u8]) -> Option<&str> {
     let lines = head
         .split(|byte| *byte == b'\n')

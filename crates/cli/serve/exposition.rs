@@ -1,4 +1,4 @@
-//! The metrics of a daemon as OpenMetrics text for Prometheus.
+//! Metrics of a daemon as OpenMetrics text for Prometheus.
 
 use std::{fmt, fs, sync::OnceLock, time::SystemTime};
 
@@ -10,7 +10,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Records the start time of this process, once.
+/// Records the start time of this process, at the first call only.
 pub(super) fn remember_start() {
     STARTED.get_or_init(|| {
         SystemTime::now()
@@ -21,7 +21,7 @@ pub(super) fn remember_start() {
 
 static STARTED: OnceLock<f64> = OnceLock::new();
 
-/// Returns the current metrics as text.
+/// Returns the current metrics of a daemon as OpenMetrics text.
 pub(super) fn exposition(daemon: &DaemonHandle) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Numbers(daemon.metrics())));

@@ -1,4 +1,4 @@
-//! The limits in the configuration file, each within its bounds.
+//! Limits in the configuration file, with the allowed range of each.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::quantity::{parse_rate, parse_time};
 
-/// The table `[limits]`: every field of [`Limits`], within the bounds listed in docs/MANUAL.md,
-/// section 10.
+/// Table `[limits]`: every field of [`Limits`], within the ranges listed in docs/MANUAL.md, section
+/// 10.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LimitsTable(pub(super) Limits);
 
-/// The table as written; missing keys have their defaults.
+/// Table `[limits]` as written in the file. Missing keys have their defaults.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Written {
@@ -71,11 +71,11 @@ impl<'de> Deserialize<'de> for LimitsTable {
     }
 }
 
-/// The table `[bench]`: every field of [`BenchLimits`].
+/// Table `[bench]`: every field of [`BenchLimits`].
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BenchTable(pub(super) BenchLimits);
 
-/// The table as written.
+/// Table `[bench]` as written in the file. Missing keys have their defaults.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct WrittenBench {
@@ -100,13 +100,13 @@ impl<'de> Deserialize<'de> for BenchTable {
     }
 }
 
-/// A count from `LEAST` to `MOST`.
+/// Count in the configuration file, from `LEAST` to `MOST`.
 struct Count<const LEAST: u32, const MOST: u32>(u32);
 
-/// A duration from `LEAST` to `MOST` milliseconds.
+/// Duration in the configuration file, from `LEAST` to `MOST` milliseconds.
 struct Time<const LEAST: u64, const MOST: u64>(Duration);
 
-/// Maximum rate in bits per second; `None`, written `"0"`, means no limit.
+/// Maximum rate in the configuration file. `"0"` means no limit and becomes `None`.
 struct Rate(Option<nicstripe::BitRate>);
 
 impl<'de, const LEAST: u32, const MOST: u32> Deserialize<'de> for Count<LEAST, MOST> {
@@ -168,7 +168,7 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-/// Formats a duration as [`parse_time`] reads it.
+/// Formats a duration in the form that [`parse_time`] reads.
 fn short(time: Duration) -> String {
     match time.as_millis() {
         0 => "0s".to_owned(),

@@ -1,4 +1,4 @@
-//! Listen addresses: parsing and printing.
+//! Parsing and printing of listen addresses.
 
 use std::{
     io,
@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use crate::{cp::parse_port, failure::Failure};
 
-/// An address to listen on, with its interface name if it has one; port 0 stands for `--port`.
+/// Listen address, with an interface name if it is an IPv6 address with a zone. Port 0 stands for
+/// the port of `--port`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen {
@@ -19,7 +20,7 @@ pub(crate) struct Listen {
 }
 
 impl Listen {
-    /// Resolves the interface name to its index.
+    /// Returns the socket address, with the interface name resolved to its index.
     pub(super) fn resolve(&self) -> Result<SocketAddr, Failure> {
         let (SocketAddr::V6(mut address), Some(zone)) = (self.address, &self.zone) else {
             return Ok(self.address);
@@ -77,7 +78,8 @@ pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
     }
 }
 
-/// Returns one line per interface or address; IPv4 and IPv6 share a line.
+/// Returns one line per interface or address that the daemon listens on. IPv4 and IPv6 share a
+/// line.
 pub(super) fn listening(listens: &[ListenAddress]) -> Vec<String> {
     let mut lines = Vec::new();
     for ListenAddress { interface, address } in listens {

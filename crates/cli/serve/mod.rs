@@ -126,14 +126,14 @@ pub(crate) struct Serve {
     log_format: Option<LogFormat>,
 }
 
-/// Content served instead of a local directory.
+/// Subcommand of `serve`, which serves something else than a local directory.
 #[derive(Debug, Subcommand)]
 enum Instead {
     Restic(Box<Restic>),
 }
 
 impl Serve {
-    /// Serves until a signal ends it.
+    /// Serves the directory until a signal ends the daemon.
     pub(crate) fn run(mut self, terminal: &Terminal) -> Result<(), Failure> {
         if let Some(Instead::Restic(restic)) = self.instead.take() {
             return restic.run(terminal);
@@ -174,7 +174,7 @@ impl Serve {
     }
 }
 
-/// Checks the settings without listening and without creating anything.
+/// Checks the settings without listening on a port and without creating a file.
 fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Failure> {
     settings.log_filter.parse()?;
     root::find(&settings.root, home)?;
@@ -187,7 +187,7 @@ fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Fa
     Ok(())
 }
 
-/// Daemon and sockets after the start.
+/// Daemon that listens, with the socket of its Prometheus endpoint.
 struct Started {
     daemon: Daemon,
     metrics: Option<TcpListener>,
@@ -262,7 +262,7 @@ async fn start(
     Ok(Started { daemon, metrics })
 }
 
-/// A running daemon with the objects that serve it.
+/// State of a running daemon that signals use: its settings, log filter and handle.
 struct Service<'a> {
     args: &'a Serve,
     home: &'a Home,
@@ -273,7 +273,7 @@ struct Service<'a> {
 }
 
 impl Service<'_> {
-    /// Serves until the daemon or a signal ends it.
+    /// Serves until the daemon fails or a signal ends it.
     async fn serve(mut self, started: Started, mut signals: Signals) -> Result<(), Failure> {
         let mut manager = ServiceManager::find();
         let endpoint = started
@@ -301,7 +301,7 @@ impl Service<'_> {
         Err(Failure::Stopped(stop))
     }
 
-    /// Handles a signal; returns the stop signal if the daemon must end.
+    /// Handles a signal. Returns it if the daemon must end.
     fn obey(&mut self, told: Signalled, manager: &mut ServiceManager) -> Option<Stop> {
         match told {
             Signalled::Stop(stop) => return Some(stop),
@@ -323,7 +323,7 @@ impl Service<'_> {
         None
     }
 
-    /// Reloads the configuration and applies the settings that can change at run time.
+    /// Reads the configuration file again, and applies the settings that can change at run time.
     fn reload(&mut self) -> Result<(), Failure> {
         let new = Settings::load(self.args, self.home)?;
         self.log.set(&new.log_filter)?;
@@ -340,7 +340,7 @@ impl Service<'_> {
     }
 }
 
-/// Waits for the daemon's end; another stop signal ends the process at once.
+/// Waits until the daemon has ended. A further stop signal ends the process immediately.
 async fn end(
     mut running: std::pin::Pin<&mut impl Future<Output = Result<(), nicstripe::Error>>>,
     signals: &mut Signals,
@@ -356,7 +356,7 @@ async fn end(
     }
 }
 
-/// Prints the rights of each peer, limited by this command's own restrictions.
+/// Prints the rights of each peer, limited by the access that `serve` allows to any peer.
 fn introduce_peers(peers: &Peers, access: Access, is_unwritable: bool, terminal: &Terminal) {
     for peer in peers.iter() {
         let most = if is_unwritable && peer.options.root.is_none() {

@@ -1,4 +1,4 @@
-//! The directory served by `serve`.
+//! Root directory of the daemon.
 
 use std::{
     fs, io,
@@ -10,8 +10,8 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::failure::Failure;
 
-/// Resolves the root directory: this user can read it, and it does not contain the folders with
-/// keys.
+/// Returns the canonical path of the directory to serve. Checks that this user can read it, and
+/// that it contains neither the private key nor the peers file.
 pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, Failure> {
     let failed = |source| Failure::Root {
         path: root.to_owned(),
@@ -28,7 +28,7 @@ pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Returns the error that prevents writing into a directory, if any.
+/// Returns the error that a write to the directory would have; `None` if writing is possible.
 pub(super) fn write_error(root: &Path) -> Option<io::Error> {
     may(root, Access::WRITE_OK).err()
 }

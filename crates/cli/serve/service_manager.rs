@@ -1,4 +1,4 @@
-//! Notifications to the service manager (sd_notify(3)), if any.
+//! Notifications to systemd or another service manager (sd_notify(3)).
 
 use std::{env, time::Duration};
 
@@ -6,16 +6,16 @@ use nicstripe::Metrics;
 use sd_notify::NotifyState;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// Connection to the service manager that started this process, if any.
+/// Notification socket of the service manager, if one started this process.
 #[derive(Debug)]
 pub(super) struct ServiceManager {
     beat: Option<tokio::time::Interval>,
-    /// True if the service manager has enabled its watchdog.
+    /// True if the service manager expects watchdog pings.
     watches: bool,
     status: String,
 }
 
-/// Maximum interval between status reports.
+/// Maximum interval between status lines to the service manager.
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 
 impl ServiceManager {
@@ -39,14 +39,15 @@ impl ServiceManager {
         }
     }
 
-    /// Reports that the daemon is ready.
+    /// Reports that the daemon is ready, with its status line.
     pub(super) fn ready(&mut self, metrics: &Metrics) {
         self.status = status_line(metrics);
         let status = self.status.clone();
         self.tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
-    /// Reports that a reload starts; [`ServiceManager::ready`] reports its end.
+    /// Reports that the daemon reloads its configuration. [`ServiceManager::ready`] reports the end
+    /// of that.
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.tell(&[NotifyState::Reloading, now]),
@@ -56,7 +57,7 @@ impl ServiceManager {
         }
     }
 
-    /// Reports that the daemon ends within this time.
+    /// Reports that the daemon is shutting down, and asks for `within` and a margin to do so.
     pub(super) fn stopping(&self, within: Duration) {
         let micros = (within + STOP_MARGIN)
             .as_micros()
@@ -69,7 +70,8 @@ impl ServiceManager {
         ]);
     }
 
-    /// Waits until the next report is due; forever without a service manager. Cancel safe.
+    /// Waits until the next watchdog ping or status line is due; forever without a service manager.
+    /// Cancel safe.
     pub(super) async fn pause(&mut self) {
         match &mut self.beat {
             Some(beat) => drop(beat.tick().await),
@@ -77,10 +79,10 @@ impl ServiceManager {
         }
     }
 
-    /// Sends the watchdog ping and the status.
+    /// Sends a watchdog ping and the status line.
     ///
-    /// Pings only after a task has run on the runtime's own threads, since the caller may be on
-    /// another one.
+    /// The ping requires that a task runs on a worker thread of the runtime, since the caller may
+    /// run on another thread.
     pub(super) async fn report(&mut self, metrics: &Metrics) {
         if tokio::spawn(async {}).await.is_ok() && self.watches {
             self.tell(&[NotifyState::Watchdog]);
@@ -101,7 +103,7 @@ impl ServiceManager {
     }
 }
 
-/// Returns the daemon's activity in one line.
+/// Returns the sessions and transfers of the daemon as one line.
 pub(super) fn status_line(metrics: &Metrics) -> String {
     let done: u64 = metrics
         .transfers_ended
@@ -120,5 +122,5 @@ pub(super) fn status_line(metrics: &Metrics) -> String {
     )
 }
 
-/// Time for the shutdown besides that of the sessions.
+/// Time that the shutdown may take in addition to that of the sessions.
 const STOP_MARGIN: Duration = Duration::from_secs(5);

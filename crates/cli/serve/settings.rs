@@ -1,4 +1,5 @@
-//! Settings of `serve`: the command line, then the configuration file, then the defaults.
+//! Settings of `serve`. The command line takes precedence over the configuration file, and that
+//! over the defaults.
 
 use std::{
     env,
@@ -22,16 +23,16 @@ use crate::{
     logging::{LOG_VARIABLE, LogFilter, LogFormat},
 };
 
-/// Complete settings of `serve`.
+/// Settings of `serve`, complete and valid.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Settings {
-    /// Configuration file, if one was read.
+    /// Path of the configuration file, if one was read.
     pub(super) file: Option<PathBuf>,
     pub(super) root: PathBuf,
     pub(super) listen: Vec<Listen>,
     pub(super) interface: Vec<String>,
     pub(super) port: u16,
-    /// Upper limit of any peer's access.
+    /// Access that no peer can exceed, whatever its rights.
     pub(super) access: Access,
     pub(super) routes: Routes,
     pub(super) announce: bool,
@@ -43,8 +44,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Merges the command line with the configuration file that it names, or with `config.toml` in
-    /// this machine's configuration.
+    /// Merges the command line with the configuration file: that of `--config`, otherwise
+    /// `config.toml` in the configuration directory if it exists.
     pub(super) fn load(args: &Serve, home: &Home) -> Result<Self, Failure> {
         let file = args
             .config
@@ -97,7 +98,7 @@ impl Settings {
         })
     }
 
-    /// Returns the path of the file for messages, or a text if there is none.
+    /// Returns the path of the configuration file for messages, or a text if none was read.
     pub(super) fn shown_file(&self) -> String {
         let shown = |path: &Path| nicstripe::escaped(path.as_os_str().as_encoded_bytes());
         self.file
@@ -105,7 +106,7 @@ impl Settings {
             .map_or_else(|| "no configuration file".to_owned(), shown)
     }
 
-    /// Returns the names of changed settings that require a restart.
+    /// Returns the names of settings that differ in `new` and that only a restart can change.
     pub(super) fn fixed_that_differ(&self, new: &Self) -> Vec<&'static str> {
         let (old, limits) = (&self.limits, &new.limits);
         let differs = [
@@ -152,8 +153,8 @@ fn access(read_only: bool, append_only: bool) -> Result<Access, Failure> {
     }
 }
 
-/// Parses the address of the metrics endpoint. The endpoint has no authentication, so that an
-/// address reachable by other machines requires `any`.
+/// Parses the address of the Prometheus endpoint. The endpoint has no authentication, so that an
+/// address other machines can reach requires `any`.
 fn metrics_address(text: &str, any: bool) -> Result<Option<SocketAddr>, Failure> {
     if text == METRICS_OFF {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! `nicstripe dial`: one connection, on standard input and output.
+//! `nicstripe dial`: one connection to a TCP service of the peer, on standard input and output.
 
 use std::io;
 
@@ -32,7 +32,7 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// Connects and copies bytes until both directions have ended.
+    /// Connects to the service, and copies bytes until both directions have ended.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let keeper = self.connect.keeper()?;

@@ -1,4 +1,4 @@
-//! `nicstripe forward`: local ports that lead to services of the peer.
+//! `nicstripe forward`: local ports that are forwarded to TCP services of the peer.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -37,7 +37,7 @@ pub(crate) struct Forward {
     connect: ConnectArgs,
 }
 
-/// A local port and its target at the peer.
+/// Local address and port, and the service at the peer that they are forwarded to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Spec {
     bind: IpAddr,
@@ -78,7 +78,7 @@ impl FromStr for Spec {
     }
 }
 
-/// Splits at colons outside brackets.
+/// Splits a text at the colons that are not within brackets.
 fn split(text: &str) -> Vec<&str> {
     let mut depth = 0_i32;
     let is_between = |c: char| {
@@ -89,7 +89,7 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 impl Forward {
-    /// Listens and forwards connections until a signal ends it.
+    /// Listens on the local ports, and forwards connections until a signal ends the command.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let keeper = self.connect.keeper()?;
@@ -139,7 +139,7 @@ fn listen(spec: &Spec) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Accepts connections, one task each; dropping this future ends them.
+/// Accepts connections and forwards each in a task. Dropping the future ends them all.
 async fn serve(listener: TcpListener, client: Client, target: DialTarget, terminal: Terminal) {
     let mut connections = JoinSet::new();
     loop {
@@ -174,11 +174,11 @@ async fn carry(tcp: TcpStream, client: Client, target: DialTarget, terminal: Ter
     }
 }
 
-/// Backlog of the listener: as many connections as a session carries. With the default of 128 the
-/// kernel resets connections of a larger burst on a busy machine.
+/// Backlog of the listener, equal to the maximum connections of a session. With the default of 128
+/// the kernel resets connections of a larger burst on a busy machine.
 const BACKLOG: u32 = 4096;
 
-/// Pause after a failed accept.
+/// Pause after a failed accept, such as for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `nicstripe dial` and `nicstripe forward`: TCP services of the peer over all cables.
+//! `nicstripe dial` and `nicstripe forward`: access to TCP services of the peer over all links.
 
 mod dial;
 mod forward;

@@ -1,9 +1,9 @@
-//! Unbuffered standard input and output.
+//! Unbuffered standard input and output for an async task.
 //!
-//! The task itself reads and writes a pipe, which is what ssh gives its ProxyCommand. A thread in
-//! between would wake, and be woken, for each block; with two processors for everything that made a
-//! git clone a fifth slower. Other kinds of file get a thread, because the system does not say if
-//! they would block.
+//! The task reads and writes pipes directly, and ssh gives its ProxyCommand pipes. A thread in
+//! between would wake, and be woken, for each block; on a machine with two CPUs that made a git
+//! clone a fifth slower. Other types of file are read and written by a thread, because the kernel
+//! does not report if they would block.
 
 use std::{
     fs::{File, OpenOptions},
@@ -28,9 +28,9 @@ use tokio::{
 };
 
 pub(super) enum Input {
-    /// Read by the task.
+    /// Standard input is a pipe, which the task reads.
     Pipe(pipe::Receiver),
-    /// Read by a thread.
+    /// Standard input is another file, which a thread reads.
     Thread(mpsc::Receiver<io::Result<Vec<u8>>>),
 }
 
@@ -42,7 +42,8 @@ impl Input {
         }
     }
 
-    /// Reads at most [`BLOCK`] bytes into `bytes`, which must have that size; 0 at the end.
+    /// Reads up to [`BLOCK`] bytes into `bytes`, which must have that size. Returns 0 at the end of
+    /// the input.
     pub(super) async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Pipe(pipe) => pipe.read(bytes).await,
@@ -56,9 +57,9 @@ impl Input {
 }
 
 pub(super) enum Output {
-    /// Written by the task.
+    /// Standard output is a pipe, which the task writes.
     Pipe(pipe::Sender),
-    /// Written by a thread, which reports its result at the end.
+    /// Standard output is another file, which a thread writes. It reports its result at the end.
     Thread {
         blocks: mpsc::Sender<Vec<u8>>,
         written: oneshot::Receiver<io::Result<()>>,
@@ -87,7 +88,7 @@ impl Output {
         }
     }
 
-    /// Flushes and closes the output, since its reader may wait for the end.
+    /// Flushes and closes standard output, since its reader may wait for the end.
     pub(super) async fn finish(self) -> io::Result<()> {
         match self {
             Self::Pipe(pipe) => {
@@ -103,11 +104,11 @@ impl Output {
     }
 }
 
-/// Reopens a pipe as non-blocking and enlarges its buffer. `None` if it is not a pipe, or may not
-/// be opened.
+/// Reopens a pipe as non-blocking and enlarges its buffer. `None` if the file is no pipe, or may
+/// not be opened.
 ///
-/// A new open file description is needed because the flag would affect other processes that share
-/// the old one.
+/// The pipe needs a new open file description, because the non-blocking flag would affect other
+/// processes that share the old one.
 fn reopened(stream: impl AsFd, options: &mut OpenOptions) -> Option<File> {
     let stream = unbuffered(stream).ok()?;
     if !stream.metadata().ok()?.file_type().is_fifo() {
@@ -180,17 +181,17 @@ fn write_by_thread() -> io::Result<Output> {
     })
 }
 
-/// Returns a standard stream without the buffers and locks of the standard library.
+/// Duplicates a standard stream, to bypass the buffer and lock of the standard library.
 fn unbuffered(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
-/// Bytes per read or write.
+/// Maximum bytes of one read or write.
 pub(super) const BLOCK: usize = 64 << 10;
 
-/// Blocks queued for either thread.
+/// Maximum number of blocks queued to or from a thread.
 const BLOCKS: usize = 4;
 
-/// Size of a pipe's buffer in bytes: four times Linux's default (pipe(7)), so that its two ends
-/// wake each other less often.
+/// Buffer size of a pipe in bytes: four times Linux's default (pipe(7)), so that its reader and
+/// writer wake each other less often.
 const PIPE: usize = 256 << 10;
