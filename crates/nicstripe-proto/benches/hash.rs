@@ -1,6 +1,8 @@
-//! Cost of hashing, the hash tree and the journal: `cargo bench -p nicstripe-proto --bench hash`.
+//! CPU cost of chunk hashing, the hash tree and the journal: `cargo bench -p nicstripe-proto
+//! --bench hash`.
 //!
-//! One chunk is hashed repeatedly, so it is in a cache, like a chunk that has just arrived.
+//! One chunk is hashed repeatedly, so it is in a CPU cache, like a chunk that has just been
+//! received.
 #![forbid(unsafe_code)]
 
 mod timing;
@@ -65,7 +67,7 @@ fn main() {
     );
 }
 
-/// Hashes the chunks of a file, and returns GB/s.
+/// Measures the hashing of a file's chunks, and returns GB/s.
 fn hash(chunk_size: ChunkSize) -> f64 {
     let bytes = vec![0x5a; usize::try_from(chunk_size.bytes()).unwrap_or(0)];
     // One chunk more than are hashed, so that none is a whole file.
@@ -80,7 +82,7 @@ fn hash(chunk_size: ChunkSize) -> f64 {
     1.0 / stopwatch.nanoseconds()
 }
 
-/// Orders in which chunks arrive.
+/// Returns names and sequences of arrival orders of chunks.
 fn orders() -> [(&'static str, Vec<u64>); 3] {
     let four_paths = (0..CHUNKS / 128).flat_map(|round| {
         (0..32).flat_map(move |step| (0..4).map(move |path| round * 128 + path * 32 + step))
@@ -152,19 +154,21 @@ fn lay_out() -> Stopwatch {
     stopwatch
 }
 
-/// These bytes take about 0.1 s.
+/// Number of bytes per hash measurement; they take about 0.1 s.
 const HASHED_BYTES: u64 = 256 << 20;
 
-/// Chunks of a file of 16 GiB.
+/// Number of chunks of the simulated file, which has 16 GiB.
 const CHUNKS: u64 = 1 << 16;
 const GRID: Grid = Grid::new(CHUNKS * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT);
 const ID: JournalId = JournalId([3; 16]);
 
-/// Both ends hash; 1.05 s/GB is the budget of a copy (picked by eye).
+/// Threshold for hashing in GB/s. Both ends hash; 1.05 s/GB is the CPU budget of a copy (picked by
+/// eye).
 const HASH_BAR: &str = "≥ 5: 0.4 of 1.05 CPU s/GB of both ends";
 
-/// 256 KiB at 10 Gbit/s take 210 µs (picked by eye).
+/// Threshold per chunk in nanoseconds: 256 KiB at 10 Gbit/s take 210 µs (picked by eye).
 const BAR: &str = "≤ 2100: 1 % of a core at 10 Gbit/s";
 
-/// A file of 1 TiB has 4.2 million chunks (picked by eye).
+/// Threshold per chunk of a journal replay in nanoseconds: a file of 1 TiB has 4.2 million chunks
+/// (picked by eye).
 const REPLAY_BAR: &str = "≤ 238: 1 s for a file of 1 TiB";

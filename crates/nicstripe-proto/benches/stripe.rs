@@ -1,7 +1,8 @@
-//! Cost of the striper's decisions: `cargo bench -p nicstripe-proto --bench stripe`.
+//! CPU cost of the striper's decisions: `cargo bench -p nicstripe-proto --bench stripe`.
 //!
-//! Chunks of 256 KiB, full assignments of 32, each path with one in flight. A gigabit link needs
-//! 477 chunks a second, one of 10 Gbit/s 4768: 1 % of a core is 21 µs or 2.1 µs per chunk.
+//! Chunks have 256 KiB, and each path has one full assignment of 32 chunks in flight. A gigabit
+//! link needs 477 chunks per second, one of 10 Gbit/s 4768: 1 % of a core is 21 µs or 2.1 µs per
+//! chunk.
 #![forbid(unsafe_code)]
 
 mod timing;
@@ -79,7 +80,8 @@ struct Steady {
     acknowledge_single: Stopwatch,
 }
 
-/// Gives each path one assignment, then acknowledges it and assigns the next, round by round.
+/// Measures steady transfers: each round acknowledges the assignment of every path and assigns the
+/// next.
 fn steady(paths: u16) -> Steady {
     let now = now();
     let (mut striper, mut carried) = full(paths, ROUNDS, now);
@@ -112,7 +114,7 @@ fn steady(paths: u16) -> Steady {
     steady
 }
 
-/// Lets the idle path hedge at the end of a transfer.
+/// Measures hedges by the only idle path at the end of a transfer.
 fn hedges(paths: u16, later: Duration) -> Stopwatch {
     let mut stopwatch = Stopwatch::default();
     let begun = now();
@@ -134,7 +136,7 @@ fn hedges(paths: u16, later: Duration) -> Stopwatch {
     stopwatch
 }
 
-/// Queries the time at which the idle path may hedge.
+/// Measures queries of the time at which the only idle path may hedge.
 fn hedge_times(paths: u16) -> Stopwatch {
     let mut stopwatch = Stopwatch::default();
     let (mut striper, carried) = full(paths, 0, now());
@@ -147,8 +149,8 @@ fn hedge_times(paths: u16) -> Stopwatch {
     stopwatch
 }
 
-/// Returns a striper with one assignment per path and `rounds` more in its queue, and the
-/// assignments.
+/// Creates a striper in which each path has one assignment in flight and `rounds` more are queued.
+/// Returns it with the assignments.
 fn full(paths: u16, rounds: u64, now: Instant) -> (Striper, Vec<ChunkRange>) {
     let mut chunks = ChunkSet::new();
     chunks.insert(ChunkRange::new(
@@ -162,8 +164,8 @@ fn full(paths: u16, rounds: u64, now: Instant) -> (Striper, Vec<ChunkRange>) {
     (striper, carried)
 }
 
-/// Path 0 is slow, so that a hedge is useful only for a late chunk; the others are gigabit links
-/// with a full assignment.
+/// Returns the load of a path. Path 0 is idle and slow, so that it hedges only late chunks; the
+/// others are gigabit links with a full assignment in flight.
 fn load(path: PathId) -> PathLoad {
     let (in_flight, rate) = if path.0 == 0 {
         (0, BitRate::from_mbit(1))
@@ -177,7 +179,7 @@ fn load(path: PathId) -> PathLoad {
     }
 }
 
-/// The greatest of the times is the least of the rates.
+/// Reverses ascending times, because the maximum time gives the minimum rate.
 fn reversed<const N: usize>(mut values: [f64; N]) -> [f64; N] {
     values.reverse();
     values
@@ -185,19 +187,21 @@ fn reversed<const N: usize>(mut values: [f64; N]) -> [f64; N] {
 
 const CHUNK_BYTES: u64 = 256 * 1024;
 
-/// Rounds of a transfer: with 64 paths 2 GiB per path.
+/// Number of rounds in a transfer: 2 GiB per path.
 const ROUNDS: u64 = 256;
 
-/// Ends of a transfer, and hedges at each: at most one assignment, which another path carries.
+/// Number of simulated ends of a transfer, with hedges for the chunks of one assignment each.
 const ENDS: u64 = 64;
 const HEDGES: u64 = LARGEST_ASSIGNMENT;
 
-/// With the first every chunk is late, with the second none.
+/// Age of the chunks in flight at which all are late, and at which none is.
 const LATE: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(1);
 
-/// A chunk takes 210 µs at 10 Gbit/s, so this is a thousandth (picked by eye).
+/// Threshold per chunk in nanoseconds: a thousandth of the 210 µs that a chunk takes at 10 Gbit/s
+/// (picked by eye).
 const BAR: &str = "≤ 210: 0.1 % of a core at 10 Gbit/s";
 
-/// A hundredth of the 2.1 ms that a chunk takes at 1 Gbit/s (picked by eye).
+/// Threshold per hedge in nanoseconds: a hundredth of the 2.1 ms that a chunk takes at 1 Gbit/s
+/// (picked by eye).
 const HEDGE_BAR: &str = "≤ 21000: 1 % of a chunk at 1 Gbit/s";

@@ -17,15 +17,15 @@ pub(crate) fn is_wanted() -> bool {
     wanted
 }
 
-/// Returns the current time, as input for the core.
+/// Returns the current time, for functions that take it as an argument.
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Sums up the time of many short operations of one kind.
+/// Accumulated time of many short operations of one kind.
 ///
-/// Each measurement includes two reads of the clock, some 50 ns, so shorter operations need
-/// batches.
+/// Each measurement includes two reads of the clock, about 50 ns, so shorter operations must be
+/// measured in batches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stopwatch {
     total: Duration,
@@ -33,7 +33,7 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Times a closure that counts as `count` operations.
+    /// Measures a closure that performs `count` operations.
     pub(crate) fn time<T>(&mut self, count: u64, run: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = run();
@@ -47,7 +47,8 @@ impl Stopwatch {
     }
 }
 
-/// Measures repeatedly after one warm-up, and returns the values in ascending order.
+/// Calls `measure` once as a warm-up and then [`SAMPLES`] times, and returns the values in
+/// ascending order.
 pub(crate) fn sample(mut measure: impl FnMut() -> f64) -> [f64; SAMPLES] {
     measure();
     let mut values = [0.0; SAMPLES];
@@ -56,7 +57,7 @@ pub(crate) fn sample(mut measure: impl FnMut() -> f64) -> [f64; SAMPLES] {
     values
 }
 
-/// Prints the head of the table that [`print`] fills.
+/// Prints the heading of the table whose rows [`print`] prints.
 pub(crate) fn print_head() {
     println!("\nMedian (least–greatest) of {SAMPLES}.\n");
     println!(
@@ -72,7 +73,8 @@ pub(crate) fn print_head() {
     );
 }
 
-/// Prints a line: value, unit, spread, bar.
+/// Prints a table row with median, minimum and maximum of the ascending `values`, their unit and
+/// the threshold.
 pub(crate) fn print(what: &str, values: [f64; SAMPLES], unit: &str, bar: &str) {
     let decimals = if values[SAMPLES / 2] < 100.0 { 2 } else { 0 };
     let value = format!(

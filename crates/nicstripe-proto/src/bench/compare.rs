@@ -5,35 +5,35 @@ use crate::{
     units::BitRate,
 };
 
-/// Result of a comparison.
+/// Conclusion of a comparison with earlier results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// The difference may be noise.
+    /// No difference beyond noise.
     Same,
-    /// Faster beyond noise.
+    /// Faster than before, beyond noise.
     Better,
-    /// Slower beyond noise.
+    /// Slower than before, beyond noise.
     Regression,
 }
 
-/// Difference between repeats of a rate and earlier ones.
+/// Difference between new and earlier repeats of a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Change of the median, in percent of the earlier one; negative if slower.
+    /// Change of the median in percent of the earlier median; negative if slower.
     pub percent: f64,
-    /// Noise, in percent of the earlier median.
+    /// Noise in percent of the earlier median, at least [`LEAST_NOISE_PERCENT`].
     pub noise_percent: f64,
-    /// The conclusion.
+    /// Conclusion from change and noise.
     pub verdict: Verdict,
 }
 
-/// Compares repeats of a rate with earlier ones. Returns `None` if either has none, or if the
-/// earlier median is 0.
+/// Compares new repeats of a rate with earlier ones. Returns `None` if either list is empty, or if
+/// the earlier median is 0.
 ///
 /// A difference is significant if the medians differ by more than the noise and the ranges do not
-/// overlap. The noise is [`LEAST_NOISE_PERCENT`], or three times the greater median absolute
-/// deviation if that is more. Simulated with 6 repeats each: noise of 1 % is never taken for a
-/// regression, and a drop of a tenth always is (tests below).
+/// overlap. The noise is [`LEAST_NOISE_PERCENT`] or three times the larger median absolute
+/// deviation, whichever is larger. Simulated with 6 repeats each: noise of 1 % is never reported as
+/// a regression, and a drop of 10 % always is (tests below).
 pub fn compare(now: &[BitRate], earlier: &[BitRate]) -> Option<Change> {
     let (values, before) = (as_values(now), as_values(earlier));
     let base = median(&before).filter(|base| *base > 0.0)?;
@@ -54,7 +54,7 @@ pub fn compare(now: &[BitRate], earlier: &[BitRate]) -> Option<Change> {
     })
 }
 
-/// Smallest noise, even if the repeats agree: the machine's earlier load affects a run.
+/// Minimum noise in percent, even if the repeats agree: earlier load on the machine affects a run.
 pub const LEAST_NOISE_PERCENT: f64 = 3.0;
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(compare(&mbit(&[1]), &mbit(&[0])), None);
     }
 
-    /// Repeats of a rate with 1 % of normal noise, as many as the rule requires.
+    /// Simulates repeats of a rate with normal noise of 1 %, as many as the default rule requires.
     fn repeats(rng: &mut Rng, mbit: f64) -> Vec<BitRate> {
         let rule = RepeatRule::default();
         let mut found = Vec::new();

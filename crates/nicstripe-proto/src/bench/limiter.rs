@@ -1,4 +1,4 @@
-//! Limiting factor of one link, or of all links together.
+//! Diagnosis of the limiting factor of one link, or of all links together.
 
 use std::time::Duration;
 
@@ -7,50 +7,52 @@ use crate::{
     units::BitRate,
 };
 
-/// Limiting factor.
+/// Factor that limits the goodput of a link or of all links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Limiter {
-    /// The cable is fully used: the ideal case.
+    /// Capacity of the cable: the ideal case.
     Cable,
-    /// The sending program has nothing to send.
+    /// Sending program: it has too little data to send.
     Sender,
-    /// The receiving program does not read fast enough.
+    /// Receiving program: it reads too slowly.
     Receiver,
-    /// The receiver's socket buffer is too small.
+    /// Size of the receiver's socket buffer.
     ReceiveBuffer,
-    /// The sender's socket buffer is too small.
+    /// Size of the sender's socket buffer.
     SendBuffer,
-    /// A processor core, or the quota of a control group.
+    /// CPU core without idle time, or CPU quota of a cgroup.
     Cpu,
     /// Packet loss.
     Loss,
-    /// A resource that links share: a bus, a switch.
+    /// Resource that several links share, such as a bus or a switch.
     Shared,
-    /// The round trip: the window that the systems allow is below bandwidth × delay.
+    /// TCP window: the socket buffers are smaller than the bandwidth-delay product.
     Window,
-    /// None of these.
+    /// Unknown factor: no diagnosis applies.
     Unknown,
 }
 
-/// One end of a flow.
+/// Role of a machine in a flow of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// The sender.
+    /// Machine that sends the data.
     Sender,
-    /// The receiver.
+    /// Machine that receives the data.
     Receiver,
 }
 
-/// Processor load of one machine in a window. Shares are 0 to 1 of the window's length.
+/// CPU load of one machine during a measurement window. Shares of time are from 0 to 1; `None`
+/// means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Processor {
-    /// Load of the busiest core.
+    /// Share of time in which the busiest core was not idle.
     pub worst_core: Option<f64>,
-    /// Number of cores that the bench process keeps busy.
+    /// Average number of cores that the bench process kept busy.
     pub process_cores: Option<f64>,
-    /// Share of time that a control group's quota throttles the process, summed over its threads.
+    /// Share of time in which the CPU quota of a cgroup throttled the process, summed over its
+    /// threads.
     pub throttled: Option<f64>,
-    /// That quota, in cores.
+    /// CPU quota of the cgroup in cores.
     pub quota_cores: Option<f64>,
 }
 
@@ -65,74 +67,78 @@ impl Processor {
             || uses_it_up
     }
 
-    /// Returns true if a core has no idle time.
+    /// Returns true if the busiest core was busy for at least 90 % of the time.
     fn has_full_core(&self) -> bool {
         self.worst_core.is_some_and(|busy| busy >= FULL_CORE)
     }
 
-    /// Returns true if the bench process itself fills a core. Other processes do not slow it if the
-    /// scheduler is fair.
+    /// Returns true if a core is full and the bench process itself uses at least 0.7 cores. Other
+    /// processes do not slow it if the scheduler is fair.
     fn is_full_of_us(&self) -> bool {
         self.has_full_core() && self.process_cores.is_some_and(|cores| cores >= OWN_CORE)
     }
 }
 
-/// Socket buffer as reported by `getsockopt`. Linux doubles the requested size, and uses half of it
+/// Socket buffer as reported by `getsockopt`. Linux doubles the requested size and uses half of it
 /// for bookkeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Size in bytes.
+    /// Size in bytes, including the half for bookkeeping.
     pub bytes: u64,
-    /// True if the size was requested; otherwise the kernel's current choice.
+    /// True if the size was requested, false if the kernel chose it.
     pub is_fixed: bool,
 }
 
-/// Measurements of a link in a window. `None` means unknown and proves nothing.
+/// Measurements of a link in one window, from which [`of_link`] finds the limiting factor. `None`
+/// means unknown, and supports no conclusion.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
-    /// Measured goodput.
+    /// Measured goodput of the link.
     pub goodput: BitRate,
     /// Theoretical maximum of the goodput.
     pub theory: Option<BitRate>,
-    /// Goodput when loaded alone, if other links were loaded as well.
+    /// Goodput when only this link was loaded; `None` if unknown, or if no other link is loaded in
+    /// this window.
     pub alone: Option<BitRate>,
-    /// Share of the window in which the sender had data to send.
+    /// Share of the window in which the sender had data to send, from 0 to 1 (`tcpi_busy_time`).
     pub busy: Option<f64>,
-    /// Share of the busy time in which the receiver's window limited the sender.
+    /// Share of the busy time in which the receiver's window limited the sender, from 0 to 1
+    /// (`tcpi_rwnd_limited`).
     pub rwnd_limited: Option<f64>,
-    /// Share of the busy time in which the send buffer limited the sender.
+    /// Share of the busy time in which the send buffer limited the sender, from 0 to 1
+    /// (`tcpi_sndbuf_limited`).
     pub sndbuf_limited: Option<f64>,
-    /// Retransmitted bytes as a share of the bytes sent.
+    /// Retransmitted bytes as a share of the sent bytes, from 0 to 1.
     pub loss: Option<f64>,
-    /// Like `loss`, when loaded alone.
+    /// Retransmitted share, from 0 to 1, when no other link was loaded.
     pub loss_alone: Option<f64>,
-    /// Shortest round trip without load.
+    /// Minimum RTT without load.
     pub round_trip: Option<Duration>,
-    /// Mean round trip under load.
+    /// Mean RTT under load.
     pub loaded_round_trip: Option<Duration>,
-    /// Processors of the sending machine.
+    /// CPU load of the sending machine.
     pub sender: Processor,
-    /// Processors of the receiving machine.
+    /// CPU load of the receiving machine.
     pub receiver: Processor,
-    /// The sender's buffer.
+    /// Send buffer of the sender's socket.
     pub send_buffer: Option<Buffer>,
-    /// The receiver's buffer.
+    /// Receive buffer of the receiver's socket.
     pub receive_buffer: Option<Buffer>,
 }
 
-/// Result for a link.
+/// Diagnosis of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The limiting factor.
+    /// Factor that limits the link.
     pub limiter: Limiter,
-    /// The end at fault, for [`Limiter::Cpu`].
+    /// Machine with the busy CPU; only for [`Limiter::Cpu`].
     pub at: Option<End>,
-    /// True if a quota is the cause, for [`Limiter::Cpu`].
+    /// True if a CPU quota is the cause; only for [`Limiter::Cpu`].
     pub by_quota: bool,
 }
 
 impl Finding {
-    /// Returns a finding without an end.
+    /// Creates a finding that names no machine.
     pub const fn of(limiter: Limiter) -> Finding {
         Finding {
             limiter,
@@ -160,21 +166,21 @@ impl Finding {
 ///    first, since at full rate a core may be busy and a window closed for a while. Loss is
 ///    reported anyway: one packet in a thousand costs TCP only 1 %, but shows a bad cable. Loss
 ///    that occurs only under load on other links is not the cable's.
-/// 2. A quota that throttles: a stopped process looks like a slow program, at either end.
+/// 2. A CPU quota that throttles: a stopped process looks like a slow program, at either end.
 /// 3. A send buffer below the kernel's initial size, or a requested one that is full: the window or
 ///    the send buffer, unless the receiver's window is the limit (5). Its time in `TCP_INFO` stays
 ///    0 while the kernel always has unsent data (`tcp_cwnd_validate`), and a sender that waits for
-///    room may look idle.
-/// 4. Busy for less than 80 % of the time: the sender, or its processor if the bench fills a core.
+///    buffer space may look idle.
+/// 4. Busy for less than 80 % of the time: the sender, or its CPU if the bench fills a core.
 /// 5. Limited by the receiver's window for 20 % of the busy time: the window or the receive buffer
-///    if that is small. Otherwise the receiver or its processor.
+///    if that is small. Otherwise the receiver or its CPU.
 /// 6. Limited by the send buffer for 20 % of the busy time: the window or the send buffer.
-/// 7. A core that is busy for 90 %: the processor.
+/// 7. A core that is busy for 90 %: the CPU.
 /// 8. Loss as above.
 /// 9. Below 95 % of the rate alone: a shared resource. Without theory, 97 % of that rate count as
 ///    the cable.
-/// 10. A buffer below bandwidth × delay: the window. A buffer that holds no more than one loaded
-///     round trip carries: that buffer. Otherwise unknown.
+/// 10. A buffer below the bandwidth-delay product: the window. A buffer that holds no more than one
+///     loaded RTT carries: that buffer. Otherwise unknown.
 pub fn of_link(evidence: &Evidence) -> Finding {
     let reaches = |rate: Option<BitRate>| {
         rate.is_some_and(|rate| evidence.goodput.0 as f64 >= FULL_RATE * rate.0 as f64)
@@ -247,14 +253,15 @@ impl Evidence {
             .map(Finding::of)
     }
 
-    /// Returns true if the usable half of a buffer is no more than the bytes in flight. One sized
-    /// by the kernel has room to grow (`tcp_sndbuf_expand`, `tcp_rcv_space_adjust`: twice of it).
+    /// Returns true if the usable half of a buffer is no more than the data in flight at the
+    /// measured goodput and loaded RTT. A buffer sized by the kernel has room to grow to twice the
+    /// data in flight (`tcp_sndbuf_expand`, `tcp_rcv_space_adjust`).
     fn is_full(&self, buffer: Buffer) -> bool {
         self.loaded_round_trip
             .is_some_and(|round_trip| buffer.bytes / 2 <= theory::bdp(self.goodput, round_trip))
     }
 
-    /// Steps 4 to 6: programs and buffers according to TCP.
+    /// Applies steps 4 to 6 of [`of_link`]: programs and buffers, by the times in `TCP_INFO`.
     fn program(&self) -> Option<Finding> {
         let slow = |end, processor: Processor, limiter| match processor.is_full_of_us() {
             true => Finding::cpu(end, false),
@@ -280,7 +287,8 @@ impl Evidence {
         None
     }
 
-    /// Returns a finding if a buffer that limits the sender is too small.
+    /// Returns [`Limiter::Window`] or `limiter` if a buffer that limits the sender is too small;
+    /// `None` if it is large enough.
     fn of_buffer(&self, buffer: Buffer, limiter: Limiter) -> Option<Finding> {
         if self.is_short_for_round_trip(buffer) {
             return Some(Finding::of(Limiter::Window));
@@ -293,7 +301,8 @@ impl Evidence {
         (buffer.bytes < enough).then(|| Finding::of(limiter))
     }
 
-    /// Returns true if the usable half of a buffer is below bandwidth × delay at a long round trip.
+    /// Returns true if the RTT is at least 1 ms and the usable half of a buffer is below the
+    /// bandwidth-delay product.
     fn is_short_for_round_trip(&self, buffer: Buffer) -> bool {
         let is_short = |(rate, round_trip)| {
             round_trip >= LONG_ROUND_TRIP && buffer.bytes / 2 < theory::bdp(rate, round_trip)
@@ -336,18 +345,18 @@ impl Evidence {
     }
 }
 
-/// Result for one link, as input of [`of_all`].
+/// Diagnosis and rates of one link, as input of [`of_all`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkFinding<'a> {
-    /// The link's name for display.
+    /// Display name of the link.
     pub name: &'a str,
-    /// Its limiting factor.
+    /// Diagnosis of the link by [`of_link`].
     pub finding: Finding,
-    /// Measured goodput.
+    /// Measured goodput of the link.
     pub goodput: BitRate,
-    /// Expected goodput: theory, or the rate alone if theory is unknown.
+    /// Expected goodput: theory, or the rate when loaded alone if theory is unknown.
     pub expected: Option<BitRate>,
-    /// Retransmitted bytes as a share of the bytes sent.
+    /// Retransmitted bytes as a share of the sent bytes, from 0 to 1.
     pub loss: Option<f64>,
 }
 
@@ -358,22 +367,22 @@ impl LinkFinding<'_> {
     }
 }
 
-/// Limiting factor of all links together.
+/// Diagnosis of all links together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Whole {
-    /// The limiting factor.
+    /// Factor that limits the links.
     pub finding: Finding,
-    /// Indices of the links that it limits.
+    /// Indexes of the limited links.
     pub links: Vec<usize>,
-    /// Links that share a resource, for [`Limiter::Shared`]: one group, unless measurements of
-    /// pairs tell more.
+    /// Groups of links that share a resource, by index; empty except for [`Limiter::Shared`]. A
+    /// single group, unless measurements of pairs are added.
     pub groups: Vec<Vec<usize>>,
 }
 
 /// Returns the limiting factor of all links under load; `None` without links.
 ///
-/// Chooses the factor with the largest shortfall, summed over its links, however small. The
-/// exception is an unknown factor while the total is at 97 % of the expected rate.
+/// Chooses the factor with the largest shortfall of goodput, summed over its links, however small.
+/// [`Limiter::Unknown`] is ignored while the total is at 97 % of the expected goodput.
 pub fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
     let all = || (0..links.len()).collect::<Vec<usize>>();
     let of = |limiter: Limiter| {
@@ -431,16 +440,16 @@ pub fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
     })
 }
 
-/// Display names of the two ends.
+/// Display names of the two machines.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// The sending machine.
+    /// Name of the sending machine.
     pub sender: &'a str,
-    /// The receiving machine.
+    /// Name of the receiving machine.
     pub receiver: &'a str,
 }
 
-/// Describes the limiting factor of all links, as the continuation of a sentence: `limited by …`.
+/// Describes the limiting factor of all links in words that follow a subject: `limited by …`.
 pub fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_>) -> String {
     let held: Vec<&LinkFinding<'_>> = whole
         .links
@@ -545,7 +554,7 @@ fn resent(held: &[&LinkFinding<'_>]) -> String {
     }
 }
 
-/// Returns `a`, `a and b` or `a, b and c`.
+/// Joins names as `a`, `a and b` or `a, b and c`.
 pub fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names.as_slice() {
@@ -559,28 +568,32 @@ fn is_held(part: Option<f64>) -> bool {
     part.is_some_and(|part| part >= HELD_BACK_FROM)
 }
 
-/// Share of the expected rate that counts as full: a shaped link repeats to 1 %, and
-/// acknowledgements of the other direction take up to 3 %.
+/// Share of the expected goodput from which a link counts as full: a shaped link repeats to 1 %,
+/// and acknowledgements of the other direction take up to 3 %.
 pub const FULL_RATE: f64 = 0.97;
 
-/// Share of time with data to send below which the program is slow.
+/// Share of time with data to send below which the sending program is the limit.
 const BUSY_FROM: f64 = 0.8;
-/// Share of the busy time from which a window or a buffer is the limit.
+/// Share of the busy time from which the receiver's window or the send buffer is the limit.
 const HELD_BACK_FROM: f64 = 0.2;
-/// Load from which a core has no idle time.
+/// Share of time from which a core counts as full.
 const FULL_CORE: f64 = 0.9;
-/// Cores of the bench process that explain a full core; the kernel does a part of the work.
+/// Number of cores used by the bench process from which it explains a full core; the kernel does a
+/// part of the work.
 const OWN_CORE: f64 = 0.7;
-/// Share of throttled time that is tolerated, since a quota throttles briefly when a load begins.
+/// Share of throttled time from which a quota is the limit. A quota throttles briefly when a load
+/// begins.
 const THROTTLED_FROM: f64 = 0.05;
-/// Retransmitted share of the bytes: 0.1 %, less random deviation (3 σ of 240,000 packets).
+/// Retransmitted share of the bytes from which a link is lossy: 0.1 %, less random deviation (3 σ
+/// of 240,000 packets).
 const LOSS_FROM: f64 = 0.0008;
-/// Initial receive buffer of Linux (`tcp_rmem`, 128 KiB): a smaller automatic one was restricted.
+/// Initial receive buffer of Linux in bytes (`tcp_rmem`, 128 KiB). A smaller automatic one was
+/// restricted.
 const FIRST_BUFFER_BYTES: u64 = 128 * 1024;
-/// Minimum initial send buffer: twice the first 10 segments (`tcp_sndbuf_expand`) at 2304 bytes
-/// each, with kernel overhead. A smaller automatic one was restricted (`tcp_wmem`).
+/// Minimum initial send buffer of Linux in bytes: twice the first 10 segments (`tcp_sndbuf_expand`)
+/// at 2304 bytes each, with kernel overhead. A smaller automatic one was restricted (`tcp_wmem`).
 const FIRST_SEND_BUFFER_BYTES: u64 = 20 * 2304;
-/// Round trip below which no default window is too small: a gigabit needs 125 KB.
+/// RTT below which no default window is too small: a gigabit needs 125 KB.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

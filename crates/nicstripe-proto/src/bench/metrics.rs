@@ -1,5 +1,4 @@
-//! Metrics of a bench that compare measured with possible values. Undefined or unknown ones are
-//! `None`.
+//! Metrics that relate measured to ideal values. Undefined or unknown ones are `None`.
 
 use crate::{bench::statistics::jain, units::BitRate};
 
@@ -12,36 +11,39 @@ pub fn tcp_efficiency_pct(sent_bytes: u64, retransmitted_bytes: u64) -> Option<f
         .then(|| sent_bytes.saturating_sub(retransmitted_bytes) as f64 / sent_bytes as f64 * 100.0)
 }
 
-/// Returns actual duration ÷ theoretical duration of a transfer (RFC 6349, 4.1); 1 is perfect. For
-/// loads of fixed duration it is the inverse of their efficiency.
+/// Returns the actual duration of a transfer divided by its ideal duration (RFC 6349, 4.1); 1 is
+/// perfect. For loads of fixed duration it is the inverse of their efficiency.
 pub fn transfer_time_ratio(actual: BitRate, ideal: BitRate) -> Option<f64> {
     ratio(ideal, actual)
 }
 
-/// Returns the increase of round trips under load, in percent: `(loaded − baseline) / baseline ×
-/// 100` (RFC 6349, 4.3).
+/// Returns the increase of the RTT under load in percent: `(loaded − baseline) / baseline × 100`
+/// (RFC 6349, 4.3).
 ///
-/// The baseline is the shortest round trip without load. On a cable thousands of percent are normal
-/// and harmless, so the times must be reported as well.
+/// The baseline is the minimum RTT without load. On a cable thousands of percent are normal and
+/// harmless, so both times must be reported as well.
 pub fn buffer_delay_pct(loaded_us: f64, baseline_us: f64) -> Option<f64> {
     let delay = (loaded_us - baseline_us) / baseline_us * 100.0;
     (baseline_us > 0.0 && delay.is_finite()).then_some(delay)
 }
 
-/// Returns goodput as a share of theory; above 1 if theory is wrong, `None` if it is 0.
+/// Returns goodput divided by its theoretical maximum; above 1 if `theory` is wrong, `None` if it
+/// is 0.
 pub fn efficiency(goodput: BitRate, theory: BitRate) -> Option<f64> {
     ratio(goodput, theory)
 }
 
-/// Returns the rate of links together as a share of the sum of their rates alone.
+/// Returns the total rate of links under simultaneous load, divided by the sum of their rates when
+/// loaded alone.
 pub fn scaling(together: BitRate, alone: impl IntoIterator<Item = BitRate>) -> Option<f64> {
     ratio(together, alone.into_iter().sum())
 }
 
-/// Returns Jain's index of the links' efficiencies: 1 if all are equal, 1/n if one gets everything.
+/// Returns Jain's fairness index of the links' efficiencies: 1 if all are equal, 1/n if one gets
+/// everything. Each link is a pair of goodput and theoretical maximum.
 ///
-/// With plain rates, 100 Mbit/s next to a gigabit would look unfair. Returns `None` without links,
-/// if a link's maximum is 0, or if all rates are 0.
+/// Efficiencies are compared, because with plain rates 100 Mbit/s next to a gigabit would look
+/// unfair. Returns `None` without links, if a link's maximum is 0, or if all rates are 0.
 pub fn fairness(links: &[(BitRate, BitRate)]) -> Option<f64> {
     let shares: Option<Vec<f64>> = links
         .iter()
@@ -50,12 +52,12 @@ pub fn fairness(links: &[(BitRate, BitRate)]) -> Option<f64> {
     jain(&shares?)
 }
 
-/// Returns the processor seconds per transferred gigabit.
+/// Returns the CPU time in seconds per transferred gigabit; `None` if nothing was transferred.
 pub fn cpu_seconds_per_gbit(busy_seconds: f64, bytes: u64) -> Option<f64> {
     (bytes > 0).then(|| busy_seconds / (bytes as f64 * 8.0 / 1e9))
 }
 
-/// Returns MHz of processor per Mbit/s; the old rule of thumb is 1. `mhz` is the frequency of a
+/// Returns CPU clock in MHz per Mbit/s; the old rule of thumb is 1. `mhz` is the frequency of a
 /// core.
 pub fn cpu_mhz_per_mbps(cpu_seconds_per_gbit: f64, mhz: u32) -> f64 {
     // Seconds per gigabit equal cores at 1 Gbit/s, of `mhz` each; 1 Gbit/s is 1000 Mbit/s.

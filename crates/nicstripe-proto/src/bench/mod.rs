@@ -1,9 +1,10 @@
-//! Bench decisions: theoretical rates, end of a measurement, statistics, and limiting factors.
+//! Decisions of a bench: next measurement, end of a measurement, statistics, theoretical rates and
+//! limiting factors.
 //!
-//! All of it is arithmetic on measured values: no clock, no socket, no file. Times are
+//! All of it is arithmetic on measured values, without clocks, sockets or files. Times are
 //! [`std::time::Duration`]s since an instant of the caller's choice. A planner
 //! ([`repeat::Schedule`], [`sweep::Planner`]) returns the next measurement and takes its result,
-//! until nothing is left.
+//! until no measurement is left.
 //!
 //! [`window`] derives a rate from a run's counters, [`statistics`] aggregates repeats, and
 //! [`repeat`] decides how many are needed. [`theory`] and [`metrics`] compute expected values, and

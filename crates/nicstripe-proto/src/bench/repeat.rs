@@ -1,4 +1,4 @@
-//! Number and order of a load's repeats.
+//! Number and order of the repeats of each load.
 
 use crate::{
     bench::{
@@ -8,13 +8,14 @@ use crate::{
     units::BitRate,
 };
 
-/// Number of repeats that a result needs.
+/// Minimum and maximum number of repeats of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepeatRule {
-    /// Minimum; 6, since fewer have no 95 % interval of the median, see [`median_interval`]. 0
-    /// counts as 1.
+    /// Minimum number of repeats, by default 6: fewer have no 95 % confidence interval of the
+    /// median, see [`median_interval`]. 0 counts as 1.
     pub least: u32,
-    /// Maximum; 12 (netperf takes 30 at most). Raised to `least` if it is below.
+    /// Maximum number of repeats, by default 12 (netperf takes 30 at most). At least `least` is
+    /// used.
     pub most: u32,
 }
 
@@ -24,19 +25,20 @@ impl Default for RepeatRule {
     }
 }
 
-/// State of a result's repeats.
+/// Conclusion from the repeats of a load so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeats {
     /// More repeats are needed.
     More,
-    /// The repeats agree.
+    /// The repeats agree; no more are needed.
     Agree,
-    /// The repeats disagree at the maximum number; the result must be reported as unstable.
+    /// The repeats disagree and the maximum number is reached. The result must be reported as
+    /// unstable.
     Disagree,
 }
 
 impl RepeatRule {
-    /// Returns the state of these repeats.
+    /// Returns the conclusion from the rates of all repeats so far.
     pub fn verdict(&self, rates: &[BitRate]) -> Repeats {
         let least = self.least.max(1);
         match rates.len() {
@@ -48,10 +50,10 @@ impl RepeatRule {
     }
 }
 
-/// Returns true if repeats agree. Greatest and least differ by at most 2 % of the median, or its 95
-/// % interval (of 6 and more) lies within ± 2.5 % of it, as netperf requires.
+/// Returns true if the rates of at least two repeats agree.
 ///
-/// Always false for a single repeat.
+/// They agree if maximum and minimum differ by at most 2 % of the median, or if the 95 % confidence
+/// interval of the median (of 6 repeats and more) lies within ± 2.5 % of it, as netperf requires.
 pub fn agree(rates: &[BitRate]) -> bool {
     let values = as_values(rates);
     let Some(middle) = median(&values).filter(|middle| *middle > 0.0 && values.len() > 1) else {
@@ -65,44 +67,44 @@ pub fn agree(rates: &[BitRate]) -> bool {
     extent <= MOST_EXTENT * middle || median_interval(&values).is_some_and(is_within)
 }
 
-/// Kind of load.
+/// Kind of measurement, by loaded links and direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Round trips without load.
+    /// RTT measurement without load.
     Idle,
-    /// One link alone, from client to daemon.
+    /// Load on one link alone, from client to daemon.
     Solo,
-    /// All links, from client to daemon.
+    /// Load on all links, from client to daemon.
     Together,
-    /// All links, from daemon to client.
+    /// Load on all links, from daemon to client.
     Reverse,
-    /// All links, both directions at once.
+    /// Load on all links in both directions at once.
     Both,
-    /// Two links of several, to find shared resources.
+    /// Load on two of several links, to find shared resources.
     Pair,
 }
 
-/// A measurement to perform.
+/// Measurement that the caller must perform next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// The kind of load.
+    /// Kind of measurement.
     pub phase: Phase,
-    /// Number of the repeat, from 1.
+    /// Index of the repeat, from 1.
     pub repeat: u32,
-    /// The loaded links.
+    /// Identifiers of the loaded links.
     pub links: Vec<u32>,
 }
 
-/// Schedule of measurements, based on the results so far.
+/// Schedule of measurements, which depends on the results so far.
 ///
 /// Call [`Schedule::next`], measure, and call [`Schedule::record`] or [`Schedule::fail`], until
 /// `next` returns `None`. [`Schedule::spread`] and [`Schedule::sharing`] return results at any
 /// time.
 ///
-/// Round trips are measured first and once. Then loads alternate (ABAB, not AABB), so that drift
-/// affects all of them; each ends by the rule. A single link is not measured both alone and
-/// together. If more than two links carry less than [`GOOD_SCALING`] of their sum alone, pairs of
-/// them follow. Memory: one rate per repeat, and at most 28 pairs.
+/// RTTs are measured first and once. Then loads alternate (ABAB, not AABB), so that drift affects
+/// all of them; each ends by its [`RepeatRule`]. A single link is not measured both alone and
+/// together. If more than two links together carry less than [`GOOD_SCALING`] of the sum of their
+/// rates alone, loads on pairs of them follow. Memory: one rate per repeat, and at most 28 pairs.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     links: Vec<u32>,
@@ -112,7 +114,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Returns the schedule of these phases over these links, each phase once and in the order of
+    /// Creates a schedule of these phases over these links. Each phase occurs once, in the order of
     /// [`Phase`].
     pub fn new(phases: &[Phase], links: &[u32], rule: RepeatRule) -> Schedule {
         let mut schedule = Schedule {
@@ -149,7 +151,8 @@ impl Schedule {
         });
     }
 
-    /// Returns the next measurement; unchanged until its result is recorded.
+    /// Returns the next measurement; `None` at the end. Repeated calls return the same measurement
+    /// until its result is recorded.
     pub fn next(&self) -> Option<Planned> {
         let open = self.series.iter().filter(|series| !series.is_done());
         let series = open.min_by_key(|series| {
@@ -166,8 +169,8 @@ impl Schedule {
         })
     }
 
-    /// Returns the minimum number of loads left, without round trips. A load that scatters counts
-    /// as one.
+    /// Returns the minimum number of loads that remain, without RTT measurements. A load that has
+    /// reached its minimum but still scatters counts as one.
     pub fn loads_left(&self) -> u32 {
         let open = self
             .series
@@ -183,7 +186,8 @@ impl Schedule {
         .sum()
     }
 
-    /// Records a result: the total of all links and both directions; any rate for [`Phase::Idle`].
+    /// Records the rate of a measurement, summed over all links and directions. The rate of
+    /// [`Phase::Idle`] is ignored.
     pub fn record(&mut self, planned: &Planned, rate: BitRate) {
         if let Some(series) = self.series_of(planned) {
             series.rates.push(rate);
@@ -191,7 +195,8 @@ impl Schedule {
         self.plan_pairs();
     }
 
-    /// Records a failure. The load is retried once; after that its earlier results stand.
+    /// Records a failed measurement. A load is retried after its first failure; after the second
+    /// its earlier results are final.
     pub fn fail(&mut self, planned: &Planned) {
         if let Some(series) = self.series_of(planned) {
             series.failures += 1;
@@ -199,14 +204,14 @@ impl Schedule {
         self.plan_pairs();
     }
 
-    /// Returns true if a load was given up after too many failures.
+    /// Returns true if any load was abandoned after two failures.
     pub fn has_given_up(&self) -> bool {
         self.series
             .iter()
             .any(|series| series.failures >= MOST_FAILURES)
     }
 
-    /// Returns the summary of a load so far.
+    /// Returns the statistics of the repeats of a load so far; `None` without results.
     pub fn spread(&self, phase: Phase, links: &[u32]) -> Option<Spread> {
         let series = self
             .series
@@ -215,15 +220,16 @@ impl Schedule {
         Spread::of(&series.rates)
     }
 
-    /// Returns the rate of all links together ÷ the sum of their rates alone, once measured.
+    /// Returns the rate of all links together divided by the sum of their rates alone; `None` until
+    /// both are measured.
     pub fn scaling(&self) -> Option<f64> {
         self.scaling_of(Phase::Together, &self.links)
     }
 
-    /// Returns the groups of links that a shared resource limits.
+    /// Returns the groups of links that a shared resource limits; empty if the links scale.
     ///
-    /// Returns one group of all links if no pair is limited: the resource suffices for two, but not
-    /// for all.
+    /// Returns one group of all links if no pair is limited: the resource then suffices for two
+    /// links, but not for all.
     pub fn sharing(&self) -> Vec<Vec<u32>> {
         if self.scaling().is_none_or(|scaling| scaling >= GOOD_SCALING) {
             return Vec::new();
@@ -261,7 +267,7 @@ impl Schedule {
             .find(|series| series.phase == planned.phase && series.links == planned.links)
     }
 
-    /// Plans pairs after everything else, if they can reveal anything.
+    /// Adds loads on pairs of links after all others are complete, if 3 to 8 links do not scale.
     fn plan_pairs(&mut self) {
         let is_worth_it = (3..=MOST_PAIRED_LINKS).contains(&self.links.len());
         if self.has_planned_pairs || !is_worth_it || !self.series.iter().all(Series::is_done) {
@@ -309,7 +315,7 @@ impl Series {
     }
 }
 
-/// Merges pairs of links into groups: pairs with a common link form one group.
+/// Merges pairs of links with a common link into groups.
 pub fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for mut group in pairs {
@@ -326,19 +332,20 @@ pub fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
     groups
 }
 
-/// Value of `together ÷ Σ alone` from which links do not limit each other.
+/// Scaling (rate together divided by the sum of the rates alone) from which links count as
+/// independent.
 pub const GOOD_SCALING: f64 = 0.95;
 
-/// Limit in [`agree`] of greatest − least, as a share of the median.
+/// Maximum difference of maximum and minimum in [`agree`], as a share of the median.
 const MOST_EXTENT: f64 = 0.02;
-/// Limit in [`agree`] of half the median's interval, as a share of the median, like netperf's `-I
-/// 95,5` for the mean.
+/// Maximum distance of the confidence limits from the median in [`agree`], as a share of the
+/// median, like netperf's `-I 95,5` for the mean.
 const HALF_INTERVAL: f64 = 0.025;
-/// Repeats of a pair: they only identify it, and there are many pairs.
+/// Number of repeats of a load on a pair: few, because they only identify a shared resource.
 const PAIR_REPEATS: u32 = 2;
-/// Most links whose pairs are measured: 28 pairs.
+/// Maximum number of links whose pairs are measured: 8 links have 28 pairs.
 const MOST_PAIRED_LINKS: usize = 8;
-/// Failures after which a load is given up.
+/// Number of failures after which a load is abandoned.
 const MOST_FAILURES: u32 = 2;
 
 #[cfg(test)]
@@ -359,7 +366,8 @@ mod tests {
         Phase::Both,
     ];
 
-    /// Runs a schedule to its end. `carry` returns the rate of a load, or `None` if it fails.
+    /// Runs a schedule to its end, and returns the measurements. `carry` returns the rate of a load
+    /// in Mbit/s, or `None` if it fails.
     fn run(schedule: &mut Schedule, carry: impl Fn(&Planned) -> Option<u64>) -> Vec<Planned> {
         let mut order = Vec::new();
         while let Some(planned) = schedule.next() {
@@ -545,7 +553,8 @@ mod tests {
         assert_eq!(Schedule::new(&ALL, &[], RepeatRule::default()).next(), None);
     }
 
-    /// Four gigabit links; `sharers` share 1200 Mbit/s.
+    /// Returns the total rate of `links` in Mbit/s, each 940 Mbit/s, where the `sharers` share 1200
+    /// Mbit/s.
     fn shared(links: &[u32], sharers: &[u32]) -> u64 {
         let on_bus = links.iter().filter(|link| sharers.contains(link)).count() as u64;
         (on_bus * 940).min(1200) + (links.len() as u64 - on_bus) * 940

@@ -1,27 +1,27 @@
-//! Statistics of small samples: repeats of a rate, round trips, points of a sweep.
+//! Statistics of small samples: repeats of a rate, RTTs, points of a sweep.
 //!
 //! All functions ignore values that are not finite, and never panic. They return `None` for an
 //! empty sample.
 
 use crate::units::BitRate;
 
-/// Summary of the repeats of one rate.
+/// Statistics of the repeats of one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// Median; the mean of the two middle values if their number is even.
+    /// Median rate; the mean of the two middle rates for an even number of repeats.
     pub median: BitRate,
-    /// Minimum.
+    /// Minimum rate.
     pub min: BitRate,
-    /// Maximum.
+    /// Maximum rate.
     pub max: BitRate,
     /// Number of repeats.
     pub n: u32,
-    /// True if the repeats agree: see [`super::repeat::agree`].
+    /// True if the repeats agree by [`super::repeat::agree`].
     pub stable: bool,
 }
 
 impl Spread {
-    /// Returns the summary of these repeats; `None` without repeats.
+    /// Computes the statistics of repeated rates; `None` without any.
     pub fn of(rates: &[BitRate]) -> Option<Spread> {
         let bits = |rate: f64| BitRate(rate.round() as u64);
         let values = as_values(rates);
@@ -35,27 +35,27 @@ impl Spread {
     }
 }
 
-/// Distribution of a sample, such as round trips.
+/// Distribution of a sample, in the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Distribution {
     /// Number of values.
     pub count: u64,
-    /// Minimum.
+    /// Minimum of the values.
     pub min: f64,
-    /// Mean.
+    /// Arithmetic mean of the values.
     pub mean: f64,
-    /// Maximum.
+    /// Maximum of the values.
     pub max: f64,
-    /// Standard deviation, see [`deviation`].
+    /// Population standard deviation, see [`deviation`].
     pub std: f64,
-    /// Median.
+    /// Median of the values (50th percentile).
     pub p50: f64,
-    /// 99th percentile.
+    /// 99th percentile of the values.
     pub p99: f64,
 }
 
 impl Distribution {
-    /// Returns the distribution of these values; `None` without values.
+    /// Computes the distribution of values; `None` without any.
     pub fn of(values: &[f64]) -> Option<Distribution> {
         let sorted = sorted(values);
         Some(Distribution {
@@ -70,7 +70,7 @@ impl Distribution {
     }
 }
 
-/// Returns the mean.
+/// Returns the arithmetic mean.
 pub fn mean(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -95,7 +95,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     percentile(values, 50.0)
 }
 
-/// Returns a percentile, interpolated between neighbours. `percent` is clamped to 0 to 100.
+/// Returns a percentile, linearly interpolated between neighbors. `percent` is clamped to 0 to 100.
 pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     let values = sorted(values);
     let last = values
@@ -108,8 +108,8 @@ pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     Some(values[below] + (values[above] - values[below]) * (place - below as f64))
 }
 
-/// Returns the median absolute deviation (MAD). Not scaled: for normal values it is 0.67 of the
-/// standard deviation.
+/// Returns the median absolute deviation (MAD), not scaled: for a normal distribution it is 0.67 of
+/// the standard deviation.
 pub fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let distances: Vec<f64> = sorted(values)
@@ -119,14 +119,14 @@ pub fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
     median(&distances)
 }
 
-/// Returns the mean of the best tenth, at least of one value: the "maximum" of early window ×
-/// stream sweeps.
+/// Returns the mean of the greatest tenth of the values, at least of one: the "maximum" in sweeps
+/// over window and streams.
 pub fn top_decile(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     mean(&values[values.len() - values.len().div_ceil(10)..])
 }
 
-/// Returns Jain's fairness index `(Σx)² / (n × Σx²)`, from 1/n to 1; `None` if all are 0.
+/// Returns Jain's fairness index `(Σx)² / (n × Σx²)`, from 1/n to 1; `None` if all values are 0.
 ///
 /// Jain, Chiu and Hawe, "A quantitative measure of fairness and discrimination for resource
 /// allocation in shared computer systems", 1984.
@@ -137,19 +137,20 @@ pub fn jain(values: &[f64]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
 }
 
-/// Returns two values that enclose the median with at least 95 % confidence, for any distribution;
-/// `None` for fewer than 6 values.
+/// Returns a confidence interval of the median of at least 95 %, for any distribution; `None` for
+/// fewer than 6 values.
 ///
-/// Order statistics: the k-th least and greatest of n repeats enclose it with 1 − 2 × P(fewer than
-/// k of n tosses are heads). Of 6 repeats these are the least and the greatest, with 96.9 %: the
-/// smallest number with such an interval.
+/// By order statistics, the k-th smallest and k-th greatest of n values enclose the median with
+/// probability 1 − 2 × P(fewer than k of n tosses are heads). For 6 values these are the minimum
+/// and the maximum, with 96.9 %: the smallest number with such an interval.
 pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     let values = sorted(values);
     let rank = interval_rank(values.len())?;
     Some((*values.get(rank - 1)?, *values.get(values.len() - rank)?))
 }
 
-/// Returns the largest k, from 1, whose interval has at least [`CONFIDENCE`].
+/// Returns the largest k for which the k-th smallest and greatest of `n` values are an interval
+/// with [`CONFIDENCE`]; `None` if there is none.
 fn interval_rank(n: usize) -> Option<usize> {
     if n > MOST_EXACT {
         // Normal approximation: 0.98 × √n from the middle, rounded outwards.
@@ -165,7 +166,7 @@ fn interval_rank(n: usize) -> Option<usize> {
     (rank > 0).then_some(rank)
 }
 
-/// Returns the rates as numbers.
+/// Returns the rates in bits per second as floating-point numbers.
 pub fn as_values(rates: &[BitRate]) -> Vec<f64> {
     rates.iter().map(|rate| rate.0 as f64).collect()
 }
@@ -182,7 +183,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Most values for the exact binomial computation: 2⁻ⁿ must not underflow.
+/// Maximum number of values for the exact binomial computation: 2⁻ⁿ must not underflow.
 const MOST_EXACT: usize = 1000;
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! Theoretical limits of a link.
+//! Theoretical limits of a link's goodput, and derived buffer sizes.
 
 use std::time::Duration;
 
 use crate::units::BitRate;
 
-/// Version of the Internet protocol.
+/// Version of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IpVersion {
-    /// With headers of 20 bytes.
+    /// IPv4, with headers of 20 bytes.
     V4,
-    /// With headers of 40 bytes.
+    /// IPv6, with headers of 40 bytes.
     V6,
 }
 
 impl IpVersion {
-    /// Returns the length of its header without options or extensions, in bytes.
+    /// Returns the length of the IP header in bytes, without options or extensions.
     pub const fn header_bytes(self) -> u64 {
         match self {
             IpVersion::V4 => 20,
@@ -23,23 +23,24 @@ impl IpVersion {
     }
 }
 
-/// Parameters of a link's greatest goodput: TCP over IP over Ethernet with full packets.
+/// Parameters of a link's maximum goodput, with TCP over IP over Ethernet and full packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Theory {
-    /// Line rate: all bits on the wire, including preamble and gaps.
+    /// Line rate, which counts all bits on the wire, including preamble and gaps.
     pub line: BitRate,
-    /// Size of the packets in bytes, as IP sees them.
+    /// MTU in bytes.
     pub mtu: u32,
     /// IP version of the packets.
     pub ip: IpVersion,
-    /// True if each TCP segment carries timestamps, 12 bytes; the default of Linux.
+    /// True if each TCP segment carries timestamps (12 bytes), the default of Linux.
     pub timestamps: bool,
-    /// VLAN tags on the wire, 4 bytes each.
+    /// Number of VLAN tags per frame, 4 bytes each.
     pub vlan_tags: u8,
 }
 
 impl Theory {
-    /// Returns the default case of Linux: IPv4 with timestamps and without VLAN tags.
+    /// Creates the parameters that Linux uses by default: IPv4 with timestamps and without VLAN
+    /// tags.
     pub const fn usual(line: BitRate, mtu: u32) -> Theory {
         Theory {
             line,
@@ -50,12 +51,13 @@ impl Theory {
         }
     }
 
-    /// Returns the payload bytes of a full segment: MTU − IP − TCP; 0 if the headers alone fill it.
+    /// Returns the payload bytes of a full segment: MTU − IP − TCP headers; 0 if the MTU is too
+    /// small.
     pub const fn segment_bytes(&self) -> u64 {
         (self.mtu as u64).saturating_sub(self.ip.header_bytes() + tcp_header_bytes(self.timestamps))
     }
 
-    /// Returns the greatest goodput, rounded down: `L × (MTU − IP − TCP) / (MTU + 38 + 4·v)` (RFC
+    /// Returns the maximum goodput, rounded down: `L × (MTU − IP − TCP) / (MTU + 38 + 4·v)` (RFC
     /// 6349, 4.1).
     ///
     /// The 38 bytes are Ethernet's header (14), checksum (4), preamble (8) and gap (12).
@@ -63,18 +65,19 @@ impl Theory {
         self.share(ETHERNET_BYTES)
     }
 
-    /// Returns the greatest goodput if `line` is the rate of a shaper, rounded down.
+    /// Returns the maximum goodput, rounded down, if `line` is the rate of a traffic shaper.
     ///
-    /// A shaper (tc-tbf) counts a packet with its header of 14 bytes, without the interface's
-    /// additions.
+    /// A shaper (tc-tbf) counts a packet with its header of 14 bytes, without checksum, preamble
+    /// and gap.
     pub fn goodput_of_shaper(&self) -> BitRate {
         self.share(HEADER_BYTES)
     }
 
-    /// Returns the line rate with the same goodput if `line` is the rate of a shaper: `R × (MTU +
-    /// 38 + 4·v) / (MTU + 14 + 4·v)`.
+    /// Converts the rate of a traffic shaper in `line` to the line rate with the same goodput: `R ×
+    /// (MTU + 38 + 4·v) / (MTU + 14 + 4·v)`.
     ///
-    /// Makes line and shaper comparable. Rounded up, so that the goodput is not rounded down twice.
+    /// Makes cables and shaped links comparable. Rounded up, so that the goodput is not rounded
+    /// down twice.
     pub fn line_of_shaper(&self) -> BitRate {
         BitRate(saturate(
             (u128::from(self.line.0) * u128::from(self.wire_bytes(ETHERNET_BYTES)))
@@ -82,8 +85,8 @@ impl Theory {
         ))
     }
 
-    /// Returns the full packets per second of the line, rounded down (RFC 6349, 4.1: 81,274 on 1
-    /// GbE).
+    /// Returns the number of full packets per second at line rate, rounded down (RFC 6349, 4.1:
+    /// 81,274 on 1 GbE).
     pub fn packets_per_second(&self) -> u64 {
         self.line.0 / 8 / self.wire_bytes(ETHERNET_BYTES)
     }
@@ -95,28 +98,28 @@ impl Theory {
         ))
     }
 
-    /// Never 0, since neither overhead is.
+    /// Returns the bytes of a full packet on the wire, with `overhead` and VLAN tags. Never 0,
+    /// because the overhead is not.
     fn wire_bytes(&self, overhead: u64) -> u64 {
         u64::from(self.mtu) + overhead + VLAN_TAG_BYTES * u64::from(self.vlan_tags)
     }
 }
 
-/// Returns bandwidth × delay in bytes, rounded down: the bytes in flight on a busy link (RFC 6349,
-/// 3.1).
+/// Returns the bandwidth-delay product in bytes, rounded down: the bytes in flight on a full link
+/// (RFC 6349, 3.1).
 pub fn bdp(rate: BitRate, round_trip: Duration) -> u64 {
     rate.bytes_in(round_trip)
 }
 
-/// Returns the rate of a sender with at most `window` bytes in flight: `W × 8 / RTT` (RFC 6349,
-/// 3.3.1).
+/// Returns the maximum rate with at most `window_bytes` in flight: `W × 8 / RTT` (RFC 6349, 3.3.1).
 pub fn window_limited_rate(window_bytes: u64, round_trip: Duration) -> BitRate {
     BitRate::from_bytes_over(window_bytes, round_trip)
 }
 
-/// Returns the socket buffer that does not limit a link: four times bandwidth × delay, at least 256
-/// KiB.
+/// Returns the socket buffer in bytes to request so that it does not limit a link: four times the
+/// bandwidth-delay product, at least 256 KiB.
 ///
-/// The round trip is that under load. One factor of two is for the bookkeeping of Linux, the other
+/// `round_trip` is the RTT under load. One factor of two is for the bookkeeping of Linux, the other
 /// for variation. The minimum is the plateau of a cable without delay (measured: 64 KiB give 874
 /// and 256 KiB 941 of 941.5 Mbit/s).
 pub fn buffer_to_ask_for(rate: BitRate, round_trip: Duration) -> u64 {
@@ -125,11 +128,11 @@ pub fn buffer_to_ask_for(rate: BitRate, round_trip: Duration) -> u64 {
         .max(SUFFICIENT_BUFFER_BYTES)
 }
 
-/// Returns the greatest rate of Reno TCP at a random packet loss of `loss` (0 to 1): `1.22 × MSS ×
-/// 8 / (RTT × √p)` (Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP congestion
-/// avoidance algorithm", 1997).
+/// Returns the maximum rate of TCP Reno with the packet loss probability `loss` (0 to 1): `1.22 ×
+/// MSS × 8 / (RTT × √p)` (Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP
+/// congestion avoidance algorithm", 1997).
 ///
-/// Saturates if the loss or the round trip is 0.
+/// Saturates if the loss or the RTT is 0.
 pub fn loss_limited_rate(segment_bytes: u64, round_trip: Duration, loss: f64) -> BitRate {
     // A float that is too large, or a division by 0, saturates.
     BitRate(
@@ -146,15 +149,16 @@ fn saturate(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// Socket buffer below which even a cable without delay loses rate, see [`buffer_to_ask_for`].
+/// Socket buffer in bytes below which even a cable without delay loses goodput, see
+/// [`buffer_to_ask_for`].
 pub const SUFFICIENT_BUFFER_BYTES: u64 = 256 * 1024;
 
-/// Overhead of Ethernet per packet on the wire: header 14, checksum 4, preamble 8, gap 12 (IEEE
-/// 802.3).
+/// Ethernet overhead per packet on the wire in bytes: header 14, checksum 4, preamble 8, gap 12
+/// (IEEE 802.3).
 const ETHERNET_BYTES: u64 = 38;
-/// The part of this overhead that the kernel counts.
+/// Ethernet overhead per packet that the kernel's shapers count: the header, in bytes.
 const HEADER_BYTES: u64 = 14;
-/// IEEE 802.1Q.
+/// Length of a VLAN tag in bytes (IEEE 802.1Q).
 const VLAN_TAG_BYTES: u64 = 4;
 
 #[cfg(test)]

@@ -1,35 +1,36 @@
-//! Common window of a run, in which all links are loaded and counted.
+//! Measurement window of a run, in which all paths are loaded and counted.
 //!
-//! The receiver periodically reads all counters at one instant. A rate covers the bytes between two
-//! such instants, equal for all paths, so that the paths' rates sum up to the total. Averages over
-//! different times are never added. Lengths are measured, not nominal.
+//! The receiver periodically reads the counters of all paths at one instant. A rate covers the
+//! bytes between two such instants, equal for all paths, so that the paths' rates sum up to the
+//! total. Averages over different times are never added. Lengths are measured, not nominal.
 
 use std::time::Duration;
 
 use crate::{bench::statistics, units::BitRate};
 
-/// Counters of all paths at one instant.
+/// Received bytes of all paths at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Time on the receiver's clock, relative to an arbitrary instant that is fixed for the run.
     pub at: Duration,
-    /// Payload bytes so far, by path. All snapshots of a run have equal paths in equal order.
+    /// Payload bytes received so far on each path. All snapshots of a run have the same paths in
+    /// the same order.
     pub bytes: Vec<u64>,
 }
 
 /// Bytes received between two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Start time, on the clock of the snapshots.
+    /// Time of the first snapshot.
     pub began: Duration,
-    /// Length of the span.
+    /// Time between the two snapshots.
     pub length: Duration,
-    /// Payload bytes received in it, by path.
+    /// Payload bytes received on each path between the two snapshots.
     pub bytes: Vec<u64>,
 }
 
 impl Span {
-    /// Returns the span from one snapshot to a later one. A counter that decreased counts as 0.
+    /// Creates the span between two snapshots. A counter that decreased counts as 0.
     pub fn between(from: &Snapshot, to: &Snapshot) -> Span {
         let bytes = from
             .bytes
@@ -44,14 +45,14 @@ impl Span {
         }
     }
 
-    /// Returns the payload bytes of all paths.
+    /// Returns the payload bytes received on all paths.
     pub fn total_bytes(&self) -> u64 {
         self.bytes
             .iter()
             .fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    /// Returns the rate of all paths.
+    /// Returns the total rate of all paths.
     pub fn total(&self) -> BitRate {
         BitRate::from_bytes_over(self.total_bytes(), self.length)
     }
@@ -84,11 +85,12 @@ pub fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
     spans
 }
 
-/// Returns the common window: from the first snapshot with all paths past warm-up, to the last one
-/// before the first sender `stopped`.
+/// Returns the window in which all paths were loaded: from the first snapshot with all paths past
+/// warm-up, to the last one before the first sender `stopped`.
 ///
-/// The first snapshot must precede any load. A path warms up from its last snapshot without data;
-/// after twice the warm-up it counts as 0. Returns `None` while the window is empty.
+/// The first snapshot must precede any load. The warm-up of a path begins at its last snapshot
+/// without data. A path without data after twice the warm-up does not delay the window, and counts
+/// as 0. Returns `None` while the window is empty.
 pub fn common(
     snapshots: &[Snapshot],
     warm_up: Duration,
@@ -103,7 +105,7 @@ pub fn common(
     (to.at > from.at).then(|| Span::between(from, to))
 }
 
-/// Returns the index of the first snapshot with all paths past warm-up.
+/// Returns the index of the first snapshot at which all paths are past warm-up; `None` if none is.
 fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
     let first = snapshots.first()?;
     let waits_until = first.at.saturating_add(warm_up.saturating_mul(2));
@@ -122,22 +124,24 @@ fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
         .position(|snapshot| snapshot.at >= all_warm)
 }
 
-/// Condition under which a load may end: slope and deviation of the last samples, as in fio's
-/// `steadystate`.
+/// Condition under which a load may end: the last samples have a small slope and deviation, as in
+/// fio's `steadystate`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SettleRule {
-    /// Length of a sample, 0.5 s, with a tolerance of a tenth for jitter. Snapshots may be more
-    /// frequent.
+    /// Length of a sample, by default 0.5 s, with a tolerance of a tenth for jitter. Snapshots may
+    /// be more frequent.
     pub sample: Duration,
-    /// Number of last samples to examine, 5.
+    /// Number of the last samples that must be steady, by default 5.
     pub samples: usize,
-    /// Shortest window, 3 s.
+    /// Minimum length of the window, by default 3 s.
     pub least: Duration,
-    /// Longest window, 10 s. The load then ends as unsettled.
+    /// Maximum length of the window, by default 10 s. The load then ends as
+    /// [`Progress::Unsettled`].
     pub longest: Duration,
-    /// Most that the fitted line may rise or fall over all samples, relative to their mean; 1 %.
+    /// Maximum rise or fall of the fitted line over all samples, relative to their mean; by default
+    /// 0.01.
     pub slope: f64,
-    /// Most that a sample may deviate from the mean, relative to it; 2 %.
+    /// Maximum deviation of a sample from the mean, relative to it; by default 0.02.
     pub deviation: f64,
 }
 
@@ -154,21 +158,21 @@ impl Default for SettleRule {
     }
 }
 
-/// Progress of a load.
+/// State of a load by its [`SettleRule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It must continue.
+    /// The load must continue.
     Going,
-    /// Its rate has settled: it may end.
+    /// The rate has settled; the load may end.
     Settled,
-    /// It has reached its longest time without settling.
+    /// The load has reached its maximum length, but its rate has not settled.
     Unsettled,
 }
 
 impl SettleRule {
-    /// Returns the progress of a load with these snapshots.
+    /// Returns the state of a load from its snapshots so far.
     ///
-    /// Only the total must settle: links with a shared resource may shift rate between them.
+    /// Only the total rate must settle: links with a shared resource may shift rate between them.
     pub fn progress(&self, snapshots: &[Snapshot], warm_up: Duration) -> Progress {
         let Some(window) = common(snapshots, warm_up, None) else {
             return Progress::Going;
@@ -183,7 +187,7 @@ impl SettleRule {
         }
     }
 
-    /// Returns the total rates of the samples from `began` on.
+    /// Returns the total rate of each sample from the time `began`, in bits per second.
     fn rates(&self, snapshots: &[Snapshot], began: Duration) -> Vec<f64> {
         let mut ends: Vec<Snapshot> = Vec::new();
         let least = self.sample.saturating_sub(self.sample / EARLY);
@@ -201,8 +205,8 @@ impl SettleRule {
             .collect()
     }
 
-    /// Returns true if the last of these rates are steady. A rate of zero is not, since data may
-    /// still come.
+    /// Returns true if slope and deviation of the last samples are within the limits. A rate of
+    /// zero does not count as settled, since data may still arrive.
     fn is_settled(&self, rates: &[f64]) -> bool {
         let Some(first) = rates.len().checked_sub(self.samples.max(2)) else {
             return false;
@@ -221,7 +225,7 @@ impl SettleRule {
     }
 }
 
-/// Returns the slope of the least-squares line through at least two values, per step.
+/// Returns the slope per step of the least-squares line through at least two values.
 fn slope(values: &[f64]) -> f64 {
     let middle = (values.len() - 1) as f64 / 2.0;
     let places = || (0..values.len()).map(|place| place as f64 - middle);
@@ -232,7 +236,7 @@ fn slope(values: &[f64]) -> f64 {
     rise / places().map(|place| place * place).sum::<f64>()
 }
 
-/// Divisor of the tolerance by which a sample may be too short.
+/// Divisor of a sample's length that gives its tolerance.
 const EARLY: u32 = 10;
 
 #[cfg(test)]
@@ -244,7 +248,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const SEC: Duration = Duration::from_secs(1);
 
-    /// Snapshots every 100 ms, of paths with these bytes in each interval.
+    /// Creates snapshots every 100 ms, of paths that receive these bytes in each interval.
     fn snapshots(paths: &[Vec<u64>]) -> Vec<Snapshot> {
         let mut bytes = vec![0; paths.len()];
         let mut found = vec![Snapshot {
@@ -264,7 +268,7 @@ mod tests {
         found
     }
 
-    /// 100 ms at one gigabit per second.
+    /// Bytes in 100 ms at one gigabit per second.
     const FULL: u64 = 12_500_000;
 
     #[test]

@@ -4,7 +4,7 @@ use super::*;
 
 const THEORY: BitRate = BitRate(941_482_444);
 
-/// A gigabit link at this rate without any limit.
+/// Returns measurements of a gigabit link at this rate, without any limit.
 fn link(mbit: u64) -> Evidence {
     Evidence {
         goodput: BitRate::from_mbit(mbit),

@@ -9,12 +9,12 @@ use crate::{
     units::BitRate,
 };
 
-/// Sweeps socket buffers from 16 KiB by doubling, until two doublings bring nothing.
+/// Planner that doubles the socket buffers from 16 KiB, until two doublings bring no gain.
 ///
 /// Each size is measured three times, interleaved with the kernel's auto-tuning for equal
 /// conditions. The plateau is the smallest size that later ones exceed by less than 2 %, or by less
-/// than the scatter of repeats. A size is advised if it beats the kernel by more than 3 %, also in
-/// a second comparison (ABBA).
+/// than the scatter of repeats. A size is recommended if it is more than 3 % faster than
+/// auto-tuning, also in a second comparison (ABBA).
 #[derive(Clone, Debug)]
 pub struct BufferSweep {
     sizes: Vec<u64>,
@@ -27,14 +27,14 @@ pub struct BufferSweep {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Measuring the size with this index. To: `Check`, `Ended`.
+    /// Measures the size with this index. Next: `Check`, `Ended`.
     Upwards(usize),
-    /// Comparing this size with the kernel, in the order of [`CHECK`]. To: `Ended`.
+    /// Compares a size with auto-tuning again, in the order of [`CHECK`]. Next: `Ended`.
     Check(Check),
     Ended,
 }
 
-/// Rates of a size and of the kernel in the last comparison.
+/// Second comparison of a size with the kernel's auto-tuning.
 #[derive(Clone, Debug)]
 struct Check {
     size: u64,
@@ -54,11 +54,11 @@ impl Check {
 }
 
 impl BufferSweep {
-    /// Returns the sweep for a link with this bandwidth × delay under load and buffers of up to
-    /// `allowed` bytes.
+    /// Creates a sweep for a link with this bandwidth-delay product under load in bytes, with
+    /// buffers of up to `allowed` bytes.
     ///
-    /// Ends at eight times bandwidth × delay, at least 1 MiB to show a cable's plateau; 64 MiB if
-    /// unknown.
+    /// Ends at eight times the bandwidth-delay product, at least at 1 MiB to show a cable's
+    /// plateau; at 64 MiB if the product is unknown.
     pub fn new(bdp_bytes: Option<u64>, allowed: Option<u64>) -> BufferSweep {
         let wanted = bdp_bytes.map_or(LARGEST, |bdp| {
             bdp.saturating_mul(8).clamp(SUFFICIENT, LARGEST)
@@ -78,7 +78,7 @@ impl BufferSweep {
         }
     }
 
-    /// See [`super::Planner::next`].
+    /// Returns the next point to measure, see [`super::Planner::next`].
     pub fn next(&self) -> Option<Point> {
         let (size, repeat) = match &self.state {
             State::Upwards(index) => {
@@ -110,7 +110,7 @@ impl BufferSweep {
         })
     }
 
-    /// See [`super::Planner::record`].
+    /// Records the result of a point, see [`super::Planner::record`].
     pub fn record(&mut self, point: &Point, measured: Measured) {
         match &mut self.state {
             State::Upwards(index) => {
@@ -135,7 +135,8 @@ impl BufferSweep {
         }
     }
 
-    /// See [`super::Planner::fail`]. Ends the sweep, as larger buffers would fail as well.
+    /// Records a failed point and ends the sweep, as larger buffers would fail as well; see
+    /// [`super::Planner::fail`].
     pub fn fail(&mut self, _point: &Point) {
         match self.state {
             State::Upwards(_) => self.decide(Stopped::Failed),
@@ -143,7 +144,7 @@ impl BufferSweep {
         }
     }
 
-    /// See [`super::Planner::outcome`].
+    /// Returns the result so far, see [`super::Planner::outcome`].
     pub fn outcome(&self) -> Outcome {
         let mut outcome = outcome_of(self.table.results(), self.stopped);
         outcome.plateau = self.plateau().map(|(_, size)| size);
@@ -183,8 +184,8 @@ impl BufferSweep {
         })
     }
 
-    /// Returns the index and size of the plateau. Returns `None` if the last size is still much
-    /// better than the previous one.
+    /// Returns the index and size of the plateau; `None` if the last size is still significantly
+    /// faster than the previous one.
     fn plateau(&self) -> Option<(usize, u64)> {
         let trials: Vec<&Trials> = self
             .sizes
@@ -212,7 +213,8 @@ impl BufferSweep {
         is_one.then(|| (place, self.sizes[place]))
     }
 
-    /// From: `Upwards`. To: `Check` if a size seems better than the kernel, otherwise `Ended`.
+    /// Ends the ascent. From: `Upwards`. To: `Check` if the plateau is faster than auto-tuning,
+    /// otherwise `Ended`.
     fn decide(&mut self, stopped: Stopped) {
         self.stopped = stopped;
         let kernel = self.table.median(KERNEL);
@@ -229,7 +231,7 @@ impl BufferSweep {
         };
     }
 
-    /// From: `Check`. To: `Ended`. Keeps the result for [`BufferSweep::advice`].
+    /// Ends the sweep. From: `Check`. To: `Ended`. Keeps a confirmed gain for `advice`.
     fn end(&mut self) {
         let found = std::mem::replace(&mut self.state, State::Ended);
         if let State::Check(check) = found
@@ -279,21 +281,21 @@ impl BufferSweep {
     }
 }
 
-/// The kernel's auto-tuning.
+/// Table key of the kernel's auto-tuning.
 const KERNEL: Key = (None, None);
 const SMALLEST: u64 = 16 << 10;
-/// Size at which a cable without delay is two doublings past its plateau.
+/// Buffer size in bytes at which a cable without delay is two doublings past its plateau.
 const SUFFICIENT: u64 = 1 << 20;
 const LARGEST: u64 = 64 << 20;
-/// Doublings beyond the plateau that must bring nothing.
+/// Number of doublings beyond the plateau that must bring no gain.
 const CONFIRMING: usize = 2;
-/// Smallest relevant gain, as a share of the rate.
+/// Minimum significant gain as a share of the rate.
 const LEAST_GAIN: f64 = 0.02;
-/// Smallest relevant gain, relative to the range of three repeats (1.7 standard deviations). The
+/// Minimum significant gain, relative to the range of three repeats (1.7 standard deviations). The
 /// smallest value by which medians of three never differed in 100 simulated sweeps. Uses the median
 /// range of all sizes, so that one disturbed repeat does not count.
 const CHANCE: f64 = 2.5;
-/// Factor from which a size is better than the kernel.
+/// Rate relative to auto-tuning from which a size is recommended.
 const BETTER: f64 = 1.03;
-/// Order of the last comparison: true for the size, false for the kernel.
+/// Order of the second comparison: true for the size, false for auto-tuning.
 const CHECK: [bool; 4] = [true, false, false, true];

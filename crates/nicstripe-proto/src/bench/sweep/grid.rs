@@ -1,5 +1,5 @@
-//! Sweep of buffer sizes × connections: the oldest way to find a long path's capacity (SLAC's bulk
-//! throughput measurements, 2002).
+//! Sweep over pairs of buffer size and number of connections: the oldest way to find the capacity
+//! of a long path (SLAC's bulk throughput measurements, 2002).
 
 use super::{
     Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, sized,
@@ -10,9 +10,9 @@ use crate::{
     units::BitRate,
 };
 
-/// Sweeps socket buffers × connections per link.
+/// Planner that varies socket buffers and connections per link.
 ///
-/// For each number of connections, sizes ascend until two in a row bring less than 2 %. All points
+/// For each number of connections, sizes ascend until two in a row gain less than 2 %. All points
 /// are then measured twice more in the same order, so that repeats of a point are far apart in
 /// time.
 #[derive(Clone, Debug)]
@@ -25,18 +25,20 @@ pub struct GridSweep {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Measuring this entry of [`COUNTS`] with the size of this index. To: `Again`.
+    /// Measures the number of connections `COUNTS[column]` with the size of index `row`. Next:
+    /// `Again`.
     Upwards {
         column: usize,
         row: usize,
     },
-    /// Measuring the point with this index again. To: `Ended`.
+    /// Repeats the point with this index. Next: `Ended`.
     Again(usize),
     Ended,
 }
 
 impl GridSweep {
-    /// Returns the sweep up to `largest` bytes: from 64 KiB by factors of four, at most six sizes.
+    /// Creates a sweep over at most six sizes: from 64 KiB by factors of four, up to `largest`
+    /// bytes.
     pub fn new(largest: u64) -> GridSweep {
         let sizes = (0..6)
             .map(|step: u32| SMALLEST << (2 * step))
@@ -50,7 +52,7 @@ impl GridSweep {
         }
     }
 
-    /// See [`super::Planner::next`].
+    /// Returns the next point to measure, see [`super::Planner::next`].
     pub fn next(&self) -> Option<Point> {
         let (size, streams) = self.key()?;
         let repeat = self.table.count((size, streams)) as u32 + 1;
@@ -63,15 +65,15 @@ impl GridSweep {
         })
     }
 
-    /// See [`super::Planner::record`].
+    /// Records the result of a point, see [`super::Planner::record`].
     pub fn record(&mut self, _point: &Point, measured: Measured) {
         let Some(key) = self.key() else { return };
         self.table.add(key, measured);
         self.advance(false);
     }
 
-    /// See [`super::Planner::fail`]. Continues with the next number of connections; a second
-    /// failure ends the sweep.
+    /// Records a failed point and continues with the next number of connections. A second failure
+    /// ends the sweep. See [`super::Planner::fail`].
     pub fn fail(&mut self, _point: &Point) {
         self.failures += 1;
         match self.failures {
@@ -80,7 +82,8 @@ impl GridSweep {
         }
     }
 
-    /// See [`super::Planner::outcome`]. The plateau is the buffer of the best point.
+    /// Returns the result so far, see [`super::Planner::outcome`]. The plateau is the buffer size
+    /// of the fastest point.
     pub fn outcome(&self) -> Outcome {
         let stopped = match self.state {
             State::Ended if self.failures > 1 => Stopped::Failed,
@@ -154,7 +157,7 @@ impl GridSweep {
         }
     }
 
-    /// Returns true if the last two sizes have brought nothing.
+    /// Returns true if the last two sizes gained less than 2 % each.
     fn is_flat(&self, column: usize, row: usize) -> bool {
         let rate = |row: usize| {
             self.table
@@ -165,5 +168,5 @@ impl GridSweep {
 }
 
 const SMALLEST: u64 = 64 << 10;
-/// Smallest relevant gain of a size four times as large, as a share.
+/// Minimum significant gain of a size four times as large, as a share of the rate.
 const LEAST_GAIN: f64 = 0.02;

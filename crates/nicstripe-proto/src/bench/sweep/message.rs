@@ -1,5 +1,5 @@
 //! Sweep of message sizes after NetPIPE (Snell, Mikler and Gustafson, "NetPIPE: a network protocol
-//! independent performance evaluator", 1996). Sizes are powers of two, and the neighbours of packet
+//! independent performance evaluator", 1996). Sizes are powers of two, and the neighbors of packet
 //! and buffer boundaries.
 
 use std::time::Duration;
@@ -9,12 +9,13 @@ use super::{
 };
 use crate::{bench::statistics::median, units::BitRate};
 
-/// Sweeps message sizes from 1 byte to 64 MiB: ping-pong up to 64 KiB, one direction above.
+/// Planner that varies the message size from 1 byte to 64 MiB: ping-pong up to 64 KiB, one
+/// direction above.
 ///
 /// Sizes ascend, with three measurements each. The sweep stops after three doublings that change
 /// the median by less than 1 %, at 95 % of the streaming rate. It also stops if a message takes
-/// more than a second, or at the end of the budget. Points below 90 % of their neighbours are then
-/// measured again, at most twice, before they count as dropouts.
+/// more than a second, or when the time budget is spent. Points below 90 % of their neighbors are
+/// then measured again, at most twice, before they count as dropouts.
 #[derive(Clone, Debug)]
 pub struct MessageSweep {
     sizes: Vec<u64>,
@@ -28,25 +29,25 @@ pub struct MessageSweep {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Measuring the size with this index. To: `Again`.
+    /// Measures the size with this index. Next: `Again`.
     Upwards(usize),
-    /// Measuring these again; the first is the current one. To: `Ended`.
+    /// Measures possible dropouts again, beginning with the first. Next: `Ended`.
     Again(Vec<Suspect>),
     Ended,
 }
 
-/// A point that may be a dropout.
+/// Point that may be a dropout.
 #[derive(Clone, Debug)]
 struct Suspect {
     size: u64,
-    /// Sets of repeats that were equally low.
+    /// Number of complete sets of repeats that were also low.
     confirmed: u32,
     trials: Trials,
 }
 
 impl MessageSweep {
-    /// Returns the sweep over a link with this segment payload (1448 if unknown) and streaming
-    /// rate. No larger size begins after `budget` (60 s).
+    /// Creates a sweep over a link with this payload per segment (1448 bytes if unknown) and
+    /// streaming rate. No larger size begins after the time `budget` is spent.
     pub fn new(
         segment_bytes: Option<u64>,
         streaming: Option<BitRate>,
@@ -63,7 +64,7 @@ impl MessageSweep {
         }
     }
 
-    /// See [`super::Planner::next`].
+    /// Returns the next point to measure, see [`super::Planner::next`].
     pub fn next(&self) -> Option<Point> {
         let (size, repeat) = match &self.state {
             State::Upwards(index) => {
@@ -91,7 +92,7 @@ impl MessageSweep {
         })
     }
 
-    /// See [`super::Planner::record`].
+    /// Records the result of a point, see [`super::Planner::record`].
     pub fn record(&mut self, point: &Point, measured: Measured) {
         let Some(size) = point.size else { return };
         self.spent = self.spent.saturating_add(measured.elapsed);
@@ -110,7 +111,8 @@ impl MessageSweep {
         }
     }
 
-    /// See [`super::Planner::fail`]. Larger messages would fail as well.
+    /// Records a failed point and ends the ascent, as larger messages would fail as well; see
+    /// [`super::Planner::fail`].
     pub fn fail(&mut self, _point: &Point) {
         match &mut self.state {
             State::Upwards(_) => self.retry_suspects(Stopped::Failed),
@@ -122,7 +124,7 @@ impl MessageSweep {
         }
     }
 
-    /// See [`super::Planner::outcome`].
+    /// Returns the result so far, see [`super::Planner::outcome`].
     pub fn outcome(&self) -> Outcome {
         let points = self.table.results();
         let good: Vec<(u64, f64)> = self
@@ -151,7 +153,8 @@ impl MessageSweep {
         outcome
     }
 
-    /// Returns the number of messages that fill one repeat, estimated from the last size.
+    /// Returns the number of messages for the duration of one repeat, estimated from the previous
+    /// size.
     fn messages(&self) -> u64 {
         let last = self
             .table
@@ -184,7 +187,8 @@ impl MessageSweep {
         }
     }
 
-    /// Returns true if the last three doublings have changed nothing, at the streaming rate.
+    /// Returns true if the last three doublings changed the rate by less than 1 % each, at 95 % of
+    /// the streaming rate.
     fn is_flat(&self) -> bool {
         let doublings: Vec<f64> = self
             .curve()
@@ -204,7 +208,7 @@ impl MessageSweep {
         is_still && last[FLAT_DOUBLINGS] >= FLAT_RATE * streaming
     }
 
-    /// From: `Upwards`. To: `Again`, or `Ended` if nothing is suspect.
+    /// Ends the ascent. From: `Upwards`. To: `Again`, or `Ended` without possible dropouts.
     fn retry_suspects(&mut self, stopped: Stopped) {
         self.stopped = stopped;
         let suspects = dropouts(&self.curve()).into_iter().take(MOST_SUSPECTS);
@@ -220,7 +224,8 @@ impl MessageSweep {
         self.end_if_done();
     }
 
-    /// Handles one more repeat of a suspect: a full set clears it, or confirms it once.
+    /// Evaluates a possible dropout after a repeat: a complete set of repeats refutes or confirms
+    /// it.
     fn after_repeat(&mut self) {
         let curve = self.curve();
         let State::Again(suspects) = &mut self.state else {
@@ -277,7 +282,7 @@ impl MessageSweep {
         }
     }
 
-    /// Returns sizes with their medians, ascending.
+    /// Returns all sizes with their median rates in bits per second, in ascending order of size.
     fn curve(&self) -> Vec<(u64, f64)> {
         let mut curve: Vec<(u64, f64)> = self
             .table
@@ -303,7 +308,8 @@ fn of_size(size: u64) -> Trials {
     }
 }
 
-/// Powers of two, and the neighbours of segment boundaries and of the largest ping.
+/// Returns the message sizes: powers of two, and the neighbors of segment boundaries and of the
+/// largest ping-pong message.
 fn sizes(segment: u64) -> Vec<u64> {
     let powers = (0..=LARGEST_SIZE.trailing_zeros()).map(|power| 1 << power);
     let beside = |size: u64| [size.saturating_sub(1), size, size.saturating_add(1)];
@@ -320,7 +326,8 @@ fn sizes(segment: u64) -> Vec<u64> {
     sizes
 }
 
-/// Returns the sizes below 90 % of a good one before and of one after: a drop that recovers.
+/// Returns the sizes whose rate is below 90 % of an earlier and of a later size: dropouts, after
+/// which the rate recovers.
 fn dropouts(curve: &[(u64, f64)]) -> Vec<u64> {
     let mut found = Vec::new();
     let mut good = 0.0;
@@ -337,7 +344,7 @@ fn dropouts(curve: &[(u64, f64)]) -> Vec<u64> {
     found
 }
 
-/// Returns the size at which the curve first passes half of its best, interpolated linearly by
+/// Returns the size at which the rate first reaches half of its maximum, interpolated linearly by
 /// rate.
 fn half_size(curve: &[(u64, f64)]) -> Option<u64> {
     let half = curve.iter().map(|(_, rate)| *rate).fold(0.0, f64::max) / 2.0;
@@ -381,31 +388,31 @@ fn advice(outcome: &Outcome) -> String {
     }
 }
 
-/// Largest message, far beyond the size at which links reach their full rate.
+/// Largest message in bytes, far beyond the size at which links reach their full rate.
 const LARGEST_SIZE: u64 = 64 << 20;
-/// Largest message of a ping-pong.
+/// Largest message of a ping-pong in bytes.
 pub(super) const LARGEST_PING: u64 = 64 << 10;
-/// Largest message that counts for latency.
+/// Largest message in bytes that counts for latency.
 const SHORT: u64 = 64;
-/// Payload of a packet of 1500 bytes with timestamps.
+/// Payload of a TCP segment with timestamps at an MTU of 1500 bytes.
 const USUAL_SEGMENT: u64 = 1448;
-/// Time of one repeat: three of them are a quarter of a second.
+/// Duration of one repeat; three of them take a quarter of a second.
 const TRIAL_TIME: Duration = Duration::from_millis(84);
-/// Round trips of the first repeat, without an estimate.
+/// Number of round trips in the first repeat, for which there is no estimate.
 const FIRST_MESSAGES: u64 = 100;
-/// Most round trips of a repeat: the shortest, on one machine, need 10,000 for 84 ms.
+/// Maximum number of round trips in a repeat. The shortest, on one machine, need 10,000 for 84 ms.
 const MOST_MESSAGES: u64 = 100_000;
-/// Message time that ends the sweep.
+/// Time per message that ends the sweep.
 const SLOW_MESSAGE: Duration = Duration::from_secs(1);
-/// Doublings in a row that must change nothing.
+/// Number of consecutive doublings without a significant change.
 const FLAT_DOUBLINGS: usize = 3;
-/// Smallest relevant change, as a share.
+/// Minimum significant change as a share of the rate.
 const FLAT_CHANGE: f64 = 0.01;
-/// Required share of the streaming rate.
+/// Share of the streaming rate that the plateau must reach.
 const FLAT_RATE: f64 = 0.95;
-/// Share of its neighbours below which a point is a dropout.
+/// Share of its neighbors' rates below which a point is a dropout.
 const DROPOUT: f64 = 0.9;
 const CONFIRMATIONS: u32 = 2;
-/// Most points measured again; bounds the time beyond the budget to 4 s. A permanently disturbed
-/// link has more.
+/// Maximum number of points measured again, which limits the time beyond the budget to 4 s. A
+/// permanently disturbed link has more.
 const MOST_SUSPECTS: usize = 8;

@@ -1,8 +1,8 @@
-//! Sweeps of a rate over a size or a number: points to measure, stop conditions, results.
+//! Sweeps that vary a size or a number of connections: points to measure, stop conditions, results.
 //!
 //! [`Planner::next`] returns a point to measure, and [`Planner::record`] or [`Planner::fail`] takes
-//! its result, until none is left. [`Planner::outcome`] is available at any time. The five planners
-//! stop by different rules; this module holds their common parts.
+//! its result, until no point is left. [`Planner::outcome`] is available at any time. The five
+//! planners stop by different rules; this module has their common parts.
 
 use std::{fmt, time::Duration};
 
@@ -22,56 +22,59 @@ pub use self::{
     streams::StreamSweep,
 };
 
-/// A point to measure.
+/// Measurement that the caller must perform next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Bytes of a message, a socket buffer or a packet; `None` for the system's default.
+    /// Size in bytes of a message, a socket buffer or a packet, depending on the sweep; `None` for
+    /// the system's default.
     pub size: Option<u64>,
-    /// Connections per link; `None` for the bench's default.
+    /// Number of connections per link; `None` for the bench's default.
     pub streams: Option<u32>,
-    /// Number of its repeat, from 1.
+    /// Index of the repeat of this point, from 1.
     pub repeat: u32,
-    /// Kind of load.
+    /// Kind of load to apply.
     pub load: Load,
-    /// Shortest duration, without warm-up.
+    /// Minimum duration of the measurement, without warm-up.
     pub least: Duration,
 }
 
-/// Kind of load for a point.
+/// Kind of load at a point of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// Messages to and fro, one after the other; more than `messages` to fill the point's time.
+    /// Messages back and forth, each after the answer to the previous one.
     PingPong {
-        /// Number of messages, at least 3.
+        /// Number of messages, at least 3. More are sent if the point's minimum duration has not
+        /// passed.
         messages: u64,
     },
-    /// Messages of that size in one direction, and an answer to the last.
+    /// Messages of the point's size in one direction, and an answer to the last.
     Messages,
-    /// As much data as possible.
+    /// Continuous stream in one direction.
     Stream,
 }
 
-/// Result of one measurement.
+/// Result of one measurement of a point.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Goodput in one direction; for ping-pong, the size over half a round trip.
+    /// Goodput in one direction; for ping-pong, the message size divided by half the RTT.
     pub rate: BitRate,
-    /// Total duration of the measurement: it counts against the budget.
+    /// Total duration of the measurement, which counts against the time budget.
     pub elapsed: Duration,
-    /// Time of one message: half a round trip, or the time to deliver it.
+    /// Time per message: half the RTT of a ping-pong, or the time to deliver it.
     pub time: Option<Duration>,
-    /// Processor seconds of both ends per gigabit.
+    /// CPU time of both ends in seconds per gigabit.
     pub cpu_seconds_per_gbit: Option<f64>,
-    /// Buffer size that the kernel granted for a requested one, as `getsockopt` reports it.
+    /// Buffer size in bytes that the kernel granted for a requested one, as reported by
+    /// `getsockopt`.
     pub got_bytes: Option<u64>,
-    /// Jain's index of the connections.
+    /// Jain's fairness index of the connections' rates.
     pub fairness: Option<f64>,
 }
 
-/// Reason for which a sweep ended.
+/// Reason why a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It has not ended.
+    /// The sweep has not ended.
     Early,
     /// All planned points were measured.
     Done,
@@ -81,15 +84,15 @@ pub enum Stopped {
     Budget,
     /// One message takes more than a second.
     SlowMessage,
-    /// The system grants no larger buffer.
+    /// The kernel grants no larger buffer.
     Clamped,
-    /// Connections no longer get equal shares.
+    /// The connections no longer get equal rates.
     Unfair,
-    /// Points could not be measured.
+    /// A point could not be measured.
     Failed,
 }
 
-/// Short text for each reason.
+/// Formats the reason as a clause.
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -105,66 +108,67 @@ impl fmt::Display for Stopped {
     }
 }
 
-/// Result of one point.
+/// Result of one point of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointResult {
-    /// See [`Point::size`].
+    /// Size in bytes, see [`Point::size`].
     pub size: Option<u64>,
-    /// See [`Point::streams`].
+    /// Number of connections per link, see [`Point::streams`].
     pub streams: Option<u32>,
-    /// Summary of its repeats.
+    /// Statistics of the rates of all repeats.
     pub rate: Spread,
-    /// Time of one message, the median.
+    /// Median time per message.
     pub time: Option<Duration>,
-    /// Processor seconds of both ends per gigabit, the median.
+    /// Median CPU time of both ends in seconds per gigabit.
     pub cpu_seconds_per_gbit: Option<f64>,
-    /// Buffer size that the kernel granted.
+    /// Buffer size in bytes that the kernel granted.
     pub got_bytes: Option<u64>,
-    /// True if it is below its neighbours, confirmed by further measurements.
+    /// True if the rate is below that of the neighbors, confirmed by further measurements.
     pub dropout: bool,
-    /// True if it was computed and not measured.
+    /// True if the rate was computed, false if measured.
     pub computed: bool,
 }
 
-/// Result of a sweep.
+/// Result of a sweep so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The points in ascending order of size; the system's default comes first.
+    /// Points in ascending order of size, preceded by the system's default.
     pub points: Vec<PointResult>,
-    /// Smallest size that reaches 98 % of the best rate. `None` if the rate still rises at the end.
+    /// Smallest size in bytes that reaches 98 % of the best rate; for connections, their number.
+    /// `None` if the rate still rises at the end.
     pub plateau: Option<u64>,
-    /// Bandwidth × delay under load in bytes, as given.
+    /// Bandwidth-delay product under load in bytes, as passed to the sweep.
     pub bdp_bytes: Option<u64>,
-    /// Half a round trip of messages up to 64 bytes.
+    /// Median time of messages up to 64 bytes: half the RTT.
     pub latency: Option<Duration>,
-    /// Size that reaches half of the greatest rate, n½.
+    /// Message size in bytes that reaches half of the maximum rate (n½).
     pub half_size: Option<u64>,
-    /// Mean of the best tenth of a grid's points.
+    /// Mean rate of the fastest tenth of a grid's points.
     pub top_decile: Option<BitRate>,
-    /// Conclusion in one sentence.
+    /// Recommendation in one sentence.
     pub advice: String,
-    /// Reason for which it ended.
+    /// Reason why the sweep ended.
     pub stopped: Stopped,
 }
 
-/// A planner of any kind.
+/// Planner of a sweep, by the varied parameter.
 #[derive(Clone, Debug)]
 pub enum Planner {
-    /// Message sizes.
+    /// Sweep of message sizes.
     Message(MessageSweep),
-    /// Socket buffers.
+    /// Sweep of socket buffer sizes.
     Buffer(BufferSweep),
-    /// Connections per link.
+    /// Sweep of the number of connections per link.
     Streams(StreamSweep),
-    /// Socket buffers × connections.
+    /// Sweep over pairs of socket buffer size and number of connections.
     Grid(GridSweep),
-    /// Packet sizes.
+    /// Sweep of MTUs.
     Mtu(MtuSweep),
 }
 
 impl Planner {
-    /// Returns the next point to measure; unchanged until a result is recorded, `None` after the
-    /// end.
+    /// Returns the next point to measure; `None` at the end. Repeated calls return the same point
+    /// until its result is recorded.
     pub fn next(&self) -> Option<Point> {
         match self {
             Planner::Message(sweep) => sweep.next(),
@@ -186,7 +190,7 @@ impl Planner {
         }
     }
 
-    /// Records that this point cannot be measured: it is skipped, or ends the sweep.
+    /// Records that the point of [`Planner::next`] cannot be measured. Skips it or ends the sweep.
     pub fn fail(&mut self, point: &Point) {
         match self {
             Planner::Message(sweep) => sweep.fail(point),
@@ -197,7 +201,7 @@ impl Planner {
         }
     }
 
-    /// Returns the result so far.
+    /// Returns the result of the sweep so far.
     pub fn outcome(&self) -> Outcome {
         match self {
             Planner::Message(sweep) => sweep.outcome(),
@@ -237,12 +241,12 @@ impl Trials {
         self.rates.len()
     }
 
-    /// Returns the median rate; 0 without repeats.
+    /// Returns the median rate in bits per second; 0 without repeats.
     fn median(&self) -> f64 {
         median(&as_values(&self.rates)).unwrap_or_default()
     }
 
-    /// Returns the difference of greatest and least, as a share of the median.
+    /// Returns the range of the rates (maximum − minimum) as a share of their median.
     fn extent(&self) -> f64 {
         let rates = || self.rates.iter().map(|rate| rate.0 as f64);
         (rates().fold(0.0, f64::max) - rates().fold(f64::INFINITY, f64::min))
@@ -267,7 +271,7 @@ impl Trials {
     }
 }
 
-/// Results of all points so far, in the order of measurement.
+/// Repeats of all points so far, in the order of their first measurement.
 #[derive(Clone, Debug, Default)]
 struct Table(Vec<Trials>);
 
@@ -294,7 +298,7 @@ impl Table {
         self.of(key).map_or(0, Trials::count)
     }
 
-    /// Returns the median rate of a point; 0 without repeats.
+    /// Returns the median rate of a point in bits per second; 0 without repeats.
     fn median(&self, key: Key) -> f64 {
         self.of(key).map_or(0.0, Trials::median)
     }
@@ -306,7 +310,7 @@ impl Table {
     }
 }
 
-/// Returns the index of the first value that reaches 98 % of the best; `None` if all are 0.
+/// Returns the index of the first rate that reaches 98 % of the maximum; `None` if all are 0.
 fn plateau(rates: &[f64]) -> Option<usize> {
     let best = rates.iter().copied().fold(0.0, f64::max);
     rates
@@ -327,7 +331,7 @@ fn outcome_of(points: Vec<PointResult>, stopped: Stopped) -> Outcome {
     }
 }
 
-/// Formats a size for display: `64 KiB`, `1449 bytes`.
+/// Formats a size in bytes as `2 MiB`, `64 KiB` or `1449 bytes`.
 fn sized(bytes: u64) -> String {
     match bytes {
         _ if bytes > 0 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
@@ -337,11 +341,11 @@ fn sized(bytes: u64) -> String {
     }
 }
 
-/// Share of the best rate at which the plateau begins.
+/// Share of the maximum rate from which a point belongs to the plateau.
 const PLATEAU: f64 = 0.98;
-/// Repeats of a point: the smallest number with a middle value.
+/// Number of repeats of a point: the smallest number with a middle value.
 const TRIALS: usize = 3;
-/// Duration of one repeat of a point under load.
+/// Duration of one repeat of a point with continuous load.
 const LOAD_TIME: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

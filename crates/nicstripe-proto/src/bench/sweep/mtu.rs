@@ -1,4 +1,4 @@
-//! Sweep of packet sizes.
+//! Sweep of MTUs.
 
 use super::{
     Key, LOAD_TIME, Load, Measured, Outcome, Point, PointResult, Stopped, TRIALS, Table,
@@ -9,10 +9,12 @@ use crate::{
     units::BitRate,
 };
 
-/// Sweeps the MTU: 1500, 4000, 9000 and the current one, alternating, three times each.
+/// Planner that varies the MTU: 1500, 4000, 9000 and the current one, alternating, three times
+/// each.
 ///
 /// Never exceeds the current MTU, since the path could drop larger packets; their rate is computed
-/// from the share of payload. So is that of smaller ones without permission to set the MTU.
+/// from the share of payload. Rates of smaller MTUs are also computed if the MTU may not be
+/// changed.
 #[derive(Clone, Debug)]
 pub struct MtuSweep {
     sizes: Vec<u32>,
@@ -23,11 +25,11 @@ pub struct MtuSweep {
 }
 
 impl MtuSweep {
-    /// Returns the sweep over a link with the parameters of `theory`, up to packets of `largest`
+    /// Creates a sweep over a link with the parameters of `theory`, with MTUs of up to `largest`
     /// bytes.
     ///
-    /// The MTU of `theory` is the smallest of both ends and the path; its line rate does not
-    /// matter. `may_set` is true if the local MTU may be lowered.
+    /// The MTU of `theory` is the smallest of both ends and the path; its line rate is not used.
+    /// `may_set` is true if the local MTU may be lowered.
     pub fn new(theory: Theory, largest: u32, may_set: bool) -> MtuSweep {
         let mut sizes: Vec<u32> = SIZES
             .into_iter()
@@ -45,7 +47,7 @@ impl MtuSweep {
         }
     }
 
-    /// See [`super::Planner::next`].
+    /// Returns the next point to measure, see [`super::Planner::next`].
     pub fn next(&self) -> Option<Point> {
         let open = self
             .sizes
@@ -62,7 +64,7 @@ impl MtuSweep {
         })
     }
 
-    /// See [`super::Planner::record`].
+    /// Records the result of a point, see [`super::Planner::record`].
     pub fn record(&mut self, point: &Point, measured: Measured) {
         if let Some(size) = self
             .sizes
@@ -73,7 +75,8 @@ impl MtuSweep {
         }
     }
 
-    /// See [`super::Planner::fail`]. Skips this size, as the path drops its packets.
+    /// Records a failed point and skips its MTU, as the path drops such packets; see
+    /// [`super::Planner::fail`].
     pub fn fail(&mut self, point: &Point) {
         self.failed.extend(
             self.sizes
@@ -82,7 +85,7 @@ impl MtuSweep {
         );
     }
 
-    /// See [`super::Planner::outcome`].
+    /// Returns the result so far, see [`super::Planner::outcome`].
     pub fn outcome(&self) -> Outcome {
         let mut points = self.table.results();
         points.extend(self.sizes.iter().filter_map(|size| self.computed(*size)));
@@ -115,7 +118,8 @@ impl MtuSweep {
         size == self.theory.mtu || self.may_set && size < self.theory.mtu
     }
 
-    /// Computes the rate of an untested size: the current rate, scaled by the shares of payload.
+    /// Computes the result for an MTU that cannot be measured: the rate at the current MTU, scaled
+    /// by the shares of payload. Returns `None` if it can be measured.
     fn computed(&self, size: u32) -> Option<PointResult> {
         if self.may_be_tried(size) {
             return None;
@@ -215,12 +219,12 @@ impl MtuSweep {
     }
 }
 
-/// Returns the gain from the first to the second, in percent of the first.
+/// Returns the gain in median rate from one point to another in percent.
 fn gain(from: &PointResult, to: &PointResult) -> f64 {
     (to.rate.median.0 as f64 / from.rate.median.0.max(1) as f64 - 1.0) * 100.0
 }
 
-/// Describes the change of processor time from the first to the second; empty if unknown.
+/// Describes the change in CPU time from one point to another; empty if unknown.
 fn processor(from: &PointResult, to: &PointResult) -> String {
     let cpu = from
         .cpu_seconds_per_gbit
@@ -238,9 +242,10 @@ fn key(size: u32) -> Key {
     (Some(size.into()), None)
 }
 
-/// The standard MTU, one that many old cards support, and the largest that most support.
+/// MTUs to compare in bytes: the standard, one that many old cards support, and the largest that
+/// most cards support.
 const SIZES: [u32; 3] = [1500, 4000, 9000];
-/// Any large rate: only shares of it matter.
+/// Line rate for computing shares of payload; any large value would do.
 const WHOLE: BitRate = BitRate::from_gbit(1000);
-/// Smallest gain worth reporting, in percent.
+/// Minimum gain worth reporting in percent.
 const WORTH_PERCENT: f64 = 1.0;

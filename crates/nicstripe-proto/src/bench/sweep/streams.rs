@@ -1,27 +1,27 @@
-//! Sweep of connections per link.
+//! Sweep of the number of connections per link.
 
 use super::{
     Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, plateau,
 };
 use crate::bench::statistics::median;
 
-/// Sweeps connections per link: 1, 2, 4, 8, three times each, until a doubling brings less than 2 %
-/// or their shares are unequal.
+/// Planner that varies the connections per link: 1, 2, 4, 8, three times each, until a doubling
+/// gains less than 2 % or the connections get unequal rates.
 #[derive(Clone, Debug, Default)]
 pub struct StreamSweep {
     table: Table,
-    /// Index in [`COUNTS`].
+    /// Index of the current number in [`COUNTS`].
     index: usize,
     stopped: Option<Stopped>,
 }
 
 impl StreamSweep {
-    /// Returns the sweep.
+    /// Creates a sweep that starts with one connection per link.
     pub fn new() -> StreamSweep {
         StreamSweep::default()
     }
 
-    /// See [`super::Planner::next`].
+    /// Returns the next point to measure, see [`super::Planner::next`].
     pub fn next(&self) -> Option<Point> {
         let streams = *COUNTS.get(self.index).filter(|_| self.stopped.is_none())?;
         let repeat = self.table.count(key(streams)) as u32 + 1;
@@ -34,7 +34,7 @@ impl StreamSweep {
         })
     }
 
-    /// See [`super::Planner::record`].
+    /// Records the result of a point, see [`super::Planner::record`].
     pub fn record(&mut self, _point: &Point, measured: Measured) {
         let Some(streams) = COUNTS.get(self.index).filter(|_| self.stopped.is_none()) else {
             return;
@@ -45,12 +45,14 @@ impl StreamSweep {
         }
     }
 
-    /// See [`super::Planner::fail`]. Ends the sweep, as more connections would fail as well.
+    /// Records a failed point and ends the sweep, as more connections would fail as well; see
+    /// [`super::Planner::fail`].
     pub fn fail(&mut self, _point: &Point) {
         self.stopped.get_or_insert(Stopped::Failed);
     }
 
-    /// See [`super::Planner::outcome`]. The plateau is a number of connections with equal shares.
+    /// Returns the result so far, see [`super::Planner::outcome`]. The plateau is a number of
+    /// connections with equal rates.
     pub fn outcome(&self) -> Outcome {
         let mut outcome = outcome_of(self.table.results(), self.stopped.unwrap_or(Stopped::Early));
         let fair: Vec<u32> = COUNTS
@@ -90,7 +92,7 @@ impl StreamSweep {
         };
     }
 
-    /// Returns true if it was measured, and its connections had equal or unknown shares.
+    /// Returns true if this number was measured and its connections had equal or unknown rates.
     fn is_fair(&self, streams: u32) -> bool {
         self.table
             .of(key(streams))
@@ -103,7 +105,7 @@ fn key(streams: u32) -> Key {
 }
 
 pub(super) const COUNTS: [u32; 4] = [1, 2, 4, 8];
-/// Smallest relevant gain of a doubling, as a share.
+/// Minimum significant gain of a doubling as a share of the rate.
 const LEAST_GAIN: f64 = 0.02;
-/// Jain's index from which shares count as equal.
+/// Jain's fairness index from which rates count as equal.
 const FAIR: f64 = 0.9;

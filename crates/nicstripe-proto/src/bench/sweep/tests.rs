@@ -5,7 +5,8 @@ use crate::bench::theory::Theory;
 
 const GIGABIT: f64 = 941.5e6;
 
-/// Runs a planner to its end. Returns the points in the order of measurement.
+/// Runs a planner to its end. Returns the points in the order of measurement. A point fails if
+/// `measure` returns `None`.
 fn run(planner: &mut Planner, mut measure: impl FnMut(&Point) -> Option<Measured>) -> Vec<Point> {
     let mut order = Vec::new();
     while let Some(point) = planner.next() {
@@ -27,7 +28,8 @@ fn rate(bits_per_second: f64) -> Measured {
     }
 }
 
-/// A link on which a message takes `latency` plus the time of its bytes (Hockney's model).
+/// Simulates a message on a gigabit link: it takes `latency` seconds plus the time of its bytes
+/// (Hockney's model), scaled by `noise`.
 fn message(point: &Point, latency: f64, noise: f64) -> Measured {
     let size = point.size.unwrap() as f64;
     let seconds = (latency + size * 8.0 / GIGABIT) * (1.0 + noise);
@@ -282,8 +284,8 @@ fn larger_messages_that_fail_leave_what_was_measured() {
     assert_eq!(messages(None).outcome().advice, "nothing was measured");
 }
 
-/// A link with this round trip and a window of half of twice the buffer; `None` is the kernel's
-/// auto-tuning.
+/// Simulates a gigabit link with this RTT in seconds and a window of the requested buffer size;
+/// `kernel` is the rate with auto-tuning.
 fn buffered(point: &Point, round_trip: f64, kernel: f64) -> Measured {
     let windowed = point
         .size
