@@ -1,6 +1,6 @@
 //! Encrypted bytes queued for the kernel.
 
-/// A byte queue in one allocation: appended at its end, sent from its front.
+/// Queue of encrypted bytes in one allocation: appended at its end, sent from its front.
 ///
 /// The allocation grows only if the queue exceeds it. Bytes move to the front only if the space
 /// behind them is too small. A caller that sends everything before it queues more never pays for a
@@ -10,7 +10,7 @@ pub(crate) struct SendBuffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// Bytes ever removed from the front.
+    /// Total number of bytes removed from the front since creation.
     gone: u64,
 }
 
@@ -55,8 +55,8 @@ impl SendBuffer {
         self.advance(self.len());
     }
 
-    /// Returns the number of bytes ever removed, sent or dropped. A byte queued now has left once
-    /// this has grown by the current [`SendBuffer::len`].
+    /// Returns the total number of bytes removed from the queue, sent or dropped. The bytes queued
+    /// now have left once this has grown by the current [`SendBuffer::len`].
     pub(crate) fn total_gone(&self) -> u64 {
         self.gone
     }

@@ -28,7 +28,8 @@ use rustls::{
 use super::{ALPN, ALPN_FAMILY};
 use crate::trust::{Identity, PublicKey};
 
-/// Decides which keys are accepted. Called once per handshake, on any thread; must not block.
+/// Function that returns true for the public keys to accept. Called once per handshake, on any
+/// thread; must not block.
 pub(crate) type KeyFilter = Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>;
 
 /// TLS configuration of the connecting end. Cheap to clone; serves any number of connections.
@@ -40,12 +41,13 @@ pub(crate) struct ClientTls(pub(super) ClientConfig);
 pub(crate) struct ServerTls(pub(super) ServerConfig);
 
 impl ClientTls {
-    /// Presents `identity`, and accepts servers whose key passes `accepts`.
+    /// Creates a configuration that presents `identity`, and accepts servers whose key passes
+    /// `accepts`.
     pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
         Self::with_aes(identity, accepts, has_aes())
     }
 
-    /// Like `new`, with or without AES instructions.
+    /// Like `new`, for a processor with or without AES instructions.
     pub(super) fn with_aes(identity: &Identity, accepts: KeyFilter, has_aes: bool) -> Self {
         let crypto = Arc::new(crypto_provider(has_aes));
         let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
@@ -68,12 +70,13 @@ impl ClientTls {
 }
 
 impl ServerTls {
-    /// Presents `identity`, and accepts clients whose key passes `accepts`.
+    /// Creates a configuration that presents `identity`, and accepts clients whose key passes
+    /// `accepts`.
     pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
         Self::with_aes(identity, accepts, has_aes())
     }
 
-    /// Like `new`, with or without AES instructions.
+    /// Like `new`, for a processor with or without AES instructions.
     pub(super) fn with_aes(identity: &Identity, accepts: KeyFilter, has_aes: bool) -> Self {
         let crypto = Arc::new(crypto_provider(has_aes));
         let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
@@ -96,7 +99,7 @@ impl ServerTls {
     }
 }
 
-/// Returns the algorithms of aws-lc to use, in order of preference.
+/// Returns the cipher suites and key exchanges of aws-lc to use, in order of preference.
 fn crypto_provider(has_aes: bool) -> CryptoProvider {
     let mut cipher_suites = vec![
         cipher_suite::TLS13_AES_256_GCM_SHA384,
@@ -244,7 +247,8 @@ impl ClientCertVerifier for PinnedKeys {
     }
 }
 
-/// Presents our key to clients that name our protocol, and nothing to scanners.
+/// Certificate resolver of a server: presents its key to clients that name the ALPN protocol, and
+/// nothing to scanners.
 #[derive(Debug)]
 struct OwnKey(Arc<CertifiedKey>);
 
@@ -260,17 +264,19 @@ impl ResolvesServerCert for OwnKey {
     }
 }
 
-/// The peer's key is not trusted; passes through rustls and is converted to `TlsError`.
+/// Untrusted key of the peer, as an error that passes through rustls and is converted to
+/// `TlsError`.
 #[derive(Debug, thiserror::Error)]
 #[error("key is not trusted: {0}")]
 pub(super) struct UntrustedKey(pub(super) PublicKey);
 
-/// The peer presented something other than an Ed25519 raw public key.
+/// Error for a peer that presented something other than an Ed25519 raw public key.
 #[derive(Debug, thiserror::Error)]
 #[error("not an Ed25519 raw public key")]
 pub(super) struct BadKey;
 
-/// rustls answers this error with the alert `certificate_unknown`.
+/// Wraps a rejection of the peer's key in the error that rustls answers with the alert
+/// `certificate_unknown`.
 fn reject(why: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why))))
 }

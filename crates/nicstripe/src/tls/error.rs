@@ -1,4 +1,4 @@
-//! Errors that end a connection.
+//! Errors that end a TLS connection.
 
 use std::io;
 
@@ -8,37 +8,39 @@ use super::config::{BadKey, UntrustedKey};
 use super::record::RecordError;
 use crate::trust::PublicKey;
 
-/// Reason why a connection ends, split by who must act.
+/// Reason why a TLS connection ended, split by who must act.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum TlsError {
-    /// The peer presented a key that is not accepted. The peer has not proved that it owns the key.
+    /// The peer presented a key that is not trusted here. The peer has not proved that it owns the
+    /// key.
     #[error("peer's key is not trusted: {0}")]
     UntrustedKey(PublicKey),
-    /// The peer does not accept our key; a server has proved its own key before. This alert has no
-    /// other meaning.
+    /// The peer does not trust the local key; a server has proved its own key before. This alert
+    /// has no other meaning.
     #[error("peer rejected our key (alert {})", name(*.0))]
     KeyRefused(AlertDescription),
-    /// The peer closed the connection before it accepted or rejected our key. A busy peer, or an
-    /// attacker on the path, can cause this.
+    /// The peer closed the connection before it accepted or rejected the local key. A busy peer, or
+    /// an attacker on the path, can cause this.
     #[error("peer closed the connection before accepting our key")]
     ClosedAtKey(#[source] Option<io::Error>),
     /// The peer presented no key, or a key of another type.
     #[error("peer sent no Ed25519 raw public key")]
     NoKey,
-    /// The first bytes are not TLS.
+    /// The first bytes received are not TLS.
     #[error("peer does not speak TLS")]
     NotTls(#[source] RecordError),
-    /// The peer speaks TLS, but not our protocol in it.
+    /// The peer speaks TLS, but not the ALPN protocol of nicstripe.
     #[error("peer speaks TLS, but not {:?}", str::from_utf8(super::ALPN).unwrap_or_default())]
     OtherProtocol,
-    /// The peer does not speak TLS 1.3 with our parameters.
+    /// The peer does not speak TLS 1.3 with the required parameters.
     #[error("peer does not speak TLS 1.3 with our parameters")]
     Handshake(#[source] rustls::Error),
     /// The peer ended the connection with this alert.
     #[error("peer ended the connection with alert {}", name(*.0))]
     Alert(AlertDescription),
-    /// The bytes are not records of this connection: a broken peer, or a third party on the path.
+    /// The bytes received are not valid records of this connection: the peer is broken, or a third
+    /// party on the path altered them.
     #[error("invalid record from the peer")]
     Record(#[from] RecordError),
     /// An authentic record arrived in a state that does not allow it.
@@ -54,18 +56,18 @@ pub(crate) enum TlsError {
     /// failure.
     #[error("connection is unusable: {0}")]
     Unusable(&'static str),
-    /// A system call failed.
+    /// A system call on the connection failed.
     #[error("cannot {action} the connection")]
     Io {
-        /// Operation, as a verb.
+        /// Failed operation, as a verb.
         action: &'static str,
-        /// The system's error.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
 impl TlsError {
-    /// Converts an error of rustls during a handshake.
+    /// Converts an error of rustls that occurred during a handshake.
     pub(super) fn from_handshake(error: rustls::Error) -> Self {
         match &error {
             rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
@@ -84,7 +86,7 @@ impl TlsError {
         Self::Handshake(error)
     }
 
-    /// Converts an alert that arrived before the peer's first data.
+    /// Converts an alert that arrived before the first data of the peer.
     pub(super) fn from_alert(alert: AlertDescription) -> Self {
         match alert {
             AlertDescription::CertificateUnknown => Self::KeyRefused(alert),
@@ -103,7 +105,8 @@ impl TlsError {
         )
     }
 
-    /// Returns true if the peer closed the connection. Its last bytes may still be readable.
+    /// Returns true if a system call failed because the peer closed the connection. The last bytes
+    /// of the peer may still be readable.
     pub(super) fn is_hang_up(error: &io::Error) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
         matches!(

@@ -11,18 +11,18 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{self, KeyType, Prk};
 use rustls::{CipherSuite, KeyLog};
 
-/// Captures the exporter secret of one connection, and no other secret.
+/// Capture of the exporter secret of one connection, and of no other secret.
 #[derive(Default)]
 pub(super) struct ExporterSecret(Mutex<Vec<u8>>);
 
 impl ExporterSecret {
-    /// Creates a capture, to be set as the key log of one connection's configuration.
+    /// Creates an empty capture, to be set as the key log of one connection's configuration.
     pub(super) fn new() -> Arc<Self> {
         Arc::default()
     }
 
     /// Derives 32 bytes for `label`, equal at both ends and unique to the connection. Erases the
-    /// secret.
+    /// captured secret.
     pub(super) fn export(&self, suite: CipherSuite, label: &[u8]) -> Result<[u8; 32], Unspecified> {
         let (hkdf, hash) = match suite {
             CipherSuite::TLS13_AES_256_GCM_SHA384 => (hkdf::HKDF_SHA384, &digest::SHA384),
@@ -73,7 +73,7 @@ impl Drop for ExporterSecret {
     }
 }
 
-/// HKDF-Expand-Label (RFC 8446, section 7.1).
+/// Computes HKDF-Expand-Label (RFC 8446, section 7.1).
 fn expand(
     hkdf: hkdf::Algorithm,
     secret: &[u8],

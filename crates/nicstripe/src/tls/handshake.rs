@@ -20,9 +20,10 @@ use crate::trust::PublicKey;
 pub(super) struct Handshake {
     connection: Connection,
     exporter: Arc<ExporterSecret>,
-    /// Bytes at the front of the caller's buffer that rustls has already seen and still needs.
+    /// Number of bytes at the front of the caller's buffer that rustls has already processed and
+    /// still needs.
     seen: usize,
-    /// True once anything was sent. A server that has sent nothing stays silent on errors.
+    /// True once this end has sent a byte. A server that has sent nothing stays silent on errors.
     spoke: bool,
 }
 
@@ -34,16 +35,16 @@ pub(super) struct Established {
     pub(super) binding: [u8; 32],
 }
 
-/// Result of processing received bytes.
+/// Result of processing received handshake bytes.
 pub(super) struct Step {
-    /// Consumed bytes at the front of the buffer.
+    /// Number of consumed bytes at the front of the receive buffer.
     pub(super) discard: usize,
     /// True once the handshake is complete.
     pub(super) done: bool,
 }
 
 impl Handshake {
-    /// Starts as the connecting end, and writes the first message to `out`.
+    /// Starts a handshake as the connecting end, and writes the first message to `out`.
     pub(super) fn client(tls: &ClientTls, out: &mut SendBuffer) -> Result<Self, TlsError> {
         let exporter = ExporterSecret::new();
         let mut config = tls.0.clone();
@@ -79,7 +80,8 @@ impl Handshake {
         }
     }
 
-    /// Returns true if this server has presented its key, so that the peer may close because of it.
+    /// Returns true if this is a server that has presented its key, so that the peer may close
+    /// because of it.
     pub(super) fn has_shown_key(&self) -> bool {
         self.spoke && matches!(self.connection, Connection::Server(_))
     }
@@ -126,7 +128,7 @@ impl Handshake {
         }
     }
 
-    /// Extracts the keys of a complete handshake.
+    /// Extracts the keys, the peer's key and the exporter secret of a complete handshake.
     pub(super) fn finish(self) -> Result<Established, TlsError> {
         let state = self.connection.state();
         if state.alpn_protocol() != Some(ALPN) {
@@ -165,7 +167,8 @@ impl Handshake {
         })
     }
 
-    /// Writes rustls's alert, except to scanners.
+    /// Writes rustls's alert to `out` and converts its error. A server that has sent nothing writes
+    /// no alert, so that scanners get no answer.
     fn fail(&mut self, error: Error, out: &mut SendBuffer) -> TlsError {
         let is_server = matches!(self.connection, Connection::Server(_));
         // A scanner gets no answer. Only a peer that names our protocol, in another version, gets
@@ -190,13 +193,14 @@ impl Handshake {
     }
 }
 
-/// Either end of a connection; rustls has a type for each.
+/// rustls connection of either end, which has a type for each.
 enum Connection {
     Client(Box<UnbufferedClientConnection>),
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// Record counter and keys of each direction, and the schedule for the next keys.
+/// Record counter and key for sending, the same for receiving, and the schedule that derives later
+/// keys.
 type Secrets = (
     (u64, ConnectionTrafficSecrets),
     (u64, ConnectionTrafficSecrets),
@@ -233,7 +237,7 @@ impl Connection {
     }
 }
 
-/// Next action after one step of rustls.
+/// Next action of the handshake after one step of rustls.
 enum Turn {
     Again,
     NeedsMore,
@@ -271,7 +275,7 @@ fn encode<Data>(mut message: EncodeTlsData<'_, Data>, out: &mut SendBuffer) -> R
     Ok(())
 }
 
-/// Derives the next keys of a connection.
+/// Key schedule of an open connection, which derives the keys after a key update.
 pub(super) enum KeySchedule {
     Client(KernelConnection<ClientConnectionData>),
     Server(KernelConnection<ServerConnectionData>),

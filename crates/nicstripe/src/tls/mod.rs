@@ -2,11 +2,11 @@
 //!
 //! rustls with aws-lc runs the handshake and derives all keys ([`handshake`]). [`record`] seals and
 //! opens later records directly in the buffers of the system calls, because every byte of a
-//! transfer passes there. [`pump::Tls`] is the protocol without I/O; [`TlsStream`] connects it to a
-//! tokio TCP stream.
+//! transfer passes through it. [`pump::Tls`] is the protocol without I/O; [`TlsStream`] connects it
+//! to a tokio TCP stream.
 //!
 //! [`config`] lists the required parameters. A server sends nothing to a client that does not name
-//! its protocol.
+//! the ALPN protocol of nicstripe.
 
 mod buffer;
 mod config;
@@ -29,7 +29,7 @@ pub(crate) use {
 
 /// ALPN name of the only protocol inside TLS (RFC 7301).
 pub(crate) const ALPN: &[u8] = b"nicstripe/1";
-/// Common prefix of all versions' [`ALPN`].
+/// Common prefix of the [`ALPN`] names of all versions.
 const ALPN_FAMILY: &[u8] = b"nicstripe/";
 /// Exporter label of [`TlsStream::binding`] (RFC 5705, section 4: private labels begin with
 /// `EXPERIMENTAL`).

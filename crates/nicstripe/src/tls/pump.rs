@@ -11,7 +11,7 @@ use super::record::{
 };
 use crate::trust::PublicKey;
 
-/// One end of a connection: received bytes in and plaintext out, and vice versa.
+/// TLS state of one end of a connection: decrypts received bytes and encrypts bytes to send.
 ///
 /// The caller owns the buffers. [`Tls::receive`] decrypts in the receive buffer; [`Tls::send`]
 /// encrypts into the send buffer. After an error the connection is unusable and every further call
@@ -26,7 +26,7 @@ pub(crate) struct Tls {
 enum State {
     Handshake(Handshake),
     Open(Box<Open>),
-    /// Unusable: neither accepts nor produces bytes.
+    /// Unusable after an error: every further call fails.
     Failed,
 }
 
@@ -40,9 +40,10 @@ struct Open {
     /// True once the peer has sent anything under the new keys. This proves to a client that its
     /// key was accepted.
     heard: bool,
-    /// Consecutive records without data. Bounds the cost of a peer that sends no data.
+    /// Number of consecutive records without data, limited by [`MAX_FRUITLESS`]: bounds the cost of
+    /// a peer that sends no data.
     fruitless: u32,
-    /// End of the last key update sent, in bytes ever queued.
+    /// Position of the end of the last key update sent, in bytes queued since the start.
     renewal_ends: u64,
     peer_closed: bool,
     closed: bool,
@@ -51,10 +52,10 @@ struct Open {
 /// Result of processing received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Consumed bytes at the front of the buffer. The caller passes the rest again, followed by
-    /// more.
+    /// Number of consumed bytes at the front of the buffer. The caller passes the remainder again,
+    /// followed by more.
     pub(crate) discard: usize,
-    /// Plaintext bytes passed to the sink.
+    /// Number of plaintext bytes passed to the sink.
     pub(crate) plaintext: usize,
     /// True once the handshake is complete.
     pub(crate) open: bool,
@@ -63,7 +64,7 @@ pub(crate) struct Received {
 }
 
 impl Tls {
-    /// Starts as the connecting end; writes the first message to `out`.
+    /// Starts a handshake as the connecting end; writes the first message to `out`.
     pub(crate) fn client(tls: &ClientTls, out: &mut SendBuffer) -> Result<Self, TlsError> {
         Ok(Self {
             state: State::Handshake(Handshake::client(tls, out)?),
@@ -71,7 +72,7 @@ impl Tls {
         })
     }
 
-    /// Starts as the accepting end, which waits for the first message.
+    /// Starts a handshake as the accepting end, which waits for the first message.
     pub(crate) fn server(tls: &ServerTls) -> Result<Self, TlsError> {
         Ok(Self {
             state: State::Handshake(Handshake::server(tls)?),
@@ -122,8 +123,11 @@ impl Tls {
 
     /// Encrypts the concatenated slices, and appends the records to `out`.
     ///
-    /// Copies plaintext only if a record spans two slices. Errors: the handshake is not complete,
-    /// or this end has closed.
+    /// Copies plaintext only if a record spans two slices.
+    ///
+    /// # Errors
+    ///
+    /// The handshake is not complete, or this end has closed the connection.
     pub(crate) fn send(
         &mut self,
         plaintext: &[&[u8]],
@@ -147,7 +151,7 @@ impl Tls {
         }
     }
 
-    /// Returns the error for an end of the peer's bytes at this point.
+    /// Returns the error for a connection that the peer ended in the current state.
     pub(crate) fn on_end(&self) -> TlsError {
         match &self.state {
             State::Open(_) if !self.is_confirmed() => TlsError::ClosedAtKey(None),
@@ -167,8 +171,8 @@ impl Tls {
         }
     }
 
-    /// Returns true if the peer is known to accept our key: for a server after the handshake, for a
-    /// client after the server's first record.
+    /// Returns true if the peer is known to accept the local key: for a server after the handshake,
+    /// for a client after the server's first record.
     pub(crate) fn is_confirmed(&self) -> bool {
         matches!(&self.state, State::Open(open) if open.heard || !self.is_client)
     }
@@ -193,7 +197,7 @@ impl Tls {
         }
     }
 
-    /// Renews the sending key and requests the same of the peer, for tests.
+    /// Renews the sending key and requests that the peer renews its own, for tests.
     #[cfg(test)]
     pub(crate) fn ask_to_renew(&mut self, out: &mut SendBuffer) {
         let State::Open(open) = &mut self.state else {
@@ -204,7 +208,7 @@ impl Tls {
         open.sealer = open.schedule.next_sealer().expect("another key");
     }
 
-    /// Sends an invalid record, for tests.
+    /// Encrypts a record of any content type, valid or not, for tests.
     #[cfg(test)]
     pub(super) fn send_record(&mut self, content: ContentType, body: &[u8], out: &mut SendBuffer) {
         let State::Open(open) = &mut self.state else {
@@ -429,7 +433,7 @@ impl Open {
     }
 }
 
-/// Slices read as one sequence of bytes.
+/// Reader of several slices as one sequence of bytes.
 struct Slices<'a> {
     first: &'a [u8],
     rest: &'a [&'a [u8]],
@@ -443,7 +447,7 @@ impl<'a> Slices<'a> {
         }
     }
 
-    /// Returns the next `len` bytes without a copy if they are contiguous.
+    /// Takes the next `len` bytes without a copy; `None` if they are not in one slice.
     fn take_whole(&mut self, len: usize) -> Option<&'a [u8]> {
         self.skip_empty();
         let (taken, rest) = self.first.split_at_checked(len)?;
@@ -451,7 +455,7 @@ impl<'a> Slices<'a> {
         Some(taken)
     }
 
-    /// Fills `target` with the next bytes; enough must be left.
+    /// Fills `target` with the next bytes. At least that many must be left.
     fn copy_to(&mut self, target: &mut [u8]) {
         let mut at = 0;
         while at < target.len() {
@@ -475,14 +479,16 @@ impl<'a> Slices<'a> {
     }
 }
 
-/// Records sent under one key (128 GiB): half of AES-GCM's limit of 2^24 (RFC 8446, section 5.5:
-/// 2^24.5 full records).
+/// Number of records sent under one key (128 GiB of data): half of AES-GCM's limit of 2^24 (RFC
+/// 8446, section 5.5: 2^24.5 full records).
 ///
 /// A renewal costs one small record and two derivations, a few microseconds.
 pub(super) const RENEW_AFTER: u64 = 1 << 23;
-/// Most consecutive records without data. Picked by eye: one in 2^23 is usual.
+/// Maximum number of consecutive records without data (picked by eye). Usually one record in 2^23
+/// has none.
 const MAX_FRUITLESS: u32 = 32;
-/// `key_update` without a request for the same (RFC 8446, section 4.6.3).
+/// Handshake message `key_update` that does not request one from the peer (RFC 8446, section
+/// 4.6.3).
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;

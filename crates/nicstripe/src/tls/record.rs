@@ -13,23 +13,23 @@ use aws_lc_rs::error::Unspecified;
 use rustls::crypto::cipher::{AeadKey, Iv, Nonce, make_tls13_aad};
 use rustls::{ConnectionTrafficSecrets, ContentType};
 
-/// Bytes before the ciphertext: type, version, length (RFC 8446, section 5.2).
+/// Length of a record header in bytes: type, version, length (RFC 8446, section 5.2).
 pub(crate) const HEADER_LEN: usize = 5;
-/// Most plaintext bytes in one record (RFC 8446, section 5.1).
+/// Maximum number of plaintext bytes in one record (RFC 8446, section 5.1).
 pub(crate) const MAX_PLAINTEXT: usize = 1 << 14;
-/// Most bytes a record's length field may announce (RFC 8446, section 5.2).
+/// Maximum value of a record's length field in bytes (RFC 8446, section 5.2).
 const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
 /// Size of the authentication tag in bytes, for both AES-GCM and ChaCha20-Poly1305.
 const TAG_LEN: usize = 16;
 /// Overhead of a record written by [`Sealer`] in bytes: header, content type and tag.
 pub(crate) const RECORD_OVERHEAD: usize = HEADER_LEN + 1 + TAG_LEN;
-/// Longest record that a peer may send, including its header.
+/// Maximum length of a received record in bytes, including its header.
 pub(crate) const MAX_RECORD: usize = HEADER_LEN + MAX_CIPHERTEXT;
 
 /// Defect of a record; each ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
-    /// Not a content type or version of TLS: another protocol.
+    /// The first bytes are no content type and version of TLS: the peer speaks another protocol.
     #[error("not a TLS record: starts with {0:#04x} {1:#04x}")]
     NotTls(u8, u8),
     /// The length field exceeds the limit of RFC 8446.
@@ -38,7 +38,7 @@ pub(crate) enum RecordError {
     /// The plaintext exceeds the limit of RFC 8446.
     #[error("record of {0} plaintext bytes exceeds the limit of {MAX_PLAINTEXT}")]
     PlaintextTooLong(usize),
-    /// A plaintext record after the key exchange.
+    /// The record is not encrypted although the keys are established.
     #[error("record of type {0} is not encrypted")]
     Unprotected(u8),
     /// The authentication tag does not match: the bytes were altered, or sealed with another key.
@@ -52,7 +52,7 @@ pub(crate) enum RecordError {
 /// Returns the length of the first record in `bytes`, including its header; `None` if the header is
 /// incomplete.
 ///
-/// The record itself may be incomplete. At most [`MAX_RECORD`].
+/// The length is at most [`MAX_RECORD`]. The record itself may be incomplete.
 pub(crate) fn record_len(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
     if let [kind, major, ..] = *bytes
         && !((20..=23).contains(&kind) && major == 3)
@@ -69,22 +69,22 @@ pub(crate) fn record_len(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
     Ok(Some(HEADER_LEN + len))
 }
 
-/// Encrypts records of one direction under one key.
+/// Encrypts the records of one direction under one key.
 pub(crate) struct Sealer {
     key: SealingKey,
     iv: Iv,
     next: u64,
 }
 
-/// aws-lc keeps its own nonce counter for AES-GCM and rejects one that does not increase: a second
-/// guard behind `next`.
+/// Cipher and key of a [`Sealer`]. For AES-GCM aws-lc keeps its own nonce counter and rejects one
+/// that does not increase: a second guard besides `next`.
 enum SealingKey {
     Gcm(TlsRecordSealingKey),
     ChaCha(LessSafeKey),
 }
 
 impl Sealer {
-    /// Creates a sealer from fresh keys; the first record has number 0.
+    /// Creates a sealer from fresh keys; the first record has sequence number 0.
     pub(crate) fn new(secrets: ConnectionTrafficSecrets) -> Result<Self, Unspecified> {
         let (algorithm, key, iv) = parts(secrets)?;
         let key = if algorithm == &aead::CHACHA20_POLY1305 {
@@ -104,7 +104,7 @@ impl Sealer {
     /// Encrypts `plaintext` into `record`.
     ///
     /// `plaintext` has at most [`MAX_PLAINTEXT`] bytes, and `record` exactly `RECORD_OVERHEAD`
-    /// more. Otherwise fails and seals nothing.
+    /// more. Otherwise fails and encrypts nothing.
     pub(crate) fn seal(
         &mut self,
         content: ContentType,
@@ -134,7 +134,7 @@ impl Sealer {
         }
     }
 
-    /// Seals the plaintext already stored in `record` from [`HEADER_LEN`] on.
+    /// Encrypts the plaintext that `record` already holds from [`HEADER_LEN`] on.
     ///
     /// `record` is `RECORD_OVERHEAD` bytes longer than the plaintext, as for [`Sealer::seal`].
     pub(crate) fn seal_in_place(
@@ -157,7 +157,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Writes the header, takes the next nonce and returns the rest of the record.
+    /// Writes the header, takes the next nonce and returns the remainder of the record.
     fn begin<'a>(&mut self, len: usize, record: &'a mut [u8]) -> Result<Begun<'a>, Unspecified> {
         if len > MAX_PLAINTEXT || record.len() != len + RECORD_OVERHEAD {
             return Err(Unspecified);
@@ -175,7 +175,7 @@ impl Sealer {
 /// Nonce, associated data (the header) and the record's bytes after the header.
 type Begun<'a> = (aead::Nonce, Aad<[u8; HEADER_LEN]>, &'a mut [u8]);
 
-/// Decrypts records of one direction under one key.
+/// Decrypts the records of one direction under one key.
 pub(crate) struct Opener {
     key: LessSafeKey,
     iv: Iv,
@@ -183,14 +183,14 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    /// Creates an opener from fresh keys; the first record has number 0.
+    /// Creates an opener from fresh keys; the first record has sequence number 0.
     pub(crate) fn new(secrets: ConnectionTrafficSecrets) -> Result<Self, Unspecified> {
         let (algorithm, key, iv) = parts(secrets)?;
         let key = LessSafeKey::new(UnboundKey::new(algorithm, key.as_ref())?);
         Ok(Self { key, iv, next: 0 })
     }
 
-    /// Decrypts `record` in place; it is one whole record as measured by [`record_len`].
+    /// Decrypts `record` in place. `record` is one whole record as measured by [`record_len`].
     pub(crate) fn open<'a>(
         &mut self,
         record: &'a mut [u8],
@@ -233,7 +233,7 @@ fn parts(
     }
 }
 
-/// Returns the IV combined with the record's number (RFC 8446, section 5.3).
+/// Returns the nonce of a record: the IV combined with the sequence number (RFC 8446, section 5.3).
 fn aead_nonce(iv: &Iv, number: u64) -> aead::Nonce {
     aead::Nonce::assume_unique_for_key(Nonce::new(iv, number).0)
 }

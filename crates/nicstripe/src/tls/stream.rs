@@ -16,7 +16,7 @@ use super::pump::{Received, Tls};
 use super::record::{MAX_RECORD, record_len};
 use crate::trust::PublicKey;
 
-/// An encrypted connection, used by one task that both reads and writes.
+/// TLS connection over TCP, used by one task that both reads and writes.
 ///
 /// ```text
 /// loop {
@@ -40,26 +40,27 @@ use crate::trust::PublicKey;
 pub(crate) struct TlsStream {
     tcp: TcpStream,
     tls: Tls,
-    /// Receive buffer; the first `filled` bytes are valid.
+    /// Receive buffer, whose first `filled` bytes are received and not processed.
     received: Vec<u8>,
     filled: usize,
-    /// True if the buffer may hold complete records that were not processed.
+    /// True if the receive buffer may hold complete records.
     unprocessed: bool,
     /// True once the peer has sent `close_notify`.
     peer_closed: bool,
     sending: SendBuffer,
-    /// Error after which nothing can be sent; the peer's last bytes may still be readable.
+    /// Error of a send to a closed connection, after which nothing can be sent. The peer's last
+    /// bytes may still be readable.
     cut: Option<io::Error>,
 }
 
-/// Result of one [`TlsStream::try_receive`].
+/// Result of one call of [`TlsStream::try_receive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Bytes received from the kernel, including TLS overhead.
+    /// Number of bytes received from the kernel, including TLS overhead.
     pub(crate) received: usize,
-    /// Bytes passed to the sink.
+    /// Number of plaintext bytes passed to the sink.
     pub(crate) plaintext: usize,
-    /// True if the kernel had no more bytes.
+    /// True if the kernel had no more bytes to receive.
     pub(crate) drained: bool,
     /// True once the peer has sent `close_notify`. Do not wait for read readiness afterwards.
     pub(crate) peer_closed: bool,
@@ -68,8 +69,8 @@ pub(crate) struct Progress {
 impl TlsStream {
     /// Runs the handshake as the connecting end.
     ///
-    /// Afterwards the server's key is proved, but the server may not have checked ours yet. A
-    /// rejection surfaces as [`TlsError::KeyRefused`] at the first receive;
+    /// Afterwards the server's key is proved, but the server may not have checked the client's key
+    /// yet. A rejection surfaces as [`TlsError::KeyRefused`] at the first receive;
     /// [`TlsError::ClosedAtKey`] means that the server did not check it. Not cancel safe: drop the
     /// connection.
     pub(crate) async fn connect(
@@ -84,11 +85,11 @@ impl TlsStream {
             .await
     }
 
-    /// Runs the handshake as the accepting end. Sends nothing before the peer has named our
-    /// protocol. Not cancel safe: drop the connection.
+    /// Runs the handshake as the accepting end. Sends nothing before the peer has named the
+    /// protocol of nicstripe. Not cancel safe: drop the connection.
     ///
-    /// Awaits `turn` once the peer's first message has arrived, before the expensive part, the
-    /// answer.
+    /// Awaits `turn` once the peer's first message has arrived, before it computes the answer,
+    /// which is expensive.
     pub(crate) async fn accept(
         tcp: TcpStream,
         tls: &ServerTls,
@@ -168,7 +169,11 @@ impl TlsStream {
     /// Encrypts the concatenated slices, and appends them to the send queue.
     ///
     /// Accepts any length; use [`TlsStream::queued`] to limit the queue. Each call ends with a
-    /// record, so small calls cost 22 bytes and a cipher start each. Errors: this end has closed.
+    /// record, so each small call costs 22 bytes and a cipher start.
+    ///
+    /// # Errors
+    ///
+    /// This end has closed the connection, or the connection failed earlier.
     pub(crate) fn queue(&mut self, plaintext: &[&[u8]]) -> Result<(), TlsError> {
         self.tls.send(plaintext, &mut self.sending)
     }
@@ -178,16 +183,16 @@ impl TlsStream {
         self.sending.len()
     }
 
-    /// Returns the encrypted bytes sent or dropped since the start, including the handshake and TLS
-    /// overhead.
+    /// Returns the number of encrypted bytes sent or dropped since the start, including the
+    /// handshake and TLS overhead.
     ///
-    /// Data queued last has reached the kernel once this has grown by the value of
+    /// The last queued data has reached the kernel once this has grown by the value of
     /// [`TlsStream::queued`] right after queueing.
     pub(crate) fn total_sent(&self) -> u64 {
         self.sending.total_gone()
     }
 
-    /// Sends once, as much as the kernel accepts, and returns the number of bytes.
+    /// Sends once, as much as the kernel accepts, and returns the number of bytes sent.
     ///
     /// If the peer has closed the connection, the queue is dropped. [`TlsStream::try_receive`] then
     /// returns the error after the peer's last bytes.
@@ -221,7 +226,7 @@ impl TlsStream {
     }
 
     /// Sends `close_notify` and everything queued, then waits for the peer to close; both until the
-    /// deadline. Discards what the peer sends meanwhile.
+    /// deadline. Discards the data that the peer sends in the meantime.
     pub(crate) async fn finish(mut self, deadline: Instant) -> Result<(), TlsError> {
         self.tls.close(&mut self.sending)?;
         timeout_at(deadline.into(), self.flush())
@@ -291,13 +296,14 @@ impl TlsStream {
         self.flush().await
     }
 
-    /// Returns true if a whole record was received, whatever its content.
+    /// Returns true if the receive buffer starts with a complete record, of any content.
     fn has_record(&self) -> bool {
         let received = &self.received[..self.filled];
         matches!(record_len(received), Ok(Some(len)) if len <= received.len())
     }
 
-    /// Sends the last bytes, then waits for the peer to close.
+    /// Sends the queued bytes and FIN, then waits until the peer closes the connection. Does
+    /// nothing if the queue is empty.
     async fn part(&mut self) -> Result<(), TlsError> {
         if self.sending.is_empty() {
             return Ok(());
@@ -307,8 +313,8 @@ impl TlsStream {
         self.drain_until_close().await
     }
 
-    /// Discards received bytes until the peer closes. Closing with unread bytes causes a reset,
-    /// upon which the peer's kernel drops bytes its program has not read.
+    /// Discards received bytes until the peer closes. Closing a socket with unread bytes sends a
+    /// reset, and the peer's kernel then drops the bytes that its program has not read.
     async fn drain_until_close(&mut self) -> Result<(), TlsError> {
         loop {
             // Bytes received right after the handshake are already in the buffer; they say nothing
@@ -354,7 +360,7 @@ impl TlsStream {
         Ok(done)
     }
 
-    /// Receives once; returns the number of bytes, and true if the kernel had no more.
+    /// Receives once. Returns the number of bytes, and true if the kernel had no more.
     fn recv(&mut self) -> Result<(usize, bool), TlsError> {
         let space = &mut self.received[self.filled..];
         if space.is_empty() {
@@ -406,7 +412,7 @@ impl TlsStream {
         }
     }
 
-    /// Returns the error for an end of the peer's bytes.
+    /// Returns the error for a connection that the peer ended, by FIN or by `reset`.
     fn on_end(&mut self, reset: Option<io::Error>) -> TlsError {
         let reset = reset.or_else(|| self.cut.take());
         match (self.tls.on_end(), reset) {
@@ -427,21 +433,21 @@ fn would_block(error: &io::Error) -> bool {
     )
 }
 
-/// Most bytes per recv. On loopback, 64 KiB to 1 MiB cost the same within the noise; this size and
-/// its plaintext stay in cache.
+/// Maximum number of bytes per recv call. On loopback, 64 KiB to 1 MiB cost the same within the
+/// noise; this size and its plaintext stay in cache.
 pub(super) const RECEIVE_BUFFER: usize = 256 * 1024;
 const _: () = assert!(RECEIVE_BUFFER > MAX_RECORD, "any record fits");
 /// Initial capacity of the send queue in bytes: two frames of maximal length.
 pub(super) const SEND_BUFFER: usize = 576 * 1024;
-/// Receive buffer for an unauthenticated peer. Its longest message, the ClientHello, has about 1.5
-/// KB; so has the server's.
+/// Size of the receive buffer in bytes during the handshake. The longest message of each end has
+/// about 1.5 KB.
 const HANDSHAKE_BUFFER: usize = 4 * 1024;
-/// Longest wait for a rejected peer to read the alert.
+/// Maximum wait until a rejected peer has read the alert and closed the connection.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A closed connection must be an error, not a signal to the embedding program.
+/// Send flag: a closed connection is an error, not a SIGPIPE to the embedding program.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const NO_SIGNAL: i32 = rustix::net::SendFlags::NOSIGNAL.bits().cast_signed();
-/// Without such a flag, the Rust runtime ignores the signal.
+/// Empty send flags: on other systems the Rust runtime ignores SIGPIPE.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const NO_SIGNAL: i32 = 0;

@@ -1,4 +1,4 @@
-//! Authentication, and the errors that each end sees.
+//! Tests of authentication, and of the errors that each end reports.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -323,7 +323,8 @@ fn a_hello_fits_the_buffer_of_strangers() {
     assert!(len < MAX_RECORD);
 }
 
-/// Runs a handshake up to its first, second or third flight, and returns that flight undelivered.
+/// Runs a handshake up to its first, second or third flight. Returns both ends and that flight,
+/// undelivered.
 fn flight_to(client: &ClientTls, server: &ServerTls, flight: usize) -> (Pair, Vec<u8>) {
     let mut pair = Pair::new(client, server);
     if flight > 0 {
@@ -341,8 +342,8 @@ fn flight_to(client: &ClientTls, server: &ServerTls, flight: usize) -> (Pair, Ve
     (pair, bytes)
 }
 
-/// Returns true for ignored bytes: bytes 1 and 2 of a record (RFC 8446, section 5.1), and
-/// `change_cipher_spec` records (section 5).
+/// Returns true if TLS ignores the byte `at`: bytes 1 and 2 of a record (RFC 8446, section 5.1),
+/// and `change_cipher_spec` records (section 5).
 fn is_version_of_a_record(bytes: &[u8], at: usize) -> bool {
     let mut start = 0;
     while let Ok(Some(len)) = record_len(&bytes[start..]) {
@@ -355,8 +356,8 @@ fn is_version_of_a_record(bytes: &[u8], at: usize) -> bool {
     false
 }
 
-/// Damages the bytes but keeps parts of them valid: changes, cuts, repeats, splits and inserts
-/// records.
+/// Changes, cuts, repeats, splits and inserts records as `dice` selects, and keeps parts of them
+/// valid.
 fn damage(bytes: &mut Vec<u8>, dice: &[u8]) {
     let len = bytes.len();
     let place = |die: u8| usize::from(die) * len / 256;
@@ -406,7 +407,7 @@ fn filled(bytes: &[u8]) -> SendBuffer {
     buffer
 }
 
-/// Returns a ClientHello of 2008: one ECDHE suite, no compression, curves and signatures, no
+/// Returns a ClientHello as of 2008: one ECDHE suite, no compression, curves and signatures, no
 /// versions.
 fn tls12_hello() -> Vec<u8> {
     let extensions = [&[0, 10, 0, 4, 0, 2, 0, 29][..], &[0, 13, 0, 4, 0, 2, 8, 7]].concat();

@@ -1,4 +1,4 @@
-//! Interoperability with rustls's own record layer at the other end.
+//! Tests of interoperability with rustls's own record layer at the other end.
 
 use std::io::{Read as _, Write as _};
 
@@ -6,7 +6,7 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::*;
 
-/// One end of this crate and one of rustls.
+/// Connection with one end of this crate and one of rustls.
 struct Mixed {
     ours: Tls,
     theirs: Connection,

@@ -1,4 +1,4 @@
-//! Two ends in memory, and the bytes between them.
+//! Tests of TLS with two ends in memory, and the bytes between them.
 #![allow(clippy::unwrap_used)]
 
 mod handshake;
@@ -13,7 +13,7 @@ use super::pump::Tls;
 use super::*;
 use crate::trust::{Identity, PublicKey};
 
-/// Two machines that trust each other.
+/// Identities of a client and a server that trust each other.
 struct Cast {
     client: Identity,
     server: Identity,
@@ -40,7 +40,7 @@ fn only(accepted: PublicKey) -> KeyFilter {
     Arc::new(move |key| *key == accepted)
 }
 
-/// Both ends of a connection and the bytes in flight.
+/// Both ends of a connection and the bytes in flight between them.
 struct Pair {
     client: Tls,
     server: Tls,
@@ -60,7 +60,7 @@ impl Pair {
         }
     }
 
-    /// Creates a pair with a complete handshake.
+    /// Creates both ends with a complete handshake.
     fn open() -> Self {
         let cast = Cast::new();
         let mut pair = Self::new(&cast.client_tls(), &cast.server_tls());
@@ -79,7 +79,7 @@ impl Pair {
         read(&mut self.client, &mut self.to_client, &mut self.to_server)
     }
 
-    /// Replaces the bytes in flight to the server.
+    /// Replaces the bytes in flight to the server, and lets the server read them.
     fn server_reads_instead(&mut self, bytes: &[u8]) -> Result<Vec<u8>, TlsError> {
         self.to_server.clear();
         self.to_server.spare(bytes.len()).copy_from_slice(bytes);
@@ -95,7 +95,7 @@ impl Pair {
     }
 }
 
-/// Passes all incoming bytes to `tls`, and returns the plaintext.
+/// Passes all incoming bytes to `tls`, and returns the decrypted plaintext.
 fn read(
     tls: &mut Tls,
     incoming: &mut SendBuffer,
@@ -124,7 +124,7 @@ fn read(
     }
 }
 
-/// Returns pseudorandom bytes without short repetitions.
+/// Returns `len` pseudorandom bytes without short repetitions.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! Records of an open connection.
+//! Tests of the records of an open connection.
 
 use rustls::{AlertDescription, ContentType};
 
@@ -127,7 +127,7 @@ fn renewal_comes_long_before_a_key_wears_out() {
     }
 }
 
-/// Damages two records of the given length.
+/// Function that damages the first of two records; its second argument is the length of one.
 type Change = fn(&mut Vec<u8>, usize);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests over real sockets, on loopback.
+//! Tests of TLS over real sockets, on loopback.
 
 use std::future::ready;
 use std::time::{Duration, Instant};
@@ -230,7 +230,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-/// Receives until `len` bytes have arrived; sends queued data meanwhile.
+/// Receives until `len` plaintext bytes have arrived; sends queued data in the meantime.
 async fn receive(stream: &mut TlsStream, len: usize) -> Result<Vec<u8>, TlsError> {
     let mut plaintext = Vec::new();
     while plaintext.len() < len {
@@ -262,7 +262,7 @@ async fn drain(mut stream: TlsStream) -> Vec<u8> {
     }
 }
 
-/// Sends `data` and returns as many bytes from the other end, both in one loop as a transfer does.
+/// Sends `data` and receives the same number of bytes, both in one loop as a transfer does.
 async fn exchange(mut stream: TlsStream, data: &[u8]) -> Vec<u8> {
     let (mut left, mut received) = (data, Vec::new());
     while !left.is_empty() || stream.queued() > 0 || received.len() < data.len() {
@@ -290,8 +290,8 @@ async fn exchange(mut stream: TlsStream, data: &[u8]) -> Vec<u8> {
     received
 }
 
-/// Answers the first message as a server does, waits for the client's key, and closes: with FIN, or
-/// with a reset.
+/// Answers the first message as a server does, waits for the client's key, and closes the
+/// connection: with FIN, or with a reset.
 async fn hang_up_after_its_flight(mut tcp: TcpStream, tls: &ServerTls, reset: bool) {
     let (mut tls, mut out, mut bytes) = (
         Tls::server(tls).unwrap(),
