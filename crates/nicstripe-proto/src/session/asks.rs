@@ -1,4 +1,4 @@
-//! Requests about names, and their answers.
+//! Requests of the client about files and directories, and the daemon's answers.
 //!
 //! Both are control messages: they survive the loss of any path and end with the session. Answers
 //! may come in any order.
@@ -10,14 +10,13 @@ use crate::message::{
     Answer, AnswerKind, Ask, AskKind, FailCode, MOST_ASKS, MOST_ENTRIES, Message,
 };
 
-/// Unanswered requests of a session, by number.
+/// Unanswered requests of a session by request ID.
 #[derive(Debug, Default)]
 pub(super) struct Asks(BTreeMap<u32, AskKind>);
 
 impl Session {
-    /// Client: sends a request to the daemon.
-    ///
-    /// Returns false if [`MOST_ASKS`] requests are unanswered, or one with the same number.
+    /// Client: sends a request to the daemon. Returns false if [`MOST_ASKS`] requests are
+    /// unanswered, if one of them has the same ID, or if this end is the daemon.
     pub fn ask(&mut self, ask: Ask) -> bool {
         let may = self.role == Role::Client
             && self.asks.0.len() < MOST_ASKS
@@ -29,8 +28,8 @@ impl Session {
         may
     }
 
-    /// Daemon: answers an [`Event::Asked`]. Does nothing if no such request is open. Truncates an
-    /// error text that is too long.
+    /// Daemon: answers an [`Event::Asked`]. Truncates a long error text. No effect if no request
+    /// with this ID is unanswered.
     pub fn answer(&mut self, mut answer: Answer) {
         if self.role == Role::Client || self.asks.0.remove(&answer.id).is_none() {
             return;
@@ -41,7 +40,7 @@ impl Session {
         self.send(&Message::Answer(answer));
     }
 
-    /// Number of unanswered requests.
+    /// Returns the number of unanswered requests.
     pub fn open_asks(&self) -> usize {
         self.asks.0.len()
     }

@@ -1,4 +1,4 @@
-//! Chunk handling: selection per path, arrivals, writes and syncs.
+//! Chunks of a session: selection for each path, arrivals, writes and syncs.
 
 use std::time::Instant;
 
@@ -13,19 +13,19 @@ use crate::{
     sender::Sender,
 };
 
-/// Disposition of a chunk that arrived.
+/// Action required for a chunk that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incoming {
     /// Verify the chunk against its header and write it at `offset`. Then call
     /// [`Session::handle_chunk_written`], [`Session::handle_chunk_damaged`] or, if the write
     /// failed, [`Session::handle_chunk_unwritten`].
     Write {
-        /// The file's grid.
+        /// Chunk grid of the file.
         grid: Grid,
-        /// Position in the file, in bytes.
+        /// Offset of the chunk in the file, in bytes.
         offset: u64,
     },
-    /// Discard the chunk.
+    /// Drop the chunk: it is a duplicate, or its transfer or connection has ended.
     Drop,
     /// Keep the chunk while another copy of it is being written. Call
     /// [`Session::handle_chunk_again`] when that write has succeeded or failed, or
@@ -34,8 +34,8 @@ pub enum Incoming {
 }
 
 impl Session {
-    /// Returns a chunk that the receiver already has, to read and hash. Then call
-    /// [`Session::handle_chunk_hashed`].
+    /// Returns a chunk that the receiver already has, to be read and hashed for the digest. Then
+    /// call [`Session::handle_chunk_hashed`].
     ///
     /// Returns `None` while no path is connected.
     pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
@@ -47,7 +47,7 @@ impl Session {
             .find_map(|(id, transfer)| Some((*id, transfer.sender_mut()?.next_to_hash()?)))
     }
 
-    /// Handles the hash of a chunk that [`Session::poll_hash`] returned.
+    /// Handles the hash of a chunk from [`Session::poll_hash`].
     pub fn handle_chunk_hashed(
         &mut self,
         transfer: TransferId,
@@ -65,8 +65,8 @@ impl Session {
         }
     }
 
-    /// Handles the read of a chunk that was polled for a path. Returns the header of its data
-    /// frame, or `None` if the chunk is no longer needed.
+    /// Handles the read of a chunk from [`Transmit::Chunk`]. Returns the header of its data frame,
+    /// or `None` if the chunk need not be sent any more.
     pub fn handle_chunk_read(
         &mut self,
         id: PathId,
@@ -101,14 +101,19 @@ impl Session {
         })
     }
 
-    /// Records that the kernel has taken a whole data frame.
+    /// Records that a data frame was completely written to the path's socket.
     pub fn handle_chunk_flushed(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.flow.on_flushed();
         }
     }
 
-    /// Handles a data frame that arrived on a path. Returns the disposition of its chunk.
+    /// Handles the header of a data frame that arrived on a path. Returns the action required for
+    /// its chunk.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`] if the chunk violates the protocol.
     pub fn handle_chunk(
         &mut self,
         id: PathId,
@@ -129,7 +134,11 @@ impl Session {
         self.arrive(id, header, now)
     }
 
-    /// Handles a chunk again that was kept because of [`Incoming::Later`].
+    /// Handles a chunk again that was deferred by [`Incoming::Later`].
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`] if the chunk violates the protocol.
     pub fn handle_chunk_again(
         &mut self,
         id: PathId,
@@ -175,8 +184,8 @@ impl Session {
         Ok(incoming)
     }
 
-    /// Records that a chunk was verified and written. Returns false for a duplicate, which must not
-    /// be buffered.
+    /// Records that a chunk was verified and written. Returns false for a duplicate, which a sink
+    /// must not consume.
     pub fn handle_chunk_written(&mut self, id: PathId, header: &DataHeader, now: Instant) -> bool {
         let DataHeader {
             transfer,
@@ -201,7 +210,7 @@ impl Session {
         news
     }
 
-    /// Records that a chunk did not match the value in its header, so that it is retransmitted.
+    /// Records that a chunk did not match the hash in its header and must be retransmitted.
     ///
     /// The caller must end the path with [`PathLoss::Damaged`](crate::PathLoss).
     pub fn handle_chunk_damaged(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
@@ -224,7 +233,7 @@ impl Session {
         }
     }
 
-    /// Records that the sync requested by [`Event::Sync`] is done.
+    /// Records that the sync requested by [`Event::Sync`] has succeeded.
     pub fn handle_synced(&mut self, transfer: TransferId, now: Instant) {
         if let Some(receiver) = self
             .transfers
@@ -237,11 +246,11 @@ impl Session {
         }
     }
 
-    /// Takes the written subtrees that are not durable, for an orderly shutdown; also from an ended
-    /// transfer.
+    /// Returns and clears the subtrees that are written but not durable, for an orderly shutdown.
+    /// Also works after the transfer's end.
     ///
-    /// Ignores the sync interval, and excludes a sync in progress. Returns `None` if nothing is
-    /// left.
+    /// Ignores the sync interval, and excludes a sync in progress. Returns `None` if there are no
+    /// such subtrees.
     pub fn take_unsynced(&mut self, transfer: TransferId) -> Option<Vec<Subtree>> {
         let unsynced = match self.transfers.get_mut(&transfer)? {
             Transfer::Receiving(receiver) => receiver.take_fresh(),
@@ -302,7 +311,8 @@ impl Session {
         Ok(())
     }
 
-    /// Pauses the rate estimate of idle paths, so that idle time does not lower it.
+    /// Discards the current rate sample of each path with nothing in flight, so that idle time does
+    /// not lower the estimate.
     fn pause_idle_rates(&mut self) {
         for (id, path) in &mut self.paths {
             let mut senders = self.transfers.values().filter_map(Transfer::sender);
@@ -389,7 +399,7 @@ impl Session {
     }
 
     /// Returns true if the next chunk of a stream would arrive earlier on another path that can
-    /// take it now.
+    /// send it now.
     ///
     /// An in-order consumer waits for the slowest path and may bound the data in flight (2 MiB for
     /// ssh). If the first path with a free permit took each chunk, its queue would grow while
@@ -442,8 +452,8 @@ impl Session {
             .any(|(other, path)| arrival(*other, path) < own && can_take(*other, path))
     }
 
-    /// Queues the syncs that are due. A closed session emits no events; its driver calls
-    /// [`Session::take_unsynced`].
+    /// Emits [`Event::Sync`] for each transfer whose sync is due. A closed session emits no events;
+    /// its driver calls [`Session::take_unsynced`].
     pub(super) fn poll_syncs(&mut self, now: Instant) {
         if self.closed.is_some() {
             return;

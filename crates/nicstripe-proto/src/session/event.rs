@@ -1,4 +1,4 @@
-//! Outputs of a session to its driver.
+//! Output of a session to its driver: frames to send and events to handle.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ use crate::{
     tree::TreeMessage,
 };
 
-/// One item to send on a path's connection.
+/// Item to send next on a path's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transmit {
-    /// A frame, ready to be encoded.
+    /// Frame other than data, to be encoded and sent.
     Frame(Frame),
-    /// A chunk: read it, then call [`crate::Session::handle_chunk_read`] for its data frame.
+    /// Chunk to read. Then call [`crate::Session::handle_chunk_read`] for its data frame.
     Chunk {
-        /// The transfer.
+        /// ID of the chunk's transfer.
         transfer: TransferId,
-        /// The chunk.
+        /// Index of the chunk.
         chunk: ChunkId,
     },
-    /// Load to send whenever the connection is otherwise idle; `None` stops it.
+    /// Benchmark load to send whenever the connection is otherwise idle; `None` stops it.
     Load(Option<LoadOrder>),
 }
 
-/// A request or notification to the driver of a session.
+/// Request or notification to the driver of a session.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -43,137 +43,141 @@ pub enum Event {
     Connect(PathId),
     /// Close the connection of this path, which was given up.
     Disconnect(PathId),
-    /// A path's state changed.
+    /// The state of a path has changed.
     PathChanged {
-        /// The path.
+        /// ID of the path.
         path: PathId,
-        /// Its new state.
+        /// New state of the path.
         state: PathState,
-        /// Reason, if it lost its connection.
+        /// Reason for the loss of the path's connection, if it was lost.
         loss: Option<PathLoss>,
     },
-    /// A path delivered damaged data. It is reconnected, but carries no data for `pause` while
+    /// Damaged data arrived on a path. The path reconnects, but carries no data for `pause` while
     /// another path can.
     Damaged {
-        /// The path.
+        /// ID of the path.
         path: PathId,
-        /// Number of damages on this path in the session.
+        /// Number of times that this path has damaged data in the session.
         times: u32,
-        /// Time without data; 0 for the first damage.
+        /// Duration of the quarantine; zero after the first damage.
         pause: Duration,
     },
-    /// Incoming file: open the target, then call [`crate::Session::accept`] or
+    /// The client wants to upload a file: open the target, then call [`crate::Session::accept`] or
     /// [`crate::Session::fail`].
     PutRequested(Put),
-    /// Requested file: open the source, then call [`crate::Session::offer`] or
+    /// The client wants to download a file: open the source, then call [`crate::Session::offer`] or
     /// [`crate::Session::fail`].
     GetRequested(Get),
-    /// Incoming tree: call [`crate::Session::accept`] with room, or [`crate::Session::fail`].
+    /// The client wants to upload a tree: call [`crate::Session::accept`] with room, or
+    /// [`crate::Session::fail`].
     TreePutRequested(PutTree),
-    /// Requested trees: call [`crate::Session::offer`] or [`crate::Session::fail`].
+    /// The client wants to download trees: call [`crate::Session::offer`] or
+    /// [`crate::Session::fail`].
     TreeRequested(GetTree),
-    /// Requested tunnels: call [`crate::Session::accept`] with room for one transfer and
-    /// [`crate::Session::offer`] batches for the other, or [`crate::Session::fail`] for both.
+    /// The client wants to open tunnels: call [`crate::Session::accept`] with room for one transfer
+    /// and [`crate::Session::offer`] batches for the other, or [`crate::Session::fail`] for both.
     TunnelsRequested(OpenTunnels),
-    /// Message from the receiver of a tree to its sender.
+    /// The receiver of a tree has sent a message to this end, the sender.
     TreeMessageReceived {
-        /// The tree's transfer.
+        /// ID of the tree's transfer.
         transfer: TransferId,
-        /// The message.
+        /// Message about entries of the tree.
         message: TreeMessage,
     },
-    /// Offer of the requested file: open the target, then call [`crate::Session::accept`] or
-    /// [`crate::Session::fail`].
+    /// The daemon has offered the requested file: open the target, then call
+    /// [`crate::Session::accept`] or [`crate::Session::fail`].
     Offered(Offer),
     /// The receiver has accepted the transfer.
     Accepted {
-        /// The transfer.
+        /// ID of the accepted transfer.
         transfer: TransferId,
-        /// Bytes that are durable at the receiver and need not be sent.
+        /// Number of bytes that are durable at the receiver and need not be sent.
         resumed_bytes: u64,
-        /// For a tree: the receiver's memory for entries in bytes, if reported.
+        /// Maximum memory in bytes for entries of a tree at the receiver, if it reports one.
         memory: Option<u64>,
     },
-    /// A path need not send this chunk; it may be dropped unless its frame has begun.
+    /// A path need not send this chunk any more, because another path has delivered it. Drop the
+    /// chunk unless its frame has begun.
     Superseded {
-        /// The path.
+        /// ID of the path.
         path: PathId,
-        /// The transfer.
+        /// ID of the chunk's transfer.
         transfer: TransferId,
-        /// The chunk.
+        /// Index of the chunk.
         chunk: ChunkId,
     },
-    /// A chunk of [`crate::Session::give`] was acknowledged and may leave the retransmit buffer.
+    /// A chunk from [`crate::Session::give`] was acknowledged and may leave the retransmit buffer.
     Released {
-        /// The transfer.
+        /// ID of the chunk's transfer.
         transfer: TransferId,
-        /// The chunk.
+        /// Index of the chunk.
         chunk: ChunkId,
     },
-    /// Make the written data durable and append these subtrees to the journal. Then call
-    /// [`crate::Session::handle_synced`].
+    /// A sync is due: make the written data durable and append these subtrees to the journal. Then
+    /// call [`crate::Session::handle_synced`].
     Sync {
-        /// The transfer.
+        /// ID of the transfer to sync.
         transfer: TransferId,
-        /// The subtrees that are durable afterwards.
+        /// Subtrees of the file that the sync makes durable.
         subtrees: Vec<Subtree>,
     },
-    /// Punch these holes or fill them with zeros, then call [`crate::Session::handle_holes_made`].
+    /// The list of holes is complete: punch them or fill them with zeros, then call
+    /// [`crate::Session::handle_holes_made`].
     Holes {
-        /// The transfer.
+        /// ID of the file's transfer.
         transfer: TransferId,
         /// All holes of the file.
         holes: HoleMap,
     },
-    /// The source was read: if it did not change call [`crate::Session::complete`], otherwise
+    /// The whole source was read. Call [`crate::Session::complete`] if it did not change, otherwise
     /// [`crate::Session::fail`].
     SourceRead {
-        /// The transfer.
+        /// ID of the source's transfer.
         transfer: TransferId,
-        /// Its digest.
+        /// BLAKE3 digest of the source.
         digest: Digest,
     },
-    /// The sender's digest, and its kernel's statistics of the paths.
+    /// The sender has read its source; carries its digest and its kernel's statistics of the paths.
     Completed(Complete),
-    /// Everything is written and the digests match: make the file durable under its name, then call
+    /// All data is written and the digests match: make the file durable under its name, then call
     /// [`crate::Session::committed`].
     Commit {
-        /// The transfer.
+        /// ID of the file's transfer.
         transfer: TransferId,
-        /// The digest of both ends.
+        /// BLAKE3 digest of the file, equal at both ends.
         digest: Digest,
     },
-    /// The digests differ: discard the file, then call [`crate::Session::fail`].
+    /// The digests of the two ends differ: discard the file, then call [`crate::Session::fail`].
     Mismatch {
-        /// The transfer.
+        /// ID of the file's transfer.
         transfer: TransferId,
-        /// Digest of the received data.
+        /// BLAKE3 digest of the received data.
         received: Digest,
-        /// Digest reported by the sender.
+        /// BLAKE3 digest reported by the sender.
         sent: Digest,
     },
-    /// The receiver has made the whole file durable.
+    /// The receiver has made the whole file durable, which completes the transfer.
     Committed {
-        /// The transfer.
+        /// ID of the completed transfer.
         transfer: TransferId,
-        /// Its digest.
+        /// BLAKE3 digest of the file.
         digest: Digest,
     },
     /// The transfer failed at the peer.
     Failed(Fail),
-    /// Bench message of the peer. On [`BenchBody::Stop`]: take the last sample, call
+    /// A benchmark message of the peer arrived. On [`BenchBody::Stop`]: take the last sample, call
     /// [`crate::Session::end_run`] and send [`BenchBody::Stopped`].
     Bench(BenchBody),
-    /// Daemon only: a request of the client; call [`crate::Session::answer`].
+    /// Daemon only: the client has sent a request. Call [`crate::Session::answer`].
     Asked(Ask),
-    /// Client only: the daemon's answer to a request.
+    /// Client only: the daemon has answered a request.
     Answered(Answer),
     /// Client only: the daemon's interfaces have changed.
     PeerInterfaces(Vec<PeerInterface>),
-    /// Daemon only: addresses from which the client will connect.
+    /// Daemon only: the client has announced connections that it is about to make.
     Expected(Vec<Expected>),
-    /// No path was connected for [`crate::SessionConfig::patience`].
+    /// The session has timed out: no path was connected for [`crate::SessionConfig::patience`].
     Abandoned,
-    /// The peer has closed the session.
+    /// The peer has closed the session for this reason.
     Closed(CloseCode),
 }

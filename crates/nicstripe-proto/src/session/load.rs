@@ -1,6 +1,6 @@
-//! Bench state of a session: admission, current run, and paths under load.
+//! Benchmark state of a session: admission, current run, and paths under load.
 //!
-//! Loads bypass the session. It only orders connections to send them ([`Transmit::Load`]) and
+//! Load frames bypass the session. It only tells connections to send them ([`Transmit::Load`]) and
 //! defines which ones count ([`Session::load_gate`]).
 
 use super::{Event, PathError, Role, Session, Transmit};
@@ -15,36 +15,36 @@ use crate::{
 pub(super) struct BenchState {
     standing: Standing,
     run: Option<UnderWay>,
-    /// Highest run number so far.
+    /// Highest run ID so far.
     latest: u32,
-    /// True if the client was ever admitted.
+    /// True if the daemon has ever admitted the client to a benchmark.
     was_admitted: bool,
 }
 
-/// Admission of a client at a daemon.
+/// Admission state of the client, at either end.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// It has not asked, or has left. To: `Asked`.
+    /// The client has not requested a benchmark, or has left. To: `Asked`.
     #[default]
     Outside,
-    /// It has asked. To: `Admitted`, `Outside`.
+    /// The client has requested a benchmark. To: `Admitted`, `Outside`.
     Asked,
-    /// It may begin runs. To: `Outside`.
+    /// The client may begin runs. To: `Outside`.
     Admitted,
 }
 
 #[derive(Debug)]
 struct UnderWay {
     order: RunOrder,
-    /// True if both ends count received loads.
+    /// True if both ends count received load frames.
     is_ready: bool,
 }
 
 impl Session {
-    /// Sends a bench message to the peer and applies its effects. Returns false if the message is
-    /// not allowed now.
+    /// Sends a benchmark message to the peer and applies its effects. Returns false if the message
+    /// is not allowed now.
     ///
-    /// A client needs admission. A run needs a number above all earlier ones, and no other current
+    /// A client needs admission. A run needs an ID above all earlier ones, and no other current
     /// run.
     pub fn send_bench_message(&mut self, body: BenchBody) -> bool {
         if body.is_clients() != (self.role == Role::Client) || !body.is_bounded() {
@@ -69,13 +69,13 @@ impl Session {
         may
     }
 
-    /// Ends the current run locally: stops its loads and counts nothing more. The caller must
+    /// Ends the current run locally: stops sending load and counting received load. The caller must
     /// inform the peer.
     pub fn end_run(&mut self) {
         self.bench.run = None;
     }
 
-    /// Returns the current run, and true if both ends count received loads.
+    /// Returns the current run, and true if both ends count received load frames.
     pub fn run(&self) -> Option<(&RunOrder, bool)> {
         self.bench
             .run
@@ -83,7 +83,7 @@ impl Session {
             .map(|run| (&run.order, run.is_ready))
     }
 
-    /// Returns the rule by which received loads count.
+    /// Returns the benchmark traffic that the session permits on its connections.
     pub fn load_gate(&self) -> LoadGate {
         let counted = self.bench.run.as_ref().map(|run| run.order.run);
         LoadGate {
@@ -148,7 +148,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns a change of a path's load, once.
+    /// Returns the load to start or stop on a path, once after each change.
     pub(super) fn poll_load(&mut self, id: PathId) -> Option<Transmit> {
         let wanted = self.wanted_load(id);
         let path = self.paths.get_mut(&id)?;
@@ -198,7 +198,7 @@ impl BenchState {
         self.run.as_ref().is_some_and(|run| run.order.run == number)
     }
 
-    /// Returns true if the client has never asked for a bench.
+    /// Returns true if the client has never requested a benchmark.
     fn is_fresh(&self) -> bool {
         self.standing == Standing::Outside && !self.was_asked()
     }

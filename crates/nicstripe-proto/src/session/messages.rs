@@ -1,4 +1,4 @@
-//! Effects of the peer's control messages on a session's transfers.
+//! Handling of the peer's control messages about transfers.
 
 use std::time::Instant;
 
@@ -266,10 +266,12 @@ impl Session {
         Ok(())
     }
 
-    /// Returns true if a transfer is in the state that a message requires.
+    /// Returns true if `is` accepts the state of a transfer about which a message arrived. Returns
+    /// false if the transfer has ended locally, since the peer could not know.
     ///
-    /// Returns false if it has ended here, since the peer could not know. Any other state is an
-    /// error of the peer.
+    /// # Errors
+    ///
+    /// [`PathError::Transfer`] if the transfer is in another state or unknown.
     pub(super) fn expect(
         &self,
         id: TransferId,
@@ -290,8 +292,8 @@ impl Session {
     }
 }
 
-/// Initial state of a batch transfer that the peer begins. Batches have no digest that could
-/// differ.
+/// Returns the initial state of a transfer of batches that the peer begins. It has no digest that
+/// could change.
 fn batches() -> Transfer {
     Transfer::Deciding {
         shape: Shape::Batches(ChunkSize::DEFAULT),

@@ -48,40 +48,40 @@ use crate::{
 #[cbor(transparent)]
 pub struct SessionId(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
 
-/// Number of a transfer in its session. The client assigns them in ascending order.
+/// ID of a transfer in its session. The client assigns IDs in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct TransferId(#[n(0)] pub u32);
 
-/// Role of an end in connection setup.
+/// Role of an end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Connects, numbers paths and transfers, and retries failed paths.
+    /// The end that connects, assigns IDs to paths and transfers, and retries failed paths.
     Client,
-    /// Accepts connections.
+    /// The end that accepts connections.
     Daemon,
 }
 
 /// Limits and timing of a session. The defaults are for gigabit links on a LAN.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
-    /// Data frames that the peer may have in flight on each path: 32, at most 8 MiB of memory per
-    /// path.
+    /// Number of data frames that the peer may have in flight on each path: 32, at most 8 MiB of
+    /// memory per path.
     ///
     /// 8 MiB carry 10 Gbit/s at 6.7 ms; the queue of a gigabit interface (1000 frames) is 12 ms and
     /// 1.5 MB.
     pub credit_window: u64,
-    /// Written bytes that trigger a sync: 16 MiB. A crash costs the retransmission of at most that
-    /// and the bytes in flight.
+    /// Number of bytes written that trigger a sync: 16 MiB. A crash costs the retransmission of at
+    /// most that and the bytes in flight.
     ///
     /// At 1 Gbit/s this means seven syncs a second, without measurable cost on a disk behind the
     /// page cache. 16 MiB are less than 1 % of 2 GiB.
     pub sync_bytes: u64,
-    /// Time until written data is made durable: 1 s.
+    /// Maximum age of written data that is not durable: 1 s.
     pub sync_interval: Duration,
-    /// Timeout of a session without any connection: 10 minutes.
+    /// Time without any connection after which the session is abandoned: 10 minutes.
     pub patience: Duration,
-    /// Limit on the rate of all paths together. Default: no limit.
+    /// Maximum rate of all paths together; unlimited by default.
     pub rate_limit: Option<BitRate>,
 }
 
@@ -97,129 +97,130 @@ impl Default for SessionConfig {
     }
 }
 
-/// Misbehaviour of the peer or of a connection to it. Ends the path, not the session.
+/// Protocol violation by the peer on a path. Ends the path, not the session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// Violation of the numbering of control messages.
+    /// Control message or acknowledgement with an invalid sequence number.
     #[error(transparent)]
     Reliable(#[from] ReliableError),
-    /// A chunk that does not fit its transfer.
+    /// Chunk, or end of a transfer, that is invalid.
     #[error(transparent)]
     Arrival(#[from] ArrivalError),
-    /// An invalid list of holes.
+    /// List of holes that is invalid.
     #[error(transparent)]
     Holes(#[from] HoleError),
-    /// A chunk that is not being compared, or was compared before.
+    /// Message about a chunk that is not being compared, or was compared before.
     #[error("peer sent {what} of chunk {chunk}, which is not being compared")]
     Compared {
-        /// The kind of data.
+        /// Content of the message, for the error text.
         what: &'static str,
-        /// The chunk's number.
+        /// Index of the chunk.
         chunk: u64,
     },
-    /// A frame that is not allowed at this point.
+    /// Frame that is not allowed at this point of a connection.
     #[error("peer sent {0} in the middle of a connection")]
     Unexpected(&'static str),
-    /// A control message that cannot be decoded.
+    /// Control message that cannot be decoded.
     #[error("peer sent a control message that cannot be read: {0}")]
     Message(String),
-    /// More data than was granted.
+    /// Data frame beyond the credit granted on the connection.
     #[error("peer sent a chunk beyond its credit")]
     Credit,
-    /// A message for a transfer in the wrong state.
+    /// Message about a transfer in the wrong state.
     #[error("peer sent {what} for transfer {transfer}, which is not {expected}")]
     Transfer {
-        /// The kind of message.
+        /// Kind of message, for the error text.
         what: &'static str,
-        /// The transfer's number.
+        /// ID of the transfer.
         transfer: u32,
-        /// The required state.
+        /// State that the message requires, for the error text.
         expected: &'static str,
     },
-    /// An acknowledgement of a chunk that was never sent.
+    /// Acknowledgement of a chunk that was never sent.
     #[error("peer acknowledged chunk {chunk} of transfer {transfer}, which was never sent")]
     NeverSent {
-        /// The transfer's number.
+        /// ID of the chunk's transfer.
         transfer: u32,
-        /// The chunk's number.
+        /// Index of the chunk.
         chunk: u64,
     },
-    /// More concurrent transfers than a session may have.
+    /// Transfer beyond the limit of concurrent transfers.
     #[error("peer exceeded the limit of {MAX_OPEN_TRANSFERS} open transfers")]
     TooManyTransfers,
-    /// A chunk size that the protocol does not support.
+    /// Chunk size that the protocol does not support, as base-2 logarithm.
     #[error("peer offered a file with chunks of 2^{0} bytes, expected 2^12 to 2^18")]
     ChunkSize(u8),
-    /// A request that is not allowed now.
+    /// Request about a file or directory that is not allowed now.
     #[error("peer sent request {id} {what}")]
     Ask {
-        /// The request's number.
+        /// ID of the request.
         id: u32,
-        /// The violation.
+        /// Kind of violation, for the error text.
         what: &'static str,
     },
-    /// An answer that matches no request.
+    /// Answer that does not match any request.
     #[error("peer answered request {id} {what}")]
     Answer {
-        /// The request's number.
+        /// ID of the request in the answer.
         id: u32,
-        /// The violation.
+        /// Kind of violation, for the error text.
         what: &'static str,
     },
-    /// A file size above the limit.
+    /// File size in bytes that exceeds the protocol's limit.
     #[error("peer offered a file of {0} bytes, the limit is {MOST_SIZE}")]
     FileSize(u64),
 }
 
-/// Cause of the next timeout.
+/// Cause of a session's next timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Heartbeat, suspicion or retry of a path.
+    /// Heartbeat, suspect timeout or connection retry of a path.
     Path(PathId),
-    /// A delayed acknowledgement.
+    /// Acknowledgement whose delay ends.
     Acknowledge,
-    /// Data to be made durable.
+    /// Written data that must be made durable.
     Sync,
-    /// Timeout of a session without any connection.
+    /// Session that is abandoned after a long time without any connection.
     Abandon,
-    /// A rate limit that admits the next chunk.
+    /// Rate limit that permits the next chunk.
     Pace,
-    /// A late chunk that an idle path may hedge.
+    /// Late chunk that an idle path may send as well.
     Hedge,
 }
 
-/// One end of a session.
+/// State machine of one end of a session.
 #[derive(Debug)]
 pub struct Session {
     role: Role,
     config: SessionConfig,
-    /// Origin of the timestamps in heartbeats.
+    /// Origin of the timestamps in this end's heartbeats.
     epoch: Instant,
     reliable: Reliable,
     paths: BTreeMap<PathId, Path>,
     transfers: BTreeMap<TransferId, Transfer>,
     turns: RoundRobin,
-    /// Properties of sources whose transfers are not accepted yet.
+    /// Properties of sources whose transfers the receiver has not accepted yet.
     offerings: BTreeMap<TransferId, Offering>,
-    /// Highest transfer number so far. A lower number that is not in `transfers` has ended.
+    /// Highest transfer ID so far. A lower ID that is not in `transfers` has ended.
     last_transfer: Option<TransferId>,
     events: VecDeque<Event>,
-    /// Time since which the peer is unreachable; `None` once it was heard on a connection.
+    /// Time since which the peer is unreachable. `None` once something was received on a
+    /// connection.
     alone_since: Option<Instant>,
     closed: Option<CloseCode>,
-    /// True once [`Event::Closed`] was emitted; the peer sends a close on each path.
+    /// True once [`Event::Closed`] was emitted; the peer sends a close frame on each path.
     peer_closed: bool,
     pace: Option<Pace>,
-    /// Time at which a rate limit admits what it held back.
+    /// Earliest time at which a rate limit permits another chunk.
     paced_until: Option<Instant>,
     hedge_at: Option<Instant>,
-    /// Time of the last timeout. Frames due by then are sent when their path is ready, without
+    /// Time of the latest timeout. Frames due by then are sent when their path is ready, without
     /// another timeout.
     reminded: Instant,
     bench: BenchState,
     asks: Asks,
-    /// Chunks that may be in memory, over all paths.
+    /// Maximum number of chunks in memory, over all paths.
     chunk_budget: u64,
 }
 
@@ -251,17 +252,18 @@ impl Session {
         }
     }
 
-    /// Iterates over the paths and their state.
+    /// Iterates over the paths in ascending order of their IDs.
     pub fn paths(&self) -> impl Iterator<Item = (PathId, &Path)> {
         self.paths.iter().map(|(id, path)| (*id, path))
     }
 
-    /// Returns the state of one path.
+    /// Returns the state and measurements of a path.
     pub fn path(&self, id: PathId) -> Option<&Path> {
         self.paths.get(&id)
     }
 
-    /// Adds a path that is being connected, or reopens one that was [retired](Self::retire_path).
+    /// Adds a path whose connection is being made, or reopens one that was
+    /// [retired](Self::retire_path).
     pub fn add_path(&mut self, path: PathId, now: Instant) {
         let path = self.paths.entry(path).or_insert_with(|| Path::probing(now));
         if path.state() == (PathState::Failed { retry_at: None }) {
@@ -269,7 +271,7 @@ impl Session {
         }
     }
 
-    /// Limits the rate of all paths together; the lower of two limits applies.
+    /// Limits the rate of all paths together. A lower limit that was set before remains.
     pub fn limit_rate(&mut self, limit: BitRate, now: Instant) {
         let limit = self
             .config
@@ -279,19 +281,19 @@ impl Session {
         self.pace = Some(Pace::new(limit, now));
     }
 
-    /// Returns the limit on all paths together, if there is a limit.
+    /// Returns the rate limit of all paths together, if one is set.
     pub fn rate_limit(&self) -> Option<BitRate> {
         self.config.rate_limit
     }
 
-    /// Keeps data off a path in both directions; it carries only control messages.
+    /// Excludes a path from data in both directions, so that it carries only control messages.
     pub fn exclude_from_data(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.carries_data = false;
         }
     }
 
-    /// Limits the rate of one path.
+    /// Sets or removes the rate limit of one path.
     pub fn limit_path(&mut self, id: PathId, limit: Option<BitRate>, now: Instant) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.pace = limit.map(|rate| Pace::new(rate, now));
@@ -339,7 +341,7 @@ impl Session {
         }
     }
 
-    /// Ends a path permanently, without retries. The caller must close its connection.
+    /// Ends a path without further connection attempts. The caller must close its connection.
     pub fn retire_path(&mut self, id: PathId, loss: PathLoss, now: Instant) {
         let Some(path) = self.paths.get_mut(&id) else {
             return;
@@ -351,7 +353,7 @@ impl Session {
         }
     }
 
-    /// Records that something was received on a path, even if only part of a frame.
+    /// Records that bytes were received on a path, even if only part of a frame.
     pub fn handle_heard(&mut self, id: PathId, now: Instant) {
         let Some(path) = self.paths.get_mut(&id) else {
             return;
@@ -365,7 +367,12 @@ impl Session {
         }
     }
 
-    /// Handles a whole frame, other than data, that was received on a path.
+    /// Handles a complete frame that was received on a path, of any type except data, load and
+    /// echo.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`] if the frame violates the protocol. The caller must then end the path.
     pub fn handle_frame(
         &mut self,
         id: PathId,
@@ -476,8 +483,8 @@ impl Session {
         })
     }
 
-    /// Chunks that each path may have in memory: its share of the session's budget. At least one,
-    /// so that no path stalls.
+    /// Returns the maximum number of chunks that each path may have in memory: its share of the
+    /// session's budget. At least one, so that no path stalls.
     fn window(&self) -> u64 {
         let sharing = self
             .paths
@@ -487,8 +494,8 @@ impl Session {
         (self.chunk_budget / sharing.max(1)).clamp(1, self.config.credit_window.max(1))
     }
 
-    /// Receive window of each path in chunks. One chunk if the budget is limited and no transfer
-    /// receives, to reserve no memory for data that do not come.
+    /// Returns the receive window of each path in chunks. One chunk if the budget is limited and no
+    /// transfer receives, to reserve no memory for data that does not come.
     fn window_to_grant(&self) -> u64 {
         let receives = self
             .transfers
@@ -501,8 +508,8 @@ impl Session {
         }
     }
 
-    /// Sets the number of chunks in memory, per direction and over all paths; at least one per
-    /// path.
+    /// Sets the maximum number of chunks in memory, per direction and over all paths. Each path may
+    /// have one chunk regardless.
     ///
     /// Chunks above the limit stay, and granted credit stays valid. The session reads and grants no
     /// more until it is within the limit.
@@ -510,7 +517,7 @@ impl Session {
         self.chunk_budget = chunks;
     }
 
-    /// Returns the number of chunks in memory, plus those that the peer has credit for.
+    /// Returns the number of chunks in memory, plus those for which the peer has unused credit.
     pub fn committed_chunks(&self) -> u64 {
         let of_path = |path: &Path| {
             if path.state().is_connected() {
@@ -522,15 +529,15 @@ impl Session {
         self.paths.values().map(of_path).sum()
     }
 
-    /// Returns true if any transfer is under way.
+    /// Returns true if any transfer has begun and not ended.
     pub fn is_busy(&self) -> bool {
         self.transfers
             .keys()
             .any(|transfer| self.is_under_way(*transfer))
     }
 
-    /// Returns true if no other path delivers a control message earlier: behind two chunks at 10
-    /// Mbit/s it is 0.4 s late.
+    /// Returns true if the path is open and no other open path has a lower expected delay for a
+    /// control message: behind two chunks at 10 Mbit/s it is 0.4 s.
     fn is_best_for_control(&self, id: PathId, now: Instant) -> bool {
         let delay =
             |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay(now));
@@ -543,8 +550,8 @@ impl Session {
             .all(|other| own <= other)
     }
 
-    /// Returns true if data may use a path in either direction. Excludes a path that recently
-    /// damaged data, unless no other path may carry data.
+    /// Returns true if a path may carry data in either direction. False for a path that is excluded
+    /// from data, or in quarantine while another open path may carry data.
     fn may_carry_data(&self, id: PathId, now: Instant) -> bool {
         let may = |path: &Path| path.carries_data && path.quarantined_until(now).is_none();
         let Some(path) = self.paths.get(&id) else {
@@ -558,13 +565,13 @@ impl Session {
                     .any(|other| other.state() == PathState::Open && may(other)))
     }
 
-    /// Returns the next event.
+    /// Returns the next event, or `None` if all were returned.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Returns the deadline for [`handle_timeout`](Self::handle_timeout) and its cause; `None`
-    /// after a close.
+    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout), and its cause.
+    /// `None` after a close.
     pub fn poll_timeout(&self) -> Option<(Instant, Reason)> {
         if self.closed.is_some() {
             return None;
@@ -601,7 +608,7 @@ impl Session {
             .min_by_key(|(at, _)| *at)
     }
 
-    /// Handles a timeout.
+    /// Handles the timers that have expired: silence, connection retries, syncs, abandonment.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.paced_until = self.paced_until.filter(|at| *at > now);
         self.hedge_at = self.hedge_at.filter(|at| *at > now);
@@ -646,17 +653,18 @@ impl Session {
         }
     }
 
-    /// Closes the session: each path sends a close and nothing after it.
+    /// Closes the session: each path sends a close frame as its last one.
     pub fn close(&mut self, code: CloseCode) {
         self.closed = Some(code);
     }
 
-    /// Returns the measured rate of a path, once known.
+    /// Returns the measured rate of a path, or `None` before the first measurement.
     pub fn path_rate(&self, id: PathId) -> Option<BitRate> {
         self.paths.get(&id)?.rate.rate()
     }
 
-    /// Returns true if a rate limit holds `path` back, and records until when.
+    /// Returns true if a rate limit forbids a chunk on `path` now, and records the time at which it
+    /// ends.
     fn is_paced(&mut self, path: PathId, now: Instant) -> bool {
         let own = self
             .paths
@@ -680,13 +688,13 @@ impl Session {
             .for_each(|pace| pace.on_sent(bytes, now));
     }
 
-    /// Returns the time since which the peer is unreachable; `None` once it was heard on a
-    /// connection.
+    /// Returns the time since which the peer is unreachable. `None` once something was received on
+    /// a connection.
     pub fn alone_since(&self) -> Option<Instant> {
         self.alone_since
     }
 
-    /// Returns true if some path is connected.
+    /// Returns true if any path is connected, even a suspect one.
     pub fn is_connected(&self) -> bool {
         self.paths.values().any(|path| path.state().is_connected())
     }
@@ -733,7 +741,8 @@ impl Session {
         }
     }
 
-    /// Microseconds since the session began; never 0, which means "none" in a heartbeat.
+    /// Returns the time since the session began in microseconds, plus one: in a heartbeat, 0 means
+    /// "none".
     fn micros(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.epoch).as_micros() as u64 + 1
     }

@@ -1,4 +1,4 @@
-//! Round-robin order of the transfers that have chunks to send.
+//! Round-robin scheduling of the transfers that have chunks to send.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use super::TransferId;
 /// Round-robin scheduler of sending transfers.
 ///
 /// Transfers alternate chunk by chunk, so that a small one does not wait for a large one. A tree
-/// and its standalone files count as one transfer. Within it the lowest number comes first: the
+/// and its standalone files count as one transfer. Within it the lowest ID comes first: that of the
 /// tree itself, which has the small files.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
-    /// Trees by the transfer of their standalone file.
+    /// Transfer of the tree by the transfer of each of its standalone files.
     trees: BTreeMap<TransferId, TransferId>,
-    /// Transfer or tree that sent the last chunk.
+    /// Transfer, or tree, that sent the most recent chunk.
     served: Option<TransferId>,
 }
 
 impl RoundRobin {
-    /// Registers a transfer as a standalone file of this tree.
+    /// Registers the transfer `entry` as that of a standalone file of `tree`.
     pub(super) fn belongs(&mut self, entry: TransferId, tree: TransferId) {
         self.trees.insert(entry, tree);
     }
@@ -27,7 +27,7 @@ impl RoundRobin {
         self.trees.remove(&transfer);
     }
 
-    /// Returns these transfers in the order in which they may send.
+    /// Returns the transfers `sending` in the order in which they may send.
     pub(super) fn order(&self, sending: impl Iterator<Item = TransferId>) -> Vec<TransferId> {
         let mut order: Vec<TransferId> = sending.collect();
         order.sort_by_key(|transfer| {
@@ -41,7 +41,7 @@ impl RoundRobin {
         order
     }
 
-    /// Records that a transfer sends a chunk.
+    /// Records that `transfer` sends a chunk, which ends its turn.
     pub(super) fn on_served(&mut self, transfer: TransferId) {
         self.served = Some(self.whole(transfer));
     }

@@ -1,4 +1,4 @@
-//! The transfers of a session: their states, requests of the driver, and completion.
+//! Transfers of a session: their states, requests of the driver, and completion.
 
 use std::collections::BTreeMap;
 
@@ -17,37 +17,39 @@ use crate::{
     sender::Sender,
 };
 
-/// Local state of a transfer.
+/// State of a transfer at this end.
 #[derive(Debug)]
 pub(super) enum Transfer {
-    /// Receiver of a get: requested. To: `Deciding`.
+    /// Receiver of a download: the request was sent. To: `Deciding`.
     Asked {
-        /// As in `Deciding`.
+        /// True if the receiver's digest may replace the sender's, as in `Deciding`.
         may_change: bool,
     },
-    /// Sender of a get: requested, the driver opens the source. To: `Offered`, `Ended`.
+    /// Sender of a download: requested by the peer, while the driver opens the source. To:
+    /// `Offered`, `Ended`.
     Requested,
-    /// Receiver: offered, the driver opens the target. To: `Receiving`, `Ended`.
+    /// Receiver: offered by the sender, while the driver opens the target. To: `Receiving`,
+    /// `Ended`.
     Deciding {
         shape: Shape,
         /// True if the receiver's digest may replace the sender's: the user allows a changing
         /// source, or is at the sender.
         may_change: bool,
     },
-    /// Sender: offered. To: `Sending`, `Ended`.
+    /// Sender: the offer was sent. To: `Sending`, `Ended`.
     Offered(Shape),
-    /// Sender: accepted. To: `Ended`.
+    /// Sender: the receiver has accepted the offer. To: `Ended`.
     Sending {
         sender: Sender,
         /// True once [`Event::SourceRead`] was emitted.
         read: bool,
     },
-    /// Receiver: accepted. To: `Ended`.
+    /// Receiver: the driver has accepted the offer. To: `Ended`.
     Receiving(Receiver),
-    /// Committed or failed.
+    /// Either end: the transfer was committed or has failed.
     Ended {
         stats: TransferStats,
-        /// Subtrees that were written and are not durable, until the driver takes them.
+        /// Subtrees that were written and are not durable. The driver takes them to resume later.
         unsynced: Vec<Subtree>,
     },
 }
@@ -60,7 +62,7 @@ impl Transfer {
         }
     }
 
-    /// Returns the transfer's statistics as known at this end.
+    /// Returns the progress of the transfer as known at this end.
     fn stats(&self) -> TransferStats {
         match self {
             Self::Sending { sender, .. } => TransferStats {
@@ -114,25 +116,26 @@ impl Transfer {
     }
 }
 
-/// Progress of a transfer.
+/// Progress of a transfer, in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TransferStats {
-    /// Size of the whole in bytes, 0 while unknown.
+    /// Total size in bytes, 0 while unknown.
     pub size: u64,
-    /// Bytes that were durable at the receiver before this session.
+    /// Number of bytes that were durable at the receiver before this session.
     pub resumed_bytes: u64,
-    /// Bytes that arrived, each counted once.
+    /// Number of bytes that arrived, each counted once.
     pub delivered_bytes: u64,
-    /// Bytes that were retransmitted, or received as duplicates.
+    /// Number of bytes retransmitted by the sender, or received in duplicate chunks.
     pub repeated_bytes: u64,
-    /// Bytes that need not be sent: holes, and chunks that the receiver's file had already.
+    /// Number of bytes that need not be sent: holes, and chunks equal to those in the receiver's
+    /// file.
     pub unsent_bytes: u64,
-    /// Delivered bytes by path.
+    /// Number of delivered bytes by path.
     pub by_path: BTreeMap<PathId, u64>,
 }
 
 impl TransferStats {
-    /// Adds the statistics of another transfer.
+    /// Adds the numbers of another transfer.
     pub fn add(&mut self, other: &Self) {
         self.size += other.size;
         self.resumed_bytes += other.resumed_bytes;
@@ -145,13 +148,17 @@ impl TransferStats {
     }
 }
 
-/// Returns the size of a grid, 0 while unknown.
+/// Returns the total size of a transfer in bytes, 0 while unknown.
 fn size_of(grid: Grid) -> u64 {
     if grid.is_open() { 0 } else { grid.size }
 }
 
 impl Session {
-    /// Client: offers a file to the daemon.
+    /// Client: offers a file to the daemon for upload.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`] if the protocol does not support the file or chunk size.
     pub fn put(&mut self, put: Put) -> Result<(), PathError> {
         let shape = shape_of(&put.offer)?;
         self.insert(put.offer.transfer, Transfer::Offered(shape));
@@ -162,7 +169,7 @@ impl Session {
         Ok(())
     }
 
-    /// Client: requests a file from the daemon.
+    /// Client: requests the download of a file from the daemon.
     pub fn get(&mut self, get: Get) {
         self.insert(
             get.transfer,
@@ -173,7 +180,8 @@ impl Session {
         self.send(&Message::Get(get));
     }
 
-    /// Client: offers a tree to the daemon; its batches follow by [`give`](Self::give).
+    /// Client: offers a directory tree to the daemon for upload. [`give`](Self::give) sends its
+    /// batches.
     pub fn put_tree(&mut self, put: PutTree) {
         self.insert(
             put.transfer,
@@ -182,13 +190,14 @@ impl Session {
         self.send(&Message::PutTree(put));
     }
 
-    /// Client: requests trees from the daemon.
+    /// Client: requests the download of directory trees from the daemon.
     pub fn get_tree(&mut self, get: GetTree) {
         self.insert(get.transfer, Transfer::Asked { may_change: false });
         self.send(&Message::GetTree(get));
     }
 
-    /// Client: requests tunnels from the daemon; batches follow by [`give`](Self::give).
+    /// Client: requests the tunnel multiplexer from the daemon. [`give`](Self::give) sends its
+    /// batches.
     pub fn open_tunnels(&mut self, mux: OpenTunnels) {
         self.insert(
             mux.up,
@@ -198,18 +207,18 @@ impl Session {
         self.send(&Message::OpenTunnels(mux));
     }
 
-    /// Receiver of a tree: sends a message to the tree's sender.
+    /// Receiver of a tree: sends a message to the tree's sender. No effect after the transfer's
+    /// end.
     pub fn send_tree(&mut self, body: TreeBody) {
         if self.is_under_way(body.transfer) {
             self.send(&Message::Tree(body));
         }
     }
 
-    /// Sender: queues the next chunk of a stream, of `len` bytes and this value, and returns its
-    /// number.
+    /// Sender: queues the next chunk of a stream, of `len` bytes and this chaining value, and
+    /// returns its index. `last` also ends the stream.
     ///
-    /// The source keeps it for retransmission until [`Event::Released`]. `last` also closes the
-    /// source.
+    /// The source keeps the chunk for retransmission until [`Event::Released`].
     pub fn give(
         &mut self,
         transfer: TransferId,
@@ -226,7 +235,7 @@ impl Session {
         chunk
     }
 
-    /// Sender: marks the end of a stream.
+    /// Sender: marks the end of a stream without another chunk.
     pub fn close_source(&mut self, transfer: TransferId) {
         if let Some(sender) = self
             .transfers
@@ -238,7 +247,7 @@ impl Session {
         }
     }
 
-    /// Receiver: records that `chunks` more buffered chunks were consumed, which widens the
+    /// Receiver: records that the sink has consumed `chunks` more chunks, which extends the
     /// sender's window.
     pub fn taken(&mut self, transfer: TransferId, chunks: u64) {
         let granted = self
@@ -253,6 +262,10 @@ impl Session {
 
     /// Sender: offers a file or tree in answer to [`Event::GetRequested`] or
     /// [`Event::TreeRequested`].
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`] if the protocol does not support the file or chunk size.
     pub fn offer(&mut self, offer: Offer) -> Result<(), PathError> {
         let shape = shape_of(&offer)?;
         if matches!(
@@ -265,11 +278,11 @@ impl Session {
         Ok(())
     }
 
-    /// Receiver: accepts a file except for `have`, in answer to [`Event::PutRequested`] or
-    /// [`Event::Offered`].
+    /// Receiver: accepts a file of which it already has the subtrees `have`, in answer to
+    /// [`Event::PutRequested`] or [`Event::Offered`].
     ///
     /// Joins sibling subtrees and keeps the [`MAX_HAVE`] largest; the others are sent again. `room`
-    /// limits the arriving chunks in memory that were not [consumed](Self::taken).
+    /// limits the chunks in memory that the sink has not [consumed](Self::taken).
     pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>, room: Option<u64>) {
         self.accept_with(
             transfer,
@@ -313,8 +326,8 @@ impl Session {
         self.poll_finished(transfer);
     }
 
-    /// Sender: confirms the digest in answer to [`Event::SourceRead`], as the source did not
-    /// change.
+    /// Sender: confirms in answer to [`Event::SourceRead`] that the source did not change, and
+    /// sends its digest.
     pub fn complete(&mut self, transfer: TransferId, streams: Vec<StreamReport>) {
         if let Some(Transfer::Sending { sender, .. }) = self.transfers.get(&transfer)
             && let Some(digest) = sender.digest()
@@ -332,7 +345,7 @@ impl Session {
     }
 
     /// Receiver: reports that the file is durable under its name, in answer to [`Event::Commit`].
-    /// Does nothing after the transfer's end.
+    /// No effect after the transfer's end.
     pub fn committed(&mut self, committed: Committed) {
         if matches!(
             self.transfers.get(&committed.transfer),
@@ -343,7 +356,8 @@ impl Session {
         }
     }
 
-    /// Either side: fails the transfer. Does nothing if it has ended.
+    /// Either end: fails the transfer and tells the peer the reason. No effect after the transfer's
+    /// end.
     pub fn fail(&mut self, fail: Fail) {
         if self.is_under_way(fail.transfer) {
             self.end(fail.transfer);
@@ -351,18 +365,18 @@ impl Session {
         }
     }
 
-    /// Daemon: announces its current interfaces to the client.
+    /// Daemon: sends the list of its current interfaces to the client.
     pub fn send_interfaces(&mut self, interfaces: Vec<PeerInterface>) {
         self.send(&Message::Interfaces(Interfaces { interfaces }));
     }
 
-    /// Client: announces up to [`MAX_EXPECTED`] connections to the daemon.
+    /// Client: announces connections that it is about to make, at most [`MAX_EXPECTED`].
     pub fn expect_connections(&mut self, mut connections: Vec<Expected>) {
         connections.truncate(MAX_EXPECTED);
         self.send(&Message::Expect(Expect { connections }));
     }
 
-    /// Returns a transfer's statistics, all zero if it is unknown.
+    /// Returns the progress of a transfer; all numbers are zero if it is unknown.
     pub fn stats(&self, transfer: TransferId) -> TransferStats {
         self.transfers
             .get(&transfer)
@@ -370,12 +384,12 @@ impl Session {
             .unwrap_or_default()
     }
 
-    /// Returns the sending half of a transfer while it sends.
+    /// Returns the sending half of a transfer, or `None` unless it is accepted and has not ended.
     pub fn sender(&self, transfer: TransferId) -> Option<&Sender> {
         self.transfers.get(&transfer)?.sender()
     }
 
-    /// Returns the receiving half of a transfer while it receives.
+    /// Returns the receiving half of a transfer, or `None` unless it is accepted and has not ended.
     pub fn receiver(&self, transfer: TransferId) -> Option<&Receiver> {
         match self.transfers.get(&transfer) {
             Some(Transfer::Receiving(receiver)) => Some(receiver),
@@ -383,12 +397,12 @@ impl Session {
         }
     }
 
-    /// Returns true if every control message that was sent has been acknowledged.
+    /// Returns true if the peer has acknowledged every control message of this end.
     pub fn is_settled(&self) -> bool {
         self.reliable.is_settled()
     }
 
-    /// Emits [`Event::SourceRead`] once, when the whole source was read.
+    /// Emits [`Event::SourceRead`] once, after the whole source was read.
     pub(super) fn poll_read(&mut self, id: TransferId) {
         if let Some(Transfer::Sending {
             sender,
@@ -405,7 +419,7 @@ impl Session {
         }
     }
 
-    /// Emits [`Event::Commit`] or [`Event::Mismatch`] once, when everything is written.
+    /// Emits [`Event::Commit`] or [`Event::Mismatch`] once, after all chunks were written.
     pub(super) fn poll_finished(&mut self, id: TransferId) {
         let finished = self
             .transfers
@@ -467,7 +481,11 @@ impl Session {
     }
 }
 
-/// Returns the shape of an offer, whose chunks must fit into a frame.
+/// Returns the shape of an offered transfer.
+///
+/// # Errors
+///
+/// [`PathError`] if the file is too large, or if its chunks do not fit into a data frame.
 pub(super) fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
     let chunk_size = ChunkSize::from_log2(offer.chunk_log2)
         .ok()
@@ -483,7 +501,7 @@ pub(super) fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
     }
 }
 
-/// Builds the failure to send if a transfer fails locally; truncates the text.
+/// Returns the message that tells the peer of a local failure; truncates the text.
 pub fn failure(
     transfer: TransferId,
     code: FailCode,
@@ -510,11 +528,12 @@ pub(super) fn cut(text: &mut String) {
     }
 }
 
-/// Limit of concurrent transfers in a session: far above a copy's open files (picked by eye).
+/// Maximum number of concurrent transfers in a session: far above the number of files that a copy
+/// has open (picked by eye).
 pub const MAX_OPEN_TRANSFERS: usize = 1024;
 
 /// Number of ended transfers whose statistics [`Session::stats`] still returns.
 pub(super) const ENDED_KEPT: usize = 64;
 
-/// Limit of a failure's text, in bytes.
+/// Maximum length of a failure's text in bytes.
 const MAX_FAIL_TEXT: usize = 1024;

@@ -1,5 +1,5 @@
-//! Data that need not be sent: holes of a sparse file, and chunks that the receiver's file has
-//! already.
+//! Data that need not be sent: holes of a sparse file, and chunks that are equal in the receiver's
+//! existing file (`--delta`).
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::{
     sender::Sender,
 };
 
-/// Properties of a source that its offer does not carry.
+/// Properties of a source that its [`crate::Offer`] does not carry.
 #[derive(Debug, Clone, Default)]
 pub struct Offering {
     /// Holes of the source; not empty if and only if [`crate::Offer::data`] is set.
@@ -26,26 +26,25 @@ pub struct Offering {
 /// Options with which a receiver accepts a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Acceptance {
-    /// Size of the in-memory reorder buffer: chunks that arrived and were not
+    /// Size of the in-memory reorder buffer in chunks that the sink has not
     /// [consumed](Session::taken). `None` writes chunks to a file. If set, `holes` and `delta` have
     /// no effect.
     pub room: Option<u64>,
-    /// Wait for the source's holes: [`crate::Offer::data`] was set.
+    /// True to wait for the list of the source's holes; required if [`crate::Offer::data`] is set.
     pub holes: bool,
-    /// Number of leading chunks to compare with those of the existing file.
+    /// Number of leading chunks to compare with those of the existing file (`--delta`).
     pub delta: Option<u64>,
-    /// For a tree: limit in bytes of the memory for entries; see
-    /// [`crate::message::Accept::memory`].
+    /// Maximum memory in bytes for the entries of a tree; see [`crate::message::Accept::memory`].
     pub memory: Option<u64>,
 }
 
 impl Session {
-    /// Sender: sets the properties of a source before it is offered.
+    /// Sender: sets properties of a source. Must be called before the source is offered.
     pub fn prepare(&mut self, transfer: TransferId, offering: Offering) {
         self.offerings.insert(transfer, offering);
     }
 
-    /// Returns zeros to hash, with the grid of their transfer. Then call
+    /// Returns a subtree of zeros to hash, with its transfer and grid. Then call
     /// [`Session::handle_zeros_hashed`].
     ///
     /// Returns `None` while no path is connected.
@@ -66,7 +65,7 @@ impl Session {
             })
     }
 
-    /// Handles the hash of zeros, as returned by [`crate::hash_tree::zeros_subtree`].
+    /// Records the hash of a subtree of zeros, from [`crate::hash_tree::zeros_subtree`].
     pub fn handle_zeros_hashed(&mut self, transfer: TransferId, subtree: Subtree, now: Instant) {
         match self.transfers.get_mut(&transfer) {
             Some(Transfer::Sending { sender, .. }) => {
@@ -93,7 +92,7 @@ impl Session {
         }
     }
 
-    /// Returns a chunk to read from the existing file and copy into the new one. Then call
+    /// Returns a chunk to read from the existing file, hash and copy to the new one. Then call
     /// [`Session::handle_compared`].
     ///
     /// Returns `None` while no path is connected.
@@ -106,7 +105,8 @@ impl Session {
             .find_map(|(id, transfer)| Some((*id, transfer.receiver_mut()?.next_to_compare()?)))
     }
 
-    /// Handles the value of a chunk from [`Session::poll_compare`]; `None` if it could not be read.
+    /// Records the chaining value of a chunk from [`Session::poll_compare`]; `None` if it could not
+    /// be read.
     pub fn handle_compared(
         &mut self,
         transfer: TransferId,
@@ -140,8 +140,9 @@ impl Session {
         }
     }
 
-    /// Sends the source's holes to the receiver, and excludes holes and compared chunks from the
-    /// transfer. A receiver that buffers in memory gets all chunks.
+    /// Sends the list of the source's holes to the receiver. Excludes holes, and chunks that may be
+    /// equal in the receiver's file, from the transfer. A receiver that buffers in memory gets all
+    /// chunks.
     pub(super) fn spare(
         &mut self,
         transfer: TransferId,
@@ -264,7 +265,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the receiver the chunks to keep, if they are due.
+    /// Sends the receiver the list of equal chunks to keep, if it is due.
     pub(super) fn poll_kept(&mut self, transfer: TransferId) {
         while let Some(kept) = self
             .transfers
@@ -281,7 +282,7 @@ impl Session {
     }
 }
 
-/// Placeholder for the value of a chunk that could not be read; no chunk has it.
+/// Placeholder for the chaining value of a chunk that could not be read; no chunk has it.
 const NO_VALUE: [u8; 32] = [0; 32];
 
 fn range_of((first, count): (u64, u64)) -> ChunkRange {
