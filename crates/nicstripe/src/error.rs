@@ -43,7 +43,7 @@ pub enum Error {
     /// assign IPv6 link-local addresses.
     #[error("no interface to search on: {why}")]
     NoInterface {
-        /// Property that every local interface lacks, such as an IPv6 link-local address.
+        /// Requirement that no local interface meets, as text.
         why: &'static str,
     },
     /// No link could connect to the daemon. Act: check the host, its daemon and the cables.

@@ -1,10 +1,10 @@
-//! Links: finds, chooses, makes and loses them.
+//! Links of a client: finding, choosing, connecting and losing them.
 //!
-//! `request` is what a user asks for, `local` the interfaces of this machine. `contact` makes the
-//! first connection; `linker` plans all others and follows changes, with the answers of `probes`
-//! and the proofs of `claims`. `connect` makes one connection, `route_keeper` the host routes that
-//! it needs. `discovery` finds peers on the cables,
-//! `survey` describes the result.
+//! `request` holds the links that a user names, `local` the interfaces of this machine. `contact`
+//! makes the first connection; `linker` plans all others and follows changes, with the results of
+//! `probes` and the address proofs of `claims`. `connect` makes one connection, `route_keeper`
+//! installs the host routes that it needs. `discovery` finds peers on the cables, `survey`
+//! describes the links.
 
 mod claims;
 pub(crate) mod connect;

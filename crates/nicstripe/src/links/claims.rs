@@ -1,5 +1,5 @@
-//! Proof of the client's addresses for the daemon's host routes: the client returns tokens that the
-//! daemon sends to them.
+//! Proof that the client owns its addresses, required for the daemon's host routes: the client
+//! returns the tokens that the daemon sends to them.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -8,8 +8,8 @@ use tokio::{net::UdpSocket, task::JoinSet};
 
 use crate::session::{Command, SessionHandle};
 
-/// Opens a port for the token of each announced connection, and returns the connections with their
-/// ports.
+/// Opens a UDP port for the token of each connection to announce, and returns the connections with
+/// their ports. Each connection is given as local address and the peer's interface index.
 ///
 /// A task returns the received tokens to the daemon in one message. The daemon answers when it has
 /// installed all routes.
@@ -44,7 +44,7 @@ pub(crate) async fn announced(
     expected
 }
 
-/// Waits for the token sent to an address.
+/// Waits for the daemon's token on a socket bound to address `from`. Returns `None` on timeout.
 async fn token(socket: UdpSocket, from: IpAddr, interface: u32) -> Option<Expected> {
     let mut datagram = [0; Token::LEN + 1];
     let received = async {
@@ -64,6 +64,6 @@ async fn token(socket: UdpSocket, from: IpAddr, interface: u32) -> Option<Expect
     })
 }
 
-/// Timeout of a token. Delivery over a cable takes a millisecond, but the kernel may first have to
-/// resolve the hardware address.
+/// Timeout of a token. Delivery over a cable takes a millisecond, but the daemon's kernel may first
+/// have to resolve the hardware address.
 const TOKEN_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! Connection setup of the client: pinned socket, TCP, TLS, greeting. The daemon's counterpart is
-//! [`crate::daemon`].
+//! Connection setup of the client: socket pinned to its interface, TCP, TLS and greeting. The
+//! daemon's counterpart is [`crate::daemon`].
 
 mod retries;
 
@@ -38,33 +38,35 @@ use crate::{
 /// (1.4 s) does not.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Timeout of the first connection to a host, which may have to wake up or may be far away.
+/// Timeout of the TCP handshake of the first connection to a host, which may have to wake up or may
+/// be far away.
 pub(crate) const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Timeout from the TCP connection until authentication and greeting are done; equal at both ends.
+/// Timeout of authentication and greeting after the TCP handshake; equal at both ends.
 pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Timeout of the proof that the peer owns an address.
+/// Timeout of connecting to an address in order to prove that the peer owns it.
 const PROOF_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Creates the connections of one session.
+/// Connector of a client that establishes the connections of one session.
 #[derive(Debug)]
 pub(crate) struct Connector {
     tls: ClientTls,
     ours: PublicKey,
     host: String,
     session: SessionId,
-    /// The peer's key, once proven; later connections accept no other.
+    /// Public key of the peer once it has proved it, or if the host is a known peer. Connections
+    /// accept no other key.
     pinned: Arc<OnceLock<PublicKey>>,
     /// Pairs of local interface and peer address on which packets above [`SMALL_MTU`] are dropped.
     narrow: Mutex<HashSet<(String, IpAddr)>>,
-    /// True once the daemon has accepted the client.
+    /// True once the daemon has accepted the client on the first connection.
     met: AtomicBool,
     /// Socket buffer size in bytes; `None` leaves it to the kernel's autotuning.
     socket_buffer: Option<u64>,
 }
 
-/// First connection of a session.
+/// First connection of a session, with the daemon's description of itself.
 pub(crate) struct FirstContact {
     pub(crate) established: Established,
     pub(crate) remote_interfaces: Vec<PeerInterface>,
@@ -99,7 +101,7 @@ impl Connector {
         }
     }
 
-    /// Returns the connector with a fixed socket buffer size in bytes.
+    /// Returns the connector with a fixed socket buffer size in bytes; `None` for autotuning.
     pub(crate) fn with_socket_buffer(self, socket_buffer: Option<u64>) -> Self {
         Self {
             socket_buffer,
@@ -107,8 +109,8 @@ impl Connector {
         }
     }
 
-    /// Creates the session; waits while the daemon has no capacity. `timeout` bounds the TCP
-    /// handshake.
+    /// Creates the session with its first connection. Retries while the daemon has no capacity.
+    /// `timeout` limits the TCP handshake.
     pub(crate) async fn first(
         &self,
         path: PathId,
@@ -142,8 +144,8 @@ impl Connector {
         })
     }
 
-    /// Returns true if the peer's key answers at an address over the kernel's route, on any
-    /// interface.
+    /// Returns true if the peer proves its key at an address over the kernel's current route,
+    /// through any interface.
     pub(crate) async fn answers_at(&self, remote: SocketAddr) -> bool {
         let deadline = Instant::now() + PROOF_TIMEOUT;
         let proved = async {
@@ -156,8 +158,8 @@ impl Connector {
         )
     }
 
-    /// Connects and greets. Falls back to small segments if the path drops packets of the
-    /// interface's MTU.
+    /// Connects a path and greets the daemon. Falls back to a small segment size if the path drops
+    /// packets of the interface's MTU.
     async fn greet(
         &self,
         path: PathId,
@@ -222,7 +224,7 @@ impl Connector {
         Ok((established, welcome))
     }
 
-    /// Performs TLS and the greeting on a new connection.
+    /// Performs the TLS handshake and the greeting on a new TCP connection.
     async fn greet_on(
         &self,
         tcp: TcpStream,
@@ -271,7 +273,7 @@ impl Connector {
         self.met.load(Ordering::Acquire)
     }
 
-    /// Returns true if large packets are known to be dropped on this link.
+    /// Returns true if the link is known to drop packets above [`SMALL_MTU`].
     fn is_narrow(&self, plan: &PathPlan) -> bool {
         let known = self.narrow.lock().unwrap_or_else(PoisonError::into_inner);
         known.contains(&(plan.interface.clone(), plan.remote.ip()))
@@ -387,10 +389,10 @@ impl Connect for Connector {
     }
 }
 
-/// Reason of a daemon that rejects further connections.
+/// Reason shown when the daemon rejects a further connection of a session.
 const TOO_MANY_PATHS: &str = "its connection limit is reached";
 
-/// Error for an established connection that was closed before the daemon answered.
+/// Returns the error for a connection that was closed before the daemon answered.
 fn cut(address: SocketAddr) -> Error {
     Error::Connect {
         address,
@@ -404,14 +406,14 @@ fn is_timeout(error: &Error) -> bool {
     matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut)
 }
 
-/// Returns true if a connection arrived at the interface it was aimed at; `None` if either is
-/// unknown.
+/// Returns true if a connection arrived at the intended interface of the peer; `None` if one of the
+/// names is unknown.
 pub(crate) fn arrived_rightly(aimed_at: Option<&str>, arrived: Option<&str>) -> Option<bool> {
     Some(aimed_at? == arrived?)
 }
 
-/// Opens a TCP connection as planned. `segment` limits the segment size of both ends; `buffer` sets
-/// both socket buffers, in bytes. `None` leaves them to the kernel.
+/// Opens a TCP connection as planned. `segment` limits the segment size of both ends in bytes;
+/// `buffer` sets both socket buffers in bytes. `None` leaves either to the kernel.
 async fn connect_tcp(
     plan: &PathPlan,
     timeout: Duration,
@@ -435,7 +437,7 @@ pub(crate) async fn answers(interface: &str, remote: SocketAddr, timeout: Durati
     touch(interface, remote, timeout).await.is_ok()
 }
 
-/// Connects by this interface and closes at once. Sends only TCP control packets.
+/// Opens a TCP connection through an interface and closes it at once. Sends no data.
 pub(crate) async fn touch(
     interface: &str,
     remote: SocketAddr,
@@ -451,18 +453,18 @@ pub(crate) async fn touch(
     .map(drop)
 }
 
-/// Probe that tests if packets of the interface's full size get through.
+/// Test whether the path carries packets of the interface's MTU, by a padded hello.
 #[derive(Debug)]
 struct PacketProbe {
-    /// Padding in bytes: exceeds one segment, overhead included.
+    /// Padding of the hello in bytes; the hello exceeds one segment.
     padding: usize,
-    /// Time after which the packets count as lost.
+    /// Time without an answer after which the packets count as dropped.
     timeout: Duration,
 }
 
 impl PacketProbe {
-    /// Returns the probe for a connection whose segments need packets above [`SMALL_MTU`]; `None`
-    /// for other connections.
+    /// Returns the probe for a connection with segments that need packets above [`SMALL_MTU`];
+    /// `None` for other connections and for loopback.
     fn of(tcp: &TcpStream, plan: &PathPlan) -> Option<Self> {
         let info = tcp_info(tcp).ok()?;
         let is_large = info.mss > small_segment(plan.remote) && !plan.remote.ip().is_loopback();
@@ -473,20 +475,21 @@ impl PacketProbe {
         })
     }
 
-    /// Returns the timeout of a second padded greeting; `None` if the small greeting was fast, so
-    /// that the size caused the first timeout. A slow small greeting means that the first timeout
-    /// may have been too short. A false verdict would reduce the rate for the whole session.
+    /// Returns the timeout of a second padded greeting; `None` if the small greeting was fast,
+    /// which shows that the packet size caused the first timeout. A slow small greeting means that
+    /// the first timeout may have been too short. A false result would reduce the rate for the
+    /// whole session.
     fn second_timeout(&self, small_took: Duration) -> Option<Duration> {
         (small_took * 2 > self.timeout)
             .then(|| (small_took * 3 + self.timeout).min(GREETING_TIMEOUT))
     }
 }
 
-/// Largest packet of an Ethernet without jumbo frames, in bytes.
+/// MTU of standard Ethernet without jumbo frames, in bytes.
 pub(crate) const SMALL_MTU: u32 = 1500;
 
-/// Segment size that fits into [`SMALL_MTU`], TCP timestamps included: less 40 bytes for IPv4 and
-/// TCP, or 60 for IPv6 and TCP.
+/// Returns the TCP segment size that fits into [`SMALL_MTU`], TCP timestamps included: less 40
+/// bytes for IPv4 and TCP headers, or 60 for IPv6 and TCP.
 fn small_segment(remote: SocketAddr) -> u32 {
     if remote.is_ipv6() {
         SMALL_MTU - 60
@@ -495,21 +498,22 @@ fn small_segment(remote: SocketAddr) -> u32 {
     }
 }
 
-/// Bytes beyond one segment, because the rest of the record may first fill a smaller one.
+/// Bytes by which the padding exceeds one segment, because the start of the TLS record may fill a
+/// smaller one.
 const PROBE_MARGIN: usize = 256;
 
-/// Timeout of the answer to a padded hello, in addition to the round trips. Covers one TCP
+/// Timeout of the answer to a padded hello, in addition to four round trips. Covers one TCP
 /// retransmission (0.2 s).
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Maximum unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`).
+/// Limit of unsent data in the kernel's send buffer, in bytes (`TCP_NOTSENT_LOWAT`).
 ///
 /// Little data stays committed to a slow link: 0.1 s at 10 Mbit/s. A fast link does not starve
 /// between two wake-ups (measured without loss down to 16 KiB at LAN round trips).
 const NOTSENT_LOWAT: u32 = 128 * 1024;
 
-/// Sets the socket options of every connection, at both ends. Skips options that the kernel does
-/// not support.
+/// Sets the common socket options of connections, at both ends. `max_segment` limits the segment
+/// size in bytes. Logs options that the kernel does not support.
 pub(crate) fn tune_stream(tcp: &impl AsFd, max_segment: Option<u32>) {
     let options = StreamOptions {
         no_delay: true,

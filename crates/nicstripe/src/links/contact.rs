@@ -1,4 +1,4 @@
-//! First connection of a session: candidate addresses and connection attempts.
+//! First connection of a session: finding the peer's addresses and connecting to one.
 
 use std::{
     collections::BTreeMap,
@@ -27,23 +27,24 @@ use crate::{
     trust::{AddressBook, Identity, Peers, PublicKey, SeenAt},
 };
 
-/// First contact with a host.
+/// Parameters for the first connection to a host.
 pub(crate) struct Contact<'a> {
     pub(crate) host: &'a str,
     pub(crate) port: u16,
     pub(crate) identity: &'a Identity,
     pub(crate) peers: &'a Peers,
     pub(crate) family: Option<Family>,
-    /// Links the user named; all that work are used if there is none.
+    /// Links that the user named; if empty, all usable links are used.
     pub(crate) links: &'a [LinkRequest],
-    /// Names of interfaces that are not used.
+    /// Names of interfaces that the user excluded.
     pub(crate) excluded: &'a [String],
     pub(crate) address_book: Option<&'a AddressBook>,
 }
 
 impl Contact<'_> {
-    /// Makes the first connection. Uses the first named link if both its ends are given, otherwise
-    /// the kernel's route. Falls back to other interfaces in the subnet of the host's address.
+    /// Establishes the first connection. Uses the first named link if both its ends are given,
+    /// otherwise the kernel's route. Falls back to other interfaces in the subnet of the host's
+    /// address.
     pub(crate) async fn meet(
         &self,
         connector: &Connector,
@@ -101,8 +102,8 @@ impl Contact<'_> {
         }
     }
 
-    /// Finds a peer by its key on the cables, by its name with the resolver, and at recorded
-    /// addresses.
+    /// Connects to a known peer. Searches for its key on the cables, resolves its name, and tries
+    /// the addresses in the address book.
     async fn meet_peer(
         &self,
         key: PublicKey,
@@ -159,7 +160,7 @@ impl Contact<'_> {
         Err(attempts.error(self, cables, None))
     }
 
-    /// Resolves a host that is not in the list of peers.
+    /// Resolves a host that is not in the peers file into addresses.
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
         let error = |source| Error::Resolve {
             host: self.host.to_owned(),
@@ -207,8 +208,8 @@ impl Contact<'_> {
         }
     }
 
-    /// Returns the first recorded address of the peer that accepts connections. This does not prove
-    /// the peer's identity.
+    /// Returns the first address in the address book at which a connection to the peer succeeds.
+    /// This does not prove the peer's identity.
     async fn met(
         &self,
         key: &PublicKey,
@@ -228,8 +229,8 @@ impl Contact<'_> {
         ways.first().map(|plan| vec![plan.remote]).ok_or(tried)
     }
 
-    /// Records where a peer proved its key, in the background. If that fails, the next copy
-    /// searches for the peer again.
+    /// Stores the address at which a peer proved its key, in the background. If that fails, the
+    /// next client searches for the peer again.
     pub(crate) fn remember(&self, key: PublicKey, first: &PathPlan) {
         let Some(book) = self.address_book.cloned() else {
             return;
@@ -259,13 +260,13 @@ struct Attempts<'a> {
     retries: &'a mut Retries,
     contact_only: bool,
     tried: Vec<Attempt>,
-    /// Error of a host that answered.
+    /// Error of a host that answered, reported if all other addresses fail.
     failure: Option<Error>,
 }
 
 impl Attempts<'_> {
-    /// Connects to the first address that answers. Skips addresses already tried. Returns an error
-    /// if the host itself rejects the connection.
+    /// Connects to the first address that answers, and skips addresses already tried. Returns
+    /// `None` if none answers, and an error if the host rejects the connection.
     ///
     /// The first address gets one second; then all are tried in parallel.
     async fn each(
@@ -344,7 +345,8 @@ impl Attempts<'_> {
         self.tried.extend(new);
     }
 
-    /// Returns the interfaces of link-local addresses.
+    /// Returns the names of the interfaces over which the link-local ones of these addresses are
+    /// reached.
     fn interfaces_of(&self, addresses: &[SocketAddr]) -> Vec<String> {
         let scope = |address: &SocketAddr| match address {
             SocketAddr::V6(address) => Some(address.scope_id()).filter(|scope| *scope != 0),
@@ -389,8 +391,8 @@ impl Attempts<'_> {
     }
 }
 
-/// Returns the addresses of the resolver or the address book, whichever is first. Fails with both
-/// errors.
+/// Returns the addresses of the resolver or those of the address book, whichever arrive first.
+/// Fails with both errors.
 async fn first_known(
     resolver: impl Future<Output = Result<Vec<SocketAddr>, String>>,
     met: impl Future<Output = Result<Vec<SocketAddr>, Vec<Attempt>>>,
@@ -408,7 +410,8 @@ async fn first_known(
     }
 }
 
-/// Returns the socket address of a recorded contact, or `None` if its interface has vanished.
+/// Returns the socket address of an entry in the address book, or `None` if its interface no longer
+/// exists.
 fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAddr> {
     let scope = match &seen.interface {
         Some(name) => {
@@ -422,7 +425,7 @@ fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAd
     Some(socket_address(seen.address, port, scope))
 }
 
-/// Returns true if the host has answered with a rejection.
+/// Returns true if the daemon has answered and rejected the client, or has an untrusted key.
 fn is_final(error: &Error) -> bool {
     matches!(
         error,
@@ -433,8 +436,8 @@ fn is_final(error: &Error) -> bool {
     )
 }
 
-/// Tries to connect over all paths in parallel, then hangs up. Returns the paths that have not
-/// failed when the first one connects, that one first, and the failed ones.
+/// Tries to connect over all paths in parallel and closes each connection. Returns the path that
+/// connected first, followed by those that had not failed by then; and the failed attempts.
 async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPlan>, Vec<Attempt>) {
     let mut touches = JoinSet::new();
     for (at, plan) in plans.iter().enumerate() {
@@ -471,9 +474,9 @@ async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPl
     )
 }
 
-/// Plans the first contact over the kernel's interface, and over others in the subnet of the
-/// address. Drops the kernel's choice if it lacks a carrier and there are others, since the kernel
-/// may route to such an interface.
+/// Plans the first contact over the interface of the kernel's route, and over others in the subnet
+/// of the address. Omits the kernel's choice if it lacks a carrier and there are others, since the
+/// kernel may route to such an interface.
 fn contact_plans(
     remote: SocketAddr,
     here: &[Interface],

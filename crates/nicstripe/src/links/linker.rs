@@ -1,7 +1,7 @@
 //! Path planning of a session, at its start and after each change of an interface or path.
 //!
-//! A [`Planner`] decides. This task supplies the facts from the kernel and the peer, and adds and
-//! retires the paths.
+//! A [`Planner`] decides. The linker's task supplies facts from the kernel and the peer, and adds
+//! and retires the paths.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -39,14 +39,14 @@ pub(crate) struct LinkerConfig {
     pub(crate) port: u16,
     pub(crate) family: Option<Family>,
     pub(crate) excluded: Vec<String>,
-    /// Connections per link, if set by the user.
+    /// Number of connections per link that the user requested; `None` for the default.
     pub(crate) streams: Option<u8>,
-    /// True to find links; otherwise the session keeps those it starts with.
+    /// True if the linker adds links that it finds; otherwise the session keeps its initial ones.
     pub(crate) automatic: bool,
-    /// True to announce connections to the peer that may need routes there.
+    /// True if the client announces connections for which the peer may need host routes.
     pub(crate) announces: bool,
     pub(crate) routes: Option<Arc<RouteKeeper>>,
-    /// Verifies the peer's addresses.
+    /// Verifies that an address belongs to the peer; `None` if it cannot be verified.
     pub(crate) connector: Option<Arc<Connector>>,
 }
 
@@ -64,23 +64,24 @@ pub(crate) struct Linker {
     told: Option<Vec<PeerInterface>>,
     apply_told: Option<Instant>,
     last_applied: Option<Instant>,
-    /// Connections announced to the peer, and the time to attempt them even without its answer.
+    /// Paths announced to the peer and not yet connected, and the time to stop waiting for its
+    /// answer.
     awaiting: Vec<(PathPlan, Option<Candidate>)>,
     answer_by: Option<Instant>,
-    /// Repetitions of the announcement.
+    /// Number of times that the current announcement was repeated.
     reminders: u32,
     /// True once a path other than the first has connected.
     has_worked: bool,
 }
 
-/// State of one path.
+/// State of one path in the linker.
 #[derive(Debug, Clone)]
 pub(crate) struct Linked {
     pub(crate) plan: PathPlan,
-    /// Origin of the path, if links are found automatically.
+    /// Address pair from which the path was planned; `None` for named links.
     pub(crate) candidate: Option<Candidate>,
     pub(crate) state: LinkState,
-    /// True once the path has connected.
+    /// True once the path has connected for the first time.
     pub(crate) opened: bool,
     pub(crate) verified: Option<bool>,
     pub(crate) path_mtu: Option<u32>,
@@ -128,8 +129,7 @@ impl Linker {
         }
     }
 
-    /// Registers the first connection, then adds the paths that need no probe, and the given named
-    /// ones.
+    /// Registers the first connection and adds the named paths, then all paths that need no probe.
     pub(crate) async fn begin(
         &mut self,
         first: &PathPlan,
@@ -190,7 +190,7 @@ impl Linker {
         }
     }
 
-    /// Runs until the session ends. Closes the session when the last handle to it is dropped.
+    /// Plans paths until the session ends. Closes the session when all its handles are dropped.
     pub(crate) async fn run(
         mut self,
         mut news: mpsc::Receiver<LinkNews>,
@@ -230,7 +230,7 @@ impl Linker {
         self.session.command(Command::Close(CloseCode::Done)).await;
     }
 
-    /// Handles news of a path. Returns true if a new plan may be needed.
+    /// Handles an event of a path. Returns true if new paths may have to be planned.
     async fn on_news(&mut self, news: LinkNews) -> bool {
         match news {
             LinkNews::Opened {
@@ -310,7 +310,7 @@ impl Linker {
         }
     }
 
-    /// Returns the paths of a candidate.
+    /// Returns the paths over the address pair with this identifier.
     fn streams_over(&self, id: CandidateId) -> impl Iterator<Item = &Linked> {
         self.paths.values().filter(move |linked| {
             linked
@@ -320,7 +320,7 @@ impl Linker {
         })
     }
 
-    /// Stores the peer's new interfaces. Only the latest are applied, at most once per
+    /// Stores the interfaces that the peer announces. Only the latest are applied, at most once per
     /// [`TOLD_PAUSE`]: planning takes time, and the peer decides how often it sends.
     fn on_interfaces_received(&mut self, interfaces: Vec<PeerInterface>, now: Instant) {
         self.told = Some(interfaces).filter(|interfaces| *interfaces != self.remote);
@@ -358,8 +358,7 @@ impl Linker {
         self.look(here).await;
     }
 
-    /// Applies interface changes from the time between the first contact and the subscription to
-    /// changes.
+    /// Applies interface changes that occurred before the linker subscribed to them.
     async fn catch_up(&mut self) {
         match interfaces() {
             Ok(here) if here != self.here => self.look(here).await,
@@ -374,14 +373,14 @@ impl Linker {
         self.retire_gone().await;
     }
 
-    /// Updates the planner after a change of interfaces at either end.
+    /// Passes the interfaces of both ends to the planner after a change, and probes new address
+    /// pairs.
     fn changed(&mut self) {
         self.planner.update(self.local.clone(), self.remote.clone());
         self.probe();
     }
 
-    /// Retires the paths of vanished interfaces. An interface that returns under its name has a new
-    /// index.
+    /// Retires the paths of interfaces that no longer exist.
     async fn retire_gone(&mut self) {
         let is_gone = |linked: &Linked| {
             !self
@@ -403,7 +402,7 @@ impl Linker {
         }
     }
 
-    /// Probes addresses that may be at the other end of a cable, within the probe limits.
+    /// Probes address pairs that may be joined by a cable, within the limits of [`Probes`].
     fn probe(&mut self) {
         if !self.config.automatic {
             return;
@@ -429,7 +428,7 @@ impl Linker {
         self.probe();
     }
 
-    /// Adds planned paths and retires those that block them.
+    /// Asks the planner which paths to add and retire, and does so.
     async fn replan(&mut self) -> Result<(), Error> {
         let taken = self.taken();
         let mut plans: Vec<(PathPlan, Option<Candidate>)> = Vec::new();
@@ -457,8 +456,8 @@ impl Linker {
         added
     }
 
-    /// Returns an error if the peer was reached over an excluded interface and all other links have
-    /// failed.
+    /// Returns an error if only an excluded interface reaches the peer: all other links have failed
+    /// and none is being tried.
     fn given_up(&self) -> Option<Error> {
         let contact = self
             .paths
@@ -481,8 +480,8 @@ impl Linker {
         })
     }
 
-    /// Retires the contact-only path when another is up. Done here, since only the linker knows
-    /// that the other path stays.
+    /// Retires the path that only serves to reach the peer, once another path is up. The linker
+    /// does this, since only it knows that the other path stays.
     async fn retire_contact(&mut self) {
         let is_contact = |linked: &Linked| linked.plan.contact_only;
         let is_replaced = self
@@ -494,9 +493,9 @@ impl Linker {
         }
     }
 
-    /// Returns the interface pairs used by paths from named links or the first contact. The peer's
-    /// interface is empty if unknown, for example behind NAT; the local one counts as used all the
-    /// same.
+    /// Returns the interface pairs (local, peer's) used by paths of named links or by the first
+    /// contact. The peer's name is empty if unknown, for example behind NAT; the local interface
+    /// counts as used all the same.
     fn taken(&self) -> Vec<(String, String)> {
         let outside = self
             .paths
@@ -512,8 +511,8 @@ impl Linker {
             .collect()
     }
 
-    /// Adds paths with the host routes they need. Paths to unverified addresses wait for the next
-    /// round.
+    /// Adds paths and the host routes that they need. Announces those that need a route at the
+    /// peer, and connects the others.
     ///
     /// # Errors
     ///
@@ -536,7 +535,7 @@ impl Linker {
         Ok(())
     }
 
-    /// Installs the routes of these paths, and returns the paths that may be added.
+    /// Installs the host routes that these paths need, and returns the paths that may be added.
     async fn routed(
         &mut self,
         plans: Vec<(PathPlan, Option<Candidate>)>,
@@ -577,8 +576,9 @@ impl Linker {
         Ok(proved)
     }
 
-    /// Returns true if a route for this path diverts no traffic of others: it follows the existing
-    /// route, or the address is verified to be the peer's. An address typed by the user is trusted.
+    /// Returns true if a host route for this path diverts no traffic of other machines: it follows
+    /// the existing route, or the peer has proved its key at the address. An address typed by the
+    /// user is trusted.
     async fn is_the_peers(&self, plan: &PathPlan, routes: &RouteKeeper) -> bool {
         let is_typed = plan.named && plan.local.is_none();
         let interface = self
@@ -599,7 +599,8 @@ impl Linker {
         connector.answers_at(plan.remote).await
     }
 
-    /// Announces connections to the peer and starts the timer for its answer.
+    /// Announces paths to the peer, which may need host routes for them, and starts the timeout of
+    /// its answer.
     async fn announce(&mut self, plans: &[(PathPlan, Option<Candidate>)]) {
         let expected = plans
             .iter()
@@ -613,8 +614,8 @@ impl Linker {
         self.answer_by = Some(Instant::now() + ANSWER_TIMEOUT);
     }
 
-    /// Repeats the announcement: the proof, which is not part of the session's data, or an ARP
-    /// request may have been lost. Connects without an answer after [`MOST_REMINDERS`].
+    /// Repeats the announcement after a timeout: a token or an ARP request may have been lost.
+    /// Connects without an answer after [`MOST_REMINDERS`] repetitions.
     async fn on_unanswered(&mut self) {
         if self.reminders == MOST_REMINDERS {
             return self.connect_awaiting().await;
@@ -624,7 +625,7 @@ impl Linker {
         self.announce(&awaiting).await;
     }
 
-    /// Connects the announced paths, after the peer's answer or without it.
+    /// Connects the announced paths that are still planned, and forgets the others.
     async fn connect_awaiting(&mut self) {
         (self.answer_by, self.reminders) = (None, 0);
         let taken = self.taken();
@@ -663,8 +664,8 @@ impl Linker {
         }
     }
 
-    /// Returns the connection to announce, if the peer's kernel would drop or misroute its packets
-    /// until the peer installs a host route.
+    /// Returns the connection to announce (local address, the peer's interface index) if the peer's
+    /// kernel would drop or misroute its packets without a host route; `None` otherwise.
     fn expected(&self, (plan, candidate): &(PathPlan, Option<Candidate>)) -> Option<(IpAddr, u32)> {
         // A client that must not install routes does not request them from the peer.
         let candidate = candidate.as_ref().filter(|candidate| {
@@ -688,7 +689,7 @@ impl Linker {
         }
     }
 
-    /// Retires all paths of a candidate and drops those that wait for an answer.
+    /// Retires all paths over an address pair, including those not yet connected.
     async fn retire_all(&mut self, id: CandidateId) {
         let is_of_it = |candidate: &Option<Candidate>| {
             candidate
@@ -713,8 +714,8 @@ impl Linker {
         Some(linked)
     }
 
-    /// Returns the connections for a link: as set by the user, otherwise as the bonds at its ends
-    /// need.
+    /// Returns the number of connections for a link: as the user requested, otherwise as many as
+    /// the bonds at its ends need.
     fn streams_of(&self, plan: &PathPlan) -> u8 {
         let of = |side: &[PeerInterface], name: &str| {
             side.iter()
@@ -765,7 +766,8 @@ fn open_changes() -> Option<Changes> {
         .ok()
 }
 
-/// Returns the next change of an interface. Waits forever if the kernel reports none.
+/// Returns the next interface change, or `None` once on an error. Waits forever if the kernel
+/// reports no changes.
 async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
     match changes {
         Some(open) => match open.next().await {
@@ -782,19 +784,19 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
 
 pub(crate) const FIRST_PATH: PathId = PathId(0);
 
-/// Most connections per link.
+/// Maximum number of connections per link.
 pub(crate) const MOST_STREAMS: u8 = 16;
 
-/// Timeout of a probe. On a LAN the answer takes less than a millisecond.
+/// Timeout of a probe of an address pair. On a LAN the answer takes less than a millisecond.
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Shortest interval between two plans triggered by the peer's interfaces.
+/// Minimum interval between applications of the peer's interface announcements.
 const TOLD_PAUSE: Duration = Duration::from_millis(100);
 
-/// Timeout of the answer to an announcement; the peer changes one or two routes.
+/// Timeout of the peer's answer to an announcement, for which it changes one or two routes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Repetitions of an announcement before the client connects without an answer.
+/// Number of times an announcement is repeated before the client connects without an answer.
 const MOST_REMINDERS: u32 = 2;
 
 #[cfg(test)]

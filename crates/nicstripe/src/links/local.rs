@@ -1,4 +1,4 @@
-//! Local interfaces, as errors and users name them.
+//! Local interfaces, as shown to users and named by them.
 
 use std::net::IpAddr;
 
@@ -7,33 +7,33 @@ use nicstripe_proto::BitRate;
 
 use crate::error::Error;
 
-/// Local interface.
+/// Local network interface, as reported by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalInterface {
-    /// Name.
+    /// Name of the interface, such as `eth1`.
     pub name: String,
-    /// Alternative names, which are accepted as well.
+    /// Alternative names from the kernel, which options accept as well.
     pub alternative_names: Vec<String>,
     /// Addresses, each with its prefix length in bits.
     pub addresses: Vec<(IpAddr, u8)>,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Line rate, if known.
+    /// Line rate; `None` if unknown.
     pub line_rate: Option<BitRate>,
-    /// Reason why it is a link only if named; `None` if it is a link by default.
+    /// Reason why the interface is used only if named; `None` if it is used by default.
     pub left_out: Option<String>,
-    /// Names of the member interfaces of a bond.
+    /// Names of the member interfaces if it is a bond; otherwise empty.
     pub members: Vec<String>,
 }
 
 impl LocalInterface {
-    /// Returns true if `name` is its name or an alternative name.
+    /// Returns true if `name` is the name or an alternative name of the interface.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.alternative_names.iter().any(|other| other == name)
     }
 }
 
-/// Returns the local interfaces. Needs no privileges.
+/// Lists the local interfaces. Needs no privileges.
 ///
 /// ```no_run
 /// for interface in nicstripe::links::local_interfaces()? {
@@ -78,12 +78,12 @@ pub(crate) fn listed() -> Result<Vec<Interface>, Error> {
     })
 }
 
-/// Returns true if one of the names denotes the interface.
+/// Returns true if one of `names` is a name of the interface.
 pub(crate) fn is_among(interface: &Interface, names: &[String]) -> bool {
     names.iter().any(|name| interface.is_called(name))
 }
 
-/// Returns the comma-separated names of the interfaces, for messages.
+/// Returns the names of the interfaces, separated by commas, for messages.
 pub(crate) fn names(here: &[Interface]) -> String {
     here.iter()
         .map(|interface| interface.name.to_string())
@@ -91,13 +91,13 @@ pub(crate) fn names(here: &[Interface]) -> String {
         .join(", ")
 }
 
-/// Returns the message for an unknown interface name.
+/// Returns the error text for an unknown interface name, with the available names.
 pub(crate) fn no_such(here: &[Interface]) -> String {
     format!("no such interface; available: {}", names(here))
 }
 
-/// Returns true if an address is on the interface. The loopback interface has all of 127.0.0.0/8
-/// without listing it.
+/// Returns true if the interface has this address. The loopback interface has all of 127.0.0.0/8,
+/// although the kernel does not list them.
 pub(crate) fn has_address(interface: &Interface, ip: IpAddr) -> bool {
     interface.has_address(ip) || (ip.is_loopback() && interface.kind == InterfaceKind::Loopback)
 }

@@ -1,4 +1,4 @@
-//! Named links, and the use of the first contact beside or instead of them.
+//! Links named by the user, and the role of the first connection.
 
 use nicstripe_link::Interface;
 use nicstripe_proto::pairing::{Candidate, Preference};
@@ -14,7 +14,7 @@ use super::{
 use crate::{error::Error, session::PathPlan};
 
 impl Contact<'_> {
-    /// Plans the named links, except the one that made the first contact.
+    /// Plans the paths of the links that the user named, except the one of the first connection.
     pub(crate) async fn named(
         &self,
         facts: &Facts<'_>,
@@ -32,7 +32,8 @@ impl Contact<'_> {
         facts.named(requests, here, first, &reached)
     }
 
-    /// Returns the candidates for named links. Link-local ones must answer a probe.
+    /// Returns the address pairs that match the named links. Pairs of link-local addresses must
+    /// answer a probe.
     async fn reached(&self, facts: &Facts<'_>, requests: &[LinkRequest]) -> Vec<Candidate> {
         let is_wanted =
             |candidate: &Candidate| requests.iter().any(|request| is_meant(request, candidate));
@@ -51,7 +52,11 @@ impl Contact<'_> {
         candidates
     }
 
-    /// Decides if the first connection becomes a link or only serves to reach the peer.
+    /// Decides if the first connection carries data or only serves to reach the peer.
+    ///
+    /// # Errors
+    ///
+    /// Its interface is excluded and there is no other candidate.
     pub(crate) fn judge(
         &self,
         facts: &Facts<'_>,
@@ -88,8 +93,8 @@ impl Contact<'_> {
     }
 }
 
-/// Returns true if the interfaces of the first contact have a preferred address pair. A peer found
-/// on a cable has an IPv6 address, and an address in a shared subnet may work by chance.
+/// Returns true if the interfaces of the first connection also have a preferred address pair. A
+/// peer found on a cable has an IPv6 address, and an address in a shared subnet may work by chance.
 fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
     let is_same_pair = |candidate: &&Candidate| {
         candidate.local.interface == first.interface

@@ -1,4 +1,4 @@
-//! Path numbers of a session: 64 for its lifetime.
+//! Path identifiers of a session: 64 for its lifetime.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -7,14 +7,14 @@ use nicstripe_proto::{LAST_PATH, PathId};
 use super::linker::FIRST_PATH;
 use crate::session::PathPlan;
 
-/// Allocator of path numbers.
+/// Allocator of path identifiers.
 ///
-/// A link that is retired and added again reuses its numbers. This keeps per-path counters with
-/// their link, and a flapping link does not exhaust the numbers.
+/// A link that is retired and added again reuses its identifiers. This keeps per-path counters with
+/// their link, and a flapping link does not exhaust the identifiers.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     next: u16,
-    /// Released numbers, by local interface and remote address.
+    /// Released identifiers, by local interface and remote address.
     free: BTreeMap<(String, IpAddr), Vec<PathId>>,
 }
 
@@ -28,12 +28,13 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Returns how many numbers were never used.
+    /// Returns the number of identifiers that were never used.
     pub(crate) fn unused(&self) -> usize {
         usize::from((LAST_PATH.0 + 1).saturating_sub(self.next))
     }
 
-    /// Allocates the number of a new path. Returns `None` if other links have used all numbers.
+    /// Allocates the identifier of a new path. Returns `None` if other links have used all
+    /// identifiers.
     pub(crate) fn take(&mut self, plan: &PathPlan) -> Option<PathId> {
         let had = self.free.get_mut(&link(plan)).and_then(Vec::pop);
         had.or_else(|| {

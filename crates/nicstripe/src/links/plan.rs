@@ -1,4 +1,4 @@
-//! Path planning of a client: facts of the two machines in, plans out. Pure.
+//! Path planning of a client: turns facts about both machines into path plans, without I/O.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -20,7 +20,7 @@ use crate::{
     session::{Capacities, Capacity, LinkRates, PathPlan},
 };
 
-/// Returns the description of the local interfaces for a peer.
+/// Returns the local interfaces that are up, in the form announced to a peer.
 pub(crate) fn described(interfaces: &[Interface], excluded: &[String]) -> Vec<PeerInterface> {
     let usable = interfaces.iter().filter(|interface| interface.up);
     usable
@@ -71,7 +71,7 @@ fn settings(interface: &Interface) -> Option<Ipv4Settings> {
     })
 }
 
-/// Facts known at planning time.
+/// Facts about both machines that are known at planning time.
 pub(crate) struct Facts<'a> {
     pub(crate) local: &'a [PeerInterface],
     pub(crate) remote: &'a [PeerInterface],
@@ -80,11 +80,10 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Returns the paths requested by name, in their order, without the first contact if that was
-    /// one of them.
+    /// Plans the links that the user named, in their order, except the one of the first connection.
     ///
     /// A request with both ends is a plan by itself. Otherwise each interface of the peer is used
-    /// once, by one of the `reached` candidates.
+    /// once, by one of the address pairs in `reached`.
     pub(crate) fn named(
         &self,
         requests: &[LinkRequest],
@@ -123,7 +122,7 @@ impl Facts<'_> {
         Ok(plans)
     }
 
-    /// Completes a plan that was made before the peer's interfaces were known.
+    /// Adds the peer's interface and the capacity to a plan that was made before they were known.
     pub(crate) fn complete(&self, plan: &mut PathPlan) {
         let remote = plan.remote.ip();
         let theirs = self.remote.iter().find(|interface| {
@@ -149,12 +148,12 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the candidate paths to the peer, best first.
+    /// Returns the address pairs over which the peer may be reached, best first.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         self.pairing().candidates().cloned().collect()
     }
 
-    /// Returns the interfaces of both machines, ready for pairing.
+    /// Returns the pairing of both machines' interfaces, restricted to the requested IP version.
     pub(crate) fn pairing(&self) -> Pairing {
         let mut pairing = Pairing::new(self.local.to_vec(), self.remote.to_vec());
         match self.family {
@@ -214,7 +213,8 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the plan of a link with both ends given, which needs no information from the peer.
+/// Plans a requested link with both ends given. Needs no information from the peer. Returns `None`
+/// if the peer's end is not given as an address.
 pub(crate) fn direct(
     request: &LinkRequest,
     interfaces: &[Interface],
@@ -241,7 +241,7 @@ pub(crate) fn direct(
     }))
 }
 
-/// Finds the local interface that a request names.
+/// Returns the local interface that a request names, if it is usable.
 pub(crate) fn local_interface<'a>(
     request: &LinkRequest,
     interfaces: &'a [Interface],
@@ -281,7 +281,7 @@ pub(crate) fn local_interface<'a>(
     })
 }
 
-/// Returns the maximum goodput of a link with full-size and with small packets.
+/// Returns the theoretical goodput of a link at its MTU and with packets of at most 1500 bytes.
 fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capacities {
     let rate = |bps: Option<u64>| bps.map(BitRate);
     let rates = LinkRates {
@@ -302,8 +302,8 @@ fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capac
     }
 }
 
-/// Returns the maximum goodput of a link, less all headers: the line rate of its slower end, or the
-/// rate of a shaper at the sending end.
+/// Returns the theoretical goodput of a link per direction, after all headers: that of its slower
+/// end, or of a shaper at the sending end.
 ///
 /// See [`Theory`]; a shaper counts fewer bytes per packet than the wire carries. 1 GbE: 941.5
 /// Mbit/s.
@@ -323,7 +323,7 @@ fn capacity(rates: &LinkRates, mtu: u32, ipv6: bool) -> Capacity {
     Capacity { outgoing, incoming }
 }
 
-/// Returns true if a request matches this candidate.
+/// Returns true if an address pair matches the ends that a request names.
 pub(crate) fn is_meant(request: &LinkRequest, candidate: &Candidate) -> bool {
     is_end(&request.local, &candidate.local)
         && request
@@ -346,7 +346,8 @@ fn is_loopback(interface: &PeerInterface) -> bool {
         .any(|address| address.ip.is_loopback())
 }
 
-/// Returns the socket address, with the interface as scope of a link-local address.
+/// Returns the socket address. `interface` is the interface index, used as scope of a link-local
+/// address.
 pub(crate) fn socket_address(ip: IpAddr, port: u16, interface: u32) -> SocketAddr {
     match ip {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => {
@@ -404,7 +405,7 @@ mod tests {
         interface
     }
 
-    /// Plans the named links between two machines with two cables.
+    /// Plans the named links between two machines with two cables, for a test.
     fn named(requests: &[&str], first: Option<&str>) -> Result<Vec<PathPlan>, Error> {
         let local = [
             with_address("eth1", 1, "10.0.1.1"),

@@ -1,4 +1,4 @@
-//! Probes of cables, limited in number and rate.
+//! Probes that find out which addresses are joined by a cable, limited in number and rate.
 //!
 //! The peer supplies the addresses to probe, so it must not control the amount of traffic.
 
@@ -31,8 +31,8 @@ impl Probes {
         }
     }
 
-    /// Starts a probe of the candidate's address. Returns false if a limit prevents it; true if it
-    /// runs, or already ran.
+    /// Starts a probe of the remote address. Returns true if the probe is running, and false if a
+    /// limit prevents it.
     pub(crate) fn start(&mut self, candidate: &Candidate, now: Instant) -> bool {
         let id = candidate.id();
         if self.under_way.contains(&id) {
@@ -49,23 +49,23 @@ impl Probes {
         true
     }
 
-    /// Waits for the next result: an answer or a timeout. Returns `None` at once if no probe runs.
-    /// Cancel safe.
+    /// Waits for the next result: the address pair, and true if the address answered. Returns
+    /// `None` at once if no probe runs. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<(CandidateId, bool)> {
         let (id, answered) = self.tasks.join_next().await?.ok()?;
         self.under_way.remove(&id);
         Some((id, answered))
     }
 
-    /// Returns a further result that is already available.
+    /// Returns the next result if one is available, without waiting.
     pub(crate) fn next_now(&mut self) -> Option<(CandidateId, bool)> {
         let (id, answered) = self.tasks.try_join_next()?.ok()?;
         self.under_way.remove(&id);
         Some((id, answered))
     }
 
-    /// Probes the first [`PROBE_BURST`] candidates and returns those that answered. Takes at most 4
-    /// s, no matter how many addresses the peer announces.
+    /// Probes the first [`PROBE_BURST`] address pairs and returns those that answered. Takes at
+    /// most 4 s, no matter how many addresses the peer announces.
     pub(crate) async fn answering(mut self, candidates: &[Candidate]) -> BTreeSet<CandidateId> {
         let mut waiting = candidates.iter().take(PROBE_BURST as usize).peekable();
         let mut answering = BTreeSet::new();
@@ -88,11 +88,11 @@ impl Probes {
     }
 }
 
-/// Burst of the rate limit: sixteen local times sixteen remote interfaces, twice.
+/// Burst of the probe rate limit, in probes: sixteen local times sixteen remote interfaces, twice.
 const PROBE_BURST: u32 = 512;
 
-/// Sustained rate. A probe is one TCP packet, and two more if answered, so 64 per second are some
-/// 50 kbit/s.
+/// Sustained probe rate, in probes per second. A probe is one TCP packet, and two more if answered,
+/// so 64 per second are some 50 kbit/s.
 const PROBES_PER_SECOND: u32 = 64;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Links as users specify them.
+//! Links as users name them, and related options.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use nicstripe_proto::BitRate;
 
-/// Link requested by name; as text `LOCAL[=REMOTE]`.
+/// Link that a user names; as text `LOCAL[=REMOTE]`.
 ///
 /// ```
 /// use nicstripe::{LinkEnd, LinkRequest};
@@ -14,21 +14,21 @@ use nicstripe_proto::BitRate;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkRequest {
-    /// Local end.
+    /// Local end of the link.
     pub local: LinkEnd,
-    /// The peer's end; found by probing if absent.
+    /// Peer's end of the link; if `None`, the client finds it by probing.
     pub remote: Option<LinkEnd>,
-    /// Maximum send rate, in bit/s.
+    /// Maximum send rate of the link; `None` for no limit.
     pub cap: Option<BitRate>,
 }
 
-/// One end of a link.
+/// End of a link, as a user names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkEnd {
-    /// The interface's name.
+    /// Name of the interface.
     Interface(String),
-    /// An address on the interface.
+    /// Address of the interface.
     Address(IpAddr),
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for LinkRequest {
     }
 }
 
-/// Text that is not a valid link.
+/// Error of parsing a link: the text is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid link \"{text}\": {why}, expected LOCAL[=REMOTE] as in eth1 or eth1=10.0.1.2")]
 pub struct LinkRequestError {
@@ -87,9 +87,9 @@ impl FromStr for LinkRequest {
 /// Restriction to one IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4 only.
+    /// Only IPv4.
     V4,
-    /// IPv6 only.
+    /// Only IPv6.
     V6,
 }
 
@@ -108,9 +108,9 @@ pub enum RoutePolicy {
     /// pinning always works for links in separate subnets, so that they never need a route.
     #[default]
     Auto,
-    /// For every link; missing permission is an error.
+    /// Install a route for every link; missing permission is an error.
     Always,
-    /// Never.
+    /// Install no routes.
     Never,
 }
 

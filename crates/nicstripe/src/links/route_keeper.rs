@@ -25,29 +25,29 @@ use super::routes;
 use super::{local, request::RoutePolicy};
 use crate::{error::Error, session::PathPlan};
 
-/// Holds the host routes of one session and removes them when dropped. After a kill, the helper or
-/// the next start of any nicstripe process removes them.
+/// Keeper of the host routes of one session, which removes them when dropped. After a kill, the
+/// helper or the next start of any nicstripe process removes them.
 ///
-/// The first route starts the helper, unless it was started [before](Self::start_dedicated).
-/// Dropping a keeper blocks until its routes are removed: milliseconds, or seconds while another
-/// process holds the lock of the route records.
+/// The keeper starts the helper for the first route, unless it was started
+/// [before](Self::start_dedicated). Dropping a keeper blocks until its routes are removed:
+/// milliseconds, or seconds while another process holds the lock of the route records.
 #[derive(Debug)]
 pub struct RouteKeeper {
     policy: RoutePolicy,
     shared: Arc<Shared>,
     held: Mutex<Vec<HostRoute>>,
-    /// Interfaces whose MTU this keeper has changed.
+    /// Interfaces whose MTU this keeper has changed and not restored.
     mtus: Mutex<BTreeSet<InterfaceIndex>>,
     count: AtomicU32,
-    /// Set on drop: a requested change that has not begun is skipped.
+    /// True once the keeper is dropped: MTU changes that have not begun are skipped.
     is_gone: Arc<AtomicBool>,
 }
 
 impl RouteKeeper {
-    /// Returns a keeper. Removes leftovers of killed processes if permitted.
+    /// Creates a keeper. Removes routes and restores MTUs that killed processes left, if permitted.
     ///
-    /// `state_dir` holds the records of routes. With [`RoutePolicy::Never`] the keeper does nothing
-    /// else.
+    /// `state_dir` holds the records of routes. With [`RoutePolicy::Never`] the keeper installs
+    /// none.
     pub fn start(policy: RoutePolicy, state_dir: &Path) -> Self {
         sweep(state_dir);
         Self::sharing(
@@ -59,11 +59,11 @@ impl RouteKeeper {
         )
     }
 
-    /// Like [`start`](Self::start), for a process that drops the privilege to change routes before
-    /// it uses the network. Starts the helper at once and gives up the privilege.
+    /// Creates a keeper like [`start`](Self::start), for a process that drops `CAP_NET_ADMIN`
+    /// before it uses the network. Starts the helper at once and drops the capability.
     ///
     /// Call it while the process has one thread. If the helper program is missing and the policy
-    /// allows routes, the process keeps the privilege and a thread does the work.
+    /// allows routes, the process keeps the capability and a thread changes the routes.
     pub fn start_dedicated(policy: RoutePolicy, state_dir: &Path) -> Self {
         let keeper = Self::start(policy, state_dir);
         if !may_change_routes() {
@@ -81,7 +81,7 @@ impl RouteKeeper {
         keeper
     }
 
-    /// Returns a keeper for another session, with the same policy and helper.
+    /// Creates a keeper for another session, with the same policy and helper.
     pub(crate) fn another(&self) -> Self {
         Self::sharing(self.policy, self.shared.clone())
     }
@@ -97,7 +97,8 @@ impl RouteKeeper {
         }
     }
 
-    /// Installs a route to `destination` by `interface` if the policy requires one. Idempotent.
+    /// Installs a route to `destination` through `interface` if the policy requires one.
+    /// Idempotent.
     ///
     /// [`RoutePolicy::Auto`] requires one if [`needs_route`] returns true. Cancel safe, but a
     /// cancelled call may still install the route; it is removed with the keeper, at the latest
@@ -129,7 +130,8 @@ impl RouteKeeper {
         added
     }
 
-    /// Returns true if the policy requires a route that this keeper does not hold.
+    /// Returns true if the policy requires a host route for `destination` that this keeper does not
+    /// hold.
     pub(crate) fn wants(&self, destination: IpAddr, interface: u32) -> bool {
         let is_wanted = match self.policy {
             RoutePolicy::Never => false,
@@ -141,10 +143,10 @@ impl RouteKeeper {
         is_wanted && is_routable(destination) && self.find(destination, interface).is_none()
     }
 
-    /// Returns true if a route required by the policy would move traffic to `destination` away from
-    /// its current interface.
+    /// Returns true if a route required by the policy would divert traffic to `destination` from
+    /// its current interface or gateway.
     ///
-    /// Such a route needs a proof that this traffic reaches the peer.
+    /// Such a route requires proof that this traffic reaches the peer.
     pub(crate) fn diverts(&self, destination: IpAddr, interface: u32) -> bool {
         let goes_there = || {
             route_to(destination)
@@ -153,9 +155,9 @@ impl RouteKeeper {
         self.wants(destination, interface) && !goes_there()
     }
 
-    /// Flushes the kernel's neighbour entry of `destination` before a probe must prove that the
-    /// address belongs to the peer. ARP traffic on another interface may have left the wrong MAC
-    /// address in it. On failure the entry stays, and the proof may take longer.
+    /// Deletes the kernel's neighbour entry of `destination` before the peer must prove that the
+    /// address is its own. ARP traffic on another interface may have left the wrong MAC address in
+    /// it. On failure the entry stays, and the proof may take longer.
     pub(crate) async fn refresh_neighbour(&self, destination: IpAddr, interface: u32) {
         let route = host_route(destination, interface, None);
         let asked = self.shared.call(move |shared| {
@@ -168,7 +170,8 @@ impl RouteKeeper {
         }
     }
 
-    /// Releases the route to `destination` by `interface`. Does nothing if there is none.
+    /// Releases the route to `destination` through `interface`. Does nothing if this keeper does
+    /// not hold it.
     ///
     /// # Errors
     ///
@@ -183,8 +186,8 @@ impl RouteKeeper {
         self.shared.call(move |shared| shared.remove(&route)).await
     }
 
-    /// Restores the routes that the kernel dropped when an interface went down. The helper does
-    /// this by itself; call this to be sure before a connection attempt.
+    /// Reinstalls the routes that the kernel removed when an interface went down. The helper also
+    /// does this when the interface is up again; this call waits until it is done.
     ///
     /// # Errors
     ///
@@ -200,7 +203,7 @@ impl RouteKeeper {
     }
 
     /// Sets the MTU of an interface for at most `longest`, independent of the route policy; returns
-    /// the previous MTU. The helper restores it however this process ends (see
+    /// the previous MTU in bytes. The helper restores it even if this process is killed (see
     /// [`RouteHelper::set_mtu`]), and the keeper restores it when dropped. Cancel safe like
     /// [`hold`](Self::hold).
     ///
@@ -228,7 +231,8 @@ impl RouteKeeper {
         set
     }
 
-    /// Restores the MTU from before [`set_mtu`](Self::set_mtu). Returns true if that changed it.
+    /// Restores the MTU from before [`set_mtu`](Self::set_mtu). Returns true if the MTU was changed
+    /// by this.
     ///
     /// # Errors
     ///
@@ -253,13 +257,13 @@ impl RouteKeeper {
         self.policy
     }
 
-    /// Returns the number of routes held.
+    /// Returns the number of routes that this keeper holds.
     pub fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Holds a route for each plan. The peer has proven the addresses that need a proof: see
-    /// [`diverts`](Self::diverts).
+    /// Installs the routes that the planned paths need. Addresses that need a proof must be proved
+    /// to be the peer's: see [`diverts`](Self::diverts).
     ///
     /// # Errors
     ///
@@ -346,7 +350,7 @@ fn host_route(destination: IpAddr, interface: u32, prefer_source: Option<IpAddr>
     }
 }
 
-/// Helper process shared by all keepers of a process.
+/// State shared by all keepers with one helper.
 #[derive(Debug)]
 struct Shared {
     state_dir: PathBuf,
@@ -355,16 +359,16 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Dropped before the records of routes, because dropping it removes its routes.
+    /// Running helper, which removes its routes when dropped.
     helper: Option<RouteHelper>,
-    /// Number of keepers per route.
+    /// Number of keepers that hold each route.
     holders: BTreeMap<HostRoute, u32>,
-    /// Interfaces whose MTU a keeper has changed.
+    /// Interfaces whose MTU a keeper has changed and not restored.
     mtus: BTreeSet<InterfaceIndex>,
 }
 
 impl Shared {
-    /// Runs `work` on a thread that may block.
+    /// Runs `work`, which may block, on a blocking thread of the runtime.
     async fn call(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<(), RouteError> + Send + 'static,
@@ -378,7 +382,7 @@ impl Shared {
         })
     }
 
-    /// Like `call`, for work on MTUs.
+    /// Like `call`, for changes of an MTU.
     async fn call_mtu<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, MtuError> + Send + 'static,
@@ -392,7 +396,8 @@ impl Shared {
         })
     }
 
-    /// `is_new` is true if the calling keeper had not changed this MTU before.
+    /// Sets an MTU through the helper and returns the previous one. `is_new` is true if the calling
+    /// keeper holds no change of this interface's MTU yet.
     fn set_mtu(
         &self,
         interface: InterfaceIndex,
@@ -467,14 +472,14 @@ impl Shared {
     }
 }
 
-/// Ignores poisoning: the state is valid after a panic.
+/// Locks a mutex. Ignores poisoning, since the state is valid after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
-    /// Asks the helper; starts it if it is not running. A helper that was killed is replaced once,
-    /// and its successor gets all routes.
+    /// Sends a request to the helper, and starts it if it is not running. A killed helper is
+    /// replaced once, and the new one installs all held routes again.
     fn ask(
         &mut self,
         state_dir: &Path,
@@ -496,8 +501,8 @@ impl State {
         }
     }
 
-    /// Like `ask`, for an MTU. The successor of a killed helper restores the MTUs that it had
-    /// changed.
+    /// Like `ask`, for a request about an MTU. The new helper restores the MTUs that a killed one
+    /// had changed.
     fn ask_mtu<T>(
         &mut self,
         state_dir: &Path,
@@ -539,21 +544,21 @@ impl State {
     }
 }
 
-/// Facts that decide if a link needs a host route.
+/// Facts from the kernel that decide if a link needs a host route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteFacts {
-    /// True if the interface drops packets whose reply the kernel would send by another interface
-    /// (strict `rp_filter`). `None` if unknown, or irrelevant because the kernel's route uses this
-    /// interface.
+    /// True if the interface has strict reverse-path filtering (`rp_filter=1`): it drops packets if
+    /// the kernel's route to their source uses another interface. `None` if unknown, or irrelevant
+    /// because the kernel's route uses this interface.
     pub reverse_path_strict: Option<bool>,
     /// Interface index of the link.
     pub interface: u32,
-    /// Interface index of the kernel's route to the peer's address; `None` without a route.
+    /// Interface index of the kernel's route to the peer's address; `None` if there is no route.
     pub kernel_takes: Option<u32>,
 }
 
 impl RouteFacts {
-    /// Reads the facts from the kernel. Linux has no reverse path filter setting for IPv6.
+    /// Reads the facts from the kernel. IPv6 has no reverse-path filtering in Linux.
     pub fn read(destination: IpAddr, interface: InterfaceIndex) -> Self {
         let kernel_takes = route_to(destination).ok().map(|route| route.interface.0);
         let reverse_path_strict = match destination {
@@ -575,8 +580,9 @@ fn is_reverse_path_strict(interface: InterfaceIndex) -> Option<bool> {
     Sysctls::read(&name).is_reverse_path_strict()
 }
 
-/// Returns true if pinning a socket to its interface does not carry traffic: the interface's
-/// reverse path filter is strict, and the kernel's route to the address uses another interface.
+/// Returns true if a socket bound to the interface carries no traffic without a host route: the
+/// interface has strict reverse-path filtering, and the kernel's route to the address uses another
+/// interface.
 ///
 /// Measured on Linux 6.18 with two cables in one subnet: the connection times out without the
 /// route, and both cables carry traffic with it.
@@ -584,8 +590,8 @@ pub fn needs_route(facts: &RouteFacts) -> bool {
     facts.reverse_path_strict == Some(true) && facts.kernel_takes != Some(facts.interface)
 }
 
-/// Removes leftovers of killed processes if permitted. Usually there are none, and the cost is one
-/// read of the routing table.
+/// Removes routes and restores MTUs that killed processes left, if permitted. Usually there are
+/// none, and the cost is one read of the routing table.
 pub(crate) fn sweep(state_dir: &Path) {
     if let Err(error) = routes::clean_mtus(state_dir) {
         tracing::debug!(error = %crate::logged::logged_error(&error), "cannot clean up MTUs");
@@ -616,7 +622,8 @@ pub(crate) fn sweep(state_dir: &Path) {
     }
 }
 
-/// A link-local address is reachable on its interface without a route.
+/// Returns true if a host route to the address makes sense. A link-local address is reachable on
+/// its interface without a route.
 fn is_routable(ip: IpAddr) -> bool {
     !ip.is_loopback() && !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }

@@ -5,8 +5,8 @@ use std::{io, path::Path};
 pub use nicstripe_link::{ChangedMtu, HostRoute, MtuError, RouteError, SHARED_STATE_DIR};
 use nicstripe_link::{Mtus, RouteHelper, Routes};
 
-/// Returns nicstripe's routes (protocol 83) in the kernel's table, each with the processes that
-/// still need it; `None` if the records are not readable.
+/// Returns nicstripe's routes (protocol 83) in the kernel's table. Each comes with the IDs of the
+/// processes that still need it, or `None` if the records are not readable.
 ///
 /// ```no_run
 /// for (route, owners) in nicstripe::routes::list("/var/lib/backup-tool".as_ref())? {
@@ -28,7 +28,7 @@ pub fn list(state_dir: &Path) -> Result<Vec<(HostRoute, Option<Vec<u32>>)>, Rout
     routes.list_ours()?.into_iter().map(owners).collect()
 }
 
-/// Removes and returns the routes that no living process needs.
+/// Removes the host routes that no running process needs, and returns them.
 ///
 /// Falls back to the helper (`nicstripe-routes`, which may have the privilege) if this process
 /// lacks it.
@@ -54,8 +54,8 @@ pub fn clean(state_dir: &Path) -> Result<Vec<HostRoute>, RouteError> {
     }
 }
 
-/// Returns the interfaces whose MTU is changed or was left changed; empty if the records are not
-/// readable.
+/// Returns the interfaces whose MTU nicstripe has changed and not restored; empty if the records
+/// are not readable.
 pub fn list_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
     match Mtus::open(state_dir)?.list() {
         Err(MtuError::Ledger { source, .. })
@@ -67,8 +67,8 @@ pub fn list_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
     }
 }
 
-/// Restores the MTUs that no living process needs changed; returns them. Falls back to the helper
-/// if this process lacks the privilege.
+/// Restores the MTUs whose change no running process needs, and returns them. Falls back to the
+/// helper if this process lacks the privilege.
 pub fn clean_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
     if !Mtus::any_recorded(state_dir) {
         return Ok(Vec::new());
@@ -92,7 +92,8 @@ pub fn clean_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
     }
 }
 
-/// Lets the helper clean up; `None` if there is no helper.
+/// Runs the helper to remove stale routes. Returns the number of removed routes, or `None` if there
+/// is no helper.
 pub(crate) fn clean_by_helper(state_dir: &Path) -> Option<Result<u32, RouteError>> {
     let program = RouteHelper::program()?;
     Some(

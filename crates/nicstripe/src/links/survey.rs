@@ -1,4 +1,4 @@
-//! Survey of a session's links, with the reasons for the plan, for display.
+//! Survey of a session's links for display, with the reason for each decision.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,23 +25,24 @@ use crate::{
     report::{LinkRemedy, UnusedInterface},
 };
 
-/// Links between two machines, and their unused interfaces.
+/// Links between two machines, and the interfaces that no link uses.
 #[derive(Debug, Clone)]
 pub struct LinkSurvey {
-    /// Links that carry data or are planned to.
+    /// Links that carry data or are being connected.
     pub links: Vec<SurveyedLink>,
-    /// Unused interfaces of both machines.
+    /// Interfaces of both machines that no link uses.
     pub unused: Vec<UnusedInterface>,
-    /// Actions for an administrator that could repair failed links.
+    /// Commands for an administrator that may make failed links work.
     pub remedies: Vec<LinkRemedy>,
-    /// Expected goodput of all links together to the peer, if all rates are known.
+    /// Theoretical goodput of all links together towards the peer; `None` unless it is known for
+    /// each.
     pub expected: Option<BitRate>,
-    /// True while probes or announcements are pending.
+    /// True while probes run or announced paths are not yet connected.
     pub(crate) is_probing: bool,
 }
 
 impl LinkSurvey {
-    /// Returns true if the survey is final, unless an interface changes.
+    /// Returns true if no probe runs and no link is still connecting.
     pub(crate) fn is_settled(&self) -> bool {
         !self.is_probing
             && self
@@ -51,35 +52,35 @@ impl LinkSurvey {
     }
 }
 
-/// One link.
+/// Link in a survey.
 #[derive(Debug, Clone)]
 pub struct SurveyedLink {
-    /// Both ends.
+    /// Interfaces and addresses at both ends.
     pub link: LinkName,
-    /// Reason for choosing it.
+    /// Reason for choosing this pair of addresses.
     pub reason: LinkReason,
-    /// Current state.
+    /// Current state of the link.
     pub state: LinkState,
     /// True if packets arrive at the intended interface of the peer; `None` if unknown or not
     /// connected.
     pub verified: Option<bool>,
     /// Smaller MTU of the interfaces at both ends, in bytes.
     pub mtu: u32,
-    /// Largest packet that gets through, if below `mtu`.
+    /// Path MTU in bytes, if smaller than `mtu`.
     pub path_mtu: Option<u32>,
-    /// Line rate of the local end, if known.
+    /// Line rate of the local interface; `None` if unknown.
     pub line_rate: Option<BitRate>,
-    /// Line rate of the peer's end, if known.
+    /// Line rate of the peer's interface; `None` if unknown.
     pub peer_line_rate: Option<BitRate>,
-    /// Highest goodput to the peer, if known.
+    /// Theoretical goodput towards the peer; `None` if unknown.
     pub theory: Option<BitRate>,
-    /// Number of connections.
+    /// Number of TCP connections over this link.
     pub streams: u32,
-    /// Member interfaces of the local end, if it is a bond.
+    /// Member interfaces of the local interface if it is a bond; otherwise empty.
     pub members: Vec<String>,
-    /// Member interfaces of the peer's end, if it is a bond.
+    /// Member interfaces of the peer's interface if it is a bond; otherwise empty.
     pub peer_members: Vec<String>,
-    /// Destination of the host route that it needs locally, if any.
+    /// Destination of the local host route that the link needs; `None` if it needs none.
     pub route: Option<IpAddr>,
 }
 
@@ -87,17 +88,17 @@ pub struct SurveyedLink {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkReason {
-    /// Named by the user.
+    /// The user named the link.
     Named,
-    /// The kernel's route to the host; nothing better was found.
+    /// The kernel routes the host's address over it, and no better pair was found.
     Contact,
-    /// Separate IPv4 subnet.
+    /// The two ends share an IPv4 subnet that no other link uses.
     OwnSubnet,
-    /// Link-local IPv6 addresses that answer over it.
+    /// The link-local IPv6 address of the peer answers over it.
     LinkLocal,
-    /// Separate IPv6 prefix.
+    /// The two ends share an IPv6 prefix that no other link uses.
     OwnPrefix,
-    /// Subnet shared with other links.
+    /// The two ends share a subnet with other links.
     SharedSubnet,
 }
 
@@ -176,14 +177,14 @@ fn is_used(links: &[SurveyedLink], unused: &UnusedInterface) -> bool {
     links.iter().any(is_end)
 }
 
-/// Returns true if the path has failed and never connected, even if it is retried. It is listed as
-/// unused then.
+/// Returns true if the path has failed and never connected, even if it is retried. The survey lists
+/// its interfaces as unused.
 fn never_worked(linked: &Linked, pairing: &Pairing) -> bool {
     let failed = |candidate: &Candidate| pairing.state(candidate.id()).failure().is_some();
     !linked.opened && linked.candidate.as_ref().is_some_and(failed)
 }
 
-/// Returns failed candidates between unused interfaces: links that should exist.
+/// Returns the failed address pairs between interfaces that no link uses, with the failures.
 fn failures<'a>(pairing: &'a Pairing, links: &[SurveyedLink]) -> Vec<(&'a Candidate, &'a Failure)> {
     let free = |candidate: &Candidate| {
         let ours = links
@@ -318,8 +319,8 @@ fn failure_text(candidate: &Candidate, failure: &Failure) -> String {
     }
 }
 
-/// Replaces the reason for an unused local interface by the more precise one of its candidate
-/// check.
+/// Replaces the reason for an unused local interface by a more precise one: excluded by option, or
+/// not usable as a link by default.
 fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String]) {
     let Some(interface) = here
         .iter()
@@ -334,7 +335,7 @@ fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String])
     }
 }
 
-/// Returns remedies for failed interfaces in a shared subnet.
+/// Returns remedies for failed links in a subnet that both machines share on several interfaces.
 fn remedies(
     failures: &[(&Candidate, &Failure)],
     local: &[PeerInterface],
@@ -369,8 +370,8 @@ fn remedies(
     found
 }
 
-/// Returns the remedy for a machine with ARP flux, which answers on any interface for the addresses
-/// of all.
+/// Returns the remedy for a machine that answers ARP requests for the addresses of all its
+/// interfaces on any of them (ARP flux).
 fn flux_remedy(
     is_peers: bool,
     side: &[PeerInterface],
@@ -409,7 +410,7 @@ fn flux_remedy(
     })
 }
 
-/// Returns the remedy for a machine whose strict reverse path filter drops a link's packets.
+/// Returns the remedy for a machine whose strict reverse-path filtering drops a link's packets.
 fn strict_remedy(is_peers: bool, candidate: &Candidate) -> Option<LinkRemedy> {
     let (end, from) = if is_peers {
         (&candidate.remote, &candidate.local)
@@ -442,8 +443,8 @@ fn strict_remedy(is_peers: bool, candidate: &Candidate) -> Option<LinkRemedy> {
     })
 }
 
-/// Parses a name for use in a command line. It may come from the peer, so it must not contain shell
-/// syntax.
+/// Parses an interface name for use in a shell command. Returns `None` if it contains shell syntax,
+/// since the peer may have chosen it.
 fn plain_name(name: &str) -> Option<InterfaceName> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (name.bytes().all(is_plain) && !name.starts_with('-')).then(|| name.parse().ok())?

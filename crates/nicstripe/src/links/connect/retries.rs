@@ -1,4 +1,4 @@
-//! Retry policy of a session's first connection.
+//! Retry policy of the first connection of a session.
 
 use std::{
     io,
@@ -23,11 +23,12 @@ use crate::{error::Error, event::Event};
 pub(crate) struct Retries {
     host: String,
     patience: Duration,
-    /// True if the client waits for capacity.
+    /// True if the client retries while the daemon has no capacity for another session.
     queues: bool,
     events: Option<mpsc::Sender<Event>>,
     begun: Instant,
-    /// Time of the first of the consecutive attempts that were cut.
+    /// Time of the first of the latest consecutive attempts that the daemon closed without an
+    /// answer.
     cut_since: Option<Instant>,
     failed: u32,
     is_told: bool,
@@ -47,16 +48,16 @@ impl Retries {
         }
     }
 
-    /// Returns the retries with or without the wait for capacity.
+    /// Sets whether to retry while the daemon has no capacity for another session.
     pub(crate) fn queueing(self, queues: bool) -> Self {
         Self { queues, ..self }
     }
 
-    /// Waits until the next attempt.
+    /// Waits until the next attempt after `error`.
     ///
     /// # Errors
     ///
-    /// Returns `error` if there is to be no further attempt.
+    /// Returns `error` if there is no further attempt.
     pub(crate) async fn again(&mut self, error: Error) -> Result<(), Error> {
         let Some(longest) = self.longest_pause(&error, Instant::now()) else {
             return Err(error);
@@ -78,7 +79,7 @@ impl Retries {
         Ok(())
     }
 
-    /// Returns the longest pause before the next attempt; `None` if there is to be none.
+    /// Returns the maximum pause before the next attempt; `None` if there is no further attempt.
     fn longest_pause(&mut self, error: &Error, now: Instant) -> Option<Duration> {
         let (since, longest, pause) = match error {
             Error::Full { .. } if self.queues => {
@@ -107,29 +108,29 @@ impl Retries {
     }
 }
 
-/// Returns the pause after `failed` attempts: exponential back-off, between half and all of it at
-/// random.
+/// Returns the pause after `failed` earlier retries: exponential back-off up to `longest`, reduced
+/// by up to half at random.
 fn pause(failed: u32, longest: Duration, random: [u8; 2]) -> Duration {
     let doubled = (FIRST_PAUSE * (1 << failed.min(10))).min(longest);
     doubled.mul_f64(0.5 + f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX) / 2.0)
 }
 
-/// Pause after the first failure.
+/// Pause after the first failure, before the random reduction.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest pause after a cut connection, which costs the daemon one slot for unauthenticated peers
-/// and at most one key exchange.
+/// Maximum pause after a connection that the daemon closed without an answer. An attempt costs it
+/// one slot for unauthenticated connections and at most one key exchange.
 const MOST_CUT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Longest pause while the daemon is full: 200 waiting clients make 130 handshakes a second, 3 % of
-/// a core.
+/// Maximum pause while the daemon has no capacity: 200 waiting clients make 130 handshakes a
+/// second, 3 % of a core.
 const MOST_FULL_PAUSE: Duration = Duration::from_secs(2);
 
-/// Maximum time during which the daemon may cut consecutive connections. 1,000 clients at one
-/// address pass its gate in a few seconds.
+/// Maximum time of retries after connections that the daemon closed without an answer. 1,000
+/// clients at one address are admitted in a few seconds.
 const CUT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time before the first [`Event::Queued`].
+/// Time since the first attempt after which [`Event::Queued`] is sent.
 const SILENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

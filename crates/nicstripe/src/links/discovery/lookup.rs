@@ -1,4 +1,4 @@
-//! Resolves a peer's name into addresses, by discovery and the system's resolver in parallel.
+//! Lookup of a peer's addresses, by discovery and the system's resolver in parallel.
 
 use std::{
     io,
@@ -13,22 +13,26 @@ use crate::{
     trust::{Identity, Peers, PublicKey},
 };
 
-/// Peer to look up, and where.
+/// Parameters for finding the addresses of a known peer.
 pub(crate) struct Lookup<'a> {
     pub(crate) identity: &'a Identity,
     pub(crate) peers: &'a Peers,
-    /// Key that must answer.
+    /// Public key of the peer.
     pub(crate) key: PublicKey,
     pub(crate) port: u16,
     pub(crate) excluded: &'a [String],
 }
 
 impl Lookup<'_> {
-    /// Returns the peer's addresses: those found by discovery, and those resolved by then.
+    /// Returns the peer's addresses: those found by discovery, and those that `known` has returned
+    /// by then.
     ///
-    /// A discovery answer takes precedence, because the peer has signed it. If an address is
-    /// resolved first, the peer has only [`HEAD_START`] to answer, as it may be far away. Errors:
-    /// the reasons if both fail.
+    /// A discovery answer takes precedence, because the peer has signed it. If `known` returns
+    /// first, the peer has only [`HEAD_START`] to answer, as it may be far away.
+    ///
+    /// # Errors
+    ///
+    /// The reasons of both, if both fail.
     pub(crate) async fn find<K>(
         &self,
         known: impl Future<Output = Result<Vec<SocketAddr>, K>>,
@@ -36,7 +40,8 @@ impl Lookup<'_> {
         first_of(self.on_cables(), known).await
     }
 
-    /// Asks on every cable, and collects the answers that arrive soon after the first.
+    /// Searches for the peer on every cable, and collects the answers within [`SETTLING`] after the
+    /// first.
     pub(crate) async fn on_cables(&self) -> Result<Vec<SocketAddr>, CableSearch> {
         let options = SearchOptions {
             port: self.port,
@@ -70,10 +75,14 @@ impl Lookup<'_> {
     }
 }
 
-/// Discovered addresses, and resolved addresses.
+/// Addresses found by discovery, and addresses from the resolver or the address book.
 pub(crate) type FoundAddresses = (Vec<SocketAddr>, Vec<SocketAddr>);
 
-/// Waits for the system's resolver, with a timeout. Errors: the resolver's message.
+/// Waits for the system's resolver, at most [`RESOLVER_PATIENCE`].
+///
+/// # Errors
+///
+/// The resolver's message.
 pub(crate) async fn resolved(
     resolver: impl Future<Output = io::Result<Vec<SocketAddr>>>,
 ) -> Result<Vec<SocketAddr>, String> {
@@ -88,8 +97,12 @@ pub(crate) async fn resolved(
 /// Prefix that the standard library adds to the resolver's message.
 const STD_PREFIX: &str = "failed to lookup address information: ";
 
-/// Returns the discovered addresses with those resolved by then, or only the resolved ones. Errors:
-/// the reasons of both.
+/// Returns the addresses found by discovery and those that `known` has returned by then, or only
+/// the latter.
+///
+/// # Errors
+///
+/// The reasons of both, if both fail.
 async fn first_of<C, K>(
     cables: impl Future<Output = Result<Vec<SocketAddr>, C>>,
     known: impl Future<Output = Result<Vec<SocketAddr>, K>>,
@@ -111,14 +124,16 @@ async fn first_of<C, K>(
     }
 }
 
-/// Time for a peer to answer once its name is resolved. An answer over a cable takes about 1 ms.
+/// Time since the start for which a peer may still answer on a cable once its name is resolved. An
+/// answer over a cable takes about 1 ms.
 const HEAD_START: Duration = Duration::from_millis(50);
 
-/// Time for a peer to answer if its name cannot be resolved. A newly plugged cable needs up to 2 s
-/// for duplicate address detection (RFC 4862, section 5.4). The question follows within 1 s.
+/// Time for a peer to answer on a cable if its name cannot be resolved. A newly plugged cable needs
+/// up to 2 s for duplicate address detection (RFC 4862, section 5.4). The question follows within 1
+/// s.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Time for answers on other cables after the first.
+/// Time to collect answers on other cables after the first answer.
 const SETTLING: Duration = Duration::from_millis(20);
 
 /// Timeout of the resolver: one silent name server (5 s by default, resolv.conf(5)) and an answer
@@ -148,7 +163,7 @@ mod tests {
         Vec::new()
     }
 
-    /// Calls `first_of` with text errors.
+    /// Calls `first_of` with reasons as text.
     async fn first(
         cables: impl Future<Output = Result<Vec<SocketAddr>, &'static str>>,
         known: impl Future<Output = Result<Vec<SocketAddr>, &'static str>>,

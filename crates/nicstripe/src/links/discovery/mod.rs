@@ -1,5 +1,5 @@
-//! Discovery of daemons on the cables: see `crate::discovery`, its public face. [`lookup`] asks for
-//! one peer, [`search`] for all; [`responder`] answers.
+//! Discovery of daemons on the cables; `crate::discovery` is its public API. [`lookup`] finds one
+//! peer, [`search`] all daemons; [`responder`] answers.
 
 mod lookup;
 mod responder;

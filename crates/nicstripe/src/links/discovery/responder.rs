@@ -1,4 +1,4 @@
-//! Daemon side of discovery: answers clients that are allowed to find it.
+//! Daemon side of discovery: answers the questions of clients that may find it.
 
 use std::{
     io,
@@ -23,18 +23,19 @@ use crate::{
 
 pub(crate) struct ResponderConfig {
     pub(crate) identity: Identity,
-    /// Keys to answer.
+    /// Returns true for the keys whose questions are answered.
     pub(crate) accepts: KeyFilter,
-    /// True to answer all other keys as well.
+    /// True if the questions of all other keys are answered, too.
     pub(crate) announce: bool,
-    /// Port of the daemon: TCP in the answer, UDP for the question.
+    /// Port of the daemon: TCP port in the answers, UDP port for the questions.
     pub(crate) port: u16,
-    /// Names of the interfaces to answer on; `None` for each that is up and not a port of another.
+    /// Names of the interfaces on which to answer; `None` for each that is up and not a port of a
+    /// bridge or bond.
     pub(crate) only: Option<Vec<InterfaceName>>,
 }
 
-/// Answers questions on each interface with a link-local address; one task per interface, stopped
-/// on drop.
+/// Responder to discovery questions on each interface with a link-local address. Has one task per
+/// interface, stopped on drop.
 #[derive(Debug)]
 pub(crate) struct Responder {
     voice: Arc<Voice>,
@@ -42,14 +43,14 @@ pub(crate) struct Responder {
     stations: Vec<Station>,
 }
 
-/// An interface with its listening task.
+/// Interface on which the responder listens, with its task.
 #[derive(Debug)]
 struct Station {
     place: Membership,
     task: AbortOnDropHandle<()>,
 }
 
-/// Interface and address on which questions are received and answered.
+/// Interface and link-local address on which questions are received and answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Membership {
     index: InterfaceIndex,
@@ -81,7 +82,7 @@ impl Responder {
         }
     }
 
-    /// Starts listening on new interfaces of this list, and stops on those no longer in it.
+    /// Starts listening on interfaces of this list, and stops on those no longer in it.
     ///
     /// Logs failures to listen. Must be called within a tokio runtime, at the start and whenever
     /// interfaces or their addresses change.
@@ -175,7 +176,7 @@ fn send(socket: &UdpSocket, answer: &[u8], place: Membership, to: SocketAddrV6) 
     }
 }
 
-/// Answer and access rules for all interfaces.
+/// Content of the answers and rule for whom to answer, shared by all interfaces.
 struct Voice {
     identity: Identity,
     accepts: KeyFilter,
@@ -194,7 +195,8 @@ impl std::fmt::Debug for Voice {
 }
 
 impl Voice {
-    /// Returns the answer to a datagram from this neighbour; `None` if it deserves none.
+    /// Returns the answer to a datagram from this neighbour; `None` if it is not a valid question,
+    /// its key may not find the daemon, or the rate limit is reached.
     ///
     /// The cheap checks come first, so that a stranger costs no signature.
     fn answer_to(
@@ -234,8 +236,8 @@ impl Voice {
     }
 }
 
-/// Read limits in datagrams: burst and per second. Reading and rejecting one takes a few µs, so
-/// about 3 % of a core (estimated).
+/// Rate limit of reading datagrams per interface: burst, and datagrams per second. Reading and
+/// rejecting one takes a few µs, so about 3 % of a core (estimated).
 const READ_BURST: u32 = 512;
 const READ_PER_SECOND: u32 = 10_000;
 
@@ -255,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Creates a daemon that trusts `trusted`.
+    /// Returns a responder that trusts only the key of `trusted`.
     fn voice(trusted: &Identity, announce: bool) -> Voice {
         let trusted = trusted.public_key();
         Voice {

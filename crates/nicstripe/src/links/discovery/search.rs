@@ -1,4 +1,4 @@
-//! Client side of discovery.
+//! Client side of discovery: asks for daemons on the cables and verifies their answers.
 
 use std::{
     collections::VecDeque,
@@ -32,14 +32,14 @@ use crate::{
 /// link-local address; neither loopback nor a port of a bridge or bond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchOptions {
-    /// Port of the daemons.
+    /// UDP port of the daemons.
     pub port: u16,
     /// Time to wait for answers. Questions are sent at once, after 250 and 750 ms, and then each
     /// second.
     pub duration: Duration,
-    /// Interfaces to ask on, by name; all if empty.
+    /// Names of the interfaces to search on; all if empty.
     pub interfaces: Vec<String>,
-    /// Interfaces to exclude, by name.
+    /// Names of interfaces not to search on.
     pub excluded: Vec<String>,
 }
 
@@ -54,22 +54,22 @@ impl Default for SearchOptions {
     }
 }
 
-/// A daemon that proved its key, and the cable on which it answered.
+/// Daemon that proved its key by discovery, and the cable on which it answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveredPeer {
-    /// Proved key of the daemon.
+    /// Public key of the daemon.
     pub key: PublicKey,
     /// True if the key is in the local peers file.
     pub trusted: bool,
-    /// Name of the key in the local peers file.
+    /// Name of the key in the local peers file, if it has one.
     pub name: Option<String>,
-    /// Host name claimed by the daemon, escaped; may be empty. Proves nothing.
+    /// Host name claimed by the daemon, escaped; may be empty. Not proved.
     pub host_hint: String,
-    /// Local interface.
+    /// Name of the local interface on which the answer arrived.
     pub interface: String,
-    /// Daemon's name of its interface, escaped.
+    /// Name of the daemon's interface, as the daemon reports it, escaped.
     pub peer_interface: String,
-    /// Daemon's index of its interface.
+    /// Index of the daemon's interface, as the daemon reports it.
     pub peer_index: u32,
     /// Address to connect to: link-local, with the local interface as scope and the daemon's TCP
     /// port.
@@ -78,7 +78,7 @@ pub struct DiscoveredPeer {
     pub rtt: Duration,
 }
 
-/// A running search, stopped on drop.
+/// Running search for daemons, stopped on drop.
 #[derive(Debug)]
 pub struct Search {
     options: SearchOptions,
@@ -88,18 +88,17 @@ pub struct Search {
     _task: AbortOnDropHandle<()>,
 }
 
-/// Names of the interfaces asked on so far, in order.
+/// Names of the interfaces searched so far, in order.
 type SearchedInterfaces = Arc<Mutex<Vec<String>>>;
 
 impl Search {
-    /// Starts asking; includes interfaces that get carrier and address later. Must be called within
-    /// a tokio runtime.
+    /// Starts a search. Includes interfaces that get a carrier and an address later. Must be called
+    /// within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{discovery::{Search, SearchOptions}, trust::{Identity, Peers}};
-    /// let mut search =
-    ///     Search::start(&Identity::generate()?, &Peers::default(), SearchOptions::default())?;
+    /// let mut search = Search::start(&Identity::generate()?, &Peers::default(), SearchOptions::default())?;
     /// while let Some(heard) = search.next().await {
     ///     println!("{heard:?}");
     /// }
@@ -118,7 +117,7 @@ impl Search {
         Self::for_key(identity, peers, options, None)
     }
 
-    /// Like `start`, for the owner of one key only.
+    /// Like `start`, but returns only answers signed by `only` if it is given.
     pub(super) fn for_key(
         identity: &Identity,
         peers: &Peers,
@@ -154,7 +153,8 @@ impl Search {
         })
     }
 
-    /// Returns the interfaces asked on so far. Of those available at the start, cables come first.
+    /// Returns the names of the interfaces searched so far. Of those available at the start, cables
+    /// come first.
     pub fn interfaces(&self) -> Vec<String> {
         self.asked
             .lock()
@@ -162,8 +162,8 @@ impl Search {
             .clone()
     }
 
-    /// Returns the reason why a named interface, or every interface, could not be asked on. Call it
-    /// after the search.
+    /// Returns the reason why a named interface, or every interface, could not be searched; `None`
+    /// if all could. Call it after the search.
     pub fn obstacle(&self) -> Option<Error> {
         let asked = self.interfaces();
         if self.options.interfaces.is_empty() {
@@ -189,8 +189,8 @@ impl Search {
         self.options.interfaces.iter().find_map(obstacle)
     }
 
-    /// Waits for the next daemon, or the same on another cable; `None` when the time is up. Cancel
-    /// safe.
+    /// Waits for the next answer: a new daemon, or a known one on another cable. Returns `None` at
+    /// the end of the search. Cancel safe.
     pub async fn next(&mut self) -> Option<DiscoveredPeer> {
         loop {
             let heard = self.heard.recv().await?;
@@ -204,7 +204,8 @@ impl Search {
     }
 }
 
-/// Searches for the given duration, and returns the daemons by name, then key, then cable.
+/// Searches for the given duration, and returns the daemons that answered, sorted by name, then
+/// key, then cable.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -249,7 +250,7 @@ pub async fn discover(
     Ok(all)
 }
 
-/// Finds interfaces to ask on, for the duration of the search.
+/// Task of a search that starts asking on each interface that becomes usable.
 struct Searcher {
     ear: Arc<Ear>,
     options: SearchOptions,
@@ -257,7 +258,7 @@ struct Searcher {
     asked: SearchedInterfaces,
     heard: mpsc::Sender<DiscoveredPeer>,
     places: Vec<(InterfaceIndex, Ipv6Addr)>,
-    /// One task for each place.
+    /// Running tasks, one per interface and address.
     tasks: JoinSet<()>,
 }
 
@@ -283,7 +284,7 @@ impl Searcher {
         }
     }
 
-    /// Starts asking on usable interfaces that were not asked on yet.
+    /// Starts asking on usable interfaces that are not yet searched.
     fn begin_where_possible(&mut self) {
         let Ok(here) = local::listed() else { return };
         for (interface, address) in askable(&here, &self.options) {
@@ -319,7 +320,7 @@ impl Searcher {
     }
 }
 
-/// Selects the interfaces and source addresses to ask on, cables first.
+/// Returns the interfaces to search, each with its source address; cables come first.
 fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Interface, Ipv6Addr)> {
     let chosen = |interface: &Interface| match options.interfaces.is_empty() {
         true => !matches!(
@@ -358,8 +359,8 @@ struct SearchInterface {
     address: Ipv6Addr,
 }
 
-/// Asks on one interface and forwards the answers, until the deadline or until the receiver is
-/// dropped.
+/// Sends questions on one interface and forwards valid answers, until the deadline or until the
+/// receiver is dropped.
 async fn ask(
     ear: Arc<Ear>,
     place: SearchInterface,
@@ -418,10 +419,10 @@ fn send_question(
     }
 }
 
-/// Pending questions on one interface, and limits on signature checks there.
+/// Recent questions on one interface, and rate limits of signature checks there.
 struct Questions {
     asked: VecDeque<(Question, Instant)>,
-    /// For trusted keys, so that strangers cannot exhaust their limit.
+    /// Rate limit for answers of trusted keys, so that strangers cannot use it up.
     friends: Limiter,
     strangers: Limiter,
 }
@@ -440,7 +441,8 @@ impl Questions {
         self.asked.truncate(MOST_QUESTIONS);
     }
 
-    /// Returns the time at which the question of this answer was sent.
+    /// Returns the time at which the question that `answer` refers to was sent; `None` if there was
+    /// no such question.
     fn when(&self, answer: &Answer) -> Option<Instant> {
         self.asked
             .iter()
@@ -449,7 +451,7 @@ impl Questions {
     }
 }
 
-/// Own identity and known peers.
+/// Receiver of answers: the client's identity, its peers, and the key it searches for.
 struct Ear {
     identity: Identity,
     peers: Peers,
@@ -457,7 +459,8 @@ struct Ear {
 }
 
 impl Ear {
-    /// Validates a datagram; returns `None` unless it is a valid answer.
+    /// Returns the daemon described by a datagram; `None` unless it is a valid answer to a recent
+    /// question.
     fn heard(
         &self,
         datagram: &[u8],
@@ -499,17 +502,19 @@ impl Ear {
     }
 }
 
-/// Pauses after the first questions, in case one is lost; at most three datagrams a second.
+/// Pauses after the first questions, and after all later ones. Repeats cover lost datagrams; at
+/// most three are sent a second.
 const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(500)];
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Most questions that may still be answered, about the last 2 s.
+/// Number of recent questions to which answers are accepted, about those of the last 2 s.
 const MOST_QUESTIONS: usize = 4;
 
-/// Most answers that wait for the caller.
+/// Maximum number of answers queued for the caller.
 const QUEUE: usize = 64;
 
-/// Most untrusted daemons times cables in one search: more than any network has.
+/// Maximum number of answers from untrusted daemons that one search returns, counted per cable:
+/// more than any network has.
 const MOST_TOLD: usize = 1024;
 
 const NO_LINK_LOCAL: &str = "it has no IPv6 link-local address";
@@ -536,7 +541,7 @@ mod tests {
         SocketAddrV6::new(ip, 7747, 0, 7)
     }
 
-    /// A client, a daemon, and a question between them.
+    /// Simulated client and daemon, and a question of the client.
     struct Scene {
         ear: Ear,
         daemon: Identity,

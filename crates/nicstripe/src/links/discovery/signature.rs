@@ -1,4 +1,4 @@
-//! Signs and verifies discovery messages, with the same keys as TLS.
+//! Signatures of discovery messages, with the same keys as TLS.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use nicstripe_proto::discovery::{Key, Signature};
@@ -6,7 +6,7 @@ use rustls::SignatureScheme;
 
 use crate::trust::Identity;
 
-/// Signs a text; returns `None` if the key cannot sign, which does not occur with Ed25519.
+/// Signs a text. Returns `None` if the key cannot sign, which does not occur with Ed25519.
 pub(super) fn sign(identity: &Identity, text: &[u8]) -> Option<Signature> {
     let signer = identity
         .certified_key()
@@ -15,7 +15,7 @@ pub(super) fn sign(identity: &Identity, text: &[u8]) -> Option<Signature> {
     signer.sign(text).ok()?.try_into().ok()
 }
 
-/// Returns true if the owner of `key` made this signature of `text`. Takes about 0.1 ms.
+/// Returns true if `signature` is a valid signature of `text` by `key`. Takes about 0.1 ms.
 pub(super) fn is_by(key: &Key, text: &[u8], signature: &Signature) -> bool {
     UnparsedPublicKey::new(&ED25519, key)
         .verify(text, signature)
@@ -31,7 +31,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the key pair whose private bytes are all `byte`.
+    /// Returns a key pair whose private key consists of `byte` only, for a test.
     fn identity(byte: u8) -> Identity {
         let der = [
             &b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20"[..],

@@ -5,7 +5,7 @@ use crate::session::{Capacities, SessionHandle};
 
 const GBIT: u64 = 1_000_000_000;
 
-/// Linker for two machines with given interfaces, and its commands to the session.
+/// Linker between two simulated machines, with the commands it sends to the session.
 struct LinkerHarness {
     linker: Linker,
     inputs: mpsc::Receiver<Input>,
@@ -43,7 +43,7 @@ impl LinkerHarness {
         Self { linker, inputs }
     }
 
-    /// Plans again and returns the added paths.
+    /// Plans again and returns the identifiers of the added paths.
     async fn replan(&mut self) -> Vec<PathId> {
         self.linker.replan().await.unwrap();
         self.made()
@@ -106,7 +106,7 @@ fn interface(name: &str, index: u32, addresses: &[&str]) -> PeerInterface {
     }
 }
 
-/// Returns two machines with one cable.
+/// Returns the interfaces of two machines joined by one cable.
 fn cable() -> (Vec<PeerInterface>, Vec<PeerInterface>) {
     (
         vec![interface("eth1", 1, &["10.0.1.1/24"])],
@@ -114,7 +114,8 @@ fn cable() -> (Vec<PeerInterface>, Vec<PeerInterface>) {
     )
 }
 
-/// Returns two machines joined by `count` cables that only have link-local IPv6 addresses.
+/// Returns the interfaces of two machines joined by `count` cables that only have link-local IPv6
+/// addresses.
 fn bare(count: u32) -> (Vec<PeerInterface>, Vec<PeerInterface>) {
     let side = |name: &str, host: u32| {
         (1..=count)
@@ -313,8 +314,8 @@ async fn changes_in_quick_succession_do_not_ask_twice() {
     assert_eq!(asked, 64);
 }
 
-/// Returns a linker whose peer has a strict reverse path filter, so planned paths are announced.
-/// First contact used another interface.
+/// Returns a linker whose peer has strict reverse-path filtering, so that planned paths are
+/// announced. The first connection used another interface.
 fn with_a_strict_peer() -> LinkerHarness {
     let (mut local, mut remote) = cable();
     local.push(interface("eth2", 2, &["10.0.1.3/24"]));

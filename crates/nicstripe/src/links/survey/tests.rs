@@ -3,7 +3,7 @@ use nicstripe_proto::message::{Ipv4Settings, PeerAddress};
 use super::*;
 use crate::session::{Capacities, Capacity, PathPlan};
 
-/// Two machines, and the paths between them.
+/// Two simulated machines, and the paths between them.
 struct Scene {
     local: Vec<PeerInterface>,
     remote: Vec<PeerInterface>,
@@ -34,7 +34,7 @@ impl Scene {
         }
     }
 
-    /// Adds an open path from the best candidate between two interfaces.
+    /// Adds a connected path over the best address pair of two interfaces.
     fn link(&mut self, path: u16, ours: &str, theirs: &str, verified: Option<bool>) -> &mut Linked {
         let joins = |candidate: &&Candidate| {
             candidate.local.interface == ours && candidate.remote.interface == theirs
@@ -120,7 +120,7 @@ fn interface(name: &str, index: u32, address: &str) -> PeerInterface {
     }
 }
 
-/// Returns two cables with separate subnets.
+/// Returns two machines joined by two cables with separate subnets.
 fn two_cables() -> Scene {
     Scene::new(
         vec![
@@ -134,7 +134,7 @@ fn two_cables() -> Scene {
     )
 }
 
-/// Returns two cables in one subnet.
+/// Returns two machines joined by two cables in one subnet.
 fn one_subnet() -> Scene {
     Scene::new(
         vec![
